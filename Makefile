@@ -1,0 +1,63 @@
+# `make` alone lists what can be done. All of it happens in .venv, which the first target that needs it creates.
+
+PYTHON ?= python3
+ARGS   ?=
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+
+# How many rounds each crash point gets in `make chaos`; the test suite itself runs few.
+HOLDFAST_CHAOS_ROUNDS ?= 25
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help install demo test check format bench mutants chaos clean
+
+help: ## Show this list
+	@echo "Holdfast. Usage: make <target> [ARGS='...'] [PYTHON=python3.12]"
+	@echo
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+install: $(STAMP) ## Create .venv with Holdfast and the development tools; quick when nothing changed
+
+# The stamp is newer than both files exactly when .venv holds what they ask for.
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "Holdfast needs Python 3.11 or newer, and '$(PYTHON)' is not: $$($(PYTHON) --version 2>&1 | head -n 1)." >&2; \
+	  echo "Name another one: make $(or $(MAKECMDGOALS),install) PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@test -x $(BIN)/python || { echo "Creating $(VENV)"; $(PYTHON) -m venv $(VENV) || { \
+	  echo "Could not create $(VENV); on Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }; }
+	@echo "Installing Holdfast and its tools into $(VENV) (about a minute the first time)"
+	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+demo: $(STAMP) ## Take a narrated tour of a courier event's whole life (about a minute)
+	@$(BIN)/holdfast demo $(ARGS)
+
+test: $(STAMP) ## Run the tests; ARGS goes to pytest, e.g. make test ARGS='tests/unit -k retry'
+	$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
+
+check: $(STAMP) ## Check style, formatting, types and the import rules
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(STAMP) ## Format the code and apply the safe fixes
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(STAMP) ## Measure intake and end-to-end throughput on this machine
+	$(BIN)/python -m bench $(ARGS)
+
+mutants: $(STAMP) ## Break the engine on purpose and see that the simulation notices every time
+	$(BIN)/python -m tests.mutants $(ARGS)
+
+chaos: $(STAMP) ## Kill and stop real processes for a long time; HOLDFAST_CHAOS_ROUNDS sets how long
+	HOLDFAST_CHAOS_ROUNDS=$(HOLDFAST_CHAOS_ROUNDS) $(BIN)/python -m pytest -m chaos --timeout 3600 $(ARGS)
+
+clean: ## Remove .venv and everything the tools left behind; data folders and holdfast.toml stay
+	rm -rf $(VENV) build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache .schemathesis .coverage
+	find src tests bench -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

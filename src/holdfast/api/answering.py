@@ -1,0 +1,40 @@
+"""Answering a request over plain ASGI."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from .errors import Refusal
+from .reading import REQUEST_ID, Send
+
+_JSON_TYPE: Final = (b"content-type", b"application/json")
+
+
+async def send_json(
+    send: Send,
+    status: int,
+    body: bytes,
+    trace_id: str,
+    headers: Iterable[tuple[bytes, bytes]] = (),
+) -> None:
+    """Send one JSON body, with the trace id in ``x-request-id``."""
+    await send(
+        {
+            "type": "http.response.start",
+            "status": status,
+            "headers": [
+                _JSON_TYPE,
+                (b"content-length", b"%d" % len(body)),
+                (REQUEST_ID, trace_id.encode("ascii")),
+                *headers,
+            ],
+        },
+    )
+    await send({"type": "http.response.body", "body": body})
+
+
+async def send_refusal(send: Send, refusal: Refusal, trace_id: str) -> None:
+    """Send an error in the one shape that all errors have."""
+    headers = [(name.encode("ascii"), value.encode("ascii")) for name, value in refusal.headers.items()]
+    await send_json(send, refusal.status, refusal.body(trace_id), trace_id, headers)

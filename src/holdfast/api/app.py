@@ -1,0 +1,151 @@
+"""The app: the courier's door in front, FastAPI behind it, and one frame around everything.
+
+The frame gives every answer its ``x-request-id`` and turns whatever nobody foresaw into a 500 in the one error shape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, cast
+
+from fastapi import Depends, FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, Response
+from pydantic_core import ErrorDetails
+from starlette.exceptions import HTTPException
+
+from holdfast.contracts.errors import HoldfastError
+from holdfast.contracts.ports import Ids
+
+from .answering import send_refusal
+from .dead_letters import dead_letter_routes
+from .docs_page import CONTENT_SECURITY_POLICY, render
+from .errors import Code, Refusal, refusal_of
+from .events import event_routes, shipment_routes
+from .health import health_routes
+from .intake import COURIER_PATH, CourierIntake
+from .jobs import job_routes
+from .openapi import describe
+from .operators import OperatorGuard
+from .problems import field_problems
+from .reading import REQUEST_ID, Disconnected, Message, Receive, Scope, Send, pick, sound_trace_id
+from .services import ApiOptions, ApiServices
+from .unexpected import report_unexpected
+
+_TRACE: Final = "holdfast.trace_id"
+_SAFE_HEADERS: Final = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"))
+
+
+class Gateway:
+    """The whole API as one ASGI app."""
+
+    def __init__(self, courier: CourierIntake | None, rest: FastAPI, ids: Ids) -> None:
+        self._courier = courier
+        self._rest = rest
+        self._ids = ids
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection."""
+        if scope["type"] != "http":
+            await self._rest(scope, receive, send)
+        elif scope["path"] == COURIER_PATH and self._courier is not None:
+            await self._courier(scope, receive, send)
+        else:
+            await self._framed(scope, receive, send)
+
+    async def _framed(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers, repeated = pick(scope["headers"], frozenset({REQUEST_ID}))
+        trace_id = sound_trace_id(None if repeated else headers.get(REQUEST_ID)) or self._ids.new("req")
+        scope[_TRACE] = trace_id
+        started = False
+
+        async def send_traced(message: Message) -> None:
+            nonlocal started
+            if message["type"] == "http.response.start":
+                started = True
+                message["headers"] = [
+                    *message.get("headers", ()),
+                    *_SAFE_HEADERS,
+                    (REQUEST_ID, trace_id.encode("ascii")),
+                ]
+            await send(message)
+
+        try:
+            await self._rest(scope, receive, send_traced)
+        except Disconnected:
+            return
+        except Exception as error:  # noqa: BLE001 - the last frame of the request: it is logged and answered
+            report_unexpected(error, trace_id)
+            if not started:
+                await send_refusal(send, Refusal(Code.INTERNAL_ERROR), trace_id)
+
+
+def create_app(services: ApiServices, options: ApiOptions) -> Gateway:
+    """The API over these services. Raises :class:`ConfigurationError` for a secret that cannot be one."""
+    rest = FastAPI(title="Holdfast", openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
+    rest.add_exception_handler(Refusal, _answer_refusal)
+    rest.add_exception_handler(HoldfastError, _answer_failure)
+    rest.add_exception_handler(RequestValidationError, _answer_bad_query)
+    rest.add_exception_handler(HTTPException, _answer_routing)
+    rest.add_exception_handler(Exception, _answer_unexpected)
+
+    courier = services.courier
+    operators_only = [Depends(OperatorGuard(options))]
+    rest.include_router(health_routes(services))
+    rest.include_router(job_routes(services, options), dependencies=operators_only)
+    rest.include_router(dead_letter_routes(services, options), dependencies=operators_only)
+    if courier is not None:
+        rest.include_router(event_routes(services, courier), dependencies=operators_only)
+        rest.include_router(shipment_routes(services, courier), dependencies=operators_only)
+    _add_documentation(rest, lambda: describe(rest, services))
+    return Gateway(CourierIntake(courier, services, options) if courier else None, rest, services.ids)
+
+
+def _add_documentation(rest: FastAPI, document: Callable[[], dict[str, Any]]) -> None:
+    @rest.get("/openapi.json", include_in_schema=False)
+    async def openapi() -> JSONResponse:
+        return JSONResponse(document())
+
+    @rest.get("/docs", include_in_schema=False)
+    async def docs() -> Response:
+        headers = {"content-security-policy": CONTENT_SECURITY_POLICY, "referrer-policy": "no-referrer"}
+        return Response(render(document()), media_type="text/html; charset=utf-8", headers=headers)
+
+
+# --- errors of the routes behind FastAPI --------------------------------------------------------------------------
+
+
+def _answer(request: Request, refusal: Refusal) -> Response:
+    body = refusal.body(request.scope[_TRACE])
+    return Response(body, refusal.status, headers=refusal.headers, media_type="application/json")
+
+
+async def _answer_refusal(request: Request, error: Exception) -> Response:
+    return _answer(request, cast("Refusal", error))
+
+
+async def _answer_failure(request: Request, error: Exception) -> Response:
+    refusal = refusal_of(cast("HoldfastError", error))
+    if refusal.code is Code.INTERNAL_ERROR:
+        report_unexpected(error, request.scope[_TRACE])
+    return _answer(request, refusal)
+
+
+async def _answer_bad_query(request: Request, error: Exception) -> Response:
+    errors = cast("Sequence[ErrorDetails]", cast("RequestValidationError", error).errors())
+    # "query" and "path" say where FastAPI looked; the names alone are what the caller wrote.
+    named = [cast("ErrorDetails", {**each, "loc": each["loc"][1:]}) for each in errors]
+    return _answer(request, Refusal(Code.INVALID_QUERY, details=field_problems(named)))
+
+
+async def _answer_routing(request: Request, error: Exception) -> Response:
+    """What the router itself refuses: an unknown path, or a method that the path does not take."""
+    routing = cast("HTTPException", error)
+    if routing.status_code == 405:  # noqa: PLR2004 - Method Not Allowed
+        return _answer(request, Refusal(Code.METHOD_NOT_ALLOWED, headers=routing.headers))
+    return _answer(request, Refusal(Code.NOT_FOUND, "There is nothing at this path; /docs lists what there is."))
+
+
+async def _answer_unexpected(request: Request, _: Exception) -> Response:
+    """Starlette raises the exception again after this answer; the frame logs it."""
+    return _answer(request, Refusal(Code.INTERNAL_ERROR))

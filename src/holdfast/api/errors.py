@@ -1,0 +1,153 @@
+"""Every way the API says no: one shape, one code for each cause, one sentence for a person.
+
+::
+
+    {"acknowledged": false, "errorCode": "...", "message": "...", "traceId": "..."}     and, where fields are wrong,
+    {..., "details": [{"field": "payload.status", "problem": "Field required"}]}
+
+``acknowledged: false`` promises that nothing was accepted. No answer repeats what the sender wrote (I14), nor tells
+anything about the inside of the system.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Final
+
+from holdfast.contracts.admission import FieldProblem, InvalidContent
+from holdfast.contracts.errors import (
+    BrokerUnavailable,
+    HoldfastError,
+    IntakeSaturated,
+    InvalidQuery,
+    NotFound,
+    ReviewRefused,
+    StoreUnavailable,
+)
+
+
+class Code(StrEnum):
+    """The causes that a client can tell apart."""
+
+    INVALID_PAYLOAD = "INVALID_PAYLOAD"
+    INVALID_QUERY = "INVALID_QUERY"
+    INVALID_SIGNATURE = "INVALID_SIGNATURE"
+    UNAUTHORIZED = "UNAUTHORIZED"
+    NOT_FOUND = "NOT_FOUND"
+    METHOD_NOT_ALLOWED = "METHOD_NOT_ALLOWED"
+    IDEMPOTENCY_CONFLICT = "IDEMPOTENCY_CONFLICT"
+    REVIEW_STATE_CONFLICT = "REVIEW_STATE_CONFLICT"
+    PAYLOAD_TOO_LARGE = "PAYLOAD_TOO_LARGE"
+    UNSUPPORTED_MEDIA_TYPE = "UNSUPPORTED_MEDIA_TYPE"
+    TOO_MANY_REQUESTS = "TOO_MANY_REQUESTS"
+    INTERNAL_ERROR = "INTERNAL_ERROR"
+    INTAKE_UNAVAILABLE = "INTAKE_UNAVAILABLE"
+    SERVICE_UNAVAILABLE = "SERVICE_UNAVAILABLE"
+
+
+STATUS_OF: Final[Mapping[Code, int]] = {
+    Code.INVALID_PAYLOAD: 400,
+    Code.INVALID_QUERY: 400,
+    Code.INVALID_SIGNATURE: 401,
+    Code.UNAUTHORIZED: 401,
+    Code.NOT_FOUND: 404,
+    Code.METHOD_NOT_ALLOWED: 405,
+    Code.IDEMPOTENCY_CONFLICT: 409,
+    Code.REVIEW_STATE_CONFLICT: 409,
+    Code.PAYLOAD_TOO_LARGE: 413,
+    Code.UNSUPPORTED_MEDIA_TYPE: 415,
+    Code.TOO_MANY_REQUESTS: 429,
+    Code.INTERNAL_ERROR: 500,
+    Code.INTAKE_UNAVAILABLE: 503,
+    Code.SERVICE_UNAVAILABLE: 503,
+}
+
+MESSAGES: Final[Mapping[Code, str]] = {
+    Code.INVALID_PAYLOAD: "The document does not fulfil its contract.",
+    Code.INVALID_QUERY: "The query cannot be answered as asked.",
+    # One message for every cause: a forger learns nothing from the answer.
+    Code.INVALID_SIGNATURE: "The request is not signed by its source.",
+    Code.UNAUTHORIZED: "This needs the operator token: Authorization: Bearer <OPERATOR_TOKEN>.",
+    Code.NOT_FOUND: "There is no such record.",
+    Code.METHOD_NOT_ALLOWED: "This path does not take that method.",
+    Code.IDEMPOTENCY_CONFLICT: "Another document was accepted under this idempotency key.",
+    Code.REVIEW_STATE_CONFLICT: "The dead letter is not in a state that allows this step.",
+    Code.PAYLOAD_TOO_LARGE: "The body is too large.",
+    Code.UNSUPPORTED_MEDIA_TYPE: "The body must be application/json in UTF-8, and not compressed.",
+    Code.TOO_MANY_REQUESTS: "Too many requests are waiting to be recorded; try again shortly.",
+    Code.INTERNAL_ERROR: "Something unexpected went wrong; the trace id leads to it in the log.",
+    Code.INTAKE_UNAVAILABLE: "The ledger cannot record the document now; try again later.",
+    Code.SERVICE_UNAVAILABLE: "The records cannot be reached now; try again later.",
+}
+
+_RETRY_AFTER: Final[Mapping[Code, str]] = {
+    Code.TOO_MANY_REQUESTS: "1",
+    Code.INTAKE_UNAVAILABLE: "5",
+    Code.SERVICE_UNAVAILABLE: "5",
+}
+
+
+class Refusal(Exception):
+    """A request that is answered with an error."""
+
+    def __init__(
+        self,
+        code: Code,
+        message: str | None = None,
+        *,
+        details: Sequence[FieldProblem] = (),
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(code.value)
+        self.code = code
+        self.message = message or MESSAGES[code]
+        self.details = tuple(details)
+        self.headers = dict(headers or {})
+        if code in _RETRY_AFTER:
+            self.headers["retry-after"] = _RETRY_AFTER[code]
+
+    @property
+    def status(self) -> int:
+        """The HTTP status of this code."""
+        return STATUS_OF[self.code]
+
+    def body(self, trace_id: str) -> bytes:
+        """The answer's body."""
+        answer: dict[str, object] = {
+            "acknowledged": False,
+            "errorCode": self.code.value,
+            "message": self.message,
+            "traceId": trace_id,
+        }
+        if self.details:
+            answer["details"] = [{"field": each.field, "problem": each.problem} for each in self.details]
+        return json.dumps(answer).encode()
+
+
+def refusal_of(error: HoldfastError) -> Refusal:
+    """The answer to a failure that the engine or a workload reported."""
+    match error:
+        case InvalidContent():
+            refusal = Refusal(Code.INVALID_PAYLOAD, details=error.problems)
+        case InvalidQuery():
+            refusal = Refusal(Code.INVALID_QUERY, error.message)
+        case NotFound():
+            refusal = Refusal(Code.NOT_FOUND)
+        case ReviewRefused():
+            refusal = Refusal(Code.REVIEW_STATE_CONFLICT, error.message)
+        case IntakeSaturated():
+            refusal = Refusal(Code.TOO_MANY_REQUESTS)
+        case StoreUnavailable() | BrokerUnavailable():
+            refusal = Refusal(Code.SERVICE_UNAVAILABLE)
+        case _:
+            refusal = Refusal(Code.INTERNAL_ERROR)
+    return refusal
+
+
+def intake_refusal_of(error: HoldfastError) -> Refusal:
+    """The same for a document on its way in: a store that cannot be reached means that it was not accepted."""
+    if isinstance(error, StoreUnavailable):
+        return Refusal(Code.INTAKE_UNAVAILABLE)
+    return refusal_of(error)

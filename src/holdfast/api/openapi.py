@@ -1,0 +1,246 @@
+"""The OpenAPI document: what FastAPI knows of its routes, and the rest of the truth.
+
+FastAPI does not see the courier's door (plain ASGI), the bodies that routes read by themselves, nor our one error
+shape; and it promises a 422 that we never send. This module puts that right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
+
+from holdfast import __version__
+
+from .dead_letters import ReplayBody
+from .errors import MESSAGES, STATUS_OF, Code
+from .intake import COURIER_PATH
+from .operators import DecisionBody
+from .services import ApiServices, CourierDoor
+from .views import ErrorView, EventReceipt
+
+JOBS_PATH: Final = "/v1/jobs/{workload}"
+
+_SCHEMAS: Final = "#/components/schemas/"
+_DESCRIPTION: Final = """\
+A job gateway that never lets go: it records work, queues it, works it and settles it. What cannot be settled becomes a
+dead letter that a person can read, review and replay.
+
+A 2xx answer is a promise: the job is in the ledger and will end as exactly one of `processed`, `dead_lettered` or
+`expired`. An error answer is one too: nothing was accepted, and the same request may be sent again.
+
+Every answer carries `x-request-id`: yours where you sent one (1 to 200 visible ASCII characters), otherwise a new one.
+Records and decisions need the operator token; `/health` and `/ready` need nothing.
+"""
+_TAGS: Final = (
+    ("intake", "Signed events from couriers."),
+    ("jobs", "Jobs of other workloads. Needs the operator token."),
+    ("events", "What became of an event. Needs the operator token."),
+    ("shipments", "What the events add up to. Needs the operator token."),
+    ("dead letters", "What could not be settled, for people to decide. Needs the operator token."),
+    ("health", "For load balancers."),
+)
+_X_SIGNATURE: Final = """\
+HMAC-SHA-256 of `<timestamp>.<raw body>` with a secret of the event's source, in hex or base64 (`sha256=` may stand
+before it). `x-signature-timestamp` holds the timestamp."""
+_WEBHOOK_SIGNATURE: Final = """\
+Standard Webhooks: `v1,` and the base64 HMAC-SHA-256 of `<webhook-id>.<webhook-timestamp>.<raw body>`; several may be
+given, separated by spaces. A secret that starts with `whsec_` is base64; any other is used as its UTF-8 bytes."""
+_COURIER: Final = """\
+Signed in one of two ways: our own (`x-signature`, `x-signature-timestamp`, optionally `x-signature-algorithm`) or
+Standard Webhooks (`webhook-id`, `webhook-timestamp`, `webhook-signature`). With `x-signature` present, only our own
+counts. The signature is verified on the raw bytes, and its secret must belong to the `source` that the event names.
+Timestamps may be off by 300 s either way (`SIGNATURE_TOLERANCE_SECONDS`).
+
+The same event again is answered with the first receipt and `duplicate: true`; another event under the same
+idempotency key with 409. JSON must be unambiguous: no duplicate keys, no NaN, no integers beyond 2^53 - 1, no half
+surrogate pairs, no more than 32 levels. Compressed bodies are refused."""
+_COURIER_HEADERS: Final = (
+    ("x-signature-timestamp", "Unix seconds; part of what `x-signature` covers.", r"^[1-9][0-9]{0,11}$", "1772107200"),
+    ("x-signature-algorithm", "Only `hmac-sha256`, which is also the default.", None, "hmac-sha256"),
+    ("webhook-id", "Part of what `webhook-signature` covers.", None, "msg_2KWPBgLlAfxdpx2AI54pPJ85f4W"),
+    (
+        "webhook-timestamp",
+        "Unix seconds; part of what `webhook-signature` covers.",
+        r"^[1-9][0-9]{0,11}$",
+        "1772107200",
+    ),
+    ("x-request-id", "Becomes the event's `traceId`.", None, "req_a1b2c3"),
+)
+_BODY: Final = (Code.INVALID_PAYLOAD, Code.PAYLOAD_TOO_LARGE, Code.UNSUPPORTED_MEDIA_TYPE)
+_INTAKE: Final = (Code.IDEMPOTENCY_CONFLICT, Code.TOO_MANY_REQUESTS, Code.INTAKE_UNAVAILABLE)
+_HEADERS_OF_ERRORS: Final[Mapping[int, tuple[str, str]]] = {
+    401: ("WWW-Authenticate", "Where the operator token is missing or wrong."),
+    429: ("Retry-After", "Seconds to wait."),
+    503: ("Retry-After", "Seconds to wait."),
+}
+
+
+def describe(app: FastAPI, services: ApiServices) -> dict[str, Any]:
+    """The whole document."""
+    document = get_openapi(
+        title="Holdfast",
+        version=__version__,
+        description=_DESCRIPTION,
+        routes=app.routes,
+        tags=[{"name": name, "description": description} for name, description in _TAGS],
+    )
+    schemas = document.setdefault("components", {}).setdefault("schemas", {})
+    for unused in ("HTTPValidationError", "ValidationError"):
+        schemas.pop(unused, None)
+    references = _add_models(schemas, services)
+    _describe_bodies(document, services, references)
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            operation["responses"].pop("422", None)
+            operation["responses"] |= _refusals(_codes_of(path, method, operation))
+    if services.courier is not None:
+        document["paths"][COURIER_PATH] = {"post": _courier_operation(services.courier)}
+        document["components"].setdefault("securitySchemes", {}).update(_signature_schemes())
+    return document
+
+
+def _add_models(schemas: dict[str, Any], services: ApiServices) -> dict[type[BaseModel], dict[str, Any]]:
+    """Put the models that FastAPI does not see among the schemas; returns how to refer to each input."""
+    inputs: list[type[BaseModel]] = [DecisionBody, ReplayBody, *(each.contract for each in _without_door(services))]
+    references, definitions = models_json_schema(
+        [*((each, "validation") for each in inputs), (ErrorView, "serialization"), (EventReceipt, "serialization")],
+        ref_template=_SCHEMAS + "{model}",
+    )
+    schemas |= definitions["$defs"]
+    return {each: references[each, "validation"] for each in inputs}
+
+
+def _describe_bodies(
+    document: dict[str, Any],
+    services: ApiServices,
+    references: Mapping[type[BaseModel], dict[str, Any]],
+) -> None:
+    for path, operations in document["paths"].items():
+        if "post" not in operations:
+            continue
+        if path == JOBS_PATH:
+            workloads = _without_door(services)
+            contracts = {each.contract: references[each.contract] for each in workloads}
+            schema: dict[str, Any] = {"anyOf": list(contracts.values())} if contracts else {}
+            if workloads:
+                operations["post"]["parameters"][0]["schema"]["enum"] = [each.name for each in workloads]
+        else:
+            schema = dict(references[ReplayBody if path.endswith("letters/replay") else DecisionBody])
+        operations["post"]["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
+
+
+def _without_door(services: ApiServices) -> list[Any]:
+    """The workloads that take their jobs at the general door."""
+    taken = services.courier.workload.name if services.courier else None
+    return [workload for name, workload in services.workloads.items() if name != taken]
+
+
+def _codes_of(path: str, method: str, operation: Mapping[str, Any]) -> Iterable[Code]:
+    """The ways in which this operation can refuse; they follow from what it reads."""
+    places = {each["in"] for each in operation.get("parameters", ())}
+    if "security" in operation:
+        yield from (Code.UNAUTHORIZED, Code.SERVICE_UNAVAILABLE)
+    if "requestBody" in operation:
+        yield from _BODY
+    if "query" in places:
+        yield Code.INVALID_QUERY
+    if "path" in places:
+        yield Code.NOT_FOUND
+    if path == JOBS_PATH:
+        yield from _INTAKE
+    elif method == "post" and "path" in places:
+        yield Code.REVIEW_STATE_CONFLICT
+    yield Code.INTERNAL_ERROR
+
+
+def _refusals(codes: Iterable[Code]) -> dict[str, Any]:
+    """The documented error answers, with an example for each code."""
+    by_status: dict[int, list[Code]] = {}
+    for code in codes:
+        by_status.setdefault(STATUS_OF[code], []).append(code)
+    return {str(status): _refusal(status, several) for status, several in sorted(by_status.items())}
+
+
+def _refusal(status: int, codes: list[Code]) -> dict[str, Any]:
+    answer: dict[str, Any] = {
+        "description": " / ".join(f"`{code.value}`: {MESSAGES[code]}" for code in codes),
+        "content": {
+            "application/json": {
+                "schema": {"$ref": f"{_SCHEMAS}{ErrorView.__name__}"},
+                "examples": {code.value: {"value": _example(code)} for code in codes},
+            },
+        },
+    }
+    if status in _HEADERS_OF_ERRORS:
+        name, description = _HEADERS_OF_ERRORS[status]
+        answer["headers"] = {name: {"description": description, "schema": {"type": "string"}}}
+    return answer
+
+
+def _example(code: Code) -> dict[str, Any]:
+    example: dict[str, Any] = {
+        "acknowledged": False,
+        "errorCode": code.value,
+        "message": MESSAGES[code],
+        "traceId": "req_a1b2c3",
+    }
+    if code is Code.INVALID_PAYLOAD:
+        example["details"] = [{"field": "payload.shipmentId", "problem": "is required"}]
+    return example
+
+
+def _courier_operation(door: CourierDoor) -> dict[str, Any]:
+    schema = door.intake_schema()
+    refusals = _refusals((*_BODY, Code.INVALID_SIGNATURE, *_INTAKE, Code.INTERNAL_ERROR))
+    refusals["401"].pop("headers", None)
+    return {
+        "tags": ["intake"],
+        "summary": "Push a courier event",
+        "description": _COURIER,
+        "operationId": "push_courier_event",
+        "security": [{"xSignature": []}, {"webhookSignature": []}],
+        "parameters": [_header(*each) for each in _COURIER_HEADERS],
+        "requestBody": {"required": True, "content": {"application/json": {"schema": schema}}},
+        "responses": {
+            "202": {
+                "description": "Recorded; it will be worked.",
+                "content": {
+                    "application/json": {
+                        "schema": {"$ref": f"{_SCHEMAS}{EventReceipt.__name__}"},
+                        "example": {
+                            "acknowledged": True,
+                            "eventId": "evt_123",
+                            "idempotencyKey": "courier-x:evt_123",
+                            "traceId": "req_a1b2c3",
+                            "queued": True,
+                            "duplicate": False,
+                            "receivedAt": "2026-02-26T12:00:01.000Z",
+                        },
+                    },
+                },
+            },
+            **refusals,
+        },
+    }
+
+
+def _header(name: str, description: str, pattern: str | None, example: str) -> dict[str, Any]:
+    schema = {"type": "string"} | ({"pattern": pattern} if pattern else {})
+    return {"name": name, "in": "header", "description": description, "schema": schema, "example": example}
+
+
+def _signature_schemes() -> dict[str, Any]:
+    return {
+        "xSignature": {"type": "apiKey", "in": "header", "name": "x-signature", "description": _X_SIGNATURE},
+        "webhookSignature": {
+            "type": "apiKey",
+            "in": "header",
+            "name": "webhook-signature",
+            "description": _WEBHOOK_SIGNATURE,
+        },
+    }

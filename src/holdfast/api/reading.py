@@ -1,0 +1,80 @@
+"""Reading a request: trace id, headers, and a body within limits. Plain ASGI, so that every route can use it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
+from typing import Any, Final
+
+from .errors import Code, Refusal
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+REQUEST_ID: Final = b"x-request-id"
+CONTENT_TYPE: Final = b"content-type"
+CONTENT_ENCODING: Final = b"content-encoding"
+CONTENT_LENGTH: Final = b"content-length"
+BODY_HEADERS: Final = frozenset({CONTENT_TYPE, CONTENT_ENCODING, CONTENT_LENGTH})
+
+_TRACEABLE: Final = re.compile(rb"[!-~]{1,200}")
+_JSON: Final = re.compile(rb'application/json[ \t]*(?:;[ \t]*charset=(?:utf-8|"utf-8")[ \t]*)?', re.IGNORECASE)
+
+
+class Disconnected(Exception):
+    """The client left before its request was complete. There is nobody to answer."""
+
+
+def pick(headers: Iterable[tuple[bytes, bytes]], wanted: frozenset[bytes]) -> tuple[dict[bytes, bytes], set[bytes]]:
+    """The wanted headers, and the names of those that came more than once."""
+    found: dict[bytes, bytes] = {}
+    repeated: set[bytes] = set()
+    for name, value in headers:
+        if name in wanted:
+            if name in found:
+                repeated.add(name)
+            found[name] = value
+    return found, repeated
+
+
+def sound_trace_id(sent: bytes | None) -> str | None:
+    """The sender's ``x-request-id`` when it can be used as it is: 1 to 200 visible ASCII characters."""
+    if sent is not None and _TRACEABLE.fullmatch(sent) is not None:
+        return sent.decode("ascii")
+    return None
+
+
+def require_plain_json(headers: Mapping[bytes, bytes], repeated: set[bytes]) -> None:
+    """Refuse a body that is not declared as JSON in UTF-8, or is compressed (a bomb fits in any limit)."""
+    declared = headers.get(CONTENT_TYPE, b"")
+    if declared != b"application/json" and _JSON.fullmatch(declared) is None:
+        raise Refusal(Code.UNSUPPORTED_MEDIA_TYPE)
+    if headers.get(CONTENT_ENCODING, b"identity").strip().lower() != b"identity":
+        raise Refusal(Code.UNSUPPORTED_MEDIA_TYPE)
+    if CONTENT_TYPE in repeated or CONTENT_ENCODING in repeated:
+        raise Refusal(Code.UNSUPPORTED_MEDIA_TYPE)
+
+
+async def read_body(receive: Receive, declared: bytes | None, limit: int) -> bytes:
+    """The raw body; refused as soon as the declared length or the bytes themselves pass ``limit``."""
+    if declared is not None and declared.isdigit() and int(declared[:20]) > limit:
+        raise _too_large(limit)
+    chunks: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise Disconnected
+        chunk: bytes = message.get("body", b"")
+        size += len(chunk)
+        if size > limit:
+            raise _too_large(limit)
+        chunks.append(chunk)
+        if not message.get("more_body", False):
+            return chunk if len(chunks) == 1 else b"".join(chunks)
+
+
+def _too_large(limit: int) -> Refusal:
+    return Refusal(Code.PAYLOAD_TOO_LARGE, f"The body is larger than {limit} bytes.")

@@ -1,0 +1,104 @@
+"""JSON without the parts that two readers understand differently.
+
+Python's ``json`` takes the last of two equal keys, reads NaN, turns 1e999 into infinity, lets half a surrogate pair
+through and recurses as deep as it is told to. What we accept is stored, queued and read again by others (Node among
+them), so whatever they could read differently is refused here: the I-JSON profile (RFC 7493), and a depth limit.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from typing import Any, Final
+
+MAX_DEPTH: Final = 32
+_MAX_SAFE_INTEGER: Final = 2**53 - 1
+_MAX_SAFE_DIGITS: Final = 17  # a sign and sixteen digits
+
+_STRING_OR_BRACKET: Final = re.compile(r'"(?:[^"\\]|\\.)*+"?|[\[\]{}]', re.DOTALL)
+_SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
+
+
+class NotStrictJson(ValueError):
+    """The body is not JSON that every reader understands alike. The message never repeats the body."""
+
+
+def parse(raw: bytes) -> Any:  # noqa: ANN401 - any JSON value
+    """The document in ``raw``, or :class:`NotStrictJson`."""
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        message = "The body is not UTF-8."
+        raise NotStrictJson(message) from error
+    if text.startswith("\ufeff"):
+        message = "The body starts with a byte order mark."
+        raise NotStrictJson(message)
+    # Fewer opening brackets than levels: it cannot be too deep. Most bodies end the question here.
+    if raw.count(b"{") + raw.count(b"[") > MAX_DEPTH:
+        _check_depth(text)
+    try:
+        document = _DECODER.decode(text)
+    except json.JSONDecodeError as error:
+        message = f"The body is not valid JSON (line {error.lineno}, column {error.colno})."
+        raise NotStrictJson(message) from error
+    if _SURROGATE.search(text) is not None:
+        _check_surrogates(document)
+    return document
+
+
+def _check_depth(text: str) -> None:
+    depth = 0
+    for token in _STRING_OR_BRACKET.finditer(text):
+        bracket = token.group()
+        if bracket in "{[":
+            depth += 1
+            if depth > MAX_DEPTH:
+                message = f"The body is nested deeper than {MAX_DEPTH} levels."
+                raise NotStrictJson(message)
+        elif bracket in "}]":
+            depth -= 1
+
+
+def _check_surrogates(document: Any) -> None:  # noqa: ANN401 - any JSON value
+    try:
+        json.dumps(document, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        message = "A string contains half of a surrogate pair."
+        raise NotStrictJson(message) from error
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        message = "An object contains the same key twice."
+        raise NotStrictJson(message)
+    return members
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if math.isinf(number):
+        message = "A number is too large."
+        raise NotStrictJson(message)
+    return number
+
+
+def _safe_integer(digits: str) -> int:
+    if len(digits) > _MAX_SAFE_DIGITS or abs(number := int(digits)) > _MAX_SAFE_INTEGER:
+        message = "An integer is beyond what every reader holds exactly (2^53 - 1); write it as a string."
+        raise NotStrictJson(message)
+    return number
+
+
+def _refuse_constant(name: str) -> None:
+    message = f"{name} is not JSON."
+    raise NotStrictJson(message)
+
+
+_DECODER: Final = json.JSONDecoder(
+    object_pairs_hook=_unique,
+    parse_float=_finite,
+    parse_int=_safe_integer,
+    parse_constant=_refuse_constant,
+)

@@ -1,0 +1,25 @@
+"""What nobody foresaw: told to the log, never to the client."""
+
+from __future__ import annotations
+
+import traceback
+from pathlib import PurePath
+from typing import Final
+
+from pydantic import ValidationError
+
+from holdfast.contracts.redaction import scrub
+from holdfast.telemetry import emit
+
+API_UNEXPECTED: Final = "api.unexpected"
+"""A request ended in a 500: error type, place, trace id."""
+
+_FRAMES: Final = 6
+
+
+def report_unexpected(error: BaseException, trace_id: str) -> None:
+    """Say what happened and where. The text of the error is scrubbed, and left out where it would hold values (I14)."""
+    frames = traceback.extract_tb(error.__traceback__)[-_FRAMES:]
+    where = " > ".join(f"{PurePath(frame.filename).name}:{frame.lineno} {frame.name}" for frame in frames)
+    reason = "" if isinstance(error, ValidationError) else scrub(str(error))
+    emit(API_UNEXPECTED, error=type(error).__name__, reason=reason, where=where, trace_id=trace_id)

@@ -1,0 +1,199 @@
+"""Who signed this? Two schemes, several secrets, one answer.
+
+* ours: ``x-signature`` (hex or base64), ``x-signature-timestamp`` (unix seconds) and, optionally,
+  ``x-signature-algorithm: hmac-sha256``; the signature covers ``<timestamp>.<raw body>``.
+* Standard Webhooks: ``webhook-id``, ``webhook-timestamp`` and ``webhook-signature`` (``v1,<base64>``, several separated
+  by spaces); the signature covers ``<id>.<timestamp>.<raw body>``.
+
+A request with ``x-signature`` is judged by our scheme alone. Verification runs on the raw bytes, before anything is
+parsed; since the sender's name is inside the body, the answer is the *set of sources* whose secrets vouch for these
+bytes, and the caller compares it with the name once it is allowed to read it.
+
+Nothing here raises on bad input: a request is vouched for or it is not, and nobody learns why.
+"""
+
+from __future__ import annotations
+
+import binascii
+import hashlib
+import hmac
+import re
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Final
+
+from holdfast.contracts.admission import SignatureMeta
+from holdfast.contracts.errors import ConfigurationError
+
+ALGORITHM: Final = "hmac-sha256"
+_ALGORITHM: Final = ALGORITHM.encode()
+
+X_SIGNATURE: Final = b"x-signature"
+X_TIMESTAMP: Final = b"x-signature-timestamp"
+X_ALGORITHM: Final = b"x-signature-algorithm"
+WEBHOOK_ID: Final = b"webhook-id"
+WEBHOOK_TIMESTAMP: Final = b"webhook-timestamp"
+WEBHOOK_SIGNATURE: Final = b"webhook-signature"
+SIGNATURE_HEADERS: Final = frozenset(
+    {X_SIGNATURE, X_TIMESTAMP, X_ALGORITHM, WEBHOOK_ID, WEBHOOK_TIMESTAMP, WEBHOOK_SIGNATURE},
+)
+
+_SECRET_PREFIX: Final = "whsec_"  # noqa: S105 - how a secret begins, not a secret
+_TIMESTAMP: Final = re.compile(rb"[1-9][0-9]{0,11}")
+_HEX: Final = re.compile(rb"[0-9a-fA-F]{64}")
+_DIGEST_BYTES: Final = 32
+_BLOCK_BYTES: Final = 64
+_MAX_SIGNATURES: Final = 32
+
+
+@dataclass(frozen=True, slots=True)
+class SourceSecret:
+    """One secret of one source. It vouches from ``not_before`` (included) to ``not_after`` (excluded)."""
+
+    secret: str = field(repr=False)
+    not_before: datetime | None = None
+    not_after: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Vouched:
+    """These bytes were signed with a secret of each of these sources."""
+
+    sources: frozenset[str]
+    meta: SignatureMeta
+
+
+def signing_key(secret: str) -> bytes:
+    """The key bytes of a secret: base64 after ``whsec_``, as Standard Webhooks has it; otherwise its UTF-8 bytes."""
+    if not secret.startswith(_SECRET_PREFIX):
+        return secret.encode()
+    encoded = secret.removeprefix(_SECRET_PREFIX).rstrip("=")
+    try:
+        return binascii.a2b_base64(encoded + "=" * (-len(encoded) % 4), strict_mode=True)
+    except (binascii.Error, ValueError):
+        return b""
+
+
+def sign(secret: str, timestamp: int, body: bytes) -> str:
+    """The ``x-signature`` (hex) that :class:`Verifier` accepts for this body at this time."""
+    return hmac.digest(signing_key(secret), b"%d.%s" % (timestamp, body), hashlib.sha256).hex()
+
+
+class Verifier:
+    """Finds the sources that vouch for a request.
+
+    Every active secret is tried, also after one has matched, and compared in constant time: the time taken tells how
+    many secrets there are, not which of them came close.
+    """
+
+    def __init__(self, secrets: Mapping[str, Sequence[SourceSecret]], tolerance: timedelta) -> None:
+        self._seals = [_Seal(source, secret) for source, several in secrets.items() for secret in several]
+        self._tolerance = tolerance.total_seconds()
+
+    def vouch(self, headers: Mapping[bytes, bytes], body: bytes, now: float) -> Vouched | None:
+        """Who signed ``body`` according to these headers (each given once), at ``now`` in unix seconds."""
+        claim = _own_claim(headers) if X_SIGNATURE in headers else _standard_claim(headers)
+        if claim is None or abs(now - int(claim.timestamp)) > self._tolerance:
+            return None
+        sources: set[str] = set()
+        matched = ""
+        for seal in self._seals:
+            if not seal.active(now):
+                continue
+            expected = seal.digest(claim.head, body)
+            for digest, signature in claim.signatures.items():
+                if hmac.compare_digest(expected, digest):
+                    sources.add(seal.source)
+                    matched = signature
+        if not sources:
+            return None
+        return Vouched(frozenset(sources), SignatureMeta(ALGORITHM, int(claim.timestamp), matched))
+
+
+@dataclass(frozen=True, slots=True)
+class _Claim:
+    """What well-formed headers claim: the signed text is ``head`` and the body; any of the signatures will do."""
+
+    timestamp: bytes
+    head: bytes
+    signatures: Mapping[bytes, str]  # by digest, as they were written
+
+
+class _Seal:
+    """One secret, with both halves of its HMAC begun: a copy of a hash is cheaper than a new HMAC."""
+
+    __slots__ = ("_inner", "_not_after", "_not_before", "_outer", "source")
+
+    def __init__(self, source: str, secret: SourceSecret) -> None:
+        key = signing_key(secret.secret)
+        if not key:
+            message = f"A secret of source {source!r} is empty, or is not base64 after {_SECRET_PREFIX!r}."
+            raise ConfigurationError(message)
+        if len(key) > _BLOCK_BYTES:
+            key = hashlib.sha256(key).digest()
+        block = key.ljust(_BLOCK_BYTES, b"\0")
+        self.source = source
+        self._inner = hashlib.sha256(bytes(byte ^ 0x36 for byte in block))
+        self._outer = hashlib.sha256(bytes(byte ^ 0x5C for byte in block))
+        self._not_before = float("-inf") if secret.not_before is None else secret.not_before.timestamp()
+        self._not_after = float("inf") if secret.not_after is None else secret.not_after.timestamp()
+
+    def active(self, now: float) -> bool:
+        return self._not_before <= now < self._not_after
+
+    def digest(self, head: bytes, body: bytes) -> bytes:
+        inner = self._inner.copy()
+        inner.update(head)
+        inner.update(body)
+        outer = self._outer.copy()
+        outer.update(inner.digest())
+        return outer.digest()
+
+
+def _own_claim(headers: Mapping[bytes, bytes]) -> _Claim | None:
+    signature = headers[X_SIGNATURE]
+    timestamp = headers.get(X_TIMESTAMP, b"")
+    written = signature.removeprefix(b"sha256=")
+    digest = binascii.unhexlify(written) if _HEX.fullmatch(written) is not None else _base64_digest(written)
+    if (
+        digest is None
+        or _TIMESTAMP.fullmatch(timestamp) is None
+        or headers.get(X_ALGORITHM, _ALGORITHM).lower() != _ALGORITHM
+    ):
+        return None
+    return _Claim(timestamp, timestamp + b".", {digest: written.decode("ascii")})
+
+
+def _standard_claim(headers: Mapping[bytes, bytes]) -> _Claim | None:
+    identifier = headers.get(WEBHOOK_ID, b"")
+    timestamp = headers.get(WEBHOOK_TIMESTAMP, b"")
+    signatures = _first_version(headers.get(WEBHOOK_SIGNATURE, b""))
+    if not identifier or not signatures or _TIMESTAMP.fullmatch(timestamp) is None:
+        return None
+    return _Claim(timestamp, identifier + b"." + timestamp + b".", signatures)
+
+
+def _first_version(header: bytes) -> dict[bytes, str]:
+    """The ``v1`` signatures of a Standard Webhooks header; none at all when any part of it is malformed."""
+    parts = [part.partition(b",") for part in header.split(b" ")]
+    if len(parts) > _MAX_SIGNATURES or not all(comma and b"," not in signature for _, comma, signature in parts):
+        return {}
+    signatures = {}
+    for version, _, signature in parts:
+        if version == b"v1":
+            digest = _base64_digest(signature)
+            if digest is None:
+                return {}
+            signatures[digest] = signature.decode("ascii")
+    return signatures
+
+
+def _base64_digest(text: bytes) -> bytes | None:
+    """The 32 bytes that this is the one canonical base64 form of."""
+    try:
+        digest = binascii.a2b_base64(text, strict_mode=True)
+    except (binascii.Error, ValueError):
+        return None
+    return digest if len(digest) == _DIGEST_BYTES and b64encode(digest) == text else None

@@ -1,0 +1,1 @@
+"""Brokers: the queues. Each adapter passes ``tests/conformance/broker_suite.py``."""

@@ -1,0 +1,300 @@
+"""The embedded broker: queues in the same SQLite file as the ledger.
+
+A job is ``ready``, ``delayed`` until ``due_at``, or ``leased`` until ``due_at`` under a token. Finished and failed
+jobs leave the table: the ledger has their story. Nothing here needs an ``fsync`` of its own, because upkeep rebuilds
+the queue from the ledger; a durable commit of the ledger carries along what the queue wrote before it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import json
+import sqlite3
+import uuid
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any, Final
+
+from holdfast.contracts.errors import BrokerUnavailable, StoreUnavailable
+from holdfast.contracts.queues import Acknowledgement, Again, Delivery, Depth, QueueJob
+from holdfast.contracts.times import duration_ms
+from holdfast.sqlite import Database, Migration
+from holdfast.sqlite.database import one
+from holdfast.sqlite.lanes import Work
+
+_COMPONENT: Final = "broker"
+
+_MIGRATIONS: Final[tuple[Migration, ...]] = (
+    (
+        """
+        CREATE TABLE queue_jobs (
+            seq INTEGER PRIMARY KEY,
+            queue TEXT NOT NULL,
+            job_id TEXT NOT NULL,
+            name TEXT NOT NULL,
+            data TEXT NOT NULL,
+            priority INTEGER NOT NULL,
+            state TEXT NOT NULL,
+            due_at INTEGER,
+            token TEXT,
+            reason TEXT
+        )
+        """,
+        "CREATE UNIQUE INDEX queue_job ON queue_jobs (queue, job_id)",
+        "CREATE INDEX queue_ready ON queue_jobs (queue, priority, seq) WHERE state = 'ready'",
+        "CREATE INDEX queue_later ON queue_jobs (queue, state, due_at) WHERE state <> 'ready'",
+        "CREATE TABLE queue_settings (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
+    ),
+)
+
+_PUBLISH: Final = """
+INSERT INTO queue_jobs (queue, job_id, name, data, priority, state, due_at)
+SELECT :queue, value ->> 0, value ->> 1, value ->> 2, value ->> 3,
+       iif(value ->> 4 > 0, 'delayed', 'ready'), iif(value ->> 4 > 0, :now + (value ->> 4), NULL)
+FROM json_each(:jobs) WHERE true
+ON CONFLICT DO NOTHING
+"""
+
+_PROMOTE: Final = """
+UPDATE queue_jobs SET state = 'ready', due_at = NULL WHERE queue = :queue AND state = 'delayed' AND due_at <= :now
+"""
+
+_LEASE: Final = """
+UPDATE queue_jobs SET state = 'leased', token = :token, due_at = :until
+WHERE seq IN (SELECT seq FROM queue_jobs WHERE queue = :queue AND state = 'ready' ORDER BY priority, seq LIMIT :limit)
+"""
+
+_LEASED: Final = """
+SELECT json_group_array(json_array(job_id, data)) FROM (
+    SELECT job_id, data FROM queue_jobs WHERE queue = :queue AND state = 'leased' AND due_at = :until AND token = :token
+    ORDER BY priority, seq)
+"""
+
+_PAUSED: Final = "SELECT EXISTS (SELECT 1 FROM queue_settings WHERE name = 'paused:' || :queue)"
+
+_NEXT: Final = """
+SELECT CASE
+    WHEN EXISTS (SELECT 1 FROM queue_settings WHERE name = 'paused:' || :queue) THEN NULL
+    WHEN EXISTS (SELECT 1 FROM queue_jobs WHERE queue = :queue AND state = 'ready') THEN 0
+    ELSE (SELECT max(0, due_at - :now) FROM queue_jobs WHERE queue = :queue AND state = 'delayed' ORDER BY due_at LIMIT 1)
+END
+"""
+
+_REMOVE_LEASED: Final = """
+DELETE FROM queue_jobs WHERE seq IN (
+    SELECT q.seq FROM json_each(:rows) AS r
+    CROSS JOIN queue_jobs AS q ON q.queue = r.value ->> 0 AND q.job_id = r.value ->> 1
+    WHERE q.state = 'leased' AND q.token = r.value ->> 2)
+"""
+
+_GIVE_BACK: Final = """
+UPDATE queue_jobs
+SET state = iif(r.after > 0, 'delayed', 'ready'), due_at = iif(r.after > 0, :now + r.after, NULL), token = NULL,
+    data = coalesce(r.data, queue_jobs.data), reason = coalesce(r.reason, queue_jobs.reason)
+FROM (SELECT value ->> 0 AS queue, value ->> 1 AS job_id, value ->> 2 AS token, value ->> 3 AS after,
+             value ->> 4 AS data, value ->> 5 AS reason FROM json_each(:rows)) AS r
+WHERE queue_jobs.queue = r.queue AND queue_jobs.job_id = r.job_id AND queue_jobs.state = 'leased'
+  AND queue_jobs.token = r.token
+"""
+
+_RENEW: Final = """
+UPDATE queue_jobs SET due_at = :until
+FROM (SELECT value ->> 0 AS queue, value ->> 1 AS job_id, value ->> 2 AS token FROM json_each(:rows)) AS r
+WHERE queue_jobs.queue = r.queue AND queue_jobs.job_id = r.job_id AND queue_jobs.state = 'leased'
+  AND queue_jobs.token = r.token
+"""
+
+_HELD: Final = """
+SELECT json_group_array(json_array(q.queue, q.job_id)) FROM json_each(:rows) AS r
+CROSS JOIN queue_jobs AS q ON q.queue = r.value ->> 0 AND q.job_id = r.value ->> 1
+WHERE q.state = 'leased' AND q.token = r.value ->> 2
+"""
+
+_ANY_STALLED: Final = """
+SELECT EXISTS (SELECT 1 FROM queue_jobs WHERE queue = :queue AND state = 'leased' AND due_at <= :now)
+"""
+
+_RECOVER: Final = """
+UPDATE queue_jobs SET state = 'ready', due_at = NULL, token = NULL
+WHERE queue = :queue AND state = 'leased' AND due_at <= :now
+"""
+
+_REMOVE: Final = """
+DELETE FROM queue_jobs
+WHERE queue = :queue AND state <> 'leased' AND job_id IN (SELECT value FROM json_each(:ids))
+"""
+
+_DEPTH: Final = "SELECT state, count(*) FROM queue_jobs WHERE queue = ? GROUP BY state"
+
+_MARK: Final = "INSERT INTO queue_settings VALUES ('incarnation', ?) ON CONFLICT DO NOTHING"
+_INCARNATION: Final = "SELECT value FROM queue_settings WHERE name = 'incarnation'"
+
+
+class SqliteBroker:
+    """Queues in one SQLite file; implements :class:`holdfast.contracts.ports.Broker`.
+
+    A job that this process publishes wakes its own waiting takers at once; jobs from other processes are noticed
+    within ``poll``.
+    """
+
+    def __init__(self, database: Database, *, poll: timedelta = timedelta(milliseconds=100)) -> None:
+        self._database = database
+        self._poll = poll.total_seconds()
+        self._waiting: dict[str, set[asyncio.Event]] = {}
+        self._tokens = (f"{uuid.uuid4().hex}:{number}" for number in itertools.count(1))
+
+    async def open(self) -> None:
+        """Bring the tables to what this version needs."""
+        await self._database.migrate(_COMPONENT, _MIGRATIONS)
+
+    async def publish(self, queue: str, jobs: Sequence[QueueJob]) -> None:
+        """See :meth:`holdfast.contracts.ports.Broker.publish`."""
+        rows = [(job.job_id, job.name, job.data, job.priority, duration_ms(job.delay)) for job in jobs]
+
+        def work(connection: sqlite3.Connection) -> None:
+            connection.execute(_PUBLISH, {"queue": queue, "jobs": _json(rows), "now": self._database.now()})
+
+        await self._write(work)
+        self._wake(queue)
+
+    async def take(self, queue: str, limit: int, *, wait: timedelta, lease: timedelta) -> list[Delivery]:
+        """See :meth:`holdfast.contracts.ports.Broker.take`."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + wait.total_seconds()
+        wake = asyncio.Event()
+        self._waiting.setdefault(queue, set()).add(wake)
+        try:
+            while True:
+                wake.clear()
+                # A look first: an idle worker must not take the write lock ten times a second.
+                next_job = await self._read(lambda c: one(c, _NEXT, {"queue": queue, "now": self._database.now()}))
+                if next_job == 0:
+                    deliveries = await self._write(lambda c: self._lease(c, queue, limit, lease))
+                    if deliveries:
+                        return deliveries
+                left = end - loop.time()
+                if left <= 0:
+                    return []
+                pause = min(left, self._poll, next_job / 1000 if next_job else self._poll)
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(wake.wait(), pause)
+        finally:
+            self._waiting[queue].discard(wake)
+
+    def _lease(self, connection: sqlite3.Connection, queue: str, limit: int, lease: timedelta) -> list[Delivery]:
+        now = self._database.now()
+        token = next(self._tokens)
+        parameters: dict[str, Any] = {"queue": queue, "now": now, "until": now + duration_ms(lease)}
+        parameters |= {"token": token, "limit": limit}
+        if one(connection, _PAUSED, parameters):
+            return []
+        connection.execute(_PROMOTE, parameters)
+        connection.execute(_LEASE, parameters)
+        return [Delivery(queue, job_id, data, token) for job_id, data in json.loads(one(connection, _LEASED, parameters))]
+
+    async def settle(self, acknowledgements: Sequence[Acknowledgement]) -> None:
+        """See :meth:`holdfast.contracts.ports.Broker.settle`."""
+        gone, back = [], []
+        for each in acknowledgements:
+            lease = (each.delivery.queue, each.delivery.job_id, each.delivery.token)
+            if isinstance(each.handling, Again):
+                back.append((*lease, duration_ms(each.handling.after), each.handling.data, each.handling.reason))
+            else:
+                gone.append(lease)
+
+        def work(connection: sqlite3.Connection) -> None:
+            if gone:
+                connection.execute(_REMOVE_LEASED, {"rows": _json(gone)})
+            if back:
+                connection.execute(_GIVE_BACK, {"rows": _json(back), "now": self._database.now()})
+
+        await self._write(work)
+        for queue in {row[0] for row in back}:
+            self._wake(queue)
+
+    async def renew(self, deliveries: Sequence[Delivery], lease: timedelta) -> list[Delivery]:
+        """See :meth:`holdfast.contracts.ports.Broker.renew`."""
+        rows = _json([(each.queue, each.job_id, each.token) for each in deliveries])
+
+        def work(connection: sqlite3.Connection) -> str:
+            until = self._database.now() + duration_ms(lease)
+            connection.execute(_RENEW, {"rows": rows, "until": until})
+            return str(one(connection, _HELD, {"rows": rows}))
+
+        held = {tuple(row) for row in json.loads(await self._write(work))}
+        return [each for each in deliveries if (each.queue, each.job_id) not in held]
+
+    async def recover(self, queue: str) -> int:
+        """See :meth:`holdfast.contracts.ports.Broker.recover`."""
+
+        def parameters() -> dict[str, Any]:
+            return {"queue": queue, "now": self._database.now()}
+
+        if not await self._read(lambda c: one(c, _ANY_STALLED, parameters())):
+            return 0
+        recovered = await self._write(lambda c: c.execute(_RECOVER, parameters()).rowcount)
+        self._wake(queue)
+        return recovered
+
+    async def remove(self, queue: str, job_ids: Sequence[str]) -> None:
+        """See :meth:`holdfast.contracts.ports.Broker.remove`."""
+        await self._write(lambda c: c.execute(_REMOVE, {"queue": queue, "ids": _json(list(job_ids))}))
+
+    async def depth(self, queue: str) -> Depth:
+        """See :meth:`holdfast.contracts.ports.Broker.depth`."""
+
+        def work(connection: sqlite3.Connection) -> Depth:
+            states = dict(connection.execute(_DEPTH, (queue,)).fetchall())
+            paused = bool(one(connection, _PAUSED, {"queue": queue}))
+            return Depth(states.get("ready", 0), states.get("delayed", 0), states.get("leased", 0), paused)
+
+        return await self._read(work)
+
+    async def pause(self, queue: str) -> None:
+        """See :meth:`holdfast.contracts.ports.Broker.pause`."""
+        statement = "INSERT INTO queue_settings VALUES ('paused:' || ?, 'yes') ON CONFLICT DO NOTHING"
+        await self._write(lambda c: c.execute(statement, (queue,)))
+
+    async def resume(self, queue: str) -> None:
+        """See :meth:`holdfast.contracts.ports.Broker.resume`."""
+        await self._write(lambda c: c.execute("DELETE FROM queue_settings WHERE name = 'paused:' || ?", (queue,)))
+        self._wake(queue)
+
+    async def incarnation(self) -> str:
+        """See :meth:`holdfast.contracts.ports.Broker.incarnation`."""
+        mark = await self._read(lambda c: one(c, _INCARNATION))
+        if mark is None:
+            fresh = uuid.uuid4().hex
+
+            def work(connection: sqlite3.Connection) -> str:
+                connection.execute(_MARK, (fresh,))
+                return str(one(connection, _INCARNATION))
+
+            mark = await self._write(work)
+        return str(mark)
+
+    async def ping(self) -> None:
+        """See :meth:`holdfast.contracts.ports.Broker.ping`."""
+        await self._read(lambda c: one(c, "SELECT 1"))
+
+    def _wake(self, queue: str) -> None:
+        for event in self._waiting.get(queue, ()):
+            event.set()
+
+    async def _write(self, work: Work[Any]) -> Any:  # noqa: ANN401 - whatever the work returns
+        try:
+            return await self._database.write(work, durable=False)
+        except StoreUnavailable as error:
+            raise BrokerUnavailable(error.message) from error
+
+    async def _read(self, work: Work[Any]) -> Any:  # noqa: ANN401 - whatever the work returns
+        try:
+            return await self._database.read(work)
+        except StoreUnavailable as error:
+            raise BrokerUnavailable(error.message) from error
+
+
+def _json(value: Any) -> str:  # noqa: ANN401 - anything that JSON can say
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)

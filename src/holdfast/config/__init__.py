@@ -1,0 +1,12 @@
+"""Configuration: one typed :class:`Settings`, from the environment, then ``holdfast.toml``, then defaults.
+
+A setting has one name everywhere: ``API_PORT`` in the environment, ``api_port`` in the file and in the code. This
+package imports nothing else of ours.
+"""
+
+from .courier_secrets import CourierSecret
+from .loading import CONFIG_FILE, SettingsError, load
+from .settings import SettingRow, Settings
+from .starter import fresh_config_text
+
+__all__ = ["CONFIG_FILE", "CourierSecret", "SettingRow", "Settings", "SettingsError", "fresh_config_text", "load"]

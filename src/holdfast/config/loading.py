@@ -1,0 +1,126 @@
+"""Where settings come from, and how every problem is told at once."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final, Literal, get_args, get_origin
+
+import annotated_types
+from pydantic import ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
+
+from .settings import Origin, Settings
+
+CONFIG_FILE: Final = "holdfast.toml"
+_CONFIG_VARIABLE: Final = "HOLDFAST_CONFIG"
+_TIMES: Final = frozenset({"notBefore", "notAfter"})
+_PLACES: Final[Mapping[Origin, str]] = {"environment": "in the environment", "holdfast.toml": f"in {CONFIG_FILE}"}
+
+
+class SettingsError(ValueError):
+    """The configuration is not usable. ``problems`` lists all that is wrong, a sentence each, without secrets."""
+
+    def __init__(self, problems: list[str]) -> None:
+        super().__init__("\n".join(problems))
+        self.problems: tuple[str, ...] = tuple(problems)
+
+
+def load(environ: Mapping[str, str], folder: Path | None = None) -> Settings:
+    """The settings: environment first, then ``holdfast.toml``, then defaults.
+
+    The file is the one that ``HOLDFAST_CONFIG`` names, else ``holdfast.toml`` in ``folder`` (the working directory) if
+    there is one. A variable that is set to nothing counts as not set. Raises :class:`SettingsError` with all problems.
+    """
+    problems: list[str] = []
+    values: dict[str, Any] = {}
+    origins: dict[str, Origin] = dict.fromkeys(Settings.model_fields, "default")
+
+    for name, value in _from_file(environ, folder or Path(), problems).items():
+        values[name], origins[name] = value, "holdfast.toml"
+    for name in Settings.model_fields:
+        text = environ.get(name.upper(), "")
+        if text:
+            values[name], origins[name] = text, "environment"
+
+    settings = _validated(values, origins, problems)
+    if settings is None or problems:
+        raise SettingsError(problems)
+    return settings.with_origins(origins)
+
+
+def _from_file(environ: Mapping[str, str], folder: Path, problems: list[str]) -> dict[str, Any]:
+    named = environ.get(_CONFIG_VARIABLE, "")
+    path = folder / (named or CONFIG_FILE)
+    shown = f"{named} (named by {_CONFIG_VARIABLE})" if named else CONFIG_FILE
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        if named:
+            problems.append(f"{shown} does not exist.")
+    except OSError as error:
+        problems.append(f"{shown} cannot be read: {error.strerror}.")
+    except (ValueError, RecursionError) as error:  # not TOML, or not UTF-8, or nested without end
+        # The parser's message may quote the file, and the file holds secrets: only the place is told.
+        place = re.search(r"\(at [^)]*\)", str(error))
+        problems.append(f"{shown} is not valid TOML{' ' + place[0] if place else ''}.")
+    else:
+        problems += _unknown_keys(content)
+        return {key: value for key, value in content.items() if key in Settings.model_fields}
+    return {}
+
+
+def _unknown_keys(content: Mapping[str, Any]) -> Iterator[str]:
+    for key in content:
+        if key not in Settings.model_fields:
+            nearest = difflib.get_close_matches(key.lower(), Settings.model_fields, n=1)
+            hint = f"; did you mean {nearest[0]}?" if nearest else ". `holdfast config show` lists the names."
+            yield f"{CONFIG_FILE} has an unknown key {key[:60]!r}{hint}"
+
+
+def _validated(values: Mapping[str, Any], origins: Mapping[str, Origin], problems: list[str]) -> Settings | None:
+    # The error is taken apart here and goes no further: it holds the values, and those may be secrets.
+    try:
+        return Settings.model_validate(values)
+    except ValidationError as error:
+        told = [_sentence(each, origins) for each in error.errors(include_url=False)]
+    problems += dict.fromkeys(told)
+    return None
+
+
+def _sentence(error: ErrorDetails, origins: Mapping[str, Origin]) -> str:
+    name = str(error["loc"][0])
+    within = [f"secret {part + 1}" if isinstance(part, int) else part for part in error["loc"][1:]]
+    field = Settings.model_fields[name]
+    rule = error["msg"] if error["type"] == "refused" else _rule(field, within)
+    instead = f", not {error['input']}" if _is_plain_number(field, error["input"]) else ""
+    return f"{', '.join([name.upper(), *within])} {rule}{instead} ({_PLACES[origins[name]]})."
+
+
+def _rule(field: FieldInfo, within: list[str]) -> str:
+    """What the values of the field, or of this part of it, must be, in words."""
+    if within and within[-1] in _TIMES:
+        return "must be a time with its offset, such as 2026-01-31T12:00:00Z"
+    if get_origin(field.annotation) is Literal:
+        return f"must be one of {', '.join(get_args(field.annotation))}"
+    if field.annotation is bool:
+        return "must be true or false"
+    bounds = _bounds(field)
+    if bounds is None:
+        return "must be a string"
+    return f"must be a {'whole ' if field.annotation is int else ''}number from {bounds[0]} to {bounds[1]}"
+
+
+def _bounds(field: FieldInfo) -> tuple[Any, Any] | None:
+    low = [each.ge for each in field.metadata if isinstance(each, annotated_types.Ge)]
+    high = [each.le for each in field.metadata if isinstance(each, annotated_types.Le)]
+    return (low[0], high[0]) if low and high else None
+
+
+def _is_plain_number(field: FieldInfo, given: object) -> bool:
+    # Only what is certainly no secret is repeated: a number, where a number is wanted.
+    return _bounds(field) is not None and re.fullmatch(r"-?[0-9]{1,12}(\.[0-9]{1,6})?", str(given)) is not None

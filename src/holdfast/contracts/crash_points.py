@@ -1,0 +1,42 @@
+"""Named places where a test can end the process.
+
+Production code calls :func:`crash_point` and nothing happens. A test arms one point by name (the composition root
+reads ``HOLDFAST_CRASH_POINT``), and the process is killed there as a power cut would: no cleanup, no last words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+CRASH_POINTS: Final[tuple[str, ...]] = (
+    "intake.before_record",
+    "intake.recorded",
+    "intake.published",
+    "store.before_commit",
+    "store.committed",
+    "worker.taken",
+    "worker.claimed",
+    "worker.handled",
+    "worker.settled",
+    "worker.acknowledged",
+    "letters.settled",
+    "letters.published",
+    "upkeep.swept",
+    "upkeep.republished",
+    "review.replayed",
+)
+
+_hook: Callable[[str], None] | None = None
+
+
+def arm(hook: Callable[[str], None] | None) -> None:
+    """Call ``hook`` with the name of every point that is passed; None disarms."""
+    global _hook  # noqa: PLW0603 - one process, one switch, off in production
+    _hook = hook
+
+
+def crash_point(name: str) -> None:
+    """Pass a named point."""
+    if _hook is not None:
+        _hook(name)

@@ -1,0 +1,62 @@
+"""Dead letters: the full truth of a failure, and its review by people."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from .ledger import Attempt
+
+
+class ReviewStatus(StrEnum):
+    """How far people have come with a dead letter. The steps are in ``holdfast.contracts.lifecycle``."""
+
+    PENDING = "pending"
+    REVIEWED = "reviewed"
+    REPLAYED = "replayed"
+    CLOSED = "closed"
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """One step that a person took: who, why, when."""
+
+    step: ReviewStatus
+    actor: str
+    reason: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetter:
+    """Why a job died, with everything needed to understand it and to run it again.
+
+    There is exactly one for each (workload, key, generation) that failed for good (I8), so its id is made of them.
+    """
+
+    id: str
+    workload: str
+    key: str
+    job_id: str
+    generation: int
+    reason_code: str
+    reason_message: str
+    attempts: tuple[Attempt, ...]
+    attempt_count: int
+    body: str
+    labels: Mapping[str, str]
+    review_status: ReviewStatus
+    decisions: tuple[Decision, ...]
+    created_at: datetime
+    updated_at: datetime
+    expires_at: datetime
+    replayed_as: str | None = None
+
+
+def letter_id(workload: str, key: str, generation: int) -> str:
+    """The one id that a dead letter of this job's generation can have."""
+    digest = hashlib.sha256(f"{workload}\0{key}\0{generation}".encode()).hexdigest()
+    return f"dl_{digest[:20]}"

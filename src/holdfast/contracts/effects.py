@@ -1,0 +1,57 @@
+"""Effects: what a handler wants written, as data.
+
+A handler returns effects; the engine commits them in the same transaction as the ledger entry. That is why a
+database effect happens exactly once for each generation of a job (I3), however often the handler ran.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+IGNORED_STALE = "ignored_stale"
+"""The note on a ledger entry whose effect lost to a newer document (I16)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Upsert:
+    """Write fields of one document, creating it when absent.
+
+    ``set`` replaces the named fields and leaves the others. ``set_on_insert`` applies only when the document is
+    created. ``only_if_newer`` names a field of ``set``: when the stored document's value of that field is greater,
+    the effect is skipped and the entry is noted as ``ignored_stale``; equal values apply, in commit order.
+
+    ``key`` is the document's key and is written into the collection's key field. Values must be JSON; timestamps
+    are ISO-8601 strings in UTC with a fixed width (see :func:`holdfast.contracts.times.isoformat`), so that comparing
+    strings compares instants. The store adds ``createdAt`` and ``updatedAt`` from its own clock.
+    """
+
+    collection: str
+    key: str
+    set: Mapping[str, Any]
+    set_on_insert: Mapping[str, Any] = field(default_factory=dict)
+    only_if_newer: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Remove one document, if it is there."""
+
+    collection: str
+    key: str
+
+
+Effect = Upsert | Delete
+
+
+@dataclass(frozen=True, slots=True)
+class Collection:
+    """A kind of document that a workload keeps: its key field and the indexes that its readers need.
+
+    Each index is a tuple of top-level field names.
+    """
+
+    name: str
+    key: str
+    indexes: tuple[tuple[str, ...], ...] = ()

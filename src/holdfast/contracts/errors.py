@@ -1,0 +1,98 @@
+"""The error tree.
+
+::
+
+    HoldfastError
+    ├── ConfigurationError         the operator must change something; the program exits with code 2
+    ├── StoreUnavailable           the ledger cannot be reached or cannot commit; try again later
+    ├── BrokerUnavailable          the queue cannot be reached; the ledger still holds the job
+    ├── IntakeSaturated            too many requests wait for a commit; try again shortly
+    ├── EffectRefused              an effect can never be applied; names the one job at fault
+    ├── ReviewRefused              a dead letter is not in the state that the requested step needs
+    ├── InvalidContent             a document breaks its contract; names the fields (in ``admission``)
+    ├── NotFound                   no such entry, dead letter or document
+    ├── InvalidQuery               a filter, a cursor or a name that does not exist
+    └── HandlingError              raised by handlers on purpose; named by what happens next
+        ├── TransientError         retried, up to the policy's limit
+        │   └── ThrottledError     retried, not before the time that the other side asked for
+        └── PermanentError         never retried; straight to the dead letters
+
+Handlers normally *return* an outcome. The ``HandlingError`` family exists for code deep inside a handler that cannot.
+An exception's docstring is its default message.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+
+class HoldfastError(Exception):
+    """Something went wrong in Holdfast."""
+
+    def __init__(self, message: str | None = None) -> None:
+        super().__init__(message or (self.__doc__ or "").strip().splitlines()[0])
+
+    @property
+    def message(self) -> str:
+        """The sentence for a person."""
+        return str(self.args[0])
+
+
+class ConfigurationError(HoldfastError):
+    """The configuration is not usable."""
+
+
+class StoreUnavailable(HoldfastError):
+    """The store cannot be reached."""
+
+
+class BrokerUnavailable(HoldfastError):
+    """The queue cannot be reached."""
+
+
+class IntakeSaturated(HoldfastError):
+    """Too many requests are waiting for a commit."""
+
+
+class NotFound(HoldfastError):
+    """There is no such record."""
+
+
+class InvalidQuery(HoldfastError):
+    """The query cannot be answered as asked."""
+
+
+class EffectRefused(HoldfastError):
+    """An effect cannot be applied."""
+
+    def __init__(self, job_id: str, message: str | None = None) -> None:
+        super().__init__(message)
+        self.job_id = job_id
+
+
+class ReviewRefused(HoldfastError):
+    """The dead letter is not in a state that allows this step."""
+
+
+class HandlingError(HoldfastError):
+    """The job could not be handled."""
+
+    def __init__(self, code: str, message: str | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class TransientError(HandlingError):
+    """The job failed for a reason that may pass."""
+
+
+class ThrottledError(TransientError):
+    """The other side asked us to come back later."""
+
+    def __init__(self, code: str = "THROTTLED", message: str | None = None, *, retry_after: timedelta) -> None:
+        super().__init__(code, message)
+        self.retry_after = retry_after
+
+
+class PermanentError(HandlingError):
+    """The job failed for a reason that will not pass."""

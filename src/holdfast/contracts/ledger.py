@@ -1,0 +1,211 @@
+"""The ledger entry: the record of one job, and the truth about it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any
+
+
+class Status(StrEnum):
+    """Where a job is in its life. The legal moves are in ``holdfast.contracts.lifecycle``."""
+
+    RECEIVED = "received"
+    PROCESSING = "processing"
+    PROCESSED = "processed"
+    FAILED = "failed"
+    DEAD_LETTERED = "dead_lettered"
+    EXPIRED = "expired"
+
+    @property
+    def terminal(self) -> bool:
+        """Whether only a person can move the job from here."""
+        return self in _TERMINAL
+
+
+_TERMINAL = frozenset({Status.PROCESSED, Status.DEAD_LETTERED, Status.EXPIRED})
+
+
+class AttemptOutcome(StrEnum):
+    """How an attempt ended, or that it has not."""
+
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    LOST = "lost"
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One try at a job. It opens when the job is claimed and closes when it is settled."""
+
+    attempt: int
+    outcome: AttemptOutcome
+    worker: str
+    started_at: datetime
+    finished_at: datetime | None = None
+    error_code: str | None = None
+    error_message: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewEntry:
+    """A job to be recorded.
+
+    ``key`` is the identity that decides duplicates; ``job_id`` is the queue's name for the job; ``fingerprint``
+    covers the content that two requests with one key must share. ``body`` is the job as JSON text in its workload's
+    contract. ``labels`` are small facts to find and show the job by. ``life`` gives it a deadline.
+    """
+
+    workload: str
+    key: str
+    job_id: str
+    body: str
+    fingerprint: str
+    labels: Mapping[str, str] = field(default_factory=dict)
+    priority: int = 0
+    delay: timedelta = timedelta(0)
+    life: timedelta | None = None
+    replay_of: str | None = None
+
+
+class RecordVerdict(StrEnum):
+    """What the ledger made of a new entry."""
+
+    NEW = "new"
+    DUPLICATE = "duplicate"
+    CONFLICT = "conflict"
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """The ledger's answer to one :class:`NewEntry`; the facts are those of the entry that stands."""
+
+    verdict: RecordVerdict
+    job_id: str
+    labels: Mapping[str, str]
+    first_seen_at: datetime
+    status: Status
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerEntry:
+    """The whole record of a job, as read back."""
+
+    workload: str
+    key: str
+    job_id: str
+    generation: int
+    status: Status
+    body: str
+    labels: Mapping[str, str]
+    attempts: tuple[Attempt, ...]
+    attempt_count: int
+    fence: int
+    priority: int
+    first_seen_at: datetime
+    updated_at: datetime
+    not_before: datetime
+    deadline: datetime | None = None
+    lease_until: datetime | None = None
+    expires_at: datetime | None = None
+    last_error_code: str | None = None
+    last_error_message: str | None = None
+    note: str | None = None
+    result: Mapping[str, Any] | None = None
+    replay_of: str | None = None
+
+
+# --- claiming -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """The job is ours until the lease ends; an attempt was opened."""
+
+    job_id: str
+    key: str
+    generation: int
+    fence: int
+    attempt: int
+    body: str
+    labels: Mapping[str, str]
+    first_seen_at: datetime
+    deadline: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Exhausted:
+    """The job is ours, but its attempts were used up by workers that vanished: bury it (I6). No attempt was opened."""
+
+    job_id: str
+    key: str
+    generation: int
+    fence: int
+    attempts: int
+
+
+@dataclass(frozen=True, slots=True)
+class Overdue:
+    """The job is ours, but its deadline has passed: expire it (I10). No attempt was opened."""
+
+    job_id: str
+    key: str
+    generation: int
+    fence: int
+    body: str
+
+
+@dataclass(frozen=True, slots=True)
+class NotNow:
+    """Another worker holds the job, or its time has not come. Ask again after the given time."""
+
+    job_id: str
+    after: timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class AlreadySettled:
+    """The job has reached a terminal state; the queue's copy can go."""
+
+    job_id: str
+    status: Status
+
+
+@dataclass(frozen=True, slots=True)
+class Unrecorded:
+    """The ledger has no such job: somebody put it straight into the queue. Adopt it."""
+
+    job_id: str
+
+
+ClaimResult = Claimed | Exhausted | Overdue | NotNow | AlreadySettled | Unrecorded
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """Proof of a claim: it holds while the entry is ``processing`` and its fence is still this one (I4)."""
+
+    job_id: str
+    fence: int
+
+
+@dataclass(frozen=True, slots=True)
+class DueEntry:
+    """A job that nobody has touched for too long. ``after`` is the wait that its next attempt still has."""
+
+    job_id: str
+    body: str
+    priority: int
+    attempt_count: int
+    after: timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """What a pruning removed: how many entries, and which letters of which workload (the queue forgets them too)."""
+
+    entries: int = 0
+    letters: Mapping[str, list[str]] = field(default_factory=dict)

@@ -1,0 +1,56 @@
+"""The one table of legal moves (I7), for ledger entries and for the review of dead letters.
+
+Stores apply a move by compare-and-set on the state that it starts from. A move with several steps commits them
+together. ``docs/lifecycle.md`` draws the same table.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from itertools import pairwise
+from typing import Final
+
+from .dead_letters import ReviewStatus
+from .ledger import Status
+
+
+class Move(StrEnum):
+    """One name per transition of a ledger entry."""
+
+    CLAIM = "claim"
+    RECLAIM = "reclaim"  # the lease ran out: the orphaned attempt is closed as lost
+    COMPLETE = "complete"
+    RETRY = "retry"
+    HAND_BACK = "hand_back"  # shutdown or snooze: the entry is as it was before the claim, the attempt is withdrawn
+    BURY = "bury"
+    EXPIRE = "expire"
+    REPLAY = "replay"
+
+
+MOVES: Final[dict[Move, tuple[tuple[Status, ...], ...]]] = {
+    Move.CLAIM: ((Status.RECEIVED, Status.PROCESSING), (Status.FAILED, Status.PROCESSING)),
+    Move.RECLAIM: ((Status.PROCESSING, Status.PROCESSING),),
+    Move.COMPLETE: ((Status.PROCESSING, Status.PROCESSED),),
+    Move.RETRY: ((Status.PROCESSING, Status.FAILED),),
+    Move.HAND_BACK: ((Status.PROCESSING, Status.RECEIVED), (Status.PROCESSING, Status.FAILED)),
+    Move.BURY: ((Status.PROCESSING, Status.FAILED, Status.DEAD_LETTERED),),
+    Move.EXPIRE: ((Status.PROCESSING, Status.FAILED, Status.EXPIRED),),
+    Move.REPLAY: ((Status.DEAD_LETTERED, Status.RECEIVED),),
+}
+
+EDGES: Final[frozenset[tuple[Status, Status]]] = frozenset(
+    edge for paths in MOVES.values() for path in paths for edge in pairwise(path)
+)
+"""Every single step that some move takes."""
+
+REVIEW_STEPS: Final[dict[ReviewStatus, frozenset[ReviewStatus]]] = {
+    ReviewStatus.PENDING: frozenset({ReviewStatus.REVIEWED}),
+    ReviewStatus.REVIEWED: frozenset({ReviewStatus.REPLAYED, ReviewStatus.CLOSED}),
+    ReviewStatus.REPLAYED: frozenset({ReviewStatus.CLOSED}),
+    ReviewStatus.CLOSED: frozenset(),
+}
+
+
+def legal(start: Status, end: Status) -> bool:
+    """Whether an entry may go from one state to the other in one step."""
+    return (start, end) in EDGES

@@ -1,0 +1,254 @@
+"""The ports: what the engine needs from the outside, and what each verb promises.
+
+Every verb that touches jobs takes a batch: one round trip and one commit serve many jobs. A batch is an
+optimisation, never a shared fate; results come back in the order of the request, one for each item.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Protocol
+
+from .dead_letters import DeadLetter
+from .ledger import ClaimResult, DueEntry, Lease, LedgerEntry, NewEntry, Pruned, Recorded
+from .queries import DocumentQuery, EntryQuery, LetterQuery, Page, Slice
+from .queues import Acknowledgement, Delivery, Depth, QueueJob
+from .settlement import Settled, Settlement
+
+
+class Clock(Protocol):
+    """Time as one process sees it. Nothing durable is decided by it (I15): the store has its own clock."""
+
+    def now(self) -> datetime:
+        """The current instant in UTC."""
+        ...
+
+    def monotonic(self) -> float:
+        """Seconds that never go backwards."""
+        ...
+
+
+class Ids(Protocol):
+    """Fresh identifiers."""
+
+    def new(self, prefix: str) -> str:
+        """``prefix_`` and characters that nobody has used before."""
+        ...
+
+
+class Random(Protocol):
+    """Chance, for jitter."""
+
+    def uniform(self, a: float, b: float) -> float:
+        """A number between ``a`` and ``b``."""
+        ...
+
+
+class Ledger(Protocol):
+    """The record of every job. A verb that returns has been committed so that it survives power loss (I13)."""
+
+    async def record(self, entries: Sequence[NewEntry]) -> list[Recorded]:
+        """Insert entries as ``received``, each at most once per (workload, key) (I2).
+
+        The insert itself decides, never a look beforehand. An existing key answers ``duplicate`` when the
+        fingerprints agree and ``conflict`` when not; two equal keys in one batch count in their order. A job id that
+        another key holds is a ``conflict`` too.
+        """
+        ...
+
+    async def claim(
+        self,
+        workload: str,
+        job_ids: Sequence[str],
+        *,
+        worker: str,
+        lease: timedelta,
+        max_attempts: int,
+    ) -> list[ClaimResult]:
+        """Take jobs into work: raise the fence, open an attempt, set ``processing`` (I4, I5).
+
+        An entry that is ``processing`` under a lease that ran out is taken over: its open attempt is closed as
+        ``LOST``. An entry with ``max_attempts`` attempts is taken without opening another (``Exhausted``), an entry
+        past its deadline likewise (``Overdue``).
+        """
+        ...
+
+    async def renew(self, workload: str, leases: Sequence[Lease], lease: timedelta) -> list[Lease]:
+        """Prolong leases from now on the store's clock; return those that are no longer ours."""
+        ...
+
+    async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
+        """Commit verdicts with their effects and dead letters in one transaction (I3, I8).
+
+        Each needs ``fence == mine and status == processing`` (I4); one that fails the test writes nothing and
+        answers stale. Effects on one document are folded in order. Raises :class:`EffectRefused` when an effect can
+        never be applied, and then nothing of the batch was written: the engine settles its jobs one by one.
+        """
+        ...
+
+    async def due(self, workload: str, limit: int, *, again_after: timedelta) -> list[DueEntry]:
+        """Non-terminal entries that no worker or queue has shown signs of for too long, oldest first.
+
+        Returning an entry postpones it by ``again_after``, so that two sweepers do not do the work twice.
+        """
+        ...
+
+    async def overdue(self, workload: str, limit: int) -> list[str]:
+        """Job ids that wait (``received`` or ``failed``) past their deadline."""
+        ...
+
+    async def entry(self, workload: str, key: str) -> LedgerEntry | None:
+        """The entry of this idempotency key."""
+        ...
+
+    async def find(self, query: EntryQuery, page: Page) -> Slice[LedgerEntry]:
+        """Entries that match, newest first."""
+        ...
+
+    async def counts(self, workload: str) -> Mapping[str, int]:
+        """How many entries are in each status."""
+        ...
+
+    async def prune(self, limit: int) -> Pruned:
+        """Delete terminal entries and dead letters whose retention is over, never one that waits."""
+        ...
+
+
+class DeadLetters(Protocol):
+    """The dead letters and their review. Every step is a compare-and-set that records actor, reason and time (I9)."""
+
+    async def letter(self, letter_id: str) -> DeadLetter | None:
+        """One dead letter, whole."""
+        ...
+
+    async def letters(self, query: LetterQuery, page: Page) -> Slice[DeadLetter]:
+        """Dead letters that match, oldest first."""
+        ...
+
+    async def count_letters(self, query: LetterQuery) -> int:
+        """How many match."""
+        ...
+
+    async def review(self, letter_ids: Sequence[str], *, actor: str, reason: str) -> list[str]:
+        """``pending -> reviewed``; returns the ids that moved."""
+        ...
+
+    async def replay(
+        self,
+        replays: Sequence[tuple[str, NewEntry | None]],
+        *,
+        actor: str,
+        reason: str,
+    ) -> list[str]:
+        """``reviewed -> replayed``; returns the ids that moved, each at most once for ever (I9).
+
+        Without a new entry, the job's own entry goes ``dead_lettered -> received`` with the next generation and no
+        attempts, in the same transaction. With one, that entry is recorded instead and the old one stays.
+        """
+        ...
+
+    async def close(self, letter_ids: Sequence[str], *, actor: str, reason: str) -> list[str]:
+        """``reviewed | replayed -> closed``; returns the ids that moved."""
+        ...
+
+    async def unpublished(self, workload: str, limit: int) -> list[DeadLetter]:
+        """Pending letters that the queue has not been given, oldest first (I8)."""
+        ...
+
+    async def mark_published(self, letter_ids: Sequence[str]) -> None:
+        """The queue has them now."""
+        ...
+
+
+class Documents(Protocol):
+    """The documents that effects wrote, for reading."""
+
+    async def get(self, collection: str, key: str) -> Mapping[str, Any] | None:
+        """One document."""
+        ...
+
+    async def find_documents(self, query: DocumentQuery, page: Page) -> Slice[Mapping[str, Any]]:
+        """Documents with these values, by key."""
+        ...
+
+
+class Store(Ledger, DeadLetters, Documents, Protocol):
+    """Everything durable."""
+
+    async def meet_queue(self, incarnation: str) -> bool:
+        """Remember the queue's mark; True when it is another than the one remembered.
+
+        Then, in the same transaction, every waiting entry becomes due and every pending letter unpublished: what the
+        old queue held is gone. Any number of processes may call this; one of them does the work.
+        """
+        ...
+
+    async def now(self) -> datetime:
+        """The store's clock, which leases and due times go by (I15)."""
+        ...
+
+    async def ping(self) -> None:
+        """Raise :class:`StoreUnavailable` unless a commit would work now."""
+        ...
+
+
+class Broker(Protocol):
+    """The queue. It may forget anything at any time; the ledger and upkeep make good for it."""
+
+    async def publish(self, queue: str, jobs: Sequence[QueueJob]) -> None:
+        """Add jobs. A job id that the queue holds already, in whatever state, is left as it is."""
+        ...
+
+    async def take(self, queue: str, limit: int, *, wait: timedelta, lease: timedelta) -> list[Delivery]:
+        """Lease up to ``limit`` jobs that are ready, best priority first, then oldest.
+
+        Waits up to ``wait`` for the first one and then returns what is there. A paused queue gives nothing.
+        """
+        ...
+
+    async def settle(self, acknowledgements: Sequence[Acknowledgement]) -> None:
+        """Finish, fail or give back deliveries. One whose lease was lost is passed over."""
+        ...
+
+    async def renew(self, deliveries: Sequence[Delivery], lease: timedelta) -> list[Delivery]:
+        """Prolong leases from now; return those that were lost."""
+        ...
+
+    async def recover(self, queue: str) -> int:
+        """Make jobs whose lease ran out ready again; return how many."""
+        ...
+
+    async def remove(self, queue: str, job_ids: Sequence[str]) -> None:
+        """Forget jobs that nobody holds a lease of."""
+        ...
+
+    async def depth(self, queue: str) -> Depth:
+        """How many jobs wait, are delayed, are in work."""
+        ...
+
+    async def pause(self, queue: str) -> None:
+        """Hand out no more jobs until resumed, in any process."""
+        ...
+
+    async def resume(self, queue: str) -> None:
+        """Hand out jobs again."""
+        ...
+
+    async def incarnation(self) -> str:
+        """A mark that the queue's storage keeps; another mark means that what it held is gone."""
+        ...
+
+    async def ping(self) -> None:
+        """Raise :class:`BrokerUnavailable` unless the queue answers."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Ambient:
+    """The three sources that a simulation replaces."""
+
+    clock: Clock
+    ids: Ids
+    random: Random

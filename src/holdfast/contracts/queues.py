@@ -1,0 +1,106 @@
+"""What goes into a queue and what comes out of it. The queue is a hint; the ledger is the truth."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import timedelta
+from hashlib import sha256
+
+
+@dataclass(frozen=True, slots=True)
+class QueueJob:
+    """A job to publish. ``data`` is JSON text; a smaller ``priority`` goes first and 0 before all."""
+
+    job_id: str
+    data: str
+    name: str = "job"
+    priority: int = 0
+    delay: timedelta = timedelta(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """A job that the broker leased to us. ``token`` is the proof."""
+
+    queue: str
+    job_id: str
+    data: str
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The queue's copy can go: the ledger has settled the job. ``result`` is JSON text."""
+
+    result: str = "null"
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """Deliver the job again after a while, with new data where given (its attempt number has changed)."""
+
+    after: timedelta = timedelta(0)
+    data: str | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The job has failed for good; the queue may keep it for people to look at."""
+
+    reason: str
+
+
+Handling = Finished | Again | Failed
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledgement:
+    """What to do with one delivery."""
+
+    delivery: Delivery
+    handling: Handling
+
+
+@dataclass(frozen=True, slots=True)
+class Depth:
+    """How many jobs a queue holds, and whether it is paused."""
+
+    ready: int
+    delayed: int
+    active: int
+    paused: bool
+
+
+_RESERVED_IDS = frozenset(
+    "active completed delayed events failed id limiter marker meta paused pc prioritized priority repeat stalled "
+    "stalled-check wait waiting-children".split(),
+)
+_MAX_ID = 200
+
+
+def usable_job_id(candidate: str) -> bool:
+    """Whether every broker keeps a job of this id apart from its own bookkeeping.
+
+    BullMQ splits keys at ``:``, takes digits for its own counter, and names its sets after plain words.
+    """
+    return (
+        0 < len(candidate) <= _MAX_ID
+        and ":" not in candidate
+        and not candidate.isdigit()
+        and candidate not in _RESERVED_IDS
+        and re.fullmatch(r"[!-~]+", candidate) is not None
+    )
+
+
+def job_id_for(key: str) -> str:
+    """A usable job id for an idempotency key: ``:`` is written as ``.``, and a hash is added where that could collide."""
+    plain = key.replace(":", ".")
+    # "a:b" and "a.b" must not meet, nor a plain id and one that ends in another key's hash.
+    ambiguous = "." in key or re.search(r":[0-9a-f]{16}$", key) is not None
+    if not ambiguous and usable_job_id(plain):
+        return plain
+    digest = sha256(key.encode()).hexdigest()[:16]
+    readable = re.sub(r"[^!-~]", "_", plain)[: _MAX_ID - 17]
+    return f"{readable}.{digest}"

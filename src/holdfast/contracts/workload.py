@@ -1,0 +1,203 @@
+"""The public way to add a kind of work. The shipped workloads use nothing else."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from hashlib import sha256
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
+
+from pydantic import BaseModel
+
+from .dead_letters import DeadLetter
+from .effects import Collection, Effect
+from .errors import ConfigurationError
+from .outcomes import Outcome
+from .queues import job_id_for
+from .redaction import scrub
+from .retry import ExponentialBackoff, RetryPolicy
+from .times import isoformat
+
+Data = TypeVar("Data", bound=BaseModel)
+
+
+@dataclass(frozen=True, slots=True)
+class Job(Generic[Data]):
+    """One job, as its handler sees it. ``attempt`` is 1 on the first try of a generation."""
+
+    key: str
+    job_id: str
+    data: Data
+    attempt: int
+    generation: int
+    received_at: datetime
+    deadline: datetime | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+class Context(Protocol):
+    """What a handler may ask of the engine while it works."""
+
+    @property
+    def worker(self) -> str:
+        """The name of the worker process."""
+        ...
+
+    async def get(self, collection: str, key: str) -> Mapping[str, Any] | None:
+        """Read a document. Writes are returned as effects, never made from here."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A classified failure: what happens next (``retry`` or not), and what to call it."""
+
+    code: str
+    message: str
+    retry: bool
+    after: timedelta | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """What a dead letter says the job died of."""
+
+    code: str
+    message: str
+
+
+class Workload(Generic[Data]):
+    """A kind of work: a contract, two queues, a retry policy, limits, and a handler.
+
+    Subclass it, set the class attributes, and write :meth:`key` and :meth:`handle`. Everything else has a default.
+    """
+
+    name: ClassVar[str]
+    contract: type[Data]
+    queue: ClassVar[str]
+    dead_letter_queue: ClassVar[str]
+
+    retry: RetryPolicy = ExponentialBackoff()
+    timeout: timedelta = timedelta(seconds=30)
+    life: timedelta | None = None
+    """How long after its arrival a job may still run; None: for ever."""
+    retention: timedelta = timedelta(days=30)
+    """How long a settled entry is kept, and so how long duplicates are known."""
+    letter_retention: timedelta = timedelta(days=90)
+    collections: Sequence[Collection] = ()
+    indexed_labels: Sequence[str] = ()
+    """Labels that entries are looked up by."""
+    label_columns: Sequence[str] = ()
+    """Labels that people see as columns when they read the store."""
+    ledger_name: str | None = None
+    """What people call this workload's entries in the store; by default ``<name>_jobs``."""
+    letters_name: str | None = None
+    """What people call its dead letters; by default ``<name>_dead_letters``."""
+    batch_size: int | None = None
+    """With :meth:`handle_batch`: the most jobs in one call. None: jobs are handled one by one."""
+
+    # --- the job's identity -------------------------------------------------------------------------------
+
+    def key(self, data: Data) -> str:
+        """The identity that decides duplicates. One key: one job, one effect."""
+        raise NotImplementedError
+
+    def job_id(self, key: str, data: Data) -> str:
+        """The queue's name for the job."""
+        del data
+        return job_id_for(key)
+
+    def fingerprint(self, data: Data) -> str:
+        """A hash of the content that two requests with one key must share; others are conflicts."""
+        content = data.model_dump_json(exclude={"attempt"})
+        return sha256(content.encode()).hexdigest()
+
+    def labels(self, data: Data) -> dict[str, str]:
+        """Small facts to find and show the job by. Nothing secret, nothing personal."""
+        del data
+        return {}
+
+    # --- the work -----------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Open what the handler needs (clients, pools). Called once in each worker process."""
+
+    async def stop(self) -> None:
+        """Close it again."""
+
+    async def handle(self, job: Job[Data], context: Context) -> Outcome:
+        """Do the work and say what became of it."""
+        raise NotImplementedError
+
+    async def handle_batch(self, jobs: Sequence[Job[Data]], context: Context) -> Sequence[Outcome]:
+        """Do many jobs at once and return one outcome for each, in order. Used when ``batch_size`` is set."""
+        raise NotImplementedError
+
+    def classify(self, error: Exception) -> Failure | None:
+        """Name a failure that the engine does not know. None: let the engine decide."""
+        del error
+        return None
+
+    def exhausted(self, failure: Failure, attempts: int) -> Reason:
+        """What to write on the dead letter when the last attempt failed."""
+        return Reason(f"{failure.code}_EXHAUSTED", f"Retries exhausted after {attempts} attempts: {failure.message}")
+
+    def expired(self, data: Data) -> Sequence[Effect]:
+        """Effects that tell the workload's readers of a job that outlived its deadline."""
+        del data
+        return ()
+
+    # --- the wire -----------------------------------------------------------------------------------------
+
+    def at_attempt(self, data: Data, attempt: int) -> Data:
+        """The job's data for this attempt. A contract with a field ``attempt`` gets the number."""
+        if "attempt" not in type(data).model_fields:
+            return data
+        return data.model_copy(update={"attempt": attempt})
+
+    def dead_letter_payload(self, letter: DeadLetter) -> Mapping[str, Any]:
+        """The dead letter as published to ``dead_letter_queue``."""
+        return {
+            "letterId": letter.id,
+            "workload": letter.workload,
+            "key": letter.key,
+            "generation": letter.generation,
+            "attemptCount": letter.attempt_count,
+            "terminalReasonCode": letter.reason_code,
+            "terminalReasonMessage": letter.reason_message,
+            "attemptHistory": [
+                {"attempt": each.attempt, "outcome": each.outcome.value, "errorCode": each.error_code}
+                for each in letter.attempts
+            ],
+            "payloadSnapshot": readable_body(letter.body),
+            "deadLetteredAt": isoformat(letter.created_at),
+        }
+
+    def replayed(self, letter: DeadLetter) -> Data | None:
+        """The data of a *new* job to run in a replay; None (the default) runs the same job as a new generation."""
+        del letter
+        return None
+
+
+def readable_body(body: str) -> Any:  # noqa: ANN401 - whatever somebody put into the queue
+    """A job body for people: parsed where it is JSON, scrubbed text where it is not."""
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError):
+        return scrub(body)
+
+
+class App:
+    """What a process runs: the user's workloads. Named by ``holdfast up --app module:attribute``."""
+
+    def __init__(self, workloads: Sequence[Workload[Any]]) -> None:
+        names = [workload.name for workload in workloads]
+        queues = [queue for workload in workloads for queue in (workload.queue, workload.dead_letter_queue)]
+        for what, values in (("workload name", names), ("queue", queues)):
+            twice = sorted({value for value in values if values.count(value) > 1})
+            if twice:
+                message = f"Each {what} may be used once; {', '.join(twice)} is used twice."
+                raise ConfigurationError(message)
+        self.workloads = tuple(workloads)

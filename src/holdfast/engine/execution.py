@@ -1,0 +1,328 @@
+"""Execution: the life of a batch of deliveries, step by step.
+
+    take -> claim -> (adopt) -> handle -> judge -> settle the ledger -> acknowledge the queue -> publish dead letters
+
+Slots bound how many jobs are in flight. A slow job holds only its own slot: finished jobs settle together on the next
+flush, and free slots are refilled at once. ``holdfast.worker`` runs this loop and stops it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final, assert_never
+
+from holdfast.contracts.crash_points import crash_point
+from holdfast.contracts.errors import BrokerUnavailable, StoreUnavailable
+from holdfast.contracts.ledger import (
+    AlreadySettled,
+    Claimed,
+    ClaimResult,
+    Exhausted,
+    Lease,
+    NotNow,
+    Overdue,
+    Unrecorded,
+)
+from holdfast.contracts.outcomes import Outcome, Reject
+from holdfast.contracts.ports import Ambient, Broker, Store
+from holdfast.contracts.queues import Acknowledgement, Again, Delivery, Finished
+from holdfast.contracts.settlement import Expire, HandBack, Verdict
+from holdfast.contracts.workload import Failure, Job, Reason, Workload
+from holdfast.telemetry import emit, events
+
+from .adoption import adopt, identifies
+from .expiry import expired_effects
+from .failures import WORKER_LOST
+from .handling import HandlerContext, handle, handle_batch, job_of
+from .settling import Finish, Settler
+from .verdicts import Judge
+
+_BATCH: Final = 50
+_TAKE_WAIT: Final = timedelta(seconds=1)
+_BACK_OFF: Final = timedelta(seconds=1)
+_LAST_WAIT: Final = timedelta(seconds=5)
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionOptions:
+    """How one worker process runs a workload."""
+
+    worker: str
+    concurrency: int = 100
+    lease: timedelta = timedelta(seconds=30)
+
+
+class _InFlight:
+    """A job that this process has claimed and not yet settled."""
+
+    __slots__ = ("claim", "delivery", "started", "task")
+
+    def __init__(self, delivery: Delivery, claim: Claimed | Exhausted | Overdue, started: float) -> None:
+        self.delivery = delivery
+        self.claim = claim
+        self.started = started
+        self.task: asyncio.Task[None] | None = None
+
+    @property
+    def lease(self) -> Lease:
+        return Lease(self.claim.job_id, self.claim.fence)
+
+
+class Execution:
+    """Runs one workload in one process."""
+
+    def __init__(
+        self,
+        workload: Workload[Any],
+        store: Store,
+        broker: Broker,
+        ambient: Ambient,
+        options: ExecutionOptions,
+    ) -> None:
+        self._workload = workload
+        self._store = store
+        self._broker = broker
+        self._clock = ambient.clock
+        self._options = options
+        self._judge = Judge(workload, ambient.random)
+        self._context = HandlerContext(store, options.worker)
+        self._settler = Settler(workload, store, broker, ambient.clock, self._judge)
+        self._in_flight: dict[str, _InFlight] = {}
+        self._slot_freed = asyncio.Event()
+
+    @property
+    def in_flight(self) -> int:
+        """How many jobs are claimed and not yet settled."""
+        return len(self._in_flight)
+
+    # --- the loop -----------------------------------------------------------------------------------------
+
+    async def run(self, stop: asyncio.Event, drain: timedelta) -> None:
+        """Work until told to stop; then let running jobs finish for ``drain`` and hand the rest back (I17)."""
+        settling = asyncio.create_task(self._settler.run())
+        beating = asyncio.create_task(self._keep_leases())
+        try:
+            while not stop.is_set():
+                try:
+                    await self._round()
+                except BrokerUnavailable as error:
+                    emit(events.QUEUE_UNAVAILABLE, where="worker", queue=self._workload.queue, reason=error.message)
+                    await _pause(stop)
+                except StoreUnavailable as error:
+                    emit(events.STORE_UNAVAILABLE, where="worker", reason=error.message)
+                    await _pause(stop)
+            await self._wind_down(drain)
+        finally:
+            beating.cancel()
+            self._settler.close()
+            await asyncio.gather(beating, settling, return_exceptions=True)
+
+    async def _round(self) -> None:
+        """Fill the free slots with what the queue has."""
+        free = self._options.concurrency - len(self._in_flight)
+        if free <= 0:
+            self._slot_freed.clear()
+            await self._slot_freed.wait()
+            return
+        deliveries = await self._broker.take(
+            self._workload.queue,
+            min(free, _BATCH),
+            wait=_TAKE_WAIT,
+            lease=self._options.lease,
+        )
+        if deliveries:
+            crash_point("worker.taken")
+            await self._begin(deliveries)
+
+    async def _begin(self, deliveries: Sequence[Delivery]) -> None:
+        """Claim what was taken and set it going; give it back when the store is away."""
+        try:
+            pairs = await self._claim_or_adopt(deliveries)
+        except StoreUnavailable:
+            await self._broker.settle([Acknowledgement(delivery, Again(_BACK_OFF)) for delivery in deliveries])
+            raise
+        crash_point("worker.claimed")
+        await self._sort(pairs)
+
+    async def _claim_or_adopt(self, deliveries: Sequence[Delivery]) -> list[tuple[Delivery, ClaimResult]]:
+        named = [delivery for delivery in deliveries if identifies(delivery)]
+        strangers = [delivery for delivery in deliveries if not identifies(delivery)]
+        pairs: list[tuple[Delivery, ClaimResult]] = []
+        for delivery, claim in await self._claim(named, [delivery.job_id for delivery in named]):
+            if isinstance(claim, Unrecorded):
+                strangers.append(delivery)
+            else:
+                pairs.append((delivery, claim))
+        if strangers:
+            job_ids = await adopt(self._store, self._workload, strangers)
+            pairs += await self._claim(strangers, job_ids)
+        return pairs
+
+    async def _claim(
+        self,
+        deliveries: Sequence[Delivery],
+        job_ids: Sequence[str],
+    ) -> list[tuple[Delivery, ClaimResult]]:
+        claims = await self._store.claim(
+            self._workload.name,
+            job_ids,
+            worker=self._options.worker,
+            lease=self._options.lease,
+            max_attempts=self._workload.retry.max_attempts,
+        )
+        return list(zip(deliveries, claims, strict=True))
+
+    async def _sort(self, pairs: Sequence[tuple[Delivery, ClaimResult]]) -> None:
+        """Each claim decides what its delivery needs next."""
+        to_handle: list[tuple[_InFlight, Job[Any]]] = []
+        not_ours: list[Acknowledgement] = []
+        for delivery, claim in pairs:
+            match claim:
+                case Claimed():
+                    flight = self._enter(delivery, claim)
+                    job = job_of(self._workload, claim)
+                    if isinstance(job, Reject):
+                        self._judged(flight, job)
+                    else:
+                        to_handle.append((flight, job))
+                case Exhausted():
+                    failure = Failure(WORKER_LOST, "The worker vanished during the last attempt.", retry=False)
+                    reason = Reason(WORKER_LOST, f"{claim.attempts} attempts ended with a lost worker or a failure.")
+                    verdict = self._judge.bury(claim.key, claim.generation, failure, reason)
+                    self._finish(self._enter(delivery, claim), verdict)
+                case Overdue():
+                    effects = expired_effects(self._workload, claim.body)
+                    self._finish(self._enter(delivery, claim), Expire(self._workload.retention, effects))
+                case NotNow():
+                    not_ours.append(Acknowledgement(delivery, Again(claim.after)))
+                case AlreadySettled():
+                    not_ours.append(Acknowledgement(delivery, Finished()))
+                case Unrecorded():  # adopted a moment ago and gone again: its sender may try once more
+                    not_ours.append(Acknowledgement(delivery, Again(_BACK_OFF)))
+                case _ as never:
+                    assert_never(never)
+        self._dispatch(to_handle)
+        if not_ours:
+            await self._broker.settle(not_ours)
+
+    # --- handling -----------------------------------------------------------------------------------------
+
+    def _enter(self, delivery: Delivery, claim: Claimed | Exhausted | Overdue) -> _InFlight:
+        flight = _InFlight(delivery, claim, self._clock.monotonic())
+        self._in_flight[claim.job_id] = flight
+        return flight
+
+    def _dispatch(self, jobs: Sequence[tuple[_InFlight, Job[Any]]]) -> None:
+        size = self._workload.batch_size
+        if size is None:
+            for flight, job in jobs:
+                flight.task = asyncio.create_task(self._handle(flight, job))
+            return
+        for start in range(0, len(jobs), size):
+            group = jobs[start : start + size]
+            task = asyncio.create_task(self._handle_batch(group))
+            for flight, _ in group:
+                flight.task = task
+
+    async def _handle(self, flight: _InFlight, job: Job[Any]) -> None:
+        self._judged(flight, await handle(self._workload, job, self._context))
+
+    async def _handle_batch(self, group: Sequence[tuple[_InFlight, Job[Any]]]) -> None:
+        outcomes = await handle_batch(self._workload, [job for _, job in group], self._context)
+        for (flight, _), outcome in zip(group, outcomes, strict=True):
+            self._judged(flight, outcome)
+
+    def _judged(self, flight: _InFlight, outcome: Outcome) -> None:
+        claim = flight.claim
+        attempt = claim.attempt if isinstance(claim, Claimed) else 0
+        verdict = self._judge.verdict(outcome, key=claim.key, generation=claim.generation, attempt=attempt)
+        crash_point("worker.handled")
+        self._finish(flight, verdict)
+
+    def _finish(self, flight: _InFlight, verdict: Verdict) -> None:
+        """Hand the verdict to the settler; the slot is free once it is committed."""
+        if self._in_flight.get(flight.claim.job_id) is not flight:
+            return  # the lease was lost while the handler ran
+        claim = flight.claim
+        claimed = isinstance(claim, Claimed)
+        self._settler.add(
+            Finish(
+                delivery=flight.delivery,
+                lease=flight.lease,
+                verdict=verdict,
+                key=claim.key,
+                generation=claim.generation,
+                attempt=claim.attempt if claimed else 0,
+                body=claim.body if claimed else "",
+                labels=claim.labels if claimed else {},
+                started=flight.started,
+                left=lambda: self._leave(flight),
+            ),
+        )
+
+    def _leave(self, flight: _InFlight) -> None:
+        if self._in_flight.get(flight.claim.job_id) is flight:
+            del self._in_flight[flight.claim.job_id]
+        self._slot_freed.set()
+
+    # --- leases -------------------------------------------------------------------------------------------
+
+    async def _keep_leases(self) -> None:
+        """Prolong the leases of jobs in flight; stop work on those that were lost."""
+        while True:
+            await asyncio.sleep(self._options.lease.total_seconds() / 3)
+            flights = list(self._in_flight.values())
+            if not flights:
+                continue
+            try:
+                lost = await self._store.renew(
+                    self._workload.name,
+                    [flight.lease for flight in flights],
+                    self._options.lease,
+                )
+                await self._broker.renew([flight.delivery for flight in flights], self._options.lease)
+            except (StoreUnavailable, BrokerUnavailable) as error:
+                emit(events.STORE_UNAVAILABLE, where="lease", reason=error.message)
+                continue
+            for lease in lost:
+                self._abandon(lease)
+
+    def _abandon(self, lease: Lease) -> None:
+        """Another worker owns the job now: its result is not ours to give."""
+        flight = self._in_flight.get(lease.job_id)
+        if flight is None or flight.lease != lease or self._settler.holds(lease):
+            return  # settled in the meantime, or about to be: the fence will tell
+        emit(events.ATTEMPT_STALE, workload=self._workload.name, job_id=lease.job_id, where="lease")
+        if flight.task is not None and self._workload.batch_size is None:
+            flight.task.cancel()
+        self._leave(flight)
+
+    # --- stopping -----------------------------------------------------------------------------------------
+
+    async def _wind_down(self, drain: timedelta) -> None:
+        tasks = {flight.task for flight in self._in_flight.values() if flight.task is not None}
+        if tasks:
+            await asyncio.wait(tasks, timeout=drain.total_seconds())
+        unfinished = [flight for flight in self._in_flight.values() if flight.task is not None and not flight.task.done()]
+        for flight in unfinished:
+            if flight.task is not None:
+                flight.task.cancel()
+        await asyncio.gather(*(flight.task for flight in unfinished if flight.task is not None), return_exceptions=True)
+        for flight in unfinished:
+            self._finish(flight, HandBack())
+        with contextlib.suppress(TimeoutError):  # a store that is away ends the wait: the leases will run out
+            await asyncio.wait_for(self._all_settled(), max(drain, _LAST_WAIT).total_seconds())
+
+    async def _all_settled(self) -> None:
+        while self._in_flight:
+            self._slot_freed.clear()
+            await self._slot_freed.wait()
+
+
+async def _pause(stop: asyncio.Event) -> None:
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(stop.wait(), _BACK_OFF.total_seconds())

@@ -1,0 +1,183 @@
+"""Intake: verify and validate happened before; here a job is recorded, then published.
+
+Requests share commits: whatever arrives while a commit is under way goes into the next one. No request waits for a
+timer. A job is acknowledged when the *ledger* has it (I1); a queue that is away only means ``queued: false``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from pydantic import BaseModel
+
+from holdfast.contracts.crash_points import crash_point
+from holdfast.contracts.errors import BrokerUnavailable, HoldfastError, IntakeSaturated, StoreUnavailable
+from holdfast.contracts.ledger import NewEntry, Recorded, RecordVerdict, Status
+from holdfast.contracts.ports import Broker, Store
+from holdfast.contracts.workload import Workload
+from holdfast.telemetry import emit, events
+
+from .entries import new_entry, queue_job
+
+_MOST_IN_ONE_COMMIT: Final = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What the sender is told. For a duplicate, the facts are those of the job that stands."""
+
+    verdict: RecordVerdict
+    key: str
+    job_id: str
+    labels: Mapping[str, str]
+    received_at: datetime
+    queued: bool
+
+
+@dataclass(slots=True)
+class _Request:
+    workload: Workload[Any]
+    entry: NewEntry
+    answer: asyncio.Future[Receipt]
+
+
+class Intake:
+    """Accepts jobs. One for each process; safe with any number of them on one store (I2)."""
+
+    def __init__(self, store: Store, broker: Broker, *, max_pending: int = 5000) -> None:
+        self._store = store
+        self._broker = broker
+        self._max_pending = max_pending
+        self._waiting: list[_Request] = []
+        self._pending = 0
+        self._committing = False
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def accept(
+        self,
+        workload: Workload[Any],
+        data: BaseModel,
+        *,
+        priority: int = 0,
+        delay: timedelta = timedelta(0),
+    ) -> Receipt:
+        """Record a job and publish it; return when the ledger's commit is durable.
+
+        Raises :class:`StoreUnavailable` or :class:`IntakeSaturated`; the sender should then send it again.
+        """
+        entry = new_entry(workload, data, priority=priority, delay=delay)
+        if self._pending >= self._max_pending:
+            raise IntakeSaturated
+        answer: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
+        self._pending += 1
+        self._waiting.append(_Request(workload, entry, answer))
+        if not self._committing:
+            self._committing = True
+            self._spawn(self._commit_while_waiting())
+        try:
+            return await answer
+        finally:
+            self._pending -= 1
+
+    async def drain(self) -> None:
+        """Wait until everything that was accepted has been committed and published."""
+        while self._tasks:
+            await asyncio.wait(set(self._tasks))
+
+    def _spawn(self, work: Any) -> None:  # noqa: ANN401 - a coroutine
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _commit_while_waiting(self) -> None:
+        try:
+            while self._waiting:
+                batch = self._waiting[:_MOST_IN_ONE_COMMIT]
+                del self._waiting[:_MOST_IN_ONE_COMMIT]
+                await self._commit(batch)
+        finally:
+            self._committing = False
+
+    async def _commit(self, batch: Sequence[_Request]) -> None:
+        crash_point("intake.before_record")
+        try:
+            recorded = await self._store.record([request.entry for request in batch])
+        except HoldfastError as error:
+            emit(events.STORE_UNAVAILABLE, where="intake", reason=error.message)
+            _refuse(batch, error)
+            return
+        except Exception as error:  # noqa: BLE001 - whatever it is, these senders must not wait for ever
+            _refuse(batch, StoreUnavailable(f"The ledger could not record the job: {type(error).__name__}"))
+            return
+        crash_point("intake.recorded")
+        # The next commit starts while this one's jobs are published.
+        self._spawn(self._publish(batch, recorded))
+
+    async def _publish(self, batch: Sequence[_Request], recorded: Sequence[Recorded]) -> None:
+        by_queue: dict[str, list[tuple[_Request, Recorded]]] = {}
+        for request, answer in zip(batch, recorded, strict=True):
+            if _wants_publishing(request, answer):
+                by_queue.setdefault(request.workload.queue, []).append((request, answer))
+        unreachable = set()
+        for queue, pairs in by_queue.items():
+            try:
+                await self._broker.publish(queue, [_job(request, answer) for request, answer in pairs])
+            except BrokerUnavailable as error:
+                # Upkeep will publish them: the ledger has everything.
+                emit(events.QUEUE_UNAVAILABLE, where="intake", queue=queue, reason=error.message)
+                unreachable.add(queue)
+        crash_point("intake.published")
+        for request, answer in zip(batch, recorded, strict=True):
+            _answer(request, answer, queued=request.workload.queue not in unreachable)
+
+
+def _wants_publishing(request: _Request, answer: Recorded) -> bool:
+    """New jobs; and duplicates of one that no worker has seen, in case its first publishing was lost."""
+    if answer.verdict is RecordVerdict.NEW:
+        return True
+    return (
+        answer.verdict is RecordVerdict.DUPLICATE and answer.status is Status.RECEIVED and not request.entry.delay
+    )
+
+
+def _job(request: _Request, answer: Recorded) -> Any:  # noqa: ANN401 - a QueueJob
+    entry = request.entry
+    return queue_job(
+        request.workload,
+        answer.job_id,
+        entry.body,
+        attempt=1,
+        priority=entry.priority,
+        delay=entry.delay,
+    )
+
+
+def _answer(request: _Request, recorded: Recorded, *, queued: bool) -> None:
+    if request.answer.done():  # the sender hung up; the job stays accepted
+        return
+    receipt = Receipt(
+        recorded.verdict,
+        request.entry.key,
+        recorded.job_id,
+        recorded.labels,
+        recorded.first_seen_at,
+        queued,
+    )
+    request.answer.set_result(receipt)
+    emit(
+        events.JOB_ACCEPTED,
+        workload=request.workload.name,
+        key=request.entry.key,
+        verdict=recorded.verdict.value,
+        queued=queued,
+    )
+
+
+def _refuse(batch: Sequence[_Request], error: Exception) -> None:
+    for request in batch:
+        if not request.answer.done():
+            request.answer.set_exception(error)

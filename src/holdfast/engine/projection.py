@@ -1,0 +1,48 @@
+"""Publishing dead letters: the dead-letter queue is a projection of the store (I8).
+
+A letter is marked as published after the queue has it. A crash in between publishes it again under the same id,
+which the queue leaves as it is; so the projection can lag, but never loses and never doubles.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+from holdfast.contracts.crash_points import crash_point
+from holdfast.contracts.dead_letters import DeadLetter
+from holdfast.contracts.ports import Broker, Store
+from holdfast.contracts.queues import QueueJob
+from holdfast.contracts.workload import Workload
+
+_BATCH: Final = 200
+
+
+class Projection:
+    """Brings dead letters to their queues."""
+
+    def __init__(self, store: Store, broker: Broker) -> None:
+        self._store = store
+        self._broker = broker
+
+    async def publish(self, workload: Workload[Any]) -> int:
+        """Publish this workload's letters that the queue lacks; return how many."""
+        published = 0
+        while letters := await self._store.unpublished(workload.name, _BATCH):
+            crash_point("letters.settled")
+            await self._broker.publish(workload.dead_letter_queue, [_job(workload, letter) for letter in letters])
+            crash_point("letters.published")
+            await self._store.mark_published([letter.id for letter in letters])
+            published += len(letters)
+            if len(letters) < _BATCH:
+                break
+        return published
+
+    async def withdraw(self, workload: Workload[Any], letter_ids: list[str]) -> None:
+        """Take letters off the queue that people have dealt with, or whose retention is over."""
+        await self._broker.remove(workload.dead_letter_queue, letter_ids)
+
+
+def _job(workload: Workload[Any], letter: DeadLetter) -> QueueJob:
+    payload = json.dumps(workload.dead_letter_payload(letter), separators=(",", ":"), ensure_ascii=False)
+    return QueueJob(letter.id, payload, "dead-letter")

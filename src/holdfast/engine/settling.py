@@ -1,0 +1,198 @@
+"""Settling: finished jobs of one workload are committed together, then the queue is told.
+
+The ledger first, always. Between the two a crash costs nothing: the queue delivers the job again, and the ledger
+answers that it is settled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any, Final
+
+from holdfast.contracts.crash_points import crash_point
+from holdfast.contracts.errors import BrokerUnavailable, EffectRefused, HoldfastError, StoreUnavailable
+from holdfast.contracts.ledger import Lease, Status
+from holdfast.contracts.ports import Broker, Clock, Store
+from holdfast.contracts.queues import Acknowledgement, Again, Delivery, Failed, Finished, Handling
+from holdfast.contracts.settlement import Bury, Complete, HandBack, RetryLater, Settled, Settlement, Verdict
+from holdfast.contracts.workload import Failure, Reason, Workload
+from holdfast.telemetry import emit, events
+
+from .entries import body_at_attempt
+from .failures import EFFECT_REFUSED
+from .projection import Projection
+from .verdicts import Judge
+
+_MOST_IN_ONE_COMMIT: Final = 100
+_FIRST_WAIT: Final = timedelta(milliseconds=50)
+_LONGEST_WAIT: Final = timedelta(seconds=2)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finish:
+    """A job that is ready to be settled, and what its log line and the queue need to know about it."""
+
+    delivery: Delivery
+    lease: Lease
+    verdict: Verdict
+    key: str
+    generation: int
+    attempt: int
+    body: str
+    labels: Mapping[str, str]
+    started: float
+    left: Callable[[], None]
+    """Called when the job no longer occupies a slot."""
+
+
+class Settler:
+    """Collects finished jobs and settles whatever has gathered, one flush after another."""
+
+    def __init__(self, workload: Workload[Any], store: Store, broker: Broker, clock: Clock, judge: Judge) -> None:
+        self._workload = workload
+        self._store = store
+        self._broker = broker
+        self._clock = clock
+        self._judge = judge
+        self._projection = Projection(store, broker)
+        self._waiting: list[Finish] = []
+        self._held: set[Lease] = set()
+        self._signal = asyncio.Event()
+        self._closed = False
+
+    def add(self, finish: Finish) -> None:
+        """Settle this job with the next flush."""
+        self._waiting.append(finish)
+        self._held.add(finish.lease)
+        self._signal.set()
+
+    def holds(self, lease: Lease) -> bool:
+        """Whether the job waits here or is being settled."""
+        return lease in self._held
+
+    def close(self) -> None:
+        """End after the flush that is under way."""
+        self._closed = True
+        self._signal.set()
+
+    async def run(self) -> None:
+        """Flush until closed."""
+        while not self._closed:
+            await self._signal.wait()
+            self._signal.clear()
+            while self._waiting and not self._closed:
+                batch = self._waiting[:_MOST_IN_ONE_COMMIT]
+                del self._waiting[:_MOST_IN_ONE_COMMIT]
+                await self._flush(batch)
+
+    # --- one flush ----------------------------------------------------------------------------------------
+
+    async def _flush(self, batch: Sequence[Finish]) -> None:
+        settled = await self._commit(batch)
+        crash_point("worker.settled")
+        self._report(settled)
+        await self._acknowledge(settled)
+        crash_point("worker.acknowledged")
+        for finish in batch:
+            self._held.discard(finish.lease)
+            finish.left()
+        if any(answer.status is Status.DEAD_LETTERED for _, answer in settled):
+            await self._publish_letters()
+
+    async def _commit(self, batch: Sequence[Finish]) -> list[tuple[Finish, Settled]]:
+        """Commit the batch; if it cannot be committed whole, job by job, so that a bad one holds back no neighbour."""
+        try:
+            return await self._settle(batch)
+        except HoldfastError as error:
+            reason = error.message
+        except Exception as error:  # noqa: BLE001 - one job's data must not stop the others
+            reason = f"{type(error).__name__}: {error}"
+        if len(batch) > 1:
+            emit(events.BATCH_SPLIT, workload=self._workload.name, jobs=len(batch), reason=reason)
+        return [pair for finish in batch for pair in await self._commit_alone(finish)]
+
+    async def _commit_alone(self, finish: Finish) -> list[tuple[Finish, Settled]]:
+        try:
+            return await self._settle([finish])
+        except EffectRefused as error:
+            failure = Failure(EFFECT_REFUSED, error.message, retry=False)
+        except Exception as error:  # noqa: BLE001 - the job is at fault, not the worker
+            failure = Failure(EFFECT_REFUSED, f"{type(error).__name__}: {error}", retry=False)
+        verdict = self._judge.bury(finish.key, finish.generation, failure, Reason(failure.code, failure.message))
+        return await self._settle([replace(finish, verdict=verdict)])
+
+    async def _settle(self, batch: Sequence[Finish]) -> list[tuple[Finish, Settled]]:
+        """Ask the store until it answers. Asking twice is safe: the fence lets only one answer count (I4)."""
+        settlements = [Settlement(self._workload.name, finish.lease, finish.verdict) for finish in batch]
+        wait = _FIRST_WAIT
+        while True:
+            try:
+                return list(zip(batch, await self._store.settle(settlements), strict=True))
+            except StoreUnavailable as error:
+                emit(events.STORE_UNAVAILABLE, where="settle", reason=error.message)
+                await asyncio.sleep(wait.total_seconds())
+                wait = min(wait * 2, _LONGEST_WAIT)
+
+    # --- telling the queue --------------------------------------------------------------------------------
+
+    async def _acknowledge(self, settled: Sequence[tuple[Finish, Settled]]) -> None:
+        """Tell the queue. One that is away will deliver again, and the ledger will know the job."""
+        acknowledgements = [
+            Acknowledgement(finish.delivery, self._handling(finish)) for finish, answer in settled if not answer.stale
+        ]
+        if not acknowledgements:
+            return
+        try:
+            await self._broker.settle(acknowledgements)
+        except BrokerUnavailable as error:
+            emit(events.QUEUE_UNAVAILABLE, where="settle", queue=self._workload.queue, reason=error.message)
+
+    def _handling(self, finish: Finish) -> Handling:
+        match finish.verdict:
+            case Complete(result=result):
+                return Finished(json.dumps(result, separators=(",", ":")) if result is not None else "null")
+            case RetryLater(after=after, code=code, message=message):
+                data = body_at_attempt(self._workload, finish.body, finish.attempt + 1)
+                return Again(after, data, f"{code}: {message}")
+            case HandBack(after=after):
+                return Again(after)
+            case Bury(reason_code=code, reason_message=message):
+                return Failed(f"{code}: {message}")
+            case _:
+                return Finished()
+
+    async def _publish_letters(self) -> None:
+        try:
+            await self._projection.publish(self._workload)
+        except (BrokerUnavailable, StoreUnavailable) as error:  # upkeep will
+            emit(events.QUEUE_UNAVAILABLE, where="dead letters", reason=error.message)
+
+    # --- telling people -----------------------------------------------------------------------------------
+
+    def _report(self, settled: Sequence[tuple[Finish, Settled]]) -> None:
+        now = self._clock.monotonic()
+        for finish, answer in settled:
+            name = events.ATTEMPT_STALE if answer.stale else events.ATTEMPT_SETTLED
+            emit(
+                name,
+                workload=self._workload.name,
+                key=finish.key,
+                attempt=finish.attempt,
+                outcome=answer.status.value if answer.status else "stale",
+                note=answer.note,
+                error_code=getattr(finish.verdict, "code", None),
+                duration_ms=round((now - finish.started) * 1000, 1),
+                trace_id=finish.labels.get("traceId"),
+            )
+            if isinstance(finish.verdict, Bury) and not answer.stale:
+                emit(
+                    events.JOB_DEAD_LETTERED,
+                    workload=self._workload.name,
+                    key=finish.key,
+                    letter=finish.verdict.letter_id,
+                    reason_code=finish.verdict.reason_code,
+                )

@@ -1,0 +1,172 @@
+"""Upkeep: what makes good for crashes, lost queues and lost workers.
+
+Every step is idempotent or a compare-and-set, so any number of processes may run it at the same time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from datetime import timedelta
+from typing import Any, Final
+
+from holdfast.contracts.crash_points import crash_point
+from holdfast.contracts.errors import BrokerUnavailable, StoreUnavailable
+from holdfast.contracts.ledger import Exhausted, Lease, Overdue, Status
+from holdfast.contracts.ports import Ambient, Broker, Store
+from holdfast.contracts.settlement import Expire, HandBack, Settlement, Verdict
+from holdfast.contracts.workload import Workload
+from holdfast.telemetry import emit, events
+
+from .entries import queue_job
+from .expiry import expired_effects
+from .projection import Projection
+
+_SWEEP_BATCH: Final = 500
+_PRUNE_BATCH: Final = 1000
+_SHORT_LEASE: Final = timedelta(seconds=30)
+
+
+@dataclass(slots=True)
+class UpkeepReport:
+    """What one round did."""
+
+    recovered: int = 0
+    republished: int = 0
+    expired: int = 0
+    letters_published: int = 0
+    pruned: int = 0
+
+    @property
+    def anything(self) -> bool:
+        """Whether there was something to do."""
+        return any(getattr(self, each.name) for each in fields(self))
+
+
+class Upkeep:
+    """Looks after the ledger and the queues."""
+
+    def __init__(  # noqa: PLR0913 - what it looks after, and how often
+        self,
+        store: Store,
+        broker: Broker,
+        workloads: Sequence[Workload[Any]],
+        ambient: Ambient,
+        *,
+        interval: timedelta = timedelta(seconds=1),
+        again_after: timedelta = timedelta(seconds=30),
+        prune_every: timedelta = timedelta(minutes=1),
+    ) -> None:
+        self._store = store
+        self._broker = broker
+        self._workloads = tuple(workloads)
+        self._ambient = ambient
+        self._interval = interval
+        self._again_after = again_after
+        self._prune_every = prune_every.total_seconds()
+        self._pruned_at: float | None = None
+        self._projection = Projection(store, broker)
+        self._name = ambient.ids.new("upkeep")
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Do rounds until told to stop. A store or a queue that is away is no reason to end."""
+        while not stop.is_set():
+            try:
+                report = await self.round()
+                if report.anything:
+                    emit(events.UPKEEP_DONE, **{each.name: getattr(report, each.name) for each in fields(report)})
+            except BrokerUnavailable as error:
+                emit(events.QUEUE_UNAVAILABLE, where="upkeep", reason=error.message)
+            except StoreUnavailable as error:
+                emit(events.STORE_UNAVAILABLE, where="upkeep", reason=error.message)
+            except Exception as error:  # noqa: BLE001 - upkeep is what heals the rest: it goes on
+                emit(events.UPKEEP_FAILED, reason=f"{type(error).__name__}: {error}")
+            await _sleep(stop, self._interval)
+
+    async def round(self) -> UpkeepReport:
+        """Everything once."""
+        report = UpkeepReport()
+        if await self._store.meet_queue(await self._broker.incarnation()):
+            emit(events.QUEUE_LOST)
+        for workload in self._workloads:
+            report.recovered += await self._broker.recover(workload.queue)
+            report.expired += await self._expire(workload)
+            report.republished += await self._republish(workload)
+            report.letters_published += await self._projection.publish(workload)
+        if self._time_to_prune():
+            report.pruned = await self._prune()
+        return report
+
+    async def _republish(self, workload: Workload[Any]) -> int:
+        """Publish what the queue may have lost. It leaves alone the ids that it still has."""
+        republished = 0
+        while due := await self._store.due(workload.name, _SWEEP_BATCH, again_after=self._again_after):
+            crash_point("upkeep.swept")
+            jobs = [
+                queue_job(
+                    workload,
+                    entry.job_id,
+                    entry.body,
+                    attempt=entry.attempt_count + 1,
+                    priority=entry.priority,
+                    delay=entry.after,
+                )
+                for entry in due
+            ]
+            await self._broker.publish(workload.queue, jobs)
+            crash_point("upkeep.republished")
+            republished += len(due)
+            if len(due) < _SWEEP_BATCH:
+                break
+        return republished
+
+    async def _expire(self, workload: Workload[Any]) -> int:
+        """Expire jobs that wait past their deadline, also when no worker runs (I10)."""
+        job_ids = await self._store.overdue(workload.name, _SWEEP_BATCH)
+        if not job_ids:
+            return 0
+        claims = await self._store.claim(
+            workload.name,
+            job_ids,
+            worker=self._name,
+            lease=_SHORT_LEASE,
+            max_attempts=0,  # one that is not overdue after all must not open an attempt here
+        )
+        settlements = []
+        for claim in claims:
+            if isinstance(claim, Overdue):
+                verdict: Verdict = Expire(workload.retention, expired_effects(workload, claim.body))
+            elif isinstance(claim, Exhausted):  # it got a new deadline in the meantime: leave it as it was
+                verdict = HandBack()
+            else:
+                continue
+            settlements.append(Settlement(workload.name, Lease(claim.job_id, claim.fence), verdict))
+        settled = await self._store.settle(settlements) if settlements else []
+        expired = [each.job_id for each in settled if each.status is Status.EXPIRED]
+        for job_id in expired:
+            emit(events.JOB_EXPIRED, workload=workload.name, job_id=job_id)
+        if expired:
+            await self._broker.remove(workload.queue, expired)
+        return len(expired)
+
+    def _time_to_prune(self) -> bool:
+        now = self._ambient.clock.monotonic()
+        if self._pruned_at is not None and now - self._pruned_at < self._prune_every:
+            return False
+        self._pruned_at = now
+        return True
+
+    async def _prune(self) -> int:
+        pruned = await self._store.prune(_PRUNE_BATCH)
+        known = {workload.name: workload for workload in self._workloads}
+        for name, letter_ids in pruned.letters.items():
+            if name in known:
+                await self._projection.withdraw(known[name], letter_ids)
+        return pruned.entries + sum(map(len, pruned.letters.values()))
+
+
+async def _sleep(stop: asyncio.Event, interval: timedelta) -> None:
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(stop.wait(), interval.total_seconds())

@@ -1,0 +1,5 @@
+"""One SQLite file, shared by the embedded store and the embedded broker."""
+
+from .database import Database, Migration
+
+__all__ = ["Database", "Migration"]

@@ -1,0 +1,172 @@
+"""Lanes: where SQLite work runs, so that it never blocks an event loop.
+
+A lane owns one connection. Work that is submitted while a transaction is under way shares the next one (group
+commit): under load one ``fsync`` serves many callers, and an idle lane commits at once, without waiting for a timer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol, TypeVar
+
+from holdfast.contracts.crash_points import crash_point
+from holdfast.contracts.errors import StoreUnavailable
+
+Result = TypeVar("Result")
+Work = Callable[[sqlite3.Connection], Result]
+
+_MOST_IN_ONE_COMMIT: Final = 64
+
+
+class Lane(Protocol):
+    """Runs work on a connection, in the order of submission."""
+
+    async def run(self, work: Work[Result], *, durable: bool = True) -> Result:
+        """Run ``work`` in a transaction; return once it is committed.
+
+        ``durable`` work survives power loss. Other work may be lost then, but never before durable work that was
+        committed after it.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Finish what was submitted, then close the connection."""
+        ...
+
+
+@dataclass(slots=True)
+class _Ticket:
+    work: Work[Any]
+    durable: bool
+    loop: asyncio.AbstractEventLoop
+    future: asyncio.Future[Any]
+    result: Any = None
+    error: BaseException | None = field(default=None)
+
+
+def run_group(connection: sqlite3.Connection, tickets: list[_Ticket], *, writes: bool) -> None:
+    """Run the tickets in one transaction. One that fails is rolled back alone; a failed commit fails them all."""
+    durable = writes and any(ticket.durable for ticket in tickets)
+    try:
+        if writes:
+            connection.execute("PRAGMA synchronous=FULL" if durable else "PRAGMA synchronous=NORMAL")
+        connection.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
+        for ticket in tickets:
+            _run_one(connection, ticket)
+        if durable:
+            crash_point("store.before_commit")
+        connection.execute("COMMIT")
+        if durable:
+            crash_point("store.committed")
+    except sqlite3.Error as error:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        for ticket in tickets:
+            ticket.error = ticket.error or translate(error)
+
+
+def _run_one(connection: sqlite3.Connection, ticket: _Ticket) -> None:
+    connection.execute("SAVEPOINT ticket")
+    try:
+        ticket.result = ticket.work(connection)
+    except Exception as error:  # noqa: BLE001 - it belongs to the caller, who gets it
+        ticket.error = translate(error)
+        connection.execute("ROLLBACK TO ticket")
+    connection.execute("RELEASE ticket")
+
+
+def translate(error: Exception) -> Exception:
+    """An SQLite failure as the engine knows it: the disk is full, the file is locked or broken."""
+    if isinstance(error, sqlite3.Error):
+        return StoreUnavailable(f"SQLite: {error}")
+    return error
+
+
+class ThreadLane:
+    """A lane with a thread of its own."""
+
+    def __init__(self, connect: Callable[[], sqlite3.Connection], *, writes: bool) -> None:
+        self._connect = connect
+        self._writes = writes
+        self._waiting: deque[_Ticket] = deque()
+        self._signal = threading.Condition()
+        self._closing = False
+        self._thread = threading.Thread(target=self._work, name=f"sqlite-{'writer' if writes else 'reader'}", daemon=True)
+        self._thread.start()
+
+    async def run(self, work: Work[Result], *, durable: bool = True) -> Result:
+        """Hand the work to the thread and wait for its commit."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Result] = loop.create_future()
+        with self._signal:
+            if self._closing:
+                message = "The SQLite file is closed."
+                raise StoreUnavailable(message)
+            self._waiting.append(_Ticket(work, durable, loop, future))
+            self._signal.notify()
+        return await future
+
+    async def close(self) -> None:
+        """Let the thread finish what was submitted, and wait for it."""
+        with self._signal:
+            self._closing = True
+            self._signal.notify()
+        await asyncio.to_thread(self._thread.join)
+
+    def _work(self) -> None:
+        connection = self._connect()
+        try:
+            while tickets := self._next_group():
+                run_group(connection, tickets, writes=self._writes)
+                self._answer(tickets)
+        finally:
+            connection.close()
+
+    def _next_group(self) -> list[_Ticket]:
+        with self._signal:
+            while not self._waiting and not self._closing:
+                self._signal.wait()
+            return [self._waiting.popleft() for _ in range(min(len(self._waiting), _MOST_IN_ONE_COMMIT))]
+
+    @staticmethod
+    def _answer(tickets: list[_Ticket]) -> None:
+        by_loop: dict[asyncio.AbstractEventLoop, list[_Ticket]] = {}
+        for ticket in tickets:
+            by_loop.setdefault(ticket.loop, []).append(ticket)
+        for loop, group in by_loop.items():
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(_resolve, group)
+
+
+class InlineLane:
+    """A lane without a thread, for a simulation: each piece of work is a transaction of its own, at once."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    async def run(self, work: Work[Result], *, durable: bool = True) -> Result:
+        """Run the work now."""
+        loop = asyncio.get_running_loop()
+        ticket = _Ticket(work, durable, loop, loop.create_future())
+        run_group(self._connection, [ticket], writes=True)
+        _resolve([ticket])
+        return await ticket.future  # type: ignore[no-any-return]
+
+    async def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()
+
+
+def _resolve(tickets: list[_Ticket]) -> None:
+    for ticket in tickets:
+        if ticket.future.cancelled():
+            continue
+        if ticket.error is not None:
+            ticket.future.set_exception(ticket.error)
+        else:
+            ticket.future.set_result(ticket.result)

@@ -1,0 +1,5 @@
+"""The embedded store: ledger, dead letters and documents in one SQLite file."""
+
+from .store import SqliteStore
+
+__all__ = ["SqliteStore"]

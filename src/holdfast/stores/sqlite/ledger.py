@@ -1,0 +1,314 @@
+"""Recording, claiming, renewing and sweeping: statements on ``ledger_entries``.
+
+Each function runs inside a write transaction that the caller opened (``BEGIN IMMEDIATE``), so what it reads cannot
+change before it writes. Batches travel as one JSON parameter (see :func:`holdfast.sqlite.database.one`).
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any, Final
+
+from holdfast.contracts.ledger import (
+    AlreadySettled,
+    AttemptOutcome,
+    Claimed,
+    ClaimResult,
+    DueEntry,
+    Exhausted,
+    Lease,
+    NewEntry,
+    NotNow,
+    Overdue,
+    Pruned,
+    Recorded,
+    RecordVerdict,
+    Status,
+    Unrecorded,
+)
+from holdfast.contracts.times import duration_ms, from_ms
+from holdfast.sqlite.database import one
+
+from .rows import maybe, to_json
+
+_TERMINAL: Final = frozenset(status.value for status in Status if status.terminal)
+
+# --- record ---------------------------------------------------------------------------------------------------
+
+_NEWEST_ROW: Final = "SELECT coalesce(max(id), 0) FROM ledger_entries"
+
+_RECORD: Final = """
+INSERT INTO ledger_entries (workload, job_id, key, status, body, fingerprint, labels, priority, not_before, due_at,
+                            deadline, replay_of, first_seen_at, updated_at)
+SELECT value ->> 0, value ->> 1, value ->> 2, 'received', value ->> 3, value ->> 4, value -> 5, value ->> 6,
+       :now + (value ->> 7), :now + (value ->> 7) + :grace, :now + (value ->> 8), value ->> 9, :now, :now
+FROM json_each(:entries) WHERE true
+ON CONFLICT DO NOTHING
+"""
+
+_STANDING: Final = """
+SELECT json_group_array(json_array(e.workload, e.key, e.id, e.fingerprint, e.job_id, json(e.labels), e.first_seen_at,
+                                   e.status))
+FROM json_each(:keys) AS k
+CROSS JOIN ledger_entries AS e ON e.workload = k.value ->> 0 AND e.key = k.value ->> 1
+"""
+
+
+def record(connection: sqlite3.Connection, now: int, grace: int, entries: Sequence[NewEntry]) -> list[Recorded]:
+    """Insert what is new; the unique indexes decide. Rows above the old maximum are the ones we made."""
+    newest = one(connection, _NEWEST_ROW)
+    rows = [
+        (
+            entry.workload,
+            entry.job_id,
+            entry.key,
+            entry.body,
+            entry.fingerprint,
+            entry.labels,
+            entry.priority,
+            duration_ms(entry.delay),
+            None if entry.life is None else duration_ms(entry.life),
+            entry.replay_of,
+        )
+        for entry in entries
+    ]
+    connection.execute(_RECORD, {"entries": to_json(rows), "now": now, "grace": grace})
+    found = one(connection, _STANDING, {"keys": to_json([(entry.workload, entry.key) for entry in entries])})
+    standing = {(row[0], row[1]): row for row in json.loads(found)}
+    answers, ours = [], set()
+    for entry in entries:
+        identity = (entry.workload, entry.key)
+        row = standing.get(identity)
+        if row is None:  # the insert met another key's job id
+            answers.append(Recorded(RecordVerdict.CONFLICT, entry.job_id, {}, from_ms(now), Status.RECEIVED))
+            continue
+        _, _, row_id, fingerprint, job_id, labels, first_seen, status = row
+        if row_id > newest and identity not in ours:
+            ours.add(identity)
+            verdict = RecordVerdict.NEW
+        else:
+            same = fingerprint == entry.fingerprint
+            verdict = RecordVerdict.DUPLICATE if same else RecordVerdict.CONFLICT
+        answers.append(Recorded(verdict, job_id, labels, from_ms(first_seen), Status(status)))
+    return answers
+
+
+# --- claim ----------------------------------------------------------------------------------------------------
+
+_CANDIDATES: Final = """
+SELECT json_group_array(json_array(e.job_id, e.id, e.key, e.generation, e.status, e.fence, json(e.attempts), e.body,
+                                   json(e.labels), e.first_seen_at, e.lease_until, e.not_before, e.deadline))
+FROM json_each(:job_ids) AS j
+CROSS JOIN ledger_entries AS e ON e.workload = :workload AND e.job_id = j.value
+"""
+
+_CLAIM: Final = """
+UPDATE ledger_entries
+SET status = 'processing', fence = fence + 1, attempts = c.attempts, attempt_count = json_array_length(c.attempts),
+    lease_until = :until, due_at = :until, updated_at = :now
+FROM (SELECT value ->> 0 AS id, value -> 1 AS attempts FROM json_each(:claims)) AS c
+WHERE ledger_entries.id = c.id
+"""
+
+
+def claim(  # noqa: PLR0913 - the port's own arguments
+    connection: sqlite3.Connection,
+    now: int,
+    workload: str,
+    job_ids: Sequence[str],
+    *,
+    worker: str,
+    lease: timedelta,
+    max_attempts: int,
+) -> list[ClaimResult]:
+    """Decide for each candidate, then take the free ones with one update."""
+    found = one(connection, _CANDIDATES, {"job_ids": to_json(list(job_ids)), "workload": workload})
+    candidates = {row[0]: row for row in json.loads(found)}
+    taken: list[tuple[int, list[dict[str, Any]]]] = []
+    results: list[ClaimResult] = []
+    for position, job_id in enumerate(job_ids):
+        if job_id in job_ids[:position]:  # delivered twice at once: the first has it
+            results.append(NotNow(job_id, lease))
+        else:
+            results.append(_decide(candidates.get(job_id), job_id, now, worker, max_attempts, taken))
+    if taken:
+        connection.execute(_CLAIM, {"claims": to_json(taken), "until": now + duration_ms(lease), "now": now})
+    return results
+
+
+def _decide(  # noqa: PLR0913 - one candidate and the facts that decide about it
+    row: list[Any] | None,
+    job_id: str,
+    now: int,
+    worker: str,
+    max_attempts: int,
+    taken: list[tuple[int, list[dict[str, Any]]]],
+) -> ClaimResult:
+    if row is None:
+        return Unrecorded(job_id)
+    (_, row_id, key, generation, status, fence, attempts, body, labels, first_seen, lease_until, not_before,
+     deadline) = row  # fmt: skip
+    if status in _TERMINAL:
+        return AlreadySettled(job_id, Status(status))
+    wait = (lease_until if status == Status.PROCESSING else not_before) - now
+    if wait > 0:
+        return NotNow(job_id, timedelta(milliseconds=wait))
+    close_orphan(attempts, now)
+    taken.append((row_id, attempts))
+    if deadline is not None and deadline <= now:
+        return Overdue(job_id, key, generation, fence + 1, body)
+    if len(attempts) >= max_attempts:
+        return Exhausted(job_id, key, generation, fence + 1, len(attempts))
+    attempts.append({"attempt": len(attempts) + 1, "outcome": "running", "worker": worker, "startedAt": now})
+    return Claimed(
+        job_id,
+        key,
+        generation,
+        fence + 1,
+        len(attempts),
+        body,
+        labels,
+        from_ms(first_seen),
+        maybe(deadline),
+    )
+
+
+def close_orphan(attempts: list[dict[str, Any]], now: int) -> None:
+    """Close an attempt whose worker vanished (I5)."""
+    if attempts and attempts[-1]["outcome"] == AttemptOutcome.RUNNING:
+        attempts[-1] |= {
+            "outcome": AttemptOutcome.LOST.value,
+            "finishedAt": now,
+            "errorCode": "LOST",
+            "errorMessage": "The worker vanished before it settled the attempt.",
+        }
+
+
+_RENEW: Final = """
+UPDATE ledger_entries SET lease_until = :until, due_at = :until
+FROM (SELECT value ->> 0 AS job_id, value ->> 1 AS fence FROM json_each(:leases)) AS l
+WHERE workload = :workload AND ledger_entries.job_id = l.job_id AND ledger_entries.fence = l.fence
+  AND status = 'processing'
+"""
+
+_HELD: Final = """
+SELECT json_group_array(e.job_id) FROM json_each(:leases) AS l
+CROSS JOIN ledger_entries AS e ON e.workload = :workload AND e.job_id = l.value ->> 0
+WHERE e.fence = l.value ->> 1 AND e.status = 'processing'
+"""
+
+
+def renew(
+    connection: sqlite3.Connection,
+    now: int,
+    workload: str,
+    leases: Sequence[Lease],
+    lease: timedelta,
+) -> list[Lease]:
+    """Prolong what is still ours."""
+    parameters = {
+        "leases": to_json([(each.job_id, each.fence) for each in leases]),
+        "workload": workload,
+        "until": now + duration_ms(lease),
+    }
+    connection.execute(_RENEW, parameters)
+    held = set(json.loads(one(connection, _HELD, parameters)))
+    return [each for each in leases if each.job_id not in held]
+
+
+# --- sweep ----------------------------------------------------------------------------------------------------
+
+_DUE: Final = """
+SELECT id, job_id, body, priority, attempt_count, not_before FROM ledger_entries
+WHERE workload = :workload AND due_at <= :now ORDER BY due_at LIMIT :limit
+"""
+
+_ANY_DUE: Final = "SELECT EXISTS (SELECT 1 FROM ledger_entries WHERE workload = :workload AND due_at <= :now)"
+
+_POSTPONE: Final = """
+UPDATE ledger_entries SET due_at = :again WHERE id IN (SELECT value FROM json_each(:ids))
+"""
+
+_OVERDUE: Final = """
+SELECT job_id FROM ledger_entries
+WHERE workload = :workload AND deadline <= :now AND status IN ('received', 'failed') ORDER BY deadline LIMIT :limit
+"""
+
+def any_due(connection: sqlite3.Connection, now: int, workload: str) -> bool:
+    """Whether a sweep would find something."""
+    return bool(one(connection, _ANY_DUE, {"workload": workload, "now": now}))
+
+
+def due(connection: sqlite3.Connection, now: int, workload: str, limit: int, again_after: timedelta) -> list[DueEntry]:
+    """Entries to republish, each postponed so that no other sweeper takes it too."""
+    rows = connection.execute(_DUE, {"workload": workload, "now": now, "limit": limit}).fetchall()
+    if rows:
+        ids = to_json([row[0] for row in rows])
+        connection.execute(_POSTPONE, {"again": now + duration_ms(again_after), "ids": ids})
+    return [
+        DueEntry(job_id, body, priority, attempts, timedelta(milliseconds=max(0, not_before - now)))
+        for _, job_id, body, priority, attempts, not_before in rows
+    ]
+
+
+def overdue(connection: sqlite3.Connection, now: int, workload: str, limit: int) -> list[str]:
+    """Jobs that wait past their deadline."""
+    rows = connection.execute(_OVERDUE, {"workload": workload, "now": now, "limit": limit})
+    return [row[0] for row in rows]
+
+
+# --- the queue's mark, and the end of retention ----------------------------------------------------------------
+
+_KNOWN_QUEUE: Final = "SELECT value FROM store_facts WHERE name = 'queue'"
+
+_REMEMBER_QUEUE: Final = (
+    "INSERT INTO store_facts VALUES ('queue', ?) ON CONFLICT DO UPDATE SET value = excluded.value"
+)
+
+_QUEUE_LOST: Final = (
+    "UPDATE ledger_entries SET due_at = :now WHERE status IN ('received', 'failed')",
+    "UPDATE dead_letters SET published = 0 WHERE review_status = 'pending'",
+)
+
+_PRUNE_ENTRIES: Final = """
+DELETE FROM ledger_entries WHERE id IN
+    (SELECT id FROM ledger_entries WHERE expires_at <= :now ORDER BY expires_at LIMIT :limit)
+"""
+
+_PRUNE_LETTERS: Final = """
+DELETE FROM dead_letters WHERE seq IN
+    (SELECT seq FROM dead_letters WHERE expires_at <= :now ORDER BY expires_at LIMIT :limit)
+RETURNING workload, id
+"""
+
+
+def known_queue(connection: sqlite3.Connection) -> str | None:
+    """The mark of the queue that was met last."""
+    known: str | None = one(connection, _KNOWN_QUEUE)
+    return known
+
+
+def meet_queue(connection: sqlite3.Connection, now: int, incarnation: str) -> bool:
+    """Compare and remember; on a new queue, everything that waits has to be published again."""
+    known = known_queue(connection)
+    if known == incarnation:
+        return False
+    connection.execute(_REMEMBER_QUEUE, (incarnation,))
+    if known is None:
+        return False
+    for statement in _QUEUE_LOST:
+        connection.execute(statement, {"now": now} if ":now" in statement else {})
+    return True
+
+
+def prune(connection: sqlite3.Connection, now: int, limit: int) -> Pruned:
+    """Delete what has outlived its retention. Only terminal entries have an ``expires_at``."""
+    parameters = {"now": now, "limit": limit}
+    entries = connection.execute(_PRUNE_ENTRIES, parameters).rowcount
+    letters: dict[str, list[str]] = {}
+    for workload, letter_id in connection.execute(_PRUNE_LETTERS, parameters).fetchall():
+        letters.setdefault(workload, []).append(letter_id)
+    return Pruned(entries, letters)

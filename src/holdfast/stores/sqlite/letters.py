@@ -1,0 +1,168 @@
+"""Dead letters: finding them, and the steps of their review (I9)."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from typing import Any, Final
+
+from holdfast.contracts.dead_letters import DeadLetter, ReviewStatus
+from holdfast.contracts.ledger import NewEntry, RecordVerdict
+from holdfast.contracts.lifecycle import REVIEW_STEPS
+from holdfast.contracts.queries import LetterQuery, Page, Slice
+from holdfast.contracts.times import to_ms
+from holdfast.sqlite.database import one
+
+from .ledger import record
+from .rows import LETTER_COLUMNS, letter_of, row_after, to_cursor, to_json
+
+# S608: the column list and the conditions below are constants of this package; values are always parameters.
+_LETTER: Final = f"SELECT {LETTER_COLUMNS} FROM dead_letters WHERE id = ?"  # noqa: S608
+
+_UNPUBLISHED: Final = f"""
+SELECT {LETTER_COLUMNS} FROM dead_letters
+WHERE workload = ? AND published = 0 AND review_status = 'pending' ORDER BY seq LIMIT ?
+"""  # noqa: S608
+
+_MARK_PUBLISHED: Final = """
+UPDATE dead_letters SET published = 1 WHERE id IN (SELECT value FROM json_each(?))
+"""
+
+_STEP: Final = """
+UPDATE dead_letters
+SET review_status = :step, updated_at = :now,
+    decisions = json_insert(decisions, '$[#]', json_object('step', :step, 'actor', :actor, 'reason', :reason, 'at', :now))
+WHERE id IN (SELECT value FROM json_each(:ids)) AND review_status IN (SELECT value FROM json_each(:starts))
+RETURNING id
+"""
+
+_NEXT_GENERATION: Final = """
+UPDATE ledger_entries
+SET status = 'received', generation = ledger_entries.generation + 1, attempts = '[]', attempt_count = 0,
+    not_before = :now, due_at = :now + :grace, deadline = :now + (ledger_entries.deadline - ledger_entries.first_seen_at),
+    last_error_code = NULL, last_error_message = NULL, note = NULL, result = NULL, expires_at = NULL, updated_at = :now
+FROM dead_letters AS l
+WHERE l.id = :letter AND ledger_entries.workload = l.workload AND ledger_entries.key = l.key
+  AND ledger_entries.generation = l.generation AND ledger_entries.status = 'dead_lettered'
+"""
+
+
+def read(connection: sqlite3.Connection, letter_id: str) -> DeadLetter | None:
+    """One dead letter."""
+    row = connection.execute(_LETTER, (letter_id,)).fetchone()
+    return None if row is None else letter_of(row)
+
+
+def find(connection: sqlite3.Connection, query: LetterQuery, page: Page) -> Slice[DeadLetter]:
+    """Dead letters that match, oldest first."""
+    conditions, values = _conditions(query)
+    if page.cursor:
+        conditions.append("seq > ?")
+        values.append(row_after(page.cursor))
+    statement = f"SELECT {LETTER_COLUMNS} FROM dead_letters{_where(conditions)} ORDER BY seq LIMIT ?"  # noqa: S608
+    rows = connection.execute(statement, (*values, page.limit + 1)).fetchall()
+    more = to_cursor(rows[page.limit - 1][0]) if len(rows) > page.limit else None
+    return Slice([letter_of(row) for row in rows[: page.limit]], more)
+
+
+def count(connection: sqlite3.Connection, query: LetterQuery) -> int:
+    """How many match."""
+    conditions, values = _conditions(query)
+    return int(one(connection, f"SELECT count(*) FROM dead_letters{_where(conditions)}", values))  # noqa: S608
+
+
+def _conditions(query: LetterQuery) -> tuple[list[str], list[Any]]:
+    wanted: tuple[tuple[str, Any], ...] = (
+        ("workload = ?", query.workload),
+        ("review_status = ?", query.review_status and query.review_status.value),
+        ("reason_code = ?", query.reason_code),
+        ("key = ?", query.key),
+        ("created_at > ?", query.created_after and to_ms(query.created_after)),
+        ("created_at < ?", query.created_before and to_ms(query.created_before)),
+        *(
+            condition
+            for name, value in query.labels.items()
+            for condition in (("EXISTS (SELECT 1 FROM json_each(labels) WHERE json_each.key = ? AND value = ?)", (name, value)),)
+        ),
+    )
+    conditions, values = [], []
+    for condition, value in wanted:
+        if value is None:
+            continue
+        conditions.append(condition)
+        values.extend(value if isinstance(value, tuple) else (value,))
+    return conditions, values
+
+
+def _where(conditions: Sequence[str]) -> str:
+    return f" WHERE {' AND '.join(conditions)}" if conditions else ""
+
+
+def step(  # noqa: PLR0913 - who, what, why, when
+    connection: sqlite3.Connection,
+    now: int,
+    letter_ids: Sequence[str],
+    end: ReviewStatus,
+    *,
+    actor: str,
+    reason: str,
+) -> list[str]:
+    """Move the letters that may take this step; return their ids."""
+    starts = [start.value for start, ends in REVIEW_STEPS.items() if end in ends]
+    parameters = {
+        "step": end.value,
+        "now": now,
+        "actor": actor,
+        "reason": reason,
+        "ids": to_json(list(letter_ids)),
+        "starts": to_json(starts),
+    }
+    moved = {row[0] for row in connection.execute(_STEP, parameters).fetchall()}
+    return [letter_id for letter_id in letter_ids if letter_id in moved]
+
+
+def replay(  # noqa: PLR0913 - who, what, why, when
+    connection: sqlite3.Connection,
+    now: int,
+    grace: int,
+    replays: Sequence[tuple[str, NewEntry | None]],
+    *,
+    actor: str,
+    reason: str,
+) -> list[str]:
+    """``reviewed -> replayed`` with the next generation, or with the new entry, in the caller's transaction."""
+    moved = []
+    for letter_id, entry in replays:
+        if _set_in_motion(connection, now, grace, letter_id, entry):
+            moved += step(connection, now, [letter_id], ReviewStatus.REPLAYED, actor=actor, reason=reason)
+    return moved
+
+
+def _set_in_motion(
+    connection: sqlite3.Connection,
+    now: int,
+    grace: int,
+    letter_id: str,
+    entry: NewEntry | None,
+) -> bool:
+    status = one(connection, "SELECT review_status FROM dead_letters WHERE id = ?", (letter_id,))
+    if status is None or ReviewStatus.REPLAYED not in REVIEW_STEPS[ReviewStatus(status)]:
+        return False
+    if entry is None:
+        changed = connection.execute(_NEXT_GENERATION, {"letter": letter_id, "now": now, "grace": grace})
+        return changed.rowcount == 1
+    (answer,) = record(connection, now, grace, [entry])
+    if answer.verdict is not RecordVerdict.NEW:
+        return False
+    connection.execute("UPDATE dead_letters SET replayed_as = ? WHERE id = ?", (entry.key, letter_id))
+    return True
+
+
+def unpublished(connection: sqlite3.Connection, workload: str, limit: int) -> list[DeadLetter]:
+    """Pending letters that the queue has not been given."""
+    return [letter_of(row) for row in connection.execute(_UNPUBLISHED, (workload, limit))]
+
+
+def mark_published(connection: sqlite3.Connection, letter_ids: Sequence[str]) -> None:
+    """The queue has them."""
+    connection.execute(_MARK_PUBLISHED, (to_json(list(letter_ids)),))

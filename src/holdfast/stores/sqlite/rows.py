@@ -1,0 +1,134 @@
+"""Rows as the engine knows them."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+from holdfast.contracts.dead_letters import DeadLetter, Decision, ReviewStatus
+from holdfast.contracts.errors import InvalidQuery
+from holdfast.contracts.ledger import Attempt, AttemptOutcome, LedgerEntry, Status
+from holdfast.contracts.times import from_ms
+
+ENTRY_COLUMNS: Final = (
+    "id, workload, key, job_id, generation, status, body, labels, attempts, attempt_count, fence, priority, "
+    "first_seen_at, updated_at, not_before, deadline, lease_until, expires_at, last_error_code, last_error_message, "
+    "note, result, replay_of"
+)
+LETTER_COLUMNS: Final = (
+    "seq, id, workload, key, job_id, generation, reason_code, reason_message, attempts, attempt_count, body, labels, "
+    "review_status, decisions, created_at, updated_at, expires_at, replayed_as"
+)
+
+
+def to_json(value: Any) -> str:  # noqa: ANN401 - anything that JSON can say
+    """Compact JSON."""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+
+def entry_of(row: Sequence[Any]) -> LedgerEntry:
+    """A ledger entry from ``ENTRY_COLUMNS``."""
+    (_, workload, key, job_id, generation, status, body, labels, attempts, attempt_count, fence, priority, first_seen,
+     updated, not_before, deadline, lease_until, expires, code, message, note, result, replay_of) = row  # fmt: skip
+    return LedgerEntry(
+        workload=workload,
+        key=key,
+        job_id=job_id,
+        generation=generation,
+        status=Status(status),
+        body=body,
+        labels=json.loads(labels),
+        attempts=attempts_of(attempts),
+        attempt_count=attempt_count,
+        fence=fence,
+        priority=priority,
+        first_seen_at=from_ms(first_seen),
+        updated_at=from_ms(updated),
+        not_before=from_ms(not_before),
+        deadline=maybe(deadline),
+        lease_until=maybe(lease_until),
+        expires_at=maybe(expires),
+        last_error_code=code,
+        last_error_message=message,
+        note=note,
+        result=json.loads(result) if result else None,
+        replay_of=replay_of,
+    )
+
+
+def letter_of(row: Sequence[Any]) -> DeadLetter:
+    """A dead letter from ``LETTER_COLUMNS``."""
+    (_, letter_id, workload, key, job_id, generation, code, message, attempts, attempt_count, body, labels, review,
+     decisions, created, updated, expires, replayed_as) = row  # fmt: skip
+    return DeadLetter(
+        id=letter_id,
+        workload=workload,
+        key=key,
+        job_id=job_id,
+        generation=generation,
+        reason_code=code,
+        reason_message=message,
+        attempts=attempts_of(attempts),
+        attempt_count=attempt_count,
+        body=body,
+        labels=json.loads(labels),
+        review_status=ReviewStatus(review),
+        decisions=tuple(
+            Decision(ReviewStatus(each["step"]), each["actor"], each["reason"], from_ms(each["at"]))
+            for each in json.loads(decisions)
+        ),
+        created_at=from_ms(created),
+        updated_at=from_ms(updated),
+        expires_at=from_ms(expires),
+        replayed_as=replayed_as,
+    )
+
+
+def attempts_of(text: str) -> tuple[Attempt, ...]:
+    """The attempt history from its JSON column."""
+    return tuple(attempt_of(each) for each in json.loads(text))
+
+
+def attempt_of(stored: Mapping[str, Any]) -> Attempt:
+    """One attempt."""
+    return Attempt(
+        attempt=stored["attempt"],
+        outcome=AttemptOutcome(stored["outcome"]),
+        worker=stored["worker"],
+        started_at=from_ms(stored["startedAt"]),
+        finished_at=maybe(stored.get("finishedAt")),
+        error_code=stored.get("errorCode"),
+        error_message=stored.get("errorMessage"),
+    )
+
+
+def maybe(milliseconds: int | None) -> datetime | None:
+    """An instant that may be missing."""
+    return None if milliseconds is None else from_ms(milliseconds)
+
+
+def to_cursor(position: str | int) -> str:
+    """A place in a listing, opaque to its reader."""
+    return base64.urlsafe_b64encode(str(position).encode()).decode().rstrip("=")
+
+
+def position_of(cursor: str) -> str:
+    """The place that a cursor stands for."""
+    try:
+        return base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)).decode()
+    except (binascii.Error, ValueError) as error:
+        message = "The cursor is not one that a listing returned."
+        raise InvalidQuery(message) from error
+
+
+def row_after(cursor: str) -> int:
+    """The row number that a cursor stands for."""
+    position = position_of(cursor)
+    if not position.isascii() or not position.isdigit() or len(position) > 18:  # noqa: PLR2004 - fits SQLite's integers
+        message = "The cursor is not one that a listing returned."
+        raise InvalidQuery(message)
+    return int(position)

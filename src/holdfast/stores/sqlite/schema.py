@@ -1,0 +1,169 @@
+"""The tables of the embedded store, and the names that people read them by.
+
+Times are milliseconds since the epoch on the store's clock. ``attempts``, ``labels``, ``decisions`` and ``result``
+are JSON. The views carry the seeds' names and fields (``processed_events``, ``dead_letter_events``).
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Sequence
+from typing import Any, Final
+
+from holdfast.contracts.errors import ConfigurationError
+from holdfast.contracts.workload import Workload
+from holdfast.sqlite import Migration
+
+COMPONENT: Final = "store"
+
+MIGRATIONS: Final[tuple[Migration, ...]] = (
+    (
+        """
+        CREATE TABLE ledger_entries (
+            id INTEGER PRIMARY KEY,
+            workload TEXT NOT NULL,
+            job_id TEXT NOT NULL,
+            key TEXT NOT NULL,
+            generation INTEGER NOT NULL DEFAULT 1,
+            status TEXT NOT NULL,
+            body TEXT NOT NULL,
+            fingerprint TEXT NOT NULL,
+            labels TEXT NOT NULL,
+            priority INTEGER NOT NULL,
+            attempt_count INTEGER NOT NULL DEFAULT 0,
+            attempts TEXT NOT NULL DEFAULT '[]',
+            fence INTEGER NOT NULL DEFAULT 0,
+            lease_until INTEGER,
+            not_before INTEGER NOT NULL,
+            due_at INTEGER,
+            deadline INTEGER,
+            last_error_code TEXT,
+            last_error_message TEXT,
+            note TEXT,
+            result TEXT,
+            replay_of TEXT,
+            first_seen_at INTEGER NOT NULL,
+            updated_at INTEGER NOT NULL,
+            expires_at INTEGER
+        )
+        """,
+        "CREATE UNIQUE INDEX ledger_key ON ledger_entries (workload, key)",
+        "CREATE UNIQUE INDEX ledger_job ON ledger_entries (workload, job_id)",
+        "CREATE INDEX ledger_status ON ledger_entries (workload, status, updated_at)",
+        "CREATE INDEX ledger_due ON ledger_entries (workload, due_at) WHERE due_at IS NOT NULL",
+        "CREATE INDEX ledger_deadline ON ledger_entries (workload, deadline) WHERE deadline IS NOT NULL",
+        "CREATE INDEX ledger_expiry ON ledger_entries (expires_at) WHERE expires_at IS NOT NULL",
+        """
+        CREATE TABLE dead_letters (
+            seq INTEGER PRIMARY KEY,
+            id TEXT NOT NULL UNIQUE,
+            workload TEXT NOT NULL,
+            key TEXT NOT NULL,
+            job_id TEXT NOT NULL,
+            generation INTEGER NOT NULL,
+            reason_code TEXT NOT NULL,
+            reason_message TEXT NOT NULL,
+            attempt_count INTEGER NOT NULL,
+            attempts TEXT NOT NULL,
+            body TEXT NOT NULL,
+            labels TEXT NOT NULL,
+            review_status TEXT NOT NULL DEFAULT 'pending',
+            decisions TEXT NOT NULL DEFAULT '[]',
+            replayed_as TEXT,
+            published INTEGER NOT NULL DEFAULT 0,
+            created_at INTEGER NOT NULL,
+            updated_at INTEGER NOT NULL,
+            expires_at INTEGER NOT NULL,
+            UNIQUE (workload, key, generation)
+        )
+        """,
+        "CREATE INDEX letters_review ON dead_letters (review_status, created_at)",
+        "CREATE INDEX letters_created ON dead_letters (created_at)",
+        "CREATE INDEX letters_unpublished ON dead_letters (workload, seq) WHERE published = 0",
+        "CREATE INDEX letters_expiry ON dead_letters (expires_at)",
+        "CREATE TABLE store_facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
+    ),
+)
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
+_OURS = frozenset({"ledger_entries", "dead_letters", "schema_versions", "store_facts", "queue_jobs", "queue_settings"})
+
+
+def quoted(name: str) -> str:
+    """A name as an SQL identifier. Names come from workload definitions, and only plain ones are let through."""
+    if not _NAME.fullmatch(name) or name in _OURS or name.startswith("sqlite_"):
+        message = f"{name!r} cannot be the name of a collection or a field: use letters, digits and _."
+        raise ConfigurationError(message)
+    return f'"{name}"'
+
+
+def create_collections(connection: sqlite3.Connection, workload: Workload[Any]) -> None:
+    """Tables and indexes for the documents that a workload's effects write.
+
+    An indexed field becomes a generated column, so that people can use it in their own queries.
+    """
+    for collection in workload.collections:
+        table, key = quoted(collection.name), quoted(collection.key)
+        connection.execute(f"CREATE TABLE IF NOT EXISTS {table} ({key} TEXT PRIMARY KEY, body TEXT NOT NULL) WITHOUT ROWID")
+        present = {row[1] for row in connection.execute(f"PRAGMA table_xinfo({table})")}
+        for fields in collection.indexes:
+            for name in fields:
+                if name not in present:
+                    expression = f"TEXT GENERATED ALWAYS AS (body ->> '$.{name}') VIRTUAL"
+                    connection.execute(f"ALTER TABLE {table} ADD COLUMN {quoted(name)} {expression}")
+                    present.add(name)
+            index = quoted(f"{collection.name}_by_{'_'.join(fields)}")
+            connection.execute(f"CREATE INDEX IF NOT EXISTS {index} ON {table} ({', '.join(map(quoted, fields))})")
+
+
+def create_views(connection: sqlite3.Connection, workload: Workload[Any]) -> None:
+    """Views of the ledger and of the dead letters under the workload's own names, with readable times."""
+    ledger = quoted(workload.ledger_name or f"{workload.name}_jobs")
+    letters = quoted(workload.letters_name or f"{workload.name}_dead_letters")
+    labels = "".join(f", labels ->> '$.{name}' AS {quoted(name)}" for name in workload.label_columns)
+    for view, statement in ((ledger, _LEDGER_VIEW), (letters, _LETTERS_VIEW)):
+        connection.execute(f"DROP VIEW IF EXISTS {view}")
+        # A view cannot have parameters; the workload's name is checked as an identifier above all.
+        connection.execute(statement.format(view=view, labels=labels, workload=quoted(workload.name).strip('"')))
+
+
+def create_label_indexes(connection: sqlite3.Connection, workload: Workload[Any]) -> None:
+    """Indexes on the labels that a workload's entries are looked up by."""
+    for label in workload.indexed_labels:
+        index = quoted(f"ledger_{workload.name}_{label}")
+        connection.execute(
+            f"CREATE INDEX IF NOT EXISTS {index} ON ledger_entries (workload, labels ->> '$.{quoted(label)[1:-1]}')",
+        )
+
+
+def prepare(connection: sqlite3.Connection, workloads: Sequence[Workload[Any]]) -> None:
+    """Everything that the workloads' definitions ask for, where it is not there yet."""
+    for workload in workloads:
+        create_collections(connection, workload)
+        create_views(connection, workload)
+        create_label_indexes(connection, workload)
+
+
+_ISO = "strftime('%Y-%m-%dT%H:%M:%fZ', {column} / 1000.0, 'unixepoch') AS {name}"
+
+_LEDGER_VIEW: Final = (
+    "CREATE VIEW {view} AS SELECT key AS idempotencyKey{labels}, status, generation, attempt_count AS attemptCount, "
+    "last_error_code AS lastErrorCode, last_error_message AS lastErrorMessage, note, "
+    + ", ".join(
+        _ISO.format(column=column, name=name)
+        for column, name in (("first_seen_at", "firstSeenAt"), ("updated_at", "updatedAt"), ("expires_at", "expiresAt"))
+    )
+    + ", body, attempts AS attemptHistory, labels, result FROM ledger_entries WHERE workload = '{workload}'"
+)
+
+_LETTERS_VIEW: Final = (
+    "CREATE VIEW {view} AS SELECT id, key AS idempotencyKey{labels}, generation, reason_code AS terminalReasonCode, "
+    "reason_message AS terminalReasonMessage, attempt_count AS attemptCount, attempts AS attemptHistory, "
+    "body AS payloadSnapshot, review_status AS reviewStatus, decisions, "
+    + ", ".join(
+        _ISO.format(column=column, name=name)
+        for column, name in (("created_at", "createdAt"), ("updated_at", "updatedAt"), ("expires_at", "expiresAt"))
+    )
+    + " FROM dead_letters WHERE workload = '{workload}'"
+)

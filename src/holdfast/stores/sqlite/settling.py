@@ -1,0 +1,166 @@
+"""Settling: verdicts, effects and dead letters in one transaction (I3, I4, I8)."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Sequence
+from typing import Any, Final, assert_never
+
+from holdfast.contracts.ledger import AttemptOutcome, Status
+from holdfast.contracts.settlement import (
+    Bury,
+    Complete,
+    Expire,
+    HandBack,
+    RetryLater,
+    Settled,
+    Settlement,
+)
+from holdfast.contracts.times import duration_ms
+from holdfast.sqlite.database import one
+
+from .documents import Shelves
+from .rows import to_json
+
+_MINE: Final = """
+SELECT json_group_object(s.key, json_array(e.id, json(e.attempts)))
+FROM json_each(:leases) AS s
+CROSS JOIN ledger_entries AS e ON e.workload = s.value ->> 0 AND e.job_id = s.value ->> 1
+WHERE e.fence = s.value ->> 2 AND e.status = 'processing'
+"""
+
+_SETTLE: Final = """
+UPDATE ledger_entries
+SET status = s.status, attempts = s.attempts, attempt_count = json_array_length(s.attempts), lease_until = NULL,
+    not_before = :now + coalesce(s.after, 0), due_at = :now + s.after + :grace,
+    last_error_code = coalesce(s.code, last_error_code), last_error_message = coalesce(s.message, last_error_message),
+    note = s.note, result = s.result, expires_at = :now + s.retention, updated_at = :now
+FROM (SELECT value ->> 0 AS id, value ->> 1 AS status, value -> 2 AS attempts, value ->> 3 AS after,
+             value ->> 4 AS code, value ->> 5 AS message, value ->> 6 AS note, value ->> 7 AS result,
+             value ->> 8 AS retention
+      FROM json_each(:rows)) AS s
+WHERE ledger_entries.id = s.id AND ledger_entries.status = 'processing'
+"""
+
+_LAST_STEP: Final = """
+UPDATE ledger_entries SET status = s.status, due_at = NULL
+FROM (SELECT value ->> 0 AS id, value ->> 1 AS status FROM json_each(:rows)) AS s
+WHERE ledger_entries.id = s.id AND ledger_entries.status = 'failed'
+"""
+
+_LETTERS: Final = """
+INSERT INTO dead_letters (id, workload, key, job_id, generation, reason_code, reason_message, attempt_count, attempts,
+                          body, labels, created_at, updated_at, expires_at)
+SELECT l.value ->> 1, e.workload, e.key, e.job_id, e.generation, l.value ->> 2, l.value ->> 3, e.attempt_count,
+       e.attempts, e.body, e.labels, :now, :now, :now + (l.value ->> 4)
+FROM json_each(:rows) AS l CROSS JOIN ledger_entries AS e ON e.id = l.value ->> 0
+"""
+
+
+class _Batch:
+    """The rows that one batch of verdicts turns into."""
+
+    def __init__(self, now: int) -> None:
+        self.now = now
+        self.rows: list[tuple[Any, ...]] = []
+        self.last_steps: list[tuple[int, str]] = []
+        self.letters: list[tuple[Any, ...]] = []
+
+    def add(self, row_id: int, attempts: list[dict[str, Any]], settlement: Settlement, note: str | None) -> Status:
+        """Translate one verdict; return the state that the entry ends in."""
+        match settlement.verdict:
+            case Complete() as verdict:
+                self._close(attempts, AttemptOutcome.SUCCEEDED)
+                result = None if verdict.result is None else to_json(verdict.result)
+                self._row(row_id, Status.PROCESSED, attempts, note=note, result=result, keep=verdict.retention)
+                return Status.PROCESSED
+            case RetryLater() as verdict:
+                self._close(attempts, AttemptOutcome.FAILED, verdict.code, verdict.message)
+                self._row(row_id, Status.FAILED, attempts, after=verdict.after, error=(verdict.code, verdict.message))
+                return Status.FAILED
+            case HandBack() as verdict:
+                if attempts and attempts[-1]["outcome"] == AttemptOutcome.RUNNING:
+                    attempts.pop()
+                status = Status.FAILED if attempts else Status.RECEIVED
+                self._row(row_id, status, attempts, after=verdict.after)
+                return status
+            case Bury() as verdict:
+                self._close(attempts, AttemptOutcome.FAILED, verdict.code, verdict.message)
+                # An entry outlives its dead letter, so that a replay always finds it and a duplicate never passes (I12).
+                keep = max(verdict.retention, verdict.letter_retention)
+                self._row(row_id, Status.FAILED, attempts, error=(verdict.code, verdict.message), keep=keep)
+                self.last_steps.append((row_id, Status.DEAD_LETTERED.value))
+                letter = (verdict.letter_id, verdict.reason_code, verdict.reason_message)
+                self.letters.append((row_id, *letter, duration_ms(verdict.letter_retention)))
+                return Status.DEAD_LETTERED
+            case Expire() as verdict:
+                self._close(attempts, AttemptOutcome.FAILED, "EXPIRED", "The job outlived its deadline.")
+                self._row(row_id, Status.FAILED, attempts, note=note, keep=verdict.retention)
+                self.last_steps.append((row_id, Status.EXPIRED.value))
+                return Status.EXPIRED
+            case _ as never:
+                assert_never(never)
+
+    def _close(
+        self,
+        attempts: list[dict[str, Any]],
+        outcome: AttemptOutcome,
+        code: str | None = None,
+        message: str | None = None,
+    ) -> None:
+        if attempts and attempts[-1]["outcome"] == AttemptOutcome.RUNNING:
+            attempts[-1] |= {"outcome": outcome.value, "finishedAt": self.now}
+            if code is not None:
+                attempts[-1] |= {"errorCode": code, "errorMessage": message}
+
+    def _row(  # noqa: PLR0913 - the columns that verdicts differ in
+        self,
+        row_id: int,
+        status: Status,
+        attempts: list[dict[str, Any]],
+        *,
+        after: Any = None,  # noqa: ANN401 - a timedelta or None
+        error: tuple[str | None, str | None] = (None, None),
+        note: str | None = None,
+        result: str | None = None,
+        keep: Any = None,  # noqa: ANN401 - a timedelta or None
+    ) -> None:
+        wait = None if after is None else duration_ms(after)
+        retention = None if keep is None else duration_ms(keep)
+        self.rows.append((row_id, status.value, attempts, wait, *error, note, result, retention))
+
+
+def settle(
+    connection: sqlite3.Connection,
+    now: int,
+    grace: int,
+    shelves: Shelves,
+    settlements: Sequence[Settlement],
+) -> list[Settled]:
+    """Write everything that the batch decided, for the leases that still hold; see the port."""
+    leases = {
+        str(position): (each.workload, each.lease.job_id, each.lease.fence)
+        for position, each in enumerate(settlements)
+    }
+    mine = json.loads(one(connection, _MINE, {"leases": to_json(leases)}))
+    effects = [
+        (each.lease.job_id, each.verdict.effects)
+        for position, each in enumerate(settlements)
+        if str(position) in mine and isinstance(each.verdict, Complete | Expire) and each.verdict.effects
+    ]
+    notes = shelves.apply(connection, now, effects) if effects else {}
+    batch = _Batch(now)
+    answers = []
+    for position, each in enumerate(settlements):
+        held = mine.get(str(position))
+        note = notes.get(each.lease.job_id)
+        status = batch.add(held[0], held[1], each, note) if held else None
+        answers.append(Settled(each.lease.job_id, status, note))
+    if batch.rows:
+        connection.execute(_SETTLE, {"rows": to_json(batch.rows), "now": now, "grace": grace})
+    if batch.letters:
+        connection.execute(_LETTERS, {"rows": to_json(batch.letters), "now": now})
+    if batch.last_steps:
+        connection.execute(_LAST_STEP, {"rows": to_json(batch.last_steps)})
+    return answers

@@ -1,0 +1,212 @@
+"""The embedded store."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from holdfast.contracts.dead_letters import DeadLetter, ReviewStatus
+from holdfast.contracts.errors import InvalidQuery
+from holdfast.contracts.ledger import ClaimResult, DueEntry, Lease, LedgerEntry, NewEntry, Pruned, Recorded
+from holdfast.contracts.queries import DocumentQuery, EntryQuery, LetterQuery, Page, Slice
+from holdfast.contracts.settlement import Settled, Settlement
+from holdfast.contracts.times import duration_ms, from_ms
+from holdfast.contracts.workload import Workload
+from holdfast.sqlite import Database
+
+from . import ledger, letters, schema
+from .documents import Shelves
+from .rows import ENTRY_COLUMNS, entry_of, row_after, to_cursor
+from .settling import settle
+
+# S608: the column list is a constant of this package; values are always parameters.
+_ENTRY: Final = f"SELECT {ENTRY_COLUMNS} FROM ledger_entries WHERE workload = ? AND key = ?"  # noqa: S608
+_COUNTS: Final = "SELECT status, count(*) FROM ledger_entries WHERE workload = ? GROUP BY status"
+
+
+class SqliteStore:
+    """Ledger, dead letters and documents in one SQLite file; implements :class:`holdfast.contracts.ports.Store`.
+
+    ``grace`` is how long an entry may stay untouched after it could have been taken, before ``due`` reports it.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        workloads: Sequence[Workload[Any]],
+        *,
+        grace: timedelta = timedelta(seconds=5),
+    ) -> None:
+        self._database = database
+        self._workloads = tuple(workloads)
+        self._grace = duration_ms(grace)
+        self._shelves = Shelves([each for workload in workloads for each in workload.collections])
+        self._indexed = {workload.name: frozenset(workload.indexed_labels) for workload in workloads}
+
+    async def open(self) -> None:
+        """Bring the tables to what this version and these workloads need."""
+        await self._database.migrate(schema.COMPONENT, schema.MIGRATIONS)
+        await self._database.write(lambda connection: schema.prepare(connection, self._workloads))
+
+    # --- the ledger ---------------------------------------------------------------------------------------
+
+    async def record(self, entries: Sequence[NewEntry]) -> list[Recorded]:
+        """See :meth:`holdfast.contracts.ports.Ledger.record`."""
+        now = self._database.now
+        return await self._database.write(lambda c: ledger.record(c, now(), self._grace, entries))
+
+    async def claim(
+        self,
+        workload: str,
+        job_ids: Sequence[str],
+        *,
+        worker: str,
+        lease: timedelta,
+        max_attempts: int,
+    ) -> list[ClaimResult]:
+        """See :meth:`holdfast.contracts.ports.Ledger.claim`."""
+
+        def work(connection: sqlite3.Connection) -> list[ClaimResult]:
+            now = self._database.now()
+            return ledger.claim(
+                connection, now, workload, job_ids, worker=worker, lease=lease, max_attempts=max_attempts
+            )
+
+        return await self._database.write(work)
+
+    async def renew(self, workload: str, leases: Sequence[Lease], lease: timedelta) -> list[Lease]:
+        """See :meth:`holdfast.contracts.ports.Ledger.renew`."""
+        now = self._database.now
+        return await self._database.write(lambda c: ledger.renew(c, now(), workload, leases, lease), durable=False)
+
+    async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
+        """See :meth:`holdfast.contracts.ports.Ledger.settle`."""
+        now = self._database.now
+        return await self._database.write(lambda c: settle(c, now(), self._grace, self._shelves, settlements))
+
+    async def due(self, workload: str, limit: int, *, again_after: timedelta) -> list[DueEntry]:
+        """See :meth:`holdfast.contracts.ports.Ledger.due`."""
+        now = self._database.now
+        # A look first: an idle system's sweep must not take the write lock.
+        if not await self._database.read(lambda c: ledger.any_due(c, now(), workload)):
+            return []
+        return await self._database.write(lambda c: ledger.due(c, now(), workload, limit, again_after), durable=False)
+
+    async def overdue(self, workload: str, limit: int) -> list[str]:
+        """See :meth:`holdfast.contracts.ports.Ledger.overdue`."""
+        now = self._database.now
+        return await self._database.read(lambda c: ledger.overdue(c, now(), workload, limit))
+
+    async def entry(self, workload: str, key: str) -> LedgerEntry | None:
+        """See :meth:`holdfast.contracts.ports.Ledger.entry`."""
+        row = await self._database.read(lambda c: c.execute(_ENTRY, (workload, key)).fetchone())
+        return None if row is None else entry_of(row)
+
+    async def find(self, query: EntryQuery, page: Page) -> Slice[LedgerEntry]:
+        """See :meth:`holdfast.contracts.ports.Ledger.find`."""
+        conditions = ["workload = ?"]
+        values: list[Any] = [query.workload]
+        if query.status is not None:
+            conditions.append("status = ?")
+            values.append(query.status.value)
+        for label, value in query.labels.items():
+            if label not in self._indexed.get(query.workload, ()):
+                message = f"Entries of {query.workload} cannot be found by the label {label!r}: no index has it."
+                raise InvalidQuery(message)
+            conditions.append(f"labels ->> '$.{label}' = ?")
+            values.append(value)
+        if page.cursor:
+            conditions.append("id < ?")
+            values.append(row_after(page.cursor))
+        where = " AND ".join(conditions)
+        statement = f"SELECT {ENTRY_COLUMNS} FROM ledger_entries WHERE {where} ORDER BY id DESC LIMIT ?"  # noqa: S608
+        rows = await self._database.read(lambda c: c.execute(statement, (*values, page.limit + 1)).fetchall())
+        more = to_cursor(rows[page.limit - 1][0]) if len(rows) > page.limit else None
+        return Slice([entry_of(row) for row in rows[: page.limit]], more)
+
+    async def counts(self, workload: str) -> Mapping[str, int]:
+        """See :meth:`holdfast.contracts.ports.Ledger.counts`."""
+        return dict(await self._database.read(lambda c: c.execute(_COUNTS, (workload,)).fetchall()))
+
+    async def prune(self, limit: int) -> Pruned:
+        """See :meth:`holdfast.contracts.ports.Ledger.prune`."""
+        now = self._database.now
+        return await self._database.write(lambda c: ledger.prune(c, now(), limit))
+
+    # --- dead letters -------------------------------------------------------------------------------------
+
+    async def letter(self, letter_id: str) -> DeadLetter | None:
+        """See :meth:`holdfast.contracts.ports.DeadLetters.letter`."""
+        return await self._database.read(lambda c: letters.read(c, letter_id))
+
+    async def letters(self, query: LetterQuery, page: Page) -> Slice[DeadLetter]:
+        """See :meth:`holdfast.contracts.ports.DeadLetters.letters`."""
+        return await self._database.read(lambda c: letters.find(c, query, page))
+
+    async def count_letters(self, query: LetterQuery) -> int:
+        """See :meth:`holdfast.contracts.ports.DeadLetters.count_letters`."""
+        return await self._database.read(lambda c: letters.count(c, query))
+
+    async def review(self, letter_ids: Sequence[str], *, actor: str, reason: str) -> list[str]:
+        """See :meth:`holdfast.contracts.ports.DeadLetters.review`."""
+        return await self._step(letter_ids, ReviewStatus.REVIEWED, actor, reason)
+
+    async def close(self, letter_ids: Sequence[str], *, actor: str, reason: str) -> list[str]:
+        """See :meth:`holdfast.contracts.ports.DeadLetters.close`."""
+        return await self._step(letter_ids, ReviewStatus.CLOSED, actor, reason)
+
+    async def _step(self, letter_ids: Sequence[str], end: ReviewStatus, actor: str, reason: str) -> list[str]:
+        now = self._database.now
+        return await self._database.write(
+            lambda c: letters.step(c, now(), letter_ids, end, actor=actor, reason=reason),
+        )
+
+    async def replay(
+        self,
+        replays: Sequence[tuple[str, NewEntry | None]],
+        *,
+        actor: str,
+        reason: str,
+    ) -> list[str]:
+        """See :meth:`holdfast.contracts.ports.DeadLetters.replay`."""
+        now = self._database.now
+        return await self._database.write(
+            lambda c: letters.replay(c, now(), self._grace, replays, actor=actor, reason=reason),
+        )
+
+    async def unpublished(self, workload: str, limit: int) -> list[DeadLetter]:
+        """See :meth:`holdfast.contracts.ports.DeadLetters.unpublished`."""
+        return await self._database.read(lambda c: letters.unpublished(c, workload, limit))
+
+    async def mark_published(self, letter_ids: Sequence[str]) -> None:
+        """See :meth:`holdfast.contracts.ports.DeadLetters.mark_published`."""
+        await self._database.write(lambda c: letters.mark_published(c, letter_ids), durable=False)
+
+    # --- documents ----------------------------------------------------------------------------------------
+
+    async def get(self, collection: str, key: str) -> Mapping[str, Any] | None:
+        """See :meth:`holdfast.contracts.ports.Documents.get`."""
+        return await self._database.read(lambda c: self._shelves.get(c, collection, key))
+
+    async def find_documents(self, query: DocumentQuery, page: Page) -> Slice[Mapping[str, Any]]:
+        """See :meth:`holdfast.contracts.ports.Documents.find_documents`."""
+        return await self._database.read(lambda c: self._shelves.find(c, query, page))
+
+    # --- the store itself ---------------------------------------------------------------------------------
+
+    async def meet_queue(self, incarnation: str) -> bool:
+        """See :meth:`holdfast.contracts.ports.Store.meet_queue`."""
+        now = self._database.now
+        if await self._database.read(lambda c: ledger.known_queue(c)) == incarnation:
+            return False
+        return await self._database.write(lambda c: ledger.meet_queue(c, now(), incarnation))
+
+    async def now(self) -> datetime:
+        """See :meth:`holdfast.contracts.ports.Store.now`."""
+        return from_ms(self._database.now())
+
+    async def ping(self) -> None:
+        """See :meth:`holdfast.contracts.ports.Store.ping`."""
+        await self._database.write(lambda c: c.execute("SELECT 1").fetchone(), durable=False)

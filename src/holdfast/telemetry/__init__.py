@@ -1,0 +1,8 @@
+"""What happened, said once: code emits events, exporters attach.
+
+An event is a name from ``events`` and a few fields. Nothing personal and nothing secret goes into one (I14).
+"""
+
+from .events import attach, detach, emit
+
+__all__ = ["attach", "detach", "emit"]

@@ -1,0 +1,47 @@
+"""The events and the one function that emits them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+Exporter = Callable[[str, dict[str, Any]], None]
+
+ATTEMPT_SETTLED: Final = "attempt.settled"
+"""The canonical line of an attempt: workload, key, attempt, outcome, error code, duration, trace id."""
+ATTEMPT_STALE: Final = "attempt.stale"
+"""A worker's result came too late: another one owns the job (I4). Nothing was written."""
+BATCH_SPLIT: Final = "batch.split"
+"""A batch could not be committed whole; its jobs are settled one by one."""
+JOB_ACCEPTED: Final = "job.accepted"
+JOB_ADOPTED: Final = "job.adopted"
+JOB_DEAD_LETTERED: Final = "job.dead_lettered"
+JOB_EXPIRED: Final = "job.expired"
+LETTER_DECIDED: Final = "letter.decided"
+"""A person reviewed, replayed or closed a dead letter."""
+QUEUE_LOST: Final = "queue.lost"
+"""The queue forgot everything; upkeep rebuilds it from the ledger."""
+QUEUE_UNAVAILABLE: Final = "queue.unavailable"
+STORE_UNAVAILABLE: Final = "store.unavailable"
+UPKEEP_DONE: Final = "upkeep.done"
+UPKEEP_FAILED: Final = "upkeep.failed"
+WORKER_STARTED: Final = "worker.started"
+WORKER_STOPPED: Final = "worker.stopped"
+
+_exporters: list[Exporter] = []
+
+
+def attach(exporter: Exporter) -> None:
+    """From now on, give every event to this exporter too."""
+    _exporters.append(exporter)
+
+
+def detach(exporter: Exporter) -> None:
+    """Stop giving it events."""
+    _exporters.remove(exporter)
+
+
+def emit(event: str, /, **fields: Any) -> None:  # noqa: ANN401 - events carry what they carry
+    """Say that something happened."""
+    for exporter in _exporters:
+        exporter(event, fields)

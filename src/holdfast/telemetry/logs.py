@@ -1,0 +1,66 @@
+"""The log: one line for each event, for people on a terminal and for machines elsewhere."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import Any, Final, TextIO
+
+import structlog
+
+from holdfast.contracts.redaction import scrub
+
+from . import events
+
+_WARNINGS: Final = frozenset(
+    {
+        events.ATTEMPT_STALE,
+        events.BATCH_SPLIT,
+        events.JOB_DEAD_LETTERED,
+        events.QUEUE_LOST,
+        events.QUEUE_UNAVAILABLE,
+        events.STORE_UNAVAILABLE,
+        events.UPKEEP_FAILED,
+    },
+)
+_DETAILS: Final = frozenset({events.JOB_ACCEPTED, events.UPKEEP_DONE})
+
+
+class LogExporter:
+    """Writes events as log lines. Text is scrubbed on the way out (I14)."""
+
+    def __init__(self, level: str, style: str, stream: TextIO | None = None) -> None:
+        """``style`` is ``json``, ``console`` or ``auto`` (console on a terminal)."""
+        stream = stream or sys.stderr
+        pretty = style == "console" or (style == "auto" and stream.isatty())
+        renderer: Any = (
+            structlog.dev.ConsoleRenderer(colors=stream.isatty(), sort_keys=False)
+            if pretty
+            else structlog.processors.JSONRenderer()
+        )
+        self._level = logging.getLevelNamesMapping()[level.upper()]
+        self._logger = structlog.wrap_logger(
+            structlog.WriteLogger(stream),
+            processors=[
+                structlog.processors.add_log_level,
+                structlog.processors.TimeStamper(fmt="iso", utc=True),
+                renderer,
+            ],
+            wrapper_class=structlog.make_filtering_bound_logger(self._level),
+            cache_logger_on_first_use=True,
+        )
+
+    def __call__(self, event: str, fields: dict[str, Any]) -> None:
+        """Write one line."""
+        level = self._level_of(event, fields)
+        if level >= self._level:
+            shown = {name: scrub(value) if isinstance(value, str) else value for name, value in fields.items()}
+            self._logger.log(level, event, **shown)
+
+    @staticmethod
+    def _level_of(event: str, fields: dict[str, Any]) -> int:
+        if event in _WARNINGS:
+            return logging.WARNING
+        if event in _DETAILS or (event == events.ATTEMPT_SETTLED and fields.get("outcome") == "processed"):
+            return logging.DEBUG
+        return logging.INFO

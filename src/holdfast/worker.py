@@ -1,0 +1,57 @@
+"""The worker process: every workload's execution, and upkeep, until told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+from holdfast.contracts.ports import Ambient, Broker, Store
+from holdfast.contracts.workload import Workload
+from holdfast.engine.execution import Execution, ExecutionOptions
+from holdfast.engine.upkeep import Upkeep
+from holdfast.telemetry import emit, events
+
+
+class Worker:
+    """Runs the workloads of one process."""
+
+    def __init__(  # noqa: PLR0913 - the parts that the composition root puts together
+        self,
+        workloads: Sequence[Workload[Any]],
+        store: Store,
+        broker: Broker,
+        ambient: Ambient,
+        upkeep: Upkeep,
+        options: ExecutionOptions,
+        *,
+        drain: timedelta,
+    ) -> None:
+        self._workloads = tuple(workloads)
+        self._upkeep = upkeep
+        self._options = options
+        self._drain = drain
+        self._executions = [Execution(workload, store, broker, ambient, options) for workload in self._workloads]
+
+    @property
+    def in_flight(self) -> int:
+        """How many jobs are in work."""
+        return sum(execution.in_flight for execution in self._executions)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Work until ``stop`` is set, then drain: running jobs finish or are handed back, at no attempt's cost."""
+        started: list[Workload[Any]] = []
+        try:
+            for workload in self._workloads:
+                await workload.start()
+                started.append(workload)
+            emit(events.WORKER_STARTED, worker=self._options.worker, workloads=[each.name for each in self._workloads])
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._upkeep.run(stop))
+                for execution in self._executions:
+                    group.create_task(execution.run(stop, self._drain))
+        finally:
+            for workload in reversed(started):
+                await workload.stop()
+            emit(events.WORKER_STOPPED, worker=self._options.worker)

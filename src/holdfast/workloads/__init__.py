@@ -1,0 +1,1 @@
+"""The workloads that ship with Holdfast. Each uses only the public ``Workload`` API, and none knows another."""

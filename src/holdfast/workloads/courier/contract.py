@@ -1,0 +1,256 @@
+"""The courier contracts: what a courier sends, what the queue carries, what a dead letter says, what a shipment is.
+
+Field names are the wire's, exactly as seeds 000 and 002 write them. ``docs/conformance.md`` maps each to its rule.
+"""
+# ruff: noqa: N815 - the attributes are the fields of the wire, and the wire is written in camelCase
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from typing import Annotated, Any, Final, Literal, Self
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    StringConstraints,
+    WithJsonSchema,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
+
+from holdfast.contracts.times import isoformat
+
+from .portable import first_problem
+
+NOT_PORTABLE: Final = "not_portable"
+"""The type of the validation error for content that some store or queue could not keep."""
+
+IDENTIFIER_PATTERN: Final = r"^[!-~]{1,200}$"
+TEXT_PATTERN: Final = r"^[^\x00-\x1f\x7f-\x9f]*[^\s\x00-\x1f\x7f-\x9f][^\x00-\x1f\x7f-\x9f]*$"
+PRINTABLE_PATTERN: Final = r"^[ -~]+$"
+
+# RFC 3339 with an offset. The years are those that a 24-character instant and every store can hold.
+_INSTANT = re.compile(
+    r"(?:19[7-9][0-9]|2[0-9]{3})-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,9})?(?:Z|[+-][0-9]{2}:[0-9]{2})",
+)
+
+
+def _instant(value: object) -> datetime:
+    """Read an instant and cut it to the millisecond, which is what the wire, the effects and MongoDB's dates keep."""
+    if isinstance(value, str) and _INSTANT.fullmatch(value):
+        try:
+            value = datetime.fromisoformat(value)
+        except ValueError:  # the 31st of February
+            value = None
+    if not isinstance(value, datetime) or value.tzinfo is None:
+        kind, sentence = "instant", "must be an ISO-8601 instant with a time zone, such as 2026-02-26T12:00:00Z"
+        raise PydanticCustomError(kind, sentence)
+    if value.tzinfo is not UTC:
+        value = value.astimezone(UTC)
+    beyond = value.microsecond % 1000
+    return value.replace(microsecond=value.microsecond - beyond) if beyond else value
+
+
+Identifier = Annotated[str, StringConstraints(pattern=IDENTIFIER_PATTERN)]
+"""Names that travel in headers and job ids: visible ASCII, no spaces."""
+
+Text = Annotated[str, StringConstraints(pattern=TEXT_PATTERN, min_length=1, max_length=200)]
+"""Names that people read: any script, not blank, no control characters."""
+
+EventType = Annotated[str, StringConstraints(pattern=TEXT_PATTERN, min_length=1, max_length=100)]
+
+Instant = Annotated[
+    datetime,
+    PlainValidator(_instant),
+    PlainSerializer(isoformat, return_type=str, when_used="json"),
+    WithJsonSchema({"type": "string", "format": "date-time"}),
+]
+
+
+class _Open(BaseModel):
+    """An object that may carry more fields than we know. They are kept, as long as everybody can keep them."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    @model_validator(mode="after")
+    def _carries_only_what_travels(self) -> Self:
+        if self.__pydantic_extra__ and (problem := first_problem(self.__pydantic_extra__)) is not None:
+            path, sentence = problem
+            raise PydanticCustomError(NOT_PORTABLE, "{problem}", {"problem": sentence, "path": path})
+        return self
+
+
+class ShipmentFacts(_Open):
+    """What happened to which shipment. The three identifiers are required; whatever else the courier tells is kept."""
+
+    shipmentId: Text
+    orderId: Text
+    status: Text
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """Everything but the three identifiers."""
+        return dict(self.__pydantic_extra__ or {})
+
+
+class CourierSignature(_Open):
+    """How the event was signed when it came in."""
+
+    algorithm: Annotated[str, StringConstraints(pattern=PRINTABLE_PATTERN, max_length=100)]
+    timestamp: Annotated[int, Field(strict=True, ge=0, description="Unix seconds")]
+    signature: Annotated[str, StringConstraints(pattern=PRINTABLE_PATTERN, max_length=4000)]
+
+
+_INTAKE_EXAMPLE: Final[dict[str, Any]] = {
+    "eventId": "evt_123",
+    "eventType": "shipment.status.updated",
+    "occurredAt": "2026-02-26T12:00:00Z",
+    "source": "courier-x",
+    "idempotencyKey": "courier-x:evt_123",
+    "payload": {"shipmentId": "shp_456", "orderId": "ord_789", "status": "out_for_delivery"},
+}
+_PAYLOAD_EXAMPLE: Final[dict[str, Any]] = _INTAKE_EXAMPLE["payload"]
+
+
+class CourierIntake(BaseModel):
+    """The body of ``POST /v1/events/courier``. Facts of the courier's own belong inside ``payload``."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, json_schema_extra={"examples": [_INTAKE_EXAMPLE]})
+
+    eventId: Identifier
+    eventType: EventType
+    occurredAt: Instant
+    source: Identifier
+    idempotencyKey: Annotated[
+        Identifier | None,
+        Field(description="The identity that decides duplicates. Left out: <source>:<eventId>."),
+    ] = None
+    payload: ShipmentFacts
+
+    @model_validator(mode="after")
+    def _has_a_key(self) -> Self:
+        if self.idempotencyKey is None and len(self.source) + len(self.eventId) >= 200:  # noqa: PLR2004 - an Identifier's length, less the colon
+            kind = "key_too_long"
+            raise PydanticCustomError(kind, "give an idempotencyKey: <source>:<eventId> is longer than 200 characters")
+        return self
+
+    @property
+    def key(self) -> str:
+        """The idempotency key, given or made."""
+        return self.idempotencyKey or f"{self.source}:{self.eventId}"
+
+
+class CourierEvent(_Open):
+    """One job of ``courier-events-main`` (seed 000).
+
+    Our intake fills every field. A producer that puts jobs straight into the queue may leave out what only a request
+    has: ``signatureMeta`` and ``receivedAt``. It may not leave out ``occurredAt`` and ``source``: without the first, a
+    late event could undo a newer one (I16); without the second, nobody could tell whose event it is.
+    """
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    **_INTAKE_EXAMPLE,
+                    "traceId": "req_a1b2c3",
+                    "signatureMeta": {
+                        "algorithm": "hmac-sha256",
+                        "timestamp": 1772107200,
+                        "signature": "hex-or-base64",
+                    },
+                    "receivedAt": "2026-02-26T12:00:01Z",
+                    "attempt": 1,
+                },
+            ],
+        },
+    )
+
+    eventId: Identifier
+    eventType: EventType
+    occurredAt: Instant
+    source: Identifier
+    idempotencyKey: Identifier
+    traceId: Identifier
+    signatureMeta: Annotated[CourierSignature | None, Field(exclude_if=lambda value: value is None)] = None
+    payload: ShipmentFacts
+    receivedAt: Annotated[Instant | None, Field(exclude_if=lambda value: value is None)] = None
+    attempt: Annotated[int, Field(strict=True, ge=1)] = 1
+
+
+class AttemptSummary(BaseModel):
+    """One failed try, as the dead-letter queue tells of it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    attempt: Annotated[int, Field(ge=1)]
+    outcome: Literal["failed", "lost"]
+    errorCode: Annotated[str, StringConstraints(min_length=1)]
+
+
+class CourierDeadLetter(BaseModel):
+    """One job of ``courier-events-dlq`` (seed 000): what died, of what, after how many tries.
+
+    The identifiers are plain text here: a job that broke the contract gets a dead letter too.
+    """
+
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        json_schema_extra={
+            "examples": [
+                {
+                    "eventId": "evt_123",
+                    "idempotencyKey": "courier-x:evt_123",
+                    "traceId": "req_a1b2c3",
+                    "attemptCount": 1,
+                    "terminalReasonCode": "DOWNSTREAM_TIMEOUT_EXHAUSTED",
+                    "terminalReasonMessage": "Retries exhausted after transient timeouts",
+                    "attemptHistory": [{"attempt": 1, "outcome": "failed", "errorCode": "TIMEOUT"}],
+                    "payloadSnapshot": _PAYLOAD_EXAMPLE,
+                    "deadLetteredAt": "2026-02-26T12:05:00Z",
+                },
+            ],
+        },
+    )
+
+    eventId: Annotated[str, StringConstraints(min_length=1)]
+    idempotencyKey: Annotated[str, StringConstraints(min_length=1)]
+    traceId: Annotated[str, StringConstraints(min_length=1)]
+    attemptCount: Annotated[int, Field(ge=0)]
+    terminalReasonCode: Annotated[str, StringConstraints(min_length=1)]
+    terminalReasonMessage: str
+    attemptHistory: list[AttemptSummary]
+    payloadSnapshot: dict[str, Any]
+    deadLetteredAt: Instant
+
+    @model_validator(mode="after")
+    def _counts_its_attempts(self) -> Self:
+        numbers = [each.attempt for each in self.attemptHistory]
+        if numbers != list(range(1, self.attemptCount + 1)):
+            kind, sentence = (
+                "attempt_count",
+                "attemptHistory must hold the attempts 1 to attemptCount, each once, in order",
+            )
+            raise PydanticCustomError(kind, sentence)
+        return self
+
+
+class ActiveShipment(BaseModel):
+    """One document of ``active_shipments`` (seed 002). ``createdAt`` and ``updatedAt`` come from the store's clock."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    shipmentId: Text
+    orderId: Text
+    currentState: Text
+    lastEventId: Identifier
+    lastEventType: EventType
+    lastEventAt: Instant
+    metadata: dict[str, Any]
+    createdAt: Instant
+    updatedAt: Instant

@@ -1,0 +1,125 @@
+"""The courier's door: turns the body of a verified request into a job, or says what is wrong with it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from pydantic import ValidationError
+
+from holdfast.contracts.admission import FieldProblem, InvalidContent, SignatureMeta
+from holdfast.contracts.times import isoformat
+
+from .contract import (
+    IDENTIFIER_PATTERN,
+    NOT_PORTABLE,
+    PRINTABLE_PATTERN,
+    TEXT_PATTERN,
+    CourierEvent,
+    CourierIntake,
+    CourierSignature,
+)
+from .timeliness import problem_at_the_door
+from .workload import Courier
+
+_MAX_PROBLEMS: Final = 20
+
+_SAFE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
+_TRACE_ID = re.compile(IDENTIFIER_PATTERN)
+
+_SENTENCES: Final[Mapping[str, str]] = {
+    "missing": "is required",
+    "extra_forbidden": "is not a field of an event; put facts of your own inside payload",
+    "string_type": "must be a string",
+    "string_unicode": "must not contain half of a character (a lone surrogate)",
+    "model_type": "must be an object",
+    "invalid_key": "must have field names of whole characters",
+    "string_too_short": "must not be empty",
+}
+_PATTERNS: Final[Mapping[str, str]] = {
+    IDENTIFIER_PATTERN: "must be 1 to 200 visible ASCII characters, without spaces",
+    PRINTABLE_PATTERN: "must be printable ASCII characters",
+    TEXT_PATTERN: "must not be blank and must not contain control characters",
+}
+
+
+class CourierDoor:
+    """Admission for ``POST /v1/events/courier``, once the signature has been verified."""
+
+    def __init__(self, workload: Courier) -> None:
+        self.workload = workload
+
+    def admit(self, document: object, *, meta: SignatureMeta, trace_id: str, received_at: datetime) -> CourierEvent:
+        """The job for this document. Raises :class:`InvalidContent`, which names fields and never repeats values.
+
+        The result needs no second validation: every part of it was validated here or comes from our own code.
+        """
+        try:
+            intake = CourierIntake.model_validate(document)
+            signature = CourierSignature(algorithm=meta.algorithm, timestamp=meta.timestamp, signature=meta.signature)
+        except ValidationError as error:
+            problems = [_problem(each) for each in error.errors(include_url=False, include_input=False)]
+            raise InvalidContent(problems[:_MAX_PROBLEMS]) from None
+        late = problem_at_the_door(intake.occurredAt, received_at, self.workload.retention)
+        if late is not None:
+            raise InvalidContent([FieldProblem("occurredAt", late)])
+        if not _TRACE_ID.fullmatch(trace_id):
+            raise InvalidContent([FieldProblem("traceId", _PATTERNS[IDENTIFIER_PATTERN])])
+        return CourierEvent.model_construct(
+            eventId=intake.eventId,
+            eventType=intake.eventType,
+            occurredAt=intake.occurredAt,
+            source=intake.source,
+            idempotencyKey=intake.key,
+            traceId=trace_id,
+            signatureMeta=signature,
+            payload=intake.payload,
+            receivedAt=received_at.astimezone(UTC).replace(microsecond=received_at.microsecond // 1000 * 1000),
+            attempt=1,
+        )
+
+    def intake_schema(self) -> dict[str, Any]:
+        """The JSON Schema of the body, whole in itself so that it can stand anywhere in an OpenAPI document.
+
+        The example happened just now: one with a fixed date would one day be too old to be accepted.
+        """
+        schema = CourierIntake.model_json_schema()
+        definitions = schema.pop("$defs", {})
+        whole: dict[str, Any] = _inlined(schema, definitions)
+        whole["examples"] = [example | {"occurredAt": isoformat(datetime.now(UTC))} for example in whole["examples"]]
+        return whole
+
+
+def _problem(error: Mapping[str, Any]) -> FieldProblem:
+    kind, context = error["type"], error.get("ctx", {})
+    if kind == NOT_PORTABLE:
+        return FieldProblem(_path((*error["loc"], *context["path"])), context["problem"])
+    if not error["loc"] and kind == "model_type":
+        return FieldProblem("body", "must be a JSON object")
+    if kind == "string_pattern_mismatch":
+        return FieldProblem(_path(error["loc"]), _PATTERNS[context["pattern"]])
+    if kind == "string_too_long":
+        return FieldProblem(_path(error["loc"]), f"must not be longer than {context['max_length']} characters")
+    # The other messages are our own (PydanticCustomError); pydantic's name types and limits, never the input.
+    return FieldProblem(_path(error["loc"]), _SENTENCES.get(kind, error["msg"]))
+
+
+def _path(parts: tuple[str | int, ...]) -> str:
+    """The field, as ``payload.items.0``. What does not look like a name may be a misplaced value: not repeated."""
+    shown = [str(part) if isinstance(part, int) or _SAFE_NAME.fullmatch(part) else "*" for part in parts]
+    return ".".join(shown) or "body"
+
+
+def _inlined(node: Any, definitions: Mapping[str, Any]) -> Any:  # noqa: ANN401 - any part of a JSON Schema
+    if isinstance(node, list):
+        return [_inlined(each, definitions) for each in node]
+    if not isinstance(node, dict):
+        return node
+    if "$ref" in node:
+        name = node["$ref"].rpartition("/")[2]
+        return _inlined(
+            {**definitions[name], **{key: value for key, value in node.items() if key != "$ref"}}, definitions
+        )
+    return {key: _inlined(value, definitions) for key, value in node.items()}

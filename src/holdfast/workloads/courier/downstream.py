@@ -1,0 +1,232 @@
+"""The optional downstream: every event is forwarded, signed, before it is applied here.
+
+Delivery is at least once: a worker that dies between the downstream's answer and our commit sends the event again. Each
+request therefore carries the event's idempotency key, in ``webhook-id`` and ``Idempotency-Key``, also in retries and
+replays. Late events are forwarded too: the downstream may keep another order than we do.
+
+Requests follow Standard Webhooks: ``webhook-signature`` is ``v1,`` and the base64 HMAC-SHA-256 of
+``<webhook-id>.<webhook-timestamp>.<body>``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import errno
+import hashlib
+import hmac
+import re
+import socket
+import ssl
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
+from http import HTTPStatus
+from typing import Final
+
+import httpx
+
+from holdfast.contracts.errors import ConfigurationError
+from holdfast.contracts.outcomes import Reject, Retry
+
+from .contract import CourierEvent
+
+LONGEST_RETRY_AFTER: Final = timedelta(hours=1)
+
+TIMEOUT: Final = "TIMEOUT"
+THROTTLED: Final = "THROTTLED"
+REFUSED: Final = "ECONNREFUSED"
+RESET: Final = "ECONNRESET"
+UNKNOWN_HOST: Final = "ENOTFOUND"
+TLS_FAILED: Final = "TLS_FAILED"
+NETWORK: Final = "NETWORK"
+
+_TRANSIENT_STATUSES: Final = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY, HTTPStatus.TOO_MANY_REQUESTS})
+_STATUSES_WITH_RETRY_AFTER: Final = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE})
+_STANDARD_SECRET: Final = "whsec_"  # noqa: S105 - the prefix, not a secret
+_MAX_DRAINED: Final = 64 * 1024
+_DRAIN_SECONDS: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The part of a response that decides: nothing of its body."""
+
+    status: int
+    retry_after: timedelta | None
+
+
+@dataclass(frozen=True, slots=True)
+class DownstreamOptions:
+    """Where to forward to, and how. ``connections`` is the most requests that are under way at once."""
+
+    url: str = field(repr=False)  # may hold credentials
+    secret: str = field(repr=False)
+    timeout: timedelta
+    connections: int
+
+    def __post_init__(self) -> None:
+        try:
+            url = httpx.URL(self.url)
+        except httpx.InvalidURL:
+            url = httpx.URL("")
+        if url.scheme not in {"http", "https"} or not url.host:
+            message = "COURIER_DOWNSTREAM_URL must be an http:// or https:// address."
+            raise ConfigurationError(message)
+        signing_key(self.secret)
+
+
+def signing_key(secret: str) -> bytes:
+    """The bytes that sign. ``whsec_<base64>`` is the Standard Webhooks way to write them; other secrets are text."""
+    if not secret:
+        message = "COURIER_DOWNSTREAM_URL needs COURIER_DOWNSTREAM_SECRET, which signs what is forwarded."
+        raise ConfigurationError(message)
+    if not secret.startswith(_STANDARD_SECRET):
+        return secret.encode()
+    try:
+        encoded = secret.removeprefix(_STANDARD_SECRET).rstrip("=")
+        key = base64.b64decode(encoded + "=" * (-len(encoded) % 4), validate=True)
+    except binascii.Error:
+        key = b""
+    if not key:
+        message = "COURIER_DOWNSTREAM_SECRET starts with whsec_, but what follows is not base64."
+        raise ConfigurationError(message)
+    return key
+
+
+class Downstream:
+    """A client of the downstream. It answers with outcomes and does not raise for what the other side does."""
+
+    def __init__(self, options: DownstreamOptions, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+        self._options = options
+        self._key = signing_key(options.secret)
+        self._now = now
+        self._client: httpx.AsyncClient | None = None
+
+    async def open(self) -> None:
+        """Make the connection pool. Connections are opened by the requests that need them."""
+        connections = self._options.connections
+        self._client = httpx.AsyncClient(
+            trust_env=False,
+            follow_redirects=False,
+            timeout=self._options.timeout.total_seconds(),
+            limits=httpx.Limits(max_connections=connections, max_keepalive_connections=connections),
+            headers={"user-agent": "holdfast", "content-type": "application/json"},
+        )
+
+    async def close(self) -> None:
+        """Close all connections."""
+        if self._client is not None:
+            await self._client.aclose()
+            self._client = None
+
+    async def forward(self, event: CourierEvent) -> Retry | Reject | None:
+        """Send one event; None says that the downstream took it."""
+        try:
+            answer = await self._post(event)
+        except (TimeoutError, httpx.TimeoutException):
+            return Retry(TIMEOUT, f"The downstream did not answer within {self._options.timeout.total_seconds():g} s.")
+        except httpx.HTTPError as error:
+            code = _network_code(error)
+            return Retry(code, f"The downstream could not be reached ({code}).")
+        return verdict_on(answer)
+
+    async def _post(self, event: CourierEvent) -> Answer:
+        if self._client is None:
+            message = "Downstream.open() has not been called."
+            raise RuntimeError(message)
+        body = event.model_dump_json().encode()
+        headers = self._headers(event, body)
+        request = self._client.build_request("POST", self._options.url, content=body, headers=headers)
+        # httpx limits each read; this limits them together, so that a trickling answer holds no slot for ever.
+        deadline = asyncio.get_running_loop().time() + self._options.timeout.total_seconds()
+        async with asyncio.timeout_at(deadline):
+            response = await self._client.send(request, stream=True)
+        try:
+            await _drain(response, deadline)
+        finally:
+            await response.aclose()
+        return Answer(response.status_code, retry_after(response.headers.get("retry-after"), self._now()))
+
+    def _headers(self, event: CourierEvent, body: bytes) -> dict[str, str]:
+        timestamp = str(int(self._now().timestamp()))
+        signed = b".".join((event.idempotencyKey.encode(), timestamp.encode(), body))
+        signature = base64.b64encode(hmac.new(self._key, signed, hashlib.sha256).digest()).decode()
+        return {
+            "webhook-id": event.idempotencyKey,
+            "webhook-timestamp": timestamp,
+            "webhook-signature": f"v1,{signature}",
+            "idempotency-key": event.idempotencyKey,
+            "x-request-id": event.traceId,
+        }
+
+
+async def _drain(response: httpx.Response, deadline: float) -> None:
+    """Read a short body to its end, so that the connection can be used again.
+
+    The answer is known already. Nothing that happens here changes it; a long or slow body only costs the connection.
+    """
+    read = 0
+    with suppress(TimeoutError, httpx.HTTPError):
+        async with asyncio.timeout_at(min(deadline, asyncio.get_running_loop().time() + _DRAIN_SECONDS)):
+            async for chunk in response.aiter_raw():
+                read += len(chunk)
+                if read > _MAX_DRAINED:
+                    break
+
+
+def verdict_on(answer: Answer) -> Retry | Reject | None:
+    """What an answer means for the job. None: delivered."""
+    status = answer.status
+    if HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
+        return None
+    after = answer.retry_after if status in _STATUSES_WITH_RETRY_AFTER else None
+    if status == HTTPStatus.TOO_MANY_REQUESTS:
+        return Retry(THROTTLED, "The downstream asked us to slow down (429).", after)
+    if status in _TRANSIENT_STATUSES or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        return Retry(f"HTTP_{status}", f"The downstream answered {status}.", after)
+    return Reject(f"HTTP_{status}", f"The downstream refused the event ({status}).")
+
+
+def retry_after(header: str | None, now: datetime) -> timedelta | None:
+    """The wait that a ``Retry-After`` header asks for, at most an hour; None when it says nothing readable."""
+    text = (header or "").strip()
+    if re.fullmatch(r"[0-9]{1,9}", text):
+        asked = timedelta(seconds=int(text))
+    else:
+        try:
+            when = parsedate_to_datetime(text)
+        except ValueError:
+            return None
+        # "-0000" is how mail says that the zone is unknown; HTTP dates are always GMT.
+        asked = (when if when.tzinfo is not None else when.replace(tzinfo=UTC)) - now
+    return min(max(asked, timedelta(0)), LONGEST_RETRY_AFTER)
+
+
+def _network_code(error: httpx.HTTPError) -> str:
+    """The name that people know the failure by; Node and the seeds use those of the operating system."""
+    for cause in _causes(error):
+        match cause:
+            case socket.gaierror():
+                return UNKNOWN_HOST
+            case ssl.SSLError():
+                return TLS_FAILED
+            case OSError(errno=int(number)) if number in errno.errorcode:
+                return errno.errorcode[number]
+    return RESET if isinstance(error, httpx.ReadError | httpx.WriteError | httpx.RemoteProtocolError) else NETWORK
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """The error, and what it came from: httpx wraps httpcore, which wraps the system's own."""
+    pending: list[BaseException | None] = [error]
+    while pending:
+        cause = pending.pop()
+        if cause is None:
+            continue
+        yield cause
+        if isinstance(cause, BaseExceptionGroup):
+            pending.extend(cause.exceptions)
+        pending.append(cause.__cause__ or cause.__context__)

@@ -1,0 +1,241 @@
+"""The courier workload: applies events to shipments, and forwards them where a downstream is configured."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from hashlib import sha256
+from typing import Any, ClassVar, Final
+
+from holdfast.contracts.dead_letters import DeadLetter
+from holdfast.contracts.effects import Collection, Upsert
+from holdfast.contracts.errors import ConfigurationError
+from holdfast.contracts.outcomes import Done, Outcome
+from holdfast.contracts.redaction import scrub
+from holdfast.contracts.retry import ExponentialBackoff, RetryPolicy
+from holdfast.contracts.times import isoformat
+from holdfast.contracts.workload import Context, Failure, Job, Reason, Workload, readable_body
+
+from .contract import CourierEvent
+from .downstream import (
+    NETWORK,
+    REFUSED,
+    RESET,
+    THROTTLED,
+    TIMEOUT,
+    TLS_FAILED,
+    UNKNOWN_HOST,
+    Downstream,
+    DownstreamOptions,
+)
+from .portable import first_problem
+from .timeliness import rejection
+
+ACTIVE_SHIPMENTS: Final = "active_shipments"
+
+_WHAT_WENT_WRONG: Final[Mapping[str, str]] = {
+    TIMEOUT: "timeouts",
+    THROTTLED: "throttling",
+    REFUSED: "connection refusals",
+    RESET: "connection resets",
+    UNKNOWN_HOST: "name resolution failures",
+    TLS_FAILED: "TLS failures",
+    NETWORK: "network failures",
+}
+
+_MOST_OF_AN_UNREADABLE_BODY: Final = 2000
+
+_canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
+
+
+@dataclass(frozen=True, slots=True)
+class CourierOptions:
+    """What an operator can set. The defaults are those of seeds 001 and 002.
+
+    Without ``downstream_url`` nothing is forwarded. ``concurrency`` is how many events a worker handles at once.
+    """
+
+    retry: RetryPolicy = field(default_factory=ExponentialBackoff)
+    timeout: timedelta = timedelta(seconds=30)
+    retention: timedelta = timedelta(days=30)
+    letter_retention: timedelta = timedelta(days=90)
+    downstream_url: str | None = field(default=None, repr=False)  # may hold credentials
+    downstream_secret: str | None = field(default=None, repr=False)
+    downstream_timeout: timedelta = timedelta(seconds=5)
+    concurrency: int = 100
+
+    def __post_init__(self) -> None:
+        if min(self.retention, self.letter_retention) < timedelta(days=1):
+            message = "Events and dead letters must be kept for at least one day."
+            raise ConfigurationError(message)
+        if self.downstream_url is not None and not timedelta(0) < self.downstream_timeout < self.timeout:
+            # Otherwise the engine would end the handler before the downstream's answer is in.
+            message = "COURIER_DOWNSTREAM_TIMEOUT_MS must be more than 0 and less than HANDLER_TIMEOUT_MS."
+            raise ConfigurationError(message)
+
+    def downstream(self) -> Downstream | None:
+        """The client for the configured downstream, if there is one."""
+        if self.downstream_url is None:
+            return None
+        return Downstream(
+            DownstreamOptions(
+                url=self.downstream_url,
+                secret=self.downstream_secret or "",
+                timeout=self.downstream_timeout,
+                connections=self.concurrency,
+            ),
+        )
+
+
+class Courier(Workload[CourierEvent]):
+    """Courier events (seeds 000 to 002). One idempotency key: one entry, one effect."""
+
+    name: ClassVar[str] = "courier"
+    contract = CourierEvent
+    queue: ClassVar[str] = "courier-events-main"
+    dead_letter_queue: ClassVar[str] = "courier-events-dlq"
+    ledger_name = "processed_events"
+    letters_name = "dead_letter_events"
+    collections: Sequence[Collection] = (
+        Collection(ACTIVE_SHIPMENTS, key="shipmentId", indexes=(("orderId",), ("currentState", "updatedAt"))),
+    )
+    indexed_labels: Sequence[str] = ("shipmentId",)
+    label_columns: Sequence[str] = ("eventId", "eventType", "traceId", "shipmentId")
+
+    def __init__(self, options: CourierOptions | None = None) -> None:
+        options = options or CourierOptions()
+        self.retry = options.retry
+        self.timeout = options.timeout
+        self.retention = options.retention
+        self.letter_retention = options.letter_retention
+        self._downstream = options.downstream()
+
+    # --- the job's identity -----------------------------------------------------------------------------------
+
+    def key(self, data: CourierEvent) -> str:
+        """The idempotency key is the identity."""
+        return data.idempotencyKey
+
+    def fingerprint(self, data: CourierEvent) -> str:
+        """Covers what the courier says, and nothing that differs between two requests that say it."""
+        payload = data.payload.model_dump()
+        content = [data.source, data.eventId, data.eventType, isoformat(data.occurredAt), payload]
+        return sha256(_canonical(content).encode()).hexdigest()
+
+    def labels(self, data: CourierEvent) -> dict[str, str]:
+        """Everything that an event is looked up or shown by, and what a duplicate's receipt repeats."""
+        labels = {
+            "eventId": data.eventId,
+            "eventType": data.eventType,
+            "source": data.source,
+            "traceId": data.traceId,
+            "shipmentId": data.payload.shipmentId,
+            "orderId": data.payload.orderId,
+            "status": data.payload.status,
+            "occurredAt": isoformat(data.occurredAt),
+        }
+        if data.receivedAt is not None:
+            labels["receivedAt"] = isoformat(data.receivedAt)
+        return labels
+
+    # --- the work ---------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Open the downstream's connection pool."""
+        if self._downstream is not None:
+            await self._downstream.open()
+
+    async def stop(self) -> None:
+        """Close it."""
+        if self._downstream is not None:
+            await self._downstream.close()
+
+    async def handle(self, job: Job[CourierEvent], context: Context) -> Outcome:
+        """Forward the event, then apply it to its shipment.
+
+        In this order: a shipment shows only what the downstream has taken. Whether the event is the newest of its
+        shipment is decided by the effect, in the transaction that commits it (I16); the downstream gets every event.
+        """
+        del context
+        event = job.data
+        untimely = rejection(event.occurredAt, job.received_at, self.retention, replayed=job.generation > 1)
+        if untimely is not None:
+            return untimely
+        if self._downstream is not None:
+            failure = await self._downstream.forward(event)
+            if failure is not None:
+                return failure
+        return Done(
+            effects=[_applied(event)],
+            result={"shipmentId": event.payload.shipmentId, "status": event.payload.status},
+        )
+
+    def exhausted(self, failure: Failure, attempts: int) -> Reason:
+        """``DOWNSTREAM_TIMEOUT_EXHAUSTED`` (seed 000) and its siblings, where it was the downstream that failed."""
+        what = _WHAT_WENT_WRONG.get(failure.code)
+        if failure.code.startswith("HTTP_"):
+            what = f"{failure.code.replace('_', ' ')} answers"
+        if self._downstream is None or what is None:
+            return super().exhausted(failure, attempts)
+        return Reason(f"DOWNSTREAM_{failure.code}_EXHAUSTED", f"Retries exhausted after transient {what}")
+
+    # --- the wire ---------------------------------------------------------------------------------------------
+
+    def dead_letter_payload(self, letter: DeadLetter) -> Mapping[str, Any]:
+        """Seed 000's dead-letter payload (:class:`CourierDeadLetter`), for every letter.
+
+        It is built, not validated: a letter of a job that broke its contract must reach the queue all the same.
+        """
+        body = readable_body(letter.body)
+        return {
+            "eventId": _told(letter, body, "eventId", otherwise=letter.key),
+            "idempotencyKey": letter.key,
+            "traceId": _told(letter, body, "traceId", otherwise=letter.id),
+            "attemptCount": letter.attempt_count,
+            "terminalReasonCode": letter.reason_code,
+            "terminalReasonMessage": letter.reason_message,
+            "attemptHistory": [
+                {
+                    "attempt": each.attempt,
+                    "outcome": each.outcome.value,
+                    "errorCode": each.error_code or each.outcome.value.upper(),
+                }
+                for each in letter.attempts
+            ],
+            "payloadSnapshot": _snapshot(letter.body, body),
+            "deadLetteredAt": isoformat(letter.created_at),
+        }
+
+
+def _applied(event: CourierEvent) -> Upsert:
+    return Upsert(
+        ACTIVE_SHIPMENTS,
+        event.payload.shipmentId,
+        set={
+            "orderId": event.payload.orderId,
+            "currentState": event.payload.status,
+            "lastEventId": event.eventId,
+            "lastEventType": event.eventType,
+            "lastEventAt": isoformat(event.occurredAt),
+            "metadata": event.payload.metadata,
+        },
+        only_if_newer="lastEventAt",
+    )
+
+
+def _told(letter: DeadLetter, body: object, field_name: str, *, otherwise: str) -> str:
+    """A field of the event: from the ledger's labels, or from a body that nobody validated, or a stand-in."""
+    if label := letter.labels.get(field_name):
+        return label
+    value = body.get(field_name) if isinstance(body, dict) else None
+    return value if isinstance(value, str) and value and first_problem({"value": value}) is None else otherwise
+
+
+def _snapshot(text: str, body: object) -> Mapping[str, Any]:
+    """The event's payload; the whole body where it has none; its text where it is not even JSON that travels."""
+    if isinstance(body, dict) and first_problem(body) is None:
+        payload = body.get("payload")
+        return payload if isinstance(payload, dict) else body
+    return {"unreadable": scrub(text[:_MOST_OF_AN_UNREADABLE_BODY])}

@@ -1,0 +1,1 @@
+"""The tests. What they share lives in ``tests.support``."""

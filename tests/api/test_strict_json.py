@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.api.strict_json import MAX_DEPTH, NotStrictJson, parse
+
+scalars = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**53) + 1, 2**53 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text()
+)
+documents = st.recursive(
+    scalars,
+    lambda inner: st.lists(inner, max_size=5) | st.dictionaries(st.text(), inner, max_size=5),
+    max_leaves=60,
+)
+
+
+@given(documents, st.booleans())
+def test_what_is_unambiguous_is_read_as_json_reads_it(document, ascii_only):
+    text = json.dumps(document, ensure_ascii=ascii_only)
+    assert parse(text.encode()) == document
+
+
+def nested(depth: int, opening: str = "[", closing: str = "]") -> bytes:
+    return (opening * depth + closing * depth).encode()
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"",
+        b" ",
+        b'{"a":1,"a":2}',
+        b'{"a":1,"\\u0061":1}',
+        b'{"x":{"a":1,"b":2,"a":3}}',
+        b'[{"a":[{"k":0,"k":0}]}]',
+        b"NaN",
+        b"[Infinity]",
+        b'{"a":-Infinity}',
+        b"1e999",
+        b"[-1e999]",
+        b"9007199254740992",
+        b"-9007199254740992",
+        b"1" + b"0" * 5000,
+        b'"\\ud800"',
+        b'["\\udc00\\ud800"]',
+        b'{"\\uD83D":1}',
+        b'"\\uDFFF"',
+        b'"\xff"',
+        b'"\xed\xa0\x80"',
+        b"\xef\xbb\xbf{}",
+        '{"a":1}'.encode("utf-16"),
+        b"{} {}",
+        b"{},",
+        b'{"a":1}garbage',
+        b"{'a':1}",
+        b'{"a":1,}',
+        b'"tab\there"',
+        b'"\x00"',
+        b"[1",
+        b'"open',
+        b"01",
+        b"{1:2}",
+        nested(MAX_DEPTH + 1),
+        nested(MAX_DEPTH + 1, '{"a":', "}").replace(b":}", b":1}"),
+        b"[" * 200_000,
+        b'{"a":' * 40_000,
+        nested(500) + b"]",
+    ],
+    ids=lambda raw: repr(raw[:24]),
+)
+def test_what_two_readers_could_read_differently_is_refused(raw):
+    with pytest.raises(NotStrictJson):
+        parse(raw)
+
+
+def test_the_largest_integers_that_every_reader_holds_are_accepted():
+    assert parse(b"[9007199254740991, -9007199254740991]") == [2**53 - 1, -(2**53) + 1]
+
+
+def test_whole_surrogate_pairs_and_odd_escapes_are_accepted():
+    assert parse(b'"\\ud83d\\ude00"') == "\U0001f600"
+    assert parse(b'"\\\\ud800"') == "\\ud800"
+
+
+def test_depth_counts_levels_and_not_brackets():
+    assert parse(nested(MAX_DEPTH)) is not None
+    wide = [[]] * 500
+    assert parse(json.dumps(wide).encode()) == wide
+    texts = ['[{"' * 50, "\\", '\\"[[[[' * 20, "]}" * 90]
+    assert parse(json.dumps([texts]).encode()) == [texts]
+
+
+def test_a_deep_document_is_refused_wherever_it_is_deep():
+    with pytest.raises(NotStrictJson, match="deeper"):
+        parse(b'["\\"", ' + nested(MAX_DEPTH) + b"]")
+
+
+@given(st.binary(max_size=60))
+def test_nothing_else_is_ever_raised(raw):
+    try:
+        parse(raw)
+    except NotStrictJson as error:
+        assert str(error)
+
+
+def test_the_message_does_not_repeat_the_body():
+    for raw in (b'{"cpf":"12345678901","cpf":1}', b'{"secret-value": nope}', b'"secret-value\\ud800"', b"12345678901234567890"):
+        with pytest.raises(NotStrictJson) as caught:
+            parse(raw)
+        for piece in ("secret", "nope", "cpf", "1234567890"):
+            assert piece not in str(caught.value)

@@ -1,0 +1,242 @@
+"""The API over the real engine and a real SQLite file, for tests."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import httpx
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from holdfast import Done, ExponentialBackoff, Workload
+from holdfast.api import ApiOptions, ApiServices, SourceSecret, create_app, sign
+from holdfast.brokers.sqlite import SqliteBroker
+from holdfast.contracts.dead_letters import letter_id
+from holdfast.contracts.errors import BrokerUnavailable, StoreUnavailable
+from holdfast.contracts.ledger import Claimed
+from holdfast.contracts.settlement import Bury, Settlement, Verdict
+from holdfast.contracts.times import isoformat
+from holdfast.engine.intake import Intake
+from holdfast.engine.review import Review
+from holdfast.sqlite import Database
+from holdfast.stores.sqlite import SqliteStore
+from holdfast.workloads.courier import Courier, CourierDoor
+
+COURIER = "/v1/events/courier"
+SECRET = "a secret of courier-x"
+OLDER_SECRET = "an older secret of courier-x"
+OTHER_SECRET = "the secret of courier-y"
+TOKEN = "operators only, please"
+OPERATOR = {"authorization": f"Bearer {TOKEN}"}
+
+_numbers = count(1)
+
+
+class SettableClock:
+    """The process's clock, which a test can move."""
+
+    def __init__(self) -> None:
+        self.ahead = timedelta(0)
+
+    def now(self) -> datetime:
+        return datetime.now(UTC) + self.ahead
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+
+class CountingIds:
+    def new(self, prefix: str) -> str:
+        return f"{prefix}_{next(_numbers)}"
+
+
+class InvoiceLine(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    text: str = Field(min_length=1, max_length=50)
+    cents: int = Field(ge=0)
+
+
+class Invoice(BaseModel):
+    """A user's own contract, with a rule whose message is careless with values."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    number: str = Field(min_length=1, max_length=50)
+    issued_at: datetime
+    lines: list[InvoiceLine] = Field(default_factory=list, max_length=10)
+    customer: str = "nobody"
+
+    @model_validator(mode="after")
+    def _not_this_one(self) -> Invoice:
+        if self.customer.startswith("forbidden"):
+            message = f"We do not serve {self.customer}"
+            raise ValueError(message)
+        return self
+
+
+class Invoices(Workload[Invoice]):
+    name = "invoices"
+    contract = Invoice
+    queue = "invoices-main"
+    dead_letter_queue = "invoices-dead"
+    retry = ExponentialBackoff(max_attempts=3)
+
+    def key(self, data: Invoice) -> str:
+        return f"invoice/{data.number}"
+
+    async def handle(self, job, context):
+        return Done()
+
+
+class AwayBroker(SqliteBroker):
+    """The queue's server is down."""
+
+    async def publish(self, queue, jobs) -> None:
+        raise BrokerUnavailable
+
+    async def ping(self) -> None:
+        raise BrokerUnavailable
+
+
+class AwayStore(SqliteStore):
+    """The disk is full."""
+
+    async def record(self, entries):
+        message = "disk /secret/path is full"
+        raise StoreUnavailable(message)
+
+    async def entry(self, workload, key):
+        message = "disk /secret/path is full"
+        raise StoreUnavailable(message)
+
+    async def ping(self) -> None:
+        message = "disk /secret/path is full"
+        raise StoreUnavailable(message)
+
+
+@dataclass(frozen=True)
+class World:
+    client: httpx.AsyncClient
+    services: ApiServices
+    options: ApiOptions
+    clock: SettableClock
+
+    def with_services(self, **changes: Any) -> httpx.AsyncClient:
+        """A client of an API that has other services."""
+        return _client(replace(self.services, **changes), self.options)
+
+    async def push(self, document: Any, **how: Any) -> httpx.Response:
+        """Post a signed event."""
+        body = document if isinstance(document, bytes) else json.dumps(document).encode()
+        headers = signed(body, now=self.clock.now(), **how)
+        return await self.client.post(COURIER, content=body, headers=headers)
+
+    async def settle(self, workload: str, key: str, verdict: Verdict) -> None:
+        """Be the worker: claim the job and settle it."""
+        entry = await self.services.store.entry(workload, key)
+        assert entry is not None
+        claims = await self.services.store.claim(
+            workload, [entry.job_id], worker="tests", lease=timedelta(seconds=30), max_attempts=5
+        )
+        claim = claims[0]
+        assert isinstance(claim, Claimed), claim
+        settlement = Settlement(workload, _lease(claim), verdict)
+        settled = await self.services.store.settle([settlement])
+        assert settled[0].status is not None
+
+    async def bury(self, event: Mapping[str, Any], reason_code: str = "DOWNSTREAM_TIMEOUT_EXHAUSTED") -> str:
+        """Push an event and let it die; returns the id of its dead letter."""
+        pushed = await self.push(event)
+        assert pushed.status_code == 202, pushed.text
+        key = pushed.json()["idempotencyKey"]
+        letter = letter_id("courier", key, 1)
+        await self.settle(
+            "courier",
+            key,
+            Bury(
+                letter_id=letter,
+                code="TIMEOUT",
+                message="No answer.",
+                reason_code=reason_code,
+                reason_message="Retries exhausted after transient timeouts",
+                retention=timedelta(days=30),
+                letter_retention=timedelta(days=90),
+            ),
+        )
+        return letter
+
+
+def _lease(claim: Claimed) -> Any:
+    from holdfast.contracts.ledger import Lease
+
+    return Lease(claim.job_id, claim.fence)
+
+
+def event(**changes: Any) -> dict[str, Any]:
+    """An event that nobody has sent before, that happened now."""
+    number = next(_numbers)
+    facts = {"shipmentId": f"shp_{number}", "orderId": "ord_789", "status": "out_for_delivery"}
+    return {
+        "eventId": f"evt_{number}",
+        "eventType": "shipment.status.updated",
+        "occurredAt": isoformat(datetime.now(UTC)),
+        "source": "courier-x",
+        "payload": facts | changes.pop("payload", {}),
+    } | changes
+
+
+def signed(body: bytes, *, secret: str = SECRET, now: datetime | None = None, **headers: str) -> dict[str, str]:
+    """The headers of our own signature scheme."""
+    timestamp = int((now or datetime.now(UTC)).timestamp())
+    return {
+        "content-type": "application/json",
+        "x-signature": sign(secret, timestamp, body),
+        "x-signature-timestamp": str(timestamp),
+        "x-signature-algorithm": "hmac-sha256",
+    } | {name.replace("_", "-"): value for name, value in headers.items()}
+
+
+@asynccontextmanager
+async def a_world(folder: Path) -> AsyncIterator[World]:
+    database = Database(folder / "holdfast.db")
+    courier, invoices = Courier(), Invoices()
+    workloads = {each.name: each for each in (courier, invoices)}
+    store = SqliteStore(database, list(workloads.values()))
+    broker = SqliteBroker(database)
+    await store.open()
+    await broker.open()
+    clock = SettableClock()
+    services = ApiServices(
+        store=store,
+        broker=broker,
+        intake=Intake(store, broker),
+        review=Review(store, broker, workloads),
+        clock=clock,
+        ids=CountingIds(),
+        workloads=workloads,
+        courier=CourierDoor(courier),
+    )
+    options = ApiOptions(
+        secrets={
+            "courier-x": [SourceSecret(SECRET), SourceSecret(OLDER_SECRET)],
+            "courier-y": [SourceSecret(OTHER_SECRET)],
+        },
+        operator_token=TOKEN,
+    )
+    async with _client(services, options) as client:
+        yield World(client, services, options, clock)
+        await services.intake.drain()
+    await database.close()
+
+
+def _client(services: ApiServices, options: ApiOptions) -> httpx.AsyncClient:
+    transport = httpx.ASGITransport(app=create_app(services, options))
+    return httpx.AsyncClient(transport=transport, base_url="http://holdfast.test")

@@ -1,0 +1,554 @@
+from __future__ import annotations
+
+import json
+import secrets
+import tomllib
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from pydantic import ValidationError
+
+from holdfast.config import CourierSecret, Settings, SettingsError, fresh_config_text, load
+
+CANARY = "canary-9f3kQ7zLw2Xv8TbR"
+
+
+def problems_of(environ, folder):
+    with pytest.raises(SettingsError) as caught:
+        load(environ, folder)
+    return caught.value.problems
+
+
+def write(folder, text):
+    (folder / "holdfast.toml").write_text(text, encoding="utf-8")
+
+
+def plain(secrets_of_a_source):
+    return [each.secret.get_secret_value() for each in secrets_of_a_source]
+
+
+# --- where values come from -----------------------------------------------------------------------------------
+
+
+def test_the_defaults_are_the_documented_ones(tmp_path):
+    shown = {row.name: row.shown for row in load({}, tmp_path).describe()}
+    assert shown == {
+        "HOLDFAST_DATA": "holdfast-data",
+        "HOLDFAST_DEMO": "false",
+        "LOG_LEVEL": "info",
+        "LOG_FORMAT": "auto",
+        "API_HOST": "127.0.0.1",
+        "API_PORT": "8080",
+        "OPERATOR_TOKEN": "(not set)",
+        "MAX_BODY_BYTES": "262144",
+        "INTAKE_MAX_PENDING": "5000",
+        "COURIER_SECRETS": "(not set)",
+        "SIGNATURE_TOLERANCE_SECONDS": "300",
+        "COURIER_DOWNSTREAM_URL": "(not set)",
+        "COURIER_DOWNSTREAM_SECRET": "(not set)",
+        "COURIER_DOWNSTREAM_TIMEOUT_MS": "5000",
+        "WORKER_CONCURRENCY": "100",
+        "WORKER_LEASE_SECONDS": "30",
+        "WORKER_DRAIN_TIMEOUT_MS": "10000",
+        "HANDLER_TIMEOUT_MS": "30000",
+        "RETRY_MAX_ATTEMPTS": "5",
+        "RETRY_BACKOFF_BASE_MS": "1000",
+        "RETRY_BACKOFF_MULTIPLIER": "2.0",
+        "RETRY_JITTER_PERCENT": "20.0",
+        "DLQ_TTL_DAYS": "90",
+        "PROCESSED_EVENTS_TTL_DAYS": "30",
+        "UPKEEP_INTERVAL_MS": "1000",
+        "PUBLISH_GRACE_MS": "5000",
+        "REDIS_URL": "(not set)",
+        "MONGO_URI": "(not set)",
+        "MONGO_DB_NAME": "holdfast",
+        "QUEUE_PREFIX": "bull",
+    }
+
+
+def test_the_environment_wins_over_the_file_and_the_file_over_the_default(tmp_path):
+    write(tmp_path, "api_port = 9000\nworker_concurrency = 7\n")
+    settings = load({"API_PORT": "9001"}, tmp_path)
+    assert (settings.api_port, settings.origin("api_port")) == (9001, "environment")
+    assert (settings.worker_concurrency, settings.origin("worker_concurrency")) == (7, "holdfast.toml")
+    assert (settings.retry_max_attempts, settings.origin("retry_max_attempts")) == (5, "default")
+    origins = {row.name: row.origin for row in settings.describe()}
+    assert origins.pop("API_PORT") == "environment"
+    assert origins.pop("WORKER_CONCURRENCY") == "holdfast.toml"
+    assert set(origins.values()) == {"default"}
+
+
+def test_a_value_equal_to_the_default_still_keeps_its_origin(tmp_path):
+    assert load({"API_PORT": "8080"}, tmp_path).origin("api_port") == "environment"
+
+
+def test_settings_made_in_code_say_so():
+    settings = Settings(api_port=9000)
+    assert settings.origin("api_port") == "code"
+    assert settings.origin("api_host") == "default"
+
+
+def test_a_variable_set_to_nothing_counts_as_not_set(tmp_path):
+    write(tmp_path, "api_port = 9000\n")
+    settings = load({"API_PORT": "", "OPERATOR_TOKEN": "", "HOLDFAST_CONFIG": ""}, tmp_path)
+    assert settings.api_port == 9000
+    assert settings.operator_token is None
+
+
+def test_the_variable_names_the_file_and_the_usual_one_is_not_read(tmp_path):
+    write(tmp_path, "api_port = 9000\nworker_concurrency = 3\n")
+    (tmp_path / "other.toml").write_text("api_port = 9002\n")
+    for name in ("other.toml", str(tmp_path / "other.toml")):
+        settings = load({"HOLDFAST_CONFIG": name}, tmp_path)
+        assert settings.api_port == 9002
+        assert settings.worker_concurrency == 100
+
+
+def test_without_a_folder_the_file_in_the_working_directory_is_read(tmp_path, monkeypatch):
+    write(tmp_path, "api_port = 9000\n")
+    monkeypatch.chdir(tmp_path)
+    assert load({}).api_port == 9000
+
+
+def test_settings_do_not_change():
+    settings = Settings()
+    with pytest.raises(ValidationError):
+        settings.api_port = 1
+
+
+def test_every_setting_has_a_help_sentence():
+    assert [row.name for row in Settings().describe() if not row.help.endswith(".")] == []
+
+
+# --- what is refused ------------------------------------------------------------------------------------------
+
+BOUNDS = {
+    "API_PORT": (0, 65_535),
+    "MAX_BODY_BYTES": (1_024, 16_777_216),
+    "INTAKE_MAX_PENDING": (1, 1_000_000),
+    "SIGNATURE_TOLERANCE_SECONDS": (1, 3_600),
+    "COURIER_DOWNSTREAM_TIMEOUT_MS": (10, 600_000),
+    "WORKER_CONCURRENCY": (1, 10_000),
+    "WORKER_LEASE_SECONDS": (1, 3_600),
+    "WORKER_DRAIN_TIMEOUT_MS": (0, 600_000),
+    "HANDLER_TIMEOUT_MS": (10, 3_600_000),
+    "RETRY_MAX_ATTEMPTS": (1, 100),
+    "RETRY_BACKOFF_BASE_MS": (0, 3_600_000),
+    "RETRY_BACKOFF_MULTIPLIER": (1, 10),
+    "RETRY_JITTER_PERCENT": (0, 100),
+    "DLQ_TTL_DAYS": (1, 3_650),
+    "PROCESSED_EVENTS_TTL_DAYS": (1, 3_650),
+    "UPKEEP_INTERVAL_MS": (10, 3_600_000),
+    "PUBLISH_GRACE_MS": (0, 3_600_000),
+}
+FRACTIONS = {"RETRY_BACKOFF_MULTIPLIER", "RETRY_JITTER_PERCENT"}
+
+
+def test_the_table_of_bounds_names_every_number():
+    numbers = {name.upper() for name, field in Settings.model_fields.items() if field.annotation in (int, float)}
+    assert numbers == set(BOUNDS)
+
+
+@pytest.mark.parametrize("name", BOUNDS)
+def test_a_number_is_accepted_at_its_bounds_and_refused_beyond_them(name, tmp_path):
+    low, high = BOUNDS[name]
+    for value in (low, high):
+        assert getattr(load({name: str(value)}, tmp_path), name.lower()) == value
+    kind = "number" if name in FRACTIONS else "whole number"
+    for value in (low - 1, high + 1):
+        sentence = f"{name} must be a {kind} from {low} to {high}, not {value} (in the environment)."
+        assert problems_of({name: str(value)}, tmp_path) == (sentence,)
+
+
+@pytest.mark.parametrize("name", BOUNDS)
+@pytest.mark.parametrize("value", ["many", "nan", "inf", "0x10", "1e99"])
+def test_what_is_not_a_number_is_refused_without_being_repeated(name, value, tmp_path):
+    (sentence,) = problems_of({name: value}, tmp_path)
+    assert sentence.startswith(f"{name} must be a ")
+    assert value not in sentence
+
+
+def test_a_fraction_is_no_whole_number(tmp_path):
+    (sentence,) = problems_of({"WORKER_CONCURRENCY": "1.5"}, tmp_path)
+    assert sentence.startswith("WORKER_CONCURRENCY must be a whole number")
+    assert load({"RETRY_BACKOFF_MULTIPLIER": "1.5"}, tmp_path).retry_backoff_multiplier == 1.5
+
+
+@pytest.mark.parametrize("name", ["api_port", "retry_jitter_percent"])
+def test_true_is_not_the_number_one(name, tmp_path):
+    write(tmp_path, f"{name} = true\n")
+    (sentence,) = problems_of({}, tmp_path)
+    assert sentence.startswith(f"{name.upper()} must be a ")
+    assert sentence.endswith("(in holdfast.toml).")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "rule"),
+    [
+        ("LOG_LEVEL", "loud", "must be one of debug, info, warning, error"),
+        ("LOG_FORMAT", "xml", "must be one of auto, console, json"),
+        ("HOLDFAST_DEMO", "perhaps", "must be true or false"),
+        ("API_HOST", "two words", "must be one word of visible characters"),
+        ("OPERATOR_TOKEN", f"{CANARY} {CANARY}", "must consist of visible ASCII characters, without spaces"),
+        ("OPERATOR_TOKEN", f"{CANARY}\n", "must consist of visible ASCII characters, without spaces"),
+        ("COURIER_DOWNSTREAM_SECRET", f"{CANARY}\n", "must not be empty, and must not start or end with white space"),
+        ("HOLDFAST_DATA", "~no-such-user/data", "names the home folder of a user that does not exist"),
+    ],
+)
+def test_each_rule_is_told_in_words(name, value, rule, tmp_path):
+    assert problems_of({name: value}, tmp_path) == (f"{name} {rule} (in the environment).",)
+
+
+def test_words_are_read_in_any_case(tmp_path):
+    settings = load({"LOG_LEVEL": "DEBUG", "LOG_FORMAT": "Json", "HOLDFAST_DEMO": "TRUE"}, tmp_path)
+    assert (settings.log_level, settings.log_format, settings.holdfast_demo) == ("debug", "json", True)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("REDIS_URL", f"redis://u:{CANARY}@h"), ("MONGO_URI", f"mongodb://{CANARY}@h")]
+)
+def test_cluster_mode_is_refused_clearly(name, value, tmp_path):
+    (sentence,) = problems_of({name: value}, tmp_path)
+    assert sentence.startswith(f"{name} is set, but cluster mode is not in this version yet")
+    assert CANARY not in sentence
+
+
+@pytest.mark.parametrize("url", ["http://example.com/hook", "https://example.com:8443/a?b=c", "http://[::1]:9/x"])
+def test_a_web_address_is_a_downstream(url, tmp_path):
+    assert load({"COURIER_DOWNSTREAM_URL": url}, tmp_path).courier_downstream_url == url
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"https://user:{CANARY}@example.com/",
+        f"https://{CANARY}@example.com/",
+        f"ftp://example.com/{CANARY}",
+        f"file:///{CANARY}",
+        f"//example.com/{CANARY}",
+        f"https:///{CANARY}",
+        f"https://example.com:99999/{CANARY}",
+        f"https://[half/{CANARY}",
+        f"https://example.com/{CANARY} x",
+        f"https://exämple.com/{CANARY}",
+        CANARY,
+    ],
+)
+def test_any_other_address_is_refused_and_not_repeated(url, tmp_path):
+    (sentence,) = problems_of({"COURIER_DOWNSTREAM_URL": url}, tmp_path)
+    assert sentence.startswith("COURIER_DOWNSTREAM_URL must ")
+    assert CANARY not in sentence
+
+
+def test_all_problems_are_told_at_once(tmp_path):
+    write(tmp_path, "api_prot = 1\nworker_concurrency = 0\nretry_max_attempts = 0\n")
+    environ = {"API_PORT": "none", "RETRY_MAX_ATTEMPTS": "101", "COURIER_SECRETS": "{", "LOG_LEVEL": "loud"}
+    problems = problems_of(environ, tmp_path)
+    starts = ("holdfast.toml has", "WORKER_C", "API_PORT", "RETRY_MAX_ATTEMPTS", "COURIER_SECRETS", "LOG_LEVEL")
+    for start in starts:
+        assert sum(problem.startswith(start) for problem in problems) == 1, start
+    assert len(problems) == len(starts)
+    assert "not 101 (in the environment)" in " ".join(problems)
+
+
+# --- the file -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("key", "nearest"),
+    [("api_prot", "api_port"), ("API_PORT", "api_port"), ("retry_max_attempt", "retry_max_attempts")],
+)
+def test_an_unknown_key_is_refused_with_the_nearest_name(key, nearest, tmp_path):
+    write(tmp_path, f"{key} = 1\n")
+    assert problems_of({}, tmp_path) == (f"holdfast.toml has an unknown key '{key}'; did you mean {nearest}?",)
+
+
+def test_an_unknown_key_like_no_other_points_to_the_list(tmp_path):
+    write(tmp_path, "zzz = 1\n")
+    (sentence,) = problems_of({}, tmp_path)
+    assert sentence == "holdfast.toml has an unknown key 'zzz'. `holdfast config show` lists the names."
+
+
+def test_a_broken_file_is_located_but_not_quoted(tmp_path):
+    write(tmp_path, f'api_port = 1\noperator_token = "{CANARY}\n')
+    (sentence,) = problems_of({}, tmp_path)
+    assert sentence.startswith("holdfast.toml is not valid TOML (at line 2, column ")
+    assert CANARY not in sentence
+
+
+def test_a_file_that_is_not_text_is_refused(tmp_path):
+    (tmp_path / "holdfast.toml").write_bytes(b"api_host = '\xff'\n")
+    assert problems_of({}, tmp_path) == ("holdfast.toml is not valid TOML.",)
+
+
+def test_a_file_nested_without_end_is_refused(tmp_path):
+    write(tmp_path, "api_host = " + "[" * 100_000)
+    (sentence,) = problems_of({}, tmp_path)
+    assert sentence.startswith("holdfast.toml is not valid TOML")
+
+
+def test_a_named_file_must_be_there(tmp_path):
+    assert problems_of({"HOLDFAST_CONFIG": "gone.toml"}, tmp_path) == (
+        "gone.toml (named by HOLDFAST_CONFIG) does not exist.",
+    )
+
+
+def test_a_folder_is_no_file(tmp_path):
+    (tmp_path / "holdfast.toml").mkdir()
+    (sentence,) = problems_of({}, tmp_path)
+    assert sentence.startswith("holdfast.toml cannot be read: ")
+
+
+def test_a_table_where_a_value_belongs_is_refused(tmp_path):
+    write(tmp_path, "[api_host]\nx = 1\n[api_port]\nx = 1\n[operator_token]\nx = 1\n")
+    assert problems_of({}, tmp_path) == (
+        "API_HOST must be a string (in holdfast.toml).",
+        "API_PORT must be a whole number from 0 to 65535 (in holdfast.toml).",
+        "OPERATOR_TOKEN must be a string (in holdfast.toml).",
+    )
+
+
+# --- courier secrets ------------------------------------------------------------------------------------------
+
+
+def test_each_shape_of_courier_secrets_in_the_environment(tmp_path):
+    given = {
+        "single": "one",
+        "several": ["new", "old"],
+        "limited": {"secret": "s", "notBefore": "2026-01-01T00:00:00Z"},
+        "mixed": ["new", {"secret": "old", "notAfter": "2026-01-31T12:00:00+02:00"}],
+        "standard": "whsec_bm90IGRlY29kZWQ=",
+    }
+    courier = load({"COURIER_SECRETS": json.dumps(given)}, tmp_path).courier_secrets
+    assert {source: plain(found) for source, found in courier.items()} == {
+        "single": ["one"],
+        "several": ["new", "old"],
+        "limited": ["s"],
+        "mixed": ["new", "old"],
+        "standard": ["whsec_bm90IGRlY29kZWQ="],
+    }
+    assert courier["limited"][0].not_before == datetime(2026, 1, 1, tzinfo=UTC)
+    assert courier["limited"][0].not_after is None
+    assert courier["mixed"][1].not_after == datetime(2026, 1, 31, 10, tzinfo=UTC)
+
+
+def test_each_shape_of_courier_secrets_in_the_file(tmp_path):
+    write(
+        tmp_path,
+        '[courier_secrets]\na = "one"\nb = ["new", { secret = "old", notAfter = 2026-01-31T12:00:00Z }]\nc = ["x"]\n',
+    )
+    courier = load({}, tmp_path).courier_secrets
+    assert {source: plain(found) for source, found in courier.items()} == {
+        "a": ["one"],
+        "b": ["new", "old"],
+        "c": ["x"],
+    }
+    assert courier["b"][1].not_after == datetime(2026, 1, 31, 12, tzinfo=UTC)
+
+
+def test_the_environment_replaces_the_table_as_a_whole(tmp_path):
+    write(tmp_path, '[courier_secrets]\na = "one"\n')
+    assert set(load({"COURIER_SECRETS": '{"b": "two"}'}, tmp_path).courier_secrets) == {"b"}
+
+
+@pytest.mark.parametrize(
+    ("given", "part"),
+    [
+        (CANARY, "must be JSON"),
+        (f'{{"a": "{CANARY}"', "must be JSON"),
+        (f'{{"a": {"[" * 100_000}', "must be JSON"),
+        (f'["{CANARY}"]', "must be an object of sources"),
+        (f'{{"a": "{CANARY}", "a": "{CANARY}"}}', "names a source or a member twice"),
+        (f'{{"a": {{"secret": "{CANARY}", "secret": "{CANARY}"}}}}', "names a source or a member twice"),
+        (f'{{"": "{CANARY}"}}', "has a source that is empty"),
+        (f'{{" a": "{CANARY}"}}', "has a source that is empty, or has white space"),
+        ('{"a": []}', "has no secret for a"),
+        ('{"a": ""}', ", a, secret 1 must not be empty"),
+        (f'{{"a": ["x", "{CANARY} "]}}', ", a, secret 2 must not be empty, and must not start or end with white space"),
+        (f'{{"a": ["{CANARY}", 5]}}', "must give a, as secret 2, a string or an object"),
+        (f'{{"a": {{"secrets": "{CANARY}"}}}}', "must give a, as secret 1, a string or an object"),
+        (f'{{"a": {{"secret": "{CANARY}", "note": "{CANARY}"}}}}', "must give a, as secret 1, a string or an object"),
+        ('{"a": {"secret": 5}}', ", a, secret 1, secret must be a string"),
+        (
+            f'{{"a": {{"secret": "{CANARY}", "notAfter": "2026-01-31T12:00:00"}}}}',
+            ", a, secret 1, notAfter must be a time with its offset, such as 2026-01-31T12:00:00Z",
+        ),
+        (
+            f'{{"a": {{"secret": "{CANARY}", "notBefore": "2026-02-01T00:00Z", "notAfter": "2026-01-01T00:00Z"}}}}',
+            ", a, secret 1 must have a notAfter that is later than its notBefore",
+        ),
+    ],
+)
+def test_other_shapes_are_refused_without_repeating_a_secret(given, part, tmp_path):
+    (sentence,) = problems_of({"COURIER_SECRETS": given}, tmp_path)
+    assert sentence.startswith("COURIER_SECRETS")
+    assert part in sentence
+    assert CANARY not in sentence
+
+
+def test_a_secret_holds_within_its_time_ends_included():
+    start, end, step = datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 2, 1, tzinfo=UTC), timedelta(microseconds=1)
+    limited = CourierSecret(secret="x", not_before=start, not_after=end)
+    assert [limited.active_at(each) for each in (start - step, start, end, end + step)] == [False, True, True, False]
+    assert CourierSecret(secret="x").active_at(start)
+    assert CourierSecret(secret="x", not_before=start).active_at(end)
+    assert not CourierSecret(secret="x", not_after=start).active_at(end)
+
+
+# --- secrets stay secret --------------------------------------------------------------------------------------
+
+
+def test_no_secret_in_any_text_of_the_settings(tmp_path):
+    environ = {
+        "OPERATOR_TOKEN": f"operator-{CANARY}",
+        "COURIER_SECRETS": json.dumps(
+            {"courier-x": [f"x-{CANARY}", {"secret": f"y-{CANARY}"}], "courier-y": f"z-{CANARY}"}
+        ),
+        "COURIER_DOWNSTREAM_URL": f"https://example.com/hook?token={CANARY}",
+        "COURIER_DOWNSTREAM_SECRET": f"down-{CANARY}",
+    }
+    settings = load(environ, tmp_path)
+    shown = {row.name: row.shown for row in settings.describe()}
+    assert shown["OPERATOR_TOKEN"] == "********"
+    assert shown["COURIER_SECRETS"] == "courier-x: 2 x ********, courier-y: 1 x ********"
+    assert shown["COURIER_DOWNSTREAM_URL"] == "https://example.com/hook?********"
+    assert shown["COURIER_DOWNSTREAM_SECRET"] == "********"
+    texts = [repr(settings), str(settings), str(settings.describe()), *settings.secret_problems()]
+    assert [text for text in texts if CANARY in text] == []
+
+
+def test_no_secret_in_an_error_nor_in_what_it_came_from(tmp_path):
+    environ = {
+        "OPERATOR_TOKEN": f"{CANARY} x",
+        "COURIER_SECRETS": json.dumps({"a": f"{CANARY} "}),
+        "COURIER_DOWNSTREAM_SECRET": f" {CANARY}",
+        "REDIS_URL": CANARY,
+        "API_PORT": CANARY,
+        "LOG_LEVEL": CANARY,
+    }
+    with pytest.raises(SettingsError) as caught:
+        load(environ, tmp_path)
+    assert len(caught.value.problems) == len(environ)
+    assert CANARY not in str(caught.value) + repr(caught.value)
+    # A traceback, or a log that follows causes, would print these.
+    assert caught.value.__context__ is None
+    assert caught.value.__cause__ is None
+
+
+def test_no_secret_in_the_error_of_settings_made_in_code():
+    with pytest.raises(ValidationError) as caught:
+        Settings(operator_token=f"{CANARY} x", api_port=CANARY)
+    assert CANARY not in str(caught.value)
+
+
+# --- secrets that guard nothing -------------------------------------------------------------------------------
+
+GOOD = "kT3vXq9_Zr4LmW8s-Pd1YbNc"
+
+
+def test_good_secrets_pass():
+    settings = Settings(
+        operator_token=GOOD,
+        courier_secrets={"courier-x": [GOOD[::-1], "whsec_" + GOOD[::-1]]},
+        courier_downstream_secret=GOOD,
+    )
+    assert settings.secret_problems() == []
+
+
+def test_a_missing_operator_token_is_a_problem_that_says_what_to_do():
+    (sentence,) = Settings().secret_problems()
+    assert sentence.startswith("OPERATOR_TOKEN is not set")
+    assert "holdfast init" in sentence
+
+
+UNSAFE = [
+    "changeme",
+    "CHANGEME-CHANGEME-CHANGEME",
+    "Change_Me_Please_1234567",
+    "secret",
+    "secret-for-courier-x-2026",
+    "password",
+    "P-A-S-S-W-O-R-D-1234567890",
+    "holdfast",
+    "Holdfast-operator-token-1",
+    "demo-secret-for-courier-x",
+    "DEMO_operator_token_123456",
+    "test",
+    "test-secret-abcdefghijklm",
+    "example-secret-0123456789",
+    "my-secret-key-0123456789",
+    "your_token_goes_here_1234",
+    "courier-x-secret-0123456789",
+    "0123456789abcdef",
+    "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
+    "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD",
+    "aaaaaaaaaaaaaaaaaaaaaaaa",
+    "abababababababababababab",
+    "----------------",
+    GOOD[:15],
+    "whsec_" + GOOD[:15],
+]
+
+
+@pytest.mark.parametrize("secret", UNSAFE)
+def test_an_unsafe_secret_is_refused_wherever_it_is(secret):
+    settings = Settings(
+        operator_token=secret, courier_secrets={"courier-x": [GOOD, secret]}, courier_downstream_secret=secret
+    )
+    starts = [sentence.split(" is ")[0].split(" repeats ")[0] for sentence in settings.secret_problems()]
+    assert starts == [
+        "OPERATOR_TOKEN",
+        "COURIER_SECRETS, courier-x, secret 2",
+        "COURIER_SECRETS, courier-x, secret 2",  # weak, and the same as the operator's
+        "COURIER_DOWNSTREAM_SECRET",
+    ]
+    assert all("holdfast init" in sentence for sentence in settings.secret_problems())
+
+
+def test_sixteen_characters_are_enough():
+    assert Settings(operator_token=GOOD[:16]).secret_problems() == []
+
+
+def test_a_courier_must_not_hold_the_operators_token():
+    (sentence,) = Settings(operator_token=GOOD, courier_secrets={"courier-x": GOOD}).secret_problems()
+    assert sentence.startswith("COURIER_SECRETS, courier-x, secret 1 is the same as OPERATOR_TOKEN")
+
+
+def test_random_secrets_of_every_usual_kind_pass():
+    for _ in range(200):
+        for token in (secrets.token_urlsafe(32), secrets.token_hex(16), "whsec_" + secrets.token_urlsafe(24)):
+            assert Settings(operator_token=token).secret_problems() == []
+
+
+# --- the starter file -----------------------------------------------------------------------------------------
+
+
+def test_the_starter_file_is_accepted_and_safe_and_never_the_same(tmp_path):
+    texts = {fresh_config_text() for _ in range(2)}
+    assert len(texts) == 2
+    seen = set()
+    for text in texts:
+        write(tmp_path, text)
+        settings = load({}, tmp_path)
+        assert settings.secret_problems() == []
+        seen |= {settings.operator_token.get_secret_value(), *plain(settings.courier_secrets["courier-x"])}
+    assert len(seen) == 4
+
+
+def test_the_commented_lines_of_the_starter_file_are_the_defaults(tmp_path):
+    lines = fresh_config_text().split("[courier_secrets]")[0].splitlines()
+    offered = "\n".join(line[2:] for line in lines if line.startswith("# ") and " = " in line and "..." not in line)
+    offered = offered.split("\n", 1)[1]  # the first line explains precedence with an example
+    values = tomllib.loads(offered)
+    write(tmp_path, offered)
+    assert load({}, tmp_path).model_dump() == Settings().model_dump()
+    left_out = {name for name in Settings.model_fields if name not in values}
+    assert left_out == {
+        "operator_token",
+        "courier_secrets",
+        "courier_downstream_url",
+        "courier_downstream_secret",
+        "holdfast_demo",
+        "redis_url",
+        "mongo_uri",
+    }
