@@ -214,6 +214,15 @@ async def open_system(
 class _Server(uvicorn.Server):
     """uvicorn without its own signal handling: this module stops all parts in order."""
 
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.up = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start listening, and tell."""
+        await super().startup(sockets)
+        self.up.set()
+
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Leave signals alone."""
@@ -294,8 +303,9 @@ async def _serve(
     server = _Server(config)
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     stopping = asyncio.create_task(stop.wait())
-    while not server.started and not serving.done():
-        await asyncio.sleep(0.01)
+    coming_up = asyncio.create_task(server.up.wait())
+    await asyncio.wait({serving, coming_up}, return_when=asyncio.FIRST_COMPLETED)
+    coming_up.cancel()
     if ready is not None and not serving.done():
         host, port = listener.getsockname()[:2]
         ready(f"http://{f'[{host}]' if ':' in host else host}:{port}")

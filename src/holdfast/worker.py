@@ -17,7 +17,7 @@ from holdfast.telemetry import emit, events
 class Worker:
     """Runs the workloads of one process."""
 
-    def __init__(  # noqa: PLR0913 - the parts that the composition root puts together
+    def __init__(  # noqa: PLR0913, PLR0917 - the parts that the composition root puts together
         self,
         workloads: Sequence[Workload[Any]],
         store: Store,

@@ -62,15 +62,16 @@ class ReplayBody(DecisionBody):
     """A replay of many: the filter must say something, and only letters in `reviewed` are replayed."""
 
     filter: LetterFilter
-    limit: int = Field(ge=1, le=_MAX_REPLAY, description="At most this many, the oldest first.")
-    dry_run: bool = Field(default=False, description="Only tell what would be replayed.")
+    limit: int = Field(strict=True, ge=1, le=_MAX_REPLAY, description="At most this many, the oldest first.")
+    dry_run: bool = Field(default=False, strict=True, description="Only tell what would be replayed.")
 
 
 def dead_letter_routes(services: ApiServices, options: ApiOptions) -> APIRouter:
     """List, show, review, replay, close."""
     routes = APIRouter(tags=["dead letters"])
-    _add_reading(routes, services)
+    # First, so that its path is not taken for the id of a letter.
     _add_replay_by_filter(routes, services, options)
+    _add_reading(routes, services)
     _add_decisions(routes, services, options)
     return routes
 
@@ -82,11 +83,6 @@ def _add_reading(routes: APIRouter, services: ApiServices) -> None:
         found = await services.review.list(query, Page(limit=asked.limit, cursor=asked.cursor))
         total = await services.review.count(query)
         return LetterList(items=[LetterSummary.of(each) for each in found.items], total=total, next=found.next)
-
-    # Without this, the replay's path would be read as the id of a letter.
-    @routes.get(f"{_PATH}/replay", include_in_schema=False)
-    async def replay_is_not_a_letter() -> None:
-        raise Refusal(Code.METHOD_NOT_ALLOWED, headers={"allow": "POST"})
 
     @routes.get(f"{_PATH}/{{letterId}}", summary="Show a dead letter, whole")
     async def show_letter(letter_id: LetterId) -> LetterView:
@@ -117,6 +113,10 @@ def _add_replay_by_filter(routes: APIRouter, services: ApiServices, options: Api
             replayed=list(report.replayed),
             skipped=list(report.skipped),
         )
+
+    @routes.get(f"{_PATH}/replay", include_in_schema=False)
+    async def replay_is_not_a_letter() -> None:
+        raise Refusal(Code.METHOD_NOT_ALLOWED, headers={"allow": "POST"})
 
 
 def _add_decisions(routes: APIRouter, services: ApiServices, options: ApiOptions) -> None:

@@ -15,7 +15,7 @@ import sqlite3
 import uuid
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from holdfast.contracts.errors import BrokerUnavailable, StoreUnavailable
 from holdfast.contracts.queues import Acknowledgement, Again, Delivery, Depth, QueueJob
@@ -23,6 +23,8 @@ from holdfast.contracts.times import duration_ms
 from holdfast.sqlite import Database, Migration
 from holdfast.sqlite.database import one
 from holdfast.sqlite.lanes import Work
+
+Result = TypeVar("Result")
 
 _COMPONENT: Final = "broker"
 
@@ -44,7 +46,8 @@ _MIGRATIONS: Final[tuple[Migration, ...]] = (
         """,
         "CREATE UNIQUE INDEX queue_job ON queue_jobs (queue, job_id)",
         "CREATE INDEX queue_ready ON queue_jobs (queue, priority, seq) WHERE state = 'ready'",
-        "CREATE INDEX queue_later ON queue_jobs (queue, state, due_at) WHERE state <> 'ready'",
+        "CREATE INDEX queue_delayed ON queue_jobs (queue, due_at) WHERE state = 'delayed'",
+        "CREATE INDEX queue_leased ON queue_jobs (queue, due_at) WHERE state = 'leased'",
         "CREATE TABLE queue_settings (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
     ),
 )
@@ -78,7 +81,8 @@ _NEXT: Final = """
 SELECT CASE
     WHEN EXISTS (SELECT 1 FROM queue_settings WHERE name = 'paused:' || :queue) THEN NULL
     WHEN EXISTS (SELECT 1 FROM queue_jobs WHERE queue = :queue AND state = 'ready') THEN 0
-    ELSE (SELECT max(0, due_at - :now) FROM queue_jobs WHERE queue = :queue AND state = 'delayed' ORDER BY due_at LIMIT 1)
+    ELSE (SELECT max(0, due_at - :now) FROM queue_jobs WHERE queue = :queue AND state = 'delayed'
+          ORDER BY due_at LIMIT 1)
 END
 """
 
@@ -192,7 +196,9 @@ class SqliteBroker:
             return []
         connection.execute(_PROMOTE, parameters)
         connection.execute(_LEASE, parameters)
-        return [Delivery(queue, job_id, data, token) for job_id, data in json.loads(one(connection, _LEASED, parameters))]
+        return [
+            Delivery(queue, job_id, data, token) for job_id, data in json.loads(one(connection, _LEASED, parameters))
+        ]
 
     async def settle(self, acknowledgements: Sequence[Acknowledgement]) -> None:
         """See :meth:`holdfast.contracts.ports.Broker.settle`."""
@@ -283,13 +289,13 @@ class SqliteBroker:
         for event in self._waiting.get(queue, ()):
             event.set()
 
-    async def _write(self, work: Work[Any]) -> Any:  # noqa: ANN401 - whatever the work returns
+    async def _write(self, work: Work[Result]) -> Result:
         try:
             return await self._database.write(work, durable=False)
         except StoreUnavailable as error:
             raise BrokerUnavailable(error.message) from error
 
-    async def _read(self, work: Work[Any]) -> Any:  # noqa: ANN401 - whatever the work returns
+    async def _read(self, work: Work[Result]) -> Result:
         try:
             return await self._database.read(work)
         except StoreUnavailable as error:

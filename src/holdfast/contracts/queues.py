@@ -74,8 +74,26 @@ class Depth:
 
 
 _RESERVED_IDS = frozenset(
-    "active completed delayed events failed id limiter marker meta paused pc prioritized priority repeat stalled "
-    "stalled-check wait waiting-children".split(),
+    {
+        "active",
+        "completed",
+        "delayed",
+        "events",
+        "failed",
+        "id",
+        "limiter",
+        "marker",
+        "meta",
+        "paused",
+        "pc",
+        "prioritized",
+        "priority",
+        "repeat",
+        "stalled",
+        "stalled-check",
+        "wait",
+        "waiting-children",
+    },
 )
 _MAX_ID = 200
 
@@ -95,7 +113,10 @@ def usable_job_id(candidate: str) -> bool:
 
 
 def job_id_for(key: str) -> str:
-    """A usable job id for an idempotency key: ``:`` is written as ``.``, and a hash is added where that could collide."""
+    """A usable job id for an idempotency key.
+
+    ``:`` is written as ``.``, and a hash is added where that could collide with another key's id.
+    """
     plain = key.replace(":", ".")
     # "a:b" and "a.b" must not meet, nor a plain id and one that ends in another key's hash.
     ambiguous = "." in key or re.search(r":[0-9a-f]{16}$", key) is not None

@@ -38,9 +38,7 @@ async def adopt(store: Store, workload: Workload[Any], deliveries: Sequence[Deli
     entries = [_entry(workload, delivery) for delivery in deliveries]
     recorded = await store.record(entries)
     job_ids = [answer.job_id for answer in recorded]
-    conflicts = [
-        position for position, answer in enumerate(recorded) if answer.verdict is RecordVerdict.CONFLICT
-    ]
+    conflicts = [position for position, answer in enumerate(recorded) if answer.verdict is RecordVerdict.CONFLICT]
     if conflicts:
         refused = [refused_entry(workload, deliveries[position].data, IDEMPOTENCY_CONFLICT) for position in conflicts]
         for position, answer in zip(conflicts, await store.record(refused), strict=True):

@@ -21,7 +21,7 @@ _MAX_KEY: Final = 400
 _UNPRINTABLE: Final = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
 
 
-def new_entry(
+def new_entry(  # noqa: PLR0913 - a job and what its sender wants for it
     workload: Workload[Any],
     data: BaseModel,
     *,
@@ -68,7 +68,7 @@ def refused_entry(workload: Workload[Any], data: str, why: str) -> NewEntry:
     )
 
 
-def queue_job(
+def queue_job(  # noqa: PLR0913 - a job and what the queue needs to know of it
     workload: Workload[Any],
     job_id: str,
     body: str,

@@ -71,6 +71,11 @@ class _InFlight:
     def lease(self) -> Lease:
         return Lease(self.claim.job_id, self.claim.fence)
 
+    @property
+    def attempt(self) -> int:
+        """The attempt that the claim opened; 0 when it opened none."""
+        return self.claim.attempt if isinstance(self.claim, Claimed) else 0
+
 
 class Execution:
     """Runs one workload in one process."""
@@ -238,8 +243,7 @@ class Execution:
 
     def _judged(self, flight: _InFlight, outcome: Outcome) -> None:
         claim = flight.claim
-        attempt = claim.attempt if isinstance(claim, Claimed) else 0
-        verdict = self._judge.verdict(outcome, key=claim.key, generation=claim.generation, attempt=attempt)
+        verdict = self._judge.verdict(outcome, key=claim.key, generation=claim.generation, attempt=flight.attempt)
         crash_point("worker.handled")
         self._finish(flight, verdict)
 
@@ -247,18 +251,16 @@ class Execution:
         """Hand the verdict to the settler; the slot is free once it is committed."""
         if self._in_flight.get(flight.claim.job_id) is not flight:
             return  # the lease was lost while the handler ran
-        claim = flight.claim
-        claimed = isinstance(claim, Claimed)
         self._settler.add(
             Finish(
                 delivery=flight.delivery,
                 lease=flight.lease,
                 verdict=verdict,
-                key=claim.key,
-                generation=claim.generation,
-                attempt=claim.attempt if claimed else 0,
-                body=claim.body if claimed else "",
-                labels=claim.labels if claimed else {},
+                key=flight.claim.key,
+                generation=flight.claim.generation,
+                attempt=flight.attempt,
+                body=flight.claim.body if isinstance(flight.claim, Claimed) else "",
+                labels=flight.claim.labels if isinstance(flight.claim, Claimed) else {},
                 started=flight.started,
                 left=lambda: self._leave(flight),
             ),
@@ -307,7 +309,9 @@ class Execution:
         tasks = {flight.task for flight in self._in_flight.values() if flight.task is not None}
         if tasks:
             await asyncio.wait(tasks, timeout=drain.total_seconds())
-        unfinished = [flight for flight in self._in_flight.values() if flight.task is not None and not flight.task.done()]
+        unfinished = [
+            flight for flight in self._in_flight.values() if flight.task is not None and not flight.task.done()
+        ]
         for flight in unfinished:
             if flight.task is not None:
                 flight.task.cancel()

@@ -27,7 +27,7 @@ EFFECT_REFUSED: Final = "EFFECT_REFUSED"
 BAD_OUTCOME: Final = "BAD_OUTCOME"
 
 
-def classify(error: BaseException, workload: Workload[Any]) -> Failure:
+def classify(error: BaseException, workload: Workload[Any]) -> Failure:  # noqa: PLR0911 - a table
     """Name a failure. The workload is asked first; what nobody knows is transient."""
     if isinstance(error, Exception):
         named = workload.classify(error)

@@ -139,9 +139,7 @@ def _wants_publishing(request: _Request, answer: Recorded) -> bool:
     """New jobs; and duplicates of one that no worker has seen, in case its first publishing was lost."""
     if answer.verdict is RecordVerdict.NEW:
         return True
-    return (
-        answer.verdict is RecordVerdict.DUPLICATE and answer.status is Status.RECEIVED and not request.entry.delay
-    )
+    return answer.verdict is RecordVerdict.DUPLICATE and answer.status is Status.RECEIVED and not request.entry.delay
 
 
 def _job(request: _Request, answer: Recorded) -> Any:  # noqa: ANN401 - a QueueJob

@@ -128,7 +128,9 @@ def _prepare(path: Path) -> None:
         message = f"Cannot open the database {path}: {error}"
         raise StoreUnavailable(message) from error
     if mode != "wal":
-        message = f"The file system of {path} does not support SQLite's write-ahead log; put HOLDFAST_DATA on a local disk."
+        message = (
+            f"The file system of {path} does not support SQLite's write-ahead log; put HOLDFAST_DATA on a local disk."
+        )
         raise ConfigurationError(message)
 
 

@@ -96,7 +96,9 @@ class ThreadLane:
         self._waiting: deque[_Ticket] = deque()
         self._signal = threading.Condition()
         self._closing = False
-        self._thread = threading.Thread(target=self._work, name=f"sqlite-{'writer' if writes else 'reader'}", daemon=True)
+        self._thread = threading.Thread(
+            target=self._work, name=f"sqlite-{'writer' if writes else 'reader'}", daemon=True
+        )
         self._thread.start()
 
     async def run(self, work: Work[Result], *, durable: bool = True) -> Result:

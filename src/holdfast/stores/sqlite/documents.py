@@ -93,7 +93,7 @@ class Shelves:
     def _check(self, job_id: str, effect: Effect) -> None:
         if effect.collection not in self._shelves:
             raise EffectRefused(job_id, f"No workload declares the collection {effect.collection!r}.")
-        if not isinstance(effect.key, str) or not effect.key:
+        if not effect.key:
             raise EffectRefused(job_id, f"A document key of {effect.collection} must be a non-empty string.")
         if isinstance(effect, Upsert) and effect.only_if_newer is not None and effect.only_if_newer not in effect.set:
             raise EffectRefused(job_id, f"only_if_newer names {effect.only_if_newer!r}, which the effect does not set.")
@@ -143,7 +143,7 @@ class _Fold:
             document = {key_field: effect.key, **effect.set_on_insert, CREATED: self._now}
         elif effect.only_if_newer is not None and self._older(job_id, effect, document):
             return False
-        changed = document | effect.set | {UPDATED: self._now}
+        changed = {**document, **effect.set, UPDATED: self._now}
         try:
             json.dumps(changed, allow_nan=False)
         except (TypeError, ValueError) as error:

@@ -139,7 +139,7 @@ def claim(  # noqa: PLR0913 - the port's own arguments
     return results
 
 
-def _decide(  # noqa: PLR0913 - one candidate and the facts that decide about it
+def _decide(  # noqa: PLR0913, PLR0917 - one candidate and the facts that decide about it
     row: list[Any] | None,
     job_id: str,
     now: int,
@@ -188,14 +188,11 @@ def close_orphan(attempts: list[dict[str, Any]], now: int) -> None:
 
 
 _RENEW: Final = """
-UPDATE ledger_entries SET lease_until = :until, due_at = :until
-FROM (SELECT value ->> 0 AS job_id, value ->> 1 AS fence FROM json_each(:leases)) AS l
-WHERE workload = :workload AND ledger_entries.job_id = l.job_id AND ledger_entries.fence = l.fence
-  AND status = 'processing'
+UPDATE ledger_entries SET lease_until = :until, due_at = :until WHERE id IN (SELECT value FROM json_each(:ids))
 """
 
 _HELD: Final = """
-SELECT json_group_array(e.job_id) FROM json_each(:leases) AS l
+SELECT json_group_object(e.job_id, e.id) FROM json_each(:leases) AS l
 CROSS JOIN ledger_entries AS e ON e.workload = :workload AND e.job_id = l.value ->> 0
 WHERE e.fence = l.value ->> 1 AND e.status = 'processing'
 """
@@ -209,13 +206,10 @@ def renew(
     lease: timedelta,
 ) -> list[Lease]:
     """Prolong what is still ours."""
-    parameters = {
-        "leases": to_json([(each.job_id, each.fence) for each in leases]),
-        "workload": workload,
-        "until": now + duration_ms(lease),
-    }
-    connection.execute(_RENEW, parameters)
-    held = set(json.loads(one(connection, _HELD, parameters)))
+    pairs = to_json([(each.job_id, each.fence) for each in leases])
+    held = json.loads(one(connection, _HELD, {"leases": pairs, "workload": workload}))
+    until = now + duration_ms(lease)
+    connection.execute(_RENEW, {"ids": to_json(list(held.values())), "until": until})
     return [each for each in leases if each.job_id not in held]
 
 
@@ -236,6 +230,7 @@ _OVERDUE: Final = """
 SELECT job_id FROM ledger_entries
 WHERE workload = :workload AND deadline <= :now AND status IN ('received', 'failed') ORDER BY deadline LIMIT :limit
 """
+
 
 def any_due(connection: sqlite3.Connection, now: int, workload: str) -> bool:
     """Whether a sweep would find something."""
@@ -264,9 +259,7 @@ def overdue(connection: sqlite3.Connection, now: int, workload: str, limit: int)
 
 _KNOWN_QUEUE: Final = "SELECT value FROM store_facts WHERE name = 'queue'"
 
-_REMEMBER_QUEUE: Final = (
-    "INSERT INTO store_facts VALUES ('queue', ?) ON CONFLICT DO UPDATE SET value = excluded.value"
-)
+_REMEMBER_QUEUE: Final = "INSERT INTO store_facts VALUES ('queue', ?) ON CONFLICT DO UPDATE SET value = excluded.value"
 
 _QUEUE_LOST: Final = (
     "UPDATE ledger_entries SET due_at = :now WHERE status IN ('received', 'failed')",

@@ -31,7 +31,8 @@ UPDATE dead_letters SET published = 1 WHERE id IN (SELECT value FROM json_each(?
 _STEP: Final = """
 UPDATE dead_letters
 SET review_status = :step, updated_at = :now,
-    decisions = json_insert(decisions, '$[#]', json_object('step', :step, 'actor', :actor, 'reason', :reason, 'at', :now))
+    decisions = json_insert(
+        decisions, '$[#]', json_object('step', :step, 'actor', :actor, 'reason', :reason, 'at', :now))
 WHERE id IN (SELECT value FROM json_each(:ids)) AND review_status IN (SELECT value FROM json_each(:starts))
 RETURNING id
 """
@@ -39,7 +40,8 @@ RETURNING id
 _NEXT_GENERATION: Final = """
 UPDATE ledger_entries
 SET status = 'received', generation = ledger_entries.generation + 1, attempts = '[]', attempt_count = 0,
-    not_before = :now, due_at = :now + :grace, deadline = :now + (ledger_entries.deadline - ledger_entries.first_seen_at),
+    not_before = :now, due_at = :now + :grace,
+    deadline = :now + (ledger_entries.deadline - ledger_entries.first_seen_at),
     last_error_code = NULL, last_error_message = NULL, note = NULL, result = NULL, expires_at = NULL, updated_at = :now
 FROM dead_letters AS l
 WHERE l.id = :letter AND ledger_entries.workload = l.workload AND ledger_entries.key = l.key
@@ -82,10 +84,13 @@ def _conditions(query: LetterQuery) -> tuple[list[str], list[Any]]:
         *(
             condition
             for name, value in query.labels.items()
-            for condition in (("EXISTS (SELECT 1 FROM json_each(labels) WHERE json_each.key = ? AND value = ?)", (name, value)),)
+            for condition in (
+                ("EXISTS (SELECT 1 FROM json_each(labels) WHERE json_each.key = ? AND value = ?)", (name, value)),
+            )
         ),
     )
-    conditions, values = [], []
+    conditions: list[str] = []
+    values: list[Any] = []
     for condition, value in wanted:
         if value is None:
             continue

@@ -14,6 +14,7 @@ from typing import Any, Final
 from holdfast.contracts.errors import ConfigurationError
 from holdfast.contracts.workload import Workload
 from holdfast.sqlite import Migration
+from holdfast.sqlite.database import one
 
 COMPONENT: Final = "store"
 
@@ -105,7 +106,9 @@ def create_collections(connection: sqlite3.Connection, workload: Workload[Any]) 
     """
     for collection in workload.collections:
         table, key = quoted(collection.name), quoted(collection.key)
-        connection.execute(f"CREATE TABLE IF NOT EXISTS {table} ({key} TEXT PRIMARY KEY, body TEXT NOT NULL) WITHOUT ROWID")
+        connection.execute(
+            f"CREATE TABLE IF NOT EXISTS {table} ({key} TEXT PRIMARY KEY, body TEXT NOT NULL) WITHOUT ROWID"
+        )
         present = {row[1] for row in connection.execute(f"PRAGMA table_xinfo({table})")}
         for fields in collection.indexes:
             for name in fields:
@@ -140,30 +143,44 @@ def create_label_indexes(connection: sqlite3.Connection, workload: Workload[Any]
 def prepare(connection: sqlite3.Connection, workloads: Sequence[Workload[Any]]) -> None:
     """Everything that the workloads' definitions ask for, where it is not there yet."""
     for workload in workloads:
+        definition = _definition(workload)
+        fact = (f"workload:{workload.name}",)
+        if one(connection, "SELECT value FROM store_facts WHERE name = ?", fact) == definition:
+            continue
         create_collections(connection, workload)
         create_views(connection, workload)
         create_label_indexes(connection, workload)
+        connection.execute(_REMEMBER, (*fact, definition))
 
 
-_ISO = "strftime('%Y-%m-%dT%H:%M:%fZ', {column} / 1000.0, 'unixepoch') AS {name}"
+_REMEMBER: Final = "INSERT INTO store_facts VALUES (?, ?) ON CONFLICT DO UPDATE SET value = excluded.value"
 
-_LEDGER_VIEW: Final = (
-    "CREATE VIEW {view} AS SELECT key AS idempotencyKey{labels}, status, generation, attempt_count AS attemptCount, "
-    "last_error_code AS lastErrorCode, last_error_message AS lastErrorMessage, note, "
-    + ", ".join(
-        _ISO.format(column=column, name=name)
-        for column, name in (("first_seen_at", "firstSeenAt"), ("updated_at", "updatedAt"), ("expires_at", "expiresAt"))
-    )
-    + ", body, attempts AS attemptHistory, labels, result FROM ledger_entries WHERE workload = '{workload}'"
-)
 
-_LETTERS_VIEW: Final = (
-    "CREATE VIEW {view} AS SELECT id, key AS idempotencyKey{labels}, generation, reason_code AS terminalReasonCode, "
-    "reason_message AS terminalReasonMessage, attempt_count AS attemptCount, attempts AS attemptHistory, "
-    "body AS payloadSnapshot, review_status AS reviewStatus, decisions, "
-    + ", ".join(
-        _ISO.format(column=column, name=name)
-        for column, name in (("created_at", "createdAt"), ("updated_at", "updatedAt"), ("expires_at", "expiresAt"))
-    )
-    + " FROM dead_letters WHERE workload = '{workload}'"
-)
+def _definition(workload: Workload[Any]) -> str:
+    """What the store's tables depend on; when it changes, they are brought up to date."""
+    names = (len(MIGRATIONS), workload.ledger_name, workload.letters_name)
+    labels = (tuple(workload.indexed_labels), tuple(workload.label_columns))
+    return repr((names, labels, tuple(workload.collections)))
+
+
+_LEDGER_VIEW: Final = """
+CREATE VIEW {view} AS
+SELECT key AS idempotencyKey{labels}, status, generation, attempt_count AS attemptCount,
+       last_error_code AS lastErrorCode, last_error_message AS lastErrorMessage, note,
+       strftime('%Y-%m-%dT%H:%M:%fZ', first_seen_at / 1000.0, 'unixepoch') AS firstSeenAt,
+       strftime('%Y-%m-%dT%H:%M:%fZ', updated_at / 1000.0, 'unixepoch') AS updatedAt,
+       strftime('%Y-%m-%dT%H:%M:%fZ', expires_at / 1000.0, 'unixepoch') AS expiresAt,
+       body, attempts AS attemptHistory, labels, result
+FROM ledger_entries WHERE workload = '{workload}'
+"""
+
+_LETTERS_VIEW: Final = """
+CREATE VIEW {view} AS
+SELECT id, key AS idempotencyKey{labels}, generation, reason_code AS terminalReasonCode,
+       reason_message AS terminalReasonMessage, attempt_count AS attemptCount, attempts AS attemptHistory,
+       body AS payloadSnapshot, review_status AS reviewStatus, decisions,
+       strftime('%Y-%m-%dT%H:%M:%fZ', created_at / 1000.0, 'unixepoch') AS createdAt,
+       strftime('%Y-%m-%dT%H:%M:%fZ', updated_at / 1000.0, 'unixepoch') AS updatedAt,
+       strftime('%Y-%m-%dT%H:%M:%fZ', expires_at / 1000.0, 'unixepoch') AS expiresAt
+FROM dead_letters WHERE workload = '{workload}'
+"""

@@ -87,7 +87,7 @@ class _Batch:
                 return status
             case Bury() as verdict:
                 self._close(attempts, AttemptOutcome.FAILED, verdict.code, verdict.message)
-                # An entry outlives its dead letter, so that a replay always finds it and a duplicate never passes (I12).
+                # An entry lives as long as its letter: a replay finds it, and a duplicate never passes (I12).
                 keep = max(verdict.retention, verdict.letter_retention)
                 self._row(row_id, Status.FAILED, attempts, error=(verdict.code, verdict.message), keep=keep)
                 self.last_steps.append((row_id, Status.DEAD_LETTERED.value))
@@ -140,8 +140,7 @@ def settle(
 ) -> list[Settled]:
     """Write everything that the batch decided, for the leases that still hold; see the port."""
     leases = {
-        str(position): (each.workload, each.lease.job_id, each.lease.fence)
-        for position, each in enumerate(settlements)
+        str(position): (each.workload, each.lease.job_id, each.lease.fence) for position, each in enumerate(settlements)
     }
     mine = json.loads(one(connection, _MINE, {"leases": to_json(leases)}))
     effects = [

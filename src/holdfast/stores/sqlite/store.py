@@ -199,7 +199,7 @@ class SqliteStore:
     async def meet_queue(self, incarnation: str) -> bool:
         """See :meth:`holdfast.contracts.ports.Store.meet_queue`."""
         now = self._database.now
-        if await self._database.read(lambda c: ledger.known_queue(c)) == incarnation:
+        if await self._database.read(ledger.known_queue) == incarnation:
             return False
         return await self._database.write(lambda c: ledger.meet_queue(c, now(), incarnation))
 

@@ -1,0 +1,327 @@
+"""What operators read: events, shipments, health; and what every route has in common."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+
+import pytest
+
+from holdfast import Upsert, __version__
+from holdfast.contracts.settlement import Complete, RetryLater
+from holdfast.contracts.times import isoformat
+from tests.api.world import OPERATOR, TOKEN, AwayBroker, AwayStore, event
+
+OPERATOR_ROUTES = [
+    ("GET", "/v1/events/courier-x:evt_1"),
+    ("GET", "/v1/shipments/shp_1"),
+    ("GET", "/v1/jobs/invoices/invoice/1"),
+    ("POST", "/v1/jobs/invoices"),
+    ("GET", "/v1/dead-letters"),
+    ("GET", "/v1/dead-letters/dl_1"),
+    ("POST", "/v1/dead-letters/dl_1/review"),
+    ("POST", "/v1/dead-letters/dl_1/replay"),
+    ("POST", "/v1/dead-letters/dl_1/close"),
+    ("POST", "/v1/dead-letters/replay"),
+]
+
+
+def applied(sent, *, shipment=None) -> Complete:
+    facts = sent["payload"]
+    effect = Upsert(
+        "active_shipments",
+        shipment or facts["shipmentId"],
+        set={
+            "orderId": facts["orderId"],
+            "currentState": facts["status"],
+            "lastEventId": sent["eventId"],
+            "lastEventType": sent["eventType"],
+            "lastEventAt": sent["occurredAt"],
+            "metadata": {},
+        },
+        only_if_newer="lastEventAt",
+    )
+    return Complete(retention=timedelta(days=30), effects=[effect])
+
+
+# --- the operator token -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("method", "path"), OPERATOR_ROUTES)
+@pytest.mark.parametrize(
+    "authorization",
+    [
+        [],
+        ["Bearer wrong"],
+        ["Bearer "],
+        [TOKEN],
+        [f"Basic {TOKEN}"],
+        [f"Bearer {TOKEN}x"],
+        [f"Bearer {TOKEN}", f"Bearer {TOKEN}"],
+        ["Bearer \xff"],
+    ],
+    ids=repr,
+)
+async def test_operator_routes_open_to_the_token_alone(world, method, path, authorization):
+    headers = [(b"authorization", value.encode("latin-1")) for value in authorization]
+    response = await world.client.request(method, path, headers=headers)
+    assert response.status_code == 401
+    assert response.json()["errorCode"] == "UNAUTHORIZED"
+    assert response.headers["www-authenticate"].startswith("Bearer")
+
+
+@pytest.mark.parametrize(("method", "path"), OPERATOR_ROUTES)
+async def test_the_token_opens_them(world, method, path):
+    response = await world.client.request(method, path, headers=OPERATOR)
+    assert response.status_code in {200, 404, 415}
+
+
+async def test_the_scheme_may_be_written_in_any_case(world):
+    response = await world.client.get("/v1/dead-letters", headers={"authorization": f"bearer {TOKEN}"})
+    assert response.status_code == 200
+
+
+# --- events -------------------------------------------------------------------------------------------------------
+
+
+async def test_an_event_shows_its_state_and_history(world):
+    sent = event(eventId="evt/with/slashes")
+    await world.push(sent, x_request_id="trace-1")
+    path = "/v1/events/courier-x:evt%2Fwith%2Fslashes"
+
+    fresh = (await world.client.get(path, headers=OPERATOR)).json()
+    assert fresh | {"firstSeenAt": 0, "updatedAt": 0, "expiresAt": 0} == {
+        "idempotencyKey": "courier-x:evt/with/slashes",
+        "eventId": "evt/with/slashes",
+        "eventType": "shipment.status.updated",
+        "traceId": "trace-1",
+        "status": "received",
+        "generation": 1,
+        "attemptCount": 0,
+        "attemptHistory": [],
+        "lastErrorCode": None,
+        "lastErrorMessage": None,
+        "firstSeenAt": 0,
+        "updatedAt": 0,
+        "expiresAt": 0,
+        "nextAttemptAt": None,
+        "note": None,
+    }
+
+    retry = RetryLater(after=timedelta(minutes=1), code="TIMEOUT", message="No answer.")
+    await world.settle("courier", fresh["idempotencyKey"], retry)
+    failed = (await world.client.get(path.replace("%2F", "/"), headers=OPERATOR)).json()
+    assert (failed["status"], failed["attemptCount"], failed["lastErrorCode"]) == ("failed", 1, "TIMEOUT")
+    assert failed["lastErrorMessage"] == "No answer."
+    (attempt,) = failed["attemptHistory"]
+    assert (attempt["attempt"], attempt["outcome"], attempt["worker"]) == (1, "failed", "tests")
+    assert (attempt["errorCode"], attempt["errorMessage"]) == ("TIMEOUT", "No answer.")
+    wait = datetime.fromisoformat(failed["nextAttemptAt"]) - datetime.fromisoformat(attempt["finishedAt"])
+    assert wait == timedelta(minutes=1)
+
+
+async def test_an_unknown_event_is_not_found(world):
+    for path in ("/v1/events/courier-x:nope", "/v1/events/", "/v1/shipments/nope", "/v1/jobs/invoices/nope"):
+        response = await world.client.get(path, headers=OPERATOR)
+        assert (response.status_code, response.json()["errorCode"]) == (404, "NOT_FOUND")
+
+
+# --- shipments ----------------------------------------------------------------------------------------------------
+
+
+async def test_a_shipment_shows_its_state_and_its_timeline(world):
+    now = datetime.now(UTC).replace(microsecond=0)
+    shipment = "shp/one"
+
+    def told(status: str, minutes: int):
+        return event(
+            payload={"shipmentId": shipment, "status": status}, occurredAt=isoformat(now + timedelta(minutes=minutes))
+        )
+
+    delivered, picked_up, waiting = told("delivered", -1), told("picked_up", -20), told("returned", 0)
+    for sent in (delivered, picked_up, waiting):
+        assert (await world.push(sent)).status_code == 202
+
+    before = (await world.client.get("/v1/shipments/shp%2Fone", headers=OPERATOR)).json()
+    assert before["currentState"] is None
+    assert len(before["timeline"]) == 3
+
+    await world.settle("courier", f"courier-x:{delivered['eventId']}", applied(delivered))
+    await world.settle("courier", f"courier-x:{picked_up['eventId']}", applied(picked_up))
+
+    shown = (await world.client.get("/v1/shipments/shp/one", headers=OPERATOR)).json()
+    timeline = shown.pop("timeline")
+    assert shown.pop("createdAt")
+    assert shown.pop("updatedAt")
+    assert shown == {
+        "shipmentId": shipment,
+        "orderId": "ord_789",
+        "currentState": "delivered",
+        "lastEventId": delivered["eventId"],
+        "lastEventType": "shipment.status.updated",
+        "lastEventAt": delivered["occurredAt"],
+        "metadata": {},
+        "timelineComplete": True,
+    }
+    assert [(each["status"], each["state"], each["note"]) for each in timeline] == [
+        ("picked_up", "processed", "ignored_stale"),
+        ("delivered", "processed", None),
+        ("returned", "received", None),
+    ]
+    assert timeline[0]["occurredAt"] == picked_up["occurredAt"]
+    assert timeline[0]["idempotencyKey"] == f"courier-x:{picked_up['eventId']}"
+    assert timeline[0]["receivedAt"]
+
+
+async def test_a_long_timeline_is_read_page_by_page_to_its_end(world):
+    for _ in range(205):
+        await world.push(event(payload={"shipmentId": "busy"}))
+    shown = (await world.client.get("/v1/shipments/busy", headers=OPERATOR)).json()
+    assert len({each["eventId"] for each in shown["timeline"]}) == 205
+    assert shown["timelineComplete"] is True
+
+
+# --- health -------------------------------------------------------------------------------------------------------
+
+
+async def test_health_tells_the_version_to_anybody(world):
+    response = await world.client.get("/health")
+    assert response.json() == {"status": "ok", "version": __version__}
+
+
+async def test_ready_means_that_the_ledger_accepts(world):
+    assert (await world.client.get("/ready")).json() == {"ready": True, "store": "ok", "queue": "ok"}
+
+    async with world.with_services(broker=AwayBroker(world.services.broker._database)) as client:
+        response = await client.get("/ready")
+    assert response.status_code == 200
+    assert response.json() == {"ready": True, "store": "ok", "queue": "unavailable"}
+
+    store = AwayStore(world.services.store._database, list(world.services.workloads.values()))
+    async with world.with_services(store=store) as client:
+        response = await client.get("/ready")
+        assert response.status_code == 503
+        assert response.json() == {"ready": False, "store": "unavailable", "queue": "ok"}
+        assert (await client.get("/health")).status_code == 200
+
+
+# --- what every route has in common -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", ["/", "/nope", "/v1/events", "/v1/dead-letters/dl_1/nope", "/health/", "/docs/x"])
+async def test_unknown_paths_are_refused_in_the_same_shape(world, path):
+    response = await world.client.get(path, headers=OPERATOR | {"x-request-id": "mine"})
+    body = response.json()
+    assert response.status_code == 404
+    assert (body["acknowledged"], body["errorCode"], body["traceId"]) == (False, "NOT_FOUND", "mine")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("POST", "/health", "GET"),
+        ("DELETE", "/v1/dead-letters/dl_1", "GET"),
+        ("GET", "/v1/dead-letters/dl_1/review", "POST"),
+        ("GET", "/v1/dead-letters/replay", "POST"),
+        ("PUT", "/v1/dead-letters/replay", "POST"),
+        ("GET", "/v1/jobs/invoices", "POST"),
+        ("POST", "/openapi.json", "GET"),
+        ("POST", "/v1/shipments/shp_1", "GET"),
+    ],
+)
+async def test_other_methods_are_refused_with_what_is_allowed(world, method, path, allowed):
+    response = await world.client.request(method, path, headers=OPERATOR)
+    assert response.status_code == 405
+    assert response.headers["allow"] == allowed
+    assert response.json()["errorCode"] == "METHOD_NOT_ALLOWED"
+
+
+async def test_every_answer_carries_one_request_id(world):
+    for path in ("/health", "/ready", "/docs", "/openapi.json", "/nope", "/v1/dead-letters"):
+        mine = await world.client.get(path, headers={"x-request-id": "mine"})
+        assert mine.headers.get_list("x-request-id") == ["mine"]
+        made = await world.client.get(path, headers={"x-request-id": "not mine"})
+        assert made.headers["x-request-id"].startswith("req_")
+        assert made.headers["x-content-type-options"] == "nosniff"
+
+
+async def test_an_unavailable_store_is_told_without_its_inside(world):
+    store = AwayStore(world.services.store._database, list(world.services.workloads.values()))
+    async with world.with_services(store=store) as client:
+        response = await client.get("/v1/events/courier-x:evt_1", headers=OPERATOR)
+    assert response.status_code == 503
+    assert response.json()["errorCode"] == "SERVICE_UNAVAILABLE"
+    assert int(response.headers["retry-after"]) > 0
+    assert "secret" not in response.text
+
+
+async def test_a_surprise_is_a_500_in_the_same_shape(world):
+    async def show(letter_id):
+        message = "inside /secret/path"
+        raise RuntimeError(message)
+
+    async with world.with_services(review=SimpleNamespace(show=show)) as client:
+        response = await client.get("/v1/dead-letters/dl_1", headers=OPERATOR | {"x-request-id": "mine"})
+    body = response.json()
+    assert (response.status_code, body["errorCode"], body["traceId"]) == (500, "INTERNAL_ERROR", "mine")
+    assert response.headers.get_list("x-request-id") == ["mine"]
+    assert "secret" not in response.text
+
+
+# --- documentation ------------------------------------------------------------------------------------------------
+
+
+async def test_the_openapi_document_is_complete(world):
+    document = (await world.client.get("/openapi.json")).json()
+    assert set(document["paths"]) == {
+        "/v1/events/courier",
+        "/v1/events/{idempotencyKey}",
+        "/v1/shipments/{shipmentId}",
+        "/v1/jobs/{workload}",
+        "/v1/jobs/{workload}/{key}",
+        "/v1/dead-letters",
+        "/v1/dead-letters/replay",
+        "/v1/dead-letters/{letterId}",
+        "/v1/dead-letters/{letterId}/review",
+        "/v1/dead-letters/{letterId}/replay",
+        "/v1/dead-letters/{letterId}/close",
+        "/health",
+        "/ready",
+    }
+    assert set(document["components"]["securitySchemes"]) == {"operatorToken", "xSignature", "webhookSignature"}
+    courier = document["paths"]["/v1/events/courier"]["post"]
+    assert set(courier["responses"]) == {"202", "400", "401", "409", "413", "415", "429", "500", "503"}
+    assert courier["requestBody"]["content"]["application/json"]["schema"]["examples"]
+    submit = document["paths"]["/v1/jobs/{workload}"]["post"]
+    assert submit["requestBody"]["content"]["application/json"]["schema"] == {
+        "anyOf": [{"$ref": "#/components/schemas/Invoice"}]
+    }
+    assert submit["parameters"][0]["schema"]["enum"] == ["invoices"]
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            assert "422" not in operation["responses"], (method, path)
+            assert operation["summary"]
+            guarded = any("operatorToken" in each for each in operation.get("security", ()))
+            assert guarded == path.startswith(("/v1/events/{", "/v1/ship", "/v1/jobs", "/v1/dead")), path
+
+
+async def test_every_reference_in_the_document_leads_somewhere(world):
+    text = (await world.client.get("/openapi.json")).text
+    schemas = json.loads(text)["components"]["schemas"]
+    references = {part.split('"')[0] for part in text.split('"$ref":"')[1:]}
+    assert references
+    assert references <= {f"#/components/schemas/{name}" for name in schemas}
+
+
+async def test_the_docs_need_nothing_from_elsewhere(world):
+    response = await world.client.get("/docs")
+    assert response.headers["content-type"] == "text/html; charset=utf-8"
+    policy = response.headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    page = response.text
+    for absent in ("<script", "http://", "https://", "//cdn", " style=", "@import", "url("):
+        assert absent not in page
+    for present in ("/v1/events/courier", "x-signature", "webhook-signature", "INVALID_SIGNATURE", "operatorToken"):
+        assert present in page
