@@ -195,8 +195,9 @@ async def open_system(
     settings.holdfast_data.mkdir(parents=True, exist_ok=True, mode=0o700)
     database = Database(settings.holdfast_data / DATABASE_FILE)
     try:
-        store = SqliteStore(database, everything, grace=timedelta(milliseconds=settings.publish_grace_ms))
         broker = SqliteBroker(database)
+        grace = timedelta(milliseconds=settings.publish_grace_ms)
+        store = SqliteStore(database, everything, grace=grace, outbox=broker)
         await store.open()
         await broker.open()
         workloads = {workload.name: workload for workload in everything}
@@ -296,6 +297,7 @@ async def _serve(
         log_config=None,
         access_log=False,
         server_header=False,
+        proxy_headers=False,
         lifespan="off",
         http="httptools",
         timeout_graceful_shutdown=max(1, settings.worker_drain_timeout_ms // 1000),

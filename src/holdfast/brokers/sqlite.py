@@ -155,13 +155,18 @@ class SqliteBroker:
 
     async def publish(self, queue: str, jobs: Sequence[QueueJob]) -> None:
         """See :meth:`holdfast.contracts.ports.Broker.publish`."""
+        await self._write(lambda connection: self.add(connection, queue, jobs))
+        self.added(queue)
+
+    def add(self, connection: sqlite3.Connection, queue: str, jobs: Sequence[QueueJob]) -> None:
+        """See :meth:`holdfast.sqlite.Outbox.add`."""
         rows = [(job.job_id, job.name, job.data, job.priority, duration_ms(job.delay)) for job in jobs]
+        connection.execute(_PUBLISH, {"queue": queue, "jobs": _json(rows), "now": self._database.now()})
 
-        def work(connection: sqlite3.Connection) -> None:
-            connection.execute(_PUBLISH, {"queue": queue, "jobs": _json(rows), "now": self._database.now()})
-
-        await self._write(work)
-        self._wake(queue)
+    def added(self, queue: str) -> None:
+        """See :meth:`holdfast.sqlite.Outbox.added`."""
+        for event in self._waiting.get(queue, ()):
+            event.set()
 
     async def take(self, queue: str, limit: int, *, wait: timedelta, lease: timedelta) -> list[Delivery]:
         """See :meth:`holdfast.contracts.ports.Broker.take`."""
@@ -218,7 +223,7 @@ class SqliteBroker:
 
         await self._write(work)
         for queue in {row[0] for row in back}:
-            self._wake(queue)
+            self.added(queue)
 
     async def renew(self, deliveries: Sequence[Delivery], lease: timedelta) -> list[Delivery]:
         """See :meth:`holdfast.contracts.ports.Broker.renew`."""
@@ -241,7 +246,7 @@ class SqliteBroker:
         if not await self._read(lambda c: one(c, _ANY_STALLED, parameters())):
             return 0
         recovered = await self._write(lambda c: c.execute(_RECOVER, parameters()).rowcount)
-        self._wake(queue)
+        self.added(queue)
         return recovered
 
     async def remove(self, queue: str, job_ids: Sequence[str]) -> None:
@@ -266,7 +271,7 @@ class SqliteBroker:
     async def resume(self, queue: str) -> None:
         """See :meth:`holdfast.contracts.ports.Broker.resume`."""
         await self._write(lambda c: c.execute("DELETE FROM queue_settings WHERE name = 'paused:' || ?", (queue,)))
-        self._wake(queue)
+        self.added(queue)
 
     async def incarnation(self) -> str:
         """See :meth:`holdfast.contracts.ports.Broker.incarnation`."""
@@ -284,10 +289,6 @@ class SqliteBroker:
     async def ping(self) -> None:
         """See :meth:`holdfast.contracts.ports.Broker.ping`."""
         await self._read(lambda c: one(c, "SELECT 1"))
-
-    def _wake(self, queue: str) -> None:
-        for event in self._waiting.get(queue, ()):
-            event.set()
 
     async def _write(self, work: Work[Result]) -> Result:
         try:

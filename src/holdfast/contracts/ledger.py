@@ -81,13 +81,17 @@ class RecordVerdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """The ledger's answer to one :class:`NewEntry`; the facts are those of the entry that stands."""
+    """The ledger's answer to one :class:`NewEntry`; the facts are those of the entry that stands.
+
+    ``queued`` tells that the store put the job into its queue in the same transaction; nobody else needs to.
+    """
 
     verdict: RecordVerdict
     job_id: str
     labels: Mapping[str, str]
     first_seen_at: datetime
     status: Status
+    queued: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -54,7 +54,8 @@ class Ledger(Protocol):
 
         The insert itself decides, never a look beforehand. An existing key answers ``duplicate`` when the
         fingerprints agree and ``conflict`` when not; two equal keys in one batch count in their order. A job id that
-        another key holds is a ``conflict`` too.
+        another key holds is a ``conflict`` too. A store that shares its transactions with the queue publishes new
+        entries itself, and says so (``queued``).
         """
         ...
 

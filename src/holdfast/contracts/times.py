@@ -25,4 +25,6 @@ def duration_ms(duration: timedelta) -> int:
 
 def isoformat(instant: datetime) -> str:
     """ISO-8601 in UTC with milliseconds and ``Z``: always 24 characters, so strings sort as instants do."""
-    return instant.astimezone(UTC).isoformat(timespec="milliseconds")[:-6] + "Z"
+    if instant.tzinfo is not UTC:
+        instant = instant.astimezone(UTC)
+    return instant.isoformat(timespec="milliseconds")[:-6] + "Z"

@@ -7,7 +7,7 @@ timer. A job is acknowledged when the *ledger* has it (I1); a queue that is away
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -114,8 +114,11 @@ class Intake:
             _refuse(batch, StoreUnavailable(f"The ledger could not record the job: {type(error).__name__}"))
             return
         crash_point("intake.recorded")
-        # The next commit starts while this one's jobs are published.
-        self._spawn(self._publish(batch, recorded))
+        if any(_wants_publishing(request, answer) for request, answer in zip(batch, recorded, strict=True)):
+            # The next commit starts while this one's jobs are published.
+            self._spawn(self._publish(batch, recorded))
+        else:
+            _answer_all(batch, recorded)
 
     async def _publish(self, batch: Sequence[_Request], recorded: Sequence[Recorded]) -> None:
         by_queue: dict[str, list[tuple[_Request, Recorded]]] = {}
@@ -130,15 +133,13 @@ class Intake:
                 # Upkeep will publish them: the ledger has everything.
                 emit(events.QUEUE_UNAVAILABLE, where="intake", queue=queue, reason=error.message)
                 unreachable.add(queue)
-        crash_point("intake.published")
-        for request, answer in zip(batch, recorded, strict=True):
-            _answer(request, answer, queued=request.workload.queue not in unreachable)
+        _answer_all(batch, recorded, unreachable)
 
 
 def _wants_publishing(request: _Request, answer: Recorded) -> bool:
     """New jobs; and duplicates of one that no worker has seen, in case its first publishing was lost."""
     if answer.verdict is RecordVerdict.NEW:
-        return True
+        return not answer.queued
     return answer.verdict is RecordVerdict.DUPLICATE and answer.status is Status.RECEIVED and not request.entry.delay
 
 
@@ -152,6 +153,16 @@ def _job(request: _Request, answer: Recorded) -> Any:  # noqa: ANN401 - a QueueJ
         priority=entry.priority,
         delay=entry.delay,
     )
+
+
+def _answer_all(
+    batch: Sequence[_Request],
+    recorded: Sequence[Recorded],
+    unreachable: Collection[str] = (),
+) -> None:
+    crash_point("intake.published")
+    for request, answer in zip(batch, recorded, strict=True):
+        _answer(request, answer, queued=request.workload.queue not in unreachable)
 
 
 def _answer(request: _Request, recorded: Recorded, *, queued: bool) -> None:

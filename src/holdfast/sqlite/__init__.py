@@ -1,5 +1,5 @@
 """One SQLite file, shared by the embedded store and the embedded broker."""
 
-from .database import Database, Migration
+from .database import Database, Migration, Outbox
 
-__all__ = ["Database", "Migration"]
+__all__ = ["Database", "Migration", "Outbox"]

@@ -6,9 +6,10 @@ import sqlite3
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from holdfast.contracts.errors import ConfigurationError, StoreUnavailable
+from holdfast.contracts.queues import QueueJob
 
 from .lanes import InlineLane, Lane, ThreadLane, Work
 
@@ -16,6 +17,19 @@ Result = TypeVar("Result")
 Milliseconds = Callable[[], int]
 Migration = tuple[str, ...]
 """The statements that lead from one schema version to the next."""
+
+
+class Outbox(Protocol):
+    """A queue in the same file: it can take jobs in the ledger's own transaction, so that one commit serves both."""
+
+    def add(self, connection: sqlite3.Connection, queue: str, jobs: Sequence[QueueJob]) -> None:
+        """Publish the jobs inside the transaction that the caller has open."""
+        ...
+
+    def added(self, queue: str) -> None:
+        """That transaction is committed: wake whoever waits for jobs."""
+        ...
+
 
 OLDEST_SQLITE: Final = (3, 38, 0)
 """The first with ``->>``; ``UPDATE ... FROM`` and ``ON CONFLICT`` are older."""

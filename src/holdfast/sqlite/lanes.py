@@ -49,25 +49,40 @@ class _Ticket:
     error: BaseException | None = field(default=None)
 
 
-def run_group(connection: sqlite3.Connection, tickets: list[_Ticket], *, writes: bool) -> None:
-    """Run the tickets in one transaction. One that fails is rolled back alone; a failed commit fails them all."""
-    durable = writes and any(ticket.durable for ticket in tickets)
-    try:
-        if writes:
-            connection.execute("PRAGMA synchronous=FULL" if durable else "PRAGMA synchronous=NORMAL")
-        connection.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
-        for ticket in tickets:
-            _run_one(connection, ticket)
-        if durable:
-            crash_point("store.before_commit")
-        connection.execute("COMMIT")
-        if durable:
-            crash_point("store.committed")
-    except sqlite3.Error as error:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        for ticket in tickets:
-            ticket.error = ticket.error or translate(error)
+class Committer:
+    """One connection, and transactions on it that several tickets share."""
+
+    def __init__(self, connection: sqlite3.Connection, *, writes: bool) -> None:
+        self._connection = connection
+        self._begin = "BEGIN IMMEDIATE" if writes else "BEGIN"
+        self._writes = writes
+        self._durable: bool | None = None
+
+    def run(self, tickets: list[_Ticket]) -> None:
+        """Run the tickets in one transaction. One that fails is rolled back alone; a failed commit fails them all."""
+        connection = self._connection
+        durable = self._writes and any(ticket.durable for ticket in tickets)
+        try:
+            self._set_durability(durable=durable)
+            connection.execute(self._begin)
+            for ticket in tickets:
+                _run_one(connection, ticket)
+            if durable:
+                crash_point("store.before_commit")
+            connection.execute("COMMIT")
+            if durable:
+                crash_point("store.committed")
+        except sqlite3.Error as error:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            for ticket in tickets:
+                ticket.error = ticket.error or translate(error)
+
+    def _set_durability(self, *, durable: bool) -> None:
+        """SQLite takes a change between two transactions only."""
+        if self._writes and durable is not self._durable:
+            self._connection.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
+            self._durable = durable
 
 
 def _run_one(connection: sqlite3.Connection, ticket: _Ticket) -> None:
@@ -122,9 +137,10 @@ class ThreadLane:
 
     def _work(self) -> None:
         connection = self._connect()
+        committer = Committer(connection, writes=self._writes)
         try:
             while tickets := self._next_group():
-                run_group(connection, tickets, writes=self._writes)
+                committer.run(tickets)
                 self._answer(tickets)
         finally:
             connection.close()
@@ -150,12 +166,13 @@ class InlineLane:
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
+        self._committer = Committer(connection, writes=True)
 
     async def run(self, work: Work[Result], *, durable: bool = True) -> Result:
         """Run the work now."""
         loop = asyncio.get_running_loop()
         ticket = _Ticket(work, durable, loop, loop.create_future())
-        run_group(self._connection, [ticket], writes=True)
+        self._committer.run([ticket])
         _resolve([ticket])
         return await ticket.future  # type: ignore[no-any-return]
 

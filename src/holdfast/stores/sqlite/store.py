@@ -4,17 +4,28 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
 from holdfast.contracts.dead_letters import DeadLetter, ReviewStatus
 from holdfast.contracts.errors import InvalidQuery
-from holdfast.contracts.ledger import ClaimResult, DueEntry, Lease, LedgerEntry, NewEntry, Pruned, Recorded
+from holdfast.contracts.ledger import (
+    ClaimResult,
+    DueEntry,
+    Lease,
+    LedgerEntry,
+    NewEntry,
+    Pruned,
+    Recorded,
+    RecordVerdict,
+)
 from holdfast.contracts.queries import DocumentQuery, EntryQuery, LetterQuery, Page, Slice
+from holdfast.contracts.queues import QueueJob
 from holdfast.contracts.settlement import Settled, Settlement
 from holdfast.contracts.times import duration_ms, from_ms
 from holdfast.contracts.workload import Workload
-from holdfast.sqlite import Database
+from holdfast.sqlite import Database, Outbox
 
 from . import ledger, letters, schema
 from .documents import Shelves
@@ -30,6 +41,8 @@ class SqliteStore:
     """Ledger, dead letters and documents in one SQLite file; implements :class:`holdfast.contracts.ports.Store`.
 
     ``grace`` is how long an entry may stay untouched after it could have been taken, before ``due`` reports it.
+    ``outbox`` is the queue, where it lives in the same file: new entries are then published by the commit that
+    records them.
     """
 
     def __init__(
@@ -38,10 +51,13 @@ class SqliteStore:
         workloads: Sequence[Workload[Any]],
         *,
         grace: timedelta = timedelta(seconds=5),
+        outbox: Outbox | None = None,
     ) -> None:
         self._database = database
         self._workloads = tuple(workloads)
         self._grace = duration_ms(grace)
+        self._outbox = outbox
+        self._queues = {workload.name: workload.queue for workload in workloads}
         self._shelves = Shelves([each for workload in workloads for each in workload.collections])
         self._indexed = {workload.name: frozenset(workload.indexed_labels) for workload in workloads}
 
@@ -54,8 +70,25 @@ class SqliteStore:
 
     async def record(self, entries: Sequence[NewEntry]) -> list[Recorded]:
         """See :meth:`holdfast.contracts.ports.Ledger.record`."""
-        now = self._database.now
-        return await self._database.write(lambda c: ledger.record(c, now(), self._grace, entries))
+        recorded = await self._database.write(lambda c: self._record(c, entries))
+        if self._outbox is not None:
+            for name in {entry.workload for entry in entries}:
+                self._outbox.added(self._queues[name])
+        return recorded
+
+    def _record(self, connection: sqlite3.Connection, entries: Sequence[NewEntry]) -> list[Recorded]:
+        recorded = ledger.record(connection, self._database.now(), self._grace, entries)
+        if self._outbox is None:
+            return recorded
+        jobs: dict[str, list[QueueJob]] = {}
+        for position, (entry, answer) in enumerate(zip(entries, recorded, strict=True)):
+            if answer.verdict is RecordVerdict.NEW:
+                job = QueueJob(entry.job_id, entry.body, entry.workload, entry.priority, entry.delay)
+                jobs.setdefault(self._queues[entry.workload], []).append(job)
+                recorded[position] = replace(answer, queued=True)
+        for queue, batch in jobs.items():
+            self._outbox.add(connection, queue, batch)
+        return recorded
 
     async def claim(
         self,

@@ -112,7 +112,7 @@ class Downstream:
         self._client = httpx.AsyncClient(
             trust_env=False,
             follow_redirects=False,
-            timeout=self._options.timeout.total_seconds(),
+            timeout=None,  # noqa: S113 - each exchange has a limit of its own, in _post
             limits=httpx.Limits(max_connections=connections, max_keepalive_connections=connections),
             headers={"user-agent": "holdfast", "content-type": "application/json"},
         )
@@ -141,7 +141,7 @@ class Downstream:
         body = event.model_dump_json().encode()
         headers = self._headers(event, body)
         request = self._client.build_request("POST", self._options.url, content=body, headers=headers)
-        # httpx limits each read; this limits them together, so that a trickling answer holds no slot for ever.
+        # httpx would limit each read; this limits them together, so that a trickling answer holds no slot for ever.
         deadline = asyncio.get_running_loop().time() + self._options.timeout.total_seconds()
         async with asyncio.timeout_at(deadline):
             response = await self._client.send(request, stream=True)

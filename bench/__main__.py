@@ -1,0 +1,119 @@
+"""``make bench``: intake, work, and both together, on the embedded default."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import sqlite3
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from .gateway import generate_load, running
+
+_DRAIN_SECONDS = 180.0
+_STATES = "SELECT status, count(*) FROM processed_events GROUP BY status"
+_SPAN = """
+SELECT count(*), min(attempts ->> '$[0].startedAt'), max(attempts ->> '$[#-1].finishedAt')
+FROM ledger_entries WHERE status = 'processed'
+"""
+
+
+def measure_intake(folder: Path, count: int, connections: int) -> dict[str, float]:
+    """The API alone: signed posts, answered after the durable commit."""
+    with running("api", folder / "data") as gateway:
+        generate_load(gateway, count=min(2000, count), connections=connections, first=900_000_000)  # warm up
+        return generate_load(gateway, count=count, connections=connections)
+
+
+def measure_work(folder: Path) -> dict[str, float]:
+    """A worker alone on the backlog that the intake left: claim, handle, settle with effects."""
+    with running("worker", folder / "data"):
+        wait_until_settled(folder / "data")
+    return span(folder / "data")
+
+
+def measure_both(folder: Path, count: int, connections: int) -> dict[str, float]:
+    """``holdfast up``: intake and work in one process, from the first post to the last effect."""
+    with running("up", folder / "data") as gateway:
+        intake = generate_load(gateway, count=count, connections=connections)
+        wait_until_settled(folder / "data")
+    worked = span(folder / "data")
+    seconds = worked["finished_at"] - intake["started_at"]
+    return {**intake, "events_per_second": count / seconds, "end_to_end_seconds": seconds}
+
+
+def wait_until_settled(data: Path) -> None:
+    """Wait for the backlog to be empty, without getting in its way."""
+    deadline = time.monotonic() + _DRAIN_SECONDS
+    while time.monotonic() < deadline:
+        with sqlite3.connect(f"file:{data / 'holdfast.db'}?mode=ro", uri=True) as connection:
+            if set(dict(connection.execute(_STATES))) == {"processed"}:
+                return
+        time.sleep(0.2)
+    message = "The backlog was not worked off in time."
+    raise RuntimeError(message)
+
+
+def span(data: Path) -> dict[str, float]:
+    """From the first attempt to the last settlement, on the store's clock."""
+    with sqlite3.connect(f"file:{data / 'holdfast.db'}?mode=ro", uri=True) as connection:
+        count, first, last = connection.execute(_SPAN).fetchone()
+    seconds = (int(last) - int(first)) / 1000
+    return {"events": count, "seconds": seconds, "events_per_second": count / seconds, "finished_at": int(last) / 1000}
+
+
+def main() -> int:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
+    parser.add_argument("--count", type=int, default=20_000, help="events in each run (default 20,000)")
+    parser.add_argument("--connections", type=int, default=50, help="connections of the load generator (default 50)")
+    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
+    arguments = parser.parse_args()
+    figures = {}
+    with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
+        apart, together = Path(folder) / "apart", Path(folder) / "together"
+        apart.mkdir()
+        together.mkdir()
+        figures["intake"] = measure_intake(apart, arguments.count, arguments.connections)
+        figures["work"] = measure_work(apart)
+        figures["up"] = measure_both(together, arguments.count, arguments.connections)
+    if arguments.json:
+        json.dump(figures, sys.stdout, indent=2)
+        print()
+    else:
+        show(figures, arguments.connections)
+    return 0 if not figures["intake"]["refused"] and not figures["up"]["refused"] else 1
+
+
+def show(figures: dict[str, dict[str, float]], connections: int) -> None:
+    """The figures for a person."""
+    intake, work, up = figures["intake"], figures["work"], figures["up"]
+    table = Table(title=f"Embedded default, {os.cpu_count()} cores, Python {platform.python_version()}")
+    for column in ("what", "per second", "p50", "p99"):
+        table.add_column(column, justify="left" if column == "what" else "right")
+    table.add_row(
+        f"intake alone ({connections} connections, synchronous=FULL)",
+        f"{intake['per_second']:,.0f} requests",
+        f"{intake['p50_ms']:.1f} ms",
+        f"{intake['p99_ms']:.1f} ms",
+    )
+    table.add_row("worker alone, on a backlog", f"{work['events_per_second']:,.0f} events", "", "")
+    table.add_row(
+        "up: intake while working",
+        f"{up['per_second']:,.0f} requests",
+        f"{up['p50_ms']:.1f} ms",
+        f"{up['p99_ms']:.1f} ms",
+    )
+    table.add_row("up: from first post to last effect", f"{up['events_per_second']:,.0f} events", "", "")
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,70 @@
+"""``init`` and ``config show``."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from holdfast.config import CONFIG_FILE, fresh_config_text, load
+
+from . import options
+from .failures import Stop
+from .output import print_json, say
+from .tables import show_table
+
+config = typer.Typer(help="See the settings in force.", no_args_is_help=True, pretty_exceptions_enable=False)
+
+
+@config.callback()
+def _config() -> None:
+    """See the settings in force."""
+
+
+@config.command("show")
+def show(json: options.Json = False) -> None:
+    """Every setting, its value, and where the value comes from. Secrets are masked."""
+    rows = load(os.environ).describe()
+    if json:
+        print_json([{"name": row.name, "value": row.shown, "origin": row.origin, "help": row.help} for row in rows])
+        return
+    show_table(("setting", "value", "from", "what it is for"), rows, whole=("setting", "from"))
+
+
+def init(
+    force: Annotated[bool, typer.Option("--force", help="Overwrite the file, and with it the secrets in it.")] = False,
+) -> None:
+    """Write a holdfast.toml with fresh secrets.
+
+    The file is for your eyes only (mode 0600). It is written where Holdfast will look for it: to the path in
+    HOLDFAST_CONFIG, otherwise to the current folder.
+    """
+    path = Path(os.environ.get("HOLDFAST_CONFIG") or CONFIG_FILE)
+    if force:
+        _replace(path, fresh_config_text())
+    else:
+        _create(path, fresh_config_text())
+    say(f"Wrote {path} with a new operator token and a secret for the source courier-x. Keep it out of version control.")
+    say("Next: `holdfast doctor` checks everything, `holdfast up` starts, `holdfast send` sends a first event.")
+
+
+def _create(path: Path, text: str) -> None:
+    # O_EXCL decides, not a look beforehand; the mode holds from the first moment.
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        message = f"{path} is there already. --force overwrites it; couriers then need their new secrets."
+        raise Stop(message) from None
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(text)
+
+
+def _replace(path: Path, text: str) -> None:
+    # Beside the old one, then in its place: nobody ever reads half a file. mkstemp makes it with mode 0600.
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(text)
+    Path(name).replace(path)

@@ -1,0 +1,10 @@
+"""``holdfast demo``: a narrated tour that starts the real program and shows what becomes of events.
+
+``command`` has the options and the exit code; ``tour`` plays the ``chapters`` and compares the ``fates``; ``stage`` is what
+they play on: the ``server`` (the real program), the ``clients`` that talk to it, and the ``downstream`` that misbehaves.
+``folder`` guards the data folder, and ``narration`` is all that reaches the terminal.
+"""
+
+from .command import demo_command
+
+__all__ = ["demo_command"]

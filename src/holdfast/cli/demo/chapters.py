@@ -1,0 +1,293 @@
+"""The chapters of the tour. Each plays one event's story and returns what became of it, in the words of its fate."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, Final
+
+from .clients import CourierNote, Reply
+from .downstream import Mood
+from .server import MAX_ATTEMPTS
+from .stage import PATIENCE_SECONDS, Stage, Surprise
+
+ACTOR: Final = "ana"
+
+GOOD: Final = CourierNote("evt_1", "shp_100", "out_for_delivery", minutes_ago=5)
+CONFLICTING: Final = CourierNote("evt_1", "shp_100", "returned_to_sender", minutes_ago=5)
+LATE: Final = CourierNote("evt_2", "shp_100", "at_the_depot", minutes_ago=90)
+FORGED: Final = CourierNote("evt_3", "shp_100", "delivered", minutes_ago=1)
+SLOW: Final = CourierNote("evt_4", "shp_200", "delivered", minutes_ago=1)
+UNLUCKY: Final = CourierNote("evt_5", "shp_300", "delivered", minutes_ago=1)
+INTERRUPTED: Final = CourierNote("evt_6", "shp_400", "delivered", minutes_ago=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Chapter:
+    """One story: its title, the event's name in the table of fates, its expected fate, and how it is played."""
+
+    title: str
+    event: str
+    expected: str
+    play: Callable[[Stage], str]
+
+
+# --- at the door --------------------------------------------------------------------------------------------------
+
+
+def _good(stage: Stage) -> str:
+    stage.narrator.say(
+        "A courier reports that a parcel is out for delivery. It signs the request with a secret that only it and "
+        "Holdfast know."
+    )
+    reply = stage.accepted(GOOD, "duplicate", "receivedAt")
+    stage.narrator.say(
+        "202 is a promise: the event is on disk and will not be lost. The work itself comes after the answer. Holdfast "
+        "forwards the event to the downstream and applies it to the shipment."
+    )
+    entry = stage.settled(GOOD.key)
+    stage.shipment(GOOD.shipment_id)
+    return f"{reply.status}, {entry['status']}, {_forwarded(stage, GOOD)}"
+
+
+def _duplicate(stage: Stage) -> str:
+    stage.narrator.say("Networks stutter, and couriers send things twice. The very same event arrives again.")
+    reply = stage.accepted(GOOD, "duplicate", "receivedAt")
+    first = {**stage.receipts[GOOD.key], "duplicate": True}
+    attempts = stage.entry(GOOD.key)["attemptCount"]
+    stage.narrator.facts(
+        {"attempts at the event": attempts, "requests that the downstream got": stage.downstream.seen(GOOD.key)}
+    )
+    stage.narrator.say(
+        "The courier gets its first receipt again, with the time of the first arrival, and can rest. Nothing was done "
+        "a second time."
+    )
+    receipt = "first receipt again" if reply.body == first else "another receipt"
+    return f"{reply.status}, {receipt}, {_forwarded(stage, GOOD)}"
+
+
+def _conflict(stage: Stage) -> str:
+    stage.narrator.say(
+        "Now an event with the same id, but another content: the parcel was returned. Both cannot be true."
+    )
+    reply = stage.push(CONFLICTING, "errorCode")
+    shipment = stage.shipment(GOOD.shipment_id)
+    stage.narrator.say("Refused, loudly. A silent choice between the two would hide a mistake of the courier.")
+    return f"{reply}, {_unchanged(shipment)}"
+
+
+def _late(stage: Stage) -> str:
+    stage.narrator.say(
+        "An older event arrives late: 90 minutes ago, the same parcel was at the depot. It is genuine, so Holdfast "
+        "accepts it."
+    )
+    reply = stage.accepted(LATE, "duplicate")
+    entry = stage.settled(LATE.key)
+    stage.narrator.facts({"note in the ledger": entry["note"]})
+    shipment = stage.shipment(LATE.shipment_id)
+    stage.narrator.say("It is on record, but it does not win: the shipment keeps the newer state.")
+    return f"{reply.status}, {entry['status']}, {entry['note']}, {_unchanged(shipment)}"
+
+
+def _forged(stage: Stage) -> str:
+    stage.narrator.say("Somebody claims that the parcel was delivered, but does not know the courier's secret.")
+    reply = stage.push(FORGED, "errorCode", secret="whatever the forger could think of")  # noqa: S106 - that is the point
+    recorded = stage.clients.event(FORGED.key).status != HTTPStatus.NOT_FOUND
+    stage.narrator.say("Refused before the body was even parsed. The answer does not tell what was wrong with it.")
+    return f"{reply}, {'recorded' if recorded else 'not recorded'}"
+
+
+# --- when the downstream fails ------------------------------------------------------------------------------------
+
+
+def _slow(stage: Stage) -> str:
+    stage.narrator.say("The downstream hangs: it takes the next event and does not answer. It will do so twice.")
+    stage.downstream.behave(SLOW.key, [Mood.SILENT, Mood.SILENT, Mood.WORKING])
+    stage.accepted(SLOW, "duplicate")
+    entry = stage.settled(SLOW.key)
+    stage.narrator.say(
+        "The courier noticed nothing of it. Each failed attempt is on record, and each wait is longer than the one "
+        "before."
+    )
+    return f"{entry['status']} after {_story(entry)}"
+
+
+def _unlucky(stage: Stage) -> str:
+    stage.narrator.say(
+        f"The downstream breaks down: to the next event it answers 503, every time. After {MAX_ATTEMPTS} attempts "
+        "Holdfast stops trying. It does not drop the event: it makes it a dead letter, for a person to look at."
+    )
+    stage.downstream.behave(UNLUCKY.key, [Mood.BROKEN])
+    stage.accepted(UNLUCKY, "duplicate")
+    entry = stage.settled(UNLUCKY.key)
+    letter = _letter(stage, UNLUCKY)
+    stage.narrator.facts(
+        {
+            "dead letter": letter["id"],
+            "reason": f"{letter['terminalReasonCode']}: {letter['terminalReasonMessage']}",
+            "attempts": letter["attemptCount"],
+            "review": letter["reviewStatus"],
+        }
+    )
+    stage.narrator.command(f"holdfast dlq show {letter['id']} --data {stage.shown_folder}")
+    return f"{entry['status']} after {letter['attemptCount']} attempts, {letter['terminalReasonCode']}"
+
+
+def _replay(stage: Stage) -> str:
+    letter_id = _letter(stage, UNLUCKY)["id"]
+    stage.narrator.say("Nothing is replayed by itself, and nothing without a review. A hasty replay is refused:")
+    hasty = _decide(stage, letter_id, "replay", "let us hope for the best")
+    if hasty.status != HTTPStatus.CONFLICT:
+        message = f"a replay without review was answered with {hasty}"
+        raise Surprise(message)
+    stage.narrator.say(f"{ACTOR.capitalize()} reads the dead letter and writes down what she found.")
+    _must_decide(stage, letter_id, "review", "the downstream was out of disk space")
+    stage.downstream.behave(UNLUCKY.key, [Mood.WORKING])
+    stage.narrator.event("The downstream is repaired.")
+    _must_decide(stage, letter_id, "replay", "the downstream has space again")
+    stage.narrator.say(
+        "The event starts a second generation, with attempts of its own. The first one's history is kept."
+    )
+    entry = stage.settled(UNLUCKY.key)
+    stage.shipment(UNLUCKY.shipment_id)
+    _must_decide(stage, letter_id, "close", "the shipment is correct")
+    letter = stage.clients.letter(letter_id).body
+    stage.narrator.facts({each["step"]: f"by {each['actor']}: {each['reason']}" for each in letter["decisions"]})
+    return f"{entry['status']} in generation {entry['generation']}, dead letter {letter['reviewStatus']}"
+
+
+# --- when Holdfast itself fails -----------------------------------------------------------------------------------
+
+
+def _interrupted(stage: Stage) -> str:
+    stage.narrator.say(
+        "The promise in the name. An event has been accepted, and the downstream is busy with it. At this very moment "
+        "the server is killed: no warning, no cleanup."
+    )
+    stage.downstream.behave(INTERRUPTED.key, [Mood.SILENT, Mood.WORKING])
+    stage.accepted(INTERRUPTED, "duplicate")
+    if not stage.downstream.wait_until_seen(INTERRUPTED.key, PATIENCE_SECONDS):
+        message = f"not forwarded within {PATIENCE_SECONDS:.0f} s"
+        raise Surprise(message)
+    pid = stage.server.pid
+    stage.server.kill()
+    stage.narrator.event(f"kill -9 {pid}")
+    stage.clients.connect(stage.server.start())
+    stage.narrator.event(f"The server is started again: process {stage.server.pid}.")
+    stage.narrator.say(
+        "The new process finds the event in the ledger. Once the dead worker's lease has run out, the event is its own."
+    )
+    entry = stage.settled(INTERRUPTED.key)
+    stage.shipment(INTERRUPTED.shipment_id)
+    stage.narrator.say(
+        "The lost attempt is on record too. The downstream may see such an event twice, always under the same key, so "
+        "that it can tell. The shipment was changed once."
+    )
+    workers = [each["worker"] for each in entry["attemptHistory"]]
+    survivor = "the new process" if workers[0] != workers[-1] else "the old process"
+    return f"202, killed, {entry['status']} by {survivor}"
+
+
+def _count(stage: Stage) -> str:
+    stage.narrator.say(
+        "Every event that was answered with 202 must have reached its end, and the downstream must have it."
+    )
+    entries = {key: stage.entry(key) for key in stage.receipts}
+    processed = sum(entry["status"] == "processed" for entry in entries.values())
+    once = all(stage.downstream.taken(key) == 1 for key in entries)
+    stage.narrator.facts(
+        {
+            "accepted": len(entries),
+            "processed": processed,
+            "taken by the downstream": ", ".join(f"{stage.downstream.taken(key)} x {key}" for key in entries),
+        }
+    )
+    return f"{len(entries)} accepted, {processed} processed, {'each' if once else 'not each'} taken once"
+
+
+CHAPTERS: Final[Sequence[Chapter]] = (
+    Chapter("A good event", "a good event", "202, processed, forwarded once", _good),
+    Chapter("Its duplicate", "its duplicate", "202, first receipt again, forwarded once", _duplicate),
+    Chapter(
+        "A conflicting duplicate",
+        "a conflicting duplicate",
+        "409 IDEMPOTENCY_CONFLICT, shipment unchanged",
+        _conflict,
+    ),
+    Chapter(
+        "A late event",
+        "a late event that must not win",
+        "202, processed, ignored_stale, shipment unchanged",
+        _late,
+    ),
+    Chapter("A forged signature", "a forged event", "401 INVALID_SIGNATURE, not recorded", _forged),
+    Chapter(
+        "A downstream that times out twice",
+        "an event with a slow downstream",
+        "processed after TIMEOUT, TIMEOUT, succeeded",
+        _slow,
+    ),
+    Chapter(
+        "A downstream that never works",
+        "an event with a broken downstream",
+        f"dead_lettered after {MAX_ATTEMPTS} attempts, DOWNSTREAM_HTTP_503_EXHAUSTED",
+        _unlucky,
+    ),
+    Chapter(
+        "Reviewed, repaired, replayed, closed",
+        "the same event, replayed by a person",
+        "processed in generation 2, dead letter closed",
+        _replay,
+    ),
+    Chapter(
+        "The server is killed",
+        "an event in work during kill -9",
+        "202, killed, processed by the new process",
+        _interrupted,
+    ),
+    Chapter("The count", "everything accepted", "5 accepted, 5 processed, each taken once", _count),
+)
+
+
+# --- the words of fates -------------------------------------------------------------------------------------------
+
+
+def _forwarded(stage: Stage, note: CourierNote) -> str:
+    times = stage.downstream.seen(note.key)
+    return "forwarded once" if times == 1 else f"forwarded {times} times"
+
+
+def _unchanged(shipment: Mapping[str, Any]) -> str:
+    same = (shipment["currentState"], shipment["lastEventId"]) == (GOOD.status, GOOD.event_id)
+    return "shipment unchanged" if same else f"shipment is {shipment['currentState']}"
+
+
+def _story(entry: Mapping[str, Any]) -> str:
+    return ", ".join(each["errorCode"] or each["outcome"] for each in entry["attemptHistory"])
+
+
+# --- dead letters -------------------------------------------------------------------------------------------------
+
+
+def _letter(stage: Stage, note: CourierNote) -> Mapping[str, Any]:
+    letters = stage.clients.letters_of(note.key)
+    if len(letters) != 1:
+        message = f"{len(letters)} dead letters instead of one"
+        raise Surprise(message)
+    return letters[0]
+
+
+def _decide(stage: Stage, letter_id: str, step: str, reason: str) -> Reply:
+    stage.narrator.request(f"POST /v1/dead-letters/{letter_id}/{step}  {ACTOR}: {reason}")
+    reply = stage.clients.decide(letter_id, step, actor=ACTOR, reason=reason)
+    stage.narrator.reply(reply, "errorCode" if "errorCode" in reply.body else "reviewStatus")
+    return reply
+
+
+def _must_decide(stage: Stage, letter_id: str, step: str, reason: str) -> None:
+    reply = _decide(stage, letter_id, step, reason)
+    stage.narrator.command(f'holdfast dlq {step} {letter_id} --reason "{reason}" --data {stage.shown_folder}')
+    if reply.status != HTTPStatus.OK:
+        message = f"{step} was answered with {reply}"
+        raise Surprise(message)

@@ -1,0 +1,131 @@
+"""Who talks to the server in the demo: a courier that signs what it sends, and an operator with a token.
+
+Both use nothing but HTTP, as the real ones would.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+from urllib.parse import quote
+
+import httpx
+
+from holdfast.api.verify import ALGORITHM, sign
+from holdfast.contracts.times import isoformat
+
+from .folder import SOURCE
+
+COURIER_PATH: Final = "/v1/events/courier"
+_PATIENCE_SECONDS: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What the server answered."""
+
+    status: int
+    body: Mapping[str, Any]
+
+    def __str__(self) -> str:
+        code = self.body.get("errorCode")
+        return f"{self.status} {code}" if code else str(self.status)
+
+
+@dataclass(frozen=True, slots=True)
+class CourierNote:
+    """One event, as the courier of the demo tells it. The idempotency key is left to its default."""
+
+    event_id: str
+    shipment_id: str
+    status: str
+    minutes_ago: int
+
+    @property
+    def key(self) -> str:
+        """The idempotency key that the server makes of source and event id."""
+        return f"{SOURCE}:{self.event_id}"
+
+    def document(self, now: datetime) -> dict[str, Any]:
+        """The body of the request."""
+        return {
+            "eventId": self.event_id,
+            "eventType": "shipment.status.updated",
+            "occurredAt": isoformat(now - timedelta(minutes=self.minutes_ago)),
+            "source": SOURCE,
+            "payload": {
+                "shipmentId": self.shipment_id,
+                "orderId": self.shipment_id.replace("shp", "ord"),
+                "status": self.status,
+            },
+        }
+
+
+class Clients:
+    """The courier's and the operator's side of the connection. Times in events count from when it was made."""
+
+    def __init__(self, operator_token: str) -> None:
+        self._began = datetime.now(UTC)
+        self._operator = {"authorization": f"Bearer {operator_token}"}
+        self._http = httpx.Client(trust_env=False, timeout=_PATIENCE_SECONDS)
+
+    def connect(self, address: str) -> None:
+        """From now on, talk to the server at this address."""
+        self._http.base_url = httpx.URL(address)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    # --- the courier --------------------------------------------------------------------------------------
+
+    def push(self, note: CourierNote, secret: str) -> Reply:
+        """Post the event, signed with this secret now. The same note gives the same bytes every time."""
+        body = json.dumps(note.document(self._began)).encode()
+        timestamp = int(time.time())
+        headers = {
+            "content-type": "application/json",
+            "x-signature": sign(secret, timestamp, body),
+            "x-signature-timestamp": str(timestamp),
+            "x-signature-algorithm": ALGORITHM,
+        }
+        return _reply(self._http.post(COURIER_PATH, content=body, headers=headers))
+
+    # --- the operator -------------------------------------------------------------------------------------
+
+    def event(self, key: str) -> Reply:
+        """The state and the attempt history of an event."""
+        return self._get(f"/v1/events/{quote(key, safe='')}")
+
+    def shipment(self, shipment_id: str) -> Reply:
+        """A shipment as the applied events left it."""
+        return self._get(f"/v1/shipments/{quote(shipment_id, safe='')}")
+
+    def letters_of(self, key: str) -> list[dict[str, Any]]:
+        """The dead letters of an event, oldest first."""
+        items = self._get("/v1/dead-letters", key=key).body.get("items", [])
+        return [item for item in items if isinstance(item, dict)]
+
+    def letter(self, letter_id: str) -> Reply:
+        """A dead letter, whole."""
+        return self._get(f"/v1/dead-letters/{letter_id}")
+
+    def decide(self, letter_id: str, step: str, *, actor: str, reason: str) -> Reply:
+        """Take a step with a dead letter: ``review``, ``replay`` or ``close``."""
+        path = f"/v1/dead-letters/{letter_id}/{step}"
+        return _reply(self._http.post(path, json={"actor": actor, "reason": reason}, headers=self._operator))
+
+    def _get(self, path: str, **query: str) -> Reply:
+        return _reply(self._http.get(path, params=query, headers=self._operator))
+
+
+def _reply(response: httpx.Response) -> Reply:
+    try:
+        body = response.json()
+    except ValueError:
+        body = {}
+    return Reply(response.status_code, body if isinstance(body, dict) else {})

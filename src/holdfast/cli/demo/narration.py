@@ -1,0 +1,196 @@
+"""The narrator: everything that the demo puts on the terminal, and the pauses in which a person reads it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from http import HTTPStatus
+from typing import Any, Final
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.padding import Padding
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from .clients import Reply
+from .fates import Fate, all_as_expected
+
+_WIDEST: Final = 100
+_READING_SECONDS_PER_CHARACTER: Final = 0.011
+_INDENT: Final = (0, 0, 0, 3)
+
+_STATUS_STYLES: Final[Mapping[str, str]] = {
+    "processed": "green",
+    "succeeded": "green",
+    "closed": "green",
+    "failed": "yellow",
+    "lost": "yellow",
+    "running": "cyan",
+    "processing": "cyan",
+    "dead_lettered": "red",
+}
+
+
+class Narrator:
+    """Tells the story. Text from outside is printed as text: it cannot style or trick the terminal."""
+
+    def __init__(self, console: Console, *, fast: bool) -> None:
+        self._console = console
+        self._fast = fast
+        self._chapter = 0
+        console.width = min(console.width, _WIDEST)
+
+    # --- the frame ----------------------------------------------------------------------------------------
+
+    def opening(self, *paragraphs: str) -> None:
+        """The title, and what the reader is about to see."""
+        body = Text("\n\n".join(paragraphs))
+        self._console.print()
+        self._console.print(Panel(body, title="[bold]Holdfast[/], the job gateway that never lets go", padding=(1, 2)))
+        self._read("".join(paragraphs))
+
+    def chapter(self, title: str) -> None:
+        """Begin the next chapter."""
+        self._chapter += 1
+        self._console.print()
+        self._console.rule(f"[bold]{self._chapter}. {title}[/]", align="left", style="blue")
+
+    def closing(self, fates: Sequence[Fate], seconds: float) -> None:
+        """The table of fates and the verdict."""
+        good = sum(fate.as_expected for fate in fates)
+        self._console.print()
+        self._console.rule("[bold]What became of everything[/]", align="left", style="blue")
+        self._console.print(_fates_table(fates))
+        if all_as_expected(fates):
+            self._console.print(f"[bold green]All {good} fates are as expected.[/] The tour took {seconds:.0f} s.")
+        else:
+            self._console.print(f"[bold red]{len(fates) - good} of {len(fates)} fates are not as expected.[/]")
+
+    # --- telling ------------------------------------------------------------------------------------------
+
+    def say(self, text: str) -> None:
+        """A paragraph, and time to read it."""
+        self._console.print(Padding(Text(text), _INDENT))
+        self._read(text)
+
+    def request(self, what: str) -> None:
+        """Something that the demo sends."""
+        self._indented(Text("-> ", style="bold blue") + Text(what, style="bold"))
+
+    def reply(self, reply: Reply, *fields: str) -> None:
+        """What came back: the status, and the named fields of the body."""
+        line = Text("<- ", style="bold blue")
+        line.append(f"{reply.status} {HTTPStatus(reply.status).phrase}", style=_style_of_status(reply.status))
+        for field in fields:
+            line.append(f"  {field}: ", style="dim")
+            line.append(_plain(reply.body.get(field)))
+        self._indented(line)
+
+    def command(self, line: str) -> None:
+        """The same step on the command line."""
+        self._indented(Text("   on the command line: ", style="dim") + Text(line, style="cyan"), no_wrap=True)
+
+    def event(self, line: str) -> None:
+        """Something that happens outside HTTP."""
+        self._indented(Text("!! ", style="bold red") + Text(line, style="bold"))
+
+    def facts(self, facts: Mapping[str, object]) -> None:
+        """A few names and values."""
+        table = Table.grid(padding=(0, 2))
+        table.add_column(style="dim", no_wrap=True)
+        table.add_column()
+        for name, value in facts.items():
+            table.add_row(name, _coloured(_plain(value)))
+        self._indented(Padding(table, (0, 0, 0, 3)))
+
+    def settings(self, rows: Sequence[tuple[str, str, str]]) -> None:
+        """Settings that differ from their defaults."""
+        table = Table(box=None, padding=(0, 2), header_style="dim")
+        table.add_column("setting")
+        table.add_column("here", justify="right")
+        table.add_column("default", justify="right")
+        for row in rows:
+            table.add_row(*row)
+        self._indented(table)
+        self._read("settings" * 10)
+
+    def trouble(self, message: str, log_tail: str) -> None:
+        """The server failed: what happened, and what it said."""
+        self._console.print(Text(message, style="bold red"))
+        if log_tail:
+            self._console.print(Panel(Text(log_tail), title="the end of its log", border_style="red"))
+
+    def plain(self, line: str, *, style: str = "") -> None:
+        """A line to copy: never wrapped."""
+        self._console.print(Text(line, style=style), soft_wrap=True)
+
+    # --- watching -----------------------------------------------------------------------------------------
+
+    def watching(self, first: RenderableType) -> Live:
+        """A display that changes while the story goes on. Without a terminal, only its end is printed."""
+        return Live(Padding(first, _INDENT), console=self._console, auto_refresh=False)
+
+    @staticmethod
+    def show(live: Live, renderable: RenderableType) -> None:
+        """Change a display."""
+        live.update(Padding(renderable, _INDENT), refresh=True)
+
+    # --- inside -------------------------------------------------------------------------------------------
+
+    def _indented(self, renderable: RenderableType, *, no_wrap: bool = False) -> None:
+        self._console.print(Padding(renderable, _INDENT), no_wrap=no_wrap, overflow="fold" if no_wrap else None)
+
+    def _read(self, text: str) -> None:
+        if not self._fast:
+            time.sleep(len(text) * _READING_SECONDS_PER_CHARACTER)
+
+
+def attempts_of(entry: Mapping[str, Any]) -> RenderableType:
+    """The attempts of an event, when each began, and what happens next."""
+    table = Table(box=None, padding=(0, 2), header_style="dim")
+    for heading in ("attempt", "began", "outcome", "error"):
+        table.add_column(heading, justify="right" if heading in {"attempt", "began"} else "left")
+    history = entry.get("attemptHistory") or []
+    began = [datetime.fromisoformat(each["startedAt"]) for each in history]
+    for each, at in zip(history, began, strict=True):
+        since = f"+{(at - began[0]).total_seconds():.1f} s"
+        table.add_row(str(each["attempt"]), since, _coloured(each["outcome"]), Text(_plain(each["errorCode"], "")))
+    now = Text("   ") + _coloured(_plain(entry.get("status"), "waiting"))
+    if wait := _until(entry.get("nextAttemptAt")):
+        now.append(f", next attempt in {wait:.1f} s", style="dim")
+    return Group(table, now) if history else now
+
+
+def _fates_table(fates: Sequence[Fate]) -> Table:
+    table = Table(header_style="bold", show_lines=True, expand=True)
+    table.add_column("", width=2, justify="center")
+    table.add_column("event", ratio=3)
+    table.add_column("expected", ratio=4)
+    table.add_column("actual", ratio=4)
+    for fate in fates:
+        tick = Text("✓", style="bold green") if fate.as_expected else Text("✗", style="bold red")
+        table.add_row(tick, Text(fate.event), Text(fate.expected), Text(fate.actual, "" if fate.as_expected else "red"))
+    return table
+
+
+def _until(instant: str | None) -> float | None:
+    if instant is None:
+        return None
+    return max(0.0, (datetime.fromisoformat(instant) - datetime.now(UTC)).total_seconds())
+
+
+def _coloured(word: str) -> Text:
+    return Text(word, style=_STATUS_STYLES.get(word, ""))
+
+
+def _style_of_status(status: int) -> str:
+    return "bold green" if status < HTTPStatus.BAD_REQUEST else "bold yellow"
+
+
+def _plain(value: object, nothing: str = "-") -> str:
+    if value is None:
+        return nothing
+    return str(value).lower() if isinstance(value, bool) else str(value)

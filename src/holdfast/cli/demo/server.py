@@ -1,0 +1,195 @@
+"""The server of the demo: the real program, as a process of its own, configured by its environment."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from holdfast.config import Settings
+
+from .folder import SOURCE, DemoFolder
+
+COMMAND: Final = (sys.executable, "-m", "holdfast", "up", "--json")
+
+SHORTENED: Final[Mapping[str, int]] = {
+    "RETRY_BACKOFF_BASE_MS": 300,
+    "COURIER_DOWNSTREAM_TIMEOUT_MS": 1_000,
+    "WORKER_LEASE_SECONDS": 3,
+    "UPKEEP_INTERVAL_MS": 250,
+}
+"""Settings that make the demo quick. It tells which they are, and the defaults."""
+
+MAX_ATTEMPTS: Final = 5
+
+_START_SECONDS: Final = 30.0
+_STOP_SECONDS: Final = 20.0
+_TAIL_LINES: Final = 15
+
+
+class ServerFailed(Exception):
+    """The server did not start, or ended by itself. ``log_tail`` is what it said last."""
+
+    def __init__(self, message: str, log_tail: str) -> None:
+        super().__init__(message)
+        self.log_tail = log_tail
+
+
+@dataclass(frozen=True, slots=True)
+class DemoSecrets:
+    """Secrets of one run, made for it and gone with it."""
+
+    courier: str = field(default_factory=lambda: secrets.token_urlsafe(24), repr=False)
+    operator: str = field(default_factory=lambda: secrets.token_urlsafe(24), repr=False)
+    downstream: str = field(default_factory=lambda: secrets.token_urlsafe(24), repr=False)
+
+
+def environment(
+    base: Mapping[str, str],
+    folder: DemoFolder,
+    keys: DemoSecrets,
+    downstream_url: str,
+) -> dict[str, str]:
+    """The server's environment: ours, without any setting of Holdfast, and the demo's settings."""
+    ours = {name.upper() for name in Settings.model_fields}
+    inherited = {name: value for name, value in base.items() if name not in ours and not name.startswith("HOLDFAST_")}
+    return inherited | {
+        "HOLDFAST_DATA": str(folder.path),
+        "HOLDFAST_DEMO": "true",
+        "API_HOST": "127.0.0.1",
+        "API_PORT": "0",
+        "OPERATOR_TOKEN": keys.operator,
+        "COURIER_SECRETS": json.dumps({SOURCE: [keys.courier]}),
+        "COURIER_DOWNSTREAM_URL": downstream_url,
+        "COURIER_DOWNSTREAM_SECRET": keys.downstream,
+        "RETRY_MAX_ATTEMPTS": str(MAX_ATTEMPTS),
+        "LOG_LEVEL": "debug",
+        "LOG_FORMAT": "json",
+        **{name: str(value) for name, value in SHORTENED.items()},
+    }
+
+
+class Server:
+    """Starts, kills and stops the program. Whatever happens, :meth:`running` leaves no process behind."""
+
+    def __init__(self, folder: DemoFolder, environ: Mapping[str, str], command: Sequence[str] = COMMAND) -> None:
+        self._folder = folder
+        self._environ = dict(environ)
+        self._command = tuple(command)
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        """The process id of the running server."""
+        return self._running().pid
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process runs."""
+        return self._process is not None and self._process.poll() is None
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[str]:
+        """The server's address, while the body runs. Afterwards the server drains and stops."""
+        try:
+            yield self.start()
+        finally:
+            self.stop()
+
+    def start(self) -> str:
+        """Start the program and wait until it says that it is ready; gives its address."""
+        with self._folder.log.open("ab") as log:
+            # In its own folder: a holdfast.toml in the current one is somebody else's configuration. It inherits the
+            # lock, so that no other demo empties the folder under it, even if this one is gone.
+            self._process = subprocess.Popen(  # noqa: S603 - our own interpreter, or what a test names
+                self._command,
+                cwd=self._folder.path,
+                env=self._environ,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                pass_fds=(self._folder.lock,),
+            )
+        try:
+            return self._address(time.monotonic() + _START_SECONDS)
+        except BaseException:
+            self.stop()
+            raise
+
+    def kill(self) -> None:
+        """``kill -9``: no warning, no cleanup."""
+        process = self._running()
+        process.kill()
+        process.wait()
+
+    def stop(self) -> int | None:
+        """SIGTERM and wait for the drain; SIGKILL when it takes too long. The exit code, if there was a process."""
+        process = self._process
+        if process is None:
+            return None
+        try:
+            if process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(_STOP_SECONDS)
+        finally:  # also when a second Ctrl-C ends the wait
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+            if process.stdout is not None:
+                process.stdout.close()
+        return process.returncode
+
+    def log_tail(self) -> str:
+        """The last lines of the server's log."""
+        try:
+            lines = self._folder.log.read_text(encoding="utf-8", errors="replace").splitlines()
+        except OSError:
+            return ""
+        return "\n".join(lines[-_TAIL_LINES:])
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        if self._process is None:
+            message = "The server has not been started."
+            raise RuntimeError(message)
+        return self._process
+
+    def _address(self, deadline: float) -> str:
+        """Read what the program prints until the line that tells its address."""
+        process = self._running()
+        if process.stdout is None:
+            message = "The server's output is not connected."
+            raise RuntimeError(message)
+        descriptor = process.stdout.fileno()
+        printed = b""
+        while (left := deadline - time.monotonic()) > 0:
+            if select.select([descriptor], [], [], left)[0]:
+                chunk = os.read(descriptor, 4096)
+                if not chunk:
+                    code = process.wait()
+                    message = f"The server ended with exit code {code} before it was ready."
+                    raise ServerFailed(message, self.log_tail())
+                printed += chunk
+            if (address := announced(printed)) is not None:
+                return address
+        message = f"The server was not ready within {_START_SECONDS:.0f} seconds."
+        raise ServerFailed(message, self.log_tail())
+
+
+def announced(printed: bytes) -> str | None:
+    """The address in a complete line of JSON; None when there is no such line yet."""
+    for line in printed.split(b"\n")[:-1]:
+        with contextlib.suppress(ValueError):
+            document = json.loads(line)
+            if isinstance(document, dict) and isinstance(address := document.get("address"), str):
+                return address
+    return None

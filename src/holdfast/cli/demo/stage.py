@@ -1,0 +1,91 @@
+"""What the chapters play on: the server, its clients, the downstream, and waits that end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Any, Final
+
+from .clients import COURIER_PATH, Clients, CourierNote, Reply
+from .downstream import Downstream
+from .narration import Narrator, attempts_of
+from .server import DemoSecrets, Server
+
+_LOOK_EVERY_SECONDS: Final = 0.1
+PATIENCE_SECONDS: Final = 30.0
+"""The longest that any one wait of the demo lasts."""
+
+_TERMINAL: Final = frozenset({"processed", "dead_lettered", "expired"})
+
+
+class Surprise(Exception):
+    """Something went otherwise than the story has it. The message goes into the table of fates."""
+
+
+@dataclass(slots=True)
+class Stage:
+    """The parts of a running demo. ``shown_folder`` is the data folder as the user named it."""
+
+    narrator: Narrator
+    server: Server
+    clients: Clients
+    downstream: Downstream
+    secrets: DemoSecrets
+    shown_folder: str
+    receipts: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    """The first receipt of every accepted event, by idempotency key."""
+
+    def push(self, note: CourierNote, *fields: str, secret: str | None = None) -> Reply:
+        """Be the courier: sign the event, post it, and show what came back."""
+        self.narrator.request(f"POST {COURIER_PATH}  {note.event_id}: {note.shipment_id} is {note.status}")
+        reply = self.clients.push(note, secret or self.secrets.courier)
+        self.narrator.reply(reply, *fields)
+        if reply.status == HTTPStatus.ACCEPTED:
+            self.receipts.setdefault(note.key, reply.body)
+        return reply
+
+    def accepted(self, note: CourierNote, *fields: str) -> Reply:
+        """Push an event that must be accepted for the story to go on."""
+        reply = self.push(note, *fields)
+        if reply.status != HTTPStatus.ACCEPTED:
+            message = f"not accepted: {reply}"
+            raise Surprise(message)
+        return reply
+
+    def entry(self, key: str) -> Mapping[str, Any]:
+        """The ledger's entry of an accepted event."""
+        reply = self.clients.event(key)
+        if reply.status != HTTPStatus.OK:
+            message = f"cannot read the event: {reply}"
+            raise Surprise(message)
+        return reply.body
+
+    def settled(self, key: str) -> Mapping[str, Any]:
+        """Watch an event until it has reached its end, and show its attempts meanwhile."""
+        return self.watch(key, lambda entry: entry["status"] in _TERMINAL)
+
+    def watch(self, key: str, done: Callable[[Mapping[str, Any]], bool]) -> Mapping[str, Any]:
+        """Watch an event until ``done`` says so. Raises :class:`Surprise` when that takes too long."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        entry = self.entry(key)
+        with self.narrator.watching(attempts_of(entry)) as live:
+            while not done(entry):
+                if time.monotonic() > deadline:
+                    message = f"still {entry['status']} after {PATIENCE_SECONDS:.0f} s"
+                    raise Surprise(message)
+                time.sleep(_LOOK_EVERY_SECONDS)
+                entry = self.entry(key)
+                self.narrator.show(live, attempts_of(entry))
+        return entry
+
+    def shipment(self, shipment_id: str) -> Mapping[str, Any]:
+        """Look a shipment up, and show its state."""
+        reply = self.clients.shipment(shipment_id)
+        if reply.status != HTTPStatus.OK:
+            message = f"no shipment {shipment_id}: {reply}"
+            raise Surprise(message)
+        state, event = reply.body["currentState"], reply.body["lastEventId"]
+        self.narrator.facts({f"shipment {shipment_id}": f"{state}  (told by {event})"})
+        return reply.body

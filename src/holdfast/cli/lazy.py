@@ -1,0 +1,57 @@
+"""Commands that are imported when they are called, so that ``holdfast --help`` does not load a web server."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from typing import Any, NamedTuple
+
+import typer
+from typer.core import TyperGroup
+
+
+class Entry(NamedTuple):
+    """A command: its name, where it is (``module:attribute``), its panel in the help, and its summary."""
+
+    name: str
+    where: str
+    panel: str
+    summary: str
+
+
+_where: dict[str, str] = {}
+
+
+class LazyGroup(TyperGroup):
+    """A group whose commands are stand-ins until one is called. Its help needs only the stand-ins."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401 - types of whichever click typer has
+        """Put the real command in the place of its stand-in, then go on as usual."""
+        name = args[0]
+        if name in _where:
+            self.add_command(load(name, _where), name)
+        return super().resolve_command(ctx, args)
+
+
+def register(app: typer.Typer, entries: Sequence[Entry]) -> None:
+    """Add stand-ins for these commands."""
+    for entry in entries:
+        _where[entry.name] = entry.where
+        app.command(entry.name, help=entry.summary, rich_help_panel=entry.panel)(_stand_in)
+
+
+def load(name: str, where: Mapping[str, str]) -> Any:  # noqa: ANN401 - a command of whichever click typer has
+    """The command itself: a function with typer's annotations, or a ``Typer`` of several."""
+    module, _, attribute = where[name].partition(":")
+    found = getattr(import_module(module), attribute)
+    if not isinstance(found, typer.Typer):
+        alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+        alone.command(name)(found)
+        found = alone
+    command = typer.main.get_command(found)
+    command.name = name
+    return command
+
+
+def _stand_in() -> None:
+    """Never called: resolving a command replaces it."""

@@ -1,0 +1,206 @@
+"""The OpenAPI document as a promise: whatever is sent, the answers are documented ones, and never a 5xx.
+
+The app runs in uvicorn on a loopback port, over a real SQLite file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+import requests
+import schemathesis
+import uvicorn
+from hypothesis import HealthCheck, Phase, given, settings
+from schemathesis import Case, GenerationMode
+from schemathesis.checks import (
+    content_type_conformance,
+    negative_data_rejection,
+    not_a_server_error,
+    response_headers_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+    unsupported_method,
+)
+from schemathesis.core.parameters import ParameterLocation
+
+from holdfast.contracts.settlement import Complete, RetryLater
+from holdfast.contracts.times import isoformat
+from tests.api.world import COURIER, OPERATOR, OTHER_SECRET, SECRET, a_world, event, signed
+
+CHECKS = [
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+    unsupported_method,
+]
+
+
+class Credentials(requests.auth.AuthBase):
+    """Signs events as the source that they name, and is an operator everywhere else."""
+
+    def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
+        if request.url and request.url.endswith(COURIER) and request.method == "POST":
+            body = request.body or b""
+            body = body.encode() if isinstance(body, str) else body
+            headers = signed(body, secret=OTHER_SECRET if b"courier-y" in body else SECRET)
+            if "content-type" in request.headers:
+                del headers["content-type"]
+            request.headers.update(headers)
+        else:
+            request.headers.update(OPERATOR)
+        return request
+
+
+class Server(threading.Thread):
+    """The API and a few records, in a loop of their own."""
+
+    def __init__(self, folder) -> None:
+        super().__init__(daemon=True)
+        self.folder = folder
+        self.socket = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self.socket.getsockname()[1]}"
+        self.ready = threading.Event()
+        self.letter = ""
+        self.key = ""
+        self.shipment = ""
+
+    def run(self) -> None:
+        asyncio.run(self._serve())
+
+    async def _serve(self) -> None:
+        async with a_world(self.folder) as world:
+            self.letter = await world.bury(event())
+            applied = event(payload={"shipmentId": "shp_applied"})
+            failed = event(payload={"shipmentId": "shp_applied"})
+            keys = [(await world.push(each)).json()["idempotencyKey"] for each in (applied, failed)]
+            await world.settle("courier", keys[0], Complete(timedelta(days=1)))
+            await world.settle("courier", keys[1], RetryLater(timedelta(hours=1), "TIMEOUT", "No answer."))
+            self.key, self.shipment = keys[1], "shp_applied"
+            app = world.client._transport.app
+            config = uvicorn.Config(app, log_level="warning", lifespan="off", http="httptools", loop="asyncio")
+            self.server = uvicorn.Server(config)
+            self.ready.set()
+            await self.server.serve(sockets=[self.socket])
+
+    def stop(self) -> None:
+        self.server.should_exit = True
+        self.join(timeout=30)
+        self.socket.close()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory) -> Iterator[Server]:
+    thread = Server(tmp_path_factory.mktemp("schemathesis"))
+    thread.start()
+    assert thread.ready.wait(timeout=30)
+    yield thread
+    thread.stop()
+
+
+@pytest.fixture(scope="module")
+def described(server):
+    return schemathesis.openapi.from_url(f"{server.url}/openapi.json")
+
+
+OPERATIONS = [
+    ("POST", COURIER),
+    ("GET", "/v1/events/{idempotencyKey}"),
+    ("GET", "/v1/shipments/{shipmentId}"),
+    ("POST", "/v1/jobs/{workload}"),
+    ("GET", "/v1/jobs/{workload}/{key}"),
+    ("GET", "/v1/dead-letters"),
+    ("POST", "/v1/dead-letters/replay"),
+    ("GET", "/v1/dead-letters/{letterId}"),
+    ("POST", "/v1/dead-letters/{letterId}/review"),
+    ("POST", "/v1/dead-letters/{letterId}/replay"),
+    ("POST", "/v1/dead-letters/{letterId}/close"),
+    ("GET", "/health"),
+    ("GET", "/ready"),
+]
+
+
+def test_every_operation_is_tried(described):
+    documented = {(each.ok().method.upper(), each.ok().path) for each in described.get_all_operations()}
+    assert documented == set(OPERATIONS)
+
+
+def generated(operation, mode: GenerationMode, examine: Callable[[Case], None]) -> None:
+    """Let Schemathesis make up requests for an operation."""
+
+    @settings(
+        max_examples=60,
+        deadline=None,
+        database=None,
+        phases=[Phase.explicit, Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(operation.as_strategy(generation_mode=mode))
+    def run(case: Case) -> None:
+        examine(case)
+
+    run()
+
+
+@pytest.mark.parametrize(("method", "path"), OPERATIONS)
+def test_whatever_fits_the_document_gets_a_documented_answer(described, method, path):
+    def examine(case: Case) -> None:
+        case.call_and_validate(auth=Credentials(), checks=CHECKS)
+
+    generated(described[path][method], GenerationMode.POSITIVE, examine)
+
+
+@pytest.mark.parametrize(
+    ("method", "path"), [each for each in OPERATIONS if each[0] == "POST" or each[1] == "/v1/dead-letters"]
+)
+def test_whatever_does_not_fit_is_refused_in_a_documented_way(described, method, path):
+    def examine(case: Case) -> None:
+        # The credentials replace whatever headers were made up, so only a wrong body or query must be refused.
+        wrong = {place for place, component in case.meta.components.items() if component.mode.is_negative}
+        must_refuse = wrong and wrong <= {ParameterLocation.BODY, ParameterLocation.QUERY}
+        checks = [*CHECKS, negative_data_rejection] if must_refuse else CHECKS
+        case.call_and_validate(auth=Credentials(), checks=checks)
+
+    generated(described[path][method], GenerationMode.NEGATIVE, examine)
+
+
+def test_events_that_fit_the_document_are_accepted(described):
+    """The document cannot say which sources have a secret here, nor what time it is; the rest of it is enough."""
+    answered = Counter()
+
+    def examine(case: Case) -> None:
+        case.body |= {"source": "courier-x", "occurredAt": isoformat(datetime.now(UTC))}
+        case.body.pop("idempotencyKey", None)
+        answered[case.call_and_validate(auth=Credentials(), checks=CHECKS).status_code] += 1
+
+    generated(described[COURIER]["POST"], GenerationMode.POSITIVE, examine)
+    assert set(answered) <= {202, 409}, answered
+    assert answered[202] > 10, answered
+
+
+def test_the_records_that_there_are_look_as_documented(server, described):
+    why = {"actor": "ana", "reason": "Mended."}
+    for path, method, parameters, body in (
+        (COURIER, "POST", {}, event()),
+        ("/v1/events/{idempotencyKey}", "GET", {"idempotencyKey": server.key}, None),
+        ("/v1/shipments/{shipmentId}", "GET", {"shipmentId": server.shipment}, None),
+        ("/v1/jobs/{workload}", "POST", {"workload": "invoices"}, {"number": "9", "issued_at": "2026-01-01T00:00:00Z"}),
+        ("/v1/jobs/{workload}/{key}", "GET", {"workload": "invoices", "key": "invoice/9"}, None),
+        ("/v1/dead-letters", "GET", {}, None),
+        ("/v1/dead-letters/{letterId}", "GET", {"letterId": server.letter}, None),
+        ("/v1/dead-letters/{letterId}/review", "POST", {"letterId": server.letter}, why),
+        ("/v1/dead-letters/replay", "POST", {}, why | {"filter": {"workload": "courier"}, "limit": 1}),
+        ("/v1/dead-letters/{letterId}/close", "POST", {"letterId": server.letter}, why),
+    ):
+        sent = {} if body is None else {"body": body, "media_type": "application/json"}
+        case = described[path][method].Case(path_parameters=parameters, **sent)
+        response = case.call(auth=Credentials())
+        assert response.status_code in {200, 202}, response.text
+        case.validate_response(response, checks=CHECKS[:5])

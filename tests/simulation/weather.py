@@ -1,0 +1,148 @@
+"""Faults at the ports: what lies between a process and its store and queue."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from random import Random
+from typing import Any, Final, NoReturn
+
+from holdfast.contracts.errors import BrokerUnavailable, StoreUnavailable
+
+from .loop import Process, SimulatedLoop
+
+_LONGEST_LATENCY: Final = 0.3
+
+
+@dataclass(frozen=True, slots=True)
+class Weather:
+    """How likely each kind of trouble is, at each call to a port."""
+
+    latency: float = 0.0
+    error: float = 0.0
+    """Before the call: nothing was done."""
+    lost_reply: float = 0.0
+    """After the call: it was done, and the caller is told that the other side is away."""
+    freeze: float = 0.0
+    crash: float = 0.0
+    crash_point: float = 0.0
+    """At each named crash point."""
+
+
+FAIR: Final = Weather()
+
+
+def forecast(random: Random) -> Weather:
+    """The weather that one process lives in: calm, or with one or two kinds of trouble that come often."""
+    latency = random.choice((0.0, 0.01, 0.05))
+    if random.random() < 0.35:
+        return Weather(latency=latency)
+    return Weather(
+        latency=latency,
+        error=random.choice((0.0, 0.0, 0.03, 0.1)),
+        lost_reply=random.choice((0.0, 0.0, 0.03, 0.1)),
+        freeze=random.choice((0.0, 0.0, 0.01, 0.02)),
+        crash=random.choice((0.0, 0.0, 0.01, 0.02)),
+        crash_point=random.choice((0.0, 0.0, 0.03, 0.1)),
+    )
+
+
+class Member(Process):
+    """A simulated process with its weather, and what was done to it."""
+
+    def __init__(self, name: str, weather: Weather) -> None:
+        super().__init__(name)
+        self.weather = weather
+        self.disturbed = False
+        """Whether it was frozen, or was told an untruth by a port: then its attempts may be lost."""
+
+
+class Sky:
+    """Where trouble comes from. ``fair`` ends all of it."""
+
+    def __init__(self, loop: SimulatedLoop, random: Random, trace: list[tuple[Any, ...]]) -> None:
+        self.loop = loop
+        self.random = random
+        self.trace = trace
+        self.fair = False
+        self.away_until: dict[type[Exception], float] = {StoreUnavailable: 0.0, BrokerUnavailable: 0.0}
+        self.longest_freeze = 1.0
+
+    def note(self, who: str, what: str, *details: Any) -> None:
+        """Add a line to the story."""
+        self.trace.append((self.loop.time(), who, what, *details))
+
+    def kill(self, member: Member, why: str) -> None:
+        """SIGKILL. Code that called this must stop: :meth:`end` for coroutines, an exception for others."""
+        self.note(member.name, "killed", why)
+        self.loop.kill(member)
+
+    async def end(self) -> NoReturn:
+        """What a coroutine of a killed process awaits: it never comes back."""
+        await self.loop.create_future()
+        raise AssertionError
+
+    def freeze(self, member: Member) -> None:
+        """SIGSTOP for a while, often past the leases."""
+        seconds = self.random.uniform(0.1, self.longest_freeze)
+        member.disturbed = True
+        self.note(member.name, "frozen", round(seconds, 3))
+        self.loop.freeze(member, seconds)
+
+    async def trouble(self, member: Member, verb: str, unavailable: type[Exception], *, done: bool) -> None:
+        """What may happen on the way to the port, and on the way back."""
+        weather = member.weather
+        if self.fair:
+            return
+        if weather.latency and self.random.random() < 0.5:
+            await asyncio.sleep(min(self.random.expovariate(1 / weather.latency), _LONGEST_LATENCY))
+        chance = self.random.random()
+        if (chance := chance - weather.crash) < 0:
+            self.kill(member, f"{'after' if done else 'before'} {verb}")
+            await self.end()
+        if (chance := chance - weather.freeze) < 0:
+            self.freeze(member)
+            await asyncio.sleep(0)
+        away = not done and self.loop.time() < self.away_until[unavailable]
+        if away or chance - (weather.lost_reply if done else weather.error) < 0:
+            member.disturbed = True
+            self.note(member.name, verb, "reply lost" if done else "error")
+            message = f"The simulation lost {verb}."
+            raise unavailable(message)
+
+
+class Port:
+    """A store or a broker as one process reaches it."""
+
+    def __init__(self, target: Any, member: Member, sky: Sky, unavailable: type[Exception]) -> None:
+        self._target = target
+        self._member = member
+        self._sky = sky
+        self._unavailable = unavailable
+
+    def __getattr__(self, verb: str) -> Any:
+        method = getattr(self._target, verb)
+        member, sky, unavailable = self._member, self._sky, self._unavailable
+
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            await sky.trouble(member, verb, unavailable, done=False)
+            result = await method(*args, **kwargs)
+            if result:
+                sky.note(member.name, verb, told(result))
+            await sky.trouble(member, verb, unavailable, done=True)
+            return result
+
+        setattr(self, verb, call)
+        return call
+
+
+def told(result: Any) -> Any:
+    """A port's answer for the trace, without what is not drawn from the seed (tokens, the queue's mark)."""
+    if isinstance(result, list):
+        return tuple(told(each) for each in result)
+    name = type(result).__name__
+    facts = [getattr(result, field) for field in _TOLD if hasattr(result, field)]
+    return f"{name}({', '.join(map(str, facts))})" if facts else name
+
+
+_TOLD: Final = ("job_id", "id", "fence", "attempt", "status", "verdict", "after", "note")

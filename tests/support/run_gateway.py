@@ -1,0 +1,42 @@
+"""One real gateway process for a test: ``python -m tests.support.run_gateway api`` (or ``worker``, or both).
+
+It is ``holdfast api`` and ``holdfast worker`` without the command line's start-up cost. Settings come from the
+environment; once up, it prints ``{"ready": true, "address": ...}`` on standard output.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import threading
+from pathlib import Path
+
+from holdfast import wiring
+from holdfast.config import load
+
+from .counted_work import app
+
+
+def main() -> None:
+    # Whoever started this process holds the other end of its standard input: it must not outlive them.
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    settings = load(os.environ, Path(os.environ["HOLDFAST_DATA"]))
+    roles = set(sys.argv[1:])
+    asyncio.run(wiring.run(settings, app, api="api" in roles, worker="worker" in roles, ready=_ready))
+
+
+def _ready(address: str | None) -> None:
+    sys.stdout.write(json.dumps({"ready": True, "address": address}) + "\n")
+    sys.stdout.flush()
+
+
+def _end_with_parent() -> None:
+    while os.read(0, 1):
+        pass
+    os._exit(70)
+
+
+if __name__ == "__main__":
+    main()
