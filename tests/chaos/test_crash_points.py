@@ -7,14 +7,11 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from random import Random
 
 from holdfast.contracts.crash_points import CRASH_POINTS
 from tests.support.arena import Arena, arena
-from tests.support.load import Outcome
-from tests.support.processes import Gateway
 
 STRIKE_SECONDS = 60
 """How long an armed process may live under load before its point counts as never reached."""
@@ -49,8 +46,8 @@ def strikes(chance: Random, role: str, points: Sequence[str], rounds: int) -> li
     return planned
 
 
-async def carry_out(arena: Arena, planned: list[Strike], deaths: Counter[str]) -> None:
-    """Start armed processes one after another; each must die by its own hand."""
+async def carry_out(arena: Arena, planned: list[Strike], deaths: Counter[str], then: str) -> None:
+    """Start armed processes one after another; each must die by its own hand. A healthy one comes last."""
     while planned:
         strike = planned.pop()
         process = await arena.fleet.start(strike.role, HOLDFAST_CRASH_POINT=f"{strike.point}:{strike.nth}")
@@ -61,45 +58,24 @@ async def carry_out(arena: Arena, planned: list[Strike], deaths: Counter[str]) -
             raise AssertionError(message) from None
         assert code == -signal.SIGKILL, f"{strike} ended with {code}; see {process.log}"
         deaths[strike.point] += 1
-
-
-@asynccontextmanager
-async def under_load(arena: Arena):
-    """Clients and an operator at work."""
-    async with asyncio.TaskGroup() as group:
-        group.create_task(arena.load.run())
-        group.create_task(arena.desk.run())
-        try:
-            yield
-        finally:
-            arena.load.stop()
-            arena.desk.stop()
-
-
-async def heal(arena: Arena) -> list[Gateway]:
-    """Healthy workers again. Some senders that know nothing ask once more; the others never do."""
-    workers = [await arena.fleet.start("worker") for _ in range(2)]
-    left = [sent.message for sent in arena.load.history if sent.outcome is not Outcome.OK and sent.answer is None]
-    for message in left[::2]:
-        await arena.load.send(message)
-    return workers
+    await arena.fleet.start(then)
 
 
 async def test_every_crash_point_is_survived(tmp_path, rounds, seed, tell):
     began = time.monotonic()
     deaths: Counter[str] = Counter()
     async with arena(tmp_path, seed) as field:
-        healthy = await field.fleet.start("api")
-        assert healthy.ready, healthy.log
+        await field.fleet.start("api")
         of_api = strikes(field.chance, "api", [*API_POINTS, *EVERYWHERE], rounds)
         of_workers = strikes(field.chance, "worker", [*WORKER_POINTS, *EVERYWHERE], rounds)
-        async with under_load(field), asyncio.TaskGroup() as lanes:
-            lanes.create_task(carry_out(field, of_api, deaths))
-            lanes.create_task(carry_out(field, of_workers, deaths))
-            lanes.create_task(carry_out(field, of_workers, deaths))
-        workers = await heal(field)
+        async with field.under_load(), asyncio.TaskGroup() as lanes:
+            lanes.create_task(carry_out(field, of_api, deaths, "api"))
+            lanes.create_task(carry_out(field, of_workers, deaths, "worker"))
+            lanes.create_task(carry_out(field, of_workers, deaths, "worker"))
+        await field.ask_again()
         await field.drained()
-        assert [await process.terminate() for process in [healthy, *workers]] == [0, 0, 0]
+        survivors = [process for process in field.fleet.members if process.alive]
+        assert [await process.terminate() for process in survivors] == [0, 0, 0, 0]
         report = field.check()
     tell({"seed": seed, "seconds": round(time.monotonic() - began), **report.figures, "deaths": dict(deaths)})
 

@@ -9,7 +9,7 @@ from typing import Any, Final, NoReturn
 
 from holdfast.contracts.errors import BrokerUnavailable, StoreUnavailable
 
-from .loop import Process, SimulatedLoop
+from .loop import Process, ProcessKilled, SimulatedLoop
 
 _LONGEST_LATENCY: Final = 0.3
 
@@ -92,6 +92,8 @@ class Sky:
     async def trouble(self, member: Member, verb: str, unavailable: type[Exception], *, done: bool) -> None:
         """What may happen on the way to the port, and on the way back."""
         weather = member.weather
+        if not member.alive:  # the exception of a crash point is on its way through somebody's `finally`
+            raise ProcessKilled
         if self.fair:
             return
         if weather.latency and self.random.random() < 0.5:

@@ -95,9 +95,10 @@ class Simulated(Workload[Order]):
 
     async def handle(self, job: Job[Order], context: Context) -> Outcome:
         run = self.begin(job, context)
-        outcome = await self.behave(run, job)
-        run.ended = True
-        return outcome
+        try:
+            return await self.behave(run, job)
+        finally:  # does not run in a killed process
+            run.ended = True
 
     def begin(self, job: Job[Order], context: Context) -> Run:
         identity = (job.key, job.generation)
@@ -205,10 +206,11 @@ class Rolls(Simulated):
 
     async def handle_batch(self, jobs: Sequence[Job[Order]], context: Context) -> Sequence[Outcome]:
         runs = [self.begin(job, context) for job in jobs]
-        outcomes = [await self.behave(run, job) for run, job in zip(runs, jobs, strict=True)]
-        for run in runs:
-            run.ended = True
-        return outcomes
+        try:
+            return [await self.behave(run, job) for run, job in zip(runs, jobs, strict=True)]
+        finally:
+            for run in runs:
+                run.ended = True
 
     def replayed(self, letter: Any) -> Order | None:
         try:

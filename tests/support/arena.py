@@ -21,7 +21,7 @@ from .checker import Report, Witnessed, check
 from .counted_work import GATES_VARIABLE, MAX_ATTEMPTS, RUNS_VARIABLE, app
 from .desk import Desk
 from .downstream import Downstream
-from .load import SECRET, SOURCE, TOKEN, Author, Load
+from .load import SECRET, SOURCE, TOKEN, Author, Load, Outcome
 from .processes import Fleet
 
 DRAIN_SECONDS: Final = 120
@@ -68,6 +68,24 @@ class Arena:
         while (found := self.query(statement, *values)[0][0]) != equals:
             assert clock() < end, f"still {found} instead of {equals} after {within} s; logs in {self.folder}"
             await asyncio.sleep(0.05)
+
+    @contextlib.asynccontextmanager
+    async def under_load(self) -> AsyncIterator[None]:
+        """Clients and an operator at work."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.load.run())
+            group.create_task(self.desk.run())
+            try:
+                yield
+            finally:
+                self.load.stop()
+                self.desk.stop()
+
+    async def ask_again(self) -> None:
+        """Half of the senders that were left without an answer ask once more; the others never do."""
+        left = [sent.message for sent in self.load.history if sent.outcome is not Outcome.OK and sent.answer is None]
+        for message in left[::2]:
+            await self.load.send(message)
 
     async def drained(self) -> None:
         """Wait until every entry is settled, the queues are worked off and the letters are published."""

@@ -25,6 +25,10 @@ class Gateway:
         self.ready = False
 
     @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
     def alive(self) -> bool:
         return self._process.returncode is None
 

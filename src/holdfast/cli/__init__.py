@@ -1,8 +1,8 @@
 """The command line. :func:`main` is the program ``holdfast``.
 
-What a command finds out goes to standard output, as a table or (``--json``) for a script; everything said about it goes
-to standard error. Exit codes: 0 done; 1 the answer is no (refused, not found, unhealthy); 2 asked wrongly or not possible
-here; 70 a bug; 130 interrupted.
+What a command finds out goes to standard output, as a table or (``--json``) for a script; what it has to say about it
+goes to standard error. Exit codes: 0 done; 1 the answer is no (refused, not found, unhealthy); 2 asked wrongly, or not
+possible here; 70 a bug; 130 interrupted.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _print_version(asked: bool) -> None:
 
 @app.callback()
 def _program(
-    version: Annotated[  # noqa: ARG001 - the callback acts on it
+    version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:

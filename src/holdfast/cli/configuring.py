@@ -16,7 +16,7 @@ from .failures import Stop
 from .output import print_json, say
 from .tables import show_table
 
-config = typer.Typer(help="See the settings in force.", no_args_is_help=True, pretty_exceptions_enable=False)
+config = typer.Typer(help="See the settings in force.", no_args_is_help=True)
 
 
 @config.callback()
@@ -47,7 +47,9 @@ def init(
         _replace(path, fresh_config_text())
     else:
         _create(path, fresh_config_text())
-    say(f"Wrote {path} with a new operator token and a secret for the source courier-x. Keep it out of version control.")
+    say(
+        f"Wrote {path} with a new operator token and a secret for the source courier-x. Keep it out of version control."
+    )
     say("Next: `holdfast doctor` checks everything, `holdfast up` starts, `holdfast send` sends a first event.")
 
 

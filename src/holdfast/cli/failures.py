@@ -66,10 +66,8 @@ def _known(error: BaseException) -> tuple[list[str], int] | None:
         case InvalidContent():
             fields = [f"{each.field}: {each.problem}" for each in error.problems]
             return [error.message, *fields], MISUSED
-        case NotFound() | ReviewRefused():
-            return [error.message], REFUSED
         case HoldfastError():
-            return [error.message], MISUSED
+            return [error.message], REFUSED if isinstance(error, NotFound | ReviewRefused) else MISUSED
         case OSError(strerror=str() as why):
             place = "" if error.filename is None else f"{error.filename}: "
             return [f"{place}{why}."], MISUSED

@@ -45,12 +45,20 @@ def load(name: str, where: Mapping[str, str]) -> Any:  # noqa: ANN401 - a comman
     module, _, attribute = where[name].partition(":")
     found = getattr(import_module(module), attribute)
     if not isinstance(found, typer.Typer):
-        alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+        alone = typer.Typer()
         alone.command(name)(found)
         found = alone
+    found._add_completion = False  # noqa: SLF001 - the program offers it; its parts need not
     command = typer.main.get_command(found)
     command.name = name
+    for each in (command, *getattr(command, "commands", {}).values()):
+        each.help = _flowing(each.help or "")
     return command
+
+
+def _flowing(text: str) -> str:
+    """Docstrings are broken into lines for their source file; on a terminal, a paragraph finds its own."""
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
 
 
 def _stand_in() -> None:

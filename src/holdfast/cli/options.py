@@ -18,7 +18,9 @@ App = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="JSON on standard output, for scripts.")]
 Url = Annotated[
     str | None,
-    typer.Option("--url", metavar="URL", help="The API's address; otherwise API_HOST and API_PORT.", show_default=False),
+    typer.Option(
+        "--url", metavar="URL", help="The API's address; otherwise API_HOST and API_PORT.", show_default=False
+    ),
 ]
 Actor = Annotated[
     str | None,

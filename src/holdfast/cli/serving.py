@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -84,7 +83,8 @@ def worker(
 def _serve(settings: Settings, app: str | None, *, json: bool, api: bool, worker: bool) -> None:
     problems = settings.secret_problems()
     if problems and not settings.holdfast_demo:
-        raise Stop("Holdfast does not start with secrets that guard nothing.", *problems)
+        message = "Holdfast does not start with secrets that guard nothing."
+        raise Stop(message, *problems)
     workloads = app_of(app)
 
     def ready(address: str | None) -> None:

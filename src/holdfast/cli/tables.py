@@ -79,13 +79,13 @@ def moment(instant: datetime | None) -> str | None:
 
 
 @contextmanager
-def progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A progress bar on standard error, if a person is watching it. The block is given a setter of how much is done."""
+def progress(what: str, total: int) -> Iterator[Callable[[int, int], None]]:
+    """A progress bar on standard error, if a person is watching. The block tells it how many of how many are done."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     bar = Progress(*columns, console=console(sys.stderr), transient=True, disable=not sys.stderr.isatty())
     with bar:
         task = bar.add_task(what, total=total)
-        yield lambda done: bar.update(task, completed=done)
+        yield lambda done, of: bar.update(task, completed=done, total=of)
 
 
 def _fill(table: Table, rows: Iterable[Sequence[Any]]) -> None:

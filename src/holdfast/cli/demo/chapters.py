@@ -43,8 +43,8 @@ def _good(stage: Stage) -> str:
     )
     reply = stage.accepted(GOOD, "duplicate", "receivedAt")
     stage.narrator.say(
-        "202 is a promise: the event is on disk and will not be lost. The work itself comes after the answer. Holdfast "
-        "forwards the event to the downstream and applies it to the shipment."
+        "202 is a promise: the event is on disk and will not be lost. The work comes after the answer. Holdfast "
+        "forwards the event to the next system in line, the downstream, and applies it to the shipment."
     )
     entry = stage.settled(GOOD.key)
     stage.shipment(GOOD.shipment_id)
@@ -63,7 +63,7 @@ def _duplicate(stage: Stage) -> str:
         "The courier gets its first receipt again, with the time of the first arrival, and can rest. Nothing was done "
         "a second time."
     )
-    receipt = "first receipt again" if reply.body == first else "another receipt"
+    receipt = "first receipt" if reply.body == first else "another receipt"
     return f"{reply.status}, {receipt}, {_forwarded(stage, GOOD)}"
 
 
@@ -130,7 +130,7 @@ def _unlucky(stage: Stage) -> str:
             "review": letter["reviewStatus"],
         }
     )
-    stage.narrator.command(f"holdfast dlq show {letter['id']} --data {stage.shown_folder}")
+    stage.narrator.command(stage.cli(f"dlq show {letter['id']}"))
     return f"{entry['status']} after {letter['attemptCount']} attempts, {letter['terminalReasonCode']}"
 
 
@@ -172,11 +172,11 @@ def _interrupted(stage: Stage) -> str:
         raise Surprise(message)
     pid = stage.server.pid
     stage.server.kill()
-    stage.narrator.event(f"kill -9 {pid}")
+    stage.narrator.event(f"kill -9 {pid}", alarming=True)
     stage.clients.connect(stage.server.start())
     stage.narrator.event(f"The server is started again: process {stage.server.pid}.")
     stage.narrator.say(
-        "The new process finds the event in the ledger. Once the dead worker's lease has run out, the event is its own."
+        "The new process finds the event in the ledger. Once the dead process's lease on it has run out, it takes over."
     )
     entry = stage.settled(INTERRUPTED.key)
     stage.shipment(INTERRUPTED.shipment_id)
@@ -193,22 +193,23 @@ def _count(stage: Stage) -> str:
     stage.narrator.say(
         "Every event that was answered with 202 must have reached its end, and the downstream must have it."
     )
-    entries = {key: stage.entry(key) for key in stage.receipts}
-    processed = sum(entry["status"] == "processed" for entry in entries.values())
-    once = all(stage.downstream.taken(key) == 1 for key in entries)
+    accepted = list(stage.receipts)
+    processed = sum(stage.entry(key)["status"] == "processed" for key in accepted)
+    taken = {stage.receipts[key]["eventId"]: stage.downstream.taken(key) for key in accepted}
     stage.narrator.facts(
         {
-            "accepted": len(entries),
+            "accepted": len(accepted),
             "processed": processed,
-            "taken by the downstream": ", ".join(f"{stage.downstream.taken(key)} x {key}" for key in entries),
+            "taken by the downstream": ", ".join(f"{event}: {times}" for event, times in taken.items()),
         }
     )
-    return f"{len(entries)} accepted, {processed} processed, {'each' if once else 'not each'} taken once"
+    once = all(times == 1 for times in taken.values())
+    return f"{len(accepted)} accepted, {processed} processed, {'each' if once else 'not each'} taken once"
 
 
 CHAPTERS: Final[Sequence[Chapter]] = (
     Chapter("A good event", "a good event", "202, processed, forwarded once", _good),
-    Chapter("Its duplicate", "its duplicate", "202, first receipt again, forwarded once", _duplicate),
+    Chapter("Its duplicate", "its duplicate", "202, first receipt, forwarded once", _duplicate),
     Chapter(
         "A conflicting duplicate",
         "a conflicting duplicate",
@@ -217,36 +218,36 @@ CHAPTERS: Final[Sequence[Chapter]] = (
     ),
     Chapter(
         "A late event",
-        "a late event that must not win",
+        "a late event",
         "202, processed, ignored_stale, shipment unchanged",
         _late,
     ),
     Chapter("A forged signature", "a forged event", "401 INVALID_SIGNATURE, not recorded", _forged),
     Chapter(
         "A downstream that times out twice",
-        "an event with a slow downstream",
+        "a slow downstream",
         "processed after TIMEOUT, TIMEOUT, succeeded",
         _slow,
     ),
     Chapter(
         "A downstream that never works",
-        "an event with a broken downstream",
+        "a broken downstream",
         f"dead_lettered after {MAX_ATTEMPTS} attempts, DOWNSTREAM_HTTP_503_EXHAUSTED",
         _unlucky,
     ),
     Chapter(
         "Reviewed, repaired, replayed, closed",
-        "the same event, replayed by a person",
+        "its replay by a person",
         "processed in generation 2, dead letter closed",
         _replay,
     ),
     Chapter(
         "The server is killed",
-        "an event in work during kill -9",
+        "kill -9 amid the work",
         "202, killed, processed by the new process",
         _interrupted,
     ),
-    Chapter("The count", "everything accepted", "5 accepted, 5 processed, each taken once", _count),
+    Chapter("The count", "all accepted events", "5 accepted, 5 processed, each taken once", _count),
 )
 
 
@@ -287,7 +288,7 @@ def _decide(stage: Stage, letter_id: str, step: str, reason: str) -> Reply:
 
 def _must_decide(stage: Stage, letter_id: str, step: str, reason: str) -> None:
     reply = _decide(stage, letter_id, step, reason)
-    stage.narrator.command(f'holdfast dlq {step} {letter_id} --reason "{reason}" --data {stage.shown_folder}')
+    stage.narrator.command(stage.cli(f"dlq {step} {letter_id} --reason '{reason}'"))
     if reply.status != HTTPStatus.OK:
         message = f"{step} was answered with {reply}"
         raise Surprise(message)

@@ -34,8 +34,8 @@ def demo_command(
 ) -> None:
     """Take a narrated tour of what Holdfast does with events, good and bad.
 
-    Starts the real server on this machine and shows what becomes of a good event, a duplicate, a forged one, and others.
-    Exits with 0 only if every event met the fate that it should.
+    Starts the real server on this machine and shows what becomes of a good event, of a duplicate, of a forged one, and
+    of others. Exits with 0 only if each met the fate that it should.
     """
     width = None if sys.stdout.isatty() else _WIDTH_IN_A_FILE
     console = Console(width=width, no_color=no_color or None, highlight=False, emoji=False)

@@ -49,17 +49,19 @@ def claimed(path: Path) -> Iterator[DemoFolder]:
     Raises :class:`ConfigurationError`, having changed nothing, when the folder holds anything that is not the demo's.
     """
     folder = path.expanduser().absolute()
-    try:
-        with _locked(folder, path) as lock:
+    with contextlib.ExitStack() as held:
+        try:
+            lock = _open_marker(folder, path)
+            held.callback(os.close, lock)
+            _lock(lock, path)
             _remove_earlier_demo(folder, path)
-            yield DemoFolder(folder, lock)
-    except OSError as error:
-        message = f"The demo cannot use {path}: {error.strerror or error}. Name another folder with --data."
-        raise ConfigurationError(message) from error
+        except OSError as error:
+            message = f"The demo cannot use {path}: {error.strerror or error}. Name another folder with --data."
+            raise ConfigurationError(message) from error
+        yield DemoFolder(folder, lock)
 
 
-@contextlib.contextmanager
-def _locked(folder: Path, shown: Path) -> Iterator[int]:
+def _open_marker(folder: Path, shown: Path) -> int:
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     marker = folder / MARKER
     if not marker.is_file() and any(folder.iterdir()):
@@ -67,15 +69,15 @@ def _locked(folder: Path, shown: Path) -> Iterator[int]:
             f"{shown} is not empty, and no demo made it. Nothing was changed. Name a new or empty folder with --data."
         )
         raise ConfigurationError(message)
-    lock = os.open(marker, os.O_RDWR | os.O_CREAT, 0o600)
+    return os.open(marker, os.O_RDWR | os.O_CREAT, 0o600)
+
+
+def _lock(lock: int, shown: Path) -> None:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield lock
     except BlockingIOError as error:
         message = f"Another demo is running in {shown}. Wait for it, or name another folder with --data."
         raise ConfigurationError(message) from error
-    finally:
-        os.close(lock)
 
 
 def _remove_earlier_demo(folder: Path, shown: Path) -> None:

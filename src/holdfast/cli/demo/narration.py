@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from http import HTTPStatus
+from http.client import responses
 from typing import Any, Final
 
+from rich.box import ROUNDED
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.padding import Padding
@@ -15,12 +18,14 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from holdfast.cli.output import printable
+
 from .clients import Reply
 from .fates import Fate, all_as_expected
 
 _WIDEST: Final = 100
 _READING_SECONDS_PER_CHARACTER: Final = 0.011
-_INDENT: Final = (0, 0, 0, 3)
+_INDENT: Final = 3
 
 _STATUS_STYLES: Final[Mapping[str, str]] = {
     "processed": "green",
@@ -35,12 +40,13 @@ _STATUS_STYLES: Final[Mapping[str, str]] = {
 
 
 class Narrator:
-    """Tells the story. Text from outside is printed as text: it cannot style or trick the terminal."""
+    """Tells the story. What comes from the server is printed as it is, and never read as markup."""
 
     def __init__(self, console: Console, *, fast: bool) -> None:
         self._console = console
         self._fast = fast
         self._chapter = 0
+        self._amid_facts = False
         console.width = min(console.width, _WIDEST)
 
     # --- the frame ----------------------------------------------------------------------------------------
@@ -57,13 +63,14 @@ class Narrator:
         self._chapter += 1
         self._console.print()
         self._console.rule(f"[bold]{self._chapter}. {title}[/]", align="left", style="blue")
+        self._amid_facts = False
 
     def closing(self, fates: Sequence[Fate], seconds: float) -> None:
         """The table of fates and the verdict."""
         good = sum(fate.as_expected for fate in fates)
         self._console.print()
         self._console.rule("[bold]What became of everything[/]", align="left", style="blue")
-        self._console.print(_fates_table(fates))
+        self._console.print(_fates_table(fates, ascii_only=self._console.options.ascii_only))
         if all_as_expected(fates):
             self._console.print(f"[bold green]All {good} fates are as expected.[/] The tour took {seconds:.0f} s.")
         else:
@@ -73,7 +80,10 @@ class Narrator:
 
     def say(self, text: str) -> None:
         """A paragraph, and time to read it."""
-        self._console.print(Padding(Text(text), _INDENT))
+        if self._amid_facts:
+            self._console.print()
+        self._indented(Text(text))
+        self._amid_facts = False
         self._read(text)
 
     def request(self, what: str) -> None:
@@ -83,19 +93,21 @@ class Narrator:
     def reply(self, reply: Reply, *fields: str) -> None:
         """What came back: the status, and the named fields of the body."""
         line = Text("<- ", style="bold blue")
-        line.append(f"{reply.status} {HTTPStatus(reply.status).phrase}", style=_style_of_status(reply.status))
+        line.append(f"{reply.status} {responses.get(reply.status, '')}", style=_style_of_status(reply.status))
         for field in fields:
             line.append(f"  {field}: ", style="dim")
             line.append(_plain(reply.body.get(field)))
         self._indented(line)
 
     def command(self, line: str) -> None:
-        """The same step on the command line."""
-        self._indented(Text("   on the command line: ", style="dim") + Text(line, style="cyan"), no_wrap=True)
+        """The same step on the command line: never wrapped, so that it can be copied."""
+        text = Text(" " * _INDENT) + Text("or ", style="bold blue") + Text(line, style="cyan")
+        self._console.print(text, soft_wrap=True)
 
-    def event(self, line: str) -> None:
+    def event(self, line: str, *, alarming: bool = False) -> None:
         """Something that happens outside HTTP."""
-        self._indented(Text("!! ", style="bold red") + Text(line, style="bold"))
+        mark = Text("!! ", style="bold red") if alarming else Text("** ", style="bold green")
+        self._indented(mark + Text(line, style="bold"))
 
     def facts(self, facts: Mapping[str, object]) -> None:
         """A few names and values."""
@@ -104,7 +116,7 @@ class Narrator:
         table.add_column()
         for name, value in facts.items():
             table.add_row(name, _coloured(_plain(value)))
-        self._indented(Padding(table, (0, 0, 0, 3)))
+        self._indented(table, _INDENT * 2)
 
     def settings(self, rows: Sequence[tuple[str, str, str]]) -> None:
         """Settings that differ from their defaults."""
@@ -115,13 +127,14 @@ class Narrator:
         for row in rows:
             table.add_row(*row)
         self._indented(table)
-        self._read("settings" * 10)
+        self._read("".join(name for name, _, _ in rows))
 
     def trouble(self, message: str, log_tail: str) -> None:
         """The server failed: what happened, and what it said."""
         self._console.print(Text(message, style="bold red"))
         if log_tail:
-            self._console.print(Panel(Text(log_tail), title="the end of its log", border_style="red"))
+            shown = Text("\n".join(map(printable, log_tail.splitlines())))
+            self._console.print(Panel(shown, title="the end of its log", border_style="red"))
 
     def plain(self, line: str, *, style: str = "") -> None:
         """A line to copy: never wrapped."""
@@ -129,23 +142,38 @@ class Narrator:
 
     # --- watching -----------------------------------------------------------------------------------------
 
-    def watching(self, first: RenderableType) -> Live:
+    @contextmanager
+    def watching(self) -> Iterator[Callable[[RenderableType], None]]:
         """A display that changes while the story goes on. Without a terminal, only its end is printed."""
-        return Live(Padding(first, _INDENT), console=self._console, auto_refresh=False)
+        if self._console.is_terminal:
+            with Live(console=self._console, auto_refresh=False) as live:
+                yield lambda renderable: live.update(_padded(renderable, _INDENT), refresh=True)
+            self._amid_facts = True
+            return
+        last: RenderableType = Text()
 
-    @staticmethod
-    def show(live: Live, renderable: RenderableType) -> None:
-        """Change a display."""
-        live.update(Padding(renderable, _INDENT), refresh=True)
+        def remember(renderable: RenderableType) -> None:
+            nonlocal last
+            last = renderable
+
+        try:
+            yield remember
+        finally:
+            self._indented(last)
 
     # --- inside -------------------------------------------------------------------------------------------
 
-    def _indented(self, renderable: RenderableType, *, no_wrap: bool = False) -> None:
-        self._console.print(Padding(renderable, _INDENT), no_wrap=no_wrap, overflow="fold" if no_wrap else None)
+    def _indented(self, renderable: RenderableType, by: int = _INDENT) -> None:
+        self._console.print(_padded(renderable, by))
+        self._amid_facts = True
 
     def _read(self, text: str) -> None:
         if not self._fast:
             time.sleep(len(text) * _READING_SECONDS_PER_CHARACTER)
+
+
+def _padded(renderable: RenderableType, by: int) -> Padding:
+    return Padding(renderable, (0, 0, 0, by), expand=False)
 
 
 def attempts_of(entry: Mapping[str, Any]) -> RenderableType:
@@ -164,14 +192,13 @@ def attempts_of(entry: Mapping[str, Any]) -> RenderableType:
     return Group(table, now) if history else now
 
 
-def _fates_table(fates: Sequence[Fate]) -> Table:
-    table = Table(header_style="bold", show_lines=True, expand=True)
-    table.add_column("", width=2, justify="center")
-    table.add_column("event", ratio=3)
-    table.add_column("expected", ratio=4)
-    table.add_column("actual", ratio=4)
+def _fates_table(fates: Sequence[Fate], *, ascii_only: bool) -> Table:
+    table = Table(header_style="bold", box=ROUNDED)
+    for heading in ("", "event", "expected", "actual"):
+        table.add_column(heading)
+    good, bad = ("ok", "NO") if ascii_only else ("✓", "✗")
     for fate in fates:
-        tick = Text("✓", style="bold green") if fate.as_expected else Text("✗", style="bold red")
+        tick = Text(good, style="bold green") if fate.as_expected else Text(bad, style="bold red")
         table.add_row(tick, Text(fate.event), Text(fate.expected), Text(fate.actual, "" if fate.as_expected else "red"))
     return table
 

@@ -26,14 +26,14 @@ class Surprise(Exception):
 
 @dataclass(slots=True)
 class Stage:
-    """The parts of a running demo. ``shown_folder`` is the data folder as the user named it."""
+    """The parts of a running demo. ``cli`` makes a command line that works on its data folder."""
 
     narrator: Narrator
     server: Server
     clients: Clients
     downstream: Downstream
     secrets: DemoSecrets
-    shown_folder: str
+    cli: Callable[[str], str]
     receipts: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     """The first receipt of every accepted event, by idempotency key."""
 
@@ -70,14 +70,15 @@ class Stage:
         """Watch an event until ``done`` says so. Raises :class:`Surprise` when that takes too long."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         entry = self.entry(key)
-        with self.narrator.watching(attempts_of(entry)) as live:
+        with self.narrator.watching() as show:
+            show(attempts_of(entry))
             while not done(entry):
                 if time.monotonic() > deadline:
                     message = f"still {entry['status']} after {PATIENCE_SECONDS:.0f} s"
                     raise Surprise(message)
                 time.sleep(_LOOK_EVERY_SECONDS)
                 entry = self.entry(key)
-                self.narrator.show(live, attempts_of(entry))
+                show(attempts_of(entry))
         return entry
 
     def shipment(self, shipment_id: str) -> Mapping[str, Any]:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
+import shutil
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -13,7 +16,7 @@ import httpx
 
 from holdfast.config import Settings
 
-from .chapters import CHAPTERS, Chapter
+from .chapters import CHAPTERS, SLOW, Chapter
 from .clients import Clients
 from .downstream import Downstream, Mood
 from .fates import NOT_REACHED, Fate, all_as_expected
@@ -22,12 +25,7 @@ from .narration import Narrator
 from .server import COMMAND, MAX_ATTEMPTS, SHORTENED, DemoSecrets, Server, ServerFailed, environment
 from .stage import Stage, Surprise
 
-_LOOK_INSIDE: Final = """\
-import sqlite3
-db = sqlite3.connect({database!r})
-for row in db.execute("SELECT idempotencyKey, status, generation, attemptCount, note FROM processed_events"):
-    print(row)
-"""
+_QUERY: Final = "SELECT idempotencyKey, status, generation, attemptCount, note FROM processed_events"
 
 
 def take_tour(
@@ -44,6 +42,7 @@ def take_tour(
     :class:`ConfigurationError` for a folder that is not the demo's to use.
     """
     began = time.monotonic()
+    cli = _cli_on(data)
     with contextlib.ExitStack() as opened:
         folder = opened.enter_context(claimed(data))
         keys = DemoSecrets()
@@ -61,14 +60,14 @@ def take_tour(
             narrator.trouble(str(error), error.log_tail)
             return False
         narrator.event(f"The server is up: process {server.pid}.")
-        stage = Stage(narrator, server, clients, downstream, keys, str(data))
+        stage = Stage(narrator, server, clients, downstream, keys, cli)
         fates = play(stage, chapters)
         code = server.stop()
 
     narrator.closing(fates, time.monotonic() - began)
     if code != 0:
         narrator.trouble(f"The server did not stop in order: exit code {code}.", server.log_tail())
-    _say_where_things_are(narrator, folder, str(data))
+    _say_where_things_are(narrator, folder, data, cli)
     return all_as_expected(fates) and code == 0
 
 
@@ -105,7 +104,7 @@ def _open(narrator: Narrator) -> None:
         "This tour starts the real server. It plays the courier that sends events, the operator who looks after them, "
         "and a downstream system that misbehaves on purpose. Everything stays on this machine.",
     )
-    narrator.say("So that you do not have to wait, some settings are shorter than usual. All else is as by default:")
+    narrator.say("So that you need not wait long, these settings are shorter than they would be by default:")
     narrator.settings([(name, f"{here:,}", f"{_default(name):,}") for name, here in SHORTENED.items()])
     narrator.say(
         f"An event gets {MAX_ATTEMPTS} attempts. With the default settings the waits in between would be about "
@@ -124,11 +123,25 @@ def _default_waits() -> str:
     return f"{', '.join(waits[:-1])} and {waits[-1]}"
 
 
-def _say_where_things_are(narrator: Narrator, folder: DemoFolder, shown: str) -> None:
+def _say_where_things_are(narrator: Narrator, folder: DemoFolder, data: Path, cli: Callable[[str], str]) -> None:
+    database, log = (shlex.quote(str(data / path.name)) for path in (folder.database, folder.log))
+    # The sqlite3 shell may not be there; Python is.
+    code = f'import sqlite3, sys; print(*sqlite3.connect(sys.argv[1]).execute("{_QUERY}"), sep="\\n")'
     narrator.plain("")
-    narrator.plain("Everything is still there to look at:")
-    narrator.plain(f"  {shown}/{folder.database.name}   the ledger, the queue and the shipments, in SQLite")
-    narrator.plain(f"  {shown}/{folder.log.name}   what the server logged")
-    narrator.plain("")
-    narrator.plain(f"  holdfast dlq list --data {shown}", style="cyan")
-    narrator.plain(f"  holdfast events show demo-courier:evt_4 --data {shown}", style="cyan")
+    narrator.plain(f"Everything is still there to look at. What the server logged is in {log}.")
+    narrator.plain("The dead letter with its history, and the event that took three attempts:")
+    narrator.plain(f"  {cli('dlq list')}", style="cyan")
+    narrator.plain(f"  {cli(f'events show {SLOW.key}')}", style="cyan")
+    narrator.plain(f"{database} is a SQLite file; look at processed_events, active_shipments and dead_letter_events:")
+    narrator.plain(f"  python3 -c '{code}' {database}", style="cyan")
+
+
+def _cli_on(data: Path) -> Callable[[str], str]:
+    """Writes command lines for this data folder, by the name under which the user can call the program."""
+    if shutil.which("holdfast"):
+        program = "holdfast"
+    elif Path(sys.argv[0]).name == "holdfast":
+        program = shlex.quote(sys.argv[0])
+    else:
+        program = f"{shlex.quote(sys.executable)} -m holdfast"
+    return lambda arguments: f"{program} {arguments} --data {shlex.quote(str(data))}"

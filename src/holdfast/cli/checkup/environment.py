@@ -1,0 +1,112 @@
+"""The machine and the configuration: versions, settings, secrets, the clock, the port."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sqlite3
+import stat
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+
+from holdfast.cli.posting import base_url
+from holdfast.cli.settings import settings_with
+from holdfast.config import CONFIG_FILE, Settings, SettingsError
+from holdfast.contracts.errors import ConfigurationError
+from holdfast.wiring import listen
+
+from .findings import FAIL, OK, WARN, Finding
+
+_OLDEST_SQLITE: Final = (3, 38, 0)
+_THIS_PROGRAM_IS_YOUNGER: Final = datetime(2025, 1, 1, tzinfo=UTC)
+_PATIENCE_SECONDS: Final = 3.0
+
+
+def versions() -> Iterator[Finding]:
+    """What this runs on."""
+    yield Finding("python", OK, f"Python {platform.python_version()} on {platform.system()}")
+    found = sqlite3.sqlite_version
+    if sqlite3.sqlite_version_info >= _OLDEST_SQLITE:
+        yield Finding("sqlite", OK, f"SQLite {found}")
+    else:
+        needed = ".".join(map(str, _OLDEST_SQLITE))
+        yield Finding("sqlite", FAIL, f"SQLite {found} is too old.", f"Use a Python that has SQLite {needed} or newer.")
+
+
+def configuration(data: Path | None) -> tuple[Settings | None, list[Finding]]:
+    """The settings, if they can be loaded, and what is to be said about them."""
+    try:
+        settings = settings_with(holdfast_data=data)
+    except SettingsError as error:
+        return None, [Finding("config", FAIL, each, "Correct this setting.") for each in error.problems]
+    return settings, [Finding("config", OK, "The settings can be loaded."), *_privacy(), *_secrets(settings)]
+
+
+def _privacy() -> Iterator[Finding]:
+    path = Path(os.environ.get("HOLDFAST_CONFIG") or CONFIG_FILE)
+    if os.name == "posix" and path.is_file() and path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+        yield Finding("config file", WARN, f"{path} holds secrets, and others may read it.", f"chmod 600 {path}")
+
+
+def _secrets(settings: Settings) -> Iterator[Finding]:
+    problems = settings.secret_problems()
+    if problems and settings.holdfast_demo:
+        yield Finding("secrets", WARN, "HOLDFAST_DEMO allows unsafe secrets.", "Never run anything real like this.")
+    elif problems:
+        for each in problems:
+            message, _, advice = each.partition(". ")
+            yield Finding("secrets", FAIL, f"{message.rstrip('.')}.", advice or None)
+    else:
+        yield Finding("secrets", OK, "Nothing missing, short or well known.")
+    if not settings.courier_secrets:
+        advice = "Give couriers secrets in COURIER_SECRETS, unless you have no couriers."
+        yield Finding("couriers", WARN, "No courier has a secret, so every courier event is refused.", advice)
+    for source, secrets in settings.courier_secrets.items():
+        if not any(each.active_at(datetime.now(UTC)) for each in secrets):
+            advice = "Look at notBefore and notAfter in COURIER_SECRETS."
+            yield Finding("couriers", WARN, f"No secret of {source} holds at this time.", advice)
+
+
+def clock() -> Finding:
+    """Whether this machine's clock can be right at all. The ledger's check compares it with what was written before."""
+    now = datetime.now(UTC)
+    if now < _THIS_PROGRAM_IS_YOUNGER:
+        advice = "Set the clock, and keep it set (NTP): signatures, leases and retention go by it."
+        return Finding(
+            "clock", FAIL, f"It says {now:%Y-%m-%d %H:%M} UTC, which is before this program was made.", advice
+        )
+    return Finding("clock", OK, f"{now:%Y-%m-%d %H:%M:%S} UTC")
+
+
+def port(settings: Settings) -> Finding:
+    """Whether the API could listen where it is told to, or does already."""
+    where = f"{settings.api_host}:{settings.api_port}"
+    try:
+        listen(settings.api_host, settings.api_port).close()
+    except ConfigurationError as error:
+        served = _served(settings)
+        if served is None:
+            advice = "Stop what listens there, or set API_HOST and API_PORT to something else."
+            return Finding("port", FAIL, error.message.partition(" Set ")[0], advice)
+        if not served:
+            advice = "Look at its log; `holdfast doctor` on its machine checks its disk."
+            return Finding("port", WARN, f"A Holdfast serves {where}, but its ledger cannot commit.", advice)
+        return Finding("port", OK, f"A Holdfast serves {where} and is ready.")
+    free = "any free port" if settings.api_port == 0 else where
+    return Finding("port", OK, f"The API can listen on {free}.")
+
+
+def _served(settings: Settings) -> bool | None:
+    """Whether the Holdfast that serves the port is ready; None when it is no Holdfast."""
+    try:
+        with httpx.Client(timeout=_PATIENCE_SECONDS, trust_env=False) as client:
+            answer: Any = client.get(f"{base_url(None, settings)}/ready").json()
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError):
+        return None
+    if not isinstance(answer, dict) or not {"ready", "store", "queue"} <= set(answer):
+        return None
+    return answer["ready"] is True

@@ -1,0 +1,22 @@
+"""What a check found."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+Verdict = Literal["OK", "WARN", "FAIL"]
+
+OK: Final = "OK"
+WARN: Final = "WARN"
+FAIL: Final = "FAIL"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of the report. ``advice`` says what to do, where there is something to do."""
+
+    check: str
+    verdict: Verdict
+    message: str
+    advice: str | None = None

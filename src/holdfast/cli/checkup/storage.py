@@ -1,0 +1,110 @@
+"""The data folder: may we write there, is there room, and what does a commit cost that survives a power cut."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import median
+from typing import Final
+
+from holdfast.config import Settings
+from holdfast.contracts.errors import HoldfastError
+from holdfast.contracts.ledger import NewEntry
+from holdfast.wiring import open_system
+
+from .findings import FAIL, OK, WARN, Finding
+
+_COMMITS: Final = 20
+_SLOW_MS: Final = 50.0
+_MEBIBYTE: Final = 1024 * 1024
+_TOO_LITTLE: Final = 100 * _MEBIBYTE
+_LITTLE: Final = 1024 * _MEBIBYTE
+_FORGETFUL: Final = frozenset({"tmpfs", "ramfs"})
+_REMOTE: Final = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "ceph", "glusterfs", "fuse.sshfs"})
+
+
+async def storage(settings: Settings) -> list[Finding]:
+    """Everything about the folder. Nothing of the check stays behind, and the ledger itself is not touched."""
+    folder = settings.holdfast_data.absolute()
+    if folder.exists() and not folder.is_dir():
+        return [Finding("data folder", FAIL, f"{folder} is not a folder.", "Set HOLDFAST_DATA to a folder.")]
+    place = _nearest(folder)
+    if not os.access(place, os.W_OK | os.X_OK):
+        advice = "Let this user write there, or set HOLDFAST_DATA to another folder."
+        return [Finding("data folder", FAIL, f"{place} cannot be written to.", advice)]
+    there = f"{folder} can be written to." if place == folder else f"{folder} will be made at the first start."
+    return [Finding("data folder", OK, there), *_file_system(place), _room(place), await _commit(settings, place)]
+
+
+def _nearest(folder: Path) -> Path:
+    """The folder, or the part of its path that is there."""
+    return next(each for each in (folder, *folder.parents) if each.is_dir())
+
+
+def _file_system(place: Path) -> Iterator[Finding]:
+    kind = _kind(place)
+    if kind in _FORGETFUL:
+        advice = "Set HOLDFAST_DATA to a folder on a disk."
+        yield Finding("file system", WARN, f"{place} is in memory ({kind}): a restart of the machine loses it.", advice)
+    elif kind in _REMOTE:
+        advice = "Set HOLDFAST_DATA to a local disk: SQLite's write-ahead log needs shared memory and honest locks."
+        yield Finding("file system", WARN, f"{place} is on a network file system ({kind}).", advice)
+    elif kind is not None:
+        yield Finding("file system", OK, kind)
+
+
+def _kind(place: Path) -> str | None:
+    """The type of the file system, where the kernel tells (Linux)."""
+    try:
+        lines = Path("/proc/self/mounts").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return None
+    best: tuple[int, str] | None = None
+    resolved = place.resolve()
+    for line in lines:
+        fields = line.split()
+        mount = Path(fields[1].replace("\\040", " "))
+        if resolved.is_relative_to(mount) and (best is None or len(mount.parts) >= best[0]):
+            best = (len(mount.parts), fields[2])
+    return None if best is None else best[1]
+
+
+def _room(place: Path) -> Finding:
+    free = shutil.disk_usage(place).free
+    shown = f"{free // _MEBIBYTE:,} MiB free"
+    advice = "Make room, or set HOLDFAST_DATA to a larger disk: a full disk refuses new work."
+    if free < _TOO_LITTLE:
+        return Finding("disk space", FAIL, f"Only {shown}.", advice)
+    return Finding("disk space", WARN, f"Only {shown}.", advice) if free < _LITTLE else Finding("disk space", OK, shown)
+
+
+async def _commit(settings: Settings, place: Path) -> Finding:
+    """Time the real thing: a ledger beside the ledger, with entries that are recorded one by one."""
+    try:
+        with tempfile.TemporaryDirectory(prefix=".holdfast-doctor-", dir=place) as scratch:
+            took = await _timed(settings.model_copy(update={"holdfast_data": Path(scratch)}))
+    except HoldfastError as error:
+        return Finding("durable commit", FAIL, error.message, "Set HOLDFAST_DATA to a folder on a local disk.")
+    except OSError as error:
+        return Finding("durable commit", FAIL, f"{place}: {error.strerror}.", "Set HOLDFAST_DATA to another folder.")
+    shown = f"{took:.1f} ms each (median of {_COMMITS})"
+    if took > _SLOW_MS:
+        advice = "It works, but one sender at a time is answered this slowly; a faster disk helps."
+        return Finding("durable commit", WARN, shown, advice)
+    return Finding("durable commit", OK, shown)
+
+
+async def _timed(settings: Settings) -> float:
+    times = []
+    async with open_system(settings) as system:
+        for number in range(_COMMITS):
+            name = f"doctor-{number}"
+            entry = NewEntry(workload="courier", key=name, job_id=name, body="{}", fingerprint=name)
+            began = time.perf_counter()
+            await system.store.record([entry])
+            times.append(time.perf_counter() - began)
+    return median(times) * 1000

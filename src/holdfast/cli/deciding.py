@@ -1,0 +1,77 @@
+"""Decisions about dead letters: who takes them, why, and what became of each."""
+
+from __future__ import annotations
+
+import getpass
+import os
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import ValidationError
+
+from holdfast.api.operators import DecisionBody
+from holdfast.contracts.dead_letters import DeadLetter
+from holdfast.contracts.errors import NotFound, ReviewRefused
+
+from .failures import REFUSED, Stop
+from .output import print_json, say
+
+
+def decision(actor: str | None, reason: str) -> DecisionBody:
+    """Who and why, under the same rules as over HTTP."""
+    try:
+        return DecisionBody(actor=actor or _user(), reason=reason)
+    except ValidationError as error:
+        sentences = [f"--{each['loc'][0]}: {each['msg']}." for each in error.errors(include_url=False)]
+        raise Stop(*sentences) from None
+
+
+def _user() -> str:
+    for name in ("USER", "LOGNAME", "USERNAME"):
+        if os.environ.get(name):
+            return os.environ[name]
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError, ImportError):  # a container's user may have no name
+        message = "Say who decides, with --actor: this user has no name here."
+        raise Stop(message) from None
+
+
+@dataclass(slots=True)
+class Decided:
+    """What became of each letter that was named."""
+
+    moved: list[str] = field(default_factory=list)
+    refused: dict[str, str] = field(default_factory=dict)
+
+    def document(self) -> dict[str, Any]:
+        """The same as JSON."""
+        return {
+            "moved": self.moved,
+            "refused": [{"id": letter_id, "message": why} for letter_id, why in self.refused.items()],
+        }
+
+
+async def decide_each(letter_ids: Sequence[str], step: Callable[[str], Awaitable[DeadLetter]]) -> Decided:
+    """Take the step for each letter; one that refuses does not keep the others from it."""
+    decided = Decided()
+    for letter_id in dict.fromkeys(letter_ids):
+        try:
+            await step(letter_id)
+        except (NotFound, ReviewRefused) as error:
+            decided.refused[letter_id] = error.message
+        else:
+            decided.moved.append(letter_id)
+    return decided
+
+
+def report(decided: Decided, done: str, *, json: bool) -> None:
+    """Tell what was done; exit code 1 if any letter refused."""
+    if json:
+        print_json(decided.document())
+    else:
+        for letter_id in decided.moved:
+            say(f"{letter_id} {done}.")
+    if decided.refused:
+        raise Stop(*(f"{letter_id}: {why}" for letter_id, why in decided.refused.items()), code=REFUSED)

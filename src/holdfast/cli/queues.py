@@ -1,0 +1,98 @@
+"""``queue``: how much waits, and stopping the flow for a while."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from holdfast.contracts.errors import InvalidQuery
+from holdfast.contracts.queues import Depth
+from holdfast.wiring import System
+
+from . import options
+from .opening import existing_system
+from .output import print_json, say
+from .tables import show_table
+
+queue = typer.Typer(help="See how much waits; pause and resume.", no_args_is_help=True)
+
+Name = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[QUEUE]",
+        help="A queue or a workload; otherwise the main queue of every workload.",
+        show_default=False,
+    ),
+]
+
+
+@queue.command("status")
+def status(name: Name = None, app: options.App = None, data: options.Data = None, json: options.Json = False) -> None:
+    """How many jobs each queue holds, dead-letter queues included."""
+
+    async def asked() -> list[tuple[str, str, Depth]]:
+        async with existing_system(data, app) as system:
+            queues = _queues(system, name, every=True)
+            return [(queue, workload, await system.broker.depth(queue)) for queue, workload in queues]
+
+    rows = asyncio.run(asked())
+    if json:
+        print_json(
+            [
+                {
+                    "queue": queue,
+                    "workload": workload,
+                    "ready": depth.ready,
+                    "delayed": depth.delayed,
+                    "active": depth.active,
+                    "paused": depth.paused,
+                }
+                for queue, workload, depth in rows
+            ]
+        )
+        return
+    show_table(
+        ("queue", "workload", "ready", "delayed", "active", ""),
+        ((queue, workload, d.ready, d.delayed, d.active, "paused" if d.paused else "") for queue, workload, d in rows),
+        whole=("queue",),
+    )
+
+
+@queue.command("pause")
+def pause(name: Name = None, app: options.App = None, data: options.Data = None) -> None:
+    """Hand out no more jobs, in any process, until resumed. New jobs are accepted all the same."""
+    for each in asyncio.run(_switch(name, app, data, paused=True)):
+        say(f"{each} is paused. `holdfast queue resume` lets it go on.")
+
+
+@queue.command("resume")
+def resume(name: Name = None, app: options.App = None, data: options.Data = None) -> None:
+    """Hand out jobs again."""
+    for each in asyncio.run(_switch(name, app, data, paused=False)):
+        say(f"{each} hands out jobs.")
+
+
+async def _switch(name: str | None, app: str | None, data: Path | None, *, paused: bool) -> list[str]:
+    async with existing_system(data, app) as system:
+        queues = [queue for queue, _ in _queues(system, name, every=False)]
+        for each in queues:
+            await (system.broker.pause(each) if paused else system.broker.resume(each))
+        return queues
+
+
+def _queues(system: System, name: str | None, *, every: bool) -> list[tuple[str, str]]:
+    """The queues meant, each with its workload's name."""
+    main = [(workload.queue, workload.name) for workload in system.workloads.values()]
+    dead = [(workload.dead_letter_queue, workload.name) for workload in system.workloads.values()]
+    if name is None:
+        return main + dead if every else main
+    exact = [pair for pair in main + dead if pair[0] == name]
+    chosen = exact or [pair for pair in (main + dead if every else main) if pair[1] == name]
+    if not chosen:
+        known = ", ".join(queue for queue, _ in main + dead)
+        message = f"There is no queue {name!r} here; there are {known}. Queues of your own workloads need --app."
+        raise InvalidQuery(message)
+    return chosen

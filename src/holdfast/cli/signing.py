@@ -1,0 +1,66 @@
+"""Signing as a courier does, in either of the two schemes that the API takes."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import time
+from base64 import b64encode
+from datetime import UTC, datetime
+
+from holdfast.api.verify import ALGORITHM, sign, signing_key
+from holdfast.config import Settings
+
+from .failures import Stop
+
+
+def headers(secret: str, body: bytes) -> dict[str, str]:
+    """Our own scheme, at this moment."""
+    timestamp = int(time.time())
+    return {
+        "x-signature": sign(secret, timestamp, body),
+        "x-signature-timestamp": str(timestamp),
+        "x-signature-algorithm": ALGORITHM,
+    }
+
+
+def standard_headers(secret: str, message_id: str, body: bytes) -> dict[str, str]:
+    """Standard Webhooks, at this moment."""
+    timestamp = int(time.time())
+    signed = f"{message_id}.{timestamp}.".encode() + body
+    digest = hmac.digest(signing_key(secret), signed, hashlib.sha256)
+    return {
+        "webhook-id": message_id,
+        "webhook-timestamp": str(timestamp),
+        "webhook-signature": f"v1,{b64encode(digest).decode()}",
+    }
+
+
+def usable(secret: str) -> str:
+    """The secret, unless nothing can be signed with it."""
+    if not signing_key(secret):
+        message = "The secret is empty, or what follows whsec_ is not base64."
+        raise Stop(message)
+    return secret
+
+
+def secret_of(settings: Settings, source: str | None) -> tuple[str, str]:
+    """The source and its newest secret that holds now. Without a name: the one source that is configured."""
+    known = settings.courier_secrets
+    ways = "Give --secret (or COURIER_SECRET), or put it into COURIER_SECRETS; `holdfast init` writes a first one."
+    if source is None:
+        if len(known) != 1:
+            there = f"These are configured: {', '.join(known)}." if known else ways
+            message = f"Say who sends, with --source. {there}"
+            raise Stop(message)
+        source = next(iter(known))
+    if source not in known:
+        there = f" (configured: {', '.join(known)})" if known else ""
+        message = f"There is no secret for the source {source!r}{there}. {ways}"
+        raise Stop(message)
+    now = datetime.now(UTC)
+    for each in known[source]:
+        if each.active_at(now):
+            return source, usable(each.secret.get_secret_value())
+    message = f"No secret of {source!r} holds at this time: see notBefore and notAfter in COURIER_SECRETS."
+    raise Stop(message)

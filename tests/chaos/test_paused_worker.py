@@ -1,0 +1,72 @@
+"""A worker that sleeps past its lease (SIGSTOP) and wakes up again: what it brings is too late, and is not taken (I4)."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from collections import Counter
+
+from tests.support.arena import Arena, arena
+from tests.support.processes import Gateway
+
+JOBS = 12
+"""More than nothing and less than a worker's slots: one worker can hold them all."""
+
+_HELD = """
+SELECT count(*) FROM ledger_entries WHERE status = 'processing' AND attempts ->> '$[#-1].worker' LIKE ?
+"""
+
+
+async def until_held(arena: Arena, worker: Gateway, jobs: int) -> None:
+    """Wait until the ledger says that this process has so many jobs in work."""
+    await arena.until(_HELD, f"%.{worker.pid}_%", equals=jobs)
+
+
+def stale_results(worker: Gateway) -> int:
+    """How many results this worker brought too late, by its own log."""
+    lines = [json.loads(line) for line in worker.log.read_text().splitlines()]
+    return sum(line["event"] == "attempt.stale" and "attempt" in line for line in lines)
+
+
+async def test_a_worker_that_slept_past_its_lease_commits_nothing(tmp_path, rounds, seed, tell):
+    began = time.monotonic()
+    stale = 0
+    async with arena(tmp_path, seed) as field:
+        await field.fleet.start("api")
+        sleeper = await field.fleet.start("worker")
+        for round_ in range(rounds):
+            early, late = f"early-{round_}", f"late-{round_}"
+            tasks = [field.author.task("plain", gate=gate) for gate in (early, late) for _ in range(JOBS // 2)]
+            await field.load.send(*tasks)
+            await until_held(field, sleeper, JOBS)
+            sleeper.signal(signal.SIGSTOP)
+            # Its leases run out; another worker takes every job over and starts over.
+            successor = await field.fleet.start("worker")
+            await until_held(field, successor, JOBS)
+            # Half of the jobs are settled when the sleeper wakes, the other half are in the successor's hands: its
+            # handlers and the sleeper's see the gate open at the same moment, and both bring their results.
+            field.open_gate(early)
+            await field.until("SELECT count(*) FROM ledger_entries WHERE status = 'processing'", equals=JOBS // 2)
+            field.open_gate(late)
+            sleeper.signal(signal.SIGCONT)
+            await field.drained()
+            # Awake again, it works as before.
+            await successor.terminate()
+            task = field.author.task("plain")
+            await field.load.send(task)
+            await field.drained()
+            stale += stale_results(sleeper)
+            await sleeper.terminate()
+            sleeper = await field.fleet.start("worker")
+        await sleeper.terminate()
+        report = field.check()
+        runs = Counter((key, generation) for key, generation, *_ in field.runs())
+        attempts = field.query("SELECT count(*) FROM ledger_entries WHERE attempt_count = 2")[0][0]
+    tell({"seed": seed, "seconds": round(time.monotonic() - began), **report.figures, "stale results": stale})
+
+    assert report.violations == []
+    # Every job was handled by both workers, and one of the two results was refused.
+    assert attempts == report.figures["lost attempts"] == rounds * JOBS
+    assert sorted(runs.values()) == [1] * rounds + [2] * rounds * JOBS
+    assert stale > 0, "the sleeper never brought a result: nothing was tested"

@@ -1,0 +1,31 @@
+"""A job that kills every worker that touches it is buried after its last attempt (I6), and its neighbours live."""
+
+from __future__ import annotations
+
+import signal
+
+from tests.support.arena import arena
+from tests.support.counted_work import MAX_ATTEMPTS
+
+
+async def test_a_poison_job_kills_max_attempts_workers_and_no_more(tmp_path, seed, tell):
+    async with arena(tmp_path, seed) as field:
+        await field.fleet.start("api")
+        poison = field.author.task("poison", work_ms=50)  # its neighbours of the same batch are done by then
+        await field.load.send(poison, *(field.author.task("plain") for _ in range(20)))
+        deaths = 0
+        while field.query("SELECT status FROM ledger_entries WHERE key = ?", poison.key) != [("dead_lettered",)]:
+            worker = await field.fleet.start("worker")
+            if deaths == MAX_ATTEMPTS:
+                await field.drained()
+                assert await worker.terminate() == 0
+            else:
+                assert await worker.ended(60) == -signal.SIGKILL
+                deaths += 1
+        report = field.check()
+        letters = field.query("SELECT key, reason_code, attempt_count FROM dead_letters")
+    tell({**report.figures, "workers killed": deaths})
+
+    assert report.violations == []
+    assert deaths == MAX_ATTEMPTS
+    assert letters == [(poison.key, "WORKER_LOST", MAX_ATTEMPTS)]

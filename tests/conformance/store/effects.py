@@ -1,0 +1,278 @@
+"""Effects: written with the verdict or not at all, in order, and never older over newer (I3, I16)."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import datetime
+
+import pytest
+
+from holdfast.contracts.effects import IGNORED_STALE, Delete, Upsert
+from holdfast.contracts.errors import EffectRefused
+from holdfast.contracts.ledger import Status
+from tests.conformance.vocabulary import (
+    THINGS,
+    buried,
+    claimed,
+    completed,
+    entry_of,
+    recorded,
+    recorded_and_claimed,
+    settled,
+    settlement,
+)
+from tests.conformance.store.recording import AWKWARD
+
+
+def instant(text: str) -> datetime:
+    """The store's ISO-8601: UTC, milliseconds, 24 characters."""
+    assert len(text) == 24
+    assert text.endswith("Z")
+    return datetime.fromisoformat(text)
+
+
+async def applied(store, *batches):
+    """Settle one new job for each list of effects, all in one batch; returns the answers."""
+    applied.count = getattr(applied, "count", 0) + 1
+    keys = [f"job-{applied.count}-{number}" for number, _ in enumerate(batches)]
+    claims = await recorded_and_claimed(store, *keys)
+    return await store.settle(
+        [settlement(claim, completed(*effects)) for claim, effects in zip(claims, batches, strict=True)],
+    )
+
+
+def dated(at: str, **fields) -> Upsert:
+    return Upsert("shelf", "x", {"at": at} | fields, only_if_newer="at")
+
+
+class Effects:
+    async def test_an_upsert_creates_the_document(self, store):
+        before = await store.now()
+        await applied(store, [Upsert("shelf", "x", {"colour": "red", "size": 3}, {"made": "here", "size": 0})])
+        after = await store.now()
+
+        document = dict(await store.get("shelf", "x"))
+        created, updated = instant(document.pop("createdAt")), instant(document.pop("updatedAt"))
+        assert document == {"thingId": "x", "colour": "red", "size": 3, "made": "here"}
+        assert before <= created == updated <= after
+
+    async def test_an_upsert_replaces_the_named_fields_and_leaves_the_others(self, harness, store):
+        await applied(store, [Upsert("shelf", "x", {"colour": "red", "parts": {"a": 1, "b": 2}}, {"made": "here"})])
+        first = await store.get("shelf", "x")
+        await harness.pass_time(harness.moment)
+
+        await applied(store, [Upsert("shelf", "x", {"parts": {"c": 3}}, {"made": "there", "extra": 1})])
+
+        second = await store.get("shelf", "x")
+        assert (second["colour"], second["parts"], second["made"]) == ("red", {"c": 3}, "here")
+        assert "extra" not in second
+        assert second["createdAt"] == first["createdAt"]
+        assert second["updatedAt"] > first["updatedAt"]
+
+    async def test_documents_and_collections_are_apart(self, store):
+        await applied(
+            store,
+            [Upsert("shelf", "x", {"colour": "red"}), Upsert("cellar", "x", {"colour": "blue"})],
+            [Upsert("shelf", "X", {"colour": "green"})],
+        )
+
+        assert (await store.get("shelf", "x"))["colour"] == "red"
+        assert (await store.get("shelf", "X"))["colour"] == "green"
+        assert (await store.get("cellar", "x"))["colour"] == "blue"
+        assert (await store.get("cellar", "x"))["name"] == "x"
+
+    async def test_effects_on_one_document_are_folded_in_order(self, store):
+        await applied(
+            store,
+            [Upsert("shelf", "x", {"colour": "red", "a": 1}, {"made": "first"})],
+            [Upsert("shelf", "x", {"colour": "blue", "b": 2}, {"made": "second"})],
+            [Upsert("shelf", "x", {"colour": "green"}), Upsert("shelf", "x", {"c": 3})],
+        )
+
+        document = await store.get("shelf", "x")
+        assert {name: document.get(name) for name in ("colour", "a", "b", "c", "made")} == {
+            "colour": "green",
+            "a": 1,
+            "b": 2,
+            "c": 3,
+            "made": "first",
+        }
+
+    async def test_an_older_effect_is_skipped_and_noted(self, store):
+        await applied(store, [dated("2026-01-02", colour="new")])
+
+        (answer,) = await applied(store, [dated("2026-01-01", colour="old")])
+
+        assert (answer.status, answer.note) == (Status.PROCESSED, IGNORED_STALE)
+        assert (await store.get("shelf", "x"))["colour"] == "new"
+        assert (await entry_of(store, answer.job_id.removeprefix("id-"))).note == IGNORED_STALE
+
+    @pytest.mark.parametrize("at", ["2026-01-02", "2026-01-03"])
+    async def test_an_equal_or_newer_effect_is_applied(self, store, at):
+        await applied(store, [dated("2026-01-02", colour="first")])
+
+        (answer,) = await applied(store, [dated(at, colour="second")])
+
+        assert (answer.status, answer.note) == (Status.PROCESSED, None)
+        assert (await store.get("shelf", "x"))["colour"] == "second"
+
+    async def test_an_older_effect_is_skipped_within_a_batch_too(self, store):
+        answers = await applied(
+            store,
+            [dated("2026-01-02", colour="second")],
+            [dated("2026-01-01", colour="first"), Upsert("shelf", "y", {"colour": "other"})],
+            [dated("2026-01-03", colour="third")],
+            [dated("2026-01-02", colour="late")],
+        )
+
+        assert [answer.note for answer in answers] == [None, IGNORED_STALE, None, IGNORED_STALE]
+        assert (await store.get("shelf", "x"))["colour"] == "third"
+        assert (await store.get("shelf", "y"))["colour"] == "other"
+
+    async def test_a_document_without_the_field_is_older_than_all(self, store):
+        await applied(store, [Upsert("shelf", "x", {"colour": "undated"})])
+
+        (answer,) = await applied(store, [dated("1970-01-01", colour="dated")])
+
+        assert answer.note is None
+        assert (await store.get("shelf", "x"))["colour"] == "dated"
+
+    async def test_numbers_are_compared_as_numbers(self, store):
+        await applied(store, [Upsert("shelf", "x", {"version": 9}, only_if_newer="version")])
+
+        await applied(store, [Upsert("shelf", "x", {"version": 10}, only_if_newer="version")])
+
+        assert (await store.get("shelf", "x"))["version"] == 10
+
+    async def test_a_delete_removes_the_document(self, store):
+        await applied(store, [Upsert("shelf", "x", {"colour": "red"}), Upsert("shelf", "y", {"colour": "red"})])
+
+        answers = await applied(store, [Delete("shelf", "x")], [Delete("shelf", "never")])
+
+        assert [answer.status for answer in answers] == [Status.PROCESSED] * 2
+        assert await store.get("shelf", "x") is None
+        assert await store.get("shelf", "y") is not None
+
+    async def test_deletes_and_upserts_are_folded_in_order(self, store):
+        await applied(store, [Upsert("shelf", "x", {"colour": "red", "a": 1}, {"made": "first"})])
+
+        await applied(
+            store,
+            [Delete("shelf", "x")],
+            [Upsert("shelf", "x", {"colour": "blue"}, {"made": "again"})],
+            [Upsert("shelf", "y", {"colour": "blue"})],
+            [Delete("shelf", "y")],
+        )
+
+        document = await store.get("shelf", "x")
+        assert (document["colour"], document["made"], document.get("a")) == ("blue", "again", None)
+        assert await store.get("shelf", "y") is None
+
+    async def test_values_come_back_as_they_went_in(self, store):
+        values = {
+            "text": AWKWARD,
+            "long": "é" * 100_000,
+            "big": 2**53 - 1,
+            "small": -1.5,
+            "yes": True,
+            "nothing": None,
+            "empty": [{}, [], ""],
+            "nested": {"a": {"b": [1, {"c": AWKWARD}]}},
+        }
+        await applied(store, [Upsert("shelf", AWKWARD, values)])
+
+        document = dict(await store.get("shelf", AWKWARD))
+
+        del document["createdAt"], document["updatedAt"]
+        assert document == {"thingId": AWKWARD, **values}
+        assert document["yes"] is True
+
+    @pytest.mark.parametrize(
+        "effect",
+        [
+            Upsert("no_such_collection", "x", {"a": 1}),
+            Delete("no_such_collection", "x"),
+            Upsert("shelf", "", {"a": 1}),
+            Upsert("shelf", "x", {"a": float("nan")}),
+            Upsert("shelf", "x", {"a": float("inf")}),
+            Upsert("shelf", "x", {"a": object()}),
+            Upsert("shelf", "x", {"a": "half of a character: \ud800"}),
+            Upsert("shelf", "x", {"a": 1}, only_if_newer="b"),
+            Upsert("shelf", "there", {"at": 5}, only_if_newer="at"),
+        ],
+        ids=[
+            "unknown collection",
+            "delete in an unknown collection",
+            "no key",
+            "not a number",
+            "infinite",
+            "not JSON",
+            "not text",
+            "compares what it does not set",
+            "cannot be compared",
+        ],
+    )
+    async def test_a_batch_with_an_impossible_effect_writes_nothing(self, store, effect):
+        await applied(store, [Upsert("shelf", "there", {"at": "2026-01-01"})])
+        stands = await store.get("shelf", "there")
+        good, bad, dying = await recorded_and_claimed(store, "good", "bad", "dying")
+        fine = settlement(good, completed(Upsert("shelf", "good", {"colour": "red"})))
+        burial = settlement(dying, buried("dying"))
+
+        with pytest.raises(EffectRefused) as refused:
+            await store.settle([fine, settlement(bad, completed(effect)), burial])
+
+        assert refused.value.job_id == "id-bad"
+        assert await store.get("shelf", "good") is None
+        assert await store.get("shelf", "there") == stands
+        assert await store.letter(buried("dying").letter_id) is None
+        for key in ("good", "bad", "dying"):
+            assert (await entry_of(store, key)).status is Status.PROCESSING
+        assert [answer.status for answer in await store.settle([fine, burial])] == [
+            Status.PROCESSED,
+            Status.DEAD_LETTERED,
+        ]
+
+    async def test_the_effects_of_a_stale_verdict_are_not_even_looked_at(self, harness, store):
+        await recorded(store)
+        stale = await claimed(store, lease=harness.moment)
+        await harness.pass_time(harness.moment)
+        await claimed(store)
+
+        (answer,) = await store.settle([settlement(stale, completed(Upsert("no_such_collection", "x", {})))])
+
+        assert answer.stale
+
+    async def test_whichever_process_commits_last_the_newest_effect_stands(self, harness, store):
+        elsewhere = await harness.store()
+        claims = await recorded_and_claimed(store, *(f"k{n}" for n in range(40)))
+        for number in range(0, 40, 2):
+            older, newer = (
+                settlement(claims[number + step], completed(dated(f"2026-01-{number + step:03}", who=number + step)))
+                for step in (0, 1)
+            )
+
+            await asyncio.gather(store.settle([newer]), elsewhere.settle([older]))
+
+            assert (await store.get("shelf", "x"))["who"] == number + 1
+
+    async def test_no_write_to_a_shared_document_is_lost(self, harness, store):
+        elsewhere = await harness.store()
+        claims = await recorded_and_claimed(store, *(f"k{n}" for n in range(30)))
+
+        await asyncio.gather(
+            *(
+                racer.settle([settlement(claim, completed(Upsert("shelf", "x", {claim.key: True})))])
+                for racer, claim in zip([store, elsewhere] * 15, claims, strict=True)
+            ),
+        )
+
+        document = await store.get("shelf", "x")
+        assert [claim.key for claim in claims if claim.key not in document] == []
+        assert await store.counts(THINGS) == {"processed": 30}
+
+    async def test_another_process_reads_what_was_written(self, harness, store):
+        await recorded(store)
+        await settled(store, await claimed(store), completed(Upsert("shelf", "x", {"colour": "red"})))
+
+        assert (await (await harness.store()).get("shelf", "x"))["colour"] == "red"

@@ -1,0 +1,240 @@
+"""Reading: filters, counts and pages that neither skip nor repeat."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from holdfast.contracts.dead_letters import ReviewStatus
+from holdfast.contracts.effects import Upsert
+from holdfast.contracts.errors import InvalidQuery
+from holdfast.contracts.ledger import Status
+from holdfast.contracts.queries import DocumentQuery, EntryQuery, LetterQuery, Page
+from tests.conformance.vocabulary import (
+    OTHERS,
+    THINGS,
+    a_job,
+    claimed,
+    completed,
+    dead,
+    dead_and_reviewed,
+    keys_of_letters,
+    recorded,
+    settled,
+)
+from tests.conformance.store.recording import AWKWARD
+
+NOT_CURSORS = ["%%%", "not a cursor", "é", "AAAA" * 100, "\x00", "'; DROP TABLE"]
+
+
+async def found(store, page=None, **query):
+    slice_ = await store.find(EntryQuery(**({"workload": THINGS} | query)), page or Page(100))
+    return [entry.key for entry in slice_.items]
+
+
+async def pages(read, size):
+    """All pages of a listing, and every item once."""
+    items, cursor = [], None
+    while True:
+        slice_ = await read(Page(size, cursor))
+        assert len(slice_.items) <= size
+        items += slice_.items
+        cursor = slice_.next
+        if cursor is None:
+            return items
+        assert len(slice_.items) == size
+
+
+class Reading:
+    async def test_entries_are_found_newest_first(self, harness, store):
+        for key in ("b", "a", "c"):
+            await recorded(store, key)
+            await harness.pass_time(harness.moment)
+        await recorded(store, "x", workload=OTHERS)
+
+        assert await found(store) == ["c", "a", "b"]
+        assert await found(store, workload=OTHERS) == ["x"]
+        assert await found(store, workload="no-such-workload") == []
+
+    async def test_entries_are_found_by_status_and_label(self, store):
+        await recorded(store, "a", labels={"colour": "red"})
+        await recorded(store, "b", labels={"colour": AWKWARD})
+        await recorded(store, "c", labels={})
+        await settled(store, await claimed(store, "a"), completed())
+
+        assert await found(store, status=Status.PROCESSED) == ["a"]
+        assert await found(store, labels={"colour": "red"}) == ["a"]
+        assert await found(store, labels={"colour": AWKWARD}) == ["b"]
+        assert await found(store, labels={"colour": "red"}, status=Status.RECEIVED) == []
+
+    async def test_entries_cannot_be_found_by_a_label_that_has_no_index(self, store):
+        with pytest.raises(InvalidQuery):
+            await found(store, labels={"size": "3"})
+        with pytest.raises(InvalidQuery):
+            await found(store, labels={"x' OR 1=1 --": "3"})
+
+    async def test_pages_of_entries_neither_skip_nor_repeat(self, store):
+        await store.record([a_job(f"k{n}") for n in range(7)])
+        listed = await found(store)
+
+        for size in (1, 2, 3, 7, 8):
+            items = await pages(lambda page: store.find(EntryQuery(workload=THINGS), page), size)
+            assert [entry.key for entry in items] == listed
+
+    async def test_pages_of_entries_stand_still_while_others_arrive(self, store):
+        await store.record([a_job(f"k{n}") for n in range(4)])
+        listed = await found(store)
+        first = await store.find(EntryQuery(workload=THINGS), Page(2))
+        await store.record([a_job("newer"), a_job("newest")])
+        await settled(store, await claimed(store, listed[2]), completed())
+
+        second = await store.find(EntryQuery(workload=THINGS), Page(2, first.next))
+
+        assert [entry.key for entry in [*first.items, *second.items]] == listed
+        assert second.next is None
+
+    async def test_entries_are_counted_by_status(self, store):
+        await store.record([a_job("a"), a_job("b"), a_job("c"), a_job("x", workload=OTHERS)])
+        await settled(store, await claimed(store, "a"), completed())
+        await claimed(store, "b")
+
+        assert await store.counts(THINGS) == {"processed": 1, "processing": 1, "received": 1}
+        assert await store.counts("no-such-workload") == {}
+
+    @pytest.mark.parametrize("cursor", NOT_CURSORS)
+    async def test_what_is_no_cursor_is_refused(self, store, cursor):
+        page = Page(10, cursor)
+        await dead(store)
+
+        with pytest.raises(InvalidQuery):
+            await store.find(EntryQuery(workload=THINGS), page)
+        with pytest.raises(InvalidQuery):
+            await store.letters(LetterQuery(), page)
+        with pytest.raises(InvalidQuery):
+            await store.find_documents(DocumentQuery(collection="shelf"), page)
+
+
+class ReadingLetters:
+    async def test_letters_are_found_oldest_first(self, store):
+        for key in ("b", "a", "c"):
+            await dead(store, key)
+
+        assert await keys_of_letters(store) == ["b", "a", "c"]
+        assert await store.letter("dl_never") is None
+
+    async def test_letters_are_found_by_each_of_their_facts(self, store):
+        await dead(store, "a", bury={"reason_code": "TIMEOUT_EXHAUSTED"}, labels={"colour": "red", "size": "3"})
+        await dead(store, "b", labels={"colour": AWKWARD, "odd.name 'x'": "y"})
+        await dead_and_reviewed(store, "c", labels={"colour": "red"})
+        await dead(store, "a", workload=OTHERS)
+
+        assert await keys_of_letters(store, workload=THINGS) == ["a", "b", "c"]
+        assert await keys_of_letters(store, workload=OTHERS, key="a") == ["a"]
+        assert await keys_of_letters(store, workload=THINGS, key="b") == ["b"]
+        assert await keys_of_letters(store, key="never") == []
+        assert await keys_of_letters(store, reason_code="TIMEOUT_EXHAUSTED") == ["a"]
+        assert await keys_of_letters(store, review_status=ReviewStatus.REVIEWED) == ["c"]
+        assert await keys_of_letters(store, workload=THINGS, review_status=ReviewStatus.PENDING) == ["a", "b"]
+        assert await keys_of_letters(store, workload=THINGS, labels={"colour": "red"}) == ["a", "c"]
+        assert await keys_of_letters(store, labels={"colour": "red", "size": "3"}) == ["a"]
+        assert await keys_of_letters(store, labels={"colour": AWKWARD}) == ["b"]
+        assert await keys_of_letters(store, labels={"odd.name 'x'": "y"}) == ["b"]
+        assert await keys_of_letters(store, labels={"never": "red"}) == []
+
+    async def test_letters_are_found_by_their_time(self, harness, store):
+        times = []
+        for key in ("a", "b", "c"):
+            times.append(await store.now())
+            await harness.pass_time(harness.moment)
+            await dead(store, key)
+            await harness.pass_time(harness.moment)
+
+        assert await keys_of_letters(store, created_after=times[1]) == ["b", "c"]
+        assert await keys_of_letters(store, created_before=times[1]) == ["a"]
+        assert await keys_of_letters(store, created_after=times[1], created_before=times[2]) == ["b"]
+        assert await keys_of_letters(store, created_before=times[0]) == []
+
+    async def test_pages_of_letters_stand_still_while_others_arrive(self, store):
+        for number in range(5):
+            await dead(store, f"k{number}")
+        query = LetterQuery(review_status=ReviewStatus.PENDING)
+        first = await store.letters(query, Page(2))
+        await store.review([first.items[0].id], actor="ana", reason="seen")
+        await dead(store, "newer")
+
+        second = await store.letters(query, Page(2, first.next))
+        third = await store.letters(query, Page(2, second.next))
+
+        keys = [letter.key for slice_ in (first, second, third) for letter in slice_.items]
+        assert keys == ["k0", "k1", "k2", "k3", "k4", "newer"]
+        assert third.next is None
+
+    async def test_pages_of_letters_neither_skip_nor_repeat(self, store):
+        for number in range(5):
+            await dead(store, f"k{number}")
+
+        for size in (1, 2, 5):
+            items = await pages(lambda page: store.letters(LetterQuery(workload=THINGS), page), size)
+            assert [letter.key for letter in items] == [f"k{number}" for number in range(5)]
+
+
+class ReadingDocuments:
+    @pytest.fixture
+    async def shelf(self, store):
+        things = {
+            "c": {"colour": "red", "size": 3},
+            "a": {"colour": "red", "size": 4},
+            "b": {"colour": AWKWARD, "size": 3},
+            AWKWARD: {"colour": "blue"},
+        }
+        await recorded(store)
+        await settled(
+            store, await claimed(store), completed(*(Upsert("shelf", key, each) for key, each in things.items()))
+        )
+        return store
+
+    async def test_documents_are_found_by_the_values_of_their_fields(self, shelf):
+        async def listed(**where):
+            slice_ = await shelf.find_documents(DocumentQuery(collection="shelf", where=where), Page(100))
+            return [document["thingId"] for document in slice_.items]
+
+        assert await listed() == sorted(["a", "b", "c", AWKWARD])
+        assert await listed(colour="red") == ["a", "c"]
+        assert await listed(colour="red", size=3) == ["c"]
+        assert await listed(colour=AWKWARD) == ["b"]
+        assert await listed(thingId=AWKWARD) == [AWKWARD]
+        assert await listed(colour="yellow") == []
+
+    async def test_pages_of_documents_neither_skip_nor_repeat(self, shelf):
+        for size in (1, 2, 4):
+            items = await pages(lambda page: shelf.find_documents(DocumentQuery(collection="shelf"), page), size)
+            assert [document["thingId"] for document in items] == sorted(["a", "b", "c", AWKWARD])
+
+    async def test_a_document_that_was_never_written_is_not_there(self, shelf):
+        assert await shelf.get("shelf", "never") is None
+        assert await shelf.get("cellar", "a") is None
+
+    async def test_names_that_nobody_declared_are_refused(self, shelf):
+        with pytest.raises(InvalidQuery):
+            await shelf.get("no_such_collection", "a")
+        with pytest.raises(InvalidQuery):
+            await shelf.find_documents(DocumentQuery(collection="no_such_collection"), Page())
+        with pytest.raises(InvalidQuery):
+            await shelf.find_documents(DocumentQuery(collection="shelf", where={"weight": 1}), Page())
+
+    async def test_readers_and_writers_get_along(self, harness, store):
+        elsewhere = await harness.store()
+        await store.record([a_job(f"k{n}") for n in range(50)])
+
+        async def write(number):
+            effect = Upsert("shelf", "x", {"colour": "red", "size": number})
+            await settled(store, await claimed(store, f"k{number}"), completed(effect))
+
+        async def read():
+            document = await elsewhere.get("shelf", "x")
+            assert document is None or document["colour"] == "red"
+
+        await asyncio.gather(*(write(n) for n in range(50)), *(read() for _ in range(50)))
+
+        assert await elsewhere.counts(THINGS) == {"processed": 50}

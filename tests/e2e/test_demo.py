@@ -1,0 +1,283 @@
+"""``holdfast demo``, for real: it starts the program, and its exit code can be believed."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import signal
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from holdfast.cli.demo.chapters import CHAPTERS, Chapter
+from holdfast.cli.demo.downstream import Mood
+from holdfast.cli.demo.fates import NOT_REACHED, Fate, all_as_expected
+from holdfast.cli.demo.folder import LOG_FILE, MARKER, claimed
+from holdfast.cli.demo.narration import Narrator
+from holdfast.cli.demo.server import announced
+from holdfast.cli.demo.tour import take_tour
+from holdfast.contracts.errors import ConfigurationError
+
+DATABASE = "holdfast.db"
+
+pytestmark = pytest.mark.slow
+
+
+def environment() -> dict[str, str]:
+    """Ours, with the program on the path, and with settings that a demo must not listen to."""
+    programs = Path(sys.executable).parent
+    return os.environ | {
+        "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
+        "API_PORT": "1",
+        "RETRY_MAX_ATTEMPTS": "1",
+        "HOLDFAST_CRASH_POINT": "intake.recorded",
+    }
+
+
+def start_demo(folder: Path, *options: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "holdfast", "demo", "--fast", "--data", folder.name, *options]
+    return subprocess.Popen(
+        command,
+        cwd=folder.parent,
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        encoding="utf-8",
+    )
+
+
+def run_demo(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    with start_demo(folder, *options) as process:
+        output, errors = process.communicate(timeout=110)
+    return subprocess.CompletedProcess(process.args, process.returncode, output, errors)
+
+
+def tour(folder: Path, **how) -> tuple[bool, str]:
+    """The tour in this process, with a story of the test's own."""
+    console = Console(file=io.StringIO(), width=200, highlight=False)
+    well = take_tour(Narrator(console, fast=True), folder, **how)
+    return well, console.file.getvalue()
+
+
+def rows(folder: Path, query: str) -> list[tuple]:
+    with closing(sqlite3.connect(folder / DATABASE)) as connection:
+        return connection.execute(query).fetchall()
+
+
+# --- the whole tour -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory) -> tuple[Path, subprocess.CompletedProcess[str]]:
+    folder = tmp_path_factory.mktemp("demo") / "tour"
+    return folder, run_demo(folder)
+
+
+def test_ends_well_and_lists_every_fate(finished):
+    _, done = finished
+    assert done.returncode == 0, done.stdout + done.stderr
+    table = done.stdout.partition("What became of everything")[2]
+    ticked = re.findall(r"^│ ✓ │ (.*?) +│", table, flags=re.MULTILINE)
+    assert ticked == [chapter.event for chapter in CHAPTERS]
+    assert "✗" not in table
+    assert f"All {len(CHAPTERS)} fates are as expected." in table
+    assert done.stderr == ""
+
+
+def test_tells_the_shortened_settings_with_their_defaults(finished):
+    _, done = finished
+    assert re.search(r"RETRY_BACKOFF_BASE_MS +300 +1,000", done.stdout)
+
+
+def test_uses_no_colour_where_there_is_no_terminal(finished):
+    _, done = finished
+    assert "\x1b" not in done.stdout
+
+
+def test_leaves_its_data_to_look_at(finished):
+    folder, _ = finished
+    events = rows(
+        folder, "SELECT eventId, status, generation, attemptCount, note FROM processed_events ORDER BY eventId"
+    )
+    assert events == [
+        ("evt_1", "processed", 1, 1, None),
+        ("evt_2", "processed", 1, 1, "ignored_stale"),
+        ("evt_4", "processed", 1, 3, None),
+        ("evt_5", "processed", 2, 1, None),
+        ("evt_6", "processed", 1, 2, None),
+    ]
+    assert rows(folder, "SELECT shipmentId, currentState FROM active_shipments ORDER BY shipmentId") == [
+        ("shp_100", "out_for_delivery"),
+        ("shp_200", "delivered"),
+        ("shp_300", "delivered"),
+        ("shp_400", "delivered"),
+    ]
+    letters = rows(folder, "SELECT eventId, terminalReasonCode, attemptCount, reviewStatus FROM dead_letter_events")
+    assert letters == [("evt_5", "DOWNSTREAM_HTTP_503_EXHAUSTED", 5, "closed")]
+    assert (folder / LOG_FILE).read_text(encoding="utf-8").count("worker.started") == 2  # one of them was killed
+
+
+def test_every_command_that_it_recommends_works(finished):
+    folder, done = finished
+    recommended = re.findall(r"^  (holdfast .*|python3 -c .*)$", done.stdout, flags=re.MULTILINE)
+    assert len(recommended) == 3
+    for command in recommended:
+        run = subprocess.run(
+            ["bash", "-c", command], cwd=folder.parent, env=environment(), capture_output=True, text=True, check=False
+        )
+        assert run.returncode == 0, command + run.stderr
+        assert "demo-courier:evt_" in run.stdout, command
+
+
+def test_leaves_no_process_behind(finished):
+    _, done = finished
+    pids = re.findall(r"process (\d+)\.", done.stdout)
+    assert len(pids) == 2
+    for pid in pids:
+        with pytest.raises(ProcessLookupError):
+            os.kill(int(pid), 0)
+
+
+def test_a_second_run_in_the_same_folder_starts_afresh(tmp_path):
+    first, _ = tour(tmp_path, chapters=CHAPTERS[:1])
+    (tmp_path / "mine.txt").write_text("a file that no demo made", encoding="utf-8")
+    second, told = tour(tmp_path, chapters=CHAPTERS[:1])
+    assert (first, second) == (True, True), told
+    assert rows(tmp_path, "SELECT eventId FROM processed_events") == [("evt_1",)]
+    assert (tmp_path / "mine.txt").exists()
+
+
+# --- when things are not as they should be ------------------------------------------------------------------------
+
+
+def test_an_event_with_another_fate_is_told_and_fails_the_demo(tmp_path):
+    well, told = tour(tmp_path, chapters=CHAPTERS[:1], mood=Mood.REFUSING)
+    assert not well
+    assert re.search(r"✗ │ a good event +│ 202, processed, forwarded once +│ 202, dead_lettered, forwarded once", told)
+    assert "1 of 1 fates are not as expected" in told
+
+
+def test_a_chapter_that_goes_wrong_does_not_hide_the_next(tmp_path):
+    # Nobody wrote the dead letter that the replay needs.
+    replay = next(chapter for chapter in CHAPTERS if chapter.event == "its replay by a person")
+    well, told = tour(tmp_path, chapters=[replay, CHAPTERS[0]])
+    assert not well
+    assert "0 dead letters instead of one" in told
+    assert "✓ │ a good event" in told
+
+
+def test_a_server_that_does_not_start_is_told_with_its_log(tmp_path):
+    program = "import sys; sys.exit('the disk is made of cheese')"
+    well, told = tour(tmp_path, command=[sys.executable, "-c", program])
+    assert not well
+    assert "ended with exit code 1 before it was ready" in told
+    assert "the disk is made of cheese" in told
+
+
+def test_a_server_that_dies_leaves_the_other_fates_unreached(tmp_path):
+    def die(stage):
+        stage.server.kill()
+        return "as planned"
+
+    last_words = Chapter("The end", "the end", "as planned", die)
+    well, told = tour(tmp_path, chapters=[last_words, CHAPTERS[0]])
+    assert not well
+    assert re.search(rf"✗ │ a good event +│ [^│]+│ {NOT_REACHED}", told)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_stops_the_server_too(tmp_path, number, code):
+    folder = tmp_path / "stopped"
+    with start_demo(folder) as demo:
+        told = ""
+        while not (up := re.search(r"The server is up: process (\d+)\.", told)):
+            line = demo.stdout.readline()
+            assert line, told
+            told += line
+        demo.send_signal(number)
+        demo.communicate(timeout=60)
+    assert demo.returncode == code
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(up[1]), 0)
+
+
+# --- the folder ---------------------------------------------------------------------------------------------------
+
+
+def test_refuses_a_folder_that_it_did_not_make(tmp_path):
+    folder = tmp_path / "precious"
+    folder.mkdir()
+    (folder / DATABASE).write_bytes(b"irreplaceable")
+    done = run_demo(folder)
+    assert done.returncode == 2
+    assert "is not empty, and no demo made it" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert [each.name for each in folder.iterdir()] == [DATABASE]
+    assert (folder / DATABASE).read_bytes() == b"irreplaceable"
+
+
+def test_refuses_a_file(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigurationError, match="cannot use"), claimed(tmp_path / "file"):
+        pass
+
+
+def test_refuses_a_demo_folder_that_holds_jobs_of_others(tmp_path):
+    with claimed(tmp_path) as folder, closing(sqlite3.connect(folder.database)) as connection:
+        connection.execute("CREATE TABLE ledger_entries (key TEXT)")
+        connection.execute("INSERT INTO ledger_entries VALUES ('demo-courier:evt_1')")
+        connection.commit()
+    with claimed(tmp_path) as folder:
+        assert not folder.database.exists()  # an earlier demo's ledger goes
+    with closing(sqlite3.connect(folder.database)) as connection:
+        connection.execute("CREATE TABLE ledger_entries (key TEXT)")
+        connection.execute("INSERT INTO ledger_entries VALUES ('demo-courier:evt_1'), ('courier-x:evt_1')")
+        connection.commit()
+    with pytest.raises(ConfigurationError, match="not the demo's"), claimed(tmp_path):
+        pass
+    assert folder.database.exists()
+
+
+def test_refuses_a_demo_folder_whose_ledger_it_cannot_read(tmp_path):
+    (tmp_path / MARKER).touch()
+    (tmp_path / DATABASE).write_bytes(b"not a database, but perhaps dear to somebody" * 100)
+    with pytest.raises(ConfigurationError, match="not the demo's"), claimed(tmp_path):
+        pass
+    assert (tmp_path / DATABASE).exists()
+
+
+def test_two_demos_do_not_share_a_folder(tmp_path):
+    with claimed(tmp_path), pytest.raises(ConfigurationError, match="Another demo"), claimed(tmp_path):
+        pass
+    with claimed(tmp_path):
+        pass  # free again
+
+
+# --- the parts ----------------------------------------------------------------------------------------------------
+
+
+def test_no_fates_are_not_good_fates():
+    assert not all_as_expected([])
+    assert all_as_expected([Fate("a", "processed", "processed")])
+    assert not all_as_expected([Fate("a", "processed", "processed"), Fate("b", "processed", "dead_lettered")])
+
+
+@pytest.mark.parametrize(
+    ("printed", "address"),
+    [
+        (b"", None),
+        (b'{"ready": true, "address": "http://127.0.0.1:1"}', None),  # the line is not complete yet
+        (b'{"ready": true, "address": "http://127.0.0.1:1"}\n', "http://127.0.0.1:1"),
+        (b'hello\n[1]\n{"address": null}\n{"address": "http://127.0.0.1:2"}\n', "http://127.0.0.1:2"),
+    ],
+)
+def test_finds_the_address_in_what_the_server_prints(printed, address):
+    assert announced(printed) == address
