@@ -71,12 +71,16 @@ async def test_an_event_is_recorded_queued_and_acknowledged(world):
 
 async def test_a_duplicate_gets_the_first_receipt_again(world):
     sent = event()
+    world.clock.ahead = timedelta(seconds=30)  # unlike the store's clock
     first = await world.push(sent, x_request_id="first")
     world.clock.ahead = timedelta(seconds=90)
     again = await world.push(dict(reversed(sent.items())), x_request_id="second")
 
     assert again.status_code == 202
     assert again.json() == first.json() | {"duplicate": True}
+    assert again.json()["receivedAt"] == isoformat(
+        datetime.fromisoformat(json.loads((await entry_of(world, sent)).body)["receivedAt"])
+    )
     assert again.headers["x-request-id"] == "second"
 
 

@@ -54,6 +54,14 @@ def test_the_digest_is_hmac_sha256_for_keys_of_any_length(secret, body):
     assert (vouched.meta.algorithm, vouched.meta.timestamp, vouched.meta.signature) == ("hmac-sha256", NOW, expected)
 
 
+@pytest.mark.parametrize("length", [1, 32, 63, 64, 65, 128, 200])
+def test_a_key_longer_than_a_block_is_hashed_first(length):
+    secret = "k" * (length - 1) + "!"
+    expected = hmac.new(secret.encode(), b"%d." % NOW + BODY, hashlib.sha256).hexdigest()
+    assert sign(secret, NOW, BODY) == expected
+    assert accepts(own(x_signature=expected.encode()), by=verifier(secret))
+
+
 def test_hex_in_any_case_and_base64_and_a_prefix_are_understood():
     digest = bytes.fromhex(sign(SECRET, NOW, BODY))
     for written in (digest.hex(), digest.hex().upper(), b64encode(digest).decode(), f"sha256={digest.hex()}"):
@@ -295,6 +303,14 @@ def test_one_good_signature_among_others_is_enough_in_any_place():
         assert vouched is not None
         assert vouched.meta.signature == good.removeprefix(b"v1,").decode()
     assert not accepts(headers | {b"webhook-signature": other}, by=verifier("key"))
+
+
+@pytest.mark.parametrize("malformed", [b"v1,AAAA", b"v1,", b"v1", b"v1,!", b"", b"v1,a,b"])
+def test_a_header_with_one_malformed_signature_is_refused_whole(malformed):
+    headers = standard(Webhook(b"key"), "msg_1", NOW, BODY)
+    good = headers[b"webhook-signature"]
+    for several in (good + b" " + malformed, malformed + b" " + good):
+        assert not accepts(headers | {b"webhook-signature": several}, by=verifier("key"))
 
 
 def test_standard_webhooks_may_be_off_by_the_tolerance_and_no_more():

@@ -21,6 +21,9 @@ OTHERS = "others"
 HOUR = timedelta(hours=1)
 DAY = timedelta(days=1)
 
+AWKWARD = "naïve 🦑 ' \" \\ % _ ; -- $gt {} [] \t\n\u2028 ﷽ ẞß"
+"""Text that a careless adapter would break, cut, or take for a command."""
+
 
 class Anything(BaseModel):
     """The store never looks into bodies; no contract matters here."""

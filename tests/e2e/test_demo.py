@@ -10,11 +10,14 @@ import sqlite3
 import subprocess
 import sys
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
+from holdfast.cli import main
+from holdfast.cli.demo import command
 from holdfast.cli.demo.chapters import CHAPTERS, Chapter
 from holdfast.cli.demo.downstream import Mood
 from holdfast.cli.demo.fates import NOT_REACHED, Fate, all_as_expected
@@ -41,9 +44,8 @@ def environment() -> dict[str, str]:
 
 
 def start_demo(folder: Path, *options: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "holdfast", "demo", "--fast", "--data", folder.name, *options]
     return subprocess.Popen(
-        command,
+        [sys.executable, "-m", "holdfast", "demo", "--fast", "--data", folder.name, *options],
         cwd=folder.parent,
         env=environment(),
         stdin=subprocess.DEVNULL,
@@ -129,12 +131,12 @@ def test_every_command_that_it_recommends_works(finished):
     folder, done = finished
     recommended = re.findall(r"^  (holdfast .*|python3 -c .*)$", done.stdout, flags=re.MULTILINE)
     assert len(recommended) == 3
-    for command in recommended:
+    for line in recommended:
         run = subprocess.run(
-            ["bash", "-c", command], cwd=folder.parent, env=environment(), capture_output=True, text=True, check=False
+            ["bash", "-c", line], cwd=folder.parent, env=environment(), capture_output=True, text=True, check=False
         )
-        assert run.returncode == 0, command + run.stderr
-        assert "demo-courier:evt_" in run.stdout, command
+        assert run.returncode == 0, line + run.stderr
+        assert "demo-courier:evt_" in run.stdout, line
 
 
 def test_leaves_no_process_behind(finished):
@@ -163,6 +165,13 @@ def test_an_event_with_another_fate_is_told_and_fails_the_demo(tmp_path):
     assert not well
     assert re.search(r"✗ │ a good event +│ 202, processed, forwarded once +│ 202, dead_lettered, forwarded once", told)
     assert "1 of 1 fates are not as expected" in told
+
+
+@pytest.mark.parametrize(("mood", "code"), [(Mood.WORKING, 0), (Mood.REFUSING, 1)])
+def test_the_exit_code_tells_whether_the_fates_are_as_expected(tmp_path, monkeypatch, capsys, mood, code):
+    monkeypatch.setattr(command, "take_tour", partial(take_tour, chapters=CHAPTERS[:1], mood=mood))
+    assert main(["demo", "--fast", "--data", str(tmp_path / "tour")]) == code
+    assert "a good event" in capsys.readouterr().out
 
 
 def test_a_chapter_that_goes_wrong_does_not_hide_the_next(tmp_path):

@@ -192,7 +192,7 @@ def newest_stands(facts: Facts) -> Findings:
     stood: dict[tuple[str, str], list[str]] = defaultdict(list)
     written = set()
     for write in facts.writes:
-        if write["collection"].endswith("_subjects"):
+        if write["collection"].endswith("_subjects") and "at" in write["body"]:
             workload = write["collection"].removesuffix("_subjects")
             stood[workload, write["key"]].append(write["body"]["at"])
             written.add((workload, write["body"]["key"]))
@@ -203,8 +203,8 @@ def newest_stands(facts: Facts) -> Findings:
         order = Order.model_validate_json(entry["body"])
         subject = (workload, order.subject)
         newest[subject] = max(newest.get(subject, ""), order.at)
-        if (entry["note"] == "ignored_stale") == ((workload, key) in written):
-            yield f"I16: {workload} {key} has the note {entry['note']}"
+        if entry["note"] == "ignored_stale" and (workload, key) in written:
+            yield f"I16: {workload} {key} is called stale, and it stood"
     for subject, instants in stood.items():
         if any(later < earlier for earlier, later in pairwise(instants)):
             yield f"I16: {subject} went back in time"

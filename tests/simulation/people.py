@@ -62,6 +62,11 @@ class History:
     queue_losses: list[float] = field(default_factory=list)
 
 
+def _nobody_listens(task: asyncio.Task[Any]) -> None:
+    if not task.cancelled():
+        task.exception()
+
+
 class Desk:
     """How people reach the system: through some API process that is up."""
 
@@ -79,6 +84,7 @@ class Desk:
         task = self.system.loop.spawn(member, call(member))
         done, _ = await asyncio.wait({task}, timeout=_PATIENCE)
         if not done:
+            task.add_done_callback(_nobody_listens)
             if self.random.random() < 0.5:
                 task.cancel()
             raise TimeoutError

@@ -8,7 +8,6 @@ from fastapi import APIRouter, Path, Query, Request
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-from holdfast.contracts.admission import FieldProblem
 from holdfast.contracts.dead_letters import DeadLetter, ReviewStatus
 from holdfast.contracts.queries import LetterQuery, Page
 from holdfast.contracts.workload import readable_body
@@ -21,7 +20,6 @@ from .views import LetterList, LetterSummary, LetterView, ReplayView
 _PATH: Final = "/v1/dead-letters"
 _MAX_PAGE: Final = 200
 _MAX_REPLAY: Final = 1000
-_EMPTY_FILTER: Final = FieldProblem("filter", "An empty filter would match everything; name at least one condition")
 
 LetterId = Annotated[str, Path(alias="letterId", examples=["dl_0123456789abcdef0123"])]
 Filter = Annotated[str, Field(min_length=1, max_length=500)]
@@ -97,11 +95,8 @@ def _add_replay_by_filter(routes: APIRouter, services: ApiServices, options: Api
     )
     async def replay_where(request: Request) -> ReplayView:
         asked = fulfil(ReplayBody, await read_raw_json(request, options.max_body_bytes))
-        query = asked.filter.query()
-        if query.empty:
-            raise Refusal(Code.INVALID_PAYLOAD, details=[_EMPTY_FILTER])
         report = await services.review.replay_where(
-            query,
+            asked.filter.query(),
             limit=asked.limit,
             actor=asked.actor,
             reason=asked.reason,

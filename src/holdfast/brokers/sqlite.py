@@ -111,7 +111,7 @@ WHERE queue_jobs.queue = r.queue AND queue_jobs.job_id = r.job_id AND queue_jobs
 """
 
 _HELD: Final = """
-SELECT json_group_array(json_array(q.queue, q.job_id)) FROM json_each(:rows) AS r
+SELECT json_group_array(r.key) FROM json_each(:rows) AS r
 CROSS JOIN queue_jobs AS q ON q.queue = r.value ->> 0 AND q.job_id = r.value ->> 1
 WHERE q.state = 'leased' AND q.token = r.value ->> 2
 """
@@ -234,8 +234,8 @@ class SqliteBroker:
             connection.execute(_RENEW, {"rows": rows, "until": until})
             return str(one(connection, _HELD, {"rows": rows}))
 
-        held = {tuple(row) for row in json.loads(await self._write(work))}
-        return [each for each in deliveries if (each.queue, each.job_id) not in held]
+        held = set(json.loads(await self._write(work)))
+        return [each for position, each in enumerate(deliveries) if position not in held]
 
     async def recover(self, queue: str) -> int:
         """See :meth:`holdfast.contracts.ports.Broker.recover`."""

@@ -9,11 +9,12 @@ from typing import Annotated
 
 import typer
 
-from holdfast.config import CONFIG_FILE, fresh_config_text, load
+from holdfast.config import CONFIG_FILE, fresh_config_text
 
 from . import options
 from .failures import Stop
 from .output import print_json, say
+from .settings import settings_with
 from .tables import show_table
 
 config = typer.Typer(help="See the settings in force.", no_args_is_help=True)
@@ -27,7 +28,7 @@ def _config() -> None:
 @config.command("show")
 def show(json: options.Json = False) -> None:
     """Every setting, its value, and where the value comes from. Secrets are masked."""
-    rows = load(os.environ).describe()
+    rows = settings_with().describe()
     if json:
         print_json([{"name": row.name, "value": row.shown, "origin": row.origin, "help": row.help} for row in rows])
         return

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import traceback
 from collections.abc import Iterator
+from itertools import chain, repeat
 from typing import Final
 
 from holdfast.contracts.admission import InvalidContent
@@ -37,8 +38,9 @@ def tell(error: BaseException) -> int:
     known = [_known(leaf) for leaf in leaves]
     told = [each for each in known if each is not None]
     if len(told) == len(known):
-        for line in dict.fromkeys(line for lines, _ in told for line in lines):
-            say(f"Error: {line}")
+        lines = dict.fromkeys(line for lines, _ in told for line in lines)
+        for prefix, line in zip(chain(["Error: "], repeat(" " * 7)), lines, strict=False):
+            say(prefix + line)
         code = max(code for _, code in told)
     else:
         surprise = leaves[known.index(None)]
@@ -71,7 +73,5 @@ def _known(error: BaseException) -> tuple[list[str], int] | None:
         case OSError(strerror=str() as why):
             place = "" if error.filename is None else f"{error.filename}: "
             return [f"{place}{why}."], MISUSED
-        case ValueError() if hasattr(error, "problems"):  # SettingsError; importing it here would slow every start
-            return [str(each) for each in error.problems], MISUSED
         case _:
             return None

@@ -57,7 +57,10 @@ def send(
             show_default=False,
         ),
     ] = None,
-    event_id: Annotated[str | None, typer.Option(help="Made if left out.", show_default=False)] = None,
+    event_id: Annotated[
+        str | None,
+        typer.Option(help="Made if left out. To repeat an event, give --occurred-at too.", show_default=False),
+    ] = None,
     event_type: Annotated[str, typer.Option("--type", help="eventType.")] = "shipment.status.updated",
     shipment: Annotated[str | None, typer.Option(help="payload.shipmentId.", show_default="shp_demo")] = None,
     order: Annotated[str | None, typer.Option(help="payload.orderId.", show_default="ord_demo")] = None,

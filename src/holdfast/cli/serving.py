@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -88,15 +90,19 @@ def _serve(settings: Settings, app: str | None, *, json: bool, api: bool, worker
     workloads = app_of(app)
 
     def ready(address: str | None) -> None:
-        data = settings.holdfast_data.absolute()
-        if json:
-            print_json({"ready": True, "address": address, "data": str(data)}, one_line=True)
-            return
-        what = "The worker is ready" if address is None else f"Ready on {address} (API documentation: {address}/docs)"
-        print_line(f"{what}; data in {data}. Ctrl-C or SIGTERM stops it and loses nothing.")
+        with contextlib.suppress(BrokenPipeError):  # a server outlives whoever waited for this line
+            _announce(address, settings.holdfast_data.absolute(), json=json)
 
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         runner.run(run(settings, workloads, api=api, worker=worker, ready=ready))
+
+
+def _announce(address: str | None, data: Path, *, json: bool) -> None:
+    if json:
+        print_json({"ready": True, "address": address, "data": str(data)}, one_line=True)
+        return
+    what = "The worker is ready" if address is None else f"Ready on {address} (API documentation: {address}/docs)"
+    print_line(f"{what}; data in {data}. Ctrl-C or SIGTERM stops it and loses nothing.")
 
 
 def _loop_factory() -> Callable[[], Any] | None:

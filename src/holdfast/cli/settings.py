@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from holdfast.config import Settings, load
+from holdfast.config import Settings, SettingsError, load
 
 from .failures import Stop
 
 
 def settings_with(**given: str | int | Path | None) -> Settings:
-    """The settings, where an option of the command wins over the environment; None means that it was not given."""
+    """The settings, where an option of the command wins over the environment; None means that it was not given.
+
+    Raises :class:`Stop` with everything that is wrong with them.
+    """
     overlay = {}
     for name, value in given.items():
         if value is None:
@@ -20,4 +23,7 @@ def settings_with(**given: str | int | Path | None) -> Settings:
             message = f"--{name.rpartition('_')[2]} must not be empty."
             raise Stop(message)
         overlay[name.upper()] = str(value)
-    return load({**os.environ, **overlay})
+    try:
+        return load({**os.environ, **overlay})
+    except SettingsError as error:
+        raise Stop(*error.problems) from None

@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from pydantic import ValidationError
-
-from holdfast.contracts.admission import InvalidContent
 from holdfast.contracts.ledger import NewEntry, RecordVerdict
 from holdfast.contracts.ports import Store
 from holdfast.contracts.queues import Delivery, usable_job_id
@@ -54,5 +51,5 @@ def _entry(workload: Workload[Any], delivery: Delivery) -> NewEntry:
         data = workload.contract.model_validate_json(delivery.data)
         job_id = delivery.job_id if identifies(delivery) else None
         return new_entry(workload, workload.at_attempt(data, 1), job_id=job_id)
-    except (ValidationError, InvalidContent):
+    except Exception:  # noqa: BLE001 - whatever a stranger's data does to the contract or the workload's code
         return refused_entry(workload, delivery.data, UNREADABLE)

@@ -7,14 +7,14 @@ from datetime import timedelta
 from hashlib import sha256
 from typing import Any, Final
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from holdfast.contracts.admission import FieldProblem, InvalidContent
 from holdfast.contracts.ledger import NewEntry
 from holdfast.contracts.queues import QueueJob, usable_job_id
 from holdfast.contracts.workload import Workload
 
-REFUSED: Final = "refused"
+REFUSED: Final = "_refused"
 """The label that says why an entry must not be handled."""
 
 _MAX_KEY: Final = 400
@@ -87,7 +87,7 @@ def body_at_attempt(workload: Workload[Any], body: str, attempt: int) -> str:
     """The body with the attempt's number in it, where the contract has a place for one."""
     try:
         data = workload.contract.model_validate_json(body)
-    except ValidationError:
+        changed = workload.at_attempt(data, attempt)
+        return body if changed is data else changed.model_dump_json()
+    except Exception:  # noqa: BLE001 - the queue's copy is a hint: the number in it may lag
         return body
-    changed = workload.at_attempt(data, attempt)
-    return body if changed is data else changed.model_dump_json()

@@ -27,7 +27,7 @@ from holdfast.contracts.ledger import (
     Overdue,
     Unrecorded,
 )
-from holdfast.contracts.outcomes import Outcome, Reject
+from holdfast.contracts.outcomes import Outcome
 from holdfast.contracts.ports import Ambient, Broker, Store
 from holdfast.contracts.queues import Acknowledgement, Again, Delivery, Finished
 from holdfast.contracts.settlement import Expire, HandBack, Verdict
@@ -110,6 +110,7 @@ class Execution:
         """Work until told to stop; then let running jobs finish for ``drain`` and hand the rest back (I17)."""
         settling = asyncio.create_task(self._settler.run())
         beating = asyncio.create_task(self._keep_leases())
+        waking = asyncio.create_task(self._wake_at(stop))
         try:
             while not stop.is_set():
                 try:
@@ -120,11 +121,20 @@ class Execution:
                 except StoreUnavailable as error:
                     emit(events.STORE_UNAVAILABLE, where="worker", reason=error.message)
                     await _pause(stop)
+                except Exception as error:  # noqa: BLE001 - one batch's surprise must not end the worker
+                    emit(events.WORKER_FAULT, workload=self._workload.name, reason=f"{type(error).__name__}: {error}")
+                    await _pause(stop)
             await self._wind_down(drain)
         finally:
-            beating.cancel()
-            self._settler.close()
-            await asyncio.gather(beating, settling, return_exceptions=True)
+            # Nothing is in flight now, or the store is away for longer than we may wait for it.
+            for task in (waking, beating, settling):
+                task.cancel()
+            await asyncio.gather(waking, beating, settling, return_exceptions=True)
+
+    async def _wake_at(self, stop: asyncio.Event) -> None:
+        """A worker whose slots are all taken hears of the stop too."""
+        await stop.wait()
+        self._slot_freed.set()
 
     async def _round(self) -> None:
         """Fill the free slots with what the queue has."""
@@ -190,10 +200,10 @@ class Execution:
                 case Claimed():
                     flight = self._enter(delivery, claim)
                     job = job_of(self._workload, claim)
-                    if isinstance(job, Reject):
-                        self._judged(flight, job)
-                    else:
+                    if isinstance(job, Job):
                         to_handle.append((flight, job))
+                    else:
+                        self._judged(flight, job)
                 case Exhausted():
                     failure = Failure(WORKER_LOST, "The worker vanished during the last attempt.", retry=False)
                     reason = Reason(WORKER_LOST, f"{claim.attempts} attempts ended with a lost worker or a failure.")
@@ -287,8 +297,8 @@ class Execution:
                     self._options.lease,
                 )
                 await self._broker.renew([flight.delivery for flight in flights], self._options.lease)
-            except (StoreUnavailable, BrokerUnavailable) as error:
-                emit(events.STORE_UNAVAILABLE, where="lease", reason=error.message)
+            except Exception as error:  # noqa: BLE001 - whatever it is, the next beat tries again
+                emit(events.STORE_UNAVAILABLE, where="lease", reason=f"{type(error).__name__}: {error}")
                 continue
             for lease in lost:
                 self._abandon(lease)

@@ -30,7 +30,7 @@ BAD_OUTCOME: Final = "BAD_OUTCOME"
 def classify(error: BaseException, workload: Workload[Any]) -> Failure:  # noqa: PLR0911 - a table
     """Name a failure. The workload is asked first; what nobody knows is transient."""
     if isinstance(error, Exception):
-        named = workload.classify(error)
+        named = _named_by(workload, error)
         if named is not None:
             return Failure(named.code, scrub(named.message), named.retry, named.after)
     match error:
@@ -50,6 +50,13 @@ def classify(error: BaseException, workload: Workload[Any]) -> Failure:  # noqa:
             return Failure("CONNECTION", "The connection failed.", retry=True)
         case _:
             return Failure(UNCLASSIFIED, scrub(f"{type(error).__name__}: {error}"), retry=True)
+
+
+def _named_by(workload: Workload[Any], error: Exception) -> Failure | None:
+    try:
+        return workload.classify(error)
+    except Exception:  # noqa: BLE001 - the failure to name is the handler's, not that of its classification
+        return None
 
 
 def describe_validation(error: ValidationError) -> str:

@@ -39,12 +39,15 @@ class HandlerContext:
         return await self._store.get(collection, key)
 
 
-def job_of(workload: Workload[Any], claim: Claimed) -> Job[Any] | Reject:
+def job_of(workload: Workload[Any], claim: Claimed) -> Job[Any] | Outcome:
     """The job that the ledger holds, in its contract; a body that breaks the contract is rejected for good."""
     try:
         data: BaseModel = workload.contract.model_validate_json(claim.body)
+        data = workload.at_attempt(data, claim.attempt)
     except ValidationError as error:
         return Reject(VALIDATION_FAILED, describe_validation(error))
+    except Exception as error:  # noqa: BLE001 - a workload's own code
+        return outcome_of(classify(error, workload))
     if claim.labels.get(REFUSED) == IDEMPOTENCY_CONFLICT:
         return Reject(IDEMPOTENCY_CONFLICT, "Another job with the same key and other content was accepted before.")
     if REFUSED in claim.labels:
@@ -52,7 +55,7 @@ def job_of(workload: Workload[Any], claim: Claimed) -> Job[Any] | Reject:
     return Job(
         key=claim.key,
         job_id=claim.job_id,
-        data=workload.at_attempt(data, claim.attempt),
+        data=data,
         attempt=claim.attempt,
         generation=claim.generation,
         received_at=claim.first_seen_at,

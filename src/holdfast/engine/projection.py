@@ -7,6 +7,7 @@ which the queue leaves as it is; so the projection can lag, but never loses and 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any, Final
 
 from holdfast.contracts.crash_points import crash_point
@@ -44,5 +45,12 @@ class Projection:
 
 
 def _job(workload: Workload[Any], letter: DeadLetter) -> QueueJob:
-    payload = json.dumps(workload.dead_letter_payload(letter), separators=(",", ":"), ensure_ascii=False)
+    try:
+        payload = _to_json(workload.dead_letter_payload(letter))
+    except Exception:  # noqa: BLE001 - a workload's own code: one letter must not hold back the others
+        payload = _to_json(Workload.dead_letter_payload(workload, letter))
     return QueueJob(letter.id, payload, "dead-letter")
+
+
+def _to_json(payload: Mapping[str, Any]) -> str:
+    return json.dumps(payload, separators=(",", ":"), ensure_ascii=False)

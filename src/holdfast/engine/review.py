@@ -131,8 +131,12 @@ class Review:
 
     def _new_job(self, letter: DeadLetter) -> NewEntry | None:
         workload = self._workload_of(letter)
-        data = workload.replayed(letter)
-        return None if data is None else new_entry(workload, data, replay_of=letter.key)
+        try:
+            data = workload.replayed(letter)
+            return None if data is None else new_entry(workload, data, replay_of=letter.key)
+        except Exception as error:
+            message = f"The workload {workload.name} cannot make a new job of {letter.id}: {type(error).__name__}."
+            raise ReviewRefused(message) from error
 
     async def _publish(self, done: Sequence[tuple[DeadLetter, NewEntry | None]]) -> None:
         """Hint the queue at once; were it away, upkeep would find the entries due."""

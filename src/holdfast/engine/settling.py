@@ -18,6 +18,7 @@ from holdfast.contracts.errors import BrokerUnavailable, EffectRefused, Holdfast
 from holdfast.contracts.ledger import Lease, Status
 from holdfast.contracts.ports import Broker, Clock, Store
 from holdfast.contracts.queues import Acknowledgement, Again, Delivery, Failed, Finished, Handling
+from holdfast.contracts.redaction import scrub
 from holdfast.contracts.settlement import Bury, Complete, HandBack, RetryLater, Settled, Settlement, Verdict
 from holdfast.contracts.workload import Failure, Reason, Workload
 from holdfast.telemetry import emit, events
@@ -62,7 +63,6 @@ class Settler:
         self._waiting: list[Finish] = []
         self._held: set[Lease] = set()
         self._signal = asyncio.Event()
-        self._closed = False
 
     def add(self, finish: Finish) -> None:
         """Settle this job with the next flush."""
@@ -74,20 +74,26 @@ class Settler:
         """Whether the job waits here or is being settled."""
         return lease in self._held
 
-    def close(self) -> None:
-        """End after the flush that is under way."""
-        self._closed = True
-        self._signal.set()
-
     async def run(self) -> None:
-        """Flush until closed."""
-        while not self._closed:
+        """Flush until cancelled."""
+        while True:
             await self._signal.wait()
             self._signal.clear()
-            while self._waiting and not self._closed:
+            while self._waiting:
                 batch = self._waiting[:_MOST_IN_ONE_COMMIT]
                 del self._waiting[:_MOST_IN_ONE_COMMIT]
-                await self._flush(batch)
+                await self._flush_safely(batch)
+
+    async def _flush_safely(self, batch: Sequence[Finish]) -> None:
+        try:
+            await self._flush(batch)
+        except Exception as error:  # noqa: BLE001 - one flush's surprise must not end all settling
+            # Nobody renews these leases any more: when they have run out, the jobs are claimed anew.
+            emit(events.WORKER_FAULT, workload=self._workload.name, reason=f"{type(error).__name__}: {error}")
+        finally:
+            for finish in batch:
+                self._held.discard(finish.lease)
+                finish.left()
 
     # --- one flush ----------------------------------------------------------------------------------------
 
@@ -97,9 +103,6 @@ class Settler:
         self._report(settled)
         await self._acknowledge(settled)
         crash_point("worker.acknowledged")
-        for finish in batch:
-            self._held.discard(finish.lease)
-            finish.left()
         if any(answer.status is Status.DEAD_LETTERED for _, answer in settled):
             await self._publish_letters()
 
@@ -119,11 +122,15 @@ class Settler:
         try:
             return await self._settle([finish])
         except EffectRefused as error:
-            failure = Failure(EFFECT_REFUSED, error.message, retry=False)
+            failure = Failure(EFFECT_REFUSED, scrub(error.message), retry=False)
         except Exception as error:  # noqa: BLE001 - the job is at fault, not the worker
-            failure = Failure(EFFECT_REFUSED, f"{type(error).__name__}: {error}", retry=False)
+            failure = Failure(EFFECT_REFUSED, scrub(f"{type(error).__name__}: {error}"), retry=False)
         verdict = self._judge.bury(finish.key, finish.generation, failure, Reason(failure.code, failure.message))
-        return await self._settle([replace(finish, verdict=verdict)])
+        try:
+            return await self._settle([replace(finish, verdict=verdict)])
+        except Exception as error:  # noqa: BLE001 - its neighbours are settled; this one comes back after its lease
+            emit(events.WORKER_FAULT, workload=self._workload.name, reason=f"{type(error).__name__}: {error}")
+            return [(finish, Settled(finish.lease.job_id, None))]
 
     async def _settle(self, batch: Sequence[Finish]) -> list[tuple[Finish, Settled]]:
         """Ask the store until it answers. Asking twice is safe: the fence lets only one answer count (I4)."""

@@ -8,15 +8,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from datetime import timedelta
 from typing import Any, Final
 
 from holdfast.contracts.crash_points import crash_point
-from holdfast.contracts.errors import BrokerUnavailable, StoreUnavailable
+from holdfast.contracts.errors import BrokerUnavailable, EffectRefused, StoreUnavailable
 from holdfast.contracts.ledger import Exhausted, Lease, Overdue, Status
 from holdfast.contracts.ports import Ambient, Broker, Store
-from holdfast.contracts.settlement import Expire, HandBack, Settlement, Verdict
+from holdfast.contracts.settlement import Expire, HandBack, Settled, Settlement, Verdict
 from holdfast.contracts.workload import Workload
 from holdfast.telemetry import emit, events
 
@@ -92,9 +92,9 @@ class Upkeep:
             emit(events.QUEUE_LOST)
         for workload in self._workloads:
             report.recovered += await self._broker.recover(workload.queue)
-            report.expired += await self._expire(workload)
             report.republished += await self._republish(workload)
             report.letters_published += await self._projection.publish(workload)
+            report.expired += await self._expire(workload)
         if self._time_to_prune():
             report.pruned = await self._prune()
         return report
@@ -143,13 +143,30 @@ class Upkeep:
             else:
                 continue
             settlements.append(Settlement(workload.name, Lease(claim.job_id, claim.fence), verdict))
-        settled = await self._store.settle(settlements) if settlements else []
+        settled = await self._settle(settlements)
         expired = [each.job_id for each in settled if each.status is Status.EXPIRED]
         for job_id in expired:
             emit(events.JOB_EXPIRED, workload=workload.name, job_id=job_id)
         if expired:
             await self._broker.remove(workload.queue, expired)
         return len(expired)
+
+    async def _settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
+        """Settle what has expired; effects that cannot be applied do not keep a job alive."""
+        if not settlements:
+            return []
+        try:
+            return await self._store.settle(settlements)
+        except EffectRefused as error:
+            bare = [
+                replace(each, verdict=replace(each.verdict, effects=()))
+                if each.lease.job_id == error.job_id and isinstance(each.verdict, Expire)
+                else each
+                for each in settlements
+            ]
+            if bare == list(settlements):
+                raise
+            return await self._settle(bare)
 
     def _time_to_prune(self) -> bool:
         now = self._ambient.clock.monotonic()

@@ -9,6 +9,7 @@ from holdfast.contracts.dead_letters import letter_id
 from holdfast.contracts.outcomes import Done, Expired, Outcome, Reject, Retry, Snooze
 from holdfast.contracts.ports import Random
 from holdfast.contracts.redaction import scrub
+from holdfast.contracts.retry import ExponentialBackoff
 from holdfast.contracts.settlement import Bury, Complete, Expire, HandBack, RetryLater, Verdict
 from holdfast.contracts.workload import Failure, Reason, Workload
 
@@ -36,7 +37,7 @@ class Judge:
             case Retry():
                 failure = Failure(outcome.code, scrub(outcome.message), retry=True, after=outcome.after)
                 if attempt >= workload.retry.max_attempts:
-                    return self.bury(key, generation, failure, workload.exhausted(failure, attempt))
+                    return self.bury(key, generation, failure, self._exhausted(failure, attempt))
                 return RetryLater(self._wait(attempt, outcome.after), failure.code, failure.message)
             case Snooze():
                 return HandBack(outcome.after)
@@ -60,7 +61,17 @@ class Judge:
             letter_retention=self._workload.letter_retention,
         )
 
+    def _exhausted(self, failure: Failure, attempt: int) -> Reason:
+        """The workload's words for it; were they to fail, the job must still end as a dead letter."""
+        try:
+            return self._workload.exhausted(failure, attempt)
+        except Exception:  # noqa: BLE001 - a workload's own code
+            return Workload.exhausted(self._workload, failure, attempt)
+
     def _wait(self, attempt: int, asked: timedelta | None) -> timedelta:
         """The policy's wait, or the longer one that the other side asked for."""
-        delay = self._workload.retry.delay(attempt, self._random)
+        try:
+            delay = self._workload.retry.delay(attempt, self._random)
+        except Exception:  # noqa: BLE001 - a workload's own policy
+            delay = ExponentialBackoff().delay(attempt, self._random)
         return delay if asked is None else max(delay, asked)

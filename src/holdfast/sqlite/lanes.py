@@ -136,7 +136,11 @@ class ThreadLane:
         await asyncio.to_thread(self._thread.join)
 
     def _work(self) -> None:
-        connection = self._connect()
+        try:
+            connection = self._connect()
+        except sqlite3.Error as error:
+            self._give_up(error)
+            return
         committer = Committer(connection, writes=self._writes)
         try:
             while tickets := self._next_group():
@@ -144,6 +148,16 @@ class ThreadLane:
                 self._answer(tickets)
         finally:
             connection.close()
+
+    def _give_up(self, error: sqlite3.Error) -> None:
+        """There is no connection: nobody must wait for one."""
+        with self._signal:
+            self._closing = True
+            tickets = list(self._waiting)
+            self._waiting.clear()
+        for ticket in tickets:
+            ticket.error = translate(error)
+        self._answer(tickets)
 
     def _next_group(self) -> list[_Ticket]:
         with self._signal:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -25,6 +26,8 @@ QUEUE_UNAVAILABLE: Final = "queue.unavailable"
 STORE_UNAVAILABLE: Final = "store.unavailable"
 UPKEEP_DONE: Final = "upkeep.done"
 UPKEEP_FAILED: Final = "upkeep.failed"
+WORKER_FAULT: Final = "worker.fault"
+"""Something that nobody foresaw. The jobs concerned come back when their leases have run out."""
 WORKER_STARTED: Final = "worker.started"
 WORKER_STOPPED: Final = "worker.stopped"
 
@@ -42,6 +45,7 @@ def detach(exporter: Exporter) -> None:
 
 
 def emit(event: str, /, **fields: Any) -> None:  # noqa: ANN401 - events carry what they carry
-    """Say that something happened."""
+    """Say that something happened. An exporter that fails is no reason to fail with it."""
     for exporter in _exporters:
-        exporter(event, fields)
+        with contextlib.suppress(Exception):
+            exporter(event, fields)

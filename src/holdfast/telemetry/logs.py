@@ -21,6 +21,7 @@ _WARNINGS: Final = frozenset(
         events.QUEUE_UNAVAILABLE,
         events.STORE_UNAVAILABLE,
         events.UPKEEP_FAILED,
+        events.WORKER_FAULT,
     },
 )
 _DETAILS: Final = frozenset({events.JOB_ACCEPTED, events.UPKEEP_DONE})

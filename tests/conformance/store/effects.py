@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from datetime import datetime
 
 import pytest
@@ -11,6 +12,7 @@ from holdfast.contracts.effects import IGNORED_STALE, Delete, Upsert
 from holdfast.contracts.errors import EffectRefused
 from holdfast.contracts.ledger import Status
 from tests.conformance.vocabulary import (
+    AWKWARD,
     THINGS,
     buried,
     claimed,
@@ -21,7 +23,6 @@ from tests.conformance.vocabulary import (
     settled,
     settlement,
 )
-from tests.conformance.store.recording import AWKWARD
 
 
 def instant(text: str) -> datetime:
@@ -31,10 +32,12 @@ def instant(text: str) -> datetime:
     return datetime.fromisoformat(text)
 
 
+_numbers = itertools.count(1)
+
+
 async def applied(store, *batches):
     """Settle one new job for each list of effects, all in one batch; returns the answers."""
-    applied.count = getattr(applied, "count", 0) + 1
-    keys = [f"job-{applied.count}-{number}" for number, _ in enumerate(batches)]
+    keys = [f"job-{next(_numbers)}" for _ in batches]
     claims = await recorded_and_claimed(store, *keys)
     return await store.settle(
         [settlement(claim, completed(*effects)) for claim, effects in zip(claims, batches, strict=True)],

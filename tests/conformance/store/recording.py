@@ -7,6 +7,7 @@ from datetime import timedelta
 
 from holdfast.contracts.ledger import RecordVerdict, Status, Unrecorded
 from tests.conformance.vocabulary import (
+    AWKWARD,
     HOUR,
     OTHERS,
     a_job,
@@ -19,8 +20,6 @@ from tests.conformance.vocabulary import (
 )
 
 NEW, DUPLICATE, CONFLICT = RecordVerdict.NEW, RecordVerdict.DUPLICATE, RecordVerdict.CONFLICT
-
-AWKWARD = "naïve 🦑 ' \" \\ % _ ; -- $gt {} [] \t\n\u2028 ﷽ ẞß"
 
 
 async def verdicts(store, *entries):

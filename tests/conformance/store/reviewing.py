@@ -9,6 +9,7 @@ import pytest
 from holdfast.contracts.dead_letters import ReviewStatus, letter_id
 from holdfast.contracts.ledger import RecordVerdict, Status
 from tests.conformance.vocabulary import (
+    AWKWARD,
     DAY,
     HOUR,
     OTHERS,
@@ -27,7 +28,6 @@ from tests.conformance.vocabulary import (
     settled,
     settlement,
 )
-from tests.conformance.store.recording import AWKWARD
 
 PENDING, REVIEWED, REPLAYED, CLOSED = ReviewStatus
 

@@ -11,7 +11,9 @@ from holdfast.contracts.dead_letters import ReviewStatus
 from holdfast.contracts.effects import Upsert
 from holdfast.contracts.ledger import AttemptOutcome, Lease, NotNow, Status
 from holdfast.contracts.settlement import Expire, HandBack, Settlement
+from tests.conformance.store.claiming import outcomes
 from tests.conformance.vocabulary import (
+    AWKWARD,
     DAY,
     HOUR,
     THINGS,
@@ -28,8 +30,6 @@ from tests.conformance.vocabulary import (
     settlement,
     try_claim,
 )
-from tests.conformance.store.claiming import outcomes
-from tests.conformance.store.recording import AWKWARD
 
 SUCCEEDED, FAILED, LOST = AttemptOutcome.SUCCEEDED, AttemptOutcome.FAILED, AttemptOutcome.LOST
 

@@ -13,9 +13,10 @@ from typing import Any, Final
 
 import httpx
 
+from holdfast.cli.failures import Stop
 from holdfast.cli.posting import base_url
 from holdfast.cli.settings import settings_with
-from holdfast.config import CONFIG_FILE, Settings, SettingsError
+from holdfast.config import CONFIG_FILE, Settings
 from holdfast.contracts.errors import ConfigurationError
 from holdfast.wiring import listen
 
@@ -41,8 +42,8 @@ def configuration(data: Path | None) -> tuple[Settings | None, list[Finding]]:
     """The settings, if they can be loaded, and what is to be said about them."""
     try:
         settings = settings_with(holdfast_data=data)
-    except SettingsError as error:
-        return None, [Finding("config", FAIL, each, "Correct this setting.") for each in error.problems]
+    except Stop as stop:
+        return None, [Finding("config", FAIL, each, "Correct this setting.") for each in stop.sentences]
     return settings, [Finding("config", OK, "The settings can be loaded."), *_privacy(), *_secrets(settings)]
 
 

@@ -145,8 +145,8 @@ class _Fold:
             return False
         changed = {**document, **effect.set, UPDATED: self._now}
         try:
-            json.dumps(changed, allow_nan=False)
-        except (TypeError, ValueError) as error:
+            json.dumps(changed, allow_nan=False, ensure_ascii=False).encode()
+        except (TypeError, ValueError, RecursionError) as error:
             raise EffectRefused(job_id, f"A document of {effect.collection} is not JSON: {error}") from error
         documents[effect.key] = changed
         return True

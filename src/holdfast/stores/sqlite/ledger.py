@@ -192,7 +192,7 @@ UPDATE ledger_entries SET lease_until = :until, due_at = :until WHERE id IN (SEL
 """
 
 _HELD: Final = """
-SELECT json_group_object(e.job_id, e.id) FROM json_each(:leases) AS l
+SELECT json_group_object(l.key, e.id) FROM json_each(:leases) AS l
 CROSS JOIN ledger_entries AS e ON e.workload = :workload AND e.job_id = l.value ->> 0
 WHERE e.fence = l.value ->> 1 AND e.status = 'processing'
 """
@@ -210,7 +210,7 @@ def renew(
     held = json.loads(one(connection, _HELD, {"leases": pairs, "workload": workload}))
     until = now + duration_ms(lease)
     connection.execute(_RENEW, {"ids": to_json(list(held.values())), "until": until})
-    return [each for each in leases if each.job_id not in held]
+    return [each for position, each in enumerate(leases) if str(position) not in held]
 
 
 # --- sweep ----------------------------------------------------------------------------------------------------

@@ -119,7 +119,7 @@ def to_cursor(position: str | int) -> str:
 def position_of(cursor: str) -> str:
     """The place that a cursor stands for."""
     try:
-        return base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)).decode()
+        return base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True).decode()
     except (binascii.Error, ValueError) as error:
         message = "The cursor is not one that a listing returned."
         raise InvalidQuery(message) from error

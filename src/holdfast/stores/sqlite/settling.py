@@ -139,9 +139,11 @@ def settle(
     settlements: Sequence[Settlement],
 ) -> list[Settled]:
     """Write everything that the batch decided, for the leases that still hold; see the port."""
-    leases = {
-        str(position): (each.workload, each.lease.job_id, each.lease.fence) for position, each in enumerate(settlements)
-    }
+    # The first verdict on a lease counts; a second one in the same batch finds it gone, as in the next batch it would.
+    first: dict[tuple[str, str, int], str] = {}
+    for position, each in enumerate(settlements):
+        first.setdefault((each.workload, each.lease.job_id, each.lease.fence), str(position))
+    leases = {position: lease for lease, position in first.items()}
     mine = json.loads(one(connection, _MINE, {"leases": to_json(leases)}))
     effects = [
         (each.lease.job_id, each.verdict.effects)
@@ -153,7 +155,7 @@ def settle(
     answers = []
     for position, each in enumerate(settlements):
         held = mine.get(str(position))
-        note = notes.get(each.lease.job_id)
+        note = notes.get(each.lease.job_id) if held else None
         status = batch.add(held[0], held[1], each, note) if held else None
         answers.append(Settled(each.lease.job_id, status, note))
     if batch.rows:
