@@ -119,8 +119,10 @@ class System:
     def upkeep(self) -> Upkeep:
         """What heals."""
         interval = timedelta(milliseconds=self.settings.upkeep_interval_ms)
+        # What a sweeper that died had in hand is swept again when a dead worker's jobs would be claimed again.
+        lease = timedelta(seconds=self.settings.worker_lease_seconds)
         workloads = list(self.workloads.values())
-        return Upkeep(self.store, self.broker, workloads, self.ambient, interval=interval)
+        return Upkeep(self.store, self.broker, workloads, self.ambient, interval=interval, again_after=lease)
 
     def worker(self) -> Worker:
         """What works."""

@@ -73,8 +73,15 @@ class Server(Member):
         random = world.random
         self.works = works
         self.stop = asyncio.Event()
-        store = Port(SqliteStore(world.database, world.workloads, grace=world.grace), self, world.sky, StoreUnavailable)
-        broker = Port(SqliteBroker(world.database, poll=timedelta(seconds=1)), self, world.sky, BrokerUnavailable)
+        queue = SqliteBroker(world.database, poll=timedelta(seconds=1))
+        ledger = SqliteStore(
+            world.database,
+            world.workloads,
+            grace=world.grace,
+            outbox=queue if world.one_commit else None,
+        )
+        store = Port(ledger, self, world.sky, StoreUnavailable)
+        broker = Port(queue, self, world.sky, BrokerUnavailable)
         ambient = Ambient(SkewedClock(world.loop, random.uniform(-600, 600)), CountedIds(name), random)
         self.intake = Intake(store, broker)
         self.review = Review(store, broker, {each.name: each for each in world.workloads})
@@ -115,6 +122,8 @@ class World:
         self.workloads: list[Simulated] = [kind(self.sky, self.runs) for kind in kinds]
         self.lease = timedelta(seconds=self.random.choice((2, 3)))
         self.grace = timedelta(seconds=self.random.choice((0.5, 2)))
+        self.one_commit = self.random.random() < 0.5
+        """Whether the ledger publishes new jobs itself, or leaves that to the engine, as a store elsewhere does."""
         self.sky.longest_freeze = 2.5 * self.lease.total_seconds()
         self._names = 0
 

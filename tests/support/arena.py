@@ -29,7 +29,8 @@ DRAIN_SECONDS: Final = 120
 _UNSETTLED: Final = """
 SELECT (SELECT count(*) FROM ledger_entries WHERE status NOT IN ('processed', 'dead_lettered', 'expired'))
      + (SELECT count(*) FROM queue_jobs WHERE queue NOT LIKE '%-dlq')
-     + (SELECT count(*) FROM dead_letters WHERE published = 0 AND review_status IN ('pending', 'reviewed'))
+     + (SELECT count(*) FROM dead_letters WHERE published = 0 AND review_status = 'pending')
+     + (SELECT count(*) FROM dead_letters WHERE published = 1 AND review_status IN ('replayed', 'closed'))
 """
 
 

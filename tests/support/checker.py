@@ -290,22 +290,22 @@ class _Check:
                 yield f"{identity} has generation {entry['generation']} after {replays[identity]} replays"
 
     def _queues_mirror_the_store(self) -> Iterator[str]:
-        """After draining, main queues are empty, and dead-letter queues hold the letters that are still at the desk."""
+        """After draining, main queues are empty. Dead-letter queues hold what is pending, nothing that is dealt with."""
         held: dict[str, set[str]] = defaultdict(set)
         for queue, job_id in self._queued:
             held[queue].add(job_id)
         for workload, (main, dead) in _QUEUES.items():
-            open_letters = {
-                letter["id"]
-                for letter in self._letters
-                if letter["workload"] == workload and letter["review_status"] in _AT_THE_DESK
+            letters = {
+                letter["id"]: letter["review_status"] for letter in self._letters if letter["workload"] == workload
             }
+            dealt_with = {each for each in held[dead] if letters.get(each) not in _AT_THE_DESK}
+            lacking = {each for each, status in letters.items() if status == ReviewStatus.PENDING} - held[dead]
             if held[main]:
                 yield f"{main} still holds {_some(held[main])}"
-            if held[dead] - open_letters:
-                yield f"{dead} holds letters that are dealt with: {_some(held[dead] - open_letters)}"
-            if open_letters - held[dead]:
-                yield f"{dead} lacks {_some(open_letters - held[dead])}"
+            if dealt_with:
+                yield f"{dead} holds letters that are dealt with: {_some(dealt_with)}"
+            if lacking:
+                yield f"{dead} lacks {_some(lacking)}"
 
     # --- figures ------------------------------------------------------------------------------------------
 

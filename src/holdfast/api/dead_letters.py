@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Path, Query, Request
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from holdfast.contracts.dead_letters import DeadLetter, ReviewStatus
@@ -20,9 +21,21 @@ from .views import LetterList, LetterSummary, LetterView, ReplayView
 _PATH: Final = "/v1/dead-letters"
 _MAX_PAGE: Final = 200
 _MAX_REPLAY: Final = 1000
+_DATE_AND_TIME: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T")
 
 LetterId = Annotated[str, Path(alias="letterId", examples=["dl_0123456789abcdef0123"])]
 Filter = Annotated[str, Field(min_length=1, max_length=500)]
+
+
+def _written_out(value: object) -> object:
+    """Pydantic would also read a bare number as a time, in seconds or milliseconds as it sees fit."""
+    if not isinstance(value, str) or _DATE_AND_TIME.match(value) is None:
+        message = "Input should be an instant in ISO 8601 with its offset, such as 2026-02-26T12:00:00Z"
+        raise ValueError(message)
+    return value
+
+
+Instant = Annotated[AwareDatetime, BeforeValidator(_written_out)]
 
 
 class LetterFilter(BaseModel):
@@ -34,8 +47,8 @@ class LetterFilter(BaseModel):
     review_status: ReviewStatus | None = None
     reason_code: Filter | None = Field(default=None, examples=["DOWNSTREAM_TIMEOUT_EXHAUSTED"])
     key: Filter | None = Field(default=None, description="The idempotency key.")
-    created_after: AwareDatetime | None = None
-    created_before: AwareDatetime | None = None
+    created_after: Instant | None = None
+    created_before: Instant | None = None
 
     def query(self) -> LetterQuery:
         """The same for the engine."""

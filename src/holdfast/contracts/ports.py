@@ -162,6 +162,14 @@ class DeadLetters(Protocol):
         """The queue has them now."""
         ...
 
+    async def outdated(self, workload: str, limit: int) -> list[str]:
+        """Ids of replayed and closed letters that the queue may still hold, oldest first (I8)."""
+        ...
+
+    async def mark_withdrawn(self, letter_ids: Sequence[str]) -> None:
+        """The queue no longer has them."""
+        ...
+
 
 class Documents(Protocol):
     """The documents that effects wrote, for reading."""

@@ -30,7 +30,11 @@ _RULES: Final[tuple[tuple[re.Pattern[str], str], ...]] = (
 
 
 def scrub(text: str) -> str:
-    """Mask what looks like a credential, an address or a tax number, and cap the length."""
+    """Mask what looks like a credential, an address or a tax number, and cap the length.
+
+    The result is text that every store can keep: half characters, as in file names of other encodings, and NUL become ``?``.
+    """
+    text = text.encode("utf-8", "replace").decode().replace("\0", "?")
     for pattern, replacement in _RULES:
         text = pattern.sub(replacement, text)
     return text if len(text) <= MAX_MESSAGE else text[: MAX_MESSAGE - 1] + "…"

@@ -1,7 +1,8 @@
 """Publishing dead letters: the dead-letter queue is a projection of the store (I8).
 
 A letter is marked as published after the queue has it. A crash in between publishes it again under the same id,
-which the queue leaves as it is; so the projection can lag, but never loses and never doubles.
+which the queue leaves as it is; so the projection can lag, but never loses and never doubles. A letter that is dealt
+with is marked as withdrawn after the queue has forgotten it; a crash in between makes the queue forget it again.
 """
 
 from __future__ import annotations
@@ -42,6 +43,17 @@ class Projection:
     async def withdraw(self, workload: Workload[Any], letter_ids: list[str]) -> None:
         """Take letters off the queue that people have dealt with, or whose retention is over."""
         await self._broker.remove(workload.dead_letter_queue, letter_ids)
+        await self._store.mark_withdrawn(letter_ids)
+
+    async def tidy(self, workload: Workload[Any]) -> int:
+        """Withdraw letters that were dealt with while a process or the queue was away; return how many."""
+        withdrawn = 0
+        while letter_ids := await self._store.outdated(workload.name, _BATCH):
+            await self.withdraw(workload, letter_ids)
+            withdrawn += len(letter_ids)
+            if len(letter_ids) < _BATCH:
+                break
+        return withdrawn
 
 
 def _job(workload: Workload[Any], letter: DeadLetter) -> QueueJob:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from holdfast.contracts.crash_points import crash_point
 from holdfast.contracts.dead_letters import DeadLetter, ReviewStatus
-from holdfast.contracts.errors import BrokerUnavailable, InvalidQuery, NotFound, ReviewRefused
+from holdfast.contracts.errors import BrokerUnavailable, InvalidQuery, NotFound, ReviewRefused, StoreUnavailable
 from holdfast.contracts.ledger import NewEntry
 from holdfast.contracts.ports import Broker, Store
 from holdfast.contracts.queries import LetterQuery, Page, Slice
@@ -160,7 +160,7 @@ class Review:
                 continue
             try:
                 await self._projection.withdraw(self._workloads[name], letter_ids)
-            except BrokerUnavailable as error:
+            except (BrokerUnavailable, StoreUnavailable) as error:  # the step is taken; upkeep will tidy up
                 emit(events.QUEUE_UNAVAILABLE, where="review", reason=error.message)
 
     async def _decided(self, letter_id: str, moved: Sequence[str], step: ReviewStatus, actor: str) -> DeadLetter:

@@ -37,6 +37,7 @@ class UpkeepReport:
     republished: int = 0
     expired: int = 0
     letters_published: int = 0
+    letters_withdrawn: int = 0
     pruned: int = 0
 
     @property
@@ -94,6 +95,7 @@ class Upkeep:
             report.recovered += await self._broker.recover(workload.queue)
             report.republished += await self._republish(workload)
             report.letters_published += await self._projection.publish(workload)
+            report.letters_withdrawn += await self._projection.tidy(workload)
             report.expired += await self._expire(workload)
         if self._time_to_prune():
             report.pruned = await self._prune()

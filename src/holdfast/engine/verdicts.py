@@ -13,6 +13,8 @@ from holdfast.contracts.retry import ExponentialBackoff
 from holdfast.contracts.settlement import Bury, Complete, Expire, HandBack, RetryLater, Verdict
 from holdfast.contracts.workload import Failure, Reason, Workload
 
+from .failures import BAD_OUTCOME
+
 
 def outcome_of(failure: Failure) -> Outcome:
     """A classified surprise as the outcome that the handler would have returned."""
@@ -29,7 +31,15 @@ class Judge:
         self._random = random
 
     def verdict(self, outcome: Outcome, *, key: str, generation: int, attempt: int) -> Verdict:
-        """What to commit for an outcome of the given attempt."""
+        """What to commit for an outcome of the given attempt. There is always a verdict, whatever the outcome holds."""
+        try:
+            return self._verdict(outcome, key, generation, attempt)
+        except Exception as error:  # noqa: BLE001 - other people filled it in: a message of None, a wait in seconds
+            message = scrub(f"The handler's {type(outcome).__name__} cannot be used: {type(error).__name__}: {error}")
+            failure = Failure(BAD_OUTCOME, message, retry=False)
+            return self.bury(key, generation, failure, Reason(failure.code, failure.message))
+
+    def _verdict(self, outcome: Outcome, key: str, generation: int, attempt: int) -> Verdict:
         workload = self._workload
         match outcome:
             case Done():

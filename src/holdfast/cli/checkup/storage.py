@@ -30,19 +30,14 @@ _REMOTE: Final = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "ceph"
 async def storage(settings: Settings) -> list[Finding]:
     """Everything about the folder. Nothing of the check stays behind, and the ledger itself is not touched."""
     folder = settings.holdfast_data.absolute()
-    if folder.exists() and not folder.is_dir():
-        return [Finding("data folder", FAIL, f"{folder} is not a folder.", "Set HOLDFAST_DATA to a folder.")]
-    place = _nearest(folder)
+    place = next(each for each in (folder, *folder.parents) if each.exists())
+    if not place.is_dir():
+        return [Finding("data folder", FAIL, f"{place} is not a folder.", "Set HOLDFAST_DATA to a folder.")]
     if not os.access(place, os.W_OK | os.X_OK):
         advice = "Let this user write there, or set HOLDFAST_DATA to another folder."
         return [Finding("data folder", FAIL, f"{place} cannot be written to.", advice)]
     there = f"{folder} can be written to." if place == folder else f"{folder} will be made at the first start."
     return [Finding("data folder", OK, there), *_file_system(place), _room(place), await _commit(settings, place)]
-
-
-def _nearest(folder: Path) -> Path:
-    """The folder, or the part of its path that is there."""
-    return next(each for each in (folder, *folder.parents) if each.is_dir())
 
 
 def _file_system(place: Path) -> Iterator[Finding]:

@@ -142,10 +142,10 @@ def _replay(stage: Stage) -> str:
         message = f"a replay without review was answered with {hasty}"
         raise Surprise(message)
     stage.narrator.say(f"{ACTOR.capitalize()} reads the dead letter and writes down what she found.")
-    _must_decide(stage, letter_id, "review", "the downstream was out of disk space")
+    _must_decide(stage, letter_id, "review", "the disk was full")
     stage.downstream.behave(UNLUCKY.key, [Mood.WORKING])
-    stage.narrator.event("The downstream is repaired.")
-    _must_decide(stage, letter_id, "replay", "the downstream has space again")
+    stage.narrator.event("The cause is fixed: the downstream works again.")
+    _must_decide(stage, letter_id, "replay", "the disk has space")
     stage.narrator.say(
         "The event starts a second generation, with attempts of its own. The first one's history is kept."
     )

@@ -56,7 +56,9 @@ def _signals_unwind() -> Iterator[None]:
     def leave(number: int, _: FrameType | None) -> None:
         raise SystemExit(_ENDED_BY_SIGNAL + number)
 
-    before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
+    # What is ignored stays ignored: that is what nohup is for.
+    wanted = [each for each in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(each) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, leave) for number in wanted}
     try:
         yield
     finally:

@@ -24,7 +24,7 @@ from .clients import Reply
 from .fates import Fate, all_as_expected
 
 _WIDEST: Final = 100
-_READING_SECONDS_PER_CHARACTER: Final = 0.011
+_READING_SECONDS_PER_CHARACTER: Final = 0.009
 _INDENT: Final = 3
 
 _STATUS_STYLES: Final[Mapping[str, str]] = {

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -79,7 +79,7 @@ def environment(
 
 
 class Server:
-    """Starts, kills and stops the program. Whatever happens, :meth:`running` leaves no process behind."""
+    """Starts, kills and stops the program: one process at a time. After :meth:`stop` there is none."""
 
     def __init__(self, folder: DemoFolder, environ: Mapping[str, str], command: Sequence[str] = COMMAND) -> None:
         self._folder = folder
@@ -96,14 +96,6 @@ class Server:
     def alive(self) -> bool:
         """Whether the process runs."""
         return self._process is not None and self._process.poll() is None
-
-    @contextlib.contextmanager
-    def running(self) -> Iterator[str]:
-        """The server's address, while the body runs. Afterwards the server drains and stops."""
-        try:
-            yield self.start()
-        finally:
-            self.stop()
 
     def start(self) -> str:
         """Start the program and wait until it says that it is ready; gives its address."""
@@ -130,6 +122,7 @@ class Server:
         process = self._running()
         process.kill()
         process.wait()
+        _close_output(process)
 
     def stop(self) -> int | None:
         """SIGTERM and wait for the drain; SIGKILL when it takes too long. The exit code, if there was a process."""
@@ -145,8 +138,7 @@ class Server:
             if process.poll() is None:
                 process.kill()
                 process.wait()
-            if process.stdout is not None:
-                process.stdout.close()
+            _close_output(process)
         return process.returncode
 
     def log_tail(self) -> str:
@@ -183,6 +175,11 @@ class Server:
                 return address
         message = f"The server was not ready within {_START_SECONDS:.0f} seconds."
         raise ServerFailed(message, self.log_tail())
+
+
+def _close_output(process: subprocess.Popen[bytes]) -> None:
+    if process.stdout is not None:
+        process.stdout.close()
 
 
 def announced(printed: bytes) -> str | None:

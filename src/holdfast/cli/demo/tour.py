@@ -129,10 +129,10 @@ def _say_where_things_are(narrator: Narrator, folder: DemoFolder, data: Path, cl
     code = f'import sqlite3, sys; print(*sqlite3.connect(sys.argv[1]).execute("{_QUERY}"), sep="\\n")'
     narrator.plain("")
     narrator.plain(f"Everything is still there to look at. What the server logged is in {log}.")
-    narrator.plain("The dead letter with its history, and the event that took three attempts:")
+    narrator.plain("The dead letter, and the event that took three attempts:")
     narrator.plain(f"  {cli('dlq list')}", style="cyan")
     narrator.plain(f"  {cli(f'events show {SLOW.key}')}", style="cyan")
-    narrator.plain(f"{database} is a SQLite file; look at processed_events, active_shipments and dead_letter_events:")
+    narrator.plain("In SQLite, the ledger and the rest: processed_events, active_shipments, dead_letter_events.")
     narrator.plain(f"  python3 -c '{code}' {database}", style="cyan")
 
 

@@ -93,8 +93,8 @@ class Shelves:
     def _check(self, job_id: str, effect: Effect) -> None:
         if effect.collection not in self._shelves:
             raise EffectRefused(job_id, f"No workload declares the collection {effect.collection!r}.")
-        if not effect.key:
-            raise EffectRefused(job_id, f"A document key of {effect.collection} must be a non-empty string.")
+        if not effect.key or "\0" in effect.key:  # SQLite's JSON functions would cut the key at a NUL
+            raise EffectRefused(job_id, f"A document key of {effect.collection} must be text, not empty, without NUL.")
         if isinstance(effect, Upsert) and effect.only_if_newer is not None and effect.only_if_newer not in effect.set:
             raise EffectRefused(job_id, f"only_if_newer names {effect.only_if_newer!r}, which the effect does not set.")
 

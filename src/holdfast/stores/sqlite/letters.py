@@ -28,9 +28,19 @@ _MARK_PUBLISHED: Final = """
 UPDATE dead_letters SET published = 1 WHERE id IN (SELECT value FROM json_each(?))
 """
 
+_OUTDATED: Final = """
+SELECT id FROM dead_letters
+WHERE workload = ? AND published = 1 AND review_status IN ('replayed', 'closed') ORDER BY seq LIMIT ?
+"""
+
+_MARK_WITHDRAWN: Final = """
+UPDATE dead_letters SET published = 0 WHERE id IN (SELECT value FROM json_each(?))
+"""
+
+# A letter that is dealt with counts as published whether or not it was: somebody may be publishing it right now.
 _STEP: Final = """
 UPDATE dead_letters
-SET review_status = :step, updated_at = :now,
+SET review_status = :step, updated_at = :now, published = iif(:step IN ('replayed', 'closed'), 1, published),
     decisions = json_insert(
         decisions, '$[#]', json_object('step', :step, 'actor', :actor, 'reason', :reason, 'at', :now))
 WHERE id IN (SELECT value FROM json_each(:ids)) AND review_status IN (SELECT value FROM json_each(:starts))
@@ -171,3 +181,13 @@ def unpublished(connection: sqlite3.Connection, workload: str, limit: int) -> li
 def mark_published(connection: sqlite3.Connection, letter_ids: Sequence[str]) -> None:
     """The queue has them."""
     connection.execute(_MARK_PUBLISHED, (to_json(list(letter_ids)),))
+
+
+def outdated(connection: sqlite3.Connection, workload: str, limit: int) -> list[str]:
+    """Letters that are dealt with and that the queue may still hold."""
+    return [row[0] for row in connection.execute(_OUTDATED, (workload, limit))]
+
+
+def mark_withdrawn(connection: sqlite3.Connection, letter_ids: Sequence[str]) -> None:
+    """The queue no longer has them."""
+    connection.execute(_MARK_WITHDRAWN, (to_json(list(letter_ids)),))

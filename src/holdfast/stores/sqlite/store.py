@@ -217,6 +217,14 @@ class SqliteStore:
         """See :meth:`holdfast.contracts.ports.DeadLetters.mark_published`."""
         await self._database.write(lambda c: letters.mark_published(c, letter_ids), durable=False)
 
+    async def outdated(self, workload: str, limit: int) -> list[str]:
+        """See :meth:`holdfast.contracts.ports.DeadLetters.outdated`."""
+        return await self._database.read(lambda c: letters.outdated(c, workload, limit))
+
+    async def mark_withdrawn(self, letter_ids: Sequence[str]) -> None:
+        """See :meth:`holdfast.contracts.ports.DeadLetters.mark_withdrawn`."""
+        await self._database.write(lambda c: letters.mark_withdrawn(c, letter_ids), durable=False)
+
     # --- documents ----------------------------------------------------------------------------------------
 
     async def get(self, collection: str, key: str) -> Mapping[str, Any] | None:

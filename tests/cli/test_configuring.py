@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import tomllib
+
+import pytest
+
+from holdfast.config import load
+from tests.cli.desk import SECRET, TOKEN
+
+
+def test_init_writes_a_private_file_that_can_start(program, home, monkeypatch):
+    said = program("init")
+    path = home / "holdfast.toml"
+    content = tomllib.loads(path.read_text())
+    assert said.code == 0
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert "holdfast up" in said.err
+    assert content["operator_token"] not in said.out + said.err
+    assert content["courier_secrets"]["courier-x"][0] not in said.out + said.err
+    assert load({}, home).secret_problems() == []
+
+
+def test_init_never_overwrites_unless_forced(program, home):
+    path = home / "holdfast.toml"
+    path.write_text("api_port = 9000\n")
+    path.chmod(0o644)
+    said = program("init")
+    assert said.code == 2
+    assert "--force" in said.err
+    assert path.read_text() == "api_port = 9000\n"
+
+    assert program("init", "--force").code == 0
+    assert "operator_token" in path.read_text()
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert [each.name for each in home.iterdir()] == ["holdfast.toml"]
+
+
+def test_init_writes_where_holdfast_will_look(program, home, monkeypatch):
+    monkeypatch.setenv("HOLDFAST_CONFIG", str(home / "elsewhere.toml"))
+    assert program("init").code == 0
+    assert (home / "elsewhere.toml").exists()
+    assert not (home / "holdfast.toml").exists()
+
+
+def test_init_into_a_folder_that_is_not_there(program, home, monkeypatch):
+    monkeypatch.setenv("HOLDFAST_CONFIG", str(home / "no" / "holdfast.toml"))
+    for force in ((), ("--force",)):
+        said = program("init", *force)
+        assert said.code == 2
+        assert "No such file or directory" in said.err
+
+
+def test_config_show_tells_origins_and_masks_secrets(program, home, monkeypatch):
+    (home / "holdfast.toml").write_text("api_port = 9000\n")
+    rows = {row["name"]: row for row in program("config", "show", "--json").json}
+    assert (rows["API_PORT"]["value"], rows["API_PORT"]["origin"]) == ("9000", "holdfast.toml")
+    assert rows["OPERATOR_TOKEN"]["origin"] == "environment"
+    assert rows["API_HOST"]["origin"] == "default"
+    table = program("config", "show").out
+    assert "courier-x: 1 x ****" in table
+    assert SECRET not in table
+    assert TOKEN not in table
+
+
+@pytest.mark.parametrize("command", [("config", "show"), ("up",), ("dlq", "list"), ("send",), ("submit", "x", "{}")])
+def test_every_problem_of_the_settings_is_told_at_once(program, monkeypatch, command):
+    monkeypatch.setenv("API_PORT", "many")
+    monkeypatch.setenv("LOG_LEVEL", "loud")
+    monkeypatch.delenv("OPERATOR_TOKEN")
+    said = program(*command)
+    assert said.code == 2
+    assert "API_PORT" in said.err
+    assert "LOG_LEVEL" in said.err

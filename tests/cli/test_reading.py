@@ -1,0 +1,76 @@
+"""``events`` and ``queue``."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.cli.desk import APP, make_dead_letters
+
+
+def test_events_show(program, letters):
+    shown = program("events", "show", "parcel/1", "--workload", "parcels", "--json").json
+    assert shown["status"] == "dead_lettered"
+    assert shown["attemptCount"] == len(shown["attemptHistory"]) == 1
+    assert shown["attemptHistory"][0]["errorCode"] == "DEPOT_CLOSED"
+    assert shown["labels"]["depot"] == "north"
+    assert shown["content"]["number"] == "1"
+    said = program("events", "show", "parcel/1", "--workload", "parcels")
+    for words in ("dead_lettered", "DEPOT_CLOSED", "Nobody opened.", "label depot", '"number": "1"'):
+        assert words in said.out
+
+
+def test_events_show_of_none(program, letters):
+    said = program("events", "show", "evt_1")
+    assert said.code == 1
+    assert "<source>:<eventId>" in said.err
+    assert not said.out
+
+
+def test_events_list_is_newest_first_and_pages(program, letters):
+    first = program("events", "list", "--workload", "parcels", "--limit", "2", "--json").json
+    assert [each["key"] for each in first["items"]] == ["parcel/3", "parcel/2"]
+    rest = program("events", "list", "--workload", "parcels", "--cursor", first["next"], "--json").json
+    assert [each["key"] for each in rest["items"]] == ["parcel/1"]
+    said = program("events", "list", "--workload", "parcels", "--status", "dead_lettered", "--limit", "1")
+    assert "parcel/3" in said.out
+    assert "--cursor" in said.err
+
+
+def test_events_list_empty_and_wrong(program, letters):
+    assert "no job of courier" in program("events", "list").err
+    assert "no such job" in program("events", "list", "--status", "failed").err
+    assert program("events", "list", "--json").json == {"items": [], "next": None}
+    for wrong in (("--status", "dead"), ("--where", "depot=north"), ("--where", "depot"), ("--cursor", "?")):
+        said = program("events", "list", "--workload", "parcels", "--app", APP, *wrong)
+        assert said.code == 2, wrong
+        assert said.err
+
+
+def test_queues(program, home):
+    make_dead_letters(home / "holdfast-data")
+
+    def paused() -> dict[str, bool]:
+        return {each["queue"]: each["paused"] for each in program("queue", "status", "--app", APP, "--json").json}
+
+    everything = ("courier-events-main", "parcels-main", "courier-events-dlq", "parcels-dead")
+    assert paused() == dict.fromkeys(everything, False)
+
+    assert "parcels-main is paused" in program("queue", "pause", "parcels-main", "--app", APP).err
+    assert [name for name, value in paused().items() if value] == ["parcels-main"]
+    assert "paused" in program("queue", "status", "--app", APP).out
+    assert program("queue", "resume", "parcels", "--app", APP).code == 0
+    assert not any(paused().values())
+
+    assert program("queue", "pause", "--app", APP).code == 0
+    assert [name for name, value in paused().items() if value] == ["courier-events-main", "parcels-main"]
+    assert program("queue", "resume", "--app", APP).code == 0
+    assert not any(paused().values())
+
+
+@pytest.mark.parametrize("step", ["status", "pause", "resume"])
+def test_a_queue_that_nobody_knows(program, home, step):
+    make_dead_letters(home / "holdfast-data")
+    said = program("queue", step, "parcels-main")
+    assert said.code == 2
+    assert "--app" in said.err
+    assert "courier-events-main" in said.err

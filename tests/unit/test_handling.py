@@ -1,0 +1,217 @@
+"""Running handlers: no surprise gets past, and a batch is never a shared fate."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from holdfast import Done, Expired, Failure, Job, PermanentError, Reject, Retry, Snooze, ThrottledError
+from holdfast.contracts.ledger import Claimed
+from holdfast.engine.handling import HandlerContext, handle, handle_batch, job_of
+from tests.support.clock import START
+from tests.support.workloads import BatchedParcels, Parcel, Parcels
+
+OUTCOMES = [Done(), Retry("BUSY"), Snooze(timedelta(seconds=1)), Reject("GONE"), Expired()]
+
+
+class Shelf:
+    """The part of a store that handlers may read."""
+
+    async def get(self, collection, key):
+        return {"collection": collection, "key": key}
+
+
+CONTEXT = HandlerContext(Shelf(), "worker-1")
+
+
+def a_job(name="p", attempt=1) -> Job[Parcel]:
+    return Job(f"parcel:{name}", name, Parcel(id=name), attempt, 1, START)
+
+
+def raising(error):
+    def script(job):
+        raise error
+
+    return Parcels(script)
+
+
+async def forever(job):
+    await asyncio.Event().wait()
+
+
+# --- one job --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("outcome", OUTCOMES, ids=lambda outcome: type(outcome).__name__)
+async def test_what_a_handler_returns_is_the_outcome(outcome):
+    assert await handle(Parcels(lambda job: outcome), a_job(), CONTEXT) is outcome
+
+
+@pytest.mark.parametrize(
+    ("error", "outcome"),
+    [
+        (PermanentError("GONE", "never"), Reject("GONE", "never")),
+        (ThrottledError(retry_after=timedelta(seconds=9)), None),
+        (ConnectionRefusedError(111, "Connection refused"), Retry("ECONNREFUSED", "Connection refused")),
+        (ValueError("odd"), Retry("UNCLASSIFIED", "ValueError: odd")),
+        (SystemExit(1), Retry("UNCLASSIFIED", "SystemExit: 1")),
+        (TimeoutError(), Retry("TIMEOUT", "The handler did not finish in time.")),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+async def test_what_a_handler_raises_becomes_an_outcome(error, outcome):
+    found = await handle(raising(error), a_job(), CONTEXT)
+
+    if outcome is None:
+        assert (found.code, found.after) == ("THROTTLED", timedelta(seconds=9))
+    else:
+        assert found == outcome
+
+
+@pytest.mark.parametrize("nonsense", [None, True, "done", Done, {"status": "ok"}, Failure("A", "a", retry=True)])
+async def test_a_handler_that_returns_something_else_is_retried_and_told_so(nonsense):
+    outcome = await handle(Parcels(lambda job: nonsense), a_job(), CONTEXT)
+
+    assert (type(outcome), outcome.code) == (Retry, "BAD_OUTCOME")
+    assert type(nonsense).__name__ in outcome.message
+
+
+async def test_a_handler_that_does_not_end_is_ended():
+    workload = Parcels(forever)
+    workload.timeout = timedelta(milliseconds=1)
+
+    outcome = await handle(workload, a_job(), CONTEXT)
+
+    assert (type(outcome), outcome.code) == (Retry, "TIMEOUT")
+
+
+async def test_a_handler_whose_own_work_was_cancelled_has_failed():
+    async def cancels_itself(job):
+        inner = asyncio.create_task(asyncio.Event().wait())
+        inner.cancel()
+        await inner
+
+    outcome = await handle(Parcels(cancels_itself), a_job(), CONTEXT)
+
+    assert (type(outcome), outcome.code) == (Retry, "UNCLASSIFIED")
+
+
+async def test_a_worker_that_cancels_its_handler_means_it():
+    entered = asyncio.Event()
+
+    async def waits(job):
+        entered.set()
+        await asyncio.Event().wait()
+
+    task = asyncio.create_task(handle(Parcels(waits), a_job(), CONTEXT))
+    await entered.wait()
+    task.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def test_a_handler_can_read_documents_and_know_its_worker():
+    assert CONTEXT.worker == "worker-1"
+    assert await CONTEXT.get("parcel_places", "p") == {"collection": "parcel_places", "key": "p"}
+
+
+# --- many jobs ------------------------------------------------------------------------------------------------
+
+
+async def test_a_batch_gets_one_outcome_for_each_job_in_order():
+    async def all_of_them(jobs):
+        return [Reject(job.data.id) for job in jobs]
+
+    outcomes = await handle_batch(BatchedParcels(all_of_them), [a_job(name) for name in "abc"], CONTEXT)
+
+    assert [outcome.code for outcome in outcomes] == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("trouble", [ValueError("odd"), SystemExit(2), asyncio.CancelledError(), TimeoutError()])
+async def test_when_a_batch_fails_as_a_whole_each_job_runs_alone(trouble):
+    async def not_with_b(jobs):
+        if any(job.data.id == "b" for job in jobs):
+            raise trouble
+        return [Done() for _ in jobs]
+
+    workload = BatchedParcels(not_with_b)
+    outcomes = await handle_batch(workload, [a_job(name) for name in "abc"], CONTEXT)
+
+    assert [type(outcome) for outcome in outcomes] == [Done, Retry, Done]
+    assert workload.batches == [["a", "b", "c"], ["a"], ["b"], ["c"]]
+
+
+@pytest.mark.parametrize("returned", [[], [Done()], [Done()] * 3, None, 7])
+async def test_a_batch_that_does_not_answer_for_every_job_is_not_believed(returned):
+    async def miscounts(jobs):
+        return returned if len(jobs) > 1 else [Done()]
+
+    outcomes = await handle_batch(BatchedParcels(miscounts), [a_job("a"), a_job("b")], CONTEXT)
+
+    assert outcomes == [Done(), Done()]
+
+
+async def test_a_single_job_that_gets_no_outcome_is_rejected():
+    async def nothing(jobs):
+        return []
+
+    (outcome,) = await handle_batch(BatchedParcels(nothing), [a_job()], CONTEXT)
+
+    assert (type(outcome), outcome.code) == (Reject, "BAD_OUTCOME")
+
+
+async def test_nonsense_in_a_batch_is_one_jobs_nonsense():
+    async def nonsense_for_b(jobs):
+        return [None if job.data.id == "b" else Done() for job in jobs]
+
+    outcomes = await handle_batch(BatchedParcels(nonsense_for_b), [a_job("a"), a_job("b")], CONTEXT)
+
+    assert (type(outcomes[0]), outcomes[1].code) == (Done, "BAD_OUTCOME")
+
+
+async def test_a_batch_that_does_not_end_is_ended():
+    async def hangs_on_b(jobs):
+        if any(job.data.id == "b" for job in jobs):
+            await asyncio.Event().wait()
+        return [Done() for _ in jobs]
+
+    workload = BatchedParcels(hangs_on_b)
+    workload.timeout = timedelta(milliseconds=5)
+
+    outcomes = await handle_batch(workload, [a_job("a"), a_job("b")], CONTEXT)
+
+    assert (type(outcomes[0]), outcomes[1].code) == (Done, "TIMEOUT")
+
+
+# --- the job that the ledger holds ----------------------------------------------------------------------------
+
+
+def a_claim(body='{"id": "p"}', labels=None, attempt=1) -> Claimed:
+    return Claimed("p", "parcel:p", 2, 7, attempt, body, labels or {}, START, None)
+
+
+def test_a_job_is_what_the_ledger_holds_with_the_attempts_number_in_it():
+    job = job_of(Parcels(), a_claim(labels={"place": "x"}, attempt=3))
+
+    assert (job.key, job.job_id, job.generation, job.attempt) == ("parcel:p", "p", 2, 3)
+    assert (job.data, job.received_at, job.labels) == (Parcel(id="p", attempt=3), START, {"place": "x"})
+
+
+@pytest.mark.parametrize("body", ["", "not json", "[]", '{"id": 7}', '{"id": "half \\ud800"}', "[" * 5000])
+def test_a_body_that_breaks_the_contract_is_rejected_for_good(body):
+    outcome = job_of(Parcels(), a_claim(body))
+
+    assert (type(outcome), outcome.code) == (Reject, "VALIDATION_FAILED")
+
+
+@pytest.mark.parametrize(
+    ("why", "code"),
+    [("IDEMPOTENCY_CONFLICT", "IDEMPOTENCY_CONFLICT"), ("UNREADABLE", "VALIDATION_FAILED")],
+)
+def test_a_job_that_was_refused_at_adoption_is_never_handled(why, code):
+    outcome = job_of(Parcels(), a_claim(labels={"refused": why}))
+
+    assert (type(outcome), outcome.code) == (Reject, code)

@@ -1,0 +1,277 @@
+"""Intake: accepted means recorded, whatever the queue says, and requests share commits (I1, I2)."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from holdfast.contracts.admission import InvalidContent
+from holdfast.contracts.errors import BrokerUnavailable, IntakeSaturated, StoreUnavailable
+from holdfast.contracts.ledger import RecordVerdict, Status
+from holdfast.engine.intake import Intake
+from tests.support.stage import GRACE, a_stage
+from tests.support.waiting import eventually
+from tests.support.workloads import Parcel, Parcels
+
+NEW, DUPLICATE, CONFLICT = RecordVerdict.NEW, RecordVerdict.DUPLICATE, RecordVerdict.CONFLICT
+
+
+@pytest.fixture
+async def stage():
+    async with a_stage() as made:
+        yield made
+
+
+class Gate:
+    """Holds calls back until it is opened, and tells when one waits."""
+
+    def __init__(self) -> None:
+        self.waiting = asyncio.Event()
+        self.open = asyncio.Event()
+        self.sizes: list[int] = []
+
+    async def __call__(self, entries):
+        self.sizes.append(len(entries))
+        self.waiting.set()
+        await self.open.wait()
+
+
+# --- one job --------------------------------------------------------------------------------------------------
+
+
+async def test_an_accepted_job_is_recorded_and_queued(stage):
+    receipt = await stage.accept("p", place="home")
+
+    assert (receipt.verdict, receipt.key, receipt.job_id, receipt.queued) == (NEW, "parcel:p", "parcel.p", True)
+    assert receipt.labels == {"place": "home", "traceId": "trace-p"}
+    entry = await stage.entry("p")
+    assert (entry.status, entry.body) == (Status.RECEIVED, Parcel(id="p", place="home").model_dump_json())
+    assert receipt.received_at == entry.first_seen_at
+    assert await stage.queued("parcels-main") == [("parcel.p", entry.body)]
+
+
+async def test_priority_and_delay_reach_ledger_and_queue(stage):
+    await stage.intake.accept(stage.workload, Parcel(id="low"), priority=5)
+    await stage.intake.accept(stage.workload, Parcel(id="later"), delay=timedelta(seconds=60))
+    await stage.intake.accept(stage.workload, Parcel(id="top"))
+
+    assert [job_id for job_id, _ in await stage.queued("parcels-main")] == ["parcel.top", "parcel.low"]
+    assert (await stage.entry("low")).priority == 5
+    assert (await stage.entry("later")).not_before == stage.clock.now() + timedelta(seconds=60)
+    stage.clock.advance(timedelta(seconds=60))
+    assert [job_id for job_id, _ in await stage.queued("parcels-main")] == ["parcel.later"]
+
+
+async def test_a_duplicate_gets_the_first_receipt(stage):
+    first = await stage.accept("p", place="home")
+    stage.clock.advance(timedelta(seconds=9))
+
+    second = await stage.accept("p", place="home", attempt=4)
+
+    assert (second.verdict, second.received_at, second.job_id) == (DUPLICATE, first.received_at, first.job_id)
+    assert len(await stage.queued("parcels-main")) == 1
+
+
+async def test_other_content_under_the_same_key_is_a_conflict(stage):
+    await stage.accept("p", place="home")
+
+    assert (await stage.accept("p", place="work")).verdict is CONFLICT
+    assert '"home"' in (await stage.entry("p")).body
+    assert len(await stage.queued("parcels-main")) == 1
+
+
+async def test_a_thousand_senders_of_one_job_make_one_job(stage):
+    receipts = await asyncio.gather(*(stage.accept("p") for _ in range(1000)))
+
+    verdicts = [receipt.verdict for receipt in receipts]
+    assert (verdicts.count(NEW), verdicts.count(DUPLICATE)) == (1, 999)
+    assert len(await stage.queued("parcels-main")) == 1
+
+
+@pytest.mark.parametrize("name", ["", "x" * 500, "line\nbreak", "nul\0", "half \ud800"])
+async def test_a_key_that_cannot_be_kept_is_refused(stage, name):
+    workload = Parcels()
+    workload.key = lambda data: name
+
+    with pytest.raises(InvalidContent):
+        await stage.intake.accept(workload, Parcel(id="p"))
+
+    assert await stage.store.counts("parcels") == {}
+
+
+# --- shared commits -------------------------------------------------------------------------------------------
+
+
+async def test_requests_that_arrive_during_a_commit_share_the_next_one(stage):
+    gate = Gate()
+    stage.store.before("record", gate)
+    first = asyncio.create_task(stage.accept("first"))
+    await gate.waiting.wait()
+    others = [asyncio.create_task(stage.accept(f"p{n}")) for n in range(50)]
+    await asyncio.sleep(0)
+
+    gate.open.set()
+    await asyncio.gather(first, *others)
+
+    assert gate.sizes == [1, 50]
+
+
+async def test_a_commit_has_a_largest_size(stage):
+    gate = Gate()
+    stage.store.before("record", gate)
+    first = asyncio.create_task(stage.accept("first"))
+    await gate.waiting.wait()
+    others = [asyncio.create_task(stage.accept(f"p{n}")) for n in range(600)]
+    await asyncio.sleep(0)
+
+    gate.open.set()
+    await asyncio.gather(first, *others)
+
+    assert sum(gate.sizes) == 601
+    assert max(gate.sizes) <= 256
+
+
+async def test_the_next_commit_does_not_wait_for_the_queue(stage):
+    gate = Gate()
+
+    async def hold_back(queue, jobs):
+        await gate(jobs)
+
+    stage.broker.before("publish", hold_back)
+    first = asyncio.create_task(stage.accept("a"))
+    await gate.waiting.wait()
+    second = asyncio.create_task(stage.accept("b"))
+
+    await eventually(lambda: stage.store.entry("parcels", "parcel:b"))
+
+    assert not first.done()
+    gate.open.set()
+    assert [receipt.queued for receipt in await asyncio.gather(first, second)] == [True, True]
+
+
+async def test_a_file_serves_many_requests_with_few_commits(tmp_path):
+    async with a_stage(path=tmp_path / "holdfast.db") as stage:
+        await asyncio.gather(*(stage.accept(f"p{n}") for n in range(500)))
+
+        assert stage.store.calls["record"] <= 20
+        assert await stage.store.counts("parcels") == {"received": 500}
+
+
+# --- when things are away -------------------------------------------------------------------------------------
+
+
+async def test_a_queue_that_is_away_does_not_stop_intake(stage):
+    stage.broker.break_down(BrokerUnavailable(), "publish")
+
+    receipt = await stage.accept("p")
+
+    assert (receipt.verdict, receipt.queued) == (NEW, False)
+    assert await stage.status("p") is Status.RECEIVED
+    stage.broker.repair()
+    stage.clock.advance(GRACE)
+    assert (await stage.upkeep.round()).republished == 1
+    assert [job_id for job_id, _ in await stage.queued("parcels-main")] == ["parcel.p"]
+
+
+async def test_a_duplicate_of_a_job_that_was_never_queued_queues_it(stage):
+    stage.broker.fail("publish", BrokerUnavailable())
+    assert (await stage.accept("p")).queued is False
+
+    second = await stage.accept("p")
+
+    assert (second.verdict, second.queued) == (DUPLICATE, True)
+    assert len(await stage.queued("parcels-main")) == 1
+
+
+async def test_a_duplicate_of_a_settled_job_is_not_queued(stage):
+    await stage.accept("p")
+    async with stage.working():
+        await stage.until("p", Status.PROCESSED)
+
+    assert (await stage.accept("p")).verdict is DUPLICATE
+    assert await stage.queued("parcels-main") == []
+
+
+async def test_whatever_is_wrong_with_the_queue_the_sender_gets_an_answer(stage):
+    stage.broker.fail("publish", RuntimeError("a bug in the adapter"))
+
+    receipt = await asyncio.wait_for(stage.accept("p"), 5)
+
+    assert (receipt.verdict, receipt.queued) == (NEW, False)
+
+
+@pytest.mark.parametrize("error", [StoreUnavailable("disk full"), RuntimeError("a bug in the adapter")])
+async def test_a_ledger_that_cannot_record_means_not_accepted(stage, error):
+    stage.store.fail("record", error)
+
+    with pytest.raises(StoreUnavailable):
+        await stage.accept("p")
+
+    assert await stage.store.counts("parcels") == {}
+    assert await stage.queued("parcels-main") == []
+    assert (await stage.accept("p")).verdict is NEW
+
+
+async def test_a_failed_commit_fails_its_requests_and_no_others(stage):
+    gate = Gate()
+    stage.store.before("record", gate)
+    first = asyncio.create_task(stage.accept("first"))
+    await gate.waiting.wait()
+    stage.store.fail("record", StoreUnavailable())
+    second = [asyncio.create_task(stage.accept(f"p{n}")) for n in range(3)]
+    await asyncio.sleep(0)
+    gate.open.set()
+
+    assert (await first).verdict is NEW
+    assert [type(error) for error in await asyncio.gather(*second, return_exceptions=True)] == [StoreUnavailable] * 3
+    assert (await stage.accept("third")).verdict is NEW
+
+
+async def test_too_many_waiting_requests_are_turned_away(stage):
+    intake, gate = Intake(stage.store, stage.broker, max_pending=3), Gate()
+    stage.store.before("record", gate)
+    waiting = [asyncio.create_task(intake.accept(stage.workload, Parcel(id=f"p{n}"))) for n in range(3)]
+    await gate.waiting.wait()
+
+    with pytest.raises(IntakeSaturated):
+        await intake.accept(stage.workload, Parcel(id="one too many"))
+
+    gate.open.set()
+    assert [receipt.verdict for receipt in await asyncio.gather(*waiting)] == [NEW] * 3
+    assert (await intake.accept(stage.workload, Parcel(id="later"))).verdict is NEW
+
+
+async def test_a_sender_that_hangs_up_does_not_lose_the_job(stage):
+    gate = Gate()
+    stage.store.before("record", gate)
+    impatient = asyncio.create_task(stage.accept("p"))
+    await gate.waiting.wait()
+    patient = asyncio.create_task(stage.accept("q"))
+    waiting_too = asyncio.create_task(stage.accept("r"))
+    await asyncio.sleep(0)
+
+    impatient.cancel()
+    waiting_too.cancel()
+    gate.open.set()
+
+    assert (await patient).verdict is NEW
+    await stage.intake.drain()
+    assert await stage.store.counts("parcels") == {"received": 3}
+    assert len(await stage.queued("parcels-main")) == 3
+
+
+async def test_draining_waits_for_everything_that_was_accepted(stage):
+    gate = Gate()
+    stage.store.before("record", gate)
+    accepting = asyncio.create_task(stage.accept("p"))
+    await gate.waiting.wait()
+    draining = asyncio.create_task(stage.intake.drain())
+    await asyncio.sleep(0)
+    assert not draining.done()
+
+    gate.open.set()
+    await draining
+
+    assert (await accepting).queued is True

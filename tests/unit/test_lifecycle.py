@@ -1,0 +1,79 @@
+"""The table of legal moves: what the seeds allow, what we add and why, and what the document draws."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from holdfast.contracts.dead_letters import ReviewStatus
+from holdfast.contracts.ledger import Status
+from holdfast.contracts.lifecycle import EDGES, MOVES, REVIEW_STEPS, Move, legal
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "lifecycle.md"
+
+SEED_EDGES = {
+    ("received", "processing"),
+    ("processing", "processed"),
+    ("processing", "failed"),
+    ("failed", "processing"),
+    ("failed", "dead_lettered"),
+}
+"""Seeds 001 and 002."""
+
+OUR_EDGES = {
+    ("failed", "expired"),  # seed 004: a job that outlived its deadline
+    ("processing", "processing"),  # a worker vanished; the next one takes over
+    ("processing", "received"),  # a worker handed the job back untried
+    ("dead_lettered", "received"),  # a person replays it
+}
+
+SEED_REVIEW = [("pending", "reviewed"), ("reviewed", "replayed"), ("replayed", "closed")]
+
+
+def test_the_edges_are_those_of_the_seeds_and_ours():
+    assert {(start.value, end.value) for start, end in EDGES} == SEED_EDGES | OUR_EDGES
+
+
+def test_every_move_has_a_path():
+    assert set(MOVES) == set(Move)
+    assert all(len(path) >= 2 for paths in MOVES.values() for path in paths)
+
+
+@pytest.mark.parametrize("start", Status)
+@pytest.mark.parametrize("end", Status)
+def test_legal_answers_for_every_pair(start, end):
+    assert legal(start, end) == ((start.value, end.value) in SEED_EDGES | OUR_EDGES)
+
+
+def test_only_a_person_moves_a_job_from_a_terminal_state():
+    leaving = {
+        move for move, paths in MOVES.items() for path in paths for start in path[:-1] if start.terminal
+    }
+
+    assert leaving == {Move.REPLAY}
+    assert {status.value for status in Status if status.terminal} == {"processed", "dead_lettered", "expired"}
+
+
+def test_every_job_can_reach_an_end():
+    for start in Status:
+        reached, frontier = set(), {start}
+        while frontier:
+            reached |= frontier
+            frontier = {end for begin, end in EDGES if begin in frontier} - reached
+        assert any(status.terminal for status in reached)
+
+
+def test_the_review_takes_the_steps_of_the_seed_and_one_more():
+    steps = {(start.value, end.value) for start, ends in REVIEW_STEPS.items() for end in ends}
+
+    assert steps == {*SEED_REVIEW, ("reviewed", "closed")}
+    assert set(REVIEW_STEPS) == set(ReviewStatus)
+
+
+def test_the_document_draws_the_same_tables():
+    drawn = set(re.findall(r"^\s*(\w+) --> (\w+)", DOCUMENT.read_text(encoding="utf-8"), re.MULTILINE))
+    review = {(start.value, end.value) for start, ends in REVIEW_STEPS.items() for end in ends}
+
+    assert drawn == {(start.value, end.value) for start, end in EDGES} | review

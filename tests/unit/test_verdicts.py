@@ -1,0 +1,105 @@
+"""From outcomes to verdicts: the judge decides, and neither waits nor writes."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from random import Random
+
+import pytest
+
+from holdfast import Done, Expired, Failure, ListedDelays, Reason, Reject, Retry, Snooze, Upsert
+from holdfast.contracts.dead_letters import letter_id
+from holdfast.contracts.settlement import Bury, Complete, Expire, HandBack, RetryLater
+from holdfast.engine.verdicts import Judge, outcome_of
+from tests.support.workloads import Parcels
+
+EFFECTS = [Upsert("parcel_places", "p", {"place": "home"})]
+SECRET = "token=hunter2"
+
+
+@pytest.fixture
+def workload():
+    workload = Parcels()
+    workload.retry = ListedDelays((timedelta(seconds=10), timedelta(seconds=60)), max_attempts=3)
+    workload.retention, workload.letter_retention = timedelta(days=3), timedelta(days=9)
+    return workload
+
+
+@pytest.fixture
+def judged(workload):
+    judge = Judge(workload, Random(1))
+
+    def verdict(outcome, attempt=1, generation=1):
+        return judge.verdict(outcome, key="parcel:p", generation=generation, attempt=attempt)
+
+    return verdict
+
+
+def test_done_completes_with_its_effects(judged):
+    assert judged(Done(EFFECTS, {"at": 1})) == Complete(timedelta(days=3), EFFECTS, {"at": 1})
+
+
+def test_a_retry_waits_as_long_as_the_policy_says(judged):
+    assert judged(Retry("HTTP_503", "away"), attempt=1) == RetryLater(timedelta(seconds=10), "HTTP_503", "away")
+    assert judged(Retry("HTTP_503", "away"), attempt=2).after == timedelta(seconds=60)
+
+
+@pytest.mark.parametrize(("asked", "wait"), [(5, 10), (10, 10), (300, 300)])
+def test_a_retry_is_not_made_before_the_time_that_the_other_side_asked_for(judged, asked, wait):
+    assert judged(Retry("THROTTLED", after=timedelta(seconds=asked))).after == timedelta(seconds=wait)
+
+
+@pytest.mark.parametrize("attempt", [3, 4])
+def test_the_last_attempt_that_fails_is_buried(judged, attempt):
+    verdict = judged(Retry("HTTP_503", "away", after=timedelta(days=1)), attempt=attempt)
+
+    assert isinstance(verdict, Bury)
+    assert (verdict.code, verdict.message, verdict.reason_code) == ("HTTP_503", "away", "HTTP_503_EXHAUSTED")
+    assert verdict.reason_message == f"Retries exhausted after {attempt} attempts: away"
+    assert (verdict.retention, verdict.letter_retention) == (timedelta(days=3), timedelta(days=9))
+
+
+def test_a_workload_may_say_what_a_job_died_of(workload, judged):
+    workload.exhausted = lambda failure, attempts: Reason(f"{failure.code}_{attempts}", SECRET)
+
+    verdict = judged(Retry("HTTP_503", "away"), attempt=3)
+
+    assert (verdict.reason_code, verdict.reason_message) == ("HTTP_503_3", "token=***")
+
+
+def test_a_rejected_job_is_buried_at_once(judged):
+    verdict = judged(Reject("HTTP_404", "gone"), attempt=1)
+
+    assert isinstance(verdict, Bury)
+    assert (verdict.code, verdict.reason_code, verdict.reason_message) == ("HTTP_404", "HTTP_404", "gone")
+
+
+def test_a_letter_is_named_by_job_and_generation(judged):
+    first, again, second = judged(Reject("X")), judged(Reject("Y"), attempt=2), judged(Reject("X"), generation=2)
+
+    assert first.letter_id == again.letter_id == letter_id("parcels", "parcel:p", 1)
+    assert second.letter_id == letter_id("parcels", "parcel:p", 2) != first.letter_id
+
+
+def test_a_snooze_costs_nothing(judged):
+    assert judged(Snooze(timedelta(hours=1)), attempt=3) == HandBack(timedelta(hours=1))
+
+
+def test_an_expired_job_expires_with_its_effects(judged):
+    assert judged(Expired(EFFECTS)) == Expire(timedelta(days=3), EFFECTS)
+
+
+@pytest.mark.parametrize("outcome", [Retry("X", SECRET), Reject("X", SECRET)])
+@pytest.mark.parametrize("attempt", [1, 3])
+def test_no_verdict_tells_a_secret(judged, outcome, attempt):
+    verdict = judged(outcome, attempt=attempt)
+
+    assert verdict.message == "token=***"
+    assert "hunter2" not in getattr(verdict, "reason_message", "")
+
+
+def test_a_classified_failure_is_the_outcome_that_the_handler_would_have_returned():
+    after = timedelta(seconds=1)
+
+    assert outcome_of(Failure("A", "a", retry=True, after=after)) == Retry("A", "a", after)
+    assert outcome_of(Failure("B", "b", retry=False)) == Reject("B", "b")
