@@ -9,6 +9,8 @@ from types import SimpleNamespace
 import pytest
 
 from holdfast import Upsert, __version__
+from holdfast.api import dead_letters, operators, views
+from holdfast.api.examples import EXAMPLES
 from holdfast.contracts.settlement import Complete, RetryLater
 from holdfast.contracts.times import isoformat
 from tests.api.world import OPERATOR, TOKEN, AwayBroker, AwayStore, event
@@ -312,6 +314,15 @@ async def test_every_reference_in_the_document_leads_somewhere(world):
     references = {part.split('"')[0] for part in text.split('"$ref":"')[1:]}
     assert references
     assert references <= {f"#/components/schemas/{name}" for name in schemas}
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+async def test_every_example_is_a_true_one(world, name):
+    model = next(getattr(module, name) for module in (views, dead_letters, operators) if hasattr(module, name))
+    made = model.model_validate(EXAMPLES[name])
+    dumped = json.loads(made.model_dump_json(by_alias=True, exclude_unset=True))
+    assert dumped == EXAMPLES[name]
+    assert json.dumps(EXAMPLES[name])[1:-1] in json.dumps((await world.client.get("/openapi.json")).json())
 
 
 async def test_the_docs_need_nothing_from_elsewhere(world):

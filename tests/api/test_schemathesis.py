@@ -135,7 +135,7 @@ def generated(operation, mode: GenerationMode, examine: Callable[[Case], None]) 
     """Let Schemathesis make up requests for an operation."""
 
     @settings(
-        max_examples=1000,
+        max_examples=60,
         deadline=None,
         database=None,
         phases=[Phase.explicit, Phase.generate],

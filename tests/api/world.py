@@ -20,7 +20,7 @@ from holdfast.api import ApiOptions, ApiServices, SourceSecret, create_app, sign
 from holdfast.brokers.sqlite import SqliteBroker
 from holdfast.contracts.dead_letters import letter_id
 from holdfast.contracts.errors import BrokerUnavailable, StoreUnavailable
-from holdfast.contracts.ledger import Claimed
+from holdfast.contracts.ledger import Claimed, Lease
 from holdfast.contracts.settlement import Bury, Settlement, Verdict
 from holdfast.contracts.times import isoformat
 from holdfast.engine.intake import Intake
@@ -148,7 +148,7 @@ class World:
         )
         claim = claims[0]
         assert isinstance(claim, Claimed), claim
-        settlement = Settlement(workload, _lease(claim), verdict)
+        settlement = Settlement(workload, Lease(claim.job_id, claim.fence), verdict)
         settled = await self.services.store.settle([settlement])
         assert settled[0].status is not None
 
@@ -172,12 +172,6 @@ class World:
             ),
         )
         return letter
-
-
-def _lease(claim: Claimed) -> Any:
-    from holdfast.contracts.ledger import Lease
-
-    return Lease(claim.job_id, claim.fence)
 
 
 def event(**changes: Any) -> dict[str, Any]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import signal
 
 from tests.support.arena import arena
-from tests.support.counted_work import MAX_ATTEMPTS
+
+MAX_ATTEMPTS = 3
 
 
 async def test_a_poison_job_kills_max_attempts_workers_and_no_more(tmp_path, seed, tell):
-    async with arena(tmp_path, seed) as field:
+    async with arena(tmp_path, seed, RETRY_MAX_ATTEMPTS=str(MAX_ATTEMPTS)) as field:
         await field.fleet.start("api")
         poison = field.author.task("poison", work_ms=50)  # its neighbours of the same batch are done by then
         await field.load.send(poison, *(field.author.task("plain") for _ in range(20)))

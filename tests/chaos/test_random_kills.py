@@ -8,7 +8,7 @@ from collections import Counter
 
 from tests.support.arena import arena
 
-KILLS_A_ROUND = 5
+KILLS_A_ROUND = 3
 ROLES = ("api", "api", "worker", "worker")
 
 

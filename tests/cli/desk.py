@@ -13,6 +13,7 @@ from holdfast.config import Settings
 from holdfast.contracts.queries import LetterQuery, Page
 from holdfast.wiring import open_system
 from tests.cli.parcels import Parcel, app
+from tests.support.waiting import eventually
 
 APP = "tests.cli.parcels:app"
 SECRET = "canary-BXq7vLw2Tn9sRk4e"
@@ -74,14 +75,25 @@ def make_dead_letters(data: Path, *parcels: Parcel) -> list[str]:
                 await system.intake.accept(system.workloads["parcels"], parcel)
             stop = asyncio.Event()
             working = asyncio.create_task(system.worker().run(stop))
-            while await system.review.count(LetterQuery()) < len(parcels):
-                await asyncio.sleep(0.01)
+
+            async def all_are_dead() -> bool:
+                return await system.review.count(LetterQuery()) == len(parcels)
+
+            await eventually(all_are_dead)
             stop.set()
             await working
             found = await system.review.list(LetterQuery(), Page(1000))
             return [letter.id for letter in found.items]
 
     return asyncio.run(live())
+
+
+def make_empty_ledger(data: Path) -> None:
+    async def live() -> None:
+        async with open_system(settings(data)):
+            pass
+
+    asyncio.run(live())
 
 
 def work_until_idle(data: Path) -> None:
@@ -91,8 +103,11 @@ def work_until_idle(data: Path) -> None:
         async with open_system(settings(data), app) as system:
             stop = asyncio.Event()
             working = asyncio.create_task(system.worker().run(stop))
-            while await _open_jobs(system):
-                await asyncio.sleep(0.01)
+
+            async def idle() -> bool:
+                return not await _open_jobs(system)
+
+            await eventually(idle)
             stop.set()
             await working
 

@@ -6,10 +6,13 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast.config import Settings
+from holdfast.contracts.ledger import NewEntry
 from holdfast.contracts.queues import QueueJob
+from holdfast.sqlite import Database
+from holdfast.sqlite.database import wall_clock_ms
+from holdfast.stores.sqlite import SqliteStore
 from holdfast.wiring import open_system
-from tests.cli.desk import APP, SECRET, make_dead_letters, settings
+from tests.cli.desk import APP, SECRET, settings
 from tests.cli.parcels import Parcel, app
 
 
@@ -32,8 +35,7 @@ def test_all_is_well_before_the_first_start(program, home):
     assert "OK" in program("doctor").out
 
 
-def test_it_leaves_the_data_folder_as_it_was(program, home):
-    make_dead_letters(home / "holdfast-data")
+def test_it_leaves_the_data_folder_as_it_was(program, home, empty_ledger):
     before = {each.name for each in (home / "holdfast-data").iterdir() if not each.name.endswith(("-wal", "-shm"))}
     assert program("doctor", "--json").json["failed"] == 0
     after = {each.name for each in (home / "holdfast-data").iterdir() if not each.name.endswith(("-wal", "-shm"))}
@@ -76,13 +78,10 @@ def test_a_config_file_that_others_can_read(program, home):
 
 
 def test_a_port_that_somebody_else_has(program, monkeypatch):
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        # It answers nothing, not even a connection: its backlog is all there is.
-        taken.close()
-        with socket.create_server(("127.0.0.1", 0)) as other:
-            monkeypatch.setenv("API_PORT", str(other.getsockname()[1]))
-            monkeypatch.setattr("holdfast.cli.checkup.environment._PATIENCE_SECONDS", 0.2)
-            said = program("doctor", "--json")
+    with socket.create_server(("127.0.0.1", 0)) as other:  # it never answers
+        monkeypatch.setenv("API_PORT", str(other.getsockname()[1]))
+        monkeypatch.setattr("holdfast.cli.checkup.environment._PATIENCE_SECONDS", 0.2)
+        said = program("doctor", "--json")
     assert said.code == 1
     assert "in use" in findings(said, "FAIL")["port"]["message"]
     assert "API_PORT" in findings(said, "FAIL")["port"]["advice"]
@@ -155,17 +154,18 @@ def test_jobs_of_vanished_workers(program, home, monkeypatch):
     assert "1 jobs" in found["message"]
 
 
-def test_a_clock_that_was_set_back(program, letters, monkeypatch):
-    ahead = timedelta(hours=-1)
-    monkeypatch.setattr("holdfast.cli.checkup.ledger._CLOCK_SLACK", ahead)
-    said = program("doctor", "--json", "--app", APP)
+def test_a_clock_that_was_set_back(program, home, empty_ledger):
+    async def prepare() -> None:
+        """Record an entry while the clock is an hour ahead."""
+        database = Database(home / "holdfast-data" / "holdfast.db", now=lambda: wall_clock_ms() + 3_600_000)
+        try:
+            entry = NewEntry(workload="courier", key="k", job_id="k", body="{}", fingerprint="f")
+            await SqliteStore(database, []).record([entry])
+        finally:
+            await database.close()
+
+    assert findings(program("doctor", "--json"), "OK")["clock, courier"]
+    asyncio.run(prepare())
+    said = program("doctor", "--json")
     assert said.code == 1
-    assert "future" in findings(said, "FAIL")["clock, parcels"]["message"]
-
-
-def test_settings_stay_the_users(home):
-    """The commit is timed on a copy: the settings of the real folder are not changed by it."""
-    original = Settings(holdfast_data=home)
-    copy = original.model_copy(update={"holdfast_data": home / "scratch"})
-    assert original.holdfast_data == home
-    assert copy.holdfast_data != home
+    assert " s in the future" in findings(said, "FAIL")["clock, courier"]["message"]

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.desk import APP, make_dead_letters, work_until_idle
-from tests.cli.parcels import Parcel
+from tests.cli.desk import APP, work_until_idle
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -83,8 +82,7 @@ def test_filters_that_make_no_sense(program, letters, arguments, words):
     assert words in said.err
 
 
-def test_empty_states_say_something(program, home):
-    make_dead_letters(home / "holdfast-data")
+def test_empty_states_say_something(program, empty_ledger):
     assert "no dead letters" in program("dlq", "list").err
     assert "No dead letter meets" in program("dlq", "list", "--where", "depot=x").err
     assert program("dlq", "list", "--json").json == {"items": [], "total": 0, "next": None}
@@ -233,9 +231,8 @@ def test_a_replay_needs_the_workload(program, letters):
 
 
 @pytest.mark.parametrize(("answer", "code", "status"), [("n", 1, "reviewed"), ("y", 0, "replayed")])
-def test_on_a_terminal_a_replay_of_many_asks_first(program, home, answer, code, status):
-    (letter,) = make_dead_letters(home / "holdfast-data", Parcel(number="1", broken=True))
-    review(program, letter)
+def test_on_a_terminal_a_replay_of_many_asks_first(program, letters, home, answer, code, status):
+    review(program, letters[0])
     ours, theirs = pty.openpty()
     try:
         os.write(ours, f"{answer}\n".encode())
@@ -253,7 +250,7 @@ def test_on_a_terminal_a_replay_of_many_asks_first(program, home, answer, code, 
         os.close(theirs)
     assert done.returncode == code, done.stderr
     assert "1 of 1" in done.stderr
-    assert statuses(program) == [status]
+    assert statuses(program) == [status, "pending", "pending"]
 
 
 # --- the folder and the app -------------------------------------------------------------------------------------------

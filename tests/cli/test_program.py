@@ -54,7 +54,13 @@ def test_version(program):
 
 @pytest.mark.parametrize(
     "arguments",
-    [("nonsense",), ("dlq", "nonsense"), ("events", "show"), ("dlq", "list", "--limit", "0"), ("up", "--port", "70000")],
+    [
+        ("nonsense",),
+        ("dlq", "nonsense"),
+        ("events", "show"),
+        ("dlq", "list", "--limit", "0"),
+        ("up", "--port", "70000"),
+    ],
 )
 def test_misuse_is_told_with_exit_code_2(program, arguments):
     said = program(*arguments)
@@ -95,7 +101,7 @@ def test_errors_become_a_sentence_and_an_exit_code(program, monkeypatch, error, 
 
 def test_the_traceback_is_there_for_who_asks(home, capsys, monkeypatch):
     def fail(*_):
-        raise RuntimeError("oops")
+        raise RuntimeError
 
     monkeypatch.setattr(holdfast.cli.versions, "print_line", fail)
     monkeypatch.setenv("HOLDFAST_DEBUG", "1")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.cli.desk import APP, make_dead_letters
+from tests.cli.desk import APP
 
 
 def test_events_show(program, letters):
@@ -46,9 +46,7 @@ def test_events_list_empty_and_wrong(program, letters):
         assert said.err
 
 
-def test_queues(program, home):
-    make_dead_letters(home / "holdfast-data")
-
+def test_queues(program, empty_ledger):
     def paused() -> dict[str, bool]:
         return {each["queue"]: each["paused"] for each in program("queue", "status", "--app", APP, "--json").json}
 
@@ -68,8 +66,7 @@ def test_queues(program, home):
 
 
 @pytest.mark.parametrize("step", ["status", "pause", "resume"])
-def test_a_queue_that_nobody_knows(program, home, step):
-    make_dead_letters(home / "holdfast-data")
+def test_a_queue_that_nobody_knows(program, empty_ledger, step):
     said = program("queue", step, "parcels-main")
     assert said.code == 2
     assert "--app" in said.err

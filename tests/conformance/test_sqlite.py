@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 
 import pytest
@@ -11,7 +12,7 @@ from holdfast.sqlite import Database
 from holdfast.stores.sqlite import SqliteStore
 from tests.conformance.broker_suite import BrokerSuite
 from tests.conformance.store_suite import StoreSuite
-from tests.conformance.vocabulary import workloads
+from tests.conformance.vocabulary import HOUR, a_job, workloads
 from tests.support.clock import ManualClock
 from tests.support.stage import lose_the_queue
 
@@ -88,3 +89,42 @@ class TestSqliteBrokerInAFile(InAFile, BrokerSuite):
 
 class TestSqliteBrokerInMemory(InMemory, BrokerSuite):
     pass
+
+
+# --- one file for both ----------------------------------------------------------------------------------------
+
+
+async def test_a_store_with_its_queue_in_the_same_file_publishes_what_it_records(tmp_path):
+    database = Database(tmp_path / "holdfast.db", now=ManualClock().ms)
+    broker = SqliteBroker(database)
+    store = SqliteStore(database, workloads(), outbox=broker)
+    await store.open()
+    await broker.open()
+    waiting = asyncio.create_task(broker.take("things-main", 10, wait=timedelta(seconds=30), lease=HOUR))
+
+    answers = await store.record([a_job("a", priority=1), a_job("b"), a_job("a"), a_job("b", fingerprint="other")])
+
+    assert [answer.queued for answer in answers] == [True, True, False, False]
+    assert [(each.job_id, each.data) for each in await waiting] == [
+        ("id-b", a_job("b").body),
+        ("id-a", a_job("a").body),
+    ]
+    await store.record([a_job("later", delay=HOUR), a_job("c", workload="others")])
+    assert (await broker.depth("things-main")).delayed == 1
+    assert (await broker.depth("others-main")).ready == 1
+    await database.close()
+
+
+async def test_what_is_not_recorded_is_not_published(tmp_path):
+    database = Database(tmp_path / "holdfast.db", now=ManualClock().ms)
+    broker = SqliteBroker(database)
+    store = SqliteStore(database, workloads(), outbox=broker)
+    await store.open()
+    await broker.open()
+
+    with pytest.raises(UnicodeEncodeError):
+        await store.record([a_job("a"), a_job("b", labels={"colour": "half \ud800"})])
+
+    assert await store.counts("things") == {}
+    assert (await broker.depth("things-main")).ready == 0
+    await database.close()

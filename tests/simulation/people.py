@@ -210,7 +210,7 @@ class Person(Desk):
 
 def draw_order(random: Random, key: str, instant: str) -> Order:
     """A job whose plan is drawn; most are mended by the time of a replay."""
-    mended = ("done",) if random.random() < 0.7 else draw_plan(random)
+    mended = ("done",) if random.random() < 0.6 else draw_plan(random)
     return Order(
         key=key,
         subject=f"s{random.randint(1, 3)}",

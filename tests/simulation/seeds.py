@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, Final
 
+from holdfast.telemetry import events
+
 from .checker import check
 from .world import World
+
+_PLAIN: Final = {
+    events.JOB_ADOPTED: "adopted",
+    events.ATTEMPT_STALE: "stale",
+    events.BATCH_SPLIT: "batch split",
+}
 
 SEEDS: Final = int(os.environ.get("HOLDFAST_SIM_SEEDS", "1000"))
 
@@ -20,8 +29,8 @@ class Report:
     seed: int
     findings: list[str]
     trace: list[tuple[Any, ...]]
-    seconds: float
-    """Virtual ones."""
+    reached: frozenset[str]
+    """The kinds of things that happened."""
 
     @property
     def digest(self) -> str:
@@ -41,6 +50,31 @@ def run_seed(seed: int) -> Report:
             world.live()
         except Exception as error:  # noqa: BLE001 - a day that cannot end is a finding, with its seed
             world.findings.append(f"the day did not end: {error!r}")
-        return Report(seed, check(world), world.trace, world.loop.time())
+        return Report(seed, check(world), world.trace, frozenset(_reached(world)))
     finally:
         world.end()
+
+
+def _reached(world: World) -> Iterator[str]:
+    """What the story touched, for the test that the stories go everywhere."""
+    for old, new in world.connection.execute("SELECT DISTINCT old, new FROM watch_moves WHERE old IS NOT NULL"):
+        yield f"step {old} -> {new}"
+    yield from (f"handled {run.behaviour}" for run in world.runs)
+    yield from (f"told {request.receipt.verdict}" for request in world.history.requests if request.receipt)
+    for step in world.history.steps:
+        if step.answer is not None:
+            yield f"{step.kind} {'confirmed' if step.answer else 'refused'}"
+    if world.connection.execute("SELECT 1 FROM dead_letters WHERE key LIKE 'UNREADABLE:%'").fetchone():
+        yield "foreign buried"
+    for _, who, what, *details in world.trace:
+        match what, *details:
+            case "killed", str(why):
+                yield f"killed {why}"
+            case "claim", tuple(answers):
+                yield from (f"claim {answer.partition('(')[0]}" for answer in answers)
+            case ("wiped", *_):
+                yield f"{who} {what}"
+            case (_, ("reply lost" | "error") as fault):
+                yield fault
+            case _:
+                yield _PLAIN.get(what, what)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from contextvars import Context
 from dataclasses import dataclass
 from random import Random
 from typing import Any, Final, NoReturn
@@ -67,6 +69,7 @@ class Sky:
         self.fair = False
         self.away_until: dict[type[Exception], float] = {StoreUnavailable: 0.0, BrokerUnavailable: 0.0}
         self.longest_freeze = 1.0
+        self.lose_queue: Callable[[], None] = lambda: None
 
     def note(self, who: str, what: str, *details: Any) -> None:
         """Add a line to the story."""
@@ -88,6 +91,8 @@ class Sky:
         member.disturbed = True
         self.note(member.name, "frozen", round(seconds, 3))
         self.loop.freeze(member, seconds)
+        if self.random.random() < 0.2:  # what one process sleeps through matters most
+            self.loop.call_later(seconds * self.random.random(), self.lose_queue, context=Context())
 
     async def trouble(self, member: Member, verb: str, unavailable: type[Exception], *, done: bool) -> None:
         """What may happen on the way to the port, and on the way back."""

@@ -32,6 +32,8 @@ _RARE: Final = (
     "stubborn", "throttled", "unwritable",
 )  # fmt: skip
 
+BEHAVIOURS: Final = frozenset({*_COMMON, *_RARE})
+
 
 class Order(BaseModel):
     """A job. ``plan`` is what its runs do, one by one (the last for ever); ``mended`` is the plan after a replay."""

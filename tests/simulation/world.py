@@ -125,6 +125,7 @@ class World:
         self.one_commit = self.random.random() < 0.5
         """Whether the ledger publishes new jobs itself, or leaves that to the engine, as a store elsewhere does."""
         self.sky.longest_freeze = 2.5 * self.lease.total_seconds()
+        self.sky.lose_queue = self._lose_queue
         self._names = 0
 
     def now_ms(self) -> int:
@@ -214,10 +215,7 @@ class World:
                         server.stop.set()
                         self._start(works=True)
                 case "wipe" if random.random() < 0.6:
-                    sky.note("queue", "wiped")
-                    self.history.queue_losses.append(self.loop.time())
-                    self.connection.execute("DELETE FROM queue_jobs")
-                    self.connection.execute("DELETE FROM queue_settings")
+                    self._lose_queue()
                 case "lose one":
                     self.history.queue_losses.append(self.loop.time())
                     queue = random.choice(self.workloads).queue
@@ -227,6 +225,14 @@ class World:
                     sky.away_until[StoreUnavailable] = self.loop.time() + random.uniform(0, 3)
                 case "queue away":
                     sky.away_until[BrokerUnavailable] = self.loop.time() + random.uniform(0, 3)
+
+    def _lose_queue(self) -> None:
+        if self.sky.fair:
+            return
+        self.sky.note("queue", "wiped")
+        self.history.queue_losses.append(self.loop.time())
+        self.connection.execute("DELETE FROM queue_jobs")
+        self.connection.execute("DELETE FROM queue_settings")
 
     def _heal(self) -> None:
         self.sky.note("world", "heals")

@@ -45,6 +45,7 @@ class Arena:
     author: Author
     load: Load
     desk: Desk
+    max_attempts: int
 
     @property
     def database(self) -> Path:
@@ -100,6 +101,7 @@ class Arena:
                 asked_replays=frozenset(self.desk.asked),
                 acknowledged_replays=frozenset(self.desk.replayed),
                 runs=self.runs(),
+                max_attempts=self.max_attempts,
                 taken_downstream=self.downstream.taken,
             ),
         )
@@ -107,7 +109,11 @@ class Arena:
 
 @contextlib.asynccontextmanager
 async def arena(
-    folder: Path, seed: int, *, modes: tuple[str, ...] | None = None, **settings: str
+    folder: Path,
+    seed: int,
+    *,
+    modes: tuple[str, ...] | None = None,
+    **settings: str,
 ) -> AsyncIterator[Arena]:
     """An arena with its tables made and its witness in place; all that runs in it ends with it."""
     chance = random.Random(seed)
@@ -121,13 +127,15 @@ async def arena(
         async with Fleet(environment, folder) as fleet:
             load_ = Load(author, chance, lambda: fleet.addresses)
             desk = Desk(chance, lambda: fleet.addresses)
-            yield Arena(folder, chance, fleet, downstream, author, load_, desk)
+            attempts = int(environment["RETRY_MAX_ATTEMPTS"])
+            yield Arena(folder, chance, fleet, downstream, author, load_, desk, attempts)
 
 
 def _environment(folder: Path, downstream: Downstream) -> dict[str, str]:
     """Everything short, so that what heals by waiting heals soon."""
     return {
         "PATH": os.environ.get("PATH", ""),
+        "PYTHONPATH": os.environ.get("PYTHONPATH", ""),
         "HOLDFAST_DATA": str(folder),
         "API_PORT": "0",
         "OPERATOR_TOKEN": TOKEN,

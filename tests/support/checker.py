@@ -11,6 +11,7 @@ import sqlite3
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -39,6 +40,7 @@ class Witnessed:
     acknowledged_replays: frozenset[str] = frozenset()
     runs: Sequence[tuple[str, int, int, str]] = ()
     """Handler runs of the counted workload: key, generation, attempt, worker."""
+    max_attempts: int = MAX_ATTEMPTS
     taken_downstream: Mapping[str, int] | None = None
     """How often the downstream took each courier event; None where there was no downstream."""
 
@@ -194,7 +196,9 @@ class _Check:
             mode, mended = mode_of(key), entry["generation"] > 1
             dies = mode in {"doomed", "poison"} or (mode == "mended" and not mended)
             meant = Status.DEAD_LETTERED if dies else Status.PROCESSED
-            exhausted = entry["last_error_code"] == "WORKER_LOST" and entry["attempt_count"] == MAX_ATTEMPTS
+            exhausted = (
+                entry["last_error_code"] == "WORKER_LOST" and entry["attempt_count"] >= self._witnessed.max_attempts
+            )
             if entry["status"] in _TERMINAL and entry["status"] != meant and not exhausted:
                 yield f"{workload} {key} is {entry['status']} ({entry['last_error_code']}), meant to be {meant}"
 
@@ -213,10 +217,11 @@ class _Check:
                 yield f"{name} was written {written[name]} times"
         ran = set(self._witnessed.runs)
         for name, entry in expected.items():
-            document, last = self._effects.get(name), entry["attempts"][-1]
-            if document and (document["attempt"], document["worker"]) != (last["attempt"], last["worker"]):
-                yield f"{name} was written by another attempt than the one that succeeded"
-            if (entry["key"], entry["generation"], last["attempt"], last["worker"]) not in ran:
+            document, last = self._effects.get(name), entry["attempts"][-1] if entry["attempts"] else {}
+            winner = (last.get("attempt"), last.get("worker"))
+            if document is None or (document["attempt"], document["worker"]) != winner:
+                yield f"{name} was not written by the attempt that succeeded: {document}"
+            if (entry["key"], entry["generation"], *winner) not in ran:
                 yield f"{name} succeeded, and its handler never ran"
 
     def _shipments_show_the_newest(self) -> Iterator[str]:
@@ -275,7 +280,7 @@ class _Check:
         replays: Counter[Identity] = Counter()
         for letter in self._letters:
             steps = [ReviewStatus.PENDING, *(ReviewStatus(each["step"]) for each in letter["decisions"])]
-            if any(end not in REVIEW_STEPS[start] for start, end in zip(steps, steps[1:], strict=False)):
+            if any(end not in REVIEW_STEPS[start] for start, end in pairwise(steps)):
                 yield f"{letter['id']} took the steps {steps}"
             if steps[-1] != letter["review_status"]:
                 yield f"{letter['id']} is {letter['review_status']} after {steps}"
@@ -290,7 +295,7 @@ class _Check:
                 yield f"{identity} has generation {entry['generation']} after {replays[identity]} replays"
 
     def _queues_mirror_the_store(self) -> Iterator[str]:
-        """After draining, main queues are empty. Dead-letter queues hold what is pending, nothing that is dealt with."""
+        """I8. Once drained, main queues are empty; dead-letter queues hold all that is pending, nothing dealt with."""
         held: dict[str, set[str]] = defaultdict(set)
         for queue, job_id in self._queued:
             held[queue].add(job_id)

@@ -44,7 +44,9 @@ class Counted(Workload[Task]):
     contract = Task
     queue: ClassVar[str] = "counted-main"
     dead_letter_queue: ClassVar[str] = "counted-dlq"
-    retry = ListedDelays((timedelta(milliseconds=20),), max_attempts=MAX_ATTEMPTS)
+    retry = ListedDelays(
+        (timedelta(milliseconds=20),), max_attempts=int(os.environ.get("RETRY_MAX_ATTEMPTS", MAX_ATTEMPTS))
+    )
     collections = (Collection(EFFECTS, key="effectId"),)
 
     def key(self, data: Task) -> str:
@@ -54,7 +56,7 @@ class Counted(Workload[Task]):
         _write_down(job, context.worker)
         if job.data.work_ms:
             await asyncio.sleep(job.data.work_ms / 1000)
-        while job.data.gate is not None and not _is_open(job.data.gate):
+        while job.data.gate is not None and not _is_open(job.data.gate):  # noqa: ASYNC110 - a test opens it from afar
             await asyncio.sleep(0.01)
         match mode_of(job.key):
             case "poison":

@@ -70,4 +70,3 @@ class Desk:
             return await request(self._chance.choice(addresses), method, path, OPERATOR, body)
         except (NotSent, NoAnswer):
             return None
-

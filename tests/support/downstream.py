@@ -22,7 +22,7 @@ class Downstream:
         self.deliveries: Counter[str] = Counter()
         self.taken: Counter[str] = Counter()
         self.mended = False
-        self._connections: set[asyncio.StreamWriter] = set()
+        self._connections: dict[asyncio.StreamWriter, asyncio.Task[None] | None] = {}
         self._server: asyncio.Server | None = None
 
     async def __aenter__(self) -> Self:
@@ -32,10 +32,9 @@ class Downstream:
     async def __aexit__(self, *_: object) -> None:
         assert self._server is not None
         self._server.close()
-        for writer in list(self._connections):
+        for writer in self._connections:
             writer.close()
-        while self._connections:
-            await asyncio.sleep(0.01)
+        await asyncio.gather(*filter(None, self._connections.values()))
 
     @property
     def url(self) -> str:
@@ -43,7 +42,7 @@ class Downstream:
         return f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}/events"
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._connections.add(writer)
+        self._connections[writer] = asyncio.current_task()
         try:
             with contextlib.suppress(OSError, EOFError):
                 while True:
@@ -55,7 +54,7 @@ class Downstream:
                     await writer.drain()
         finally:
             writer.close()
-            self._connections.discard(writer)
+            self._connections.pop(writer)
 
     def _judge(self, key: str) -> int:
         self.deliveries[key] += 1

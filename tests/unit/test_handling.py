@@ -9,6 +9,7 @@ import pytest
 
 from holdfast import Done, Expired, Failure, Job, PermanentError, Reject, Retry, Snooze, ThrottledError
 from holdfast.contracts.ledger import Claimed
+from holdfast.engine.entries import REFUSED
 from holdfast.engine.handling import HandlerContext, handle, handle_batch, job_of
 from tests.support.clock import START
 from tests.support.workloads import BatchedParcels, Parcel, Parcels
@@ -212,6 +213,6 @@ def test_a_body_that_breaks_the_contract_is_rejected_for_good(body):
     [("IDEMPOTENCY_CONFLICT", "IDEMPOTENCY_CONFLICT"), ("UNREADABLE", "VALIDATION_FAILED")],
 )
 def test_a_job_that_was_refused_at_adoption_is_never_handled(why, code):
-    outcome = job_of(Parcels(), a_claim(labels={"refused": why}))
+    outcome = job_of(Parcels(), a_claim(labels={REFUSED: why}))
 
     assert (type(outcome), outcome.code) == (Reject, code)

@@ -229,6 +229,25 @@ async def test_a_failed_commit_fails_its_requests_and_no_others(stage):
     assert (await stage.accept("third")).verdict is NEW
 
 
+async def test_a_job_that_cannot_be_kept_takes_no_other_with_it(stage):
+    class Careless(Parcels):
+        def labels(self, data):
+            return {"place": "half \ud800"}
+
+    gate = Gate()
+    stage.store.before("record", gate)
+    first = asyncio.create_task(stage.accept("first"))
+    await gate.waiting.wait()
+    good = [asyncio.create_task(stage.accept(f"p{n}")) for n in range(3)]
+    bad = asyncio.create_task(stage.intake.accept(Careless(), Parcel(id="bad")))
+    await asyncio.sleep(0)
+    gate.open.set()
+
+    assert [receipt.verdict for receipt in await asyncio.gather(first, *good)] == [NEW] * 4
+    with pytest.raises(StoreUnavailable):
+        await bad
+
+
 async def test_too_many_waiting_requests_are_turned_away(stage):
     intake, gate = Intake(stage.store, stage.broker, max_pending=3), Gate()
     stage.store.before("record", gate)

@@ -48,9 +48,7 @@ def test_legal_answers_for_every_pair(start, end):
 
 
 def test_only_a_person_moves_a_job_from_a_terminal_state():
-    leaving = {
-        move for move, paths in MOVES.items() for path in paths for start in path[:-1] if start.terminal
-    }
+    leaving = {move for move, paths in MOVES.items() for path in paths for start in path[:-1] if start.terminal}
 
     assert leaving == {Move.REPLAY}
     assert {status.value for status in Status if status.terminal} == {"processed", "dead_lettered", "expired"}

@@ -82,7 +82,13 @@ class Gateway:
 
 def create_app(services: ApiServices, options: ApiOptions) -> Gateway:
     """The API over these services. Raises :class:`ConfigurationError` for a secret that cannot be one."""
-    rest = FastAPI(title="Holdfast", openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
+    rest = FastAPI(
+        openapi_url=None,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        generate_unique_id_function=lambda route: route.name,
+    )
     rest.add_exception_handler(Refusal, _answer_refusal)
     rest.add_exception_handler(HoldfastError, _answer_failure)
     rest.add_exception_handler(RequestValidationError, _answer_bad_query)

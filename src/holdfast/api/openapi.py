@@ -18,6 +18,7 @@ from holdfast import __version__
 
 from .dead_letters import ReplayBody
 from .errors import MESSAGES, STATUS_OF, Code
+from .examples import EXAMPLES
 from .intake import COURIER_PATH
 from .operators import DecisionBody
 from .services import ApiServices, CourierDoor
@@ -98,6 +99,7 @@ def describe(app: FastAPI, services: ApiServices) -> dict[str, Any]:
         for method, operation in operations.items():
             operation["responses"].pop("422", None)
             operation["responses"] |= _refusals(_codes_of(path, method, operation))
+    _add_examples(document)
     if services.courier is not None:
         document["paths"][COURIER_PATH] = {"post": _courier_operation(services.courier)}
         document["components"].setdefault("securitySchemes", {}).update(_signature_schemes())
@@ -132,6 +134,17 @@ def _describe_bodies(
         else:
             schema = dict(references[ReplayBody if path.endswith("letters/replay") else DecisionBody])
         operations["post"]["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
+
+
+def _add_examples(document: dict[str, Any]) -> None:
+    """Show each known document where it is taken or given."""
+    for operations in document["paths"].values():
+        for operation in operations.values():
+            for holder in (operation.get("requestBody", {}), *operation["responses"].values()):
+                for content in holder.get("content", {}).values():
+                    name = content.get("schema", {}).get("$ref", "").removeprefix(_SCHEMAS)
+                    if name in EXAMPLES:
+                        content["example"] = EXAMPLES[name]
 
 
 def _without_door(services: ApiServices) -> list[Any]:
@@ -212,15 +225,7 @@ def _courier_operation(door: CourierDoor) -> dict[str, Any]:
                 "content": {
                     "application/json": {
                         "schema": {"$ref": f"{_SCHEMAS}{EventReceipt.__name__}"},
-                        "example": {
-                            "acknowledged": True,
-                            "eventId": "evt_123",
-                            "idempotencyKey": "courier-x:evt_123",
-                            "traceId": "req_a1b2c3",
-                            "queued": True,
-                            "duplicate": False,
-                            "receivedAt": "2026-02-26T12:00:01.000Z",
-                        },
+                        "example": EXAMPLES[EventReceipt.__name__],
                     },
                 },
             },

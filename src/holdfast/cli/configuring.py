@@ -17,7 +17,7 @@ from .output import print_json, say
 from .settings import settings_with
 from .tables import show_table
 
-config = typer.Typer(help="See the settings in force.", no_args_is_help=True)
+config = typer.Typer(help="See the settings in force.", no_args_is_help=True, add_completion=False)
 
 
 @config.callback()

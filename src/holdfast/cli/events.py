@@ -21,7 +21,7 @@ from .opening import existing_system
 from .output import print_json, say
 from .tables import heading, moment, show_document, show_facts, show_table
 
-events = typer.Typer(help="Look jobs up in the ledger.", no_args_is_help=True)
+events = typer.Typer(help="Look jobs up in the ledger.", no_args_is_help=True, add_completion=False)
 
 
 @events.command("show")

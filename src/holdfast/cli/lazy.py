@@ -45,10 +45,9 @@ def load(name: str, where: Mapping[str, str]) -> Any:  # noqa: ANN401 - a comman
     module, _, attribute = where[name].partition(":")
     found = getattr(import_module(module), attribute)
     if not isinstance(found, typer.Typer):
-        alone = typer.Typer()
+        alone = typer.Typer(add_completion=False)
         alone.command(name)(found)
         found = alone
-    found._add_completion = False  # noqa: SLF001 - the program offers it; its parts need not
     command = typer.main.get_command(found)
     command.name = name
     for each in (command, *getattr(command, "commands", {}).values()):

@@ -27,7 +27,7 @@ from .output import print_json, say
 from .replaying import replay
 from .tables import heading, moment, show_document, show_facts, show_table
 
-dlq = typer.Typer(help="Read, review, replay and close dead letters.", no_args_is_help=True)
+dlq = typer.Typer(help="Read, review, replay and close dead letters.", no_args_is_help=True, add_completion=False)
 
 Ids = Annotated[list[str], typer.Argument(metavar="ID...", help="The dead letters.", show_default=False)]
 Reason = Annotated[str, typer.Option("--reason", help="Why; kept with the dead letter.", show_default=False)]

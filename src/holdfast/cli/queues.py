@@ -17,7 +17,7 @@ from .opening import existing_system
 from .output import print_json, say
 from .tables import show_table
 
-queue = typer.Typer(help="See how much waits; pause and resume.", no_args_is_help=True)
+queue = typer.Typer(help="See how much waits; pause and resume.", no_args_is_help=True, add_completion=False)
 
 Name = Annotated[
     str | None,

@@ -31,7 +31,7 @@ from .opening import app_of
 from .output import print_json, say
 from .tables import show_table
 
-schema = typer.Typer(help="The contracts as JSON Schemas.", no_args_is_help=True)
+schema = typer.Typer(help="The contracts as JSON Schemas.", no_args_is_help=True, add_completion=False)
 
 _DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 

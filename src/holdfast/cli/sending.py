@@ -122,14 +122,12 @@ def _addresses(url: str | None, source: str | None, secret: str | None) -> tuple
     """Who sends, where to, and the secret. The configuration is asked only for what was not given."""
     settings = None if url is not None and secret is not None else settings_with()
     where = base_url(url, settings)
-    if secret is not None:
-        if source is None and settings is not None and len(settings.courier_secrets) == 1:
-            source = next(iter(settings.courier_secrets))
-        return source or _ANYBODY, where, signing.usable(secret)
-    if settings is None:  # unreachable: it is loaded whenever the secret is missing
-        settings = settings_with()
-    source, secret = signing.secret_of(settings, source)
-    return source, where, secret
+    if secret is None:
+        source, secret = signing.secret_of(settings or settings_with(), source)
+        return source, where, secret
+    if source is None and settings is not None and len(settings.courier_secrets) == 1:
+        source = next(iter(settings.courier_secrets))
+    return source or _ANYBODY, where, signing.usable(secret)
 
 
 def _payload(given: str | None, facts: dict[str, str | None]) -> dict[str, Any]:

@@ -32,7 +32,7 @@ _RULES: Final[tuple[tuple[re.Pattern[str], str], ...]] = (
 def scrub(text: str) -> str:
     """Mask what looks like a credential, an address or a tax number, and cap the length.
 
-    The result is text that every store can keep: half characters, as in file names of other encodings, and NUL become ``?``.
+    The result is text that every store can keep: NUL and half characters (file names have them) become ``?``.
     """
     text = text.encode("utf-8", "replace").decode().replace("\0", "?")
     for pattern, replacement in _RULES:

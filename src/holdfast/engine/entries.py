@@ -32,10 +32,10 @@ def new_entry(  # noqa: PLR0913 - a job and what its sender wants for it
 ) -> NewEntry:
     """The entry to record for a job. Raises :class:`InvalidContent` when its identity cannot be used."""
     key = workload.key(data)
-    job_id = job_id or workload.job_id(key, data)
     if not key or len(key) > _MAX_KEY or _UNPRINTABLE.search(key):
         problem = f"must have 1 to {_MAX_KEY} characters, none of them a control character"
         raise InvalidContent([FieldProblem("key", problem)])
+    job_id = job_id or workload.job_id(key, data)
     if not usable_job_id(job_id):
         raise InvalidContent([FieldProblem("jobId", "cannot be used as a job id: see holdfast.contracts.queues")])
     return NewEntry(

@@ -259,8 +259,8 @@ class Execution:
 
     def _finish(self, flight: _InFlight, verdict: Verdict) -> None:
         """Hand the verdict to the settler; the slot is free once it is committed."""
-        if self._in_flight.get(flight.claim.job_id) is not flight:
-            return  # the lease was lost while the handler ran
+        if self._in_flight.get(flight.claim.job_id) is not flight or self._settler.holds(flight.lease):
+            return  # the lease was lost while the handler ran, or the handler had its say while it was being cancelled
         self._settler.add(
             Finish(
                 delivery=flight.delivery,

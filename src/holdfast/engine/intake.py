@@ -111,6 +111,10 @@ class Intake:
             _refuse(batch, error)
             return
         except Exception as error:  # noqa: BLE001 - whatever it is, these senders must not wait for ever
+            if len(batch) > 1:  # one of them may be at fault: it must not take the others with it
+                for request in batch:
+                    await self._commit([request])
+                return
             _refuse(batch, StoreUnavailable(f"The ledger could not record the job: {type(error).__name__}"))
             return
         crash_point("intake.recorded")
@@ -129,9 +133,10 @@ class Intake:
         for queue, pairs in by_queue.items():
             try:
                 await self._broker.publish(queue, [_job(request, answer) for request, answer in pairs])
-            except BrokerUnavailable as error:
+            except Exception as error:  # noqa: BLE001 - whatever it is, these senders must not wait for ever
                 # Upkeep will publish them: the ledger has everything.
-                emit(events.QUEUE_UNAVAILABLE, where="intake", queue=queue, reason=error.message)
+                reason = error.message if isinstance(error, BrokerUnavailable) else f"{type(error).__name__}: {error}"
+                emit(events.QUEUE_UNAVAILABLE, where="intake", queue=queue, reason=reason)
                 unreachable.add(queue)
         _answer_all(batch, recorded, unreachable)
 

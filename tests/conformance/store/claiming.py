@@ -195,6 +195,23 @@ class Claiming:
         await settled(store, answer, Expire(DAY))
         assert (await entry_of(store)).status is Status.EXPIRED
 
+    async def test_a_job_that_waits_past_its_deadline_waits_for_nothing(self, harness, store):
+        await store.record([a_job("failed", life=harness.moment), a_job("delayed", life=harness.moment, delay=HOUR)])
+        await settled(store, await claimed(store, "failed"), retried(HOUR))
+        await harness.pass_time(harness.moment)
+
+        answers = await try_claim(store, "id-failed", "id-delayed")
+
+        assert [type(answer) for answer in answers] == [Overdue, Overdue]
+        assert outcomes(await entry_of(store, "failed")) == [FAILED]
+
+    async def test_a_job_in_work_is_left_to_its_worker_past_its_deadline(self, harness, store):
+        await recorded(store, life=harness.moment)
+        await claimed(store, lease=HOUR)
+        await harness.pass_time(harness.moment)
+
+        assert isinstance((await try_claim(store, "id-k"))[0], NotNow)
+
     async def test_a_lost_job_that_is_overdue_is_not_tried_again(self, harness, store):
         await recorded(store, life=harness.moment)
         await claimed(store, lease=harness.moment)

@@ -315,3 +315,30 @@ class Publishing:
         letter = await dead(store, bury={"letter_retention": DAY})
 
         assert await store.unpublished(THINGS, 1) == [await letter_of(store, letter)]
+
+    async def test_letters_that_are_dealt_with_are_outdated_until_withdrawn(self, harness, store):
+        replayed, closed, reviewed = [await dead_and_reviewed(store, key) for key in ("b", "a", "c")]
+        pending = await dead(store, "d")
+        await dead_and_reviewed(store, "e", workload=OTHERS)
+        await store.mark_published([closed, pending, reviewed])
+        assert await store.outdated(THINGS, 100) == []
+
+        await store.replay([(replayed, None)], actor="ana", reason="mended")
+        await store.close([closed], actor="ana", reason="done")
+
+        # The replayed one was never marked as published: somebody may be publishing it at this very moment.
+        assert await store.outdated(THINGS, 100) == [replayed, closed]
+        assert await store.outdated(THINGS, 1) == [replayed]
+        await (await harness.store()).mark_withdrawn([replayed, "dl_never"])
+        assert await store.outdated(THINGS, 100) == [closed]
+        assert [each.id for each in await store.unpublished(THINGS, 100)] == []
+
+    async def test_a_letter_that_is_marked_late_is_not_published_again(self, store):
+        letter = await dead_and_reviewed(store)
+        await store.close([letter], actor="ana", reason="done")
+        await store.mark_withdrawn([letter])
+
+        await store.mark_published([letter])
+
+        assert await store.outdated(THINGS, 100) == [letter]
+        assert await store.unpublished(THINGS, 100) == []

@@ -42,9 +42,9 @@ _NEWEST_ROW: Final = "SELECT coalesce(max(id), 0) FROM ledger_entries"
 
 _RECORD: Final = """
 INSERT INTO ledger_entries (workload, job_id, key, status, body, fingerprint, labels, priority, not_before, due_at,
-                            deadline, replay_of, first_seen_at, updated_at)
+                            life, deadline, replay_of, first_seen_at, updated_at)
 SELECT value ->> 0, value ->> 1, value ->> 2, 'received', value ->> 3, value ->> 4, value -> 5, value ->> 6,
-       :now + (value ->> 7), :now + (value ->> 7) + :grace, :now + (value ->> 8), value ->> 9, :now, :now
+       :now + (value ->> 7), :now + (value ->> 7) + :grace, value ->> 8, :now + (value ->> 8), value ->> 9, :now, :now
 FROM json_each(:entries) WHERE true
 ON CONFLICT DO NOTHING
 """
@@ -153,12 +153,13 @@ def _decide(  # noqa: PLR0913, PLR0917 - one candidate and the facts that decide
      deadline) = row  # fmt: skip
     if status in _TERMINAL:
         return AlreadySettled(job_id, Status(status))
-    wait = (lease_until if status == Status.PROCESSING else not_before) - now
-    if wait > 0:
+    held, overdue = status == Status.PROCESSING, deadline is not None and deadline <= now
+    wait = (lease_until if held else not_before) - now
+    if wait > 0 and (held or not overdue):  # what waits past its deadline waits for nothing
         return NotNow(job_id, timedelta(milliseconds=wait))
     close_orphan(attempts, now)
     taken.append((row_id, attempts))
-    if deadline is not None and deadline <= now:
+    if overdue:
         return Overdue(job_id, key, generation, fence + 1, body)
     if len(attempts) >= max_attempts:
         return Exhausted(job_id, key, generation, fence + 1, len(attempts))

@@ -38,6 +38,7 @@ MIGRATIONS: Final[tuple[Migration, ...]] = (
             lease_until INTEGER,
             not_before INTEGER NOT NULL,
             due_at INTEGER,
+            life INTEGER,
             deadline INTEGER,
             last_error_code TEXT,
             last_error_message TEXT,
