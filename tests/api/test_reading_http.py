@@ -187,6 +187,11 @@ async def test_a_long_timeline_is_read_page_by_page_to_its_end(world):
 # --- health -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("path", ["/health", "/ready"])
+async def test_load_balancers_may_ask_with_head(world, path):
+    assert (await world.client.head(path)).status_code == 200
+
+
 async def test_health_tells_the_version_to_anybody(world):
     response = await world.client.get("/health")
     assert response.json() == {"status": "ok", "version": __version__}

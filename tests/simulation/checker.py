@@ -42,6 +42,7 @@ def check(world: Any) -> list[str]:
         replays,
         deadlines,
         poison,
+        reasons,
         waits,
         stops,
         foreign_jobs,
@@ -324,6 +325,33 @@ def poison(facts: Facts) -> Findings:
         outcomes = [attempt["outcome"] for attempt in letter["attempts"]]
         if letter["reason_code"] == "WORKER_LOST" and (len(outcomes) != MAX_ATTEMPTS or outcomes[-1] != "lost"):
             yield f"I6: {_identity_of(letter)} is called WORKER_LOST after {outcomes}"
+
+
+_CAUSES: Final = {
+    "NEVER": {"reject"},
+    "REFUSED": {"permanent"},
+    "EFFECT_REFUSED": {"bad effect", "unwritable"},
+    "BAD_OUTCOME": {"malformed"},
+    "BAD_OUTCOME_EXHAUSTED": {"none"},
+    "NOT_YET_EXHAUSTED": {"retry"},
+    "AWAY_EXHAUSTED": {"transient"},
+    "THROTTLED_EXHAUSTED": {"throttled"},
+    "TIMEOUT_EXHAUSTED": {"hang"},
+    "UNCLASSIFIED_EXHAUSTED": {"bug", "cancelled"},
+}
+
+
+def reasons(facts: Facts) -> Findings:
+    """A job dies of what it did itself, not of what a neighbour in its batch did."""
+    did: dict[tuple[str, str, int], set[str]] = defaultdict(set)
+    for run in facts.runs:
+        did[_identity(run)].add(run.behaviour)
+    for letter in facts.letters:
+        code = letter["reason_code"]
+        if code in ("WORKER_LOST", "VALIDATION_FAILED", "IDEMPOTENCY_CONFLICT"):
+            continue  # these have checks of their own
+        if not _CAUSES.get(code, set()) & did[_identity_of(letter)]:
+            yield f"reason: {_identity_of(letter)} died of {code} and did {sorted(did[_identity_of(letter)])}"
 
 
 def _identity(run: Any) -> tuple[str, str, int]:

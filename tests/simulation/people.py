@@ -162,7 +162,9 @@ class Person(Desk):
                 await self._deal_with(letter)
 
     async def _deal_with(self, letter: Any) -> None:
-        if letter.review_status == "pending":
+        if self.random.random() < 0.1:  # out of turn: to be refused, unless it happens to be right
+            await self._step(self.random.choice(("review", "replay", "close")), letter.id)
+        elif letter.review_status == "pending":
             await self._step("review", letter.id)
         elif letter.review_status == "reviewed":
             tired = letter.generation > 2 or letter.key.endswith("~~")

@@ -24,7 +24,7 @@ MAX_ATTEMPTS: Final = 3
 BASE: Final = timedelta(milliseconds=400)
 THROTTLE: Final = timedelta(seconds=2)
 TIMEOUT: Final = timedelta(seconds=5)
-LIFE: Final = timedelta(seconds=6)
+LIFE: Final = timedelta(seconds=8)
 
 _COMMON: Final = ("done", "done", "done", "retry", "transient", "slow", "snooze")
 _RARE: Final = (

@@ -11,6 +11,7 @@ from datetime import timedelta
 from itertools import count
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from holdfast.brokers.sqlite import SqliteBroker
 from holdfast.contracts.dead_letters import DeadLetter
@@ -96,12 +97,14 @@ class Stage:
     async def working(self, *, drain: timedelta = timedelta(seconds=10), **options: Any) -> AsyncIterator[Execution]:
         """A worker that runs during the body, and drains at its end."""
         execution, stop = self.execution(**options), asyncio.Event()
-        running = asyncio.create_task(execution.run(stop, drain))
-        try:
-            yield execution
-        finally:
-            stop.set()
-            await running
+        # A worker that is told to stop still waits for its last question to the queue; no test needs a whole second.
+        with patch("holdfast.engine.execution._TAKE_WAIT", timedelta(milliseconds=20)):
+            running = asyncio.create_task(execution.run(stop, drain))
+            try:
+                yield execution
+            finally:
+                stop.set()
+                await running
 
 
 @asynccontextmanager

@@ -25,6 +25,9 @@ def health_routes(services: ApiServices) -> APIRouter:
     async def health() -> HealthView:
         return HealthView(version=__version__)
 
+    # Some load balancers ask with HEAD; the description of GET covers it.
+    routes.head("/health", include_in_schema=False)(health)
+
     @routes.get(
         "/ready",
         summary="Can it accept work?",
@@ -36,6 +39,7 @@ def health_routes(services: ApiServices) -> APIRouter:
             response.status_code = 503
         return ReadinessView(ready=store == "ok", store=store, queue=queue)
 
+    routes.head("/ready", include_in_schema=False)(ready)
     return routes
 
 

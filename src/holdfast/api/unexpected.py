@@ -9,10 +9,7 @@ from typing import Final
 from pydantic import ValidationError
 
 from holdfast.contracts.redaction import scrub
-from holdfast.telemetry import emit
-
-API_UNEXPECTED: Final = "api.unexpected"
-"""A request ended in a 500: error type, place, trace id."""
+from holdfast.telemetry import emit, events
 
 _FRAMES: Final = 6
 
@@ -22,4 +19,4 @@ def report_unexpected(error: BaseException, trace_id: str) -> None:
     frames = traceback.extract_tb(error.__traceback__)[-_FRAMES:]
     where = " > ".join(f"{PurePath(frame.filename).name}:{frame.lineno} {frame.name}" for frame in frames)
     reason = "" if isinstance(error, ValidationError) else scrub(str(error))
-    emit(API_UNEXPECTED, error=type(error).__name__, reason=reason, where=where, trace_id=trace_id)
+    emit(events.API_UNEXPECTED, error=type(error).__name__, reason=reason, where=where, trace_id=trace_id)

@@ -8,6 +8,8 @@ from typing import Any, Final
 
 Exporter = Callable[[str, dict[str, Any]], None]
 
+API_UNEXPECTED: Final = "api.unexpected"
+"""A request ended in a 500: error type, place, trace id."""
 ATTEMPT_SETTLED: Final = "attempt.settled"
 """The canonical line of an attempt: workload, key, attempt, outcome, error code, duration, trace id."""
 ATTEMPT_STALE: Final = "attempt.stale"

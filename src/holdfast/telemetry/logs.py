@@ -14,6 +14,7 @@ from . import events
 
 _WARNINGS: Final = frozenset(
     {
+        events.API_UNEXPECTED,
         events.ATTEMPT_STALE,
         events.BATCH_SPLIT,
         events.JOB_DEAD_LETTERED,
