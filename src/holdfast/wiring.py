@@ -167,13 +167,17 @@ def load_app(reference: str) -> App:
     if str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
     try:
-        found = getattr(importlib.import_module(module_name), attribute)
+        module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         message = f"--app {reference}: there is no module {error.name!r} here or on the Python path."
         raise ConfigurationError(message) from error
-    except AttributeError as error:
-        message = f"--app {reference}: the module {module_name!r} has no {attribute!r}."
+    except Exception as error:
+        message = f"--app {reference}: importing {module_name!r} failed: {type(error).__name__}: {error}"
         raise ConfigurationError(message) from error
+    found = getattr(module, attribute, None)
+    if found is None:
+        message = f"--app {reference}: the module {module_name!r} has no {attribute!r}."
+        raise ConfigurationError(message)
     if not isinstance(found, App):
         message = f"--app {reference}: {attribute!r} is a {type(found).__name__}, not a holdfast.App."
         raise ConfigurationError(message)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 
@@ -11,6 +12,10 @@ from holdfast import __version__
 from holdfast.cli import COMMANDS
 from holdfast.cli.lazy import load
 from holdfast.contracts.errors import ConfigurationError, NotFound, StoreUnavailable
+from holdfast.contracts.ledger import NewEntry
+from holdfast.wiring import open_system
+from tests.cli.desk import settings
+from tests.cli.parcels import app
 
 
 def test_help_lists_every_command(program):
@@ -116,8 +121,28 @@ def test_a_reader_who_leaves_early_is_no_error(home):
     assert done.stderr == ""
 
 
-def test_control_characters_never_reach_the_terminal(program, letters):
-    said = program("events", "show", "parcel/\x1b]0;owned\x07")
-    assert said.code == 1
-    assert "\x1b" not in said.err
-    assert "\\x1b" in said.err
+def test_control_characters_never_reach_the_terminal(program, home, empty_ledger):
+    """Whoever sends an event must not get to steer the terminal of whoever looks at it."""
+
+    async def record() -> None:
+        hostile = NewEntry(
+            workload="parcels",
+            key="parcel/\x9b2J",
+            job_id="p",
+            body='{"note": "\\u001b]0;owned\\u0007\\u202e\u202e"}',
+            fingerprint="f",
+            labels={"depot": "\x1b[31mnorth"},
+        )
+        async with open_system(settings(home / "holdfast-data"), app) as system:
+            await system.store.record([hostile])
+
+    asyncio.run(record())
+    shown = program("events", "show", "parcel/\x9b2J", "--workload", "parcels")
+    assert shown.code == 0
+    listed = program("events", "list", "--workload", "parcels")
+    as_json = program("events", "list", "--workload", "parcels", "--json")
+    missing = program("events", "list", "--data", "\x1b[31mred")
+    assert missing.code == 2
+    for said in (shown, listed, as_json, missing):
+        assert (said.out + said.err).replace("\n", "").isprintable()
+    assert "\\x1b[31mnorth" in shown.out

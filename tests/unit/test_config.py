@@ -386,10 +386,10 @@ def test_other_shapes_are_refused_without_repeating_a_secret(given, part, tmp_pa
     assert CANARY not in sentence
 
 
-def test_a_secret_holds_within_its_time_ends_included():
+def test_a_secret_holds_from_its_beginning_until_its_end():
     start, end, step = datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 2, 1, tzinfo=UTC), timedelta(microseconds=1)
     limited = CourierSecret(secret="x", not_before=start, not_after=end)
-    assert [limited.active_at(each) for each in (start - step, start, end, end + step)] == [False, True, True, False]
+    assert [limited.active_at(each) for each in (start - step, start, end, end + step)] == [False, True, False, False]
     assert CourierSecret(secret="x").active_at(start)
     assert CourierSecret(secret="x", not_before=start).active_at(end)
     assert not CourierSecret(secret="x", not_after=start).active_at(end)

@@ -84,7 +84,7 @@ def worker(
 
 def _serve(settings: Settings, app: str | None, *, json: bool, api: bool, worker: bool) -> None:
     problems = settings.secret_problems()
-    if False:
+    if problems and not settings.holdfast_demo:
         message = "Holdfast does not start with secrets that guard nothing."
         raise Stop(message, *problems)
     workloads = app_of(app)

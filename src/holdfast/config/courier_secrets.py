@@ -36,9 +36,9 @@ class CourierSecret(BaseModel):
         return self
 
     def active_at(self, instant: datetime) -> bool:
-        """Whether the secret holds at that instant; both ends belong to it."""
+        """Whether the secret holds at that instant: from ``not_before`` on, and until just before ``not_after``."""
         return (self.not_before is None or self.not_before <= instant) and (
-            self.not_after is None or instant <= self.not_after
+            self.not_after is None or instant < self.not_after
         )
 
 

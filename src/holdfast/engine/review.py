@@ -100,6 +100,8 @@ class Review:
         if dry_run:
             report.replayed.extend(letter.id for letter in letters)
             return report
+        for letter in letters:
+            self._workload_of(letter)  # refuse before the first one moves
         for start in range(0, len(letters), _PAGE):
             page = letters[start : start + _PAGE]
             moved = await self._replay(page, actor, reason)

@@ -90,9 +90,18 @@ def _run_one(connection: sqlite3.Connection, ticket: _Ticket) -> None:
     try:
         ticket.result = ticket.work(connection)
     except Exception as error:  # noqa: BLE001 - it belongs to the caller, who gets it
-        ticket.error = translate(error)
+        ticket.error = error if _at_fault(error) else translate(error)
         connection.execute("ROLLBACK TO ticket")
     connection.execute("RELEASE ticket")
+
+
+def _at_fault(error: Exception) -> bool:
+    """Whether the work itself failed, by its statement or its values: then asking again would not help."""
+    if isinstance(error, sqlite3.IntegrityError | sqlite3.DataError):
+        return True
+    return (
+        isinstance(error, sqlite3.OperationalError) and getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_ERROR
+    )
 
 
 def translate(error: Exception) -> Exception:

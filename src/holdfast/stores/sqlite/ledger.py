@@ -267,9 +267,12 @@ _QUEUE_LOST: Final = (
     "UPDATE dead_letters SET published = 0 WHERE review_status = 'pending'",
 )
 
+# An entry stays as long as a letter of its key: were the key new again, its next letter would meet the old one (I12).
 _PRUNE_ENTRIES: Final = """
-DELETE FROM ledger_entries WHERE id IN
-    (SELECT id FROM ledger_entries WHERE expires_at <= :now ORDER BY expires_at LIMIT :limit)
+DELETE FROM ledger_entries WHERE id IN (
+    SELECT id FROM ledger_entries AS e WHERE expires_at <= :now
+      AND NOT EXISTS (SELECT 1 FROM dead_letters AS l WHERE l.workload = e.workload AND l.key = e.key)
+    ORDER BY expires_at LIMIT :limit)
 """
 
 _PRUNE_LETTERS: Final = """
@@ -301,8 +304,8 @@ def meet_queue(connection: sqlite3.Connection, now: int, incarnation: str) -> bo
 def prune(connection: sqlite3.Connection, now: int, limit: int) -> Pruned:
     """Delete what has outlived its retention. Only terminal entries have an ``expires_at``."""
     parameters = {"now": now, "limit": limit}
-    entries = connection.execute(_PRUNE_ENTRIES, parameters).rowcount
     letters: dict[str, list[str]] = {}
     for workload, letter_id in connection.execute(_PRUNE_LETTERS, parameters).fetchall():
         letters.setdefault(workload, []).append(letter_id)
+    entries = connection.execute(_PRUNE_ENTRIES, parameters).rowcount
     return Pruned(entries, letters)
