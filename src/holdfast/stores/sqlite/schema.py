@@ -82,7 +82,10 @@ MIGRATIONS: Final[tuple[Migration, ...]] = (
         """,
         "CREATE INDEX letters_review ON dead_letters (review_status, created_at)",
         "CREATE INDEX letters_created ON dead_letters (created_at)",
-        "CREATE INDEX letters_unpublished ON dead_letters (workload, seq) WHERE published = 0",
+        """
+        CREATE INDEX letters_unpublished ON dead_letters (workload, seq)
+        WHERE published = 0 AND review_status = 'pending'
+        """,
         """
         CREATE INDEX letters_outdated ON dead_letters (workload, seq)
         WHERE published = 1 AND review_status IN ('replayed', 'closed')
