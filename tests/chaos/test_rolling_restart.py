@@ -15,7 +15,7 @@ SLOTS = 20
 
 
 async def gated(arena: Arena, gate: str, jobs: int) -> None:
-    await arena.load.send(*(arena.author.task("plain", gate=gate) for _ in range(jobs)))
+    await arena.accepted(*(arena.author.task("plain", gate=gate) for _ in range(jobs)))
     await arena.until("SELECT count(*) FROM ledger_entries WHERE status = 'processing'", equals=jobs)
 
 
@@ -55,7 +55,7 @@ async def test_a_worker_with_no_free_slot_stops_all_the_same(tmp_path, seed):
         await field.fleet.start("api")
         worker = await field.fleet.start("worker")
         await gated(field, "never", SLOTS)
-        await field.load.send(field.author.task("plain"))
+        await field.accepted(field.author.task("plain"))
 
         assert await worker.terminate(within=20) == 0
 

@@ -304,7 +304,11 @@ def deadlines(facts: Facts) -> Findings:
             late = [each["attempt"] for each in step["attempts"] if end is not None and each["startedAt"] >= end]
             if late:
                 yield f"I10: {workload} {key}: attempt {late[0]} began after the deadline"
-            if step["new"] == "expired" and (end is None or step["at"] < end) and not _said_expired(facts, workload, key):
+            if (
+                step["new"] == "expired"
+                and (end is None or step["at"] < end)
+                and not _said_expired(facts, workload, key)
+            ):
                 yield f"I10: {workload} {key} expired before its time"
 
 
@@ -373,7 +377,9 @@ def waits(facts: Facts) -> Findings:
                 wait = max(wait, duration_ms(THROTTLE))
             if later["startedAt"] < earlier["finishedAt"] + wait:
                 yield f"retry: {identity} attempt {later['attempt']} began too early"
-    foreign = {(each.workload, key) for each in facts.history.foreign for key in re.findall(r'"key":"(\w+)"', each.data)}
+    foreign = {
+        (each.workload, key) for each in facts.history.foreign for key in re.findall(r'"key":"(\w+)"', each.data)
+    }
     delays: dict[Identity, int] = {}
     for request in facts.history.requests:
         identity, delay = (request.workload, request.order.key), duration_ms(request.delay)

@@ -193,7 +193,9 @@ class World:
         random = self.random
         data, job_id = order.model_dump_json(), job_id_for(order.key)
         if random.random() < 0.7:
-            data = random.choice((data, twin.model_dump_json(), "{", '{"key": 1}', "[]", '"text"', data[:-1] + ',"x":1}'))
+            data = random.choice(
+                (data, twin.model_dump_json(), "{", '{"key": 1}', "[]", '"text"', data[:-1] + ',"x":1}')
+            )
             job_id = random.choice((str(number + 1), f"ext-{number}"))
         return sender.put(workload, job_id, data, random.uniform(0, 8))
 

@@ -21,7 +21,7 @@ from .checker import Report, Witnessed, check
 from .counted_work import GATES_VARIABLE, MAX_ATTEMPTS, RUNS_VARIABLE, app
 from .desk import Desk
 from .downstream import Downstream
-from .load import SECRET, SOURCE, TOKEN, Author, Load, Outcome
+from .load import SECRET, SOURCE, TOKEN, Author, Load, Message, Outcome
 from .processes import Fleet
 
 DRAIN_SECONDS: Final = 120
@@ -88,6 +88,11 @@ class Arena:
         left = [sent.message for sent in self.load.history if sent.outcome is not Outcome.OK and sent.answer is None]
         for message in left[::2]:
             await self.load.send(message)
+
+    async def accepted(self, *messages: Message) -> None:
+        """Post messages that nothing stands in the way of."""
+        for sent in await self.load.send(*messages):
+            assert sent.outcome is Outcome.OK, f"{sent}; logs in {self.folder}"
 
     async def drained(self) -> None:
         """Wait until every entry is settled, the queues are worked off and the letters are published."""

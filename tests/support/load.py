@@ -116,7 +116,8 @@ class Author:
         return Message("courier", f"{SOURCE}:{name}", "first", document)
 
     def any(self) -> Message:
-        return self.event() if self._chance.random() < 0.6 else self.task()
+        """An event, or a task that keeps its worker busy for a moment: killing an idle worker would show little."""
+        return self.event() if self._chance.random() < 0.6 else self.task(work_ms=self._chance.randrange(150))
 
     def contradiction(self, message: Message) -> Message:
         """The same key with other content."""

@@ -11,7 +11,6 @@ from holdfast import Done, Expired, PermanentError, Reject, Retry, Snooze, Throt
 from holdfast.contracts.errors import BrokerUnavailable, StoreUnavailable
 from holdfast.contracts.ledger import AttemptOutcome, Status
 from holdfast.contracts.queues import QueueJob
-from holdfast.engine.settling import Settler
 from holdfast.telemetry import attach, detach, events
 from tests.support.stage import GRACE, LEASE, a_stage
 from tests.support.waiting import eventually
@@ -123,7 +122,7 @@ async def test_the_last_attempt_that_fails_becomes_a_dead_letter(seen):
                 await stage.until("p", Status.FAILED)
                 stage.clock.advance(RETRY_AFTER)
             entry = await stage.until("p", Status.DEAD_LETTERED)
-            await eventually(lambda: stage.broker.depth("parcels-dead"))
+            await eventually(lambda: _ready(stage, "parcels-dead"))
 
         assert outcomes(entry) == [("failed", "BUSY")] * 3
         (letter,) = await stage.letters()
@@ -517,6 +516,10 @@ async def test_a_job_that_another_worker_holds_is_asked_for_again_later():
         assert [attempt.worker for attempt in entry.attempts] == ["other", "worker-1"]
 
 
+async def _ready(stage, queue):
+    return (await stage.broker.depth(queue)).ready
+
+
 async def _delayed(stage, number):
     return (await stage.broker.depth("parcels-main")).delayed == number
 
@@ -732,27 +735,6 @@ async def test_a_bug_in_an_adapter_does_not_end_the_worker(monkeypatch, verb):
             await eventually(lambda: port.calls[verb] >= 1)
             await stage.accept("p")
             await stage.until("p", Status.PROCESSED)
-
-
-async def test_a_settler_holds_a_job_until_it_is_settled():
-    held = []
-    async with a_stage() as stage:
-        original = Settler._commit
-
-        async def look(self, batch):
-            held.extend(self.holds(finish.lease) for finish in batch)
-            return await original(self, batch)
-
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Settler, "_commit", look)
-            await stage.accept("p")
-            async with stage.working() as execution:
-                await stage.until("p", Status.PROCESSED)
-                await eventually(lambda: execution.in_flight == 0)
-                entry = await stage.entry("p")
-                assert not execution._settler.holds((entry.job_id, entry.fence))
-
-    assert held == [True]
 
 
 async def test_the_sweep_leaves_running_jobs_alone():

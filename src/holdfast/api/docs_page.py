@@ -25,6 +25,7 @@ body { margin: 0 auto; max-width: 62rem; padding: 2rem 1.25rem 6rem; background:
 h1 small { color: var(--soft); font-size: 1rem; font-weight: 400; }
 h2 { margin-top: 3rem; padding-bottom: .3rem; border-bottom: 1px solid var(--line); text-transform: capitalize; }
 nav a { display: inline-block; margin: 0 1rem .3rem 0; text-transform: capitalize; }
+nav a.file { text-transform: none; }
 a { color: var(--post); }
 article { margin: 1rem 0; padding: .25rem 1.1rem .75rem; border: 1px solid var(--line); border-radius: .5rem; }
 article h3 { margin: .7rem 0 .3rem; font-size: 1rem; overflow-wrap: anywhere; }
@@ -73,7 +74,7 @@ def _page(document: Mapping[str, Any]) -> Iterator[str]:
     used = [name for name in groups if any(name in operation["tags"] for _, _, operation in operations)]
     yield "<nav>" + "".join(f'<a href="#{_anchor(name)}">{escape(name)}</a>' for name in used)
     yield '<a href="#signing-in">Signing in</a><a href="#schemas">Schemas</a>'
-    yield '<a href="/openapi.json">openapi.json</a></nav>'
+    yield '<a class="file" href="/openapi.json">openapi.json</a></nav>'
     for name in used:
         yield f'<section id="{_anchor(name)}"><h2>{escape(name)}</h2>{_prose(groups[name])}'
         for method, path, operation in operations:

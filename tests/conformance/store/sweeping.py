@@ -226,6 +226,32 @@ class Pruning:
         assert (pruned.entries, pruned.letters) == (0, {THINGS: [letter]})
         assert sum((await store.counts(THINGS)).values()) == 7
 
+    async def test_an_entry_is_not_forgotten_while_a_letter_of_its_key_stands(self, harness, store):
+        letter = await dead(store, bury={"letter_retention": DAY})
+        await store.review([letter], actor="ana", reason="seen")
+        await store.replay([(letter, None)], actor="ana", reason="mended")
+        await settled(store, await claimed(store), completed(retention=timedelta(0)))
+        await harness.pass_time(harness.moment)
+
+        assert (await store.prune(100)).entries == 0
+
+        # Were the key new again, its next death would need a letter with the old one's name.
+        (answer,) = await store.record([a_job()])
+        assert answer.verdict is RecordVerdict.DUPLICATE
+
+    async def test_no_letter_outlives_its_entry_however_little_is_pruned_at_a_time(self, harness, store):
+        brief = {"retention": timedelta(0), "letter_retention": timedelta(0)}
+        letters = {f"k{n}": await dead(store, f"k{n}", bury=brief) for n in range(6)}
+        await recorded(store, "x")
+        await settled(store, await claimed(store, "x"), completed(retention=timedelta(0)))
+        await harness.pass_time(harness.moment)
+        while (pruned := await store.prune(2)).entries or pruned.letters:
+            for key, letter in letters.items():
+                if await store.letter(letter) is not None:
+                    assert await store.entry(THINGS, key) is not None
+
+        assert await store.counts(THINGS) == {}
+
     async def test_pruning_takes_no_more_than_asked(self, harness, store):
         await store.record([a_job(f"k{n}") for n in range(5)])
         for claim in await try_claim(store, *(f"id-k{n}" for n in range(5))):
