@@ -13,19 +13,21 @@ import json
 import sys
 import time
 from datetime import UTC, datetime
+from typing import Any
 
 import uvloop
 
 SHIPMENTS = 5000
 
 
-def make_requests(host: str, port: int, source: str, secret: str, count: int, first: int) -> list[bytes]:
+def make_requests(plan: dict[str, Any]) -> list[bytes]:
     """Requests of about 500 bytes with distinct keys, signed now (so they are good for the next five minutes)."""
+    host, port, source = plan["host"], plan["port"], plan["source"]
     now = time.time()
     occurred = datetime.fromtimestamp(now, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    key = secret.encode()
+    key = plan["secret"].encode()
     requests = []
-    for number in range(first, first + count):
+    for number in range(plan["first"], plan["first"] + plan["count"]):
         body = json.dumps(
             {
                 "eventId": f"evt_{number:09d}",
@@ -126,10 +128,8 @@ async def drive(host: str, port: int, connections: int, requests: list[bytes]) -
 def main() -> None:
     """Host, port, source, secret, connections, count and first number come as JSON on standard input."""
     plan = json.load(sys.stdin)
-    requests = make_requests(
-        plan["host"], plan["port"], plan["source"], plan["secret"], plan["count"], plan.get("first", 0)
-    )
-    requests.reverse()
+    requests = make_requests(plan)
+    requests.reverse()  # they are taken from the end
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         json.dump(runner.run(drive(plan["host"], plan["port"], plan["connections"], requests)), sys.stdout)
 

@@ -1,7 +1,7 @@
 """What every broker promises, told against :class:`holdfast.contracts.ports.Broker` alone.
 
 An adapter subclasses :class:`BrokerSuite` and supplies the fixture ``harness``, a
-:class:`~tests.conformance.harness.BrokerHarness`.
+:class:`~tests.conformance.harness.BrokerHarness`. The other chapters are in ``tests/conformance/broker``.
 """
 
 from __future__ import annotations
@@ -12,32 +12,21 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast.contracts.queues import Acknowledgement, Again, Delivery, Depth, Failed, Finished, QueueJob
-from tests.support.waiting import eventually
-
-QUEUE = "letters-main"
-OTHER = "letters-other"
-HOUR = timedelta(hours=1)
-NO_WAIT = timedelta(0)
-LONG_WAIT = timedelta(seconds=30)
-
-AWKWARD = '{"text": "naïve 🦑 \' \\" \\\\ ; -- \u2028 ﷽"}'
-
-
-def job(job_id: str, **changes) -> QueueJob:
-    return QueueJob(**({"job_id": job_id, "data": f'{{"of": "{job_id}"}}'} | changes))
-
-
-async def take(broker, limit=100, *, queue=QUEUE, wait=NO_WAIT, lease=HOUR) -> list[Delivery]:
-    return await broker.take(queue, limit, wait=wait, lease=lease)
-
-
-async def taken_ids(broker, limit=100, **options) -> list[str]:
-    return [delivery.job_id for delivery in await take(broker, limit, **options)]
-
-
-async def settle(broker, handling, *deliveries) -> None:
-    await broker.settle([Acknowledgement(delivery, handling) for delivery in deliveries])
+from holdfast.contracts.queues import Again, Depth, Finished
+from tests.conformance.broker.deliveries import (
+    AWKWARD,
+    HOUR,
+    LONG_WAIT,
+    NO_WAIT,
+    OTHER,
+    QUEUE,
+    job,
+    settle,
+    take,
+    taken_ids,
+)
+from tests.conformance.broker.leasing import Acknowledging, Leasing
+from tests.conformance.broker.steering import Forgetting, Steering
 
 
 class Delivering:
@@ -184,281 +173,6 @@ class Waiting:
         await broker.publish(QUEUE, [job("a")])
 
         assert await taken_ids(broker, 50, wait=LONG_WAIT) == ["a"]
-
-
-class Leasing:
-    async def test_a_leased_job_is_held(self, harness, broker):
-        await broker.publish(QUEUE, [job("a")])
-        await take(broker, lease=HOUR)
-
-        assert await take(await harness.broker()) == []
-        assert await broker.recover(QUEUE) == 0
-
-    async def test_a_lapsed_job_is_recovered_and_given_to_another(self, harness, broker):
-        await broker.publish(QUEUE, [job("a"), job("b"), job("c")])
-        (first, _) = await take(broker, 2, lease=harness.moment)
-        await take(broker, lease=HOUR)
-        await harness.pass_time(harness.moment)
-        elsewhere = await harness.broker()
-
-        recovered = await eventually(lambda: elsewhere.recover(QUEUE))
-
-        assert recovered == 2
-        assert await broker.recover(QUEUE) == 0
-        again = await take(elsewhere)
-        assert sorted(each.job_id for each in again) == ["a", "b"]
-        assert first.token not in {each.token for each in again}
-
-    async def test_recovering_is_for_one_queue(self, harness, broker):
-        await broker.publish(OTHER, [job("a")])
-        await take(broker, queue=OTHER, lease=harness.moment)
-        await harness.pass_time(harness.moment)
-
-        assert await broker.recover(QUEUE) == 0
-
-    async def test_a_renewed_lease_holds_for_longer(self, harness, broker):
-        await broker.publish(QUEUE, [job("a")])
-        held = await take(broker, lease=2 * harness.moment)
-
-        assert await broker.renew(held, HOUR) == []
-
-        await harness.pass_time(2 * harness.moment)
-        assert await broker.recover(QUEUE) == 0
-        assert await take(broker) == []
-
-    async def test_leases_that_were_lost_are_returned(self, harness, broker):
-        await broker.publish(QUEUE, [job("ours"), job("done"), job("lost")])
-        ours, done = await take(broker, 2)
-        (lost,) = await take(broker, lease=harness.moment)
-        await settle(broker, Finished(), done)
-        await harness.pass_time(harness.moment)
-        await eventually(lambda: broker.recover(QUEUE))
-        (theirs,) = await take(await harness.broker())
-        strange = Delivery(QUEUE, "never", "{}", "a token that nobody gave")
-
-        assert await broker.renew([done, ours, lost, strange, theirs], HOUR) == [done, lost, strange]
-
-
-class Acknowledging:
-    async def test_a_finished_job_is_gone(self, harness, broker):
-        await broker.publish(QUEUE, [job("a")])
-
-        await settle(broker, Finished('{"at": 1}'), *await take(broker, lease=harness.moment))
-
-        await harness.pass_time(harness.moment)
-        assert await broker.recover(QUEUE) == 0
-        assert await take(broker) == []
-        assert await broker.depth(QUEUE) == Depth(0, 0, 0, paused=False)
-
-    async def test_a_job_that_is_given_back_is_delivered_again(self, broker):
-        await broker.publish(QUEUE, [job("a", data="first")])
-        (first,) = await take(broker)
-
-        await settle(broker, Again(reason="HTTP_503: away"), first)
-
-        (second,) = await take(broker, wait=LONG_WAIT)
-        assert (second.job_id, second.data) == ("a", "first")
-        assert second.token != first.token
-
-    async def test_a_job_can_be_given_back_with_new_data(self, broker):
-        await broker.publish(QUEUE, [job("a", data="first"), job("b", data="other")])
-        first, other = await take(broker)
-
-        await broker.settle([Acknowledgement(first, Again(data=AWKWARD)), Acknowledgement(other, Again())])
-
-        data = {each.job_id: each.data for each in await take(broker, wait=LONG_WAIT)}
-        assert data == {"a": AWKWARD, "b": "other"}
-
-    async def test_a_job_can_be_given_back_for_later(self, harness, broker):
-        await broker.publish(QUEUE, [job("a")])
-        await settle(broker, Again(2 * harness.moment), *await take(broker))
-        assert await take(broker) == []
-
-        await harness.pass_time(2 * harness.moment)
-
-        assert await taken_ids(broker, wait=LONG_WAIT) == ["a"]
-
-    async def test_a_failed_job_is_not_delivered_again(self, harness, broker):
-        await broker.publish(QUEUE, [job("a")])
-
-        await settle(broker, Failed("HTTP_404: gone"), *await take(broker, lease=harness.moment))
-
-        await harness.pass_time(harness.moment)
-        assert await broker.recover(QUEUE) == 0
-        assert await take(broker) == []
-        depth = await broker.depth(QUEUE)
-        assert (depth.ready, depth.delayed, depth.active) == (0, 0, 0)
-
-    async def test_the_id_of_a_failed_job_is_free_again_unless_it_is_kept(self, harness, broker):
-        await broker.publish(QUEUE, [job("a")])
-        await settle(broker, Failed("HTTP_404: gone"), *await take(broker))
-
-        await broker.publish(QUEUE, [job("a", data="again")])
-        assert [each.data for each in await take(broker)] == ([] if harness.keeps_failed else ["again"])
-
-    async def test_a_removed_job_can_be_published_again_whatever_became_of_it(self, broker):
-        await broker.publish(QUEUE, [job("done"), job("failed")])
-        done, failed = await take(broker)
-        await broker.settle([Acknowledgement(done, Finished()), Acknowledgement(failed, Failed("gone"))])
-
-        await broker.remove(QUEUE, ["done", "failed"])
-        await broker.publish(QUEUE, [job("done"), job("failed")])
-
-        assert sorted(await taken_ids(broker)) == ["done", "failed"]
-
-    @pytest.mark.parametrize("handling", [Finished(), Again(), Again(HOUR), Failed("late")], ids=repr)
-    async def test_a_worker_that_lost_its_job_settles_nothing(self, harness, broker, handling):
-        await broker.publish(QUEUE, [job("a"), job("b")])
-        (late,) = await take(broker, 1, lease=harness.moment)
-        (neighbour,) = await take(broker, 1)
-        await harness.pass_time(harness.moment)
-        await eventually(lambda: broker.recover(QUEUE))
-        elsewhere = await harness.broker()
-        (theirs,) = await take(elsewhere)
-
-        await broker.settle([Acknowledgement(late, handling), Acknowledgement(neighbour, Finished())])
-
-        assert await take(broker) == []
-        assert await elsewhere.renew([theirs], HOUR) == []
-        assert await broker.depth(QUEUE) == Depth(0, 0, 1, paused=False)
-
-    async def test_a_job_that_was_recovered_is_not_finished_by_the_worker_that_lost_it(self, harness, broker):
-        await broker.publish(QUEUE, [job("a")])
-        late = await take(broker, lease=harness.moment)
-        await harness.pass_time(harness.moment)
-        await eventually(lambda: broker.recover(QUEUE))
-
-        await settle(broker, Finished(), *late)
-
-        assert await taken_ids(broker) == ["a"]
-
-    async def test_a_delivery_is_settled_once(self, broker):
-        await broker.publish(QUEUE, [job("a")])
-        held = await take(broker)
-        await settle(broker, Again(), *held)
-
-        await settle(broker, Finished(), *held)
-
-        assert await taken_ids(broker, wait=LONG_WAIT) == ["a"]
-
-    async def test_another_process_may_settle(self, harness, broker):
-        await broker.publish(QUEUE, [job("a")])
-        held = await take(broker)
-
-        await settle(await harness.broker(), Finished(), *held)
-
-        assert await broker.depth(QUEUE) == Depth(0, 0, 0, paused=False)
-
-
-class Steering:
-    async def test_a_paused_queue_gives_nothing_to_anybody(self, harness, broker):
-        elsewhere = await harness.broker()
-        await broker.publish(QUEUE, [job("a")])
-        await broker.publish(OTHER, [job("x")])
-
-        await broker.pause(QUEUE)
-        await broker.pause(QUEUE)
-        await elsewhere.publish(QUEUE, [job("b")])
-
-        assert await take(broker) == []
-        assert await take(elsewhere) == []
-        assert (await elsewhere.depth(QUEUE)).paused is True
-        assert await taken_ids(broker, queue=OTHER) == ["x"]
-        await elsewhere.resume(QUEUE)
-        assert (await broker.depth(QUEUE)).paused is False
-        assert await taken_ids(broker, wait=LONG_WAIT) == ["a", "b"]
-
-    async def test_a_waiting_taker_is_woken_when_the_queue_is_resumed(self, harness, broker):
-        await broker.publish(QUEUE, [job("a")])
-        await broker.pause(QUEUE)
-        waiting = asyncio.create_task(take(broker, wait=LONG_WAIT))
-        await asyncio.sleep(0)
-
-        await (await harness.broker()).resume(QUEUE)
-
-        assert [each.job_id for each in await waiting] == ["a"]
-
-    async def test_jobs_in_work_are_settled_while_the_queue_is_paused(self, broker):
-        await broker.publish(QUEUE, [job("a"), job("b")])
-        done, back = await take(broker)
-        await broker.pause(QUEUE)
-
-        await broker.settle([Acknowledgement(done, Finished()), Acknowledgement(back, Again())])
-
-        assert await take(broker) == []
-        await broker.resume(QUEUE)
-        assert await taken_ids(broker, wait=LONG_WAIT) == ["b"]
-
-    async def test_jobs_that_nobody_holds_can_be_removed(self, broker):
-        await broker.publish(QUEUE, [job("ready"), job("delayed", delay=HOUR), job("kept"), job("held", priority=0)])
-        await broker.publish(OTHER, [job("ready")])
-
-        await broker.remove(QUEUE, ["ready", "delayed", "never"])
-
-        assert await broker.depth(QUEUE) == Depth(2, 0, 0, paused=False)
-        assert await taken_ids(broker) == ["kept", "held"]
-        assert await taken_ids(broker, queue=OTHER) == ["ready"]
-
-    async def test_a_leased_job_is_not_removed(self, broker):
-        await broker.publish(QUEUE, [job("a")])
-        held = await take(broker)
-
-        await broker.remove(QUEUE, ["a"])
-
-        assert await broker.renew(held, HOUR) == []
-        await settle(broker, Again(), *held)
-        assert await taken_ids(broker, wait=LONG_WAIT) == ["a"]
-
-    async def test_the_depth_counts_what_waits_and_what_is_in_work(self, harness, broker):
-        await broker.publish(QUEUE, [job(f"j{n}", priority=n % 3) for n in range(6)])
-        await broker.publish(QUEUE, [job("later", delay=HOUR)])
-        await take(broker, 2)
-
-        assert await (await harness.broker()).depth(QUEUE) == Depth(4, 1, 2, paused=False)
-        assert await broker.depth(OTHER) == Depth(0, 0, 0, paused=False)
-
-
-class Forgetting:
-    async def test_the_mark_stays_while_the_queue_does(self, harness, broker):
-        mark = await broker.incarnation()
-        await broker.publish(QUEUE, [job("a")])
-        await settle(broker, Finished(), *await take(broker))
-
-        assert mark
-        assert await broker.incarnation() == mark
-        assert await (await harness.broker()).incarnation() == mark
-
-    async def test_processes_that_start_together_agree_on_the_mark(self, harness):
-        brokers = [await harness.broker() for _ in range(3)]
-
-        marks = await asyncio.gather(*(broker.incarnation() for broker in brokers * 3))
-
-        assert len(set(marks)) == 1
-
-    async def test_another_mark_tells_that_everything_is_gone(self, harness, broker):
-        mark = await broker.incarnation()
-        await broker.publish(QUEUE, [job("a"), job("b"), job("c", delay=HOUR)])
-        held = await take(broker, 1)
-        await broker.pause(QUEUE)
-
-        await harness.lose_everything()
-
-        fresh = await broker.incarnation()
-        assert fresh != mark
-        assert await (await harness.broker()).incarnation() == fresh
-        assert await broker.depth(QUEUE) == Depth(0, 0, 0, paused=False)
-        assert await broker.renew(held, HOUR) == held
-        await settle(broker, Again(), *held)
-        assert await take(broker) == []
-
-    async def test_a_queue_that_forgot_can_be_filled_again(self, harness, broker):
-        await broker.publish(QUEUE, [job("a")])
-        await take(broker)
-        await harness.lose_everything()
-
-        await broker.publish(QUEUE, [job("a", data="again")])
-
-        assert [each.data for each in await take(broker)] == ["again"]
 
 
 class BrokerSuite(Delivering, Waiting, Leasing, Acknowledging, Steering, Forgetting):

@@ -108,14 +108,24 @@ class Stage:
 
 
 @asynccontextmanager
-async def a_stage(workload: Workload[Any] | None = None, path: Path | None = None) -> AsyncIterator[Stage]:
-    """Everything open; in memory, or in a file where a path is given."""
+async def a_stage(
+    workload: Workload[Any] | None = None,
+    path: Path | None = None,
+    *,
+    outbox: bool = False,
+) -> AsyncIterator[Stage]:
+    """Everything open; in memory, or in a file where a path is given.
+
+    Store and queue commit apart, as in a cluster, so that every gap between them is there to be tested. With
+    ``outbox`` the store publishes what it records in the same commit, as it does in the embedded deployment.
+    """
     workload = workload or Parcels()
     clock = ManualClock()
     database = Database(path, now=clock.ms)
     ambient = Ambient(clock, CountingIds(), random.Random(1))
-    store = Troubled(SqliteStore(database, [workload], grace=GRACE))
-    broker = Troubled(SqliteBroker(database, poll=_POLL))
+    queues = SqliteBroker(database, poll=_POLL)
+    store = Troubled(SqliteStore(database, [workload], grace=GRACE, outbox=queues if outbox else None))
+    broker = Troubled(queues)
     try:
         await store.open()
         await broker.open()

@@ -1,4 +1,4 @@
-"""Execution: the life of a batch of deliveries, with everything that can happen to it on the way."""
+"""Execution: what outcomes lead to, and that no job is another's fate."""
 
 from __future__ import annotations
 
@@ -8,55 +8,30 @@ from datetime import timedelta
 import pytest
 
 from holdfast import Done, Expired, PermanentError, Reject, Retry, Snooze, ThrottledError, Upsert
-from holdfast.contracts.errors import BrokerUnavailable, StoreUnavailable
-from holdfast.contracts.ledger import AttemptOutcome, Status
-from holdfast.contracts.queues import QueueJob
-from holdfast.telemetry import attach, detach, events
-from tests.support.stage import GRACE, LEASE, a_stage
+from holdfast.contracts.ledger import Status
+from holdfast.telemetry import events
+from tests.support.hearing import hearing
+from tests.support.stage import a_stage
+from tests.support.valve import Valve
 from tests.support.waiting import eventually
 from tests.support.workloads import RETRY_AFTER, BatchedParcels, Parcel, Parcels, deliver
-
-AT_ONCE = timedelta(0)
-SHORT_LEASE = timedelta(milliseconds=60)
-
-
-class Valve:
-    """A handler that waits until its jobs are let through."""
-
-    def __init__(self, outcome=deliver) -> None:
-        self.open = asyncio.Event()
-        self.entered: list[str] = []
-        self.cancelled: list[str] = []
-        self._outcome = outcome
-
-    async def __call__(self, job):
-        self.entered.append(job.data.id)
-        try:
-            await self.open.wait()
-        except asyncio.CancelledError:
-            self.cancelled.append(job.data.id)
-            raise
-        return self._outcome(job)
 
 
 @pytest.fixture
 def seen():
-    """Every event that was emitted."""
-    emitted: list[tuple[str, dict]] = []
-
-    def exporter(event, fields):
-        emitted.append((event, fields))
-
-    attach(exporter)
-    yield emitted
-    detach(exporter)
+    with hearing() as said:
+        yield said
 
 
 def outcomes(entry):
     return [(attempt.outcome.value, attempt.error_code) for attempt in entry.attempts]
 
 
-# --- what an outcome leads to ---------------------------------------------------------------------------------
+async def _ready(stage, queue):
+    return (await stage.broker.depth(queue)).ready
+
+
+# --- what an outcome leads to -----------------------------------------------------------------------------------------
 
 
 async def test_a_job_is_taken_handled_settled_and_acknowledged():
@@ -272,7 +247,7 @@ async def test_a_handler_reads_what_other_jobs_have_written():
     assert found[1][1]["place"] == "home"
 
 
-# --- neighbours -----------------------------------------------------------------------------------------------
+# --- neighbours -------------------------------------------------------------------------------------------------------
 
 
 async def test_a_slow_job_does_not_hold_its_batch():
@@ -377,7 +352,7 @@ async def test_a_batch_that_fails_as_a_whole_is_no_shared_fate():
             assert (await stage.until("bad", Status.FAILED)).last_error_code == "UNCLASSIFIED"
 
 
-# --- a workload's own code ------------------------------------------------------------------------------------
+# --- a workload's own code --------------------------------------------------------------------------------------------
 
 
 class Unreliable(Parcels):
@@ -423,328 +398,3 @@ async def test_a_policy_that_raises_is_replaced_by_the_default_one():
             entry = await stage.until("p", Status.FAILED)
 
         assert timedelta(seconds=1) <= entry.not_before - stage.clock.now() <= timedelta(seconds=1.2)
-
-
-# --- leases ---------------------------------------------------------------------------------------------------
-
-
-async def test_a_long_handler_keeps_its_job():
-    valve = Valve()
-    async with a_stage(Parcels(valve)) as stage:
-        await stage.accept("p")
-        async with stage.working(lease=SHORT_LEASE):
-            first = await stage.until("p", Status.PROCESSING)
-            for _ in range(5):
-                stage.clock.advance(SHORT_LEASE * 0.9)
-                await eventually(lambda: _leased_anew(stage))
-            await eventually(lambda: valve.entered)
-            assert await stage.broker.recover("parcels-main") == 0
-            valve.open.set()
-            entry = await stage.until("p", Status.PROCESSED)
-
-        assert (entry.fence, entry.attempt_count, valve.entered) == (first.fence, 1, ["p"])
-
-
-async def _leased_anew(stage):
-    entry = await stage.entry("p")
-    return entry.lease_until == stage.clock.now() + SHORT_LEASE
-
-
-async def test_a_worker_that_lost_its_job_stops_working_on_it(seen):
-    valve, stolen = Valve(), asyncio.Event()
-
-    async def not_before_the_theft(*arguments):
-        await stolen.wait()
-
-    async with a_stage(Parcels(valve)) as stage:
-        stage.store.before("renew", not_before_the_theft)
-        await stage.accept("p")
-        async with stage.working(lease=SHORT_LEASE) as execution:
-            await eventually(lambda: valve.entered)
-            stage.clock.advance(SHORT_LEASE)
-            await stage.store.claim("parcels", ["parcel.p"], worker="thief", lease=LEASE, max_attempts=3)
-            stolen.set()
-            await eventually(lambda: valve.cancelled == ["p"])
-            await eventually(lambda: execution.in_flight == 0)
-
-        entry = await stage.entry("p")
-        assert outcomes(entry) == [("lost", "LOST"), ("running", None)]
-    assert events.ATTEMPT_STALE in [event for event, _ in seen]
-
-
-async def test_a_result_that_comes_too_late_is_not_written(seen):
-    valve = Valve()
-    async with a_stage(Parcels(valve)) as stage:
-        await stage.accept("p")
-        async with stage.working():
-            await eventually(lambda: valve.entered)
-            stage.clock.advance(LEASE)
-            await stage.store.claim("parcels", ["parcel.p"], worker="thief", lease=LEASE, max_attempts=3)
-            valve.open.set()
-            await eventually(lambda: events.ATTEMPT_STALE in [event for event, _ in seen])
-
-        entry = await stage.entry("p")
-        assert outcomes(entry) == [("lost", "LOST"), ("running", None)]
-        assert await stage.store.get("parcel_places", "p") is None
-
-
-async def test_a_job_that_kills_every_worker_is_buried():
-    async with a_stage() as stage:
-        await stage.accept("p")
-        for _ in range(3):
-            await stage.store.claim("parcels", ["parcel.p"], worker="dies", lease=LEASE, max_attempts=3)
-            stage.clock.advance(LEASE)
-        async with stage.working():
-            entry = await stage.until("p", Status.DEAD_LETTERED)
-
-        assert [attempt.outcome for attempt in entry.attempts] == [AttemptOutcome.LOST] * 3
-        (letter,) = await stage.letters()
-        assert (letter.reason_code, letter.attempt_count) == ("WORKER_LOST", 3)
-        assert stage.workload.handled == []
-
-
-async def test_a_job_that_another_worker_holds_is_asked_for_again_later():
-    async with a_stage() as stage:
-        await stage.accept("p")
-        await stage.store.claim("parcels", ["parcel.p"], worker="other", lease=LEASE, max_attempts=3)
-        async with stage.working():
-            await eventually(lambda: _delayed(stage, 1))
-            assert stage.workload.handled == []
-            stage.clock.advance(LEASE)
-            entry = await stage.until("p", Status.PROCESSED)
-
-        assert [attempt.worker for attempt in entry.attempts] == ["other", "worker-1"]
-
-
-async def _ready(stage, queue):
-    return (await stage.broker.depth(queue)).ready
-
-
-async def _delayed(stage, number):
-    return (await stage.broker.depth("parcels-main")).delayed == number
-
-
-async def test_a_job_that_is_settled_already_leaves_the_queue():
-    async with a_stage() as stage:
-        await stage.accept("p")
-        async with stage.working():
-            await stage.until("p", Status.PROCESSED)
-            await stage.broker.publish("parcels-main", [QueueJob("parcel.p", '{"id": "p"}')])
-            await eventually(lambda: _empty(stage))
-
-        assert len(stage.workload.handled) == 1
-
-
-async def _empty(stage):
-    depth = await stage.broker.depth("parcels-main")
-    return (depth.ready, depth.delayed, depth.active) == (0, 0, 0)
-
-
-# --- stopping -------------------------------------------------------------------------------------------------
-
-
-async def test_a_stopping_worker_lets_its_jobs_finish():
-    valve = Valve()
-    async with a_stage(Parcels(valve)) as stage:
-        await stage.accept("p")
-        async with stage.working():
-            await eventually(lambda: valve.entered)
-            asyncio.get_running_loop().call_soon(valve.open.set)
-
-        assert outcomes(await stage.entry("p")) == [("succeeded", None)]
-
-
-async def test_a_stopping_worker_hands_back_what_does_not_finish_at_no_attempts_cost():
-    valve = Valve()
-    workload = Parcels(lambda job: valve(job) if job.attempt == 2 or job.data.id == "new" else Retry("BUSY"))
-    async with a_stage(workload) as stage:
-        await stage.accept("tried")
-        async with stage.working(drain=AT_ONCE):
-            await stage.until("tried", Status.FAILED)
-            await stage.accept("new")
-            stage.clock.advance(RETRY_AFTER)
-            await eventually(lambda: sorted(valve.entered) == ["new", "tried"])
-
-        assert sorted(valve.cancelled) == ["new", "tried"]
-        new, tried = await stage.entry("new"), await stage.entry("tried")
-        assert (new.status, new.attempts) == (Status.RECEIVED, ())
-        assert (tried.status, outcomes(tried)) == (Status.FAILED, [("failed", "BUSY")])
-        # The next worker gets them at once: no lease has to run out, no time to pass.
-        workload.script = deliver
-        async with stage.working():
-            await stage.until("new", Status.PROCESSED)
-            entry = await stage.until("tried", Status.PROCESSED)
-        assert outcomes(entry) == [("failed", "BUSY"), ("succeeded", None)]
-
-
-async def test_a_worker_whose_slots_are_all_taken_can_be_stopped():
-    valve = Valve()
-    async with a_stage(Parcels(valve)) as stage:
-        await stage.accept("p")
-        await stage.accept("waits")
-        async with asyncio.timeout(20), stage.working(concurrency=1, drain=AT_ONCE):
-            await eventually(lambda: valve.entered)
-
-        assert [await stage.status(name) for name in ("p", "waits")] == [Status.RECEIVED] * 2
-
-
-async def test_a_batch_that_does_not_finish_is_handed_back_whole():
-    valve = Valve()
-
-    async def hold(jobs):
-        valve.entered.extend(job.data.id for job in jobs)
-        await valve.open.wait()
-
-    async with a_stage(BatchedParcels(hold)) as stage:
-        await asyncio.gather(*(stage.accept(f"p{n}") for n in range(3)))
-        async with stage.working(drain=AT_ONCE):
-            await eventually(lambda: len(valve.entered) == 3)
-
-        for number in range(3):
-            entry = await stage.entry(f"p{number}")
-            assert (entry.status, entry.attempts) == (Status.RECEIVED, ())
-
-
-async def test_a_handler_that_finishes_while_it_is_being_stopped_has_its_say_once():
-    async def finishes_anyway(job):
-        entered.set()
-        try:
-            await asyncio.Event().wait()
-        except asyncio.CancelledError:
-            asyncio.current_task().uncancel()
-            return deliver(job)
-
-    entered = asyncio.Event()
-    async with a_stage(Parcels(finishes_anyway)) as stage:
-        await stage.accept("p")
-        async with stage.working(drain=AT_ONCE):
-            await entered.wait()
-
-        assert outcomes(await stage.entry("p")) == [("succeeded", None)]
-        assert stage.store.calls["settle"] == 1
-
-
-async def test_a_store_that_is_away_does_not_keep_a_worker_from_stopping(monkeypatch):
-    monkeypatch.setattr("holdfast.engine.execution._LAST_WAIT", timedelta(milliseconds=50))
-    valve = Valve()
-    async with a_stage(Parcels(valve)) as stage:
-        await stage.accept("p")
-        async with asyncio.timeout(20), stage.working(drain=AT_ONCE):
-            await eventually(lambda: valve.entered)
-            stage.store.break_down(StoreUnavailable(), "settle")
-
-        stage.store.repair()
-        assert await stage.status("p") is Status.PROCESSING  # its lease will run out
-
-
-# --- outages --------------------------------------------------------------------------------------------------
-
-
-async def test_a_store_outage_while_settling_is_survived():
-    async with a_stage() as stage:
-        stage.store.fail("settle", StoreUnavailable("disk full"), times=3)
-        await stage.accept("p")
-        async with stage.working():
-            entry = await stage.until("p", Status.PROCESSED)
-
-        assert outcomes(entry) == [("succeeded", None)]
-        assert len(stage.workload.handled) == 1
-
-
-async def test_a_commit_whose_answer_was_lost_is_not_applied_twice():
-    async with a_stage() as stage:
-        real, told = stage.store.settle, []
-
-        async def commits_and_fails(settlements):
-            if not told:
-                told.append(await real(settlements))
-                raise StoreUnavailable
-            return await real(settlements)
-
-        stage.store.settle = commits_and_fails
-        await stage.accept("p")
-        async with stage.working():
-            entry = await stage.until("p", Status.PROCESSED)
-
-        assert outcomes(entry) == [("succeeded", None)]
-        assert (await stage.store.get("parcel_places", "p"))["place"] == "depot"
-
-
-async def test_a_store_outage_while_claiming_costs_nothing(monkeypatch):
-    monkeypatch.setattr("holdfast.engine.execution._BACK_OFF", timedelta(milliseconds=10))
-    async with a_stage() as stage:
-        stage.store.fail("claim", StoreUnavailable(), times=2)
-        await stage.accept("p")
-        async with stage.working():
-            for calls in (1, 2):
-                await eventually(lambda calls=calls: stage.store.calls["claim"] == calls)
-                await eventually(lambda: _delayed(stage, 1))
-                stage.clock.advance(timedelta(seconds=1))
-            entry = await stage.until("p", Status.PROCESSED)
-
-        assert outcomes(entry) == [("succeeded", None)]
-
-
-async def test_a_queue_outage_while_taking_is_survived(monkeypatch, seen):
-    monkeypatch.setattr("holdfast.engine.execution._BACK_OFF", timedelta(milliseconds=10))
-    async with a_stage() as stage:
-        stage.broker.fail("take", BrokerUnavailable("away"), times=3)
-        await stage.accept("p")
-        async with stage.working():
-            await stage.until("p", Status.PROCESSED)
-
-    assert [fields["where"] for event, fields in seen if event == events.QUEUE_UNAVAILABLE] == ["worker"] * 3
-
-
-async def test_a_queue_that_misses_the_acknowledgement_delivers_in_vain():
-    async with a_stage() as stage:
-        stage.broker.fail("settle", BrokerUnavailable())
-        await stage.accept("p")
-        async with stage.working():
-            await stage.until("p", Status.PROCESSED)
-            await eventually(lambda: stage.broker.calls["settle"] == 1)
-            stage.clock.advance(LEASE)
-            assert await stage.broker.recover("parcels-main") == 1
-            await eventually(lambda: _empty(stage))
-
-        assert outcomes(await stage.entry("p")) == [("succeeded", None)]
-        assert len(stage.workload.handled) == 1
-
-
-async def test_a_dead_letter_queue_that_is_away_gets_its_letter_later():
-    async with a_stage(Parcels(lambda job: Reject("GONE"))) as stage:
-        await stage.accept("p")
-        stage.broker.fail("publish", BrokerUnavailable())
-        async with stage.working():
-            await stage.until("p", Status.DEAD_LETTERED)
-            await eventually(lambda: stage.broker.calls["publish"] == 2)
-        assert await stage.queued("parcels-dead") == []
-
-        assert (await stage.upkeep.round()).letters_published == 1
-        assert len(await stage.queued("parcels-dead")) == 1
-
-
-@pytest.mark.parametrize("verb", ["take", "claim", "settle"])
-async def test_a_bug_in_an_adapter_does_not_end_the_worker(monkeypatch, verb):
-    monkeypatch.setattr("holdfast.engine.execution._BACK_OFF", timedelta(milliseconds=10))
-    async with a_stage() as stage:
-        port = stage.broker if verb == "take" else stage.store
-        port.fail(verb, RuntimeError("a bug"), times=2 if verb == "settle" else 1)
-        await stage.accept("first")
-        async with stage.working():
-            await eventually(lambda: port.calls[verb] >= 1)
-            await stage.accept("p")
-            await stage.until("p", Status.PROCESSED)
-
-
-async def test_the_sweep_leaves_running_jobs_alone():
-    valve = Valve()
-    async with a_stage(Parcels(valve)) as stage:
-        await stage.accept("p")
-        async with stage.working():
-            await eventually(lambda: valve.entered)
-            stage.clock.advance(GRACE * 2)
-            report = await stage.upkeep.round()
-            assert (report.republished, report.recovered) == (0, 0)
-            valve.open.set()
-            await stage.until("p", Status.PROCESSED)

@@ -159,6 +159,17 @@ async def test_a_file_serves_many_requests_with_few_commits(tmp_path):
         assert await stage.store.counts("parcels") == {"received": 500}
 
 
+async def test_a_store_that_publishes_by_itself_is_not_helped():
+    async with a_stage(outbox=True) as stage:
+        stage.broker.break_down(BrokerUnavailable(), "publish")
+
+        receipts = await asyncio.gather(*(stage.accept(f"p{n}") for n in range(3)))
+
+        assert [receipt.queued for receipt in receipts] == [True] * 3
+        assert len(await stage.queued("parcels-main")) == 3
+        assert stage.broker.calls["publish"] == 0
+
+
 # --- when things are away -------------------------------------------------------------------------------------
 
 

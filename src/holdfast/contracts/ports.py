@@ -72,7 +72,7 @@ class Ledger(Protocol):
 
         An entry that is ``processing`` under a lease that ran out is taken over: its open attempt is closed as
         ``LOST``. An entry with ``max_attempts`` attempts is taken without opening another (``Exhausted``), an entry
-        past its deadline likewise (``Overdue``).
+        past its deadline likewise (``Overdue``), even if the time of its next attempt has not come.
         """
         ...
 
@@ -84,8 +84,9 @@ class Ledger(Protocol):
         """Commit verdicts with their effects and dead letters in one transaction (I3, I8).
 
         Each needs ``fence == mine and status == processing`` (I4); one that fails the test writes nothing and
-        answers stale. Effects on one document are folded in order. Raises :class:`EffectRefused` when an effect can
-        never be applied, and then nothing of the batch was written: the engine settles its jobs one by one.
+        answers stale, and so does a second verdict on one lease in the batch. Effects on one document are folded in
+        order. Raises :class:`EffectRefused` when an effect can never be applied, and then nothing of the batch was
+        written: the engine settles its jobs one by one.
         """
         ...
 
@@ -113,7 +114,10 @@ class Ledger(Protocol):
         ...
 
     async def prune(self, limit: int) -> Pruned:
-        """Delete terminal entries and dead letters whose retention is over, never one that waits."""
+        """Delete terminal entries and dead letters whose retention is over, never one that waits.
+
+        An entry stays as long as a dead letter of its key does, so that no letter loses the job it tells of (I12).
+        """
         ...
 
 

@@ -316,17 +316,15 @@ class Execution:
     # --- stopping -----------------------------------------------------------------------------------------
 
     async def _wind_down(self, drain: timedelta) -> None:
-        tasks = {flight.task for flight in self._in_flight.values() if flight.task is not None}
-        if tasks:
-            await asyncio.wait(tasks, timeout=drain.total_seconds())
-        unfinished = [
-            flight for flight in self._in_flight.values() if flight.task is not None and not flight.task.done()
-        ]
-        for flight in unfinished:
-            if flight.task is not None:
-                flight.task.cancel()
-        await asyncio.gather(*(flight.task for flight in unfinished if flight.task is not None), return_exceptions=True)
-        for flight in unfinished:
+        running = {flight.task for flight in self._in_flight.values() if flight.task is not None}
+        if running:
+            _, running = await asyncio.wait(running, timeout=drain.total_seconds())
+        for task in running:
+            task.cancel()
+        if running:
+            # One that will not be cancelled has no say any more: its claim is undone, and the fence sees to the rest.
+            await asyncio.wait(running, timeout=_LAST_WAIT.total_seconds())
+        for flight in [each for each in self._in_flight.values() if each.task in running]:
             self._finish(flight, HandBack())
         with contextlib.suppress(TimeoutError):  # a store that is away ends the wait: the leases will run out
             await asyncio.wait_for(self._all_settled(), max(drain, _LAST_WAIT).total_seconds())

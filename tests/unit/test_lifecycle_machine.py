@@ -1,0 +1,304 @@
+"""The lifecycle of ledger entries and dead letters against a model of it, through the store's port.
+
+Hypothesis plays senders, workers (also such that come too late), sweepers and people; the clock is ours. The store
+must answer as the model does, and after every step the whole ledger must be what the model says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, multiple, rule
+from pydantic import BaseModel
+
+from holdfast.contracts.dead_letters import ReviewStatus, letter_id
+from holdfast.contracts.effects import Collection, Upsert
+from holdfast.contracts.ledger import Lease, NewEntry, Status
+from holdfast.contracts.queries import LetterQuery, Page
+from holdfast.contracts.settlement import Bury, Complete, Expire, HandBack, RetryLater, Settlement
+from holdfast.contracts.times import to_ms
+from holdfast.contracts.workload import Workload
+from holdfast.sqlite import Database
+from holdfast.stores.sqlite import SqliteStore
+from tests.unit.lifecycle_model import (
+    AGAIN,
+    GRACE,
+    LEASE,
+    LETTER_RETENTION,
+    MAX_ATTEMPTS,
+    NAME,
+    RETENTION,
+    Model,
+    job_of,
+)
+
+KEYS = ("a", "b", "c")
+
+
+class Thing(BaseModel):
+    name: str
+
+
+class Things(Workload[Thing]):
+    name = NAME
+    contract = Thing
+    queue = "things"
+    dead_letter_queue = "things-dead"
+    collections = (Collection("marks", "mark"), Collection("clocks", "clock"))
+
+
+def ms(milliseconds: int) -> timedelta:
+    return timedelta(milliseconds=milliseconds)
+
+
+def new_entry(key: str, content: str, delay: int = 0, life: int | None = None) -> NewEntry:
+    return NewEntry(
+        workload=NAME,
+        key=key,
+        job_id=job_of(key),
+        body=f'{{"name":"{content}"}}',
+        fingerprint=content,
+        delay=ms(delay),
+        life=None if life is None else ms(life),
+    )
+
+
+def verdict(kind: str, key: str, generation: int, after: int, instant: int) -> Any:
+    mark = Upsert("marks", f"{key}{generation}", {"outcome": kind})
+    match kind:
+        case "complete":
+            clock = Upsert("clocks", "shared", {"at": instant}, only_if_newer="at")
+            return Complete(ms(RETENTION), (mark, clock), {"ok": True})
+        case "retry":
+            return RetryLater(ms(after), "AGAIN", "later")
+        case "back":
+            return HandBack(ms(after))
+        case "bury":
+            name = letter_id(NAME, key, generation)
+            return Bury(name, "BAD", "bad", "WHY", "why", ms(RETENTION), ms(LETTER_RETENTION))
+        case _:
+            return Expire(ms(RETENTION), (mark,))
+
+
+def told(answer: Any) -> tuple[Any, ...]:
+    """The facts of a claim that the model knows too."""
+    names = {"Claimed": ("fence", "attempt", "generation"), "Exhausted": ("fence", "attempts"), "Overdue": ("fence",)}
+    kind = type(answer)
+    if hasattr(answer, "after"):
+        return kind, answer.after // ms(1)
+    if hasattr(answer, "status"):
+        return kind, answer.status
+    return kind, *(getattr(answer, name) for name in names.get(kind.__name__, ()))
+
+
+keys = st.sampled_from(KEYS)
+kinds = st.sampled_from(("complete", "retry", "back", "bury", "expire"))
+waits = st.sampled_from((0, 1, 700, LEASE // 2))
+instants = st.integers(1, 9)
+lives = st.sampled_from((None, 15_000))
+
+
+class Lifecycle(RuleBasedStateMachine):
+    leases = Bundle("leases")
+    letters = Bundle("letters")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.model = Model()
+        self.loop = asyncio.new_event_loop()
+        self.database = Database(None, now=lambda: self.model.now)
+        self.store = SqliteStore(self.database, [Things()], grace=ms(GRACE))
+        self.queues = 0
+
+    def teardown(self) -> None:
+        self.do(self.database.close())
+        self.loop.close()
+
+    def do(self, work: Any) -> Any:
+        return self.loop.run_until_complete(work)
+
+    @initialize()
+    def open(self) -> None:
+        self.do(self.store.open())
+        assert self.do(self.store.meet_queue("queue 0")) is False
+
+    @rule(milliseconds=st.sampled_from((1, GRACE, AGAIN, LEASE - 1, LEASE, 30_000)))
+    def wait(self, milliseconds: int) -> None:
+        self.model.now += milliseconds
+
+    # --- senders and workers --------------------------------------------------------------------------------
+
+    @rule(wanted=st.lists(st.tuples(keys, st.sampled_from("xxy")), min_size=1, max_size=3), delay=waits, life=lives)
+    def record(self, wanted: list[tuple[str, str]], delay: int, life: int | None) -> None:
+        expected = [self.model.record(key, content, delay, life) for key, content in wanted]
+        answers = self.do(self.store.record([new_entry(key, content, delay, life) for key, content in wanted]))
+        assert [(each.verdict, to_ms(each.first_seen_at), each.status) for each in answers] == expected
+
+    @rule(target=leases, wanted=st.lists(st.sampled_from((*KEYS, "nobody")), min_size=1, max_size=3))
+    def claim(self, wanted: list[str]) -> Any:
+        expected = self.model.claim(wanted)
+        job_ids = [job_of(key) for key in wanted]
+        answers = self.do(self.store.claim(NAME, job_ids, worker="w", lease=ms(LEASE), max_attempts=MAX_ATTEMPTS))
+        assert [told(answer) for answer in answers] == expected
+        return multiple(*(Lease(each.job_id, each.fence) for each in answers if hasattr(each, "fence")))
+
+    @rule(held=st.lists(leases, min_size=1, max_size=3, unique=True))
+    def renew(self, held: list[Lease]) -> None:
+        expected = self.model.renew(held)
+        assert self.do(self.store.renew(NAME, held, ms(LEASE))) == expected
+
+    @rule(target=letters, wanted=st.lists(st.tuples(leases, kinds, waits, instants), min_size=1, max_size=4))
+    def settle(self, wanted: list[tuple[Lease, str, int, int]]) -> Any:
+        """Leases of any age, and one of them perhaps twice in the batch: then the first verdict counts."""
+        settlements, expected, buried = [], [], []
+        for lease, kind, after, instant in wanted:
+            entry = self.model.entry_of(lease)
+            key, generation = lease.job_id.removeprefix("job-"), entry.generation if entry else 1
+            settlements.append(Settlement(NAME, lease, verdict(kind, key, generation, after, instant)))
+            expected.append(self.model.settle(lease, kind, after, instant))
+            if expected[-1][0] is Status.DEAD_LETTERED:
+                buried.append(letter_id(NAME, key, generation))
+        answers = self.do(self.store.settle(settlements))
+        assert [(each.status, each.note) for each in answers] == expected
+        return multiple(*buried)
+
+    # --- ways to states that chance alone seldom reaches ----------------------------------------------------
+
+    @rule(
+        target=letters,
+        key=keys,
+        ends=st.lists(st.sampled_from(("retry", "back", "bury", "bury", "complete")), min_size=1, max_size=4),
+        instant=instants,
+        between=waits,
+        life=lives,
+    )
+    def saga(self, key: str, ends: list[str], instant: int, between: int, life: int | None) -> Any:
+        """A job that is worked, buried, sent back, worked again."""
+        if key not in self.model.entries:
+            self.record([(key, "x")], 0, life)
+        buried = []
+        for place, end in enumerate(ends, start=1):
+            self.wait(between)
+            self.claim([key])
+            entry = self.model.entries[key]
+            if entry.status is not Status.PROCESSING:
+                break
+            self.settle([(Lease(job_of(key), entry.fence), end, 0, instant)])
+            if end == "bury":
+                buried.append(letter_id(NAME, key, entry.generation))
+                if place < len(ends):
+                    self.wait(between)
+                    self.review(buried[-1])
+                    self.replay(buried[-1])
+        return multiple(*buried)
+
+    @rule(key=keys, kind=st.sampled_from(("complete", "retry", "back", "expire")))
+    def come_too_late(self, key: str, kind: str) -> None:
+        """A worker that slept through its lease, and one that took over in the meantime."""
+        if key not in self.model.entries:
+            self.record([(key, "x")], 0, None)
+        self.claim([key])
+        lease = Lease(job_of(key), self.model.entries[key].fence)
+        self.wait(LEASE)
+        self.claim([key])
+        self.renew([lease])
+        self.settle([(lease, kind, 0, 9)])
+
+    # --- sweepers -----------------------------------------------------------------------------------------
+
+    @rule()
+    def sweep(self) -> None:
+        assert set(self.do(self.store.overdue(NAME, 100))) == self.model.overdue()
+        expected = self.model.due()
+        answers = self.do(self.store.due(NAME, 100, again_after=ms(AGAIN)))
+        assert {each.job_id: (each.attempt_count, each.after // ms(1)) for each in answers} == expected
+
+    @rule()
+    def publish(self) -> None:
+        found = [letter.id for letter in self.do(self.store.unpublished(NAME, 100))]
+        assert set(found) == self.model.publish()
+        self.do(self.store.mark_published(found))
+
+    @rule()
+    def lose_queue(self) -> None:
+        self.publish()
+        self.queues += 1
+        self.model.lose_queue()
+        assert self.do(self.store.meet_queue(f"queue {self.queues}")) is True
+        assert self.do(self.store.meet_queue(f"queue {self.queues}")) is False
+        self.publish()
+
+    @rule(milliseconds=st.sampled_from((0, RETENTION, LETTER_RETENTION)))
+    def prune(self, milliseconds: int) -> None:
+        self.wait(milliseconds)
+        expected = self.model.prune()
+        pruned = self.do(self.store.prune(100))
+        assert (pruned.entries, sorted(pruned.letters.get(NAME, []))) == expected
+
+    # --- people -------------------------------------------------------------------------------------------
+
+    @rule(letter=letters)
+    def review(self, letter: str) -> None:
+        expected = [letter] if self.model.step(letter, ReviewStatus.REVIEWED) else []
+        assert self.do(self.store.review([letter], actor="ana", reason="because")) == expected
+
+    @rule(letter=letters)
+    def close(self, letter: str) -> None:
+        expected = [letter] if self.model.step(letter, ReviewStatus.CLOSED) else []
+        assert self.do(self.store.close([letter], actor="ana", reason="because")) == expected
+
+    @rule(letter=letters)
+    def replay(self, letter: str) -> None:
+        expected = [letter] if self.model.replay(letter) else []
+        twice = [(letter, None), (letter, None)]
+        assert self.do(self.store.replay(twice, actor="ana", reason="because")) == expected
+
+    @rule(letter=letters, key=keys)
+    def replay_as_another_job(self, letter: str, key: str) -> None:
+        expected = [letter] if self.model.replay_as(letter, key, "x") else []
+        replays = [(letter, new_entry(key, "x"))]
+        assert self.do(self.store.replay(replays, actor="ana", reason="because")) == expected
+
+    # --- what is always so ----------------------------------------------------------------------------------
+
+    @invariant()
+    def the_ledger_is_as_the_model(self) -> None:
+        for key in KEYS:
+            stored, entry = self.do(self.store.entry(NAME, key)), self.model.entries.get(key)
+            if entry is None:
+                assert stored is None
+                continue
+            assert (stored.status, stored.generation, stored.fence) == (entry.status, entry.generation, entry.fence)
+            assert [each.outcome.value for each in stored.attempts] == entry.attempts
+            assert [each.attempt for each in stored.attempts] == list(range(1, stored.attempt_count + 1))
+            times = (stored.not_before, stored.deadline, stored.lease_until, stored.expires_at)
+            expected = [entry.not_before, entry.deadline, entry.lease_until, entry.expires]
+            assert [None if each is None else to_ms(each) for each in times] == expected
+            assert stored.note == entry.note
+            if stored.status.terminal:
+                assert all(each.finished_at is not None for each in stored.attempts)
+
+    @invariant()
+    def the_letters_are_as_the_model(self) -> None:
+        stored = self.do(self.store.letters(LetterQuery(workload=NAME), Page(100))).items
+        assert {each.id for each in stored} == set(self.model.letters)
+        for each in stored:
+            letter = self.model.letters[each.id]
+            assert (each.key, each.generation, each.review_status) == (letter.key, letter.generation, letter.status)
+            assert [decision.step for decision in each.decisions] == letter.steps
+            assert [attempt.outcome.value for attempt in each.attempts] == letter.attempts
+            assert each.attempt_count == len(letter.attempts)
+
+    @invariant()
+    def every_effect_was_applied(self) -> None:
+        assert all(self.do(self.store.get("marks", mark)) for mark in self.model.marks)
+        clock = self.do(self.store.get("clocks", "shared"))
+        assert (clock and clock["at"]) == self.model.newest
+
+
+TestLifecycle = Lifecycle.TestCase
+TestLifecycle.settings = settings(max_examples=200, stateful_step_count=35, deadline=None)

@@ -1,0 +1,146 @@
+"""Stores and queues that are away while a worker works: nothing is lost and nothing is done twice."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from holdfast import Reject
+from holdfast.contracts.errors import BrokerUnavailable, StoreUnavailable
+from holdfast.contracts.ledger import Status
+from holdfast.telemetry import events
+from tests.support.hearing import hearing
+from tests.support.stage import GRACE, LEASE, a_stage
+from tests.support.valve import Valve
+from tests.support.waiting import eventually
+from tests.support.workloads import Parcels
+
+
+@pytest.fixture
+def seen():
+    with hearing() as said:
+        yield said
+
+
+def outcomes(entry):
+    return [(attempt.outcome.value, attempt.error_code) for attempt in entry.attempts]
+
+
+async def _delayed(stage, number):
+    return (await stage.broker.depth("parcels-main")).delayed == number
+
+
+async def _empty(stage):
+    depth = await stage.broker.depth("parcels-main")
+    return (depth.ready, depth.delayed, depth.active) == (0, 0, 0)
+
+
+async def test_a_store_outage_while_settling_is_survived():
+    async with a_stage() as stage:
+        stage.store.fail("settle", StoreUnavailable("disk full"), times=3)
+        await stage.accept("p")
+        async with stage.working():
+            entry = await stage.until("p", Status.PROCESSED)
+
+        assert outcomes(entry) == [("succeeded", None)]
+        assert len(stage.workload.handled) == 1
+
+
+async def test_a_commit_whose_answer_was_lost_is_not_applied_twice():
+    async with a_stage() as stage:
+        real, told = stage.store.settle, []
+
+        async def commits_and_fails(settlements):
+            if not told:
+                told.append(await real(settlements))
+                raise StoreUnavailable
+            return await real(settlements)
+
+        stage.store.settle = commits_and_fails
+        await stage.accept("p")
+        async with stage.working():
+            entry = await stage.until("p", Status.PROCESSED)
+
+        assert outcomes(entry) == [("succeeded", None)]
+        assert (await stage.store.get("parcel_places", "p"))["place"] == "depot"
+
+
+async def test_a_store_outage_while_claiming_costs_nothing(monkeypatch):
+    monkeypatch.setattr("holdfast.engine.execution._BACK_OFF", timedelta(milliseconds=10))
+    async with a_stage() as stage:
+        stage.store.fail("claim", StoreUnavailable(), times=2)
+        await stage.accept("p")
+        async with stage.working():
+            for calls in (1, 2):
+                await eventually(lambda calls=calls: stage.store.calls["claim"] == calls)
+                await eventually(lambda: _delayed(stage, 1))
+                stage.clock.advance(timedelta(seconds=1))
+            entry = await stage.until("p", Status.PROCESSED)
+
+        assert outcomes(entry) == [("succeeded", None)]
+
+
+async def test_a_queue_outage_while_taking_is_survived(monkeypatch, seen):
+    monkeypatch.setattr("holdfast.engine.execution._BACK_OFF", timedelta(milliseconds=10))
+    async with a_stage() as stage:
+        stage.broker.fail("take", BrokerUnavailable("away"), times=3)
+        await stage.accept("p")
+        async with stage.working():
+            await stage.until("p", Status.PROCESSED)
+
+    assert [fields["where"] for event, fields in seen if event == events.QUEUE_UNAVAILABLE] == ["worker"] * 3
+
+
+async def test_a_queue_that_misses_the_acknowledgement_delivers_in_vain():
+    async with a_stage() as stage:
+        stage.broker.fail("settle", BrokerUnavailable())
+        await stage.accept("p")
+        async with stage.working():
+            await stage.until("p", Status.PROCESSED)
+            await eventually(lambda: stage.broker.calls["settle"] == 1)
+            stage.clock.advance(LEASE)
+            assert await stage.broker.recover("parcels-main") == 1
+            await eventually(lambda: _empty(stage))
+
+        assert outcomes(await stage.entry("p")) == [("succeeded", None)]
+        assert len(stage.workload.handled) == 1
+
+
+async def test_a_dead_letter_queue_that_is_away_gets_its_letter_later():
+    async with a_stage(Parcels(lambda job: Reject("GONE"))) as stage:
+        await stage.accept("p")
+        stage.broker.fail("publish", BrokerUnavailable())
+        async with stage.working():
+            await stage.until("p", Status.DEAD_LETTERED)
+            await eventually(lambda: stage.broker.calls["publish"] == 2)
+        assert await stage.queued("parcels-dead") == []
+
+        assert (await stage.upkeep.round()).letters_published == 1
+        assert len(await stage.queued("parcels-dead")) == 1
+
+
+@pytest.mark.parametrize("verb", ["take", "claim", "settle"])
+async def test_a_bug_in_an_adapter_does_not_end_the_worker(monkeypatch, verb):
+    monkeypatch.setattr("holdfast.engine.execution._BACK_OFF", timedelta(milliseconds=10))
+    async with a_stage() as stage:
+        port = stage.broker if verb == "take" else stage.store
+        port.fail(verb, RuntimeError("a bug"), times=2 if verb == "settle" else 1)
+        await stage.accept("first")
+        async with stage.working():
+            await eventually(lambda: port.calls[verb] >= 1)
+            await stage.accept("p")
+            await stage.until("p", Status.PROCESSED)
+
+
+async def test_the_sweep_leaves_running_jobs_alone():
+    valve = Valve()
+    async with a_stage(Parcels(valve)) as stage:
+        await stage.accept("p")
+        async with stage.working():
+            await eventually(lambda: valve.entered)
+            stage.clock.advance(GRACE * 2)
+            report = await stage.upkeep.round()
+            assert (report.republished, report.recovered) == (0, 0)
+            valve.open.set()
+            await stage.until("p", Status.PROCESSED)

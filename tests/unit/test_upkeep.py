@@ -1,0 +1,343 @@
+"""Upkeep: what makes good for crashes, lost queues and lost workers (I1, I8, I10)."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from holdfast import Reject, Retry, Upsert
+from holdfast.contracts.errors import BrokerUnavailable, StoreUnavailable
+from holdfast.contracts.ledger import Status
+from holdfast.engine.upkeep import Upkeep, UpkeepReport
+from holdfast.telemetry import events
+from tests.support.hearing import hearing
+from tests.support.stage import GRACE, LEASE, a_stage, lose_the_queue
+from tests.support.waiting import eventually
+from tests.support.workloads import RETRY_AFTER, Parcel, Parcels, deliver
+
+NOTHING = UpkeepReport()
+
+
+@pytest.fixture
+async def stage():
+    async with a_stage() as made:
+        await made.upkeep.round()
+        yield made
+
+
+@pytest.fixture
+def seen():
+    with hearing() as said:
+        yield said
+
+
+async def ids_in(stage, queue):
+    return sorted(job_id for job_id, _ in await stage.queued(queue))
+
+
+async def test_a_healthy_system_needs_nothing(stage):
+    await stage.accept("p")
+
+    assert await stage.upkeep.round() == NOTHING
+    assert not NOTHING.anything
+
+
+# --- the queue lost something -----------------------------------------------------------------------------------
+
+
+async def test_a_job_that_never_reached_the_queue_is_published_after_the_grace(stage):
+    stage.broker.fail("publish", BrokerUnavailable())
+    await stage.intake.accept(stage.workload, Parcel(id="p"), priority=3)
+    assert (await stage.upkeep.round()).republished == 0
+
+    stage.clock.advance(GRACE)
+
+    assert (await stage.upkeep.round()).republished == 1
+    assert await stage.queued("parcels-main") == [("parcel.p", (await stage.entry("p")).body)]
+    assert (await stage.upkeep.round()).republished == 0
+
+
+async def test_a_job_that_the_queue_still_has_is_not_doubled(stage):
+    await stage.accept("p")
+    stage.clock.advance(GRACE)
+
+    await stage.upkeep.round()
+
+    assert len(await stage.queued("parcels-main")) == 1
+
+
+async def test_a_republished_job_says_which_attempt_comes_next():
+    async with a_stage(Parcels(lambda job: Retry("BUSY"))) as stage:
+        await stage.accept("p")
+        async with stage.working():
+            await stage.until("p", Status.FAILED)
+        await lose_the_queue(stage.database)
+        stage.clock.advance(RETRY_AFTER + GRACE)
+
+        await stage.upkeep.round()
+
+        ((_, data),) = await stage.queued("parcels-main")
+        assert Parcel.model_validate_json(data).attempt == 2
+
+
+async def test_many_lost_jobs_are_all_published(stage):
+    await asyncio.gather(*(stage.accept(f"p{n}") for n in range(1100)))
+    await lose_the_queue(stage.database)
+    stage.clock.advance(GRACE)
+
+    report = await stage.upkeep.round()
+
+    assert report.republished == 1100
+    assert (await stage.broker.depth("parcels-main")).ready == 1100
+
+
+async def test_a_queue_that_lost_everything_is_rebuilt_at_once(stage, seen):
+    await stage.accept("waits")
+    await stage.intake.accept(stage.workload, Parcel(id="later"), delay=timedelta(hours=1))
+    await stage.upkeep.round()
+
+    await lose_the_queue(stage.database)
+    report = await stage.upkeep.round()
+
+    assert report.republished == 2
+    assert [event for event, _ in seen].count(events.QUEUE_LOST) == 1
+    depth = await stage.broker.depth("parcels-main")
+    assert (depth.ready, depth.delayed) == (1, 1)
+    assert await stage.upkeep.round() == NOTHING
+
+
+async def test_the_dead_letter_queue_is_rebuilt_too():
+    async with a_stage(Parcels(lambda job: Reject("GONE"))) as stage:
+        await stage.upkeep.round()
+        await stage.accept("pending")
+        await stage.accept("reviewed")
+        async with stage.working():
+            await stage.until("pending", Status.DEAD_LETTERED)
+            await stage.until("reviewed", Status.DEAD_LETTERED)
+        pending, reviewed = [(await stage.letters(key=f"parcel:{name}"))[0].id for name in ("pending", "reviewed")]
+        await stage.review.review(reviewed, actor="ana", reason="seen")
+
+        await lose_the_queue(stage.database)
+        report = await stage.upkeep.round()
+
+        assert report.letters_published == 1
+        assert await ids_in(stage, "parcels-dead") == [pending]
+
+
+async def test_a_letter_that_was_never_published_is_published_once():
+    async with a_stage(Parcels(lambda job: Reject("GONE"))) as stage:
+        await stage.accept("p")
+        stage.broker.break_down(BrokerUnavailable(), "publish")
+        async with stage.working():
+            await stage.until("p", Status.DEAD_LETTERED)
+        stage.broker.repair()
+        assert await stage.queued("parcels-dead") == []
+
+        reports = [await stage.upkeep.round() for _ in range(2)]
+
+        assert [report.letters_published for report in reports] == [1, 0]
+        assert len(await stage.queued("parcels-dead")) == 1
+
+
+async def test_a_crash_between_publishing_and_marking_doubles_nothing():
+    async with a_stage(Parcels(lambda job: Reject("GONE"))) as stage:
+        await stage.accept("p")
+        stage.store.fail("mark_published", StoreUnavailable())
+        async with stage.working():
+            await stage.until("p", Status.DEAD_LETTERED)
+            await eventually(lambda: stage.store.calls["mark_published"])
+
+        assert (await stage.upkeep.round()).letters_published == 1
+        assert len(await stage.queued("parcels-dead")) == 1
+
+
+async def test_a_letter_that_was_dealt_with_while_the_queue_was_away_is_withdrawn():
+    async with a_stage(Parcels(lambda job: Reject("GONE"))) as stage:
+        await stage.accept("p")
+        async with stage.working():
+            await stage.until("p", Status.DEAD_LETTERED)
+        (letter,) = await stage.letters()
+        await stage.review.review(letter.id, actor="ana", reason="seen")
+        stage.broker.fail("remove", BrokerUnavailable())
+        await stage.review.close(letter.id, actor="ana", reason="done")
+
+        reports = [await stage.upkeep.round() for _ in range(2)]
+
+        assert [report.letters_withdrawn for report in reports] == [1, 0]
+        assert await stage.queued("parcels-dead") == []
+
+
+# --- a worker vanished ------------------------------------------------------------------------------------------
+
+
+async def test_the_jobs_of_a_vanished_worker_are_delivered_again(stage):
+    await stage.accept("p")
+    await stage.broker.take("parcels-main", 1, wait=timedelta(0), lease=LEASE)
+    await stage.store.claim("parcels", ["parcel.p"], worker="gone", lease=LEASE, max_attempts=3)
+    assert (await stage.upkeep.round()).recovered == 0
+
+    stage.clock.advance(LEASE)
+    report = await stage.upkeep.round()
+
+    assert report.recovered == 1
+    async with stage.working():
+        entry = await stage.until("p", Status.PROCESSED)
+    assert [attempt.worker for attempt in entry.attempts] == ["gone", "worker-1"]
+
+
+async def test_a_vanished_worker_and_a_lost_queue_together_lose_nothing(stage):
+    await stage.accept("p")
+    await stage.broker.take("parcels-main", 1, wait=timedelta(0), lease=LEASE)
+    await stage.store.claim("parcels", ["parcel.p"], worker="gone", lease=LEASE, max_attempts=3)
+    await lose_the_queue(stage.database)
+    stage.clock.advance(LEASE)
+
+    assert (await stage.upkeep.round()).republished == 1
+
+    async with stage.working():
+        await stage.until("p", Status.PROCESSED)
+
+
+# --- deadlines --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def mortal():
+    workload = Parcels()
+    workload.life = timedelta(seconds=60)
+    async with a_stage(workload) as made:
+        yield made
+
+
+async def test_a_job_expires_without_any_worker(mortal):
+    await mortal.accept("p")
+    await mortal.accept("q")
+    mortal.clock.advance(timedelta(seconds=59))
+    assert (await mortal.upkeep.round()).expired == 0
+
+    mortal.clock.advance(timedelta(seconds=1))
+    report = await mortal.upkeep.round()
+
+    assert report.expired == 2
+    entry = await mortal.entry("p")
+    assert (entry.status, entry.attempts) == (Status.EXPIRED, ())
+    assert (await mortal.store.get("parcel_places", "p"))["place"] == "lost"
+    assert await mortal.queued("parcels-main") == []
+
+
+async def test_a_job_that_waits_for_its_retry_expires_in_time(mortal):
+    mortal.workload.script = lambda job: Retry("BUSY", after=timedelta(hours=1))
+    await mortal.accept("p")
+    async with mortal.working():
+        await mortal.until("p", Status.FAILED)
+    mortal.clock.advance(timedelta(seconds=60))
+
+    assert (await mortal.upkeep.round()).expired == 1
+    assert len((await mortal.entry("p")).attempts) == 1
+
+
+async def test_a_job_in_work_is_left_to_its_worker(mortal):
+    await mortal.accept("p")
+    await mortal.store.claim("parcels", ["parcel.p"], worker="w", lease=timedelta(hours=1), max_attempts=3)
+    mortal.clock.advance(timedelta(seconds=60))
+
+    assert (await mortal.upkeep.round()).expired == 0
+    assert await mortal.status("p") is Status.PROCESSING
+
+
+async def test_an_entry_that_was_replayed_in_the_meantime_is_left_as_it_was(mortal):
+    await mortal.accept("p")
+    mortal.clock.advance(timedelta(seconds=59))
+    listed = asyncio.Event()
+
+    class Hasty:
+        """Says that a job is overdue a moment too early, as a sweep does that a replay overtakes."""
+
+        def __getattr__(self, name):
+            return getattr(mortal.store, name)
+
+        async def overdue(self, workload, limit):
+            listed.set()
+            return ["parcel.p"]
+
+    report = await Upkeep(Hasty(), mortal.broker, [mortal.workload], mortal.ambient).round()
+
+    assert listed.is_set()
+    assert report.expired == 0
+    entry = await mortal.entry("p")
+    assert (entry.status, entry.attempts) == (Status.RECEIVED, ())
+
+
+async def test_effects_that_cannot_be_applied_keep_no_job_alive(mortal):
+    def careless(data):
+        place = "no_such_collection" if data.id == "p" else "parcel_places"
+        return [Upsert(place, data.id, {"place": "lost"})]
+
+    mortal.workload.expired = careless
+    await mortal.accept("p")
+    await mortal.accept("q")
+    mortal.clock.advance(timedelta(seconds=60))
+
+    assert (await mortal.upkeep.round()).expired == 2
+    assert await mortal.store.get("parcel_places", "q") is not None
+
+
+# --- the end of retention ---------------------------------------------------------------------------------------
+
+
+async def test_what_has_outlived_its_retention_is_forgotten():
+    workload = Parcels(lambda job: Reject("GONE") if job.data.id == "dead" else deliver(job))
+    workload.retention, workload.letter_retention = timedelta(days=30), timedelta(days=90)
+    async with a_stage(workload) as stage:
+        await stage.accept("done")
+        await stage.accept("dead")
+        async with stage.working():
+            await stage.until("done", Status.PROCESSED)
+            await stage.until("dead", Status.DEAD_LETTERED)
+        stage.clock.advance(timedelta(days=30))
+        assert (await stage.upkeep.round()).pruned == 1
+        assert await stage.store.counts("parcels") == {"dead_lettered": 1}
+
+        stage.clock.advance(timedelta(days=60))
+
+        assert (await stage.upkeep.round()).pruned == 2
+        assert await stage.letters() == []
+        assert await stage.queued("parcels-dead") == []
+
+
+async def test_pruning_has_a_rhythm_of_its_own(stage):
+    before = stage.store.calls["prune"]
+    for _ in range(5):
+        await stage.upkeep.round()
+        stage.clock.advance(timedelta(seconds=20))
+
+    assert stage.store.calls["prune"] - before == 1
+
+
+# --- going on ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("error", [StoreUnavailable(), BrokerUnavailable(), RuntimeError("a bug")])
+async def test_upkeep_goes_on_whatever_happens(stage, error):
+    upkeep = Upkeep(stage.store, stage.broker, [stage.workload], stage.ambient, interval=timedelta(milliseconds=1))
+    stage.store.fail("meet_queue", error, times=3)
+    stop = asyncio.Event()
+    running = asyncio.create_task(upkeep.run(stop))
+
+    await eventually(lambda: stage.store.calls["due"] > 5)
+
+    stop.set()
+    await running
+
+
+async def test_two_upkeeps_do_the_work_once(stage):
+    other = Upkeep(stage.store, stage.broker, [stage.workload], stage.ambient)
+    await asyncio.gather(*(stage.accept(f"p{n}") for n in range(20)))
+    await lose_the_queue(stage.database)
+    stage.clock.advance(GRACE)
+
+    reports = await asyncio.gather(stage.upkeep.round(), other.round())
+
+    assert sum(report.republished for report in reports) == 20
