@@ -52,6 +52,17 @@ def current_process() -> Process | None:
     return _current.get()
 
 
+class NumberedTask(asyncio.Task[Any]):
+    """A task whose place in a set depends on its number and not on its address: the same seed, the same order."""
+
+    def __init__(self, number: int, coroutine: Any, **options: Any) -> None:
+        self._number = number
+        super().__init__(coroutine, **options)
+
+    def __hash__(self) -> int:
+        return self._number
+
+
 class SimulatedLoop(asyncio.AbstractEventLoop):
     """The loop. Only what asyncio's tasks, futures and timeouts need is here; there is no I/O."""
 
@@ -167,7 +178,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         return asyncio.Future(loop=self)
 
     def create_task(self, coro: Any, *, name: Any = None, context: Context | None = None) -> asyncio.Task[Any]:
-        task = asyncio.Task(coro, loop=self, name=name, context=context)
+        task = NumberedTask(next(self._numbers), coro, loop=self, name=name, context=context)
         # asyncio keeps no hold of tasks. Were a killed process's tasks collected, their `finally` blocks would run.
         self._tasks.append(task)
         if len(self._tasks) > self._tidy_at:

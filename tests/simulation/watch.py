@@ -31,6 +31,13 @@ _WATCH: Final = (
         INSERT INTO watch_reviews VALUES (NULL, NEW.id, OLD.review_status, NEW.review_status);
     END
     """,
+    "CREATE TABLE watch_letters (seq INTEGER PRIMARY KEY, letter TEXT, review_status TEXT)",
+    """
+    CREATE TRIGGER watch_letter AFTER INSERT ON queue_jobs WHEN NEW.job_id LIKE 'dl_%' BEGIN
+        INSERT INTO watch_letters
+        SELECT NULL, NEW.job_id, review_status FROM dead_letters WHERE id = NEW.job_id;
+    END
+    """,
 )
 
 _WATCH_DOCUMENTS: Final = """
@@ -41,7 +48,7 @@ END
 
 
 def install_watch(connection: sqlite3.Connection, workloads: Sequence[Any]) -> None:
-    """From now on, log the moves of entries and letters and every write of a document."""
+    """From now on, log the moves of entries and letters, the publishing of letters, every write of a document."""
     for statement in _WATCH:
         connection.execute(statement)
     for workload in workloads:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, Final, NoReturn
 
+from holdfast.contracts.crash_points import CRASH_POINTS
 from holdfast.contracts.errors import BrokerUnavailable, StoreUnavailable
 
 from .loop import Process, ProcessKilled, SimulatedLoop
@@ -29,12 +30,19 @@ class Weather:
     crash: float = 0.0
     crash_point: float = 0.0
     """At each named crash point."""
+    doom: str = ""
+    """The one crash point that this process will hardly survive, so that the rarely passed ones get their turn."""
+
+    def crash_at(self, point: str) -> float:
+        """How likely the process ends at a named crash point."""
+        return 0.4 if point == self.doom else self.crash_point
 
 
-FAIR: Final = Weather()
+_PASSED_BY_WORKERS: Final = tuple(point for point in CRASH_POINTS if not point.startswith(("intake.", "review.")))
+_PASSED_BY_APIS: Final = tuple(point for point in CRASH_POINTS if point.startswith(("intake.", "review.", "upkeep.")))
 
 
-def forecast(random: Random) -> Weather:
+def forecast(random: Random, *, works: bool) -> Weather:
     """The weather that one process lives in: calm, or with one or two kinds of trouble that come often."""
     latency = random.choice((0.0, 0.01, 0.05))
     if random.random() < 0.35:
@@ -45,7 +53,8 @@ def forecast(random: Random) -> Weather:
         lost_reply=random.choice((0.0, 0.0, 0.03, 0.1)),
         freeze=random.choice((0.0, 0.0, 0.01, 0.02)),
         crash=random.choice((0.0, 0.0, 0.01, 0.02)),
-        crash_point=random.choice((0.0, 0.0, 0.03, 0.1)),
+        crash_point=random.choice((0.0, 0.0, 0.0, 0.05)),
+        doom=random.choice(_PASSED_BY_WORKERS if works else _PASSED_BY_APIS),
     )
 
 

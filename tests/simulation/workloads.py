@@ -113,7 +113,7 @@ class Simulated(Workload[Order]):
         self.sky.note(context.worker, "handles", job.key, job.generation, job.attempt, behaviour)
         return run
 
-    async def behave(self, run: Run, job: Job[Order]) -> Any:
+    async def behave(self, run: Run, job: Job[Order]) -> Any:  # noqa: C901, PLR0911, PLR0912 - a table
         """One behaviour each. ``who`` is in every message, so that the checker can see whose failure was recorded."""
         who = f"{run.worker}#{run.attempt}"
         done = Done(self.marks(run, job), {"who": who})

@@ -199,7 +199,7 @@ class World:
             job_id = random.choice((str(number + 1), f"ext-{number}"))
         return sender.put(workload, job_id, data, random.uniform(0, 8))
 
-    async def _trouble(self) -> None:
+    async def _trouble(self) -> None:  # noqa: C901 - a table
         random, sky = self.random, self.sky
         end = self.loop.time() + random.uniform(8, 14)
         while self.loop.time() < end:
@@ -239,11 +239,14 @@ class World:
     def _heal(self) -> None:
         self.sky.note("world", "heals")
         self.sky.fair = True
-        for server in self.servers:
-            if server.frozen:
-                self.loop.thaw(server)
         for works in (False, True):
             self._start(works=works)
+        for server in self.servers[:-2]:
+            if server.frozen:
+                self.loop.thaw(server)
+            if server.works and self.random.random() < 0.7:
+                self.sky.note(server.name, "told to stop")
+                server.stop.set()
 
     async def _settle_down(self) -> None:
         """Wait until nothing is left to do. What is not settled by then never will be (I1)."""
@@ -285,13 +288,13 @@ class World:
         if self._names > _MOST_PROCESSES:
             return
         name = f"{'worker' if works else 'api'}{self._names}"
-        self.servers.append(Server(self, name, forecast(self.random), works=works))
+        self.servers.append(Server(self, name, forecast(self.random, works=works), works=works))
 
     async def _replace_the_dead(self) -> None:
-        """What a supervisor does: at least one API and two workers, always."""
+        """What a supervisor does: at least one API and two workers; on quiet days one."""
         while True:
             await asyncio.sleep(0.5)
-            for works, wanted in ((False, 1), (True, 2)):
+            for works, wanted in ((False, 1), (True, 1 if self.sky.fair else 2)):
                 up = [each for each in self.servers if each.works is works and each.alive and not each.stop.is_set()]
                 for _ in range(wanted - len(up)):
                     self._start(works=works)
@@ -326,7 +329,7 @@ class World:
             return
         if not process.alive:
             raise ProcessKilled
-        if not self.sky.fair and self.random.random() < process.weather.crash_point:
+        if not self.sky.fair and self.random.random() < process.weather.crash_at(name):
             self.sky.kill(process, f"at {name}")
             if self.connection.in_transaction:  # the power went before the commit
                 self.connection.execute("ROLLBACK")

@@ -1,0 +1,254 @@
+"""The mutants. Each is a promise that somebody might break without meaning to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """A text that stands exactly once in a file of the package, and what replaces it."""
+
+    file: str
+    old: str
+    new: str
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """A broken engine: what is wrong with it, and how it is made."""
+
+    name: str
+    edits: tuple[Edit, ...]
+
+
+def _mutant(name: str, file: str, old: str, new: str) -> Mutant:
+    return Mutant(name, (Edit(file, old, new),))
+
+
+_EXECUTION: Final = "engine/execution.py"
+_INTAKE: Final = "engine/intake.py"
+_PROJECTION: Final = "engine/projection.py"
+_UPKEEP: Final = "engine/upkeep.py"
+_VERDICTS: Final = "engine/verdicts.py"
+_BROKER: Final = "brokers/sqlite.py"
+_DOCUMENTS: Final = "stores/sqlite/documents.py"
+_LEDGER: Final = "stores/sqlite/ledger.py"
+_LETTERS: Final = "stores/sqlite/letters.py"
+_SETTLING: Final = "stores/sqlite/settling.py"
+
+MUTANTS: Final[tuple[Mutant, ...]] = (
+    # --- accepting
+    _mutant(
+        "a sender is told yes although the ledger failed",
+        _INTAKE,
+        """            emit(events.STORE_UNAVAILABLE, where="intake", reason=error.message)
+            _refuse(batch, error)
+            return
+""",
+        """            from datetime import UTC, datetime
+            now = datetime.now(UTC)
+            recorded = [Recorded(RecordVerdict.NEW, each.entry.job_id, {}, now, Status.RECEIVED) for each in batch]
+""",
+    ),
+    _mutant(
+        "the last sender of a key wins",
+        _LEDGER,
+        """FROM json_each(:entries) WHERE true
+ON CONFLICT DO NOTHING
+""",
+        """FROM json_each(:entries) WHERE true
+ON CONFLICT (workload, key) DO UPDATE SET body = excluded.body, fingerprint = excluded.fingerprint
+""",
+    ),
+    _mutant(
+        "other content under a known key is called a duplicate",
+        _LEDGER,
+        "verdict = RecordVerdict.DUPLICATE if same else RecordVerdict.CONFLICT",
+        "verdict = RecordVerdict.DUPLICATE",
+    ),
+    _mutant(
+        "a duplicate is called new",
+        _LEDGER,
+        "if row_id > newest and identity not in ours:",
+        "if fingerprint == entry.fingerprint:",
+    ),
+    _mutant(
+        "foreign jobs are left lying in the queue",
+        _EXECUTION,
+        "        if strangers:\n",
+        "        if strangers and not named:\n            return pairs\n        if strangers and named:\n",
+    ),
+    # --- claiming and settling
+    _mutant(
+        "settling does not look at the fence",
+        _SETTLING,
+        "WHERE e.fence = s.value ->> 2 AND e.status = 'processing'",
+        "WHERE e.status = 'processing'",
+    ),
+    _mutant(
+        "effects of stale workers are applied",
+        _SETTLING,
+        "if str(position) in mine and isinstance(",
+        "if isinstance(",
+    ),
+    Mutant(
+        "a takeover does not raise the fence",
+        (
+            Edit(_LEDGER, "SET status = 'processing', fence = fence + 1,", "SET status = 'processing', fence = 1,"),
+            Edit(_LEDGER, "    if status in _TERMINAL:\n", "    fence = 0\n    if status in _TERMINAL:\n"),
+        ),
+    ),
+    _mutant(
+        "a job is taken over while its lease holds",
+        _LEDGER,
+        "if wait > 0 and (held or not overdue):",
+        "if wait > 0 and not held and not overdue:",
+    ),
+    _mutant(
+        "waits are not kept",
+        _LEDGER,
+        "if wait > 0 and (held or not overdue):",
+        "if wait > 0 and held:",
+    ),
+    _mutant(
+        "leases are not renewed in time",
+        _EXECUTION,
+        "await asyncio.sleep(self._options.lease.total_seconds() / 3)",
+        "await asyncio.sleep(self._options.lease.total_seconds() * 3)",
+    ),
+    Mutant(
+        "a lease is settled twice in one batch",
+        (
+            Edit(_SETTLING, "first.setdefault((each.workload, each.lease.job_id, each.lease.fence), str(position))",
+                 "first[each.workload, each.lease.job_id, each.lease.fence, position] = str(position)"),
+            Edit(_SETTLING, "leases = {position: lease for lease, position in first.items()}",
+                 "leases = {position: lease[:3] for lease, position in first.items()}"),
+            Edit(_EXECUTION, " is not flight or self._settler.holds(flight.lease):", " is not flight:"),
+        ),
+    ),
+    # --- attempts
+    _mutant(
+        "lost attempts stay open",
+        _LEDGER,
+        "    close_orphan(attempts, now)\n    taken.append",
+        "    taken.append",
+    ),
+    _mutant(
+        "lost attempts are forgotten",
+        _LEDGER,
+        "    close_orphan(attempts, now)\n    taken.append",
+        "    if attempts and attempts[-1]['outcome'] == 'running':\n        attempts.pop()\n    taken.append",
+    ),
+    _mutant(
+        "a poison job is tried for ever",
+        _LEDGER,
+        "if len(attempts) >= max_attempts:",
+        "if len(attempts) >= max_attempts * 10:",
+    ),
+    _mutant(
+        "one attempt too many",
+        _VERDICTS,
+        "if attempt >= workload.retry.max_attempts:",
+        "if attempt > workload.retry.max_attempts:",
+    ),
+    _mutant(
+        "handing back costs an attempt",
+        _SETTLING,
+        "                    attempts.pop()\n",
+        "                    self._close(attempts, AttemptOutcome.LOST)\n",
+    ),
+    _mutant(
+        "a stopping worker drops what it has not finished",
+        _EXECUTION,
+        "            self._finish(flight, HandBack())\n",
+        "            self._leave(flight)\n",
+    ),
+    _mutant(
+        "an outcome that cannot be judged is dropped",
+        _VERDICTS,
+        "        except Exception as error:  # noqa: BLE001 - other people filled it in",
+        "        except ZeroDivisionError as error:  # noqa: BLE001 - other people filled it in",
+    ),
+    # --- effects
+    _mutant(
+        "a late event undoes a newer one",
+        _DOCUMENTS,
+        "elif effect.only_if_newer is not None and self._older(",
+        "elif not effect.key and self._older(",
+    ),
+    _mutant(
+        "a bad effect buries its neighbours",
+        "engine/settling.py",
+        "return [pair for finish in batch for pair in await self._commit_alone(finish)]",
+        """bury = self._judge.bury
+        failure = Failure(EFFECT_REFUSED, reason, retry=False)
+        why = Reason(EFFECT_REFUSED, reason)
+        return await self._settle(
+            [replace(each, verdict=bury(each.key, each.generation, failure, why)) for each in batch],
+        )""",
+    ),
+    # --- deadlines
+    _mutant("expired jobs are handled", _LEDGER, "    if overdue:\n", "    if overdue and not held and not body:\n"),
+    _mutant(
+        "a replayed job keeps its old deadline",
+        _LETTERS,
+        "deadline = :now + ledger_entries.life,",
+        "deadline = ledger_entries.deadline,",
+    ),
+    # --- the queue
+    _mutant(
+        "nobody sweeps",
+        _UPKEEP,
+        "report.republished += await self._republish(workload)",
+        "report.republished += 0",
+    ),
+    _mutant(
+        "nobody recovers what a dead worker held",
+        _BROKER,
+        "WHERE queue = :queue AND state = 'leased' AND due_at <= :now\n",
+        "WHERE queue = :queue AND state = 'leased' AND due_at <= 0\n",
+    ),
+    # --- dead letters
+    _mutant("the dead letter is not written", _SETTLING, "    if batch.letters:\n", "    if not batch.rows:\n"),
+    _mutant(
+        "every generation's dead letter has the same name",
+        _VERDICTS,
+        "letter_id(self._workload.name, key, generation)",
+        "letter_id(self._workload.name, key, 1)",
+    ),
+    _mutant(
+        "a new queue does not get the old dead letters",
+        _LEDGER,
+        "UPDATE dead_letters SET published = 0 WHERE review_status = 'pending'",
+        "UPDATE dead_letters SET published = 0 WHERE review_status = 'lost'",
+    ),
+    Mutant(
+        "a dead letter is marked as published before it is",
+        (
+            Edit(_PROJECTION, "            await self._store.mark_published([letter.id for letter in letters])\n", ""),
+            Edit(_PROJECTION, '            crash_point("letters.settled")\n',
+                 "            await self._store.mark_published([letter.id for letter in letters])\n"
+                 '            crash_point("letters.settled")\n'),
+        ),
+    ),
+    _mutant(
+        "letters that are dealt with stay in the queue",
+        _UPKEEP,
+        "report.letters_withdrawn += await self._projection.tidy(workload)",
+        "report.letters_withdrawn += 0",
+    ),
+    _mutant(
+        "a replay does not need a review",
+        _LETTERS,
+        "if status is None or ReviewStatus.REPLAYED not in REVIEW_STEPS[ReviewStatus(status)]:",
+        "if status is None:",
+    ),
+    _mutant(
+        "any step from any state",
+        _LETTERS,
+        "starts = [start.value for start, ends in REVIEW_STEPS.items() if end in ends]",
+        "starts = [start.value for start in REVIEW_STEPS]",
+    ),
+)  # fmt: skip
