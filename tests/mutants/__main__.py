@@ -15,7 +15,7 @@ _CONTROL = Mutant("(nothing is broken)", ())
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
-    parser.add_argument("--seeds", type=int, default=250, help="how many seeds a mutant has to survive")
+    parser.add_argument("--seeds", type=int, default=1000, help="how many seeds a mutant has to survive")
     parser.add_argument("--only", default="", help="mutants whose name contains this")
     chosen = parser.parse_args()
     mutants = [_CONTROL, *(each for each in MUTANTS if chosen.only in each.name)]

@@ -38,6 +38,9 @@ _LEDGER: Final = "stores/sqlite/ledger.py"
 _LETTERS: Final = "stores/sqlite/letters.py"
 _SETTLING: Final = "stores/sqlite/settling.py"
 
+_MARK: Final = "marked = await self._store.mark_published([letter.id for letter in letters], queue)"
+_CRASH: Final = 'crash_point("letters.settled")'
+
 MUTANTS: Final[tuple[Mutant, ...]] = (
     # --- accepting
     _mutant(
@@ -71,7 +74,7 @@ ON CONFLICT (workload, key) DO UPDATE SET body = excluded.body, fingerprint = ex
     _mutant(
         "a duplicate is called new",
         _LEDGER,
-        "if row_id > newest and identity not in ours:",
+        "if row_id > newest_before and identity not in ours:",
         "if fingerprint == entry.fingerprint:",
     ),
     _mutant(
@@ -227,10 +230,8 @@ ON CONFLICT (workload, key) DO UPDATE SET body = excluded.body, fingerprint = ex
     Mutant(
         "a dead letter is marked as published before it is",
         (
-            Edit(_PROJECTION, "            await self._store.mark_published([letter.id for letter in letters])\n", ""),
-            Edit(_PROJECTION, '            crash_point("letters.settled")\n',
-                 "            await self._store.mark_published([letter.id for letter in letters])\n"
-                 '            crash_point("letters.settled")\n'),
+            Edit(_PROJECTION, f"            {_MARK}\n", ""),
+            Edit(_PROJECTION, f"            {_CRASH}\n", f"            {_MARK}\n            {_CRASH}\n"),
         ),
     ),
     _mutant(

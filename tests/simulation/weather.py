@@ -116,7 +116,8 @@ class Sky:
         if (chance := chance - weather.crash) < 0:
             self.kill(member, f"{'after' if done else 'before'} {verb}")
             await self.end()
-        if (chance := chance - weather.freeze) < 0:
+        # Asleep on the way to settle is where a fence is needed: another worker has the job by the time of waking.
+        if (chance := chance - weather.freeze * (15 if verb == "settle" and not done else 1)) < 0:
             self.freeze(member)
             await asyncio.sleep(0)
         away = not done and self.loop.time() < self.away_until[unavailable]

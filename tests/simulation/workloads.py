@@ -26,7 +26,7 @@ THROTTLE: Final = timedelta(seconds=2)
 TIMEOUT: Final = timedelta(seconds=5)
 LIFE: Final = timedelta(seconds=8)
 
-_COMMON: Final = ("done", "done", "done", "retry", "transient", "slow", "snooze")
+_COMMON: Final = ("done", "done", "done", "retry", "transient", "slow", "slow", "slow", "snooze")
 _RARE: Final = (
     "bad effect", "bug", "cancelled", "expired", "hang", "malformed", "none", "permanent", "poison", "reject",
     "stubborn", "throttled", "unwritable",

@@ -221,7 +221,7 @@ class Lifecycle(RuleBasedStateMachine):
     def publish(self) -> None:
         found = [letter.id for letter in self.do(self.store.unpublished(NAME, 100))]
         assert set(found) == self.model.publish()
-        self.do(self.store.mark_published(found))
+        assert self.do(self.store.mark_published(found, f"queue {self.queues}"))
 
     @rule()
     def lose_queue(self) -> None:

@@ -162,8 +162,12 @@ class DeadLetters(Protocol):
         """Pending letters that the queue has not been given, oldest first (I8)."""
         ...
 
-    async def mark_published(self, letter_ids: Sequence[str]) -> None:
-        """The queue has them now."""
+    async def mark_published(self, letter_ids: Sequence[str], queue: str) -> bool:
+        """The queue with this mark has them now.
+
+        False, and nothing is marked, when the store has met another queue since: what was published is gone with the
+        old one.
+        """
         ...
 
     async def outdated(self, workload: str, limit: int) -> list[str]:

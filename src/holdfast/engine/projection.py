@@ -31,12 +31,13 @@ class Projection:
         """Publish this workload's letters that the queue lacks; return how many."""
         published = 0
         while letters := await self._store.unpublished(workload.name, _BATCH):
+            queue = await self._broker.incarnation()  # asked before publishing: were it lost in between, it will show
             crash_point("letters.settled")
             await self._broker.publish(workload.dead_letter_queue, [_job(workload, letter) for letter in letters])
             crash_point("letters.published")
-            await self._store.mark_published([letter.id for letter in letters])
+            marked = await self._store.mark_published([letter.id for letter in letters], queue)
             published += len(letters)
-            if len(letters) < _BATCH:
+            if not marked or len(letters) < _BATCH:
                 break
         return published
 

@@ -65,8 +65,13 @@ class Committer:
         try:
             self._set_durability(durable=durable)
             connection.execute(self._begin)
-            for ticket in tickets:
-                _run_one(connection, ticket)
+            if len(tickets) == 1:
+                _run_alone(connection, tickets[0])
+            else:
+                for ticket in tickets:
+                    _run_among(connection, ticket)
+            if not connection.in_transaction:  # the only one has failed
+                return
             if durable:
                 crash_point("store.before_commit")
             connection.execute("COMMIT")
@@ -85,7 +90,18 @@ class Committer:
             self._durable = durable
 
 
-def _run_one(connection: sqlite3.Connection, ticket: _Ticket) -> None:
+def _run_alone(connection: sqlite3.Connection, ticket: _Ticket) -> None:
+    """Every statement hands the interpreter lock over and back, so the common case goes without a savepoint."""
+    try:
+        ticket.result = ticket.work(connection)
+    except Exception as error:  # noqa: BLE001 - it belongs to the caller, who gets it
+        ticket.error = error if _at_fault(error) else translate(error)
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+
+
+def _run_among(connection: sqlite3.Connection, ticket: _Ticket) -> None:
+    """Run one of several in a savepoint of its own."""
     connection.execute("SAVEPOINT ticket")
     try:
         ticket.result = ticket.work(connection)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -49,5 +48,7 @@ def detach(exporter: Exporter) -> None:
 def emit(event: str, /, **fields: Any) -> None:  # noqa: ANN401 - events carry what they carry
     """Say that something happened. An exporter that fails is no reason to fail with it."""
     for exporter in _exporters:
-        with contextlib.suppress(Exception):
+        try:
             exporter(event, fields)
+        except Exception:  # noqa: BLE001, S112 - there is nobody left to tell
+            continue

@@ -277,7 +277,7 @@ class Publishing:
     async def test_a_published_letter_is_published(self, harness, store):
         letters = [await dead(store, key) for key in ("a", "b", "c")]
 
-        await store.mark_published([letters[0], letters[2], "dl_never"])
+        await store.mark_published([letters[0], letters[2], "dl_never"], "queue")
 
         assert [each.id for each in await (await harness.store()).unpublished(THINGS, 100)] == [letters[1]]
 
@@ -285,31 +285,6 @@ class Publishing:
         await dead_and_reviewed(store)
 
         assert await store.unpublished(THINGS, 100) == []
-
-    async def test_letters_that_are_dealt_with_leave_the_queue(self, store):
-        replayed, closed, reviewed = [await dead_and_reviewed(store, key) for key in ("a", "b", "c")]
-        await store.mark_published([reviewed, closed])
-        assert await store.outdated(THINGS, 100) == []
-
-        await store.close([closed], actor="ana", reason="hopeless")
-        await store.replay([(replayed, None)], actor="ana", reason="mended")
-
-        # One that nobody marked as published is among them: somebody may have been about to publish it.
-        assert await store.outdated(THINGS, 100) == [replayed, closed]
-        assert await store.outdated(THINGS, 1) == [replayed]
-        assert await store.outdated(OTHERS, 100) == []
-        assert await store.unpublished(THINGS, 100) == []
-
-    async def test_a_withdrawn_letter_is_gone_until_somebody_publishes_it_late(self, store):
-        letter = await dead_and_reviewed(store)
-        await store.close([letter], actor="ana", reason="hopeless")
-
-        await store.mark_withdrawn([letter, "dl_never"])
-        assert await store.outdated(THINGS, 100) == []
-        assert await store.unpublished(THINGS, 100) == []
-
-        await store.mark_published([letter])
-        assert await store.outdated(THINGS, 100) == [letter]
 
     async def test_an_unpublished_letter_is_whole(self, store):
         letter = await dead(store, bury={"letter_retention": DAY})
@@ -320,7 +295,7 @@ class Publishing:
         replayed, closed, reviewed = [await dead_and_reviewed(store, key) for key in ("b", "a", "c")]
         pending = await dead(store, "d")
         await dead_and_reviewed(store, "e", workload=OTHERS)
-        await store.mark_published([closed, pending, reviewed])
+        await store.mark_published([closed, pending, reviewed], "queue")
         assert await store.outdated(THINGS, 100) == []
 
         await store.replay([(replayed, None)], actor="ana", reason="mended")
@@ -338,7 +313,7 @@ class Publishing:
         await store.close([letter], actor="ana", reason="done")
         await store.mark_withdrawn([letter])
 
-        await store.mark_published([letter])
+        await store.mark_published([letter], "queue")
 
         assert await store.outdated(THINGS, 100) == [letter]
         assert await store.unpublished(THINGS, 100) == []

@@ -160,12 +160,21 @@ class MeetingTheQueue:
     async def test_another_queue_makes_pending_letters_unpublished(self, store):
         await store.meet_queue("one")
         pending, reviewed = await dead(store, "a"), await dead_and_reviewed(store, "b")
-        await store.mark_published([pending, reviewed])
+        assert await store.mark_published([pending, reviewed], "one")
         assert await store.unpublished(THINGS, 100) == []
 
         await store.meet_queue("two")
 
         assert [letter.id for letter in await store.unpublished(THINGS, 100)] == [pending]
+
+    async def test_what_was_given_to_a_lost_queue_is_not_published(self, store):
+        await store.meet_queue("one")
+        letter = await dead(store, "a")
+        await store.meet_queue("two")  # somebody else noticed, while we were publishing to the old one
+
+        assert await store.mark_published([letter], "one") is False
+
+        assert [each.id for each in await store.unpublished(THINGS, 100)] == [letter]
 
     async def test_of_many_processes_one_does_the_work(self, harness, store):
         elsewhere = await harness.store()

@@ -57,9 +57,15 @@ CROSS JOIN ledger_entries AS e ON e.workload = k.value ->> 0 AND e.key = k.value
 """
 
 
-def record(connection: sqlite3.Connection, now: int, grace: int, entries: Sequence[NewEntry]) -> list[Recorded]:
-    """Insert what is new; the unique indexes decide. Rows above the old maximum are the ones we made."""
-    newest = one(connection, _NEWEST_ROW)
+def record(
+    connection: sqlite3.Connection,
+    now: int,
+    grace: int,
+    entries: Sequence[NewEntry],
+    *,
+    queued: bool = False,
+) -> list[Recorded]:
+    """Insert what is new; the unique indexes decide. ``queued`` tells what the caller does with new entries."""
     rows = [
         (
             entry.workload,
@@ -75,7 +81,26 @@ def record(connection: sqlite3.Connection, now: int, grace: int, entries: Sequen
         )
         for entry in entries
     ]
-    connection.execute(_RECORD, {"entries": to_json(rows), "now": now, "grace": grace})
+    inserted = connection.execute(_RECORD, {"entries": to_json(rows), "now": now, "grace": grace}).rowcount
+    if inserted == len(entries):
+        first_seen = from_ms(now)
+        return [
+            Recorded(RecordVerdict.NEW, entry.job_id, entry.labels, first_seen, Status.RECEIVED, queued)
+            for entry in entries
+        ]
+    return _compared(connection, now, entries, inserted, queued=queued)
+
+
+def _compared(
+    connection: sqlite3.Connection,
+    now: int,
+    entries: Sequence[NewEntry],
+    inserted: int,
+    *,
+    queued: bool,
+) -> list[Recorded]:
+    """Answers for a batch that was not all new. The newest rows are the ones that it made."""
+    newest_before = one(connection, _NEWEST_ROW) - inserted
     found = one(connection, _STANDING, {"keys": to_json([(entry.workload, entry.key) for entry in entries])})
     standing = {(row[0], row[1]): row for row in json.loads(found)}
     answers, ours = [], set()
@@ -86,13 +111,14 @@ def record(connection: sqlite3.Connection, now: int, grace: int, entries: Sequen
             answers.append(Recorded(RecordVerdict.CONFLICT, entry.job_id, {}, from_ms(now), Status.RECEIVED))
             continue
         _, _, row_id, fingerprint, job_id, labels, first_seen, status = row
-        if row_id > newest and identity not in ours:
+        if row_id > newest_before and identity not in ours:
             ours.add(identity)
             verdict = RecordVerdict.NEW
         else:
             same = fingerprint == entry.fingerprint
             verdict = RecordVerdict.DUPLICATE if same else RecordVerdict.CONFLICT
-        answers.append(Recorded(verdict, job_id, labels, from_ms(first_seen), Status(status)))
+        made = verdict is RecordVerdict.NEW
+        answers.append(Recorded(verdict, job_id, labels, from_ms(first_seen), Status(status), queued and made))
     return answers
 
 

@@ -13,7 +13,7 @@ from holdfast.contracts.queries import LetterQuery, Page, Slice
 from holdfast.contracts.times import to_ms
 from holdfast.sqlite.database import one
 
-from .ledger import record
+from .ledger import known_queue, record
 from .rows import LETTER_COLUMNS, letter_of, row_after, to_cursor, to_json
 
 # S608: the column list and the conditions below are constants of this package; values are always parameters.
@@ -177,9 +177,12 @@ def unpublished(connection: sqlite3.Connection, workload: str, limit: int) -> li
     return [letter_of(row) for row in connection.execute(_UNPUBLISHED, (workload, limit))]
 
 
-def mark_published(connection: sqlite3.Connection, letter_ids: Sequence[str]) -> None:
-    """The queue has them."""
+def mark_published(connection: sqlite3.Connection, letter_ids: Sequence[str], queue: str) -> bool:
+    """The queue has them, unless another one has taken its place."""
+    if known_queue(connection) not in {None, queue}:
+        return False
     connection.execute(_MARK_PUBLISHED, (to_json(list(letter_ids)),))
+    return True
 
 
 def outdated(connection: sqlite3.Connection, workload: str, limit: int) -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -18,7 +17,6 @@ from holdfast.contracts.ledger import (
     NewEntry,
     Pruned,
     Recorded,
-    RecordVerdict,
 )
 from holdfast.contracts.queries import DocumentQuery, EntryQuery, LetterQuery, Page, Slice
 from holdfast.contracts.queues import QueueJob
@@ -77,15 +75,15 @@ class SqliteStore:
         return recorded
 
     def _record(self, connection: sqlite3.Connection, entries: Sequence[NewEntry]) -> list[Recorded]:
-        recorded = ledger.record(connection, self._database.now(), self._grace, entries)
+        now = self._database.now()
+        recorded = ledger.record(connection, now, self._grace, entries, queued=self._outbox is not None)
         if self._outbox is None:
             return recorded
         jobs: dict[str, list[QueueJob]] = {}
-        for position, (entry, answer) in enumerate(zip(entries, recorded, strict=True)):
-            if answer.verdict is RecordVerdict.NEW:
+        for entry, answer in zip(entries, recorded, strict=True):
+            if answer.queued:
                 job = QueueJob(entry.job_id, entry.body, entry.workload, entry.priority, entry.delay)
                 jobs.setdefault(self._queues[entry.workload], []).append(job)
-                recorded[position] = replace(answer, queued=True)
         for queue, batch in jobs.items():
             self._outbox.add(connection, queue, batch)
         return recorded
@@ -213,9 +211,9 @@ class SqliteStore:
         """See :meth:`holdfast.contracts.ports.DeadLetters.unpublished`."""
         return await self._database.read(lambda c: letters.unpublished(c, workload, limit))
 
-    async def mark_published(self, letter_ids: Sequence[str]) -> None:
+    async def mark_published(self, letter_ids: Sequence[str], queue: str) -> bool:
         """See :meth:`holdfast.contracts.ports.DeadLetters.mark_published`."""
-        await self._database.write(lambda c: letters.mark_published(c, letter_ids), durable=False)
+        return await self._database.write(lambda c: letters.mark_published(c, letter_ids, queue), durable=False)
 
     async def outdated(self, workload: str, limit: int) -> list[str]:
         """See :meth:`holdfast.contracts.ports.DeadLetters.outdated`."""
