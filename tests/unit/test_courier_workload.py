@@ -316,3 +316,19 @@ def test_a_bottomless_body_gets_a_dead_letter():
     published = Courier().dead_letter_payload(letter("[" * 100_000, labels={}))
 
     assert published["payloadSnapshot"]["unreadable"].startswith("[[[")
+
+
+async def test_a_batch_comes_to_what_its_events_come_to_one_by_one():
+    courier = Courier()
+    timely, late = job(event()), job(event(occurredAt="2020-01-01T00:00:00Z"))
+
+    alone = [await courier.handle(each, None) for each in (timely, late)]
+
+    assert list(await courier.handle_batch([timely, late], None)) == alone
+    assert [type(each) for each in alone] == [Done, Reject]
+
+
+def test_events_for_a_downstream_are_not_handled_in_batches():
+    assert Courier().batch_size is not None
+    forwarding = CourierOptions(downstream_url="http://127.0.0.1:9/", downstream_secret="a secret of sixteen")
+    assert Courier(forwarding).batch_size is None

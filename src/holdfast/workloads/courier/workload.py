@@ -45,6 +45,7 @@ _WHAT_WENT_WRONG: Final[Mapping[str, str]] = {
     NETWORK: "network failures",
 }
 
+_BATCH: Final = 50
 _MOST_OF_AN_UNREADABLE_BODY: Final = 2000
 
 _canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
@@ -111,6 +112,7 @@ class Courier(Workload[CourierEvent]):
         self.retention = options.retention
         self.letter_retention = options.letter_retention
         self._downstream = options.downstream()
+        self.batch_size = _BATCH if self._downstream is None else None
 
     # --- the job's identity -----------------------------------------------------------------------------------
 
@@ -159,14 +161,22 @@ class Courier(Workload[CourierEvent]):
         shipment is decided by the effect, in the transaction that commits it (I16); the downstream gets every event.
         """
         del context
+        outcome = self._outcome(job)
+        if self._downstream is None or not isinstance(outcome, Done):
+            return outcome
+        return await self._downstream.forward(job.data) or outcome
+
+    async def handle_batch(self, jobs: Sequence[Job[CourierEvent]], context: Context) -> Sequence[Outcome]:
+        """Without a downstream there is nothing to wait for: a batch costs no task and no timer for each event."""
+        del context
+        return [self._outcome(job) for job in jobs]
+
+    def _outcome(self, job: Job[CourierEvent]) -> Outcome:
+        """What the event comes to, as far as we are concerned."""
         event = job.data
         untimely = rejection(event.occurredAt, job.received_at, self.retention, replayed=job.generation > 1)
         if untimely is not None:
             return untimely
-        if self._downstream is not None:
-            failure = await self._downstream.forward(event)
-            if failure is not None:
-                return failure
         return Done(
             effects=[_applied(event)],
             result={"shipmentId": event.payload.shipmentId, "status": event.payload.status},
