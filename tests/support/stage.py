@@ -152,3 +152,16 @@ def assert_counts_its_attempts(record: LedgerEntry | DeadLetter) -> None:
     """I5: the count, the length of the history and the highest number are one."""
     numbers = [attempt.attempt for attempt in record.attempts]
     assert numbers == list(range(1, record.attempt_count + 1))
+
+
+def outcomes(entry):
+    return [(attempt.outcome.value, attempt.error_code) for attempt in entry.attempts]
+
+
+async def delayed(stage, number):
+    return (await stage.broker.depth("parcels-main")).delayed == number
+
+
+async def empty(stage):
+    depth = await stage.broker.depth("parcels-main")
+    return (depth.ready, depth.delayed, depth.active) == (0, 0, 0)

@@ -10,21 +10,10 @@ import pytest
 from holdfast import Done, Expired, PermanentError, Reject, Retry, Snooze, ThrottledError, Upsert
 from holdfast.contracts.ledger import Status
 from holdfast.telemetry import events
-from tests.support.hearing import hearing
-from tests.support.stage import a_stage
+from tests.support.stage import a_stage, outcomes
 from tests.support.valve import Valve
 from tests.support.waiting import eventually
 from tests.support.workloads import RETRY_AFTER, BatchedParcels, Parcel, Parcels, deliver
-
-
-@pytest.fixture
-def seen():
-    with hearing() as said:
-        yield said
-
-
-def outcomes(entry):
-    return [(attempt.outcome.value, attempt.error_code) for attempt in entry.attempts]
 
 
 async def _ready(stage, queue):

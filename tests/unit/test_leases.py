@@ -5,37 +5,15 @@ from __future__ import annotations
 import asyncio
 from datetime import timedelta
 
-import pytest
-
 from holdfast.contracts.ledger import AttemptOutcome, Status
 from holdfast.contracts.queues import QueueJob
 from holdfast.telemetry import events
-from tests.support.hearing import hearing
-from tests.support.stage import LEASE, a_stage
+from tests.support.stage import LEASE, a_stage, delayed, empty, outcomes
 from tests.support.valve import Valve
 from tests.support.waiting import eventually
 from tests.support.workloads import Parcels
 
 SHORT_LEASE = timedelta(milliseconds=60)
-
-
-@pytest.fixture
-def seen():
-    with hearing() as said:
-        yield said
-
-
-def outcomes(entry):
-    return [(attempt.outcome.value, attempt.error_code) for attempt in entry.attempts]
-
-
-async def _delayed(stage, number):
-    return (await stage.broker.depth("parcels-main")).delayed == number
-
-
-async def _empty(stage):
-    depth = await stage.broker.depth("parcels-main")
-    return (depth.ready, depth.delayed, depth.active) == (0, 0, 0)
 
 
 async def _leased_anew(stage):
@@ -120,7 +98,7 @@ async def test_a_job_that_another_worker_holds_is_asked_for_again_later():
         await stage.accept("p")
         await stage.store.claim("parcels", ["parcel.p"], worker="other", lease=LEASE, max_attempts=3)
         async with stage.working():
-            await eventually(lambda: _delayed(stage, 1))
+            await eventually(lambda: delayed(stage, 1))
             assert stage.workload.handled == []
             stage.clock.advance(LEASE)
             entry = await stage.until("p", Status.PROCESSED)
@@ -134,6 +112,6 @@ async def test_a_job_that_is_settled_already_leaves_the_queue():
         async with stage.working():
             await stage.until("p", Status.PROCESSED)
             await stage.broker.publish("parcels-main", [QueueJob("parcel.p", '{"id": "p"}')])
-            await eventually(lambda: _empty(stage))
+            await eventually(lambda: empty(stage))
 
         assert len(stage.workload.handled) == 1

@@ -10,30 +10,10 @@ from holdfast import Reject
 from holdfast.contracts.errors import BrokerUnavailable, StoreUnavailable
 from holdfast.contracts.ledger import Status
 from holdfast.telemetry import events
-from tests.support.hearing import hearing
-from tests.support.stage import GRACE, LEASE, a_stage
+from tests.support.stage import GRACE, LEASE, a_stage, delayed, empty, outcomes
 from tests.support.valve import Valve
 from tests.support.waiting import eventually
 from tests.support.workloads import Parcels
-
-
-@pytest.fixture
-def seen():
-    with hearing() as said:
-        yield said
-
-
-def outcomes(entry):
-    return [(attempt.outcome.value, attempt.error_code) for attempt in entry.attempts]
-
-
-async def _delayed(stage, number):
-    return (await stage.broker.depth("parcels-main")).delayed == number
-
-
-async def _empty(stage):
-    depth = await stage.broker.depth("parcels-main")
-    return (depth.ready, depth.delayed, depth.active) == (0, 0, 0)
 
 
 async def test_a_store_outage_while_settling_is_survived():
@@ -74,7 +54,7 @@ async def test_a_store_outage_while_claiming_costs_nothing(monkeypatch):
         async with stage.working():
             for calls in (1, 2):
                 await eventually(lambda calls=calls: stage.store.calls["claim"] == calls)
-                await eventually(lambda: _delayed(stage, 1))
+                await eventually(lambda: delayed(stage, 1))
                 stage.clock.advance(timedelta(seconds=1))
             entry = await stage.until("p", Status.PROCESSED)
 
@@ -101,7 +81,7 @@ async def test_a_queue_that_misses_the_acknowledgement_delivers_in_vain():
             await eventually(lambda: stage.broker.calls["settle"] == 1)
             stage.clock.advance(LEASE)
             assert await stage.broker.recover("parcels-main") == 1
-            await eventually(lambda: _empty(stage))
+            await eventually(lambda: empty(stage))
 
         assert outcomes(await stage.entry("p")) == [("succeeded", None)]
         assert len(stage.workload.handled) == 1

@@ -5,29 +5,16 @@ from __future__ import annotations
 import asyncio
 from datetime import timedelta
 
-import pytest
-
 from holdfast import Retry
 from holdfast.contracts.errors import StoreUnavailable
 from holdfast.contracts.ledger import Status
 from holdfast.telemetry import events
-from tests.support.hearing import hearing
-from tests.support.stage import a_stage
+from tests.support.stage import a_stage, outcomes
 from tests.support.valve import Valve
 from tests.support.waiting import eventually
 from tests.support.workloads import RETRY_AFTER, BatchedParcels, Parcels, deliver
 
 AT_ONCE = timedelta(0)
-
-
-@pytest.fixture
-def seen():
-    with hearing() as said:
-        yield said
-
-
-def outcomes(entry):
-    return [(attempt.outcome.value, attempt.error_code) for attempt in entry.attempts]
 
 
 async def test_a_stopping_worker_lets_its_jobs_finish():

@@ -12,7 +12,6 @@ from holdfast.contracts.errors import BrokerUnavailable, StoreUnavailable
 from holdfast.contracts.ledger import Status
 from holdfast.engine.upkeep import Upkeep, UpkeepReport
 from holdfast.telemetry import events
-from tests.support.hearing import hearing
 from tests.support.stage import GRACE, LEASE, a_stage, lose_the_queue
 from tests.support.waiting import eventually
 from tests.support.workloads import RETRY_AFTER, Parcel, Parcels, deliver
@@ -25,12 +24,6 @@ async def stage():
     async with a_stage() as made:
         await made.upkeep.round()
         yield made
-
-
-@pytest.fixture
-def seen():
-    with hearing() as said:
-        yield said
 
 
 async def ids_in(stage, queue):
