@@ -45,9 +45,9 @@ DATABASE_FILE: Final = "holdfast.db"
 CRASH_POINT_VARIABLE: Final = "HOLDFAST_CRASH_POINT"
 
 _SWITCH_INTERVAL: Final = 0.00005
-"""Seconds. SQLite's thread gives the interpreter lock away with every statement and waits about this long to get it back
-from a busy event loop. Against 0.5 ms, five interleaved runs each on a noisy machine gave a mean intake of 3,586 against
-3,197 requests/s; 10 us gave no more. The worker showed no difference."""
+"""Seconds. SQLite's thread gives the interpreter lock away with every statement and waits about this long to get it
+back from a busy event loop. Against 0.5 ms, five interleaved runs each on a noisy machine gave a mean intake of 3,586
+against 3,197 requests/s; 10 us gave no more. The worker showed no difference."""
 
 
 # --- the ambient ----------------------------------------------------------------------------------------------
