@@ -26,7 +26,7 @@ from tests.conformance.broker.deliveries import (
     taken_ids,
 )
 from tests.conformance.broker.leasing import Acknowledging, Leasing
-from tests.conformance.broker.steering import Forgetting, Steering
+from tests.conformance.broker.steering import Forgetting, Limiting, Steering
 
 
 class Delivering:
@@ -175,7 +175,7 @@ class Waiting:
         assert await taken_ids(broker, 50, wait=LONG_WAIT) == ["a"]
 
 
-class BrokerSuite(Delivering, Waiting, Leasing, Acknowledging, Steering, Forgetting):
+class BrokerSuite(Delivering, Waiting, Leasing, Acknowledging, Steering, Limiting, Forgetting):
     """All chapters."""
 
     @pytest.fixture

@@ -18,7 +18,7 @@ from datetime import timedelta
 from typing import Any, Final, TypeVar
 
 from holdfast.contracts.errors import BrokerUnavailable, StoreUnavailable
-from holdfast.contracts.queues import Acknowledgement, Again, Delivery, Depth, QueueJob
+from holdfast.contracts.queues import Acknowledgement, Again, Delivery, Depth, QueueJob, RateLimit
 from holdfast.contracts.times import duration_ms
 from holdfast.sqlite import Database, Migration
 from holdfast.sqlite.database import one
@@ -133,6 +133,8 @@ WHERE queue = :queue AND state <> 'leased' AND job_id IN (SELECT value FROM json
 _DEPTH: Final = "SELECT state, count(*) FROM queue_jobs WHERE queue = ? GROUP BY state"
 
 _MARK: Final = "INSERT INTO queue_settings VALUES ('incarnation', ?) ON CONFLICT DO NOTHING"
+_SETTING: Final = "SELECT value FROM queue_settings WHERE name = ?"
+_SET: Final = "INSERT INTO queue_settings VALUES (?, ?) ON CONFLICT DO UPDATE SET value = excluded.value"
 _INCARNATION: Final = "SELECT value FROM queue_settings WHERE name = 'incarnation'"
 
 
@@ -168,7 +170,15 @@ class SqliteBroker:
         for event in self._waiting.get(queue, ()):
             event.set()
 
-    async def take(self, queue: str, limit: int, *, wait: timedelta, lease: timedelta) -> list[Delivery]:
+    async def take(
+        self,
+        queue: str,
+        limit: int,
+        *,
+        wait: timedelta,
+        lease: timedelta,
+        rate: RateLimit | None = None,
+    ) -> list[Delivery]:
         """See :meth:`holdfast.contracts.ports.Broker.take`."""
         loop = asyncio.get_running_loop()
         end = loop.time() + wait.total_seconds()
@@ -180,7 +190,7 @@ class SqliteBroker:
                 # A look first: an idle worker must not take the write lock ten times a second.
                 next_job = await self._read(lambda c: one(c, _NEXT, {"queue": queue, "now": self._database.now()}))
                 if next_job == 0:
-                    deliveries = await self._write(lambda c: self._lease(c, queue, limit, lease))
+                    deliveries = await self._write(lambda c: self._lease(c, queue, limit, lease, rate))
                     if deliveries:
                         return deliveries
                 left = end - loop.time()
@@ -192,18 +202,29 @@ class SqliteBroker:
         finally:
             self._waiting[queue].discard(wake)
 
-    def _lease(self, connection: sqlite3.Connection, queue: str, limit: int, lease: timedelta) -> list[Delivery]:
+    def _lease(
+        self,
+        connection: sqlite3.Connection,
+        queue: str,
+        limit: int,
+        lease: timedelta,
+        rate: RateLimit | None,
+    ) -> list[Delivery]:
         now = self._database.now()
         token = next(self._tokens)
         parameters: dict[str, Any] = {"queue": queue, "now": now, "until": now + duration_ms(lease)}
         parameters |= {"token": token, "limit": limit}
         if one(connection, _PAUSED, parameters):
             return []
+        window = _Window(connection, queue, rate, now) if rate is not None else None
+        if window is not None:
+            parameters["limit"] = min(limit, window.left)
         connection.execute(_PROMOTE, parameters)
         connection.execute(_LEASE, parameters)
-        return [
-            Delivery(queue, job_id, data, token) for job_id, data in json.loads(one(connection, _LEASED, parameters))
-        ]
+        leased = json.loads(one(connection, _LEASED, parameters))
+        if window is not None and leased:
+            window.count(len(leased))
+        return [Delivery(queue, job_id, data, token) for job_id, data in leased]
 
     async def settle(self, acknowledgements: Sequence[Acknowledgement]) -> None:
         """See :meth:`holdfast.contracts.ports.Broker.settle`."""
@@ -301,6 +322,22 @@ class SqliteBroker:
             return await self._database.read(work)
         except StoreUnavailable as error:
             raise BrokerUnavailable(error.message) from error
+
+
+class _Window:
+    """The present window of a queue's rate limit; it opens with the first job that is taken in it."""
+
+    def __init__(self, connection: sqlite3.Connection, queue: str, rate: RateLimit, now: int) -> None:
+        self._connection = connection
+        self._name = f"limiter:{queue}"
+        stored = one(connection, _SETTING, (self._name,))
+        end, started = json.loads(stored) if stored else (0, 0)
+        self._end, self._started = (end, started) if now < end else (now + duration_ms(rate.per), 0)
+        self.left = max(0, rate.most - self._started)
+
+    def count(self, jobs: int) -> None:
+        """These many more were taken."""
+        self._connection.execute(_SET, (self._name, _json((self._end, self._started + jobs))))
 
 
 def _json(value: Any) -> str:  # noqa: ANN401 - anything that JSON can say

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from .dead_letters import DeadLetter
 from .ledger import ClaimResult, DueEntry, Lease, LedgerEntry, NewEntry, Pruned, Recorded
 from .queries import DocumentQuery, EntryQuery, LetterQuery, Page, Slice
-from .queues import Acknowledgement, Delivery, Depth, QueueJob
+from .queues import Acknowledgement, Delivery, Depth, QueueJob, RateLimit
 from .settlement import Settled, Settlement
 
 
@@ -215,13 +215,26 @@ class Broker(Protocol):
     """The queue. It may forget anything at any time; the ledger and upkeep make good for it."""
 
     async def publish(self, queue: str, jobs: Sequence[QueueJob]) -> None:
-        """Add jobs. A job id that the queue holds already, in whatever state, is left as it is."""
+        """Add jobs. One that waits or is in work under this id already is left as it is.
+
+        A finished or failed one that the queue still keeps makes room for the new one: the ledger says that it has to
+        run again.
+        """
         ...
 
-    async def take(self, queue: str, limit: int, *, wait: timedelta, lease: timedelta) -> list[Delivery]:
+    async def take(
+        self,
+        queue: str,
+        limit: int,
+        *,
+        wait: timedelta,
+        lease: timedelta,
+        rate: RateLimit | None = None,
+    ) -> list[Delivery]:
         """Lease up to ``limit`` jobs that are ready, best priority first, then oldest.
 
-        Waits up to ``wait`` for the first one and then returns what is there. A paused queue gives nothing.
+        Waits up to ``wait`` for the first one and then returns what is there. A paused queue gives nothing, and one
+        that has given ``rate.most`` jobs, to anybody, gives no more until ``rate.per`` after the first of them.
         """
         ...
 

@@ -20,6 +20,14 @@ class QueueJob:
 
 
 @dataclass(frozen=True, slots=True)
+class RateLimit:
+    """At most ``most`` jobs are started in ``per``, by all workers of a queue together."""
+
+    most: int
+    per: timedelta
+
+
+@dataclass(frozen=True, slots=True)
 class Delivery:
     """A job that the broker leased to us. ``token`` is the proof."""
 

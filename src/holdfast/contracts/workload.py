@@ -15,7 +15,7 @@ from .dead_letters import DeadLetter
 from .effects import Collection, Effect
 from .errors import ConfigurationError
 from .outcomes import Outcome
-from .queues import job_id_for
+from .queues import RateLimit, job_id_for
 from .redaction import scrub
 from .retry import ExponentialBackoff, RetryPolicy
 from .times import isoformat
@@ -83,6 +83,8 @@ class Workload(Generic[Data]):
     timeout: timedelta = timedelta(seconds=30)
     life: timedelta | None = None
     """How long after its arrival a job may still run; None: for ever."""
+    rate_limit: RateLimit | None = None
+    """How many jobs all workers together may start in a span of time; None: as many as they can."""
     retention: timedelta = timedelta(days=30)
     """How long a settled entry is kept, and so how long duplicates are known."""
     letter_retention: timedelta = timedelta(days=90)

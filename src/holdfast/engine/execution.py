@@ -148,6 +148,7 @@ class Execution:
             min(free, _BATCH),
             wait=_TAKE_WAIT,
             lease=self._options.lease,
+            rate=self._workload.rate_limit,
         )
         if deliveries:
             crash_point("worker.taken")

@@ -19,8 +19,8 @@ def job(job_id: str, **changes) -> QueueJob:
     return QueueJob(**({"job_id": job_id, "data": f'{{"of": "{job_id}"}}'} | changes))
 
 
-async def take(broker, limit=100, *, queue=QUEUE, wait=NO_WAIT, lease=HOUR) -> list[Delivery]:
-    return await broker.take(queue, limit, wait=wait, lease=lease)
+async def take(broker, limit=100, *, queue=QUEUE, wait=NO_WAIT, lease=HOUR, rate=None) -> list[Delivery]:
+    return await broker.take(queue, limit, wait=wait, lease=lease, rate=rate)
 
 
 async def taken_ids(broker, limit=100, **options) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from holdfast.contracts.queues import Acknowledgement, Again, Depth, Finished
+from holdfast.contracts.queues import Acknowledgement, Again, Depth, Finished, RateLimit
 from tests.conformance.broker.deliveries import (
     HOUR,
     LONG_WAIT,
@@ -57,10 +57,10 @@ class Steering:
         assert await taken_ids(broker, wait=LONG_WAIT) == ["b"]
 
     async def test_jobs_that_nobody_holds_can_be_removed(self, broker):
-        await broker.publish(QUEUE, [job("ready"), job("delayed", delay=HOUR), job("kept"), job("held", priority=0)])
+        await broker.publish(QUEUE, [job("ready"), job("later", delay=HOUR), job("kept"), job("held", priority=0)])
         await broker.publish(OTHER, [job("ready")])
 
-        await broker.remove(QUEUE, ["ready", "delayed", "never"])
+        await broker.remove(QUEUE, ["ready", "later", "never"])
 
         assert await broker.depth(QUEUE) == Depth(2, 0, 0, paused=False)
         assert await taken_ids(broker) == ["kept", "held"]
@@ -83,6 +83,38 @@ class Steering:
 
         assert await (await harness.broker()).depth(QUEUE) == Depth(4, 1, 2, paused=False)
         assert await broker.depth(OTHER) == Depth(0, 0, 0, paused=False)
+
+
+class Limiting:
+    async def test_no_more_jobs_are_started_than_the_rate_allows(self, harness, broker):
+        rate = RateLimit(3, per=2 * harness.moment)
+        elsewhere = await harness.broker()
+        await broker.publish(QUEUE, [job(f"j{n}") for n in range(8)])
+
+        first = [*await take(broker, 2, rate=rate), *await take(elsewhere, 5, rate=rate)]
+
+        assert len(first) == 3
+        assert await take(broker, rate=rate) == []
+        assert await broker.depth(QUEUE) == Depth(5, 0, 3, paused=False)
+        await harness.pass_time(2 * harness.moment)
+        assert len(await take(elsewhere, rate=rate, wait=LONG_WAIT)) == 3
+        assert await take(broker, rate=rate) == []
+
+    async def test_settling_does_not_make_room_under_the_rate(self, harness, broker):
+        rate = RateLimit(1, per=HOUR)
+        await broker.publish(QUEUE, [job("a"), job("b")])
+        await settle(broker, Finished(), *await take(broker, rate=rate))
+
+        assert await take(broker, rate=rate) == []
+
+    async def test_queues_have_their_rates_apart(self, broker):
+        rate = RateLimit(1, per=HOUR)
+        await broker.publish(QUEUE, [job("a"), job("b")])
+        await broker.publish(OTHER, [job("x"), job("y")])
+
+        assert await taken_ids(broker, rate=rate) == ["a"]
+        assert await taken_ids(broker, rate=rate, queue=OTHER) == ["x"]
+        assert await taken_ids(broker, queue=OTHER) == ["y"]
 
 
 class Forgetting:

@@ -1,0 +1,297 @@
+"""The verbs of the broker port, over BullMQ's queues."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
+from typing import Any, Final, NamedTuple, TypeVar
+
+import msgpack
+
+from holdfast.contracts.errors import BrokerUnavailable, ConfigurationError
+from holdfast.contracts.queues import Acknowledgement, Delivery, Depth, QueueJob, RateLimit, usable_job_id
+from holdfast.contracts.times import duration_ms
+
+from .keys import QueueKeys, incarnation_key
+from .link import Argument, Link
+from .scripts import load_scripts
+from .wire import Keep, publish_arguments, settle_arguments, taken_from
+
+Item = TypeVar("Item")
+
+_BATCH: Final = 50
+"""Jobs in one script: it blocks Redis for about 2 ms. 200 would block it for 5 to 13."""
+_RENEWALS: Final = 200
+
+_TAKE_KEYS: Final = (
+    *("wait", "active", "prioritized", "events", "stalled", "limiter", "delayed", "paused", "meta", "pc", "marker"),
+)
+_SETTLE_KEYS: Final = (*_TAKE_KEYS, "completed", "failed", "metrics:completed", "metrics:failed")
+_PUBLISH_KEYS: Final = (
+    *("wait", "paused", "meta", "id", "completed", "delayed", "active", "events", "marker", "prioritized", "pc"),
+    *("failed", "repeat"),
+)
+_RECOVER_KEYS: Final = (
+    *("stalled", "wait", "active", "stalled-check", "meta", "paused", "marker", "events", "repeat"),
+)
+_DEPTH_KEYS: Final = ("wait", "paused", "prioritized", "delayed", "active", "meta")
+
+
+class _Pause(NamedTuple):
+    """Why there is no job, in seconds: how long the rate limit lasts, when the next delay ends; 0: neither."""
+
+    limited: float = 0
+    delayed: float = 0
+
+
+class BullmqBroker:
+    """Queues in Redis; implements :class:`holdfast.contracts.ports.Broker`.
+
+    Finished jobs stay, up to ``keep_completed`` and ``keep_failed`` of each queue, for people and dashboards.
+    ``worker_name`` is what BullMQ's clients show as ``processedBy``.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        prefix: str = "bull",
+        keep_completed: int = 1_000,
+        keep_failed: int = 10_000,
+        worker_name: str | None = None,
+    ) -> None:
+        self._link = Link(url, prefix)
+        self._prefix = prefix
+        self._keep = Keep(keep_completed, keep_failed)
+        self._worker_name = worker_name
+        self._scripts = load_scripts()
+        self._queues: dict[str, QueueKeys] = {}
+        self._bells: dict[str, asyncio.Lock] = {}
+        self._unanswered: dict[str, dict[str, float]] = {}
+        self._tokens = (f"{uuid.uuid4().hex}:{number}" for number in itertools.count(1))
+
+    async def open(self) -> None:
+        """Look at the server, if it is there; it need not be."""
+        await self._link.open()
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._link.close()
+
+    # --- giving -------------------------------------------------------------------------------------------
+
+    async def publish(self, queue: str, jobs: Sequence[QueueJob]) -> None:
+        """See :meth:`holdfast.contracts.ports.Broker.publish`."""
+        for job in jobs:
+            if not usable_job_id(job.job_id):
+                message = f"{job.job_id!r} cannot be a job id in BullMQ."
+                raise ConfigurationError(message)
+        keys = self._keys(queue)
+        for batch in _batches(jobs, _BATCH):
+            arguments: list[Argument] = [keys.base]
+            for job in batch:
+                arguments += publish_arguments(job)
+            await self._link.run(self._scripts.publish, keys.named(*_PUBLISH_KEYS), arguments)
+
+    # --- taking -------------------------------------------------------------------------------------------
+
+    async def take(
+        self,
+        queue: str,
+        limit: int,
+        *,
+        wait: timedelta,
+        lease: timedelta,
+        rate: RateLimit | None = None,
+    ) -> list[Delivery]:
+        """See :meth:`holdfast.contracts.ports.Broker.take`."""
+        end = time.monotonic() + wait.total_seconds()
+        while True:
+            deliveries, after = await self._take_what_is_there(queue, limit, lease, rate)
+            left = end - time.monotonic()
+            if deliveries or left <= 0:
+                return deliveries
+            await self._wait(queue, left, after)
+
+    async def _take_what_is_there(
+        self,
+        queue: str,
+        limit: int,
+        lease: timedelta,
+        rate: RateLimit | None,
+    ) -> tuple[list[Delivery], _Pause]:
+        deliveries = await self._readopted(queue, lease) if self._unanswered.get(queue) else []
+        pause = _Pause()
+        while len(deliveries) < limit:
+            size = min(_BATCH, limit - len(deliveries))
+            try:
+                batch, pause = await self._take_batch(queue, size, lease, rate)
+            except BrokerUnavailable:
+                if deliveries:  # what we have is ours, and the next take will tell
+                    break
+                raise
+            deliveries += batch
+            if len(batch) < size:
+                break
+        return deliveries, pause
+
+    async def _take_batch(
+        self,
+        queue: str,
+        size: int,
+        lease: timedelta,
+        rate: RateLimit | None,
+    ) -> tuple[list[Delivery], _Pause]:
+        keys, token = self._keys(queue), next(self._tokens)
+        options: dict[str, Any] = {"token": token, "lockDuration": duration_ms(lease)}
+        if rate is not None:
+            options["limiter"] = {"max": rate.most, "duration": duration_ms(rate.per)}
+        if self._worker_name is not None:
+            options["name"] = self._worker_name
+        arguments = (keys.base, msgpack.packb(options), size)
+        with self._answered(queue, token, lease):
+            taken, limited, delayed = await self._link.run_once(self._scripts.take, keys.named(*_TAKE_KEYS), arguments)
+        return [taken_from(queue, token, job) for job in taken], _Pause(limited / 1000, delayed / 1000)
+
+    async def _readopted(self, queue: str, lease: timedelta) -> list[Delivery]:
+        """Jobs of takes whose answer was lost: Redis holds them for us, and nobody else would work on them.
+
+        A request that was lost may even arrive late, so its token is looked for until its lock would have run out.
+        """
+        now = time.monotonic()
+        lost = {token: until for token, until in self._unanswered[queue].items() if until > now}
+        self._unanswered[queue] = lost
+        if not lost:
+            return []
+        keys, token = self._keys(queue), next(self._tokens)
+        arguments: list[Argument] = [keys.base, token, duration_ms(lease), *lost]
+        with self._answered(queue, token, lease):
+            found = await self._link.run_once(self._scripts.readopt, keys.named("active"), arguments)
+        return [taken_from(queue, token, job) for job in found]
+
+    @contextlib.contextmanager
+    def _answered(self, queue: str, token: str, lease: timedelta) -> Iterator[None]:
+        """Remember the token when the answer does not come, for whatever reason."""
+        try:
+            yield
+        except BaseException:
+            self._unanswered.setdefault(queue, {})[token] = time.monotonic() + lease.total_seconds()
+            raise
+
+    async def _wait(self, queue: str, left: float, pause: _Pause) -> None:
+        """Wait for the marker, the end of the rate limit, or the next delayed job, whichever is first."""
+        if pause.limited:
+            await asyncio.sleep(min(left, pause.limited))
+            return
+        keys = self._keys(queue)
+        seconds = min(left, pause.delayed) if pause.delayed else left
+        # One connection waits for each queue: a second taker of this process waits for its turn.
+        bell = self._bells.setdefault(queue, asyncio.Lock())
+        started = time.monotonic()
+        try:
+            async with asyncio.timeout(seconds):
+                await bell.acquire()
+        except TimeoutError:
+            return
+        try:
+            seconds -= time.monotonic() - started
+            if seconds > 0:
+                await self._link.wait_for_marker(keys["marker"], seconds, keys.client_name)
+        finally:
+            bell.release()
+
+    # --- settling -----------------------------------------------------------------------------------------
+
+    async def settle(self, acknowledgements: Sequence[Acknowledgement]) -> None:
+        """See :meth:`holdfast.contracts.ports.Broker.settle`."""
+        for queue, each_queue in _by_queue(acknowledgements, lambda each: each.delivery.queue):
+            keys = self._keys(queue)
+            for batch in _batches(each_queue, _BATCH):
+                arguments: list[Argument] = [keys.base]
+                for each in batch:
+                    arguments += settle_arguments(each, self._keep)
+                # Repeating is safe: the first run released the lock, and the second finds it gone.
+                await self._link.run(self._scripts.settle, keys.named(*_SETTLE_KEYS), arguments)
+
+    async def renew(self, deliveries: Sequence[Delivery], lease: timedelta) -> list[Delivery]:
+        """See :meth:`holdfast.contracts.ports.Broker.renew`."""
+        lost: set[int] = set()
+        for queue, numbered in _by_queue(list(enumerate(deliveries)), lambda each: each[1].queue):
+            keys = self._keys(queue)
+            for batch in _batches(numbered, _RENEWALS):
+                arguments: list[Argument] = [keys.base, duration_ms(lease)]
+                for _, each in batch:
+                    arguments += (each.job_id, each.token)
+                failed = await self._link.run(self._scripts.renew, keys.named("stalled"), arguments)
+                lost |= {batch[position][0] for position in failed}
+        return [each for position, each in enumerate(deliveries) if position in lost]
+
+    async def recover(self, queue: str) -> int:
+        """See :meth:`holdfast.contracts.ports.Broker.recover`."""
+        keys = self._keys(queue)
+        return int(await self._link.run(self._scripts.recover, keys.named(*_RECOVER_KEYS), [keys.base]))
+
+    async def remove(self, queue: str, job_ids: Sequence[str]) -> None:
+        """See :meth:`holdfast.contracts.ports.Broker.remove`."""
+        keys = self._keys(queue)
+        for batch in _batches(job_ids, _BATCH):
+            await self._link.run(self._scripts.remove, keys.named("repeat"), [keys.base, *batch])
+
+    # --- steering -----------------------------------------------------------------------------------------
+
+    async def depth(self, queue: str) -> Depth:
+        """See :meth:`holdfast.contracts.ports.Broker.depth`."""
+        keys = self._keys(queue)
+        ready, delayed, active, paused = await self._link.run(self._scripts.depth, keys.named(*_DEPTH_KEYS), [])
+        return Depth(ready, delayed, active, paused == 1)
+
+    async def pause(self, queue: str) -> None:
+        """See :meth:`holdfast.contracts.ports.Broker.pause`."""
+        await self._pause(queue, "wait", "paused", "paused")
+
+    async def resume(self, queue: str) -> None:
+        """See :meth:`holdfast.contracts.ports.Broker.resume`."""
+        while await self._pause(queue, "paused", "wait", "resumed"):
+            pass  # what an older BullMQ left in its list of paused jobs is moved in portions
+
+    async def _pause(self, queue: str, source: str, target: str, event: str) -> int:
+        keys = self._keys(queue).named(source, target, "meta", "prioritized", "events", "delayed", "marker")
+        return int(await self._link.run(self._scripts.pause, keys, [event, "1"]))
+
+    async def incarnation(self) -> str:
+        """See :meth:`holdfast.contracts.ports.Broker.incarnation`."""
+        keys = [incarnation_key(self._prefix)]
+        mark = await self._link.run(self._scripts.incarnation, keys, [uuid.uuid4().hex])
+        return str(mark.decode())
+
+    async def ping(self) -> None:
+        """See :meth:`holdfast.contracts.ports.Broker.ping`."""
+        await self._link.call("PING")
+
+    async def facts(self) -> Mapping[str, str]:
+        """What the server tells about itself, for ``holdfast doctor``."""
+        info = await self._link.info()
+        wanted = ("redis_version", "valkey_version", "maxmemory_policy", "aof_enabled", "cluster_enabled", "role")
+        return {name: str(info[name]) for name in wanted if name in info}
+
+    def _keys(self, queue: str) -> QueueKeys:
+        keys = self._queues.get(queue)
+        if keys is None:
+            keys = self._queues[queue] = QueueKeys(self._prefix, queue)
+        return keys
+
+
+def _batches(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:
+    return (items[start : start + size] for start in range(0, len(items), size))
+
+
+def _by_queue(items: Sequence[Item], queue_of: Any) -> Iterator[tuple[str, list[Item]]]:  # noqa: ANN401 - a function
+    groups: dict[str, list[Item]] = {}
+    for item in items:
+        groups.setdefault(queue_of(item), []).append(item)
+    yield from groups.items()

@@ -1,0 +1,181 @@
+"""The connections to Redis: one client for commands, and one for each queue that is waited on.
+
+No command is repeated by the client itself: a second ``take`` would take a second batch. What is safe to repeat is
+repeated here, once, because a connection that idled through a restart of Redis only tells so when it is used.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, Final
+
+from redis.asyncio import Redis
+from redis.asyncio.cluster import RedisCluster
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import NoScriptError, ReadOnlyError, RedisError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from holdfast.contracts.errors import BrokerUnavailable, ConfigurationError
+
+from .keys import has_hash_tag
+from .scripts import Script
+
+Argument = str | bytes | int | float
+Client = Redis | RedisCluster
+
+_ANSWER_SECONDS: Final = 5.0
+_SLACK_SECONDS: Final = 5.0
+_POOL: Final = 32
+
+
+class Link:
+    """Talks to one Redis, or to one Redis Cluster; connects when something is asked."""
+
+    def __init__(self, url: str, prefix: str) -> None:
+        self._url = url
+        self._prefix = prefix
+        self._client: Client | None = None
+        self._waiting: dict[str, Client] = {}
+        self._connecting = asyncio.Lock()
+
+    async def open(self) -> None:
+        """Look whether it is a cluster. A Redis that is away is asked again later."""
+        with contextlib.suppress(BrokerUnavailable):
+            await self.client()
+
+    async def close(self) -> None:
+        """Close every connection."""
+        clients = [*self._waiting.values(), *([self._client] if self._client else [])]
+        self._waiting, self._client = {}, None
+        for client in clients:
+            await client.aclose()
+
+    async def client(self) -> Client:
+        """The client for commands."""
+        if self._client is None:
+            async with self._connecting:
+                if self._client is None:
+                    self._client = await self._connect()
+        return self._client
+
+    async def _connect(self) -> Client:
+        single = self._single(socket_timeout=_ANSWER_SECONDS)
+        try:
+            async with _translated():
+                clustered = (await single.info("cluster")).get("cluster_enabled") == 1
+        except BaseException:
+            await single.aclose()
+            raise
+        if not clustered:
+            return single
+        await single.aclose()
+        if not has_hash_tag(self._prefix):
+            message = (
+                "Redis is a Redis Cluster, and QUEUE_PREFIX has no hash tag: the keys of a queue would be on several "
+                "nodes. Put the prefix in braces: QUEUE_PREFIX={bull}"
+            )
+            raise ConfigurationError(message)
+        return self._cluster(socket_timeout=_ANSWER_SECONDS)
+
+    def _single(self, **options: Any) -> Redis:  # noqa: ANN401 - redis-py's own
+        return Redis.from_url(
+            self._url,
+            socket_connect_timeout=_ANSWER_SECONDS,
+            retry=Retry(NoBackoff(), 0),
+            health_check_interval=0,
+            max_connections=_POOL,
+            **options,
+        )
+
+    def _cluster(self, **options: Any) -> RedisCluster:  # noqa: ANN401 - redis-py's own
+        # Repeating after MOVED and ASK is safe, and only the cluster's client knows how.
+        return RedisCluster.from_url(self._url, socket_connect_timeout=_ANSWER_SECONDS, **options)
+
+    # --- commands -----------------------------------------------------------------------------------------
+
+    async def run(self, script: Script, keys: Sequence[str], arguments: Sequence[Argument]) -> Any:  # noqa: ANN401
+        """Run a script that may be repeated."""
+        try:
+            return await self.run_once(script, keys, arguments)
+        except _LinkLost:
+            return await self.run_once(script, keys, arguments)
+
+    async def run_once(self, script: Script, keys: Sequence[str], arguments: Sequence[Argument]) -> Any:  # noqa: ANN401
+        """Run a script; when no answer comes, it may or may not have run."""
+        client = await self.client()
+        async with _translated():
+            try:
+                return await client.execute_command("EVALSHA", script.sha, len(keys), *keys, *arguments)
+            except NoScriptError:  # a fresh server, or SCRIPT FLUSH: nothing has run
+                return await client.execute_command("EVAL", script.source, len(keys), *keys, *arguments)
+            except ReadOnlyError:  # it has been made a replica: who asks next should look up the address anew
+                await self._hang_up(client)
+                raise
+
+    async def call(self, *command: Argument) -> Any:  # noqa: ANN401 - Redis's answer
+        """Run one command that may be repeated."""
+        for last in (False, True):
+            client = await self.client()
+            try:
+                async with _translated():
+                    return await client.execute_command(*command)
+            except _LinkLost:
+                if last:
+                    raise
+        raise AssertionError
+
+    async def info(self) -> dict[str, Any]:
+        """What the server tells about itself."""
+        client = await self.client()
+        async with _translated():
+            if isinstance(client, RedisCluster):
+                return dict(await client.info(target_nodes=RedisCluster.DEFAULT_NODE))
+            return dict(await client.info())
+
+    # --- waiting ------------------------------------------------------------------------------------------
+
+    async def wait_for_marker(self, key: str, seconds: float, client_name: str) -> None:
+        """Block until the marker is there, or the time is over; the marker is consumed."""
+        client = self._waiting.get(client_name)
+        if client is None:
+            clustered = isinstance(await self.client(), RedisCluster)
+            make = self._cluster if clustered else self._single
+            # The wait itself is longer than any sensible answer, so it has a limit of its own, below.
+            client = self._waiting[client_name] = make(socket_timeout=None, client_name=client_name)
+        async with _translated():
+            try:
+                async with asyncio.timeout(seconds + _SLACK_SECONDS):
+                    await client.execute_command("BZPOPMIN", key, max(seconds, 0.001))
+            except TimeoutError as error:  # a connection that swallows everything: the next wait makes a new one
+                await self._hang_up(client)
+                message = "Redis does not answer."
+                raise BrokerUnavailable(message) from error
+
+    @staticmethod
+    async def _hang_up(client: Client) -> None:
+        with contextlib.suppress(RedisError, OSError):
+            if isinstance(client, RedisCluster):
+                await client.aclose()
+            else:
+                await client.connection_pool.disconnect(inuse_connections=True)
+
+
+class _LinkLost(BrokerUnavailable):
+    """The connection to Redis was lost."""
+
+
+@contextlib.asynccontextmanager
+async def _translated() -> AsyncIterator[None]:
+    """Redis's errors as ours. No message of theirs has the address, and so no password."""
+    try:
+        yield
+    except (RedisConnectionError, RedisTimeoutError, OSError) as error:
+        message = f"Redis cannot be reached: {type(error).__name__}"
+        raise _LinkLost(message) from error
+    except RedisError as error:
+        message = f"Redis refused: {type(error).__name__}: {error}"
+        raise BrokerUnavailable(message) from error

@@ -1,0 +1,5 @@
+-- Removes jobs that nobody holds.   KEYS: repeat   ARGV: prefix, then ids
+for i = 2, #ARGV do
+  removeJob({ARGV[1] .. ARGV[i], KEYS[1]}, {ARGV[i], "0", ARGV[1]})
+end
+return 0

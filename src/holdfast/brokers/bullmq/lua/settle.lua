@@ -1,0 +1,38 @@
+-- Settles a batch of deliveries. A delivery whose lock is gone or somebody else's is passed over by BullMQ's scripts.
+-- KEYS: wait active prioritized events stalled limiter delayed paused meta pc marker completed failed
+--       metrics:completed metrics:failed
+-- ARGV: prefix, then for each job: kind, id, token, value, delay, packed fields, packed options, new data ("" for none)
+local prefix, answers = ARGV[1], {}
+local now = now_text()
+local K = KEYS
+for i = 2, #ARGV, 8 do
+  local kind, id, token, value = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]
+  local delay, fields, opts, data = ARGV[i + 4], ARGV[i + 5], ARGV[i + 6], ARGV[i + 7]
+  local key, answer = prefix .. id, nil
+  if kind == "completed" then
+    answer = moveToFinished(
+      {K[1], K[2], K[3], K[4], K[5], K[6], K[7], K[8], K[9], K[10], K[12], key, K[14], K[11]},
+      {id, now, "returnvalue", value, "completed", "", prefix, opts, fields})
+  elseif kind == "failed" then
+    answer = moveToFinished(
+      {K[1], K[2], K[3], K[4], K[5], K[6], K[7], K[8], K[9], K[10], K[13], key, K[15], K[11]},
+      {id, now, "failedReason", value, "failed", "", prefix, opts, fields})
+  elseif kind == "retry" then
+    answer = retryJob(
+      {K[2], K[1], K[8], key, K[9], K[4], K[7], K[3], K[10], K[11], K[5]}, {prefix, now, value, id, token, fields})
+  elseif kind == "wait" then
+    answer = moveJobFromActiveToWait({K[2], K[1], K[5], K[8], K[9], K[6], K[3], K[11], K[4]}, {id, token, key})
+    if answer >= 0 and redis.call("HEXISTS", K[9], "paused") == 0 then
+      redis.call("ZADD", K[11], 0, "0") -- the script itself wakes nobody for a job with a priority
+    end
+  else -- "delayed", or "later": the same without counting an attempt
+    answer = moveToDelayed(
+      {K[11], K[2], K[3], K[7], key, K[4], K[9], K[5], K[1], K[6], K[10]},
+      {prefix, now, id, token, delay, kind == "later" and "1" or "0", fields, "0"})
+  end
+  if data ~= "" and type(answer) == "number" and answer >= 0 then
+    redis.call("HSET", key, "data", data)
+  end
+  answers[#answers + 1] = answer
+end
+return answers

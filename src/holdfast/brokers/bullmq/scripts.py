@@ -1,0 +1,92 @@
+"""BullMQ's Lua, in batches.
+
+BullMQ's scripts are read from the installed ``bullmq`` package and not edited. Each becomes the body of a local
+function, whose parameters ``KEYS`` and ``ARGV`` stand for the script's own; a small script of ours (``lua/``) then
+calls it once for each job of a batch. So a batch is one EVALSHA, atomic, and does to each job exactly what BullMQ does.
+
+``now_text()`` is Redis's clock in milliseconds: delays and finish times do not depend on the clocks of workers (I15).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Final
+
+_CLOCK: Final = """
+local function now_ms()
+  local time = redis.call("TIME")
+  return time[1] * 1000 + math.floor(time[2] / 1000)
+end
+local function now_text() return string.format("%.0f", now_ms()) end
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """Lua text and its SHA-1, by which Redis knows it."""
+
+    name: str
+    source: str
+    sha: str
+
+
+def _script(name: str, *shipped: str) -> Script:
+    parts = [_CLOCK, *(_as_function(each) for each in shipped)]
+    parts.append((files(__package__) / "lua" / f"{name}.lua").read_text("utf-8"))
+    source = "\n".join(parts)
+    return Script(name, source, hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest())
+
+
+def shipped_text(name: str) -> str:
+    """The text of one of BullMQ's scripts; the number of keys in its file name does not matter to us."""
+    folder = files("bullmq") / "commands"
+    for each in folder.iterdir():
+        if each.name.rpartition("-")[0] == name:
+            return each.read_text("utf-8")
+    message = f"The installed bullmq package has no script {name}."
+    raise LookupError(message)
+
+
+def _as_function(name: str) -> str:
+    return f"local function {name}(KEYS, ARGV)\n{shipped_text(name)}\nend"
+
+
+@dataclass(frozen=True, slots=True)
+class Scripts:
+    """Everything that the broker runs."""
+
+    publish: Script
+    take: Script
+    readopt: Script
+    settle: Script
+    renew: Script
+    recover: Script
+    remove: Script
+    pause: Script
+    depth: Script
+    incarnation: Script
+
+
+@cache
+def load_scripts() -> Scripts:
+    """Read them once for each process."""
+    return Scripts(
+        publish=_script("publish", "addStandardJob", "addDelayedJob", "addPrioritizedJob", "removeJob"),
+        take=_script("take", "moveToActive"),
+        readopt=_script("readopt"),
+        settle=_script("settle", "moveToFinished", "moveToDelayed", "retryJob", "moveJobFromActiveToWait"),
+        renew=_script("renew", "extendLocks"),
+        recover=_script("recover", "moveStalledJobsToWait"),
+        remove=_script("remove", "removeJob"),
+        pause=_plain("pause"),
+        depth=_script("depth"),
+        incarnation=_script("incarnation"),
+    )
+
+
+def _plain(name: str) -> Script:
+    source = shipped_text(name)
+    return Script(name, source, hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest())

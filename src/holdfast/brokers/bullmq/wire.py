@@ -1,0 +1,149 @@
+"""Jobs as BullMQ writes them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgpack
+
+from holdfast.contracts.queues import Acknowledgement, Again, Delivery, Failed, Finished, QueueJob
+from holdfast.contracts.times import duration_ms
+
+MAX_PRIORITY: Final = 2**21
+_COMMON_STACK_LIMIT: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Taken(Delivery):
+    """A delivery with what BullMQ needs to settle it: the job's options and its earlier stack traces, as JSON text."""
+
+    opts: str = "{}"
+    stacktrace: str = "[]"
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """How many finished jobs stay for people to look at; a job's own options go first."""
+
+    completed: int = 1_000
+    failed: int = 10_000
+
+
+def taken_from(queue: str, token: str, job: Sequence[Any]) -> Taken:
+    """A delivery from the reply of a take: the job's hash as a flat list, and its id."""
+    flat, job_id = job
+    fields = dict(zip(flat[::2], flat[1::2], strict=True))
+    return Taken(
+        queue,
+        _text(job_id),
+        _text(fields.get(b"data", b"")),
+        token,
+        _text(fields.get(b"opts", b"{}")),
+        _text(fields.get(b"stacktrace", b"[]")),
+    )
+
+
+def _text(value: bytes) -> str:
+    # A stranger's bytes must not stop the batch that they came with; the contract will refuse them.
+    return value.decode(errors="replace")
+
+
+# --- publishing -----------------------------------------------------------------------------------------------
+
+
+def publish_arguments(job: QueueJob) -> tuple[str | bytes, ...]:
+    """The five arguments of ``publish.lua`` for one job."""
+    opts: dict[str, Any] = {"jobId": job.job_id, "attempts": 0}
+    delay, kind = duration_ms(job.delay), "standard"
+    if job.priority > 0:
+        opts["priority"] = min(job.priority, MAX_PRIORITY)
+        kind = "prioritized"
+    if delay > 0:
+        opts["delay"] = delay
+        kind = "delayed"
+    return (job.job_id, job.name, job.data, msgpack.packb(opts), kind)
+
+
+# --- settling -------------------------------------------------------------------------------------------------
+
+
+def settle_arguments(each: Acknowledgement, keep: Keep) -> tuple[str | bytes | int, ...]:
+    """The eight arguments of ``settle.lua`` for one delivery."""
+    delivery, handling = each.delivery, each.handling
+    opts = _options(delivery)
+    held = (delivery.job_id, delivery.token)
+    match handling:
+        case Finished(result=result):
+            packed = _finish_options(delivery.token, opts, "removeOnComplete", keep.completed)
+            return ("completed", *held, result, 0, b"", packed, "")
+        case Failed(reason=reason):
+            packed = _finish_options(delivery.token, opts, "removeOnFail", keep.failed)
+            return ("failed", *held, reason, 0, _failure_fields(delivery, opts, reason), packed, "")
+        case Again(after=after, data=data, reason=reason):
+            delay = duration_ms(after)
+            fields = b"" if reason is None else _failure_fields(delivery, opts, reason)
+            if delay > 0:
+                kind = "later" if reason is None else "delayed"
+                return (kind, *held, "", delay, fields, b"", data or "")
+            if reason is None:
+                return ("wait", *held, "", 0, b"", b"", data or "")
+            push = "RPUSH" if opts.get("lifo") else "LPUSH"
+            return ("retry", *held, push, 0, fields, b"", data or "")
+
+
+def _options(delivery: Delivery) -> Mapping[str, Any]:
+    if not isinstance(delivery, Taken):
+        return {}
+    try:
+        opts = json.loads(delivery.opts)
+    except ValueError:
+        return {}
+    return opts if isinstance(opts, dict) else {}
+
+
+def _finish_options(token: str, opts: Mapping[str, Any], remove: str, keep: int) -> bytes:
+    packed: bytes = msgpack.packb(
+        {
+            "token": token,
+            "keepJobs": _keep_jobs(opts.get(remove), keep),
+            "attempts": _number(opts.get("attempts")),
+            "maxMetricsSize": "",
+            **{name: bool(opts.get(name)) for name in ("fpof", "cpof", "idof", "rdof")},
+        }
+    )
+    return packed
+
+
+def _keep_jobs(wanted: Any, default: int) -> dict[str, Any]:  # noqa: ANN401 - whatever a producer wrote
+    match wanted:
+        case bool():
+            return {"count": 0 if wanted else -1}
+        case int():
+            return {"count": wanted}
+        case {"count": int()} | {"age": int()}:
+            return {name: value for name, value in wanted.items() if name in {"count", "age", "limit"}}
+        case _:
+            return {"count": default}
+
+
+def _number(value: Any) -> int:  # noqa: ANN401 - whatever a producer wrote
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0
+
+
+def _failure_fields(delivery: Delivery, opts: Mapping[str, Any], reason: str) -> bytes:
+    """``failedReason`` and ``stacktrace`` as Node's worker keeps them: one line for each failed attempt."""
+    try:
+        traces = json.loads(delivery.stacktrace) if isinstance(delivery, Taken) else []
+    except ValueError:
+        traces = []
+    traces = [*traces, reason] if isinstance(traces, list) else [reason]
+    limit = opts.get("stackTraceLimit", _COMMON_STACK_LIMIT)
+    if isinstance(limit, int) and limit > 0:
+        traces = traces[-limit:]
+    elif limit == 0:
+        traces = []
+    packed: bytes = msgpack.packb(["failedReason", reason, "stacktrace", json.dumps(traces, separators=(",", ":"))])
+    return packed

