@@ -54,6 +54,8 @@ class ExecutionOptions:
     worker: str
     concurrency: int = 100
     lease: timedelta = timedelta(seconds=30)
+    lanes: int = 1
+    """Batches that are on their way to or from a server at a time; one file has no use for a second."""
 
 
 class _InFlight:
@@ -97,6 +99,7 @@ class Execution:
         self._context = HandlerContext(store, options.worker)
         self._settler = Settler(workload, store, broker, ambient.clock, self._judge)
         self._in_flight: dict[str, _InFlight] = {}
+        self._reserved = 0
         self._slot_freed = asyncio.Event()
 
     @property
@@ -108,28 +111,38 @@ class Execution:
 
     async def run(self, stop: asyncio.Event, drain: timedelta) -> None:
         """Work until told to stop; then let running jobs finish for ``drain`` and hand the rest back (I17)."""
-        settling = asyncio.create_task(self._settler.run())
-        beating = asyncio.create_task(self._keep_leases())
-        waking = asyncio.create_task(self._wake_at(stop))
+        more = range(1, self._options.lanes)
+        helping = [
+            asyncio.create_task(self._settler.run()),
+            asyncio.create_task(self._keep_leases()),
+            asyncio.create_task(self._wake_at(stop)),
+            *(asyncio.create_task(self._settler.run()) for _ in more),
+        ]
+        lanes = [asyncio.create_task(self._lane(stop)) for _ in more]
         try:
-            while not stop.is_set():
-                try:
-                    await self._round()
-                except BrokerUnavailable as error:
-                    emit(events.QUEUE_UNAVAILABLE, where="worker", queue=self._workload.queue, reason=error.message)
-                    await _pause(stop)
-                except StoreUnavailable as error:
-                    emit(events.STORE_UNAVAILABLE, where="worker", reason=error.message)
-                    await _pause(stop)
-                except Exception as error:  # noqa: BLE001 - one batch's surprise must not end the worker
-                    emit(events.WORKER_FAULT, workload=self._workload.name, reason=f"{type(error).__name__}: {error}")
-                    await _pause(stop)
+            await self._lane(stop)
+            await asyncio.gather(*lanes)
             await self._wind_down(drain)
         finally:
             # Nothing is in flight now, or the store is away for longer than we may wait for it.
-            for task in (waking, beating, settling):
+            for task in (*lanes, *helping):
                 task.cancel()
-            await asyncio.gather(waking, beating, settling, return_exceptions=True)
+            await asyncio.gather(*lanes, *helping, return_exceptions=True)
+
+    async def _lane(self, stop: asyncio.Event) -> None:
+        """One round after another."""
+        while not stop.is_set():
+            try:
+                await self._round()
+            except BrokerUnavailable as error:
+                emit(events.QUEUE_UNAVAILABLE, where="worker", queue=self._workload.queue, reason=error.message)
+                await _pause(stop)
+            except StoreUnavailable as error:
+                emit(events.STORE_UNAVAILABLE, where="worker", reason=error.message)
+                await _pause(stop)
+            except Exception as error:  # noqa: BLE001 - one batch's surprise must not end the worker
+                emit(events.WORKER_FAULT, workload=self._workload.name, reason=f"{type(error).__name__}: {error}")
+                await _pause(stop)
 
     async def _wake_at(self, stop: asyncio.Event) -> None:
         """A worker whose slots are all taken hears of the stop too."""
@@ -138,21 +151,28 @@ class Execution:
 
     async def _round(self) -> None:
         """Fill the free slots with what the queue has."""
-        free = self._options.concurrency - len(self._in_flight)
+        free = self._options.concurrency - len(self._in_flight) - self._reserved
         if free <= 0:
             self._slot_freed.clear()
             await self._slot_freed.wait()
             return
-        deliveries = await self._broker.take(
-            self._workload.queue,
-            min(free, _BATCH),
-            wait=_TAKE_WAIT,
-            lease=self._options.lease,
-            rate=self._workload.rate_limit,
-        )
-        if deliveries:
-            crash_point("worker.taken")
-            await self._begin(deliveries)
+        size = min(free, _BATCH)
+        self._reserved += size
+        try:
+            deliveries = await self._broker.take(
+                self._workload.queue,
+                size,
+                wait=_TAKE_WAIT,
+                lease=self._options.lease,
+                rate=self._workload.rate_limit,
+            )
+            if deliveries:
+                crash_point("worker.taken")
+                await self._begin(deliveries)
+        finally:
+            self._reserved -= size
+            if self._options.lanes > 1:
+                self._slot_freed.set()
 
     async def _begin(self, deliveries: Sequence[Delivery]) -> None:
         """Claim what was taken and set it going; give it back when the store is away."""
