@@ -86,6 +86,15 @@ async def test_many_lost_jobs_are_all_published(stage):
     assert (await stage.broker.depth("parcels-main")).ready == 1100
 
 
+async def test_a_long_line_is_not_published_over_and_over(stage):
+    await asyncio.gather(*(stage.accept(f"p{n}") for n in range(1100)))
+    stage.clock.advance(GRACE)
+
+    assert (await stage.upkeep.round()).republished == 500
+    assert (await stage.upkeep.round()).republished == 500
+    assert (await stage.broker.depth("parcels-main")).ready == 1100
+
+
 async def test_a_queue_that_lost_everything_is_rebuilt_at_once(stage, seen):
     await stage.accept("waits")
     await stage.intake.accept(stage.workload, Parcel(id="later"), delay=timedelta(hours=1))
@@ -218,6 +227,17 @@ async def test_a_job_expires_without_any_worker(mortal):
     assert (entry.status, entry.attempts) == (Status.EXPIRED, ())
     assert (await mortal.store.get("parcel_places", "p"))["place"] == "lost"
     assert await mortal.queued("parcels-main") == []
+
+
+async def test_a_job_expires_while_the_queue_is_away(mortal):
+    await mortal.accept("p")
+    mortal.clock.advance(timedelta(seconds=60))
+    mortal.broker.break_down(BrokerUnavailable(), "incarnation", "recover", "depth", "publish", "remove")
+
+    with pytest.raises(BrokerUnavailable):
+        await mortal.upkeep.round()
+
+    assert await mortal.status("p") is Status.EXPIRED
 
 
 async def test_a_job_that_waits_for_its_retry_expires_in_time(mortal):

@@ -26,6 +26,7 @@ from .projection import Projection
 
 _SWEEP_BATCH: Final = 500
 _PRUNE_BATCH: Final = 1000
+_LONG_LINE: Final = 1000
 _SHORT_LEASE: Final = timedelta(seconds=30)
 
 
@@ -87,23 +88,46 @@ class Upkeep:
             await _sleep(stop, self._interval)
 
     async def round(self) -> UpkeepReport:
-        """Everything once."""
+        """Everything once. A queue that is away ends the round only after what the store alone can do is done."""
         report = UpkeepReport()
-        if await self._store.meet_queue(await self._broker.incarnation()):
-            emit(events.QUEUE_LOST)
+        away = await self._meet()
         for workload in self._workloads:
+            if away is None:
+                away = await self._mend(workload, report)
+            report.expired += await self._expire(workload)
+        if away is not None:
+            raise away
+        if self._time_to_prune():  # with the queue there, so that it forgets the same letters
+            report.pruned = await self._prune()
+        return report
+
+    async def _meet(self) -> BrokerUnavailable | None:
+        try:
+            incarnation = await self._broker.incarnation()
+        except BrokerUnavailable as error:
+            return error
+        if await self._store.meet_queue(incarnation):
+            emit(events.QUEUE_LOST)
+        return None
+
+    async def _mend(self, workload: Workload[Any], report: UpkeepReport) -> BrokerUnavailable | None:
+        """Bring the queues to what the store says; tell when they are away."""
+        try:
             report.recovered += await self._broker.recover(workload.queue)
             report.republished += await self._republish(workload)
             report.letters_published += await self._projection.publish(workload)
             report.letters_withdrawn += await self._projection.tidy(workload)
-            report.expired += await self._expire(workload)
-        if self._time_to_prune():
-            report.pruned = await self._prune()
-        return report
+        except BrokerUnavailable as error:
+            return error
+        return None
 
     async def _republish(self, workload: Workload[Any]) -> int:
-        """Publish what the queue may have lost. It leaves alone the ids that it still has."""
+        """Publish what the queue may have lost. It leaves alone the ids that it still has.
+
+        A queue with a long line probably has them, and a sweep must not become its main work: one batch a round.
+        """
         republished = 0
+        backlog = (await self._broker.depth(workload.queue)).ready > _LONG_LINE
         while due := await self._store.due(workload.name, _SWEEP_BATCH, again_after=self._again_after):
             crash_point("upkeep.swept")
             jobs = [
@@ -120,7 +144,7 @@ class Upkeep:
             await self._broker.publish(workload.queue, jobs)
             crash_point("upkeep.republished")
             republished += len(due)
-            if len(due) < _SWEEP_BATCH:
+            if len(due) < _SWEEP_BATCH or backlog:
                 break
         return republished
 
@@ -150,7 +174,8 @@ class Upkeep:
         for job_id in expired:
             emit(events.JOB_EXPIRED, workload=workload.name, job_id=job_id)
         if expired:
-            await self._broker.remove(workload.queue, expired)
+            with contextlib.suppress(BrokerUnavailable):  # a worker will find them settled
+                await self._broker.remove(workload.queue, expired)
         return len(expired)
 
     async def _settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
