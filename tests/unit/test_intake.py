@@ -205,6 +205,23 @@ async def test_a_duplicate_of_a_settled_job_is_not_queued(stage):
     assert await stage.queued("parcels-main") == []
 
 
+async def test_nobody_waits_for_a_queue_that_is_silent(stage, monkeypatch):
+    monkeypatch.setattr("holdfast.engine.intake._PATIENCE", timedelta(milliseconds=20))
+    never = asyncio.Event()
+
+    async def silence(*_):
+        await never.wait()
+
+    stage.broker.before("publish", silence)
+    assert (await stage.accept("p")).queued is False
+
+    receipts = await asyncio.gather(*(stage.accept(f"q{n}") for n in range(20)))
+
+    assert [receipt.queued for receipt in receipts] == [False] * 20
+    assert stage.broker.calls["publish"] == 1  # the others did not even ask
+    assert await stage.status("q19") is Status.RECEIVED
+
+
 async def test_whatever_is_wrong_with_the_queue_the_sender_gets_an_answer(stage):
     stage.broker.fail("publish", RuntimeError("a bug in the adapter"))
 

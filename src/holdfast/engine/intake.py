@@ -18,12 +18,15 @@ from holdfast.contracts.crash_points import crash_point
 from holdfast.contracts.errors import BrokerUnavailable, HoldfastError, IntakeSaturated, StoreUnavailable
 from holdfast.contracts.ledger import NewEntry, Recorded, RecordVerdict, Status
 from holdfast.contracts.ports import Broker, Store
+from holdfast.contracts.queues import QueueJob
 from holdfast.contracts.workload import Workload
 from holdfast.telemetry import emit, events
 
 from .entries import new_entry, queue_job
 
 _MOST_IN_ONE_COMMIT: Final = 256
+_PATIENCE: Final = timedelta(seconds=1)
+_AVOIDANCE: Final = timedelta(seconds=2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +59,7 @@ class Intake:
         self._pending = 0
         self._committing = False
         self._tasks: set[asyncio.Task[None]] = set()
+        self._avoided: dict[str, float] = {}
 
     async def accept(
         self,
@@ -131,14 +135,32 @@ class Intake:
                 by_queue.setdefault(request.workload.queue, []).append((request, answer))
         unreachable = set()
         for queue, pairs in by_queue.items():
-            try:
-                await self._broker.publish(queue, [_job(request, answer) for request, answer in pairs])
-            except Exception as error:  # noqa: BLE001 - whatever it is, these senders must not wait for ever
-                # Upkeep will publish them: the ledger has everything.
-                reason = error.message if isinstance(error, BrokerUnavailable) else f"{type(error).__name__}: {error}"
-                emit(events.QUEUE_UNAVAILABLE, where="intake", queue=queue, reason=reason)
+            if not await self._offer(queue, [_job(request, answer) for request, answer in pairs]):
                 unreachable.add(queue)
         _answer_all(batch, recorded, unreachable)
+
+    async def _offer(self, queue: str, jobs: Sequence[QueueJob]) -> bool:
+        """Publish, unless the queue is away or too slow; then upkeep will, for the ledger has everything.
+
+        One sender in a while finds out whether a silent queue speaks again; the others do not wait for it.
+        """
+        time = asyncio.get_running_loop().time
+        if time() < self._avoided.get(queue, 0):
+            return False
+        try:
+            async with asyncio.timeout(_PATIENCE.total_seconds()):
+                await self._broker.publish(queue, jobs)
+        except TimeoutError:
+            reason = "The queue does not answer."
+            self._avoided[queue] = time() + _AVOIDANCE.total_seconds()
+        except BrokerUnavailable as error:
+            reason = error.message
+        except Exception as error:  # noqa: BLE001 - whatever it is, these senders must not wait for ever
+            reason = f"{type(error).__name__}: {error}"
+        else:
+            return True
+        emit(events.QUEUE_UNAVAILABLE, where="intake", queue=queue, reason=reason)
+        return False
 
 
 def _wants_publishing(request: _Request, answer: Recorded) -> bool:
@@ -148,7 +170,7 @@ def _wants_publishing(request: _Request, answer: Recorded) -> bool:
     return answer.verdict is RecordVerdict.DUPLICATE and answer.status is Status.RECEIVED and not request.entry.delay
 
 
-def _job(request: _Request, answer: Recorded) -> Any:  # noqa: ANN401 - a QueueJob
+def _job(request: _Request, answer: Recorded) -> QueueJob:
     entry = request.entry
     return queue_job(
         request.workload,
