@@ -283,39 +283,68 @@ def is_a(script):
 async def test_a_batch_whose_reply_was_lost_is_taken_up_again(broker, troubled, line):
     await broker.publish(QUEUE, jobs("a", "b", "c"))
     line.lose_reply("take", is_a(load_scripts().take))
-    with pytest.raises(BrokerUnavailable):
-        await take(troubled, 2)
-    assert await broker.depth(QUEUE) == Depth(1, 0, 2, paused=False)
 
     found = await take(troubled, 2)
 
+    assert line.seen["take"] == 1
     assert sorted(each.job_id for each in found) == ["a", "b"]
     assert await troubled.renew(found, HOUR) == []
     assert [each.job_id for each in await take(troubled)] == ["c"]
     assert await take(troubled) == []
 
 
-async def test_taking_up_again_may_be_lost_as_well(broker, troubled, line):
-    await broker.publish(QUEUE, jobs("a"))
+async def test_a_batch_is_found_again_by_the_next_take_when_the_line_stays_cut(broker, troubled, line):
+    await broker.publish(QUEUE, jobs("a", "b", "c"))
     line.lose_reply("take", is_a(load_scripts().take))
     line.lose_reply("readopt", is_a(load_scripts().readopt))
-    for _ in range(2):
-        with pytest.raises(BrokerUnavailable):
-            await take(troubled)
+    with pytest.raises(BrokerUnavailable):
+        await take(troubled, 2)
+    assert await broker.depth(QUEUE) == Depth(1, 0, 2, paused=False)
 
-    assert [each.job_id for each in await take(troubled)] == ["a"]
+    found = await take(troubled, 2)
+
     assert line.seen["readopt"] == 1
+    assert sorted(each.job_id for each in found) == ["a", "b"]
+    assert await troubled.renew(found, HOUR) == []
 
 
 async def test_only_our_own_lost_jobs_are_taken_up(broker, brokers, troubled, line):
     await broker.publish(QUEUE, jobs("theirs", "ours"))
     theirs = await take(await brokers(), 1)
     line.lose_reply("take", is_a(load_scripts().take))
-    with pytest.raises(BrokerUnavailable):
-        await take(troubled)
 
     assert [each.job_id for each in await take(troubled)] == ["ours"]
     assert await broker.renew(theirs, HOUR) == []
+
+
+async def test_a_take_that_was_given_up_leaves_nothing_behind(broker, troubled, line):
+    await broker.publish(QUEUE, jobs("a", "b"))
+    line.lose_reply("take", is_a(load_scripts().take), silent=True)
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(take(troubled, 1), 0.3)
+
+    assert [each.job_id for each in await take(troubled, 1)] == ["a"]
+
+
+async def test_connections_that_the_server_closed_in_the_meantime_are_no_trouble(broker, valkey, redis_place):
+    if not redis_place.ours:
+        pytest.skip("only the clients of our own server may be cut off")
+    await broker.publish(QUEUE, jobs("a"))
+    server = redis.asyncio.Redis.from_url(valkey.url)
+
+    async def cut():
+        await server.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+
+    await cut()
+    held = await take(broker)
+    await cut()
+    await settle(broker, Again(), held)
+    await cut()
+    assert await broker.recover(QUEUE) == 0
+    await cut()
+    await broker.publish(QUEUE, jobs("b"))
+    assert sorted(each.job_id for each in await take(broker)) == ["a", "b"]
+    await server.aclose()
 
 
 @pytest.mark.parametrize("handling", [Finished(), Failed("X: y"), Again(), Again(reason="X: y"), Again(HOUR)], ids=repr)

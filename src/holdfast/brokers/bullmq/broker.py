@@ -18,7 +18,7 @@ from holdfast.contracts.queues import Acknowledgement, Delivery, Depth, QueueJob
 from holdfast.contracts.times import duration_ms
 
 from .keys import QueueKeys, incarnation_key
-from .link import Argument, Link
+from .link import Argument, Link, LinkLost
 from .scripts import load_scripts
 from .wire import Keep, publish_arguments, settle_arguments, taken_from
 
@@ -112,7 +112,10 @@ class BullmqBroker:
         """See :meth:`holdfast.contracts.ports.Broker.take`."""
         end = time.monotonic() + wait.total_seconds()
         while True:
-            deliveries, after = await self._take_what_is_there(queue, limit, lease, rate)
+            try:
+                deliveries, after = await self._take_what_is_there(queue, limit, lease, rate)
+            except LinkLost:  # what was taken under the lost connection is found again
+                deliveries, after = await self._take_what_is_there(queue, limit, lease, rate)
             left = end - time.monotonic()
             if deliveries or left <= 0:
                 return deliveries

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, Final
 
@@ -30,6 +31,15 @@ Client = Redis | RedisCluster
 _ANSWER_SECONDS: Final = 5.0
 _SLACK_SECONDS: Final = 5.0
 _POOL: Final = 32
+_KEEPALIVE: Final[dict[str, Any]] = {
+    "socket_keepalive": True,
+    # A connection that idles for an hour must not be forgotten by what is in between.
+    "socket_keepalive_options": {
+        getattr(socket, name): value
+        for name, value in (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4))
+        if hasattr(socket, name)
+    },
+}
 
 
 class Link:
@@ -86,14 +96,19 @@ class Link:
             self._url,
             socket_connect_timeout=_ANSWER_SECONDS,
             retry=Retry(NoBackoff(), 0),
-            health_check_interval=0,
             max_connections=_POOL,
+            **_KEEPALIVE,
             **options,
         )
 
     def _cluster(self, **options: Any) -> RedisCluster:  # noqa: ANN401 - redis-py's own
         # Repeating after MOVED and ASK is safe, and only the cluster's client knows how.
-        return RedisCluster.from_url(self._url, socket_connect_timeout=_ANSWER_SECONDS, **options)
+        return RedisCluster.from_url(
+            self._url,
+            socket_connect_timeout=_ANSWER_SECONDS,
+            **_KEEPALIVE,
+            **options,
+        )
 
     # --- commands -----------------------------------------------------------------------------------------
 
@@ -101,7 +116,7 @@ class Link:
         """Run a script that may be repeated."""
         try:
             return await self.run_once(script, keys, arguments)
-        except _LinkLost:
+        except LinkLost:
             return await self.run_once(script, keys, arguments)
 
     async def run_once(self, script: Script, keys: Sequence[str], arguments: Sequence[Argument]) -> Any:  # noqa: ANN401
@@ -123,7 +138,7 @@ class Link:
             try:
                 async with _translated():
                     return await client.execute_command(*command)
-            except _LinkLost:
+            except LinkLost:
                 if last:
                     raise
         raise AssertionError
@@ -164,8 +179,8 @@ class Link:
                 await client.connection_pool.disconnect(inuse_connections=True)
 
 
-class _LinkLost(BrokerUnavailable):
-    """The connection to Redis was lost."""
+class LinkLost(BrokerUnavailable):
+    """The connection to Redis was lost, or there was none. Asking again at once may well work."""
 
 
 @contextlib.asynccontextmanager
@@ -173,9 +188,12 @@ async def _translated() -> AsyncIterator[None]:
     """Redis's errors as ours. No message of theirs has the address, and so no password."""
     try:
         yield
-    except (RedisConnectionError, RedisTimeoutError, OSError) as error:
+    except (RedisTimeoutError, TimeoutError) as error:
+        message = "Redis does not answer."
+        raise BrokerUnavailable(message) from error
+    except (RedisConnectionError, OSError) as error:
         message = f"Redis cannot be reached: {type(error).__name__}"
-        raise _LinkLost(message) from error
+        raise LinkLost(message) from error
     except RedisError as error:
         message = f"Redis refused: {type(error).__name__}: {error}"
         raise BrokerUnavailable(message) from error

@@ -13,7 +13,6 @@ from holdfast.contracts.queues import Acknowledgement, Again, Delivery, Failed, 
 from holdfast.contracts.times import duration_ms
 
 MAX_PRIORITY: Final = 2**21
-_COMMON_STACK_LIMIT: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,10 +139,8 @@ def _failure_fields(delivery: Delivery, opts: Mapping[str, Any], reason: str) ->
     except ValueError:
         traces = []
     traces = [*traces, reason] if isinstance(traces, list) else [reason]
-    limit = opts.get("stackTraceLimit", _COMMON_STACK_LIMIT)
-    if isinstance(limit, int) and limit > 0:
-        traces = traces[-limit:]
-    elif limit == 0:
-        traces = []
+    limit = opts.get("stackTraceLimit")
+    if isinstance(limit, int) and not isinstance(limit, bool):
+        traces = traces[-limit:] if limit > 0 else []
     packed: bytes = msgpack.packb(["failedReason", reason, "stacktrace", json.dumps(traces, separators=(",", ":"))])
     return packed
