@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from holdfast import Reject
-from holdfast.contracts.errors import BrokerUnavailable, StoreUnavailable
+from holdfast.contracts.errors import BrokerUnavailable, StoreContended, StoreUnavailable
 from holdfast.contracts.ledger import Status
 from holdfast.telemetry import events
 from tests.support.stage import GRACE, LEASE, a_stage, delayed, empty, outcomes
@@ -44,6 +44,33 @@ async def test_a_commit_whose_answer_was_lost_is_not_applied_twice():
 
         assert outcomes(entry) == [("succeeded", None)]
         assert (await stage.store.get("parcel_places", "p"))["place"] == "depot"
+
+
+async def test_a_job_whose_documents_are_held_holds_back_no_neighbour(monkeypatch):
+    monkeypatch.setattr("holdfast.engine.settling._POSTPONEMENT", timedelta(milliseconds=5))
+    async with a_stage() as stage:
+        real, held = stage.store.settle, {"parcel.held"}
+        refused = []
+
+        async def contended(settlements):
+            if held & {each.lease.job_id for each in settlements}:
+                refused.append(len(settlements))
+                raise StoreContended
+            return await real(settlements)
+
+        stage.store.settle = contended
+        for name in ("held", "free", "free too"):
+            await stage.accept(name)
+        async with stage.working() as execution:
+            await stage.until("free", Status.PROCESSED)
+            await stage.until("free too", Status.PROCESSED)
+            await eventually(lambda: refused.count(1) >= 3)
+            assert (await stage.status("held"), execution.in_flight) == (Status.PROCESSING, 1)
+            held.clear()
+            entry = await stage.until("held", Status.PROCESSED)
+
+        assert outcomes(entry) == [("succeeded", None)]
+        assert len(stage.workload.handled) == 3
 
 
 async def test_a_store_outage_while_claiming_costs_nothing(monkeypatch):

@@ -5,6 +5,7 @@
     HoldfastError
     ├── ConfigurationError         the operator must change something; the program exits with code 2
     ├── StoreUnavailable           the ledger cannot be reached or cannot commit; try again later
+    │   └── StoreContended         somebody else holds what a batch touches; part of the batch may be free
     ├── BrokerUnavailable          the queue cannot be reached; the ledger still holds the job
     ├── IntakeSaturated            too many requests wait for a commit; try again shortly
     ├── EffectRefused              an effect can never be applied; names the one job at fault
@@ -44,6 +45,10 @@ class ConfigurationError(HoldfastError):
 
 class StoreUnavailable(HoldfastError):
     """The store cannot be reached."""
+
+
+class StoreContended(StoreUnavailable):
+    """Another transaction holds what is to be written."""
 
 
 class BrokerUnavailable(HoldfastError):

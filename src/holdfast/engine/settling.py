@@ -14,7 +14,7 @@ from datetime import timedelta
 from typing import Any, Final
 
 from holdfast.contracts.crash_points import crash_point
-from holdfast.contracts.errors import BrokerUnavailable, EffectRefused, HoldfastError, StoreUnavailable
+from holdfast.contracts.errors import BrokerUnavailable, EffectRefused, HoldfastError, StoreContended, StoreUnavailable
 from holdfast.contracts.ledger import Lease, Status
 from holdfast.contracts.ports import Broker, Clock, Store
 from holdfast.contracts.queues import Acknowledgement, Again, Delivery, Failed, Finished, Handling
@@ -31,6 +31,7 @@ from .verdicts import Judge
 _MOST_IN_ONE_COMMIT: Final = 100
 _FIRST_WAIT: Final = timedelta(milliseconds=50)
 _LONGEST_WAIT: Final = timedelta(seconds=2)
+_POSTPONEMENT: Final = timedelta(milliseconds=500)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +63,7 @@ class Settler:
         self._projection = Projection(store, broker)
         self._waiting: list[Finish] = []
         self._held: set[Lease] = set()
+        self._postponed: set[Lease] = set()
         self._signal = asyncio.Event()
 
     def add(self, finish: Finish) -> None:
@@ -92,8 +94,18 @@ class Settler:
             emit(events.WORKER_FAULT, workload=self._workload.name, reason=f"{type(error).__name__}: {error}")
         finally:
             for finish in batch:
-                self._held.discard(finish.lease)
-                finish.left()
+                if finish.lease not in self._postponed:
+                    self._held.discard(finish.lease)
+                    finish.left()
+
+    def _postpone(self, finish: Finish) -> None:
+        """Try this one again in a while. It keeps its slot and its lease, and holds nobody back."""
+        self._postponed.add(finish.lease)
+        asyncio.get_running_loop().call_later(_POSTPONEMENT.total_seconds(), self._resume, finish)
+
+    def _resume(self, finish: Finish) -> None:
+        self._postponed.discard(finish.lease)
+        self.add(finish)
 
     # --- one flush ----------------------------------------------------------------------------------------
 
@@ -121,13 +133,20 @@ class Settler:
     async def _commit_alone(self, finish: Finish) -> list[tuple[Finish, Settled]]:
         try:
             return await self._settle([finish])
+        except StoreContended:
+            self._postpone(finish)
+            return []
         except EffectRefused as error:
             failure = Failure(EFFECT_REFUSED, scrub(error.message), retry=False)
         except Exception as error:  # noqa: BLE001 - the job is at fault, not the worker
             failure = Failure(EFFECT_REFUSED, scrub(f"{type(error).__name__}: {error}"), retry=False)
         verdict = self._judge.bury(finish.key, finish.generation, failure, Reason(failure.code, failure.message))
+        buried = replace(finish, verdict=verdict)
         try:
-            return await self._settle([replace(finish, verdict=verdict)])
+            return await self._settle([buried])
+        except StoreContended:
+            self._postpone(buried)
+            return []
         except Exception as error:  # noqa: BLE001 - its neighbours are settled; this one comes back after its lease
             emit(events.WORKER_FAULT, workload=self._workload.name, reason=f"{type(error).__name__}: {error}")
             return [(finish, Settled(finish.lease.job_id, None))]
@@ -139,6 +158,8 @@ class Settler:
         while True:
             try:
                 return list(zip(batch, await self._store.settle(settlements), strict=True))
+            except StoreContended:
+                raise  # by somebody who may have died with it: what is free should not wait for what is not
             except StoreUnavailable as error:
                 emit(events.STORE_UNAVAILABLE, where="settle", reason=error.message)
                 await asyncio.sleep(wait.total_seconds())
