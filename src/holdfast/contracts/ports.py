@@ -85,8 +85,9 @@ class Ledger(Protocol):
 
         Each needs ``fence == mine and status == processing`` (I4); one that fails the test writes nothing and
         answers stale, and so does a second verdict on one lease in the batch. Effects on one document are folded in
-        order. Raises :class:`EffectRefused` when an effect can never be applied, or :class:`StoreContended` when somebody
-        else holds what it would write; then nothing of the batch was written: the engine settles its jobs one by one.
+        order. Raises :class:`EffectRefused` when an effect can never be applied, or :class:`StoreContended` when
+        somebody else holds what it would write; then nothing of the batch was written, and the engine settles its
+        jobs one by one.
         """
         ...
 
