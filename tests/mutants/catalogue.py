@@ -33,7 +33,7 @@ _PROJECTION: Final = "engine/projection.py"
 _UPKEEP: Final = "engine/upkeep.py"
 _VERDICTS: Final = "engine/verdicts.py"
 _BROKER: Final = "brokers/sqlite.py"
-_DOCUMENTS: Final = "stores/sqlite/documents.py"
+_FOLDING: Final = "stores/folding.py"
 _LEDGER: Final = "stores/sqlite/ledger.py"
 _LETTERS: Final = "stores/sqlite/letters.py"
 _SETTLING: Final = "stores/sqlite/settling.py"
@@ -177,7 +177,7 @@ ON CONFLICT (workload, key) DO UPDATE SET body = excluded.body, fingerprint = ex
     # --- effects
     _mutant(
         "a late event undoes a newer one",
-        _DOCUMENTS,
+        _FOLDING,
         "elif effect.only_if_newer is not None and self._older(",
         "elif not effect.key and self._older(",
     ),

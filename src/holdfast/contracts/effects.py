@@ -49,9 +49,12 @@ Effect = Upsert | Delete
 class Collection:
     """A kind of document that a workload keeps: its key field and the indexes that its readers need.
 
-    Each index is a tuple of top-level field names.
+    Each index is a tuple of top-level field names. ``instants`` names the top-level fields that hold instants, as
+    :func:`holdfast.contracts.times.isoformat` writes them: a store that has a type for instants uses it, so that people
+    can query by time. Effects and readers see the text in any case.
     """
 
     name: str
     key: str
     indexes: tuple[tuple[str, ...], ...] = ()
+    instants: tuple[str, ...] = ()

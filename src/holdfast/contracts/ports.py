@@ -198,8 +198,9 @@ class Store(Ledger, DeadLetters, Documents, Protocol):
     async def meet_queue(self, incarnation: str) -> bool:
         """Remember the queue's mark; True when it is another than the one remembered.
 
-        Then, in the same transaction, every waiting entry becomes due and every pending letter unpublished: what the
-        old queue held is gone. Any number of processes may call this; one of them does the work.
+        Then every waiting entry becomes due, every pending letter unpublished, and every letter that is dealt with
+        outdated: the other queue has lost what the last one held, or has kept what that one had forgotten. Any number
+        of processes may call this, and one of them is told True; one that dies meanwhile leaves the work to the next.
         """
         ...
 

@@ -308,6 +308,21 @@ class Publishing:
         assert await store.outdated(THINGS, 100) == [closed]
         assert [each.id for each in await store.unpublished(THINGS, 100)] == []
 
+    async def test_another_queue_may_remember_what_was_withdrawn_from_the_last_one(self, store):
+        await store.meet_queue("one")
+        letter, pending = await dead_and_reviewed(store, "a"), await dead(store, "b")
+        await store.mark_published([letter, pending], "one")
+        await store.close([letter], actor="ana", reason="done")
+        await store.mark_withdrawn([letter])
+        assert await store.outdated(THINGS, 100) == []
+
+        await store.meet_queue("an older copy of one")
+
+        assert await store.outdated(THINGS, 100) == [letter]
+        assert [each.id for each in await store.unpublished(THINGS, 100)] == [pending]
+        await store.mark_withdrawn([letter])
+        assert await store.outdated(THINGS, 100) == []
+
     async def test_a_letter_that_is_marked_late_is_not_published_again(self, store):
         letter = await dead_and_reviewed(store)
         await store.close([letter], actor="ana", reason="done")

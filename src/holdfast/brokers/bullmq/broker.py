@@ -279,7 +279,10 @@ class BullmqBroker:
     async def facts(self) -> Mapping[str, str]:
         """What the server tells about itself, for ``holdfast doctor``."""
         info = await self._link.info()
-        wanted = ("redis_version", "valkey_version", "maxmemory_policy", "aof_enabled", "cluster_enabled", "role")
+        wanted = (
+            *("redis_version", "valkey_version", "role", "server_time_usec"),
+            *("maxmemory_policy", "aof_enabled", "cluster_enabled"),
+        )
         return {name: str(info[name]) for name in wanted if name in info}
 
     def _keys(self, queue: str) -> QueueKeys:

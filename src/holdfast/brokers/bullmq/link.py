@@ -17,7 +17,7 @@ from redis.asyncio.cluster import RedisCluster
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import NoScriptError, ReadOnlyError, RedisError
+from redis.exceptions import NoScriptError, ReadOnlyError, RedisClusterException, RedisError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from holdfast.contracts.errors import BrokerUnavailable, ConfigurationError
@@ -191,7 +191,7 @@ async def _translated() -> AsyncIterator[None]:
     except (RedisTimeoutError, TimeoutError) as error:
         message = "Redis does not answer."
         raise BrokerUnavailable(message) from error
-    except (RedisConnectionError, OSError) as error:
+    except (RedisConnectionError, RedisClusterException, OSError) as error:
         message = f"Redis cannot be reached: {type(error).__name__}"
         raise LinkLost(message) from error
     except RedisError as error:

@@ -5,19 +5,18 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
-from holdfast.contracts.effects import IGNORED_STALE, Collection, Delete, Effect, Upsert
+from holdfast.contracts.effects import IGNORED_STALE, Collection, Effect
 from holdfast.contracts.errors import EffectRefused, InvalidQuery
 from holdfast.contracts.queries import DocumentQuery, Page, Slice
 from holdfast.contracts.times import from_ms, isoformat
 from holdfast.sqlite.database import one
+from holdfast.stores.cursors import position_of, to_cursor
+from holdfast.stores.folding import Fold, check_effect
 
-from .rows import position_of, to_cursor, to_json
+from .rows import to_json
 from .schema import quoted
-
-CREATED: Final = "createdAt"
-UPDATED: Final = "updatedAt"
 
 
 class Shelf:
@@ -73,7 +72,7 @@ class Shelves:
 
         Returns a note for each job that had an effect skipped as stale. Nothing is written when an effect is refused.
         """
-        fold = _Fold(now)
+        fold = Fold(isoformat(from_ms(now)))
         wanted: dict[str, list[str]] = {}
         for job_id, batch in effects:
             for effect in batch:
@@ -93,10 +92,7 @@ class Shelves:
     def _check(self, job_id: str, effect: Effect) -> None:
         if effect.collection not in self._shelves:
             raise EffectRefused(job_id, f"No workload declares the collection {effect.collection!r}.")
-        if not effect.key or "\0" in effect.key:  # SQLite's JSON functions would cut the key at a NUL
-            raise EffectRefused(job_id, f"A document key of {effect.collection} must be text, not empty, without NUL.")
-        if isinstance(effect, Upsert) and effect.only_if_newer is not None and effect.only_if_newer not in effect.set:
-            raise EffectRefused(job_id, f"only_if_newer names {effect.only_if_newer!r}, which the effect does not set.")
+        check_effect(job_id, effect)
 
     @staticmethod
     def _write(
@@ -123,39 +119,3 @@ class Shelves:
         rows = connection.execute(statement, (start, *query.where.values(), page.limit + 1)).fetchall()
         more = to_cursor(rows[page.limit - 1][0]) if len(rows) > page.limit else None
         return Slice([json.loads(row[1]) for row in rows[: page.limit]], more)
-
-
-class _Fold:
-    """The documents of one batch while its effects are applied to them."""
-
-    def __init__(self, now: int) -> None:
-        self._now = isoformat(from_ms(now))
-        self.documents: dict[str, dict[str, dict[str, Any]]] = {}
-
-    def apply(self, job_id: str, effect: Effect, key_field: str) -> bool:
-        """Apply one effect; False when it lost to a newer document (I16)."""
-        documents = self.documents[effect.collection]
-        if isinstance(effect, Delete):
-            documents.pop(effect.key, None)
-            return True
-        document = documents.get(effect.key)
-        if document is None:
-            document = {key_field: effect.key, **effect.set_on_insert, CREATED: self._now}
-        elif effect.only_if_newer is not None and self._older(job_id, effect, document):
-            return False
-        changed = {**document, **effect.set, UPDATED: self._now}
-        try:
-            json.dumps(changed, allow_nan=False, ensure_ascii=False).encode()
-        except (TypeError, ValueError, RecursionError) as error:
-            raise EffectRefused(job_id, f"A document of {effect.collection} is not JSON: {error}") from error
-        documents[effect.key] = changed
-        return True
-
-    @staticmethod
-    def _older(job_id: str, effect: Upsert, document: Mapping[str, Any]) -> bool:
-        assert effect.only_if_newer is not None  # noqa: S101 - narrows for the type checker; the caller looked
-        mine, stored = effect.set[effect.only_if_newer], document.get(effect.only_if_newer)
-        try:
-            return stored is not None and bool(mine < stored)
-        except TypeError as error:
-            raise EffectRefused(job_id, f"{effect.only_if_newer!r} cannot be compared with the stored one.") from error

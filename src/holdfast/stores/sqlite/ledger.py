@@ -291,6 +291,8 @@ _REMEMBER_QUEUE: Final = "INSERT INTO store_facts VALUES ('queue', ?) ON CONFLIC
 _QUEUE_LOST: Final = (
     "UPDATE ledger_entries SET due_at = :now WHERE status IN ('received', 'failed')",
     "UPDATE dead_letters SET published = 0 WHERE review_status = 'pending'",
+    # A queue that came back from an older copy may hold what the last one had forgotten.
+    "UPDATE dead_letters SET published = 1 WHERE review_status IN ('replayed', 'closed')",
 )
 
 # An entry stays as long as a letter of its key: were the key new again, its next letter would meet the old one (I12).

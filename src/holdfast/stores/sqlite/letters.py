@@ -12,9 +12,10 @@ from holdfast.contracts.lifecycle import REVIEW_STEPS
 from holdfast.contracts.queries import LetterQuery, Page, Slice
 from holdfast.contracts.times import to_ms
 from holdfast.sqlite.database import one
+from holdfast.stores.cursors import to_cursor
 
 from .ledger import known_queue, record
-from .rows import LETTER_COLUMNS, letter_of, row_after, to_cursor, to_json
+from .rows import LETTER_COLUMNS, letter_of, row_after, to_json
 
 # S608: the column list and the conditions below are constants of this package; values are always parameters.
 _LETTER: Final = f"SELECT {LETTER_COLUMNS} FROM dead_letters WHERE id = ?"  # noqa: S608

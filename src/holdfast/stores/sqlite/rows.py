@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
 from holdfast.contracts.dead_letters import DeadLetter, Decision, ReviewStatus
-from holdfast.contracts.errors import InvalidQuery
 from holdfast.contracts.ledger import Attempt, AttemptOutcome, LedgerEntry, Status
 from holdfast.contracts.times import from_ms
+from holdfast.stores.cursors import not_a_cursor, position_of
 
 ENTRY_COLUMNS: Final = (
     "id, workload, key, job_id, generation, status, body, labels, attempts, attempt_count, fence, priority, "
@@ -111,24 +109,9 @@ def maybe(milliseconds: int | None) -> datetime | None:
     return None if milliseconds is None else from_ms(milliseconds)
 
 
-def to_cursor(position: str | int) -> str:
-    """A place in a listing, opaque to its reader."""
-    return base64.urlsafe_b64encode(str(position).encode()).decode().rstrip("=")
-
-
-def position_of(cursor: str) -> str:
-    """The place that a cursor stands for."""
-    try:
-        return base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True).decode()
-    except (binascii.Error, ValueError) as error:
-        message = "The cursor is not one that a listing returned."
-        raise InvalidQuery(message) from error
-
-
 def row_after(cursor: str) -> int:
     """The row number that a cursor stands for."""
     position = position_of(cursor)
     if not position.isascii() or not position.isdigit() or len(position) > 18:  # noqa: PLR2004 - fits SQLite's integers
-        message = "The cursor is not one that a listing returned."
-        raise InvalidQuery(message)
+        raise not_a_cursor()
     return int(position)

@@ -24,10 +24,11 @@ from holdfast.contracts.settlement import Settled, Settlement
 from holdfast.contracts.times import duration_ms, from_ms
 from holdfast.contracts.workload import Workload
 from holdfast.sqlite import Database, Outbox
+from holdfast.stores.cursors import to_cursor
 
 from . import ledger, letters, schema
 from .documents import Shelves
-from .rows import ENTRY_COLUMNS, entry_of, row_after, to_cursor
+from .rows import ENTRY_COLUMNS, entry_of, row_after
 from .settling import settle
 
 # S608: the column list is a constant of this package; values are always parameters.

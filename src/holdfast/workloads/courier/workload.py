@@ -100,7 +100,12 @@ class Courier(Workload[CourierEvent]):
     ledger_name = "processed_events"
     letters_name = "dead_letter_events"
     collections: Sequence[Collection] = (
-        Collection(ACTIVE_SHIPMENTS, key="shipmentId", indexes=(("orderId",), ("currentState", "updatedAt"))),
+        Collection(
+            ACTIVE_SHIPMENTS,
+            key="shipmentId",
+            indexes=(("orderId",), ("currentState", "updatedAt")),
+            instants=("lastEventAt",),
+        ),
     )
     indexed_labels: Sequence[str] = ("shipmentId",)
     label_columns: Sequence[str] = ("eventId", "eventType", "traceId", "shipmentId")

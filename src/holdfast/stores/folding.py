@@ -1,0 +1,69 @@
+"""Folding effects into documents: the same in every store, so that one event means the same everywhere (I16)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from holdfast.contracts.effects import Delete, Effect, Upsert
+from holdfast.contracts.errors import EffectRefused
+
+CREATED: Final = "createdAt"
+UPDATED: Final = "updatedAt"
+
+_to_json = json.JSONEncoder(allow_nan=False, ensure_ascii=False).encode
+
+
+def check_effect(job_id: str, effect: Effect) -> None:
+    """Refuse an effect that no store could apply."""
+    if not effect.key or "\0" in effect.key:  # NUL: SQLite's JSON functions would cut the key there
+        raise EffectRefused(job_id, f"A document key of {effect.collection} must be text, not empty, without NUL.")
+    if isinstance(effect, Upsert) and effect.only_if_newer is not None and effect.only_if_newer not in effect.set:
+        raise EffectRefused(job_id, f"only_if_newer names {effect.only_if_newer!r}, which the effect does not set.")
+
+
+class Fold:
+    """The documents of one batch while its effects are applied to them.
+
+    ``now`` is the store's clock, as text. The store puts what it has into ``documents``, by collection and key, and
+    finds there what shall stand.
+    """
+
+    def __init__(self, now: str) -> None:
+        self._now = now
+        self.documents: dict[str, dict[str, dict[str, Any]]] = {}
+
+    def apply(self, job_id: str, effect: Effect, key_field: str) -> bool:
+        """Apply one effect; False when it lost to a newer document (I16)."""
+        documents = self.documents[effect.collection]
+        if isinstance(effect, Delete):
+            documents.pop(effect.key, None)
+            return True
+        document = documents.get(effect.key)
+        if document is None:
+            document = {key_field: effect.key, **effect.set_on_insert, CREATED: self._now}
+        elif effect.only_if_newer is not None and self._older(job_id, effect, document):
+            return False
+        changed = {**document, **effect.set, UPDATED: self._now}
+        self.check(job_id, effect, changed)
+        documents[effect.key] = changed
+        return True
+
+    def check(self, job_id: str, effect: Upsert, changed: Mapping[str, Any]) -> str:
+        """Refuse what is not JSON; return it as JSON. A store that can hold less refuses more."""
+        try:
+            text = _to_json(changed)
+            text.encode()
+        except (TypeError, ValueError, RecursionError) as error:
+            raise EffectRefused(job_id, f"A document of {effect.collection} is not JSON: {error}") from error
+        return text
+
+    @staticmethod
+    def _older(job_id: str, effect: Upsert, document: Mapping[str, Any]) -> bool:
+        assert effect.only_if_newer is not None  # noqa: S101 - narrows for the type checker; the caller looked
+        mine, stored = effect.set[effect.only_if_newer], document.get(effect.only_if_newer)
+        try:
+            return stored is not None and bool(mine < stored)
+        except TypeError as error:
+            raise EffectRefused(job_id, f"{effect.only_if_newer!r} cannot be compared with the stored one.") from error

@@ -1,0 +1,5 @@
+"""The cluster's store: ledger, dead letters and documents in MongoDB."""
+
+from .store import MongoStore
+
+__all__ = ["MongoStore"]

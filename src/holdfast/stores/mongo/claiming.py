@@ -1,0 +1,229 @@
+"""Claiming and renewing: the server decides, document by document, on its own clock (I4, I5, I15).
+
+An update of many documents is no transaction and is not retried by the driver. Each claim carries the mark of its
+call: sent again, the update passes over what it has claimed before, and reading back tells what is ours.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from functools import partial
+from typing import Any, Final
+
+from pymongo import UpdateMany
+
+from holdfast.contracts.ledger import (
+    AlreadySettled,
+    AttemptOutcome,
+    Claimed,
+    ClaimResult,
+    Exhausted,
+    Lease,
+    NotNow,
+    Overdue,
+    Status,
+    Unrecorded,
+)
+
+from .entries import new_mark
+from .link import Collection, Document, Link
+from .schema import WAITING
+
+_RUNNING: Final = AttemptOutcome.RUNNING.value
+_PROCESSING: Final = Status.PROCESSING.value
+_MOMENT: Final = timedelta(milliseconds=1)
+_HELD: Final = timedelta(seconds=1)
+# Seconds that a claim of many, and of one, may wait for documents that somebody holds.
+_TOGETHER: Final = 2.0
+_ALONE: Final = 1.0
+
+
+async def claim(  # noqa: PLR0913 - the port's own arguments
+    link: Link,
+    entries: Collection,
+    job_ids: Sequence[str],
+    *,
+    worker: str,
+    lease: timedelta,
+    max_attempts: int,
+) -> list[ClaimResult]:
+    """Take what is free with one update, then read what became of each."""
+    if not job_ids:
+        return []
+    wanted = list(dict.fromkeys(job_ids))
+    mark = new_mark()
+    free = {"claimId": {"$ne": mark}, "$expr": _is_free(link)}
+    taking = _taking(link, mark, worker, lease, max_attempts)
+    reading = _reading(link)
+
+    async def take(ids: Sequence[str]) -> None:
+        await entries.update_many({"_id": {"$in": ids}, **free}, taking, hint="_id_")
+
+    shortest = _MOMENT
+    if not await link.in_time(lambda: take(wanted), _TOGETHER):
+        # One entry in a dead client's transaction makes all the others wait: now each goes by itself.
+        shortest = _HELD
+        await asyncio.gather(*(link.in_time(partial(take, [job_id]), _ALONE) for job_id in wanted))
+    found = {
+        each["_id"]: each for each in await link.run(lambda: entries.find({"_id": {"$in": wanted}}, reading).to_list())
+    }
+    results: list[ClaimResult] = []
+    seen: set[str] = set()
+    for job_id in job_ids:
+        if job_id in seen:  # delivered twice at once: the first has it
+            results.append(NotNow(job_id, lease))
+        else:
+            seen.add(job_id)
+            results.append(_told(found.get(job_id), job_id, mark, shortest))
+    return results
+
+
+def _overdue(link: Link) -> Document:
+    # A missing deadline is less than every instant, and less than null.
+    return {"$and": [{"$gt": ["$deadline", None]}, {"$lte": ["$deadline", link.clock.now()]}]}
+
+
+def _is_free(link: Link) -> Document:
+    """Waiting, and its time has come or does not matter any more; or in work under a lease that ran out."""
+    now = link.clock.now()
+    return {
+        "$or": [
+            {
+                "$and": [
+                    {"$in": ["$status", list(WAITING)]},
+                    {"$or": [{"$lte": ["$notBefore", now]}, _overdue(link)]},
+                ],
+            },
+            {"$and": [{"$eq": ["$status", _PROCESSING]}, {"$lte": ["$leaseUntil", now]}]},
+        ],
+    }
+
+
+def _taking(link: Link, mark: str, worker: str, lease: timedelta, max_attempts: int) -> list[Document]:
+    now, until = link.clock.now(), link.clock.now(lease)
+    count = {"$size": "$attemptHistory"}
+    lost = {
+        "outcome": AttemptOutcome.LOST.value,
+        "finishedAt": now,
+        "errorCode": "LOST",
+        "errorMessage": "The worker vanished before it settled the attempt.",
+    }
+    closed = {
+        "$concatArrays": [
+            {"$slice": ["$attemptHistory", {"$max": [1, {"$subtract": [count, 1]}]}]},
+            [{"$mergeObjects": [{"$last": "$attemptHistory"}, lost]}],
+        ],
+    }
+    # $slice takes no length of 0: an only attempt is replaced whole.
+    alone = [{"$mergeObjects": [{"$last": "$attemptHistory"}, lost]}]
+    orphaned = {"$eq": [{"$last": "$attemptHistory.outcome"}, _RUNNING]}
+    opened = {
+        "attempt": {"$add": [count, 1]},
+        "outcome": _RUNNING,
+        "worker": {"$literal": worker},
+        "startedAt": now,
+    }
+    another = {"$and": [{"$lt": [count, max_attempts]}, {"$not": [_overdue(link)]}]}
+    return [
+        {
+            "$set": {
+                "attemptHistory": {
+                    "$cond": [
+                        orphaned,
+                        {"$cond": [{"$eq": [count, 1]}, alone, closed]},
+                        "$attemptHistory",
+                    ],
+                },
+            },
+        },
+        {
+            "$set": {
+                "attemptHistory": {
+                    "$cond": [another, {"$concatArrays": ["$attemptHistory", [opened]]}, "$attemptHistory"],
+                },
+            },
+        },
+        {
+            "$set": {
+                "status": _PROCESSING,
+                "attemptCount": count,
+                "fence": {"$add": ["$fence", 1]},
+                "leaseUntil": until,
+                "dueAt": until,
+                "updatedAt": now,
+                "claimId": mark,
+            },
+        },
+    ]
+
+
+def _reading(link: Link) -> Document:
+    names = (
+        "idempotencyKey status generation fence attemptCount body labels firstSeenAt updatedAt deadline leaseUntil "
+        "notBefore claimId"
+    )
+    return dict.fromkeys(names.split(), 1) | {
+        "last": {"$last": "$attemptHistory.outcome"},
+        "now": link.clock.now(),
+    }
+
+
+def _told(document: Mapping[str, Any] | None, job_id: str, mark: str, shortest: timedelta) -> ClaimResult:
+    if document is None:
+        return Unrecorded(job_id)
+    status = Status(document["status"])
+    if document.get("claimId") == mark and status is Status.PROCESSING:
+        return _ours(document, job_id)
+    if status.terminal:
+        return AlreadySettled(job_id, status)
+    until = document["leaseUntil"] if status is Status.PROCESSING else document["notBefore"]
+    # It may have become free between the update and the reading, or somebody's transaction holds it.
+    return NotNow(job_id, max(until - document["now"], shortest))
+
+
+def _ours(document: Mapping[str, Any], job_id: str) -> ClaimResult:
+    key, generation, fence = document["idempotencyKey"], document["generation"], document["fence"]
+    if document.get("last") == _RUNNING:
+        return Claimed(
+            job_id,
+            key,
+            generation,
+            fence,
+            document["attemptCount"],
+            document["body"],
+            document["labels"],
+            document["firstSeenAt"],
+            document.get("deadline"),
+        )
+    # No attempt was opened. The claim left its own time in updatedAt: that decided which of the two it is.
+    deadline = document.get("deadline")
+    if deadline is not None and deadline <= document["updatedAt"]:
+        return Overdue(job_id, key, generation, fence, document["body"])
+    return Exhausted(job_id, key, generation, fence, document["attemptCount"])
+
+
+async def renew(link: Link, entries: Collection, leases: Sequence[Lease], lease: timedelta) -> list[Lease]:
+    """Prolong what is still ours; look closer only when something is not."""
+    if not leases:
+        return []
+    by_fence: dict[int, set[str]] = {}
+    for each in leases:
+        by_fence.setdefault(each.fence, set()).add(each.job_id)
+    until = link.clock.now(lease)
+    prolonging = [
+        UpdateMany(
+            {"_id": {"$in": list(job_ids)}, "fence": fence, "status": _PROCESSING},
+            [{"$set": {"leaseUntil": until, "dueAt": until}}],
+        )
+        for fence, job_ids in by_fence.items()
+    ]
+    result = await link.run(lambda: entries.bulk_write(prolonging, ordered=False))
+    if result.matched_count == len(set(leases)):
+        return []
+    job_ids = list({each.job_id for each in leases})
+    held = {"_id": {"$in": job_ids}, "status": _PROCESSING}
+    found = await link.run(lambda: entries.find(held, {"fence": 1}).to_list())
+    fences = {each["_id"]: each["fence"] for each in found}
+    return [each for each in leases if fences.get(each.job_id) != each.fence]

@@ -1,0 +1,238 @@
+"""Documents: applying effects to them in a transaction, and reading them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from functools import lru_cache
+from typing import Any, Final
+
+import bson
+from bson.dbref import DBRef
+from bson.errors import BSONError
+from bson.raw_bson import RawBSONDocument
+from pymongo import ASCENDING, DeleteOne, InsertOne, ReplaceOne
+from pymongo.errors import BulkWriteError
+
+from holdfast.contracts.effects import IGNORED_STALE, Effect, Upsert
+from holdfast.contracts.effects import Collection as Kind
+from holdfast.contracts.errors import EffectRefused, InvalidQuery
+from holdfast.contracts.queries import DocumentQuery, Page, Slice
+from holdfast.contracts.times import isoformat
+from holdfast.stores.cursors import position_of, to_cursor
+from holdfast.stores.folding import CREATED, UPDATED, Fold, check_effect
+
+from .entries import too_deep
+from .failures import passing, write_errors
+from .link import LONG, Collection, Document, Link, Session
+
+_LARGEST: Final = 16 * 1024 * 1024 - 64
+"""Bytes of a document; a little is left for its ``_id``."""
+_ISO_LENGTH: Final = 24
+_WITHOUT_ID: Final = {"_id": 0}
+
+
+class Shelf:
+    """One collection, and how its documents are written and read."""
+
+    def __init__(self, kind: Kind, collection: Collection) -> None:
+        self.kind = kind
+        self.collection = collection
+        self._instants = tuple({*kind.instants, CREATED, UPDATED})
+        self._indexed = {name for index in kind.indexes for name in index} | {kind.key}
+
+    def encoded(self, document: Mapping[str, Any]) -> bytes:
+        """The document as MongoDB keeps it, with its instants as dates."""
+        stored = dict(document)
+        for name in self._instants:
+            if name in stored:
+                stored[name] = _stored(stored[name])
+        return bson.encode(stored)
+
+    @staticmethod
+    def decoded(document: Document) -> Document:
+        """The document as effects and readers see it."""
+        for name, value in document.items():
+            if isinstance(value, datetime):
+                document[name] = isoformat(value)
+            elif isinstance(value, dict | list | DBRef):
+                document[name] = _without_references(value)
+        return document
+
+    def matching(self, where: Mapping[str, Any]) -> Document:
+        """The condition for these values of indexed fields."""
+        for name in where:
+            if name not in self._indexed:
+                message = f"Documents of {self.kind.name} cannot be found by {name!r}: no index has it."
+                raise InvalidQuery(message)
+        return {name: {"$eq": _stored(value) if name in self._instants else value} for name, value in where.items()}
+
+
+def _stored(value: Any) -> Any:  # noqa: ANN401 - any value of a document
+    """An instant as MongoDB keeps it. What does not look like one stays what it is."""
+    return _date(value) or value if isinstance(value, str) and len(value) == _ISO_LENGTH else value
+
+
+@lru_cache(1024)  # the instants of one batch are much alike: most are the time of its commit
+def _date(text: str) -> datetime | None:
+    try:
+        instant = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return instant if instant.tzinfo is not None and isoformat(instant) == text else None
+
+
+def _without_references(value: Any) -> Any:  # noqa: ANN401 - any value of a document
+    """The driver takes an object with ``$ref`` for a reference to elsewhere; for us it is an object."""
+    if isinstance(value, DBRef):
+        return {name: _without_references(child) for name, child in value.as_doc().items()}
+    if isinstance(value, dict):
+        return {name: _without_references(child) for name, child in value.items()}
+    if isinstance(value, list):
+        return [_without_references(child) for child in value]
+    return value
+
+
+class Shelves:
+    """All collections of the workloads in this process."""
+
+    def __init__(self, link: Link, kinds: Sequence[Kind]) -> None:
+        self._link = link
+        self._shelves = {kind.name: Shelf(kind, link.collection(kind.name)) for kind in kinds}
+
+    def shelf(self, name: str) -> Shelf:
+        """The shelf of a collection."""
+        try:
+            return self._shelves[name]
+        except KeyError:
+            message = f"No workload in this process declares the collection {name!r}."
+            raise InvalidQuery(message) from None
+
+    async def apply(
+        self,
+        session: Session,
+        now: datetime,
+        effects: Sequence[tuple[str, Sequence[Effect]]],
+    ) -> list[str | None]:
+        """Fold the jobs' effects into the documents, in order, and write each document once.
+
+        Returns a note for each job that had an effect skipped as stale. The transaction must be given up when an
+        effect is refused.
+        """
+        wanted: dict[str, dict[str, None]] = {}
+        for job_id, batch in effects:
+            for effect in batch:
+                self._check(job_id, effect)
+                wanted.setdefault(effect.collection, {})[effect.key] = None
+        fold = _BsonFold(isoformat(now), self._shelves)
+        for name, keys in wanted.items():
+            await fold.load(session, name, list(keys))
+        notes: list[str | None] = []
+        for job_id, batch in effects:
+            skipped = [each for each in batch if not fold.apply(job_id, each, self._shelves[each.collection].kind.key)]
+            notes.append(IGNORED_STALE if skipped else None)
+        for name in wanted:
+            await fold.save(session, name)
+        return notes
+
+    def _check(self, job_id: str, effect: Effect) -> None:
+        shelf = self._shelves.get(effect.collection)
+        if shelf is None:
+            raise EffectRefused(job_id, f"No workload declares the collection {effect.collection!r}.")
+        check_effect(job_id, effect)
+        if not isinstance(effect, Upsert):
+            return
+        for fields in (effect.set, effect.set_on_insert):
+            if fields.get(shelf.kind.key, effect.key) != effect.key:
+                raise EffectRefused(job_id, f"An effect on {effect.collection} gives its document another key.")
+            if "_id" in fields or any(str(name)[:1] == "$" for name in fields):
+                raise EffectRefused(job_id, f"A document of {effect.collection} cannot have a field _id or $...")
+
+    # --- reading ------------------------------------------------------------------------------------------
+
+    async def get(self, collection: str, key: str) -> Mapping[str, Any] | None:
+        """One document."""
+        shelf = self.shelf(collection)
+        wanted = {shelf.kind.key: {"$eq": key}}
+        found = await self._link.run(lambda: shelf.collection.find_one(wanted, _WITHOUT_ID))
+        return None if found is None else shelf.decoded(found)
+
+    async def find(self, query: DocumentQuery, page: Page) -> Slice[Mapping[str, Any]]:
+        """Documents by the values of indexed fields, in the order of their keys."""
+        shelf = self.shelf(query.collection)
+        key = shelf.kind.key
+        conditions = [shelf.matching(query.where)]
+        if page.cursor:
+            conditions.append({key: {"$gt": position_of(page.cursor)}})
+        wanted = {"$and": conditions}
+        rows = await self._link.run(
+            lambda: shelf.collection.find(wanted, _WITHOUT_ID).sort(key, ASCENDING).limit(page.limit + 1).to_list(),
+            seconds=LONG,
+        )
+        items = [shelf.decoded(row) for row in rows[: page.limit]]
+        return Slice([*items], to_cursor(items[-1][key]) if len(rows) > page.limit else None)
+
+
+class _BsonFold(Fold):
+    """A fold that knows what MongoDB had, and keeps what it shall have in its own encoding."""
+
+    def __init__(self, now: str, shelves: Mapping[str, Shelf]) -> None:
+        super().__init__(now)
+        self._shelves = shelves
+        self._ids: dict[str, dict[str, Any]] = {}
+        self._encoded: dict[str, dict[str, bytes]] = {}
+        self._writers: dict[str, dict[str, str]] = {}
+
+    async def load(self, session: Session, name: str, keys: Sequence[str]) -> None:
+        """Read the documents that effects name."""
+        shelf = self._shelves[name]
+        self.documents[name], self._ids[name] = {}, {}
+        self._encoded[name], self._writers[name] = {}, {}
+        wanted = {shelf.kind.key: {"$in": list(keys)}}
+        for found in await shelf.collection.find(wanted, session=session).to_list():
+            identity, document = found.pop("_id"), shelf.decoded(found)
+            key = document[shelf.kind.key]
+            self.documents[name][key], self._ids[name][key] = document, identity
+
+    def check(self, job_id: str, effect: Upsert, changed: Mapping[str, Any]) -> str:
+        """Refuse what MongoDB cannot hold, while it is known whose effect it is."""
+        text = super().check(job_id, effect, changed)
+        name = effect.collection
+        if too_deep(text, changed):
+            raise EffectRefused(job_id, f"A document of {name} is nested too deep.")
+        try:
+            encoded = self._shelves[name].encoded(changed)
+        except (BSONError, OverflowError, ValueError, RecursionError) as error:
+            message = f"MongoDB cannot hold a document of {name} ({type(error).__name__})."
+            raise EffectRefused(job_id, message) from error
+        if len(encoded) > _LARGEST:
+            raise EffectRefused(job_id, f"A document of {name} is larger than MongoDB's 16 MB.")
+        self._encoded[name][effect.key] = encoded
+        self._writers[name][effect.key] = job_id
+        return text
+
+    async def save(self, session: Session, name: str) -> None:
+        """Write what has changed. A document that somebody else wrote in the meantime is a conflict."""
+        shelf, ids = self._shelves[name], self._ids[name]
+        writes: list[InsertOne[Document] | ReplaceOne[Document] | DeleteOne] = []
+        jobs: list[str] = []
+        for key, encoded in self._encoded[name].items():
+            if key not in self.documents[name]:
+                continue
+            whole: Any = RawBSONDocument(encoded)
+            writes.append(ReplaceOne({"_id": ids[key]}, whole) if key in ids else InsertOne(whole))
+            jobs.append(self._writers[name][key])
+        writes += [DeleteOne({"_id": identity}) for key, identity in ids.items() if key not in self.documents[name]]
+        if not writes:
+            return
+        try:
+            await shelf.collection.bulk_write(writes, session=session)
+        except BulkWriteError as error:
+            refused = write_errors(error)
+            if passing(error) or not refused or refused[0]["code"] == 11000:  # noqa: PLR2004 - a race for a new key
+                raise
+            position = refused[0]["index"]
+            if position >= len(jobs):
+                raise
+            message = f"MongoDB refuses a document of {name} (code {refused[0]['code']})."
+            raise EffectRefused(jobs[position], message) from None

@@ -1,0 +1,197 @@
+"""Entries and dead letters as MongoDB keeps them, and as the engine knows them."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+import bson
+from bson.errors import BSONError
+
+from holdfast.contracts.dead_letters import DeadLetter, Decision, ReviewStatus
+from holdfast.contracts.ledger import Attempt, AttemptOutcome, LedgerEntry, NewEntry, Status
+from holdfast.contracts.redaction import scrub
+from holdfast.contracts.settlement import Bury
+from holdfast.contracts.times import duration_ms
+from holdfast.contracts.workload import Workload
+
+from .link import Document
+
+_MOST_OF_AN_UNREADABLE_BODY: Final = 2_000
+_LARGEST_SNAPSHOT: Final = 4_000_000
+MAX_DEPTH: Final = 100
+"""Objects and lists inside one another that MongoDB promises to keep."""
+
+
+def new_mark() -> str:
+    """A name for one call, so that it recognises its own work when an answer was lost."""
+    return secrets.token_hex(8)
+
+
+def new_document(
+    workload: Workload[Any],
+    entry: NewEntry,
+    now: datetime,
+    grace: timedelta,
+    mark: str,
+) -> Document:
+    """A new entry, ``received``."""
+    not_before = now + timedelta(milliseconds=duration_ms(entry.delay))
+    document: Document = {
+        "_id": entry.job_id,
+        "idempotencyKey": entry.key,
+        **columns(workload, entry.labels),
+        "status": Status.RECEIVED.value,
+        "generation": 1,
+        "attemptCount": 0,
+        "attemptHistory": [],
+        "lastErrorCode": None,
+        "lastErrorMessage": None,
+        "firstSeenAt": now,
+        "updatedAt": now,
+        "notBefore": not_before,
+        "dueAt": not_before + grace,
+        "fence": 0,
+        "priority": entry.priority,
+        "labels": dict(entry.labels),
+        "fingerprint": entry.fingerprint,
+        "body": entry.body,
+        "recordId": mark,
+    }
+    if entry.life is not None:
+        life = duration_ms(entry.life)
+        document |= {"life": life, "deadline": now + timedelta(milliseconds=life)}
+    if entry.replay_of is not None:
+        document["replayOf"] = entry.replay_of
+    return document
+
+
+def columns(workload: Workload[Any], labels: Mapping[str, str]) -> Document:
+    """The labels that people see as fields of their own."""
+    return {name: labels[name] for name in workload.label_columns if name in labels}
+
+
+def entry_of(workload: str, document: Mapping[str, Any]) -> LedgerEntry:
+    """A ledger entry."""
+    result = document.get("result")
+    return LedgerEntry(
+        workload=workload,
+        key=document["idempotencyKey"],
+        job_id=document["_id"],
+        generation=document["generation"],
+        status=Status(document["status"]),
+        body=document["body"],
+        labels=document["labels"],
+        attempts=_attempts_of(document["attemptHistory"]),
+        attempt_count=document["attemptCount"],
+        fence=document["fence"],
+        priority=document["priority"],
+        first_seen_at=document["firstSeenAt"],
+        updated_at=document["updatedAt"],
+        not_before=document["notBefore"],
+        deadline=document.get("deadline"),
+        lease_until=document.get("leaseUntil"),
+        expires_at=document.get("expiresAt"),
+        last_error_code=document.get("lastErrorCode"),
+        last_error_message=document.get("lastErrorMessage"),
+        note=document.get("note"),
+        result=json.loads(result) if result else None,
+        replay_of=document.get("replayOf"),
+    )
+
+
+def new_letter(workload: Workload[Any], entry: Mapping[str, Any], verdict: Bury, now: datetime) -> Document:
+    """The dead letter of an entry whose attempts are closed."""
+    return {
+        "_id": verdict.letter_id,
+        "idempotencyKey": entry["idempotencyKey"],
+        **columns(workload, entry["labels"]),
+        "jobId": entry["_id"],
+        "generation": entry["generation"],
+        "terminalReasonCode": verdict.reason_code,
+        "terminalReasonMessage": verdict.reason_message,
+        "attemptCount": entry["attemptCount"],
+        "attemptHistory": entry["attemptHistory"],
+        "payloadSnapshot": snapshot(entry["body"]),
+        "reviewStatus": ReviewStatus.PENDING.value,
+        "decisions": [],
+        "createdAt": now,
+        "updatedAt": now,
+        "expiresAt": now + timedelta(milliseconds=duration_ms(verdict.letter_retention)),
+        "labels": entry["labels"],
+        "body": entry["body"],
+        "publishedTo": None,
+    }
+
+
+def snapshot(body: str) -> Document:
+    """A job's body for people, as an object; a part of its text where MongoDB cannot hold it as one."""
+    if len(body) <= _LARGEST_SNAPSHOT:
+        try:
+            found = json.loads(body)
+            if isinstance(found, dict) and not too_deep(body, found):
+                bson.encode(found)
+                return found
+        except (ValueError, RecursionError, OverflowError, BSONError):
+            pass
+    return {"unreadable": scrub(body[:_MOST_OF_AN_UNREADABLE_BODY])}
+
+
+def too_deep(text: str, content: Any) -> bool:  # noqa: ANN401 - anything that JSON can say
+    """Whether content, which is this JSON text, is nested deeper than MongoDB takes."""
+    if text.count("{") + text.count("[") <= MAX_DEPTH:  # at most as deep as there are brackets
+        return False
+    depth, layer = 0, [content]
+    while layer and depth <= MAX_DEPTH:
+        depth += 1
+        children = (child for each in layer for child in (each.values() if isinstance(each, dict) else each))
+        layer = [child for child in children if isinstance(child, dict | list | tuple)]
+    return depth > MAX_DEPTH
+
+
+UNREAD: Final = {"payloadSnapshot": 0}
+"""What a letter is read without: the body says the same, exactly."""
+
+
+def letter_of(workload: str, document: Mapping[str, Any]) -> DeadLetter:
+    """A dead letter."""
+    return DeadLetter(
+        id=document["_id"],
+        workload=workload,
+        key=document["idempotencyKey"],
+        job_id=document["jobId"],
+        generation=document["generation"],
+        reason_code=document["terminalReasonCode"],
+        reason_message=document["terminalReasonMessage"],
+        attempts=_attempts_of(document["attemptHistory"]),
+        attempt_count=document["attemptCount"],
+        body=document["body"],
+        labels=document["labels"],
+        review_status=ReviewStatus(document["reviewStatus"]),
+        decisions=tuple(
+            Decision(ReviewStatus(each["step"]), each["actor"], each["reason"], each["at"])
+            for each in document["decisions"]
+        ),
+        created_at=document["createdAt"],
+        updated_at=document["updatedAt"],
+        expires_at=document["expiresAt"],
+        replayed_as=document.get("replayedAs"),
+    )
+
+
+def _attempts_of(stored: Sequence[Mapping[str, Any]]) -> tuple[Attempt, ...]:
+    return tuple(
+        Attempt(
+            attempt=each["attempt"],
+            outcome=AttemptOutcome(each["outcome"]),
+            worker=each["worker"],
+            started_at=each["startedAt"],
+            finished_at=each.get("finishedAt"),
+            error_code=each.get("errorCode"),
+            error_message=each.get("errorMessage"),
+        )
+        for each in stored
+    )

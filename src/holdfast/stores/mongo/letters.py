@@ -1,0 +1,193 @@
+"""Dead letters: finding them, and the steps of their review (I9)."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from typing import Any, Final
+
+from pymongo import ASCENDING
+
+from holdfast.contracts.dead_letters import DeadLetter, ReviewStatus
+from holdfast.contracts.lifecycle import REVIEW_STEPS
+from holdfast.contracts.queries import LetterQuery, Page, Slice
+from holdfast.contracts.times import from_ms, to_ms
+
+from .entries import UNREAD, letter_of, new_mark
+from .link import LONG, Collection, Document, Link
+from .places import cursor_at, place_of
+from .records import AllRecords, Records
+from .sweeping import known_queues
+
+_DEALT_WITH: Final = (ReviewStatus.REPLAYED.value, ReviewStatus.CLOSED.value)
+_SOME_QUEUE: Final = ""
+"""In ``publishedTo``: the letter is dealt with, and whether a queue has it is not known."""
+_OLDEST_FIRST: Final = (("createdAt", ASCENDING), ("_id", ASCENDING))
+
+
+async def read(link: Link, records: AllRecords, letter_id: str) -> DeadLetter | None:
+    """One dead letter. Its id does not tell whose it is."""
+    for each in records:
+        found = await link.run(lambda each=each: each.letters.find_one({"_id": letter_id}, UNREAD))  # type: ignore[misc]
+        if found is not None:
+            return letter_of(each.name, found)
+    return None
+
+
+async def find(link: Link, records: AllRecords, query: LetterQuery, page: Page) -> Slice[DeadLetter]:
+    """Dead letters that match, oldest first, of one workload or of all together."""
+    conditions = _conditions(query)
+    if page.cursor:
+        conditions.append(_after(page.cursor))
+    where = {"$and": conditions} if conditions else {}
+    found = [await _oldest(link, each, where, page.limit + 1) for each in records.named(query.workload)]
+    merged = list(heapq.merge(*found, key=lambda letter: (letter.created_at, letter.id)))
+    items = merged[: page.limit]
+    more = cursor_at(items[-1].created_at, items[-1].id) if len(merged) > page.limit else None
+    return Slice(items, more)
+
+
+async def _oldest(link: Link, records: Records, where: Document, limit: int) -> list[DeadLetter]:
+    found = await link.run(
+        lambda: records.letters.find(where, UNREAD).sort(_OLDEST_FIRST).limit(limit).to_list(), seconds=LONG
+    )
+    return [letter_of(records.name, each) for each in found]
+
+
+async def count(link: Link, records: AllRecords, query: LetterQuery) -> int:
+    """How many match."""
+    conditions = _conditions(query)
+    where = {"$and": conditions} if conditions else {}
+    return sum(
+        [
+            await link.run(lambda each=each: each.letters.count_documents(where), seconds=LONG)  # type: ignore[misc]
+            for each in records.named(query.workload)
+        ],
+    )
+
+
+def _conditions(query: LetterQuery) -> list[Document]:
+    wanted: tuple[tuple[str, Any], ...] = (
+        ("reviewStatus", query.review_status and query.review_status.value),
+        ("terminalReasonCode", query.reason_code),
+        ("idempotencyKey", query.key),
+    )
+    conditions: list[Document] = [{field: {"$eq": value}} for field, value in wanted if value is not None]
+    if query.created_after is not None:
+        conditions.append({"createdAt": {"$gt": from_ms(to_ms(query.created_after))}})
+    if query.created_before is not None:
+        conditions.append({"createdAt": {"$lt": from_ms(to_ms(query.created_before))}})
+    for name, value in query.labels.items():
+        # Not a path: a label's name may hold dots and dollars.
+        label = {"$getField": {"field": {"$literal": name}, "input": "$labels"}}
+        conditions.append({"$expr": {"$eq": [label, {"$literal": value}]}})
+    return conditions
+
+
+def _after(cursor: str) -> Document:
+    """The letters beyond a place in the listing."""
+    created_at, letter_id = place_of(cursor)
+    return {
+        "$or": [{"createdAt": {"$gt": created_at}}, {"createdAt": created_at, "_id": {"$gt": letter_id}}],
+    }
+
+
+# --- review ---------------------------------------------------------------------------------------------------
+
+
+def starts_of(end: ReviewStatus) -> list[str]:
+    """The states from which a letter may take this step."""
+    return [start.value for start, ends in REVIEW_STEPS.items() if end in ends]
+
+
+def stepped(now: Any, end: ReviewStatus, actor: str, reason: str, mark: str) -> Document:  # noqa: ANN401 - an expression
+    """What a step changes, for an update with a pipeline."""
+    decision = {"step": end.value, "actor": {"$literal": actor}, "reason": {"$literal": reason}, "at": now, "by": mark}
+    fields: Document = {
+        "reviewStatus": end.value,
+        "updatedAt": now,
+        "decisions": {"$concatArrays": ["$decisions", [decision]]},
+    }
+    if end.value in _DEALT_WITH:
+        # Whether or not it was published: somebody may be publishing it right now.
+        fields["publishedTo"] = {"$ifNull": ["$publishedTo", _SOME_QUEUE]}
+    return fields
+
+
+async def step(  # noqa: PLR0913 - who, what, why
+    link: Link,
+    records: AllRecords,
+    letter_ids: Sequence[str],
+    end: ReviewStatus,
+    *,
+    actor: str,
+    reason: str,
+) -> list[str]:
+    """Move the letters that may take this step; return their ids."""
+    if not letter_ids:
+        return []
+    mark = new_mark()
+    ids = list(set(letter_ids))
+    movable = {"_id": {"$in": ids}, "reviewStatus": {"$in": starts_of(end)}}
+    moving: list[Document] = [{"$set": stepped(link.clock.now(), end, actor, reason, mark)}]
+    moved: set[str] = set()
+    for each in records:
+
+        async def move_and_read(letters: Collection = each.letters) -> list[Document]:
+            await letters.update_many(movable, moving)
+            return await letters.find({"_id": {"$in": ids}, "decisions.by": mark}, {"_id": 1}).to_list()
+
+        moved |= {found["_id"] for found in await link.run(move_and_read)}
+    return [letter_id for letter_id in dict.fromkeys(letter_ids) if letter_id in moved]
+
+
+# --- the dead-letter queue ------------------------------------------------------------------------------------
+
+
+async def unpublished(link: Link, records: Records, limit: int) -> list[DeadLetter]:
+    """Pending letters that the queue we know has not been given."""
+    known = (await known_queues(link, [records])).get(records.name)
+    missing: Any = None if known is None else {"$ne": known}
+    where = {"reviewStatus": ReviewStatus.PENDING.value, "publishedTo": missing}
+    return await _oldest(link, records, where, limit)
+
+
+async def mark_published(link: Link, records: AllRecords, letter_ids: Sequence[str], queue: str) -> bool:
+    """The queue has them, unless another one has taken its place.
+
+    Should it be replaced at this very moment, no harm is done: the letters carry the mark of the one that is gone.
+    """
+    known = await known_queues(link, list(records))
+    if any(met != queue for met in known.values()):
+        return False
+    for each in records:
+        await _mark(link, each, letter_ids, queue)
+    return True
+
+
+async def mark_withdrawn(link: Link, records: AllRecords, letter_ids: Sequence[str]) -> None:
+    """The queue that we know no longer has them. Another one may: it may remember what this one has forgotten."""
+    known = await known_queues(link, list(records))
+    for each in records:
+        await _mark(link, each, letter_ids, _withdrawn_from(known.get(each.name)))
+
+
+def _withdrawn_from(queue: str | None) -> str:
+    """In ``publishedTo``: this queue had the letter, or not, and does not have it any more."""
+    return f"-{queue or ''}"
+
+
+async def _mark(link: Link, records: Records, letter_ids: Sequence[str], mark: str) -> None:
+    if letter_ids:
+        marked = {"_id": {"$in": list(letter_ids)}}
+        await link.run(lambda: records.letters.update_many(marked, {"$set": {"publishedTo": mark}}))
+
+
+async def outdated(link: Link, records: Records, limit: int) -> list[str]:
+    """Letters that are dealt with and that the queue may still hold."""
+    known = (await known_queues(link, [records])).get(records.name)
+    where = {"reviewStatus": {"$in": list(_DEALT_WITH)}, "publishedTo": {"$ne": _withdrawn_from(known)}}
+    found = await link.run(
+        lambda: records.letters.find(where, {"_id": 1}).sort(_OLDEST_FIRST).limit(limit).to_list(),
+    )
+    return [each["_id"] for each in found]

@@ -1,0 +1,61 @@
+"""Reading entries: one, some, and how many."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from pymongo import DESCENDING
+
+from holdfast.contracts.errors import InvalidQuery
+from holdfast.contracts.ledger import LedgerEntry, Status
+from holdfast.contracts.queries import EntryQuery, Page, Slice
+
+from .entries import entry_of
+from .link import LONG, Document, Link
+from .places import cursor_at, place_of
+from .records import Records
+from .schema import label_field
+
+_NEWEST_FIRST: Final = (("firstSeenAt", DESCENDING), ("_id", DESCENDING))
+_STATUSES: Final = [status.value for status in Status]
+
+
+async def entry(link: Link, records: Records, key: str) -> LedgerEntry | None:
+    """The entry of this idempotency key."""
+    found = await link.run(lambda: records.entries.find_one({"idempotencyKey": {"$eq": key}}))
+    return None if found is None else entry_of(records.name, found)
+
+
+async def find(link: Link, records: Records, query: EntryQuery, page: Page) -> Slice[LedgerEntry]:
+    """Entries that match, newest first."""
+    where: Document = {}
+    if query.status is not None:
+        where["status"] = query.status.value
+    for label, value in query.labels.items():
+        if label not in records.workload.indexed_labels:
+            message = f"Entries of {query.workload} cannot be found by the label {label!r}: no index has it."
+            raise InvalidQuery(message)
+        where[label_field(records.workload, label)] = {"$eq": value}
+    if page.cursor:
+        seen_at, job_id = place_of(page.cursor)
+        where["$or"] = [{"firstSeenAt": {"$lt": seen_at}}, {"firstSeenAt": seen_at, "_id": {"$lt": job_id}}]
+    rows = await link.run(
+        lambda: records.entries.find(where).sort(_NEWEST_FIRST).limit(page.limit + 1).to_list(), seconds=LONG
+    )
+    items = [entry_of(records.name, each) for each in rows[: page.limit]]
+    more = cursor_at(items[-1].first_seen_at, items[-1].job_id) if len(rows) > page.limit else None
+    return Slice(items, more)
+
+
+async def counts(link: Link, records: Records) -> Mapping[str, int]:
+    """How many entries are in each status: an index alone answers."""
+    pipeline: list[Document] = [
+        {"$match": {"status": {"$in": _STATUSES}}},
+        {"$group": {"_id": "$status", "entries": {"$sum": 1}}},
+    ]
+
+    async def look() -> list[Document]:
+        return await (await records.entries.aggregate(pipeline)).to_list()
+
+    return {each["_id"]: each["entries"] for each in await link.run(look, seconds=LONG)}

@@ -1,0 +1,143 @@
+"""Replaying dead letters: the letter's step and the job's next life in one transaction (I9)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from pymongo import UpdateOne
+
+from holdfast.contracts.dead_letters import ReviewStatus
+from holdfast.contracts.ledger import NewEntry, Status
+
+from .entries import new_document, new_mark
+from .letters import starts_of, stepped
+from .link import Document, Link, Session
+from .records import AllRecords, Records
+
+Replays = Mapping[str, NewEntry | None]
+
+
+async def replay(  # noqa: PLR0913 - who, what, why
+    link: Link,
+    records: AllRecords,
+    grace: timedelta,
+    replays: Sequence[tuple[str, NewEntry | None]],
+    *,
+    actor: str,
+    reason: str,
+) -> list[str]:
+    """``reviewed -> replayed`` with the next generation, or with the new entry; return the ids that moved."""
+    wanted = dict(reversed(replays))
+    mark = new_mark()
+    moved: set[str] = set()
+    for each in records:
+        moved |= await link.transaction(
+            lambda session, each=each: _Replay(link, records, each, grace, session, actor, reason, mark).run(wanted),  # type: ignore[misc]
+        )
+    return [letter_id for letter_id in dict.fromkeys(letter_id for letter_id, _ in replays) if letter_id in moved]
+
+
+class _Replay:
+    """One try at the letters of one workload, inside a transaction."""
+
+    def __init__(  # noqa: PLR0913, PLR0917 - who, what, why, where
+        self,
+        link: Link,
+        records: AllRecords,
+        letters_of: Records,
+        grace: timedelta,
+        session: Session,
+        actor: str,
+        reason: str,
+        mark: str,
+    ) -> None:
+        self._link = link
+        self._records = records
+        self._letters_of = letters_of
+        self._grace = grace
+        self._session = session
+        self._step = stepped(link.clock.now(), ReviewStatus.REPLAYED, actor, reason, mark)
+        self._mark = mark
+
+    async def run(self, wanted: Replays) -> set[str]:
+        """Set in motion what may be, and move its letters."""
+        fields = {"idempotencyKey": 1, "generation": 1, "jobId": 1, "reviewStatus": 1, "decisions.by": 1}
+        letters = await self._letters_of.letters.find(
+            {"_id": {"$in": list(wanted)}}, fields | {"now": self._link.clock.now()}, session=self._session
+        ).to_list()
+        moved = {each["_id"] for each in letters if self._was_us(each)}
+        movable = [each for each in letters if each["reviewStatus"] in starts_of(ReviewStatus.REPLAYED)]
+        if not movable:
+            return moved
+        now = movable[0]["now"]
+        again = {each["_id"]: each for each in movable if wanted[each["_id"]] is None}
+        anew = {each["_id"]: entry for each in movable if (entry := wanted[each["_id"]]) is not None}
+        started = await self._next_generation(again, now) | await self._record(anew, now)
+        await self._move(started, anew)
+        return moved | started
+
+    def _was_us(self, letter: Mapping[str, Any]) -> bool:
+        """Whether an earlier try of this very call moved it, and its commit was not answered."""
+        return any(each.get("by") == self._mark for each in letter["decisions"])
+
+    async def _next_generation(self, letters: Mapping[str, Document], now: datetime) -> set[str]:
+        """The same jobs once more: ``dead_lettered -> received``, for letters that tell of the last generation."""
+        if not letters:
+            return set()
+        entries = self._letters_of.entries
+        by_job = {each["jobId"]: letter_id for letter_id, each in letters.items()}
+        dead = await entries.find(
+            {"_id": {"$in": list(by_job)}, "status": Status.DEAD_LETTERED.value},
+            {"idempotencyKey": 1, "generation": 1, "life": 1},
+            session=self._session,
+        ).to_list()
+        updates, started = [], set()
+        for entry in dead:
+            letter = letters[by_job[entry["_id"]]]
+            if (entry["idempotencyKey"], entry["generation"]) != (letter["idempotencyKey"], letter["generation"]):
+                continue
+            started.add(letter["_id"])
+            updates.append(UpdateOne({"_id": entry["_id"]}, self._alive_again(entry, now)))
+        if updates:
+            await entries.bulk_write(updates, ordered=False, session=self._session)
+        return started
+
+    def _alive_again(self, entry: Mapping[str, Any], now: datetime) -> Document:
+        fields: Document = {
+            "status": Status.RECEIVED.value,
+            "generation": entry["generation"] + 1,
+            "attemptHistory": [],
+            "attemptCount": 0,
+            "notBefore": now,
+            "dueAt": now + self._grace,
+            "lastErrorCode": None,
+            "lastErrorMessage": None,
+            "updatedAt": now,
+        }
+        if "life" in entry:
+            fields["deadline"] = now + timedelta(milliseconds=entry["life"])
+        return {"$set": fields, "$unset": {"note": "", "result": "", "expiresAt": ""}}
+
+    async def _record(self, new: Mapping[str, NewEntry], now: datetime) -> set[str]:
+        """New jobs instead, where neither their key nor their job id is taken."""
+        started: set[str] = set()
+        for letter_id, entry in new.items():
+            records = self._records.of(entry.workload)
+            taken = {"$or": [{"_id": entry.job_id}, {"idempotencyKey": entry.key}]}
+            if await records.entries.find_one(taken, {"_id": 1}, session=self._session) is None:
+                document = new_document(records.workload, entry, now, self._grace, self._mark)
+                await records.entries.insert_one(document, session=self._session)
+                started.add(letter_id)
+        return started
+
+    async def _move(self, letter_ids: set[str], new: Mapping[str, NewEntry]) -> None:
+        updates = []
+        for letter_id in letter_ids:
+            fields = dict(self._step)
+            if letter_id in new:
+                fields["replayedAs"] = {"$literal": new[letter_id].key}
+            updates.append(UpdateOne({"_id": letter_id}, [{"$set": fields}]))
+        if updates:
+            await self._letters_of.letters.bulk_write(updates, ordered=False, session=self._session)

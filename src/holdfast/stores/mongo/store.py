@@ -1,0 +1,224 @@
+"""The cluster's store."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from holdfast.contracts.dead_letters import DeadLetter, ReviewStatus
+from holdfast.contracts.ledger import (
+    ClaimResult,
+    DueEntry,
+    Lease,
+    LedgerEntry,
+    NewEntry,
+    Pruned,
+    Recorded,
+    Unrecorded,
+)
+from holdfast.contracts.queries import DocumentQuery, EntryQuery, LetterQuery, Page, Slice
+from holdfast.contracts.settlement import Settled, Settlement
+from holdfast.contracts.workload import Workload
+
+from . import claiming, letters, reading, recording, replaying, settling, sweeping
+from .documents import Shelves
+from .facts import facts
+from .link import Link
+from .records import AllRecords
+from .schema import FACTS, Schema
+
+_PING: Final = 3.0
+
+
+class MongoStore:
+    """Ledger, dead letters and documents in one database; implements :class:`holdfast.contracts.ports.Store`.
+
+    ``grace`` is how long an entry may stay untouched after it could have been taken, before ``due`` reports it. The
+    server must be a replica set (of one member or more), version 6 or newer.
+    """
+
+    def __init__(
+        self,
+        uri: str,
+        database: str,
+        workloads: Sequence[Workload[Any]],
+        *,
+        grace: timedelta = timedelta(seconds=5),
+    ) -> None:
+        self._link = Link(uri, database)
+        self._grace = grace
+        self._schema = Schema(self._link, workloads)
+        self._records = AllRecords(self._link, workloads)
+        self._shelves = Shelves(self._link, [each for workload in workloads for each in workload.collections])
+
+    async def open(self) -> None:
+        """Find the server and see that it can be trusted with this data.
+
+        New collections are made ready. Raises :class:`ConfigurationError` where a collection with documents lacks an
+        index that a guarantee rests on (``holdfast migrate`` makes it), and :class:`StoreUnavailable` when no server
+        answers.
+        """
+        await self._link.open()
+        await self._schema.prepare()
+
+    async def disconnect(self) -> None:
+        """Close the connections; ``close`` is what people do with dead letters."""
+        await self._link.close()
+
+    async def migrate(self) -> list[str]:
+        """Create the collections and indexes that are absent or different; return what was done, one sentence each."""
+        await self._link.open()
+        return await self._schema.migrate()
+
+    async def missing(self) -> list[str]:
+        """What ``migrate`` would create, one sentence each."""
+        await self._link.open()
+        return await self._schema.missing()
+
+    async def facts(self) -> Mapping[str, str]:
+        """What the server tells about itself, and how many of our collections it has, for ``holdfast doctor``."""
+        return await facts(self._link, self._schema.collections)
+
+    # --- the ledger ---------------------------------------------------------------------------------------
+
+    async def record(self, entries: Sequence[NewEntry]) -> list[Recorded]:
+        """See :meth:`holdfast.contracts.ports.Ledger.record`."""
+        return await recording.record(self._link, self._records, self._grace, entries)
+
+    async def claim(
+        self,
+        workload: str,
+        job_ids: Sequence[str],
+        *,
+        worker: str,
+        lease: timedelta,
+        max_attempts: int,
+    ) -> list[ClaimResult]:
+        """See :meth:`holdfast.contracts.ports.Ledger.claim`."""
+        records = self._records.get(workload)
+        if records is None:
+            return [Unrecorded(job_id) for job_id in job_ids]
+        return await claiming.claim(
+            self._link, records.entries, job_ids, worker=worker, lease=lease, max_attempts=max_attempts
+        )
+
+    async def renew(self, workload: str, leases: Sequence[Lease], lease: timedelta) -> list[Lease]:
+        """See :meth:`holdfast.contracts.ports.Ledger.renew`."""
+        records = self._records.get(workload)
+        return list(leases) if records is None else await claiming.renew(self._link, records.entries, leases, lease)
+
+    async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
+        """See :meth:`holdfast.contracts.ports.Ledger.settle`."""
+        return await settling.settle(self._link, self._records, self._shelves, self._grace, settlements)
+
+    async def due(self, workload: str, limit: int, *, again_after: timedelta) -> list[DueEntry]:
+        """See :meth:`holdfast.contracts.ports.Ledger.due`."""
+        records = self._records.get(workload)
+        return [] if records is None else await sweeping.due(self._link, records.entries, limit, again_after)
+
+    async def overdue(self, workload: str, limit: int) -> list[str]:
+        """See :meth:`holdfast.contracts.ports.Ledger.overdue`."""
+        records = self._records.get(workload)
+        return [] if records is None else await sweeping.overdue(self._link, records.entries, limit)
+
+    async def entry(self, workload: str, key: str) -> LedgerEntry | None:
+        """See :meth:`holdfast.contracts.ports.Ledger.entry`."""
+        records = self._records.get(workload)
+        return None if records is None else await reading.entry(self._link, records, key)
+
+    async def find(self, query: EntryQuery, page: Page) -> Slice[LedgerEntry]:
+        """See :meth:`holdfast.contracts.ports.Ledger.find`."""
+        records = self._records.get(query.workload)
+        return Slice([]) if records is None else await reading.find(self._link, records, query, page)
+
+    async def counts(self, workload: str) -> Mapping[str, int]:
+        """See :meth:`holdfast.contracts.ports.Ledger.counts`."""
+        records = self._records.get(workload)
+        return {} if records is None else await reading.counts(self._link, records)
+
+    async def prune(self, limit: int) -> Pruned:
+        """See :meth:`holdfast.contracts.ports.Ledger.prune`."""
+        return await sweeping.prune(self._link, self._records, limit)
+
+    # --- dead letters -------------------------------------------------------------------------------------
+
+    async def letter(self, letter_id: str) -> DeadLetter | None:
+        """See :meth:`holdfast.contracts.ports.DeadLetters.letter`."""
+        return await letters.read(self._link, self._records, letter_id)
+
+    async def letters(self, query: LetterQuery, page: Page) -> Slice[DeadLetter]:
+        """See :meth:`holdfast.contracts.ports.DeadLetters.letters`."""
+        return await letters.find(self._link, self._records, query, page)
+
+    async def count_letters(self, query: LetterQuery) -> int:
+        """See :meth:`holdfast.contracts.ports.DeadLetters.count_letters`."""
+        return await letters.count(self._link, self._records, query)
+
+    async def review(self, letter_ids: Sequence[str], *, actor: str, reason: str) -> list[str]:
+        """See :meth:`holdfast.contracts.ports.DeadLetters.review`."""
+        return await letters.step(
+            self._link, self._records, letter_ids, ReviewStatus.REVIEWED, actor=actor, reason=reason
+        )
+
+    async def close(self, letter_ids: Sequence[str], *, actor: str, reason: str) -> list[str]:
+        """See :meth:`holdfast.contracts.ports.DeadLetters.close`."""
+        return await letters.step(
+            self._link, self._records, letter_ids, ReviewStatus.CLOSED, actor=actor, reason=reason
+        )
+
+    async def replay(
+        self,
+        replays: Sequence[tuple[str, NewEntry | None]],
+        *,
+        actor: str,
+        reason: str,
+    ) -> list[str]:
+        """See :meth:`holdfast.contracts.ports.DeadLetters.replay`."""
+        return await replaying.replay(self._link, self._records, self._grace, replays, actor=actor, reason=reason)
+
+    async def unpublished(self, workload: str, limit: int) -> list[DeadLetter]:
+        """See :meth:`holdfast.contracts.ports.DeadLetters.unpublished`."""
+        records = self._records.get(workload)
+        return [] if records is None else await letters.unpublished(self._link, records, limit)
+
+    async def mark_published(self, letter_ids: Sequence[str], queue: str) -> bool:
+        """See :meth:`holdfast.contracts.ports.DeadLetters.mark_published`."""
+        return await letters.mark_published(self._link, self._records, letter_ids, queue)
+
+    async def outdated(self, workload: str, limit: int) -> list[str]:
+        """See :meth:`holdfast.contracts.ports.DeadLetters.outdated`."""
+        records = self._records.get(workload)
+        return [] if records is None else await letters.outdated(self._link, records, limit)
+
+    async def mark_withdrawn(self, letter_ids: Sequence[str]) -> None:
+        """See :meth:`holdfast.contracts.ports.DeadLetters.mark_withdrawn`."""
+        await letters.mark_withdrawn(self._link, self._records, letter_ids)
+
+    # --- documents ----------------------------------------------------------------------------------------
+
+    async def get(self, collection: str, key: str) -> Mapping[str, Any] | None:
+        """See :meth:`holdfast.contracts.ports.Documents.get`."""
+        return await self._shelves.get(collection, key)
+
+    async def find_documents(self, query: DocumentQuery, page: Page) -> Slice[Mapping[str, Any]]:
+        """See :meth:`holdfast.contracts.ports.Documents.find_documents`."""
+        return await self._shelves.find(query, page)
+
+    # --- the store itself ---------------------------------------------------------------------------------
+
+    async def meet_queue(self, incarnation: str) -> bool:
+        """See :meth:`holdfast.contracts.ports.Store.meet_queue`."""
+        return await sweeping.meet_queue(self._link, self._records, incarnation)
+
+    async def now(self) -> datetime:
+        """See :meth:`holdfast.contracts.ports.Store.now`."""
+        return await self._link.now()
+
+    async def ping(self) -> None:
+        """See :meth:`holdfast.contracts.ports.Store.ping`."""
+        # A write that changes nothing: the server still waits for a majority, as for any other.
+        facts = self._link.collection(FACTS)
+        await self._link.run(
+            lambda: facts.update_one({"_id": "ping"}, {"$set": {"value": True}}, upsert=True), seconds=_PING, patience=0
+        )

@@ -1,0 +1,200 @@
+"""Sweeping: what is due, what is overdue, what has outlived its retention, and which queue we know."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any, Final
+
+from pymongo import ASCENDING
+from pymongo.errors import DuplicateKeyError
+
+from holdfast.contracts.ledger import DueEntry, Pruned
+
+from .entries import new_mark
+from .link import LONG, Collection, Document, Link
+from .records import AllRecords, Records
+from .schema import FACTS, WAITING
+
+# Seconds that an update of many, and of one, may wait for documents that somebody holds.
+_TOGETHER: Final = 2.0
+_ALONE: Final = 0.5
+
+# --- due and overdue ------------------------------------------------------------------------------------------
+
+
+async def due(link: Link, entries: Collection, limit: int, again_after: timedelta) -> list[DueEntry]:
+    """Entries to republish, each postponed so that no other sweeper takes it too.
+
+    Sweepers race for the oldest. One that lost looks again, so that together they do not leave a job for later.
+    """
+    ours: list[Document] = []
+    held: list[str] = []
+    while len(ours) < limit:
+        now = await link.about_now()
+        found = await _oldest(link, entries, now, limit - len(ours), held)
+        if not found:
+            break
+        ours += await _postpone(link, entries, found, now, again_after, held)
+    return [
+        DueEntry(
+            each["_id"],
+            each["body"],
+            each["priority"],
+            each["attemptCount"],
+            max(timedelta(0), each["notBefore"] - each["now"]),
+        )
+        for each in ours
+    ]
+
+
+async def _oldest(link: Link, entries: Collection, now: datetime, limit: int, held: Sequence[str]) -> list[str]:
+    wanted: Document = {"dueAt": {"$lte": now}}
+    if held:
+        wanted["_id"] = {"$nin": list(held)}
+    found = await link.run(lambda: entries.find(wanted, {"_id": 1}).sort("dueAt", ASCENDING).limit(limit).to_list())
+    return [each["_id"] for each in found]
+
+
+async def _postpone(  # noqa: PLR0913, PLR0917 - what to postpone, and until when
+    link: Link,
+    entries: Collection,
+    job_ids: Sequence[str],
+    now: datetime,
+    again_after: timedelta,
+    held: list[str],
+) -> list[Document]:
+    """Postpone those that are still due; return them in the order of the question.
+
+    One that somebody's transaction holds is in work, whatever it says: it goes to ``held``, for another sweep.
+    """
+    mark = new_mark()
+    later = [{"$set": {"dueAt": link.clock.now(again_after), "sweepId": mark}}]
+    reading = {"body": 1, "priority": 1, "attemptCount": 1, "notBefore": 1, "now": link.clock.now()}
+
+    async def postpone(ids: Sequence[str]) -> None:
+        await entries.update_many({"_id": {"$in": list(ids)}, "dueAt": {"$lte": now}}, later)
+
+    if not await link.in_time(lambda: postpone(job_ids), _TOGETHER):
+        # One entry in a dead client's transaction makes all the others wait: now each goes by itself.
+        done = await asyncio.gather(*(link.in_time(partial(postpone, [job_id]), _ALONE) for job_id in job_ids))
+        held += [job_id for job_id, in_time in zip(job_ids, done, strict=True) if not in_time]
+    ours = {"_id": {"$in": list(job_ids)}, "sweepId": mark}
+    found = {each["_id"]: each for each in await link.run(lambda: entries.find(ours, reading).to_list())}
+    return [found[job_id] for job_id in job_ids if job_id in found]
+
+
+async def overdue(link: Link, entries: Collection, limit: int) -> list[str]:
+    """Jobs that wait past their deadline."""
+    past = {"deadline": {"$lte": await link.about_now()}, "status": {"$in": list(WAITING)}}
+    found = await link.run(
+        lambda: entries.find(past, {"_id": 1}).sort("deadline", ASCENDING).limit(limit).to_list(),
+    )
+    return [each["_id"] for each in found]
+
+
+# --- the queue's mark -----------------------------------------------------------------------------------------
+
+
+def _fact(records: Records) -> str:
+    """Each workload remembers the queue for itself: another process may run other workloads."""
+    return f"queue:{records.name}"
+
+
+async def known_queues(link: Link, records: Sequence[Records]) -> dict[str, str]:
+    """The mark of the queue that was met last, for each workload that has met one."""
+    facts = [_fact(each) for each in records]
+    found = await link.run(lambda: link.collection(FACTS).find({"_id": {"$in": facts}}).to_list())
+    marks = {each["_id"]: each["value"] for each in found}
+    return {each.name: marks[_fact(each)] for each in records if _fact(each) in marks}
+
+
+async def meet_queue(link: Link, records: AllRecords, incarnation: str) -> bool:
+    """Compare and remember. Of many that meet a new queue, the one that remembers it first answers True."""
+    known = await known_queues(link, list(records))
+    won = [
+        each.name
+        for each in records
+        if known.get(each.name) != incarnation and await _meet(link, each, known.get(each.name), incarnation)
+    ]
+    # Each workload has a fact of its own, and different processes may win them. The first one answers for all.
+    return next((each.name for each in records if each.name in known), None) in won
+
+
+async def _meet(link: Link, records: Records, known: str | None, incarnation: str) -> bool:
+    facts, name = link.collection(FACTS), _fact(records)
+    if known is None:
+        await link.run(lambda: _remember_first(facts, name, incarnation))
+        return False
+    # First the work, then the fact: whoever dies in between leaves both to the next.
+    everything_due: list[Document] = [{"$set": {"dueAt": link.clock.now()}}]
+    await link.run(
+        lambda: records.entries.update_many({"status": {"$in": list(WAITING)}}, everything_due), seconds=LONG
+    )
+    changed = await link.run(
+        lambda: facts.update_one({"_id": name, "value": known}, {"$set": {"value": incarnation}}),
+    )
+    return changed.modified_count == 1
+
+
+async def _remember_first(facts: Collection, name: str, incarnation: str) -> None:
+    try:
+        await facts.insert_one({"_id": name, "value": incarnation})
+    except DuplicateKeyError:  # somebody else was first: the next round compares
+        return
+
+
+# --- the end of retention -------------------------------------------------------------------------------------
+
+_OLDEST_FIRST: Final = {"$sort": {"expiresAt": 1}}
+
+
+async def prune(link: Link, records: AllRecords, limit: int) -> Pruned:
+    """Delete what has outlived its retention: letters first, then entries that no letter tells of (I12).
+
+    Only terminal entries have an ``expiresAt``, and none before that of its last letter.
+    """
+    now = await link.about_now()
+    letters: dict[str, list[str]] = {}
+    left = limit
+    for each in records:
+        if left > 0 and (gone := await _delete(link, each.letters, [_over(now), _OLDEST_FIRST], left, now)):
+            letters[each.name] = gone
+            left -= len(gone)
+    entries = 0
+    for each in records:
+        if entries < limit:
+            untold = [_over(now), _OLDEST_FIRST, *_without_letters(each)]
+            entries += len(await _delete(link, each.entries, untold, limit - entries, now))
+    return Pruned(entries, letters)
+
+
+def _over(now: datetime) -> Document:
+    return {"$match": {"expiresAt": {"$lte": now}}}
+
+
+def _without_letters(records: Records) -> list[Document]:
+    letter = {
+        "from": records.letters.name,
+        "localField": "idempotencyKey",
+        "foreignField": "idempotencyKey",
+        "pipeline": [{"$limit": 1}, {"$project": {"_id": 1}}],
+        "as": "letters",
+    }
+    return [{"$lookup": letter}, {"$match": {"letters": []}}]
+
+
+async def _delete(link: Link, collection: Collection, which: Sequence[Any], limit: int, now: datetime) -> list[str]:
+    pipeline = [*which, {"$limit": limit}, {"$project": {"_id": 1}}]
+
+    async def look() -> list[Document]:
+        return await (await collection.aggregate(pipeline)).to_list()
+
+    ids = [each["_id"] for each in await link.run(look, seconds=LONG)]
+    if ids:
+        # Only what is still over: a key may be new again by now.
+        over = {"_id": {"$in": ids}, "expiresAt": {"$lte": now}}
+        await link.run(lambda: collection.delete_many(over), seconds=LONG)
+    return ids

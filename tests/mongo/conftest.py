@@ -1,0 +1,39 @@
+"""A store on the MongoDB of this pytest process, and a look at what it leaves there."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+from pymongo import AsyncMongoClient
+
+from holdfast.stores.mongo import MongoStore
+from holdfast.workloads.courier import Courier
+
+
+@pytest.fixture
+async def make_store(mongo, mongo_database):
+    """Stores on one database, each as another process would have it. They are closed after the test."""
+    async with contextlib.AsyncExitStack() as stack:
+
+        def make(workloads=None, uri=mongo.uri):
+            store = MongoStore(uri, mongo_database, [Courier()] if workloads is None else workloads)
+            stack.push_async_callback(store.disconnect)
+            return store
+
+        yield make
+
+
+@pytest.fixture
+async def store(make_store):
+    """The store of the courier workload, open."""
+    store = make_store()
+    await store.open()
+    return store
+
+
+@pytest.fixture
+async def database(mongo, mongo_database):
+    """The same database, as people see it."""
+    async with AsyncMongoClient(mongo.uri, tz_aware=True) as client:
+        yield client[mongo_database]

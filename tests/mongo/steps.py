@@ -1,0 +1,64 @@
+"""The steps that the MongoDB tests are told in."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from holdfast.contracts.dead_letters import letter_id
+from holdfast.contracts.effects import Upsert
+from holdfast.contracts.ledger import Claimed, Lease, NewEntry
+from holdfast.contracts.settlement import Bury, Complete, Settlement, Verdict
+
+DAY = timedelta(days=1)
+LABELS = {"eventId": "evt-1", "eventType": "shipment.updated", "traceId": "t-1", "shipmentId": "shp-1", "source": "x"}
+
+
+def an_event(key: str = "k", **changes: Any) -> NewEntry:
+    facts: dict[str, Any] = {
+        "workload": "courier",
+        "key": key,
+        "job_id": f"id-{key}",
+        "body": f'{{"eventId": "{key}", "payload": {{"shipmentId": "shp-1"}}}}',
+        "fingerprint": f"content of {key}",
+        "labels": LABELS,
+    }
+    return NewEntry(**(facts | changes))
+
+
+async def claimed(store: Any, key: str = "k", lease: timedelta = DAY) -> Claimed:
+    (claim,) = await store.claim("courier", [f"id-{key}"], worker="w", lease=lease, max_attempts=5)
+    assert isinstance(claim, Claimed), claim
+    return claim
+
+
+def settlement(claim: Claimed, verdict: Verdict) -> Settlement:
+    return Settlement("courier", Lease(claim.job_id, claim.fence), verdict)
+
+
+def moved(shipment: str = "shp-1", at: str = "2026-02-26T12:00:00.000Z", **fields: Any) -> Upsert:
+    return Upsert("active_shipments", shipment, {"lastEventAt": at} | fields, only_if_newer="lastEventAt")
+
+
+def done(*effects: Any) -> Complete:
+    return Complete(DAY, effects)
+
+
+def buried(key: str = "k", **changes: Any) -> Bury:
+    facts: dict[str, Any] = {
+        "letter_id": letter_id("courier", key, 1),
+        "code": "HTTP_404",
+        "message": "not there",
+        "reason_code": "REFUSED",
+        "reason_message": "The other side refused it.",
+        "retention": DAY,
+        "letter_retention": DAY,
+    }
+    return Bury(**(facts | changes))
+
+
+async def settled(store: Any, key: str, verdict: Verdict, **changes: Any) -> None:
+    """A job that was recorded, claimed and settled like this."""
+    await store.record([an_event(key, **changes)])
+    (answer,) = await store.settle([settlement(await claimed(store, key), verdict)])
+    assert not answer.stale

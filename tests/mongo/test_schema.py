@@ -1,0 +1,253 @@
+"""Collections and indexes: the seeds' own, made once, and never missed in silence."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import ClassVar
+
+import pytest
+from pymongo import MongoClient
+from pymongo.errors import OperationFailure
+
+from holdfast.cli.servers import ServerProcess, free_port
+from holdfast.cli.servers.mongo import mongod_program
+from holdfast.contracts.effects import Collection
+from holdfast.contracts.errors import ConfigurationError, StoreUnavailable
+from holdfast.stores.mongo import MongoStore
+from holdfast.workloads.courier import Courier
+from tests.conformance.vocabulary import Anything, Workload
+from tests.mongo.steps import an_event
+
+SEED_002 = {
+    "processed_events": [
+        ({"idempotencyKey": 1}, "unique"),
+        ({"status": 1, "updatedAt": 1}, None),
+        ({"expiresAt": 1}, "expireAfterSeconds"),
+    ],
+    "active_shipments": [
+        ({"shipmentId": 1}, "unique"),
+        ({"orderId": 1}, None),
+        ({"currentState": 1, "updatedAt": 1}, None),
+    ],
+    "dead_letter_events": [
+        ({"reviewStatus": 1, "createdAt": 1}, None),
+        ({"createdAt": 1}, None),
+        ({"expiresAt": 1}, "expireAfterSeconds"),
+    ],
+}
+
+
+async def indexes(database, collection):
+    return [(dict(each["key"]), each) async for each in await database[collection].list_indexes()]
+
+
+@pytest.mark.parametrize("collection", SEED_002)
+async def test_the_indexes_of_seed_002_are_there(store, database, collection):
+    found = await indexes(database, collection)
+
+    for keys, option in SEED_002[collection]:
+        (index,) = [each for each_keys, each in found if list(each_keys.items()) == list(keys.items())]
+        assert option is None or option in index
+
+
+async def test_an_entry_outlives_its_letter_when_only_the_server_tidies_up(store, database):
+    lingers = {
+        name: next(each["expireAfterSeconds"] for keys, each in await indexes(database, name) if "expiresAt" in keys)
+        for name in ("processed_events", "dead_letter_events")
+    }
+
+    assert lingers["processed_events"] > lingers["dead_letter_events"] > 60
+
+
+async def test_migrate_says_what_it_created_and_does_it_once(make_store, database):
+    store = make_store()
+    wanted = await store.missing()
+    assert "The collection processed_events does not exist." in wanted
+
+    done = await store.migrate()
+
+    assert "Created the collection processed_events." in done
+    assert "Created the index (idempotencyKey) [unique] of processed_events." in done
+    assert "processed_events" in await database.list_collection_names()
+    assert (await store.missing(), await store.migrate()) == ([], [])
+
+
+async def test_a_new_database_is_made_ready_by_the_first_to_open_it_however_many_do(make_store):
+    stores = [make_store() for _ in range(6)]
+
+    await asyncio.gather(*(store.open() for store in stores))
+
+    assert await stores[0].missing() == []
+
+
+async def test_a_lost_guarantee_is_noticed_and_mended_by_migrate(store, make_store, database):
+    await store.record([an_event()])
+    await database.processed_events.drop_index("idempotencyKey_1")
+    await database.processed_events.drop_index("status_1_updatedAt_1")
+
+    with pytest.raises(ConfigurationError, match="holdfast migrate"):
+        await make_store().open()
+    assert await make_store().missing() == [
+        "The collection processed_events has no index (idempotencyKey) [unique].",
+        "The collection processed_events has no index (status, updatedAt).",
+    ]
+    await make_store().migrate()
+
+    await make_store().open()
+    assert await make_store().missing() == []
+
+
+async def test_an_index_that_only_makes_things_faster_does_not_keep_a_store_from_opening(store, make_store, database):
+    await store.record([an_event()])
+    await database.processed_events.drop_index("status_1_updatedAt_1")
+
+    await make_store().open()
+
+
+async def test_migrate_puts_an_index_with_other_options_right(make_store, database):
+    await database.processed_events.create_index("idempotencyKey")
+    await database.processed_events.create_index("expiresAt", expireAfterSeconds=0)
+    await database.processed_events.insert_one({"idempotencyKey": "from before"})
+    with pytest.raises(ConfigurationError, match="unique index idempotencyKey_1"):
+        await make_store().open()
+
+    done = await make_store().migrate()
+
+    assert "Dropped the index idempotencyKey_1 of processed_events: its options were different." in done
+    assert await make_store().missing() == []
+
+
+async def test_a_unique_index_that_cannot_be_built_is_explained(make_store, database):
+    await database.processed_events.insert_many([{"idempotencyKey": "twice"}, {"idempotencyKey": "twice"}])
+
+    with pytest.raises(ConfigurationError, match="several of its documents have the same key"):
+        await make_store().migrate()
+
+
+async def test_a_layout_from_the_future_is_left_alone(store, make_store, database):
+    await database.holdfast_facts.update_one({"_id": "schema"}, {"$set": {"value": 99}})
+
+    for step in (make_store().open, make_store().migrate):
+        with pytest.raises(ConfigurationError, match="newer Holdfast"):
+            await step()
+
+
+# --- definitions that cannot work -----------------------------------------------------------------------------
+
+
+class Odd(Workload[Anything]):
+    name: ClassVar[str] = "odd"
+    contract = Anything
+    queue: ClassVar[str] = "odd"
+    dead_letter_queue: ClassVar[str] = "odd-dead"
+
+    def __init__(self, **facts):
+        vars(self).update(facts)
+
+
+@pytest.mark.parametrize(
+    "workloads",
+    [
+        [Odd(ledger_name="a.b")],
+        [Odd(letters_name="$x")],
+        [Odd(ledger_name="same", letters_name="same")],
+        [Odd(ledger_name="processed_events"), Courier()],
+        [Odd(ledger_name="holdfast_facts")],
+        [Odd(ledger_name="system_x")],
+        [Odd(label_columns=("status",))],
+        [Odd(indexed_labels=("a b",))],
+        [Odd(collections=(Collection("c", key="$k"),))],
+        [Odd(collections=(Collection("c", key="k"), Collection("c", key="l")))],
+        [Odd(collections=(Collection("odd_jobs", key="k"),))],
+    ],
+    ids=str,
+)
+async def test_names_that_cannot_work_are_refused_at_the_start(make_store, workloads):
+    with pytest.raises(ConfigurationError):
+        make_store(workloads)
+
+
+# --- servers that cannot be used --------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def standalone(folder):
+    """A mongod that is no replica set."""
+    data = folder / "data"
+    data.mkdir()
+    port = free_port()
+    server = ServerProcess(
+        "mongod",
+        [str(mongod_program()), "--port", str(port), "--bind_ip", "127.0.0.1", "--dbpath", str(data), "--nounixsocket"],
+        folder,
+        port,
+    )
+    server.start()
+    try:
+        yield f"mongodb://127.0.0.1:{port}"
+    finally:
+        server.kill()
+
+
+async def test_a_server_without_a_replica_set_is_refused(mongo, tmp_path):
+    with standalone(tmp_path) as uri:
+        for address, hint in ((uri, "--replSet"), (f"{uri}/?replicaSet=rs", "member of the replica set")):
+            store = MongoStore(address, "x", [Courier()])
+            with pytest.raises(ConfigurationError, match=hint):
+                await store.open()
+            await store.disconnect()
+
+
+async def test_an_old_server_is_refused(store, monkeypatch):
+    told = await store._link._hello()
+
+    async def older():
+        return told | {"maxWireVersion": 13}
+
+    monkeypatch.setattr(store._link, "_hello", older)
+
+    with pytest.raises(ConfigurationError, match=r"6\.0 or newer"):
+        await store.open()
+
+
+SECRET = "hunter2"
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [f"mongodb://ana:{SECRET}/x@localhost", f"mongodb://ana:{SECRET}@", f"http://ana:{SECRET}@localhost", ""],
+)
+def test_an_address_that_is_none_is_refused_without_repeating_it(uri):
+    with pytest.raises(ConfigurationError) as refused:
+        MongoStore(uri, "x", [Courier()])
+
+    assert SECRET not in str(refused.value)
+    assert refused.value.__cause__ is None
+
+
+def test_a_database_name_that_is_none_is_refused():
+    with pytest.raises(ConfigurationError, match="name of a MongoDB database"):
+        MongoStore("mongodb://localhost", "a b", [Courier()])
+
+
+async def test_a_server_that_is_away_is_unavailable_and_no_password_is_told():
+    store = MongoStore(f"mongodb://ana:{SECRET}@127.0.0.1:{free_port()}/?replicaSet=rs", "x", [Courier()])
+
+    with pytest.raises(StoreUnavailable) as failure:
+        await store.open()
+
+    assert SECRET not in repr(failure.value) + repr(failure.value.__cause__) + repr(store)
+    await store.disconnect()
+
+
+async def test_a_password_that_the_server_does_not_accept_is_a_matter_for_the_operator(mongo, mongo_database):
+    with MongoClient(mongo.uri) as client, contextlib.suppress(OperationFailure):
+        client.admin.command("dropUser", "ana")
+    store = MongoStore(mongo.uri.replace("mongodb://", f"mongodb://ana:{SECRET}@"), mongo_database, [Courier()])
+
+    with pytest.raises(ConfigurationError, match="user name and password") as failure:
+        await store.open()
+
+    assert SECRET not in str(failure.value)
+    await store.disconnect()

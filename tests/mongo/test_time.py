@@ -1,0 +1,144 @@
+"""Leases and due times go by the server's clock, whatever the clock of a worker says (I15)."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from holdfast.contracts.ledger import NotNow
+from holdfast.contracts.settlement import RetryLater
+from holdfast.stores.mongo import clock as clock_module
+from holdfast.stores.mongo.clock import ServerClock
+from tests.mongo.steps import DAY, an_event, claimed, done, settlement
+
+HOUR = timedelta(hours=1)
+
+
+@pytest.fixture
+def wrong_clock(monkeypatch):
+    """From now on this process is hours ahead, or behind."""
+    right = time.time
+
+    def set_wrong(hours):
+        monkeypatch.setattr(time, "time", lambda: right() + hours * 3600)
+        monkeypatch.setattr(time, "time_ns", lambda: int((right() + hours * 3600) * 1e9))
+
+    return set_wrong
+
+
+@pytest.mark.parametrize("hours", [-50, 50])
+async def test_the_clock_of_a_worker_does_not_matter(store, make_store, wrong_clock, hours):
+    await store.record([an_event("held"), an_event("mortal", life=HOUR)])
+    await claimed(store, "held", lease=DAY)
+    before = await store.now()
+    wrong_clock(hours)
+    elsewhere = make_store()
+    await elsewhere.open()
+
+    await elsewhere.record([an_event("new", delay=HOUR)])
+    (held, delayed) = await elsewhere.claim("courier", ["id-held", "id-new"], worker="wrong", lease=DAY, max_attempts=5)
+    claim = await claimed(elsewhere, "mortal", lease=HOUR)
+    (answer,) = await elsewhere.settle([settlement(claim, RetryLater(HOUR, "X", "x"))])
+
+    after = await store.now()
+    new, mortal = await store.entry("courier", "new"), await store.entry("courier", "mortal")
+    assert isinstance(held, NotNow)
+    assert isinstance(delayed, NotNow)
+    assert held.after <= DAY
+    assert before <= new.first_seen_at <= after
+    assert before + HOUR <= new.not_before <= after + HOUR
+    assert before <= mortal.attempts[0].started_at <= mortal.attempts[0].finished_at <= after
+    assert before + HOUR <= mortal.not_before <= after + HOUR
+    assert not answer.stale
+    assert await elsewhere.due("courier", 10, again_after=HOUR) == []
+    assert await elsewhere.overdue("courier", 10) == []
+    assert (await elsewhere.prune(10)).entries == 0
+
+
+async def test_the_estimate_is_the_servers_time_and_never_ahead_of_it(store):
+    for _ in range(200):
+        estimate = await store._link.about_now()
+        asked = await store.now()
+
+        assert asked - timedelta(seconds=2) < estimate <= asked
+
+
+async def test_what_is_recorded_right_after_asking_is_not_older(store):
+    for number in range(50):
+        before = await store.now()
+        (answer,) = await store.record([an_event(f"k{number}")])
+
+        assert before <= answer.first_seen_at <= await store.now()
+
+
+# --- the clock by itself ------------------------------------------------------------------------------------------
+
+NOON = datetime(2026, 2, 26, 12, tzinfo=UTC)
+
+
+@pytest.fixture
+def steady(monkeypatch):
+    """Steady time in milliseconds, which a test moves."""
+    at = [5_000.0]
+    monkeypatch.setattr(clock_module, "steady_ms", lambda: at[0])
+    return at
+
+
+def test_a_clock_that_never_heard_the_server_says_nothing(steady):
+    assert ServerClock().estimate() is None
+
+
+def test_the_estimate_goes_on_with_the_steady_time(steady):
+    clock = ServerClock()
+    clock.heard(NOON)
+    steady[0] += 1_500
+
+    assert clock.estimate() == NOON + timedelta(seconds=1.5)
+
+
+def test_an_old_estimate_is_none(steady):
+    clock = ServerClock()
+    clock.heard(NOON)
+    steady[0] += 2_001
+
+    assert clock.estimate() is None
+
+
+def test_an_answer_that_was_long_under_way_does_not_set_the_clock_back(steady):
+    clock = ServerClock()
+    clock.heard(NOON)
+    steady[0] += 900
+    clock.heard(NOON + timedelta(milliseconds=100))  # the server said so 800 ms ago
+
+    assert clock.estimate() == NOON + timedelta(milliseconds=900)
+
+
+def test_another_servers_clock_is_taken_over(steady):
+    clock = ServerClock()
+    clock.heard(NOON)
+    clock.heard(NOON - timedelta(seconds=30))
+
+    assert clock.estimate() == NOON - timedelta(seconds=30)
+
+
+def test_drift_is_followed_in_the_end(steady):
+    clock = ServerClock()
+    clock.heard(NOON)
+    for _ in range(40):
+        steady[0] += 1_000
+        clock.heard(NOON + timedelta(milliseconds=steady[0] - 5_000 - 500))
+
+    assert clock.estimate() == NOON + timedelta(milliseconds=steady[0] - 5_000 - 500)
+
+
+async def test_time_that_a_test_lets_pass_passes_everywhere(store):
+    await store.record([an_event(life=HOUR)])
+    store._link.clock.skew = 2 * HOUR
+
+    assert await store.overdue("courier", 10) == ["id-k"]
+    assert [each.job_id for each in await store.due("courier", 10, again_after=HOUR)] == ["id-k"]
+    store._link.clock.skew = timedelta(0)
+    (answer,) = await store.settle([settlement(await claimed(store), done())])
+    assert not answer.stale
