@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -18,47 +13,16 @@ import httpx
 import pytest
 
 from tests.cli.desk import APP, ENVIRONMENT, SECRET, assert_no_secrets
-
-ROOT = Path(__file__).resolve().parents[2]
-START_SECONDS = 60
-
-
-@dataclass(frozen=True)
-class Server:
-    process: subprocess.Popen[str]
-    data: Path
-    first_line: str
-
-    @property
-    def address(self) -> str:
-        return json.loads(self.first_line)["address"]
+from tests.support.program import START_SECONDS, Server, started, stop
 
 
 @contextmanager
 def running(folder: Path, *arguments: str) -> Iterator[Server]:
     """``holdfast <arguments>`` until the block ends; then SIGTERM, which it must answer with exit code 0."""
-    data = folder / "holdfast-data"
-    environment = {**os.environ, **ENVIRONMENT, "HOLDFAST_DATA": str(data), "PYTHONWARNINGS": "error"}
-    log = folder / f"{arguments[0]}.log"
-    with log.open("w") as errors:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "holdfast", *arguments],
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            text=True,
-            env=environment,
-            cwd=ROOT,
-        )
-    try:
-        yield Server(process, data, process.stdout.readline())
-        process.send_signal(signal.SIGTERM)
-        rest, _ = process.communicate(timeout=START_SECONDS)
-        assert process.returncode == 0, log.read_text()
-        assert_no_secrets(rest + log.read_text())
-    finally:
-        if process.poll() is None:
-            process.kill()
-            process.communicate()
+    with started(folder, ENVIRONMENT, *arguments) as server:
+        yield server
+        rest = stop(server)
+        assert_no_secrets(rest + server.log.read_text())
 
 
 @pytest.fixture(scope="module")

@@ -63,6 +63,8 @@ def test_the_defaults_are_the_documented_ones(tmp_path):
         "MONGO_URI": "(not set)",
         "MONGO_DB_NAME": "holdfast",
         "QUEUE_PREFIX": "bull",
+        "QUEUE_KEEP_COMPLETED": "1000",
+        "QUEUE_KEEP_FAILED": "10000",
     }
 
 
@@ -140,6 +142,8 @@ BOUNDS = {
     "PROCESSED_EVENTS_TTL_DAYS": (1, 3_650),
     "UPKEEP_INTERVAL_MS": (10, 3_600_000),
     "PUBLISH_GRACE_MS": (0, 3_600_000),
+    "QUEUE_KEEP_COMPLETED": (0, 1_000_000),
+    "QUEUE_KEEP_FAILED": (0, 1_000_000),
 }
 FRACTIONS = {"RETRY_BACKOFF_MULTIPLIER", "RETRY_JITTER_PERCENT"}
 
@@ -202,15 +206,6 @@ def test_each_rule_is_told_in_words(name, value, rule, tmp_path):
 def test_words_are_read_in_any_case(tmp_path):
     settings = load({"LOG_LEVEL": "DEBUG", "LOG_FORMAT": "Json", "HOLDFAST_DEMO": "TRUE"}, tmp_path)
     assert (settings.log_level, settings.log_format, settings.holdfast_demo) == ("debug", "json", True)
-
-
-@pytest.mark.parametrize(
-    ("name", "value"), [("REDIS_URL", f"redis://u:{CANARY}@h"), ("MONGO_URI", f"mongodb://{CANARY}@h")]
-)
-def test_cluster_mode_is_refused_clearly(name, value, tmp_path):
-    (sentence,) = problems_of({name: value}, tmp_path)
-    assert sentence.startswith(f"{name} is set, but cluster mode is not in this version yet")
-    assert CANARY not in sentence
 
 
 @pytest.mark.parametrize("url", ["http://example.com/hook", "https://example.com:8443/a?b=c", "http://[::1]:9/x"])
@@ -423,6 +418,7 @@ def test_no_secret_in_an_error_nor_in_what_it_came_from(tmp_path):
         "COURIER_SECRETS": json.dumps({"a": f"{CANARY} "}),
         "COURIER_DOWNSTREAM_SECRET": f" {CANARY}",
         "REDIS_URL": CANARY,
+        "MONGO_URI": CANARY,
         "API_PORT": CANARY,
         "LOG_LEVEL": CANARY,
     }

@@ -23,7 +23,7 @@ from .lazy import Entry, LazyGroup, register
 RUN, SEND, READ, SET_UP = "Run", "Send", "Read and decide", "Set up and check"
 
 COMMANDS: tuple[Entry, ...] = (
-    Entry("up", "holdfast.cli.serving:up", RUN, "Run everything in one process: API, worker and upkeep."),
+    Entry("up", "holdfast.cli.serving:up", RUN, "Run everything: API, worker and upkeep."),
     Entry("api", "holdfast.cli.serving:api", RUN, "Run the API alone."),
     Entry("worker", "holdfast.cli.serving:worker", RUN, "Run a worker, with upkeep, and no API."),
     Entry("demo", "holdfast.cli.demo:demo_command", RUN, "Take a narrated tour on a data folder of its own."),
@@ -34,6 +34,12 @@ COMMANDS: tuple[Entry, ...] = (
     Entry("queue", "holdfast.cli.queues:queue", READ, "See how much waits; pause and resume."),
     Entry("init", "holdfast.cli.configuring:init", SET_UP, "Write a holdfast.toml with fresh secrets."),
     Entry("config", "holdfast.cli.configuring:config", SET_UP, "See the settings in force."),
+    Entry(
+        "migrate",
+        "holdfast.cli.migrating:migrate",
+        SET_UP,
+        "Create what the ledger needs: tables, or collections and indexes.",
+    ),
     Entry("doctor", "holdfast.cli.doctor:doctor", SET_UP, "Check this installation and say what to do."),
     Entry("schema", "holdfast.cli.schemas:schema", SET_UP, "The contracts as JSON Schemas."),
     Entry("version", "holdfast.cli.versions:version", SET_UP, "Show what this is and what it runs on."),

@@ -10,6 +10,7 @@ from holdfast.contracts.errors import HoldfastError
 
 from . import options
 from .checkup import FAIL, WARN, Finding
+from .checkup.cluster import cluster
 from .checkup.environment import clock, configuration, port, versions
 from .checkup.ledger import ledger
 from .checkup.storage import storage
@@ -25,16 +26,17 @@ def doctor(app: options.App = None, data: options.Data = None, json: options.Jso
     Exit code 0: nothing is broken (there may be warnings); 1: something is.
     """
     settings, told = configuration(data)
-    findings = [*versions(), *told, clock()]
+    findings = [*versions(embedded=settings is None or not settings.cluster), *told, clock()]
     if settings is not None:
         findings.append(port(settings))
-        findings += asyncio.run(storage(settings))
+        if not settings.cluster:
+            findings += asyncio.run(storage(settings))
         try:
             workloads = app_of(app)
         except HoldfastError as error:
             findings.append(Finding("app", FAIL, error.message, "Correct --app, or the module it names."))
         else:
-            findings += asyncio.run(ledger(settings, workloads))
+            findings += asyncio.run((cluster if settings.cluster else ledger)(settings, workloads))
     failed = sum(each.verdict == FAIL for each in findings)
     warned = sum(each.verdict == WARN for each in findings)
     if json:

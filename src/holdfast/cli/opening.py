@@ -7,9 +7,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from holdfast import App
+from holdfast.config import Settings
 from holdfast.contracts.errors import ConfigurationError, HoldfastError
 from holdfast.contracts.redaction import scrub
-from holdfast.wiring import DATABASE_FILE, System, load_app, open_system
+from holdfast.wiring import DATABASE_FILE, System, load_app, open_cluster, open_system
 
 from .failures import Stop
 from .settings import settings_with
@@ -32,15 +33,28 @@ def app_of(reference: str | None) -> App | None:
 async def existing_system(data: Path | None, app: str | None) -> AsyncIterator[System]:
     """The system over a ledger that is there, next to whatever servers are running on it.
 
-    A folder without a ledger is refused: to list nothing from a mistyped folder would look like good news.
+    A folder or a database without a ledger is refused: to list nothing from a mistyped one would look like good news.
     """
     settings = settings_with(holdfast_data=data)
+    workloads = app_of(app)
     folder = settings.holdfast_data
-    if not (folder / DATABASE_FILE).is_file():
+    if settings.cluster:
+        await _expect_ledger(settings, workloads)
+    elif not (folder / DATABASE_FILE).is_file():
         message = (
             f"There is no ledger in {folder.absolute()}: nothing has run there yet. "
             "Start `holdfast up`, or name the right folder with --data or HOLDFAST_DATA."
         )
         raise Stop(message)
-    async with open_system(settings, app_of(app)) as system:
+    async with open_system(settings, workloads) as system:
         yield system
+
+
+async def _expect_ledger(settings: Settings, app: App | None) -> None:
+    async with open_cluster(settings, app) as cluster:
+        if (await cluster.store.facts())["collections"] == "0":
+            message = (
+                f"There is no ledger in the database {settings.mongo_db_name}: nothing has run there yet. "
+                "Start `holdfast up`, or name the right database with MONGO_DB_NAME."
+            )
+            raise Stop(message)

@@ -9,7 +9,12 @@ import typer
 
 Data = Annotated[
     Path | None,
-    typer.Option("--data", metavar="DIR", help="The data folder; otherwise HOLDFAST_DATA.", show_default=False),
+    typer.Option(
+        "--data",
+        metavar="DIR",
+        help="The data folder; otherwise HOLDFAST_DATA. Not used in a cluster.",
+        show_default=False,
+    ),
 ]
 App = Annotated[
     str | None,

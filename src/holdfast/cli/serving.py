@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from holdfast.config import Settings
-from holdfast.wiring import run
+from holdfast.contracts.errors import StoreUnavailable
+from holdfast.telemetry import attach, detach
+from holdfast.telemetry.logs import LogExporter
+from holdfast.wiring import address_of, listen, require_drivers, run
 
 from . import options
-from .failures import Stop
+from .failures import REFUSED, Stop
 from .opening import app_of
 from .output import print_json, print_line
 from .settings import settings_with
+from .supervision import Duty, Member, Supervisor, inherited_listener, keep_private, tell_ready
 
 Host = Annotated[
     str | None,
@@ -33,76 +39,185 @@ Ready = Annotated[bool, typer.Option("--json", help="Say that it is ready as a l
 Concurrency = Annotated[
     int | None,
     typer.Option(
-        "--concurrency", min=1, max=10_000, help="Jobs at a time; otherwise WORKER_CONCURRENCY.", show_default=False
+        "--concurrency",
+        min=1,
+        max=10_000,
+        help="Jobs at a time, in each worker; otherwise WORKER_CONCURRENCY.",
+        show_default=False,
     ),
 ]
+_MOST_PROCESSES = 256
+WorkerProcesses = Annotated[
+    int | None,
+    typer.Option(
+        "--processes",
+        min=1,
+        max=_MOST_PROCESSES,
+        help="Run this many worker processes, watched and restarted by a parent.",
+        show_default=False,
+    ),
+]
+ApiProcesses = Annotated[
+    int | None,
+    typer.Option(
+        "--processes",
+        min=1,
+        max=_MOST_PROCESSES,
+        help="Run this many API processes on one port, watched and restarted by a parent.",
+        show_default=False,
+    ),
+]
+ApisOfUp = Annotated[
+    int | None,
+    typer.Option(
+        "--api-processes",
+        min=1,
+        max=_MOST_PROCESSES,
+        help="With --processes: run this many API processes beside the workers; otherwise one.",
+        show_default=False,
+    ),
+]
+# What a parent gives to the processes that it starts.
+Lifeline = Annotated[int | None, typer.Option("--lifeline", hidden=True)]
+Listener = Annotated[int | None, typer.Option("--listener", hidden=True)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What this process runs, and what it got from its parent, if it has one."""
+
+    api: bool
+    worker: bool
+    lifeline: int | None = None
+    listener: int | None = None
 
 
 def up(
     app: options.App = None,
     host: Host = None,
     port: Port = None,
+    processes: WorkerProcesses = None,
+    api_processes: ApisOfUp = None,
+    concurrency: Concurrency = None,
     data: options.Data = None,
     json: Ready = False,
 ) -> None:
-    """Run everything in one process: API, worker and upkeep.
+    """Run everything: API, worker and upkeep.
+
+    In one process; or, with --processes N, in one API process and N worker processes, so that no job can take the API
+    down with it. SIGHUP then replaces the processes one after another, each when its replacement is ready.
 
     Stops on Ctrl-C or SIGTERM: open requests are answered, running jobs finish or are handed back at no attempt's cost.
     """
-    settings = settings_with(api_host=host, api_port=port, holdfast_data=data)
-    _serve(settings, app, json=json, api=True, worker=True)
+    settings = settings_with(api_host=host, api_port=port, holdfast_data=data, worker_concurrency=concurrency)
+    if processes is None:
+        if api_processes is not None:
+            message = "--api-processes goes with --processes, the number of worker processes."
+            raise Stop(message)
+        _serve(settings, app, _Part(api=True, worker=True), json=json)
+        return
+    shared = _options(app=app, data=data)
+    _supervise(
+        settings,
+        [
+            *[("api", ("api", *shared))] * (api_processes or 1),
+            *[("worker", ("worker", *shared, *_options(concurrency=concurrency)))] * processes,
+        ],
+        json=json,
+    )
 
 
 def api(
     app: options.App = None,
     host: Host = None,
     port: Port = None,
+    processes: ApiProcesses = None,
     data: options.Data = None,
     json: Ready = False,
+    lifeline: Lifeline = None,
+    listener: Listener = None,
 ) -> None:
     """Run the API alone.
 
-    It accepts and records; workers in other processes, on the same data folder, do the work.
+    It accepts and records; workers in other processes, on the same data folder or in the same cluster, do the work.
+    With --processes, SIGHUP replaces the processes one after another; no connection is refused meanwhile.
     """
     settings = settings_with(api_host=host, api_port=port, holdfast_data=data)
-    _serve(settings, app, json=json, api=True, worker=False)
+    if processes is None:
+        _serve(settings, app, _Part(api=True, worker=False, lifeline=lifeline, listener=listener), json=json)
+        return
+    _supervise(settings, [("api", ("api", *_options(app=app, data=data)))] * processes, json=json)
 
 
 def worker(
     app: options.App = None,
     concurrency: Concurrency = None,
+    processes: WorkerProcesses = None,
     data: options.Data = None,
     json: Ready = False,
+    lifeline: Lifeline = None,
 ) -> None:
     """Run a worker, with upkeep, and no API.
 
-    Any number of workers may share a data folder.
+    Any number of workers may share a data folder or a cluster. With --processes, SIGHUP replaces the processes one
+    after another: a rolling restart that costs no attempt.
     """
     settings = settings_with(worker_concurrency=concurrency, holdfast_data=data)
-    _serve(settings, app, json=json, api=False, worker=True)
+    if processes is None:
+        _serve(settings, app, _Part(api=False, worker=True, lifeline=lifeline), json=json)
+        return
+    shared = _options(app=app, data=data, concurrency=concurrency)
+    _supervise(settings, [("worker", ("worker", *shared))] * processes, json=json)
 
 
-def _serve(settings: Settings, app: str | None, *, json: bool, api: bool, worker: bool) -> None:
+def _options(**given: str | Path | int | None) -> tuple[str, ...]:
+    return tuple(text for name, value in given.items() if value is not None for text in (f"--{name}", str(value)))
+
+
+# --- one process ------------------------------------------------------------------------------------------------------
+
+
+def _serve(settings: Settings, app: str | None, part: _Part, *, json: bool) -> None:
+    _check(settings)
+    workloads = app_of(app)
+
+    def ready(address: str | None) -> None:
+        if part.lifeline is not None:
+            tell_ready(part.lifeline)
+            return
+        with contextlib.suppress(BrokenPipeError):  # a server outlives whoever waited for this line
+            _announce(settings, address, json=json)
+
+    lifeline = None if part.lifeline is None else keep_private(part.lifeline)
+    listener = None if part.listener is None else inherited_listener(part.listener)
+    try:
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            runner.run(
+                run(
+                    settings,
+                    workloads,
+                    api=part.api,
+                    worker=part.worker,
+                    ready=ready,
+                    listener=listener,
+                    lifeline=lifeline,
+                )
+            )
+    except StoreUnavailable as error:
+        if not settings.cluster:
+            raise
+        # Nothing is wrong with how it was asked: a server is away, and to start again later may help.
+        advice = f"Is MongoDB running at {settings.shown('mongo_uri')}? `holdfast doctor` looks closer."
+        raise Stop(error.message, advice, code=REFUSED) from error
+
+
+def _check(settings: Settings) -> None:
     problems = settings.secret_problems()
     if problems and not settings.holdfast_demo:
         message = "Holdfast does not start with secrets that guard nothing."
         raise Stop(message, *problems)
-    workloads = app_of(app)
-
-    def ready(address: str | None) -> None:
-        with contextlib.suppress(BrokenPipeError):  # a server outlives whoever waited for this line
-            _announce(address, settings.holdfast_data.absolute(), json=json)
-
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        runner.run(run(settings, workloads, api=api, worker=worker, ready=ready))
-
-
-def _announce(address: str | None, data: Path, *, json: bool) -> None:
-    if json:
-        print_json({"ready": True, "address": address, "data": str(data)}, one_line=True)
-        return
-    what = "The worker is ready" if address is None else f"Ready on {address} (API documentation: {address}/docs)"
-    print_line(f"{what}; data in {data}. Ctrl-C or SIGTERM stops it and loses nothing.")
+    if settings.cluster:
+        require_drivers()
 
 
 def _loop_factory() -> Callable[[], Any] | None:
@@ -112,3 +227,63 @@ def _loop_factory() -> Callable[[], Any] | None:
     except ImportError:
         return None
     return uvloop.new_event_loop
+
+
+# --- several processes ------------------------------------------------------------------------------------------------
+
+
+def _supervise(settings: Settings, parts: Sequence[tuple[str, tuple[str, ...]]], *, json: bool) -> None:
+    """Run one process for each part; this one watches them."""
+    _check(settings)
+    serves = any(name == "api" for name, _ in parts)
+    listener = listen(settings.api_host, settings.api_port) if serves else None
+    duties = [Duty(name, arguments, listener if name == "api" else None) for name, arguments in parts]
+
+    def ready(members: Sequence[Member]) -> None:
+        address = None if listener is None else address_of(listener)
+        with contextlib.suppress(BrokenPipeError):  # it outlives whoever waited for this line
+            _announce(settings, address, members, json=json)
+
+    exporter = LogExporter(settings.log_level, settings.log_format)
+    attach(exporter)
+    try:
+        code = asyncio.run(_watched(duties, ready, settings))
+    finally:
+        detach(exporter)
+        if listener is not None:
+            listener.close()
+    if code:
+        raise typer.Exit(code)
+
+
+async def _watched(duties: Sequence[Duty], ready: Callable[[Sequence[Member]], None], settings: Settings) -> int:
+    # Requests, jobs and settling may each take the drain time; the rest is for closing connections.
+    drain = timedelta(milliseconds=settings.worker_drain_timeout_ms)
+    supervisor = Supervisor(duties, ready=ready, stop_within=3 * drain + timedelta(seconds=30))
+    return await supervisor.run()
+
+
+# --- saying so --------------------------------------------------------------------------------------------------------
+
+
+def _announce(settings: Settings, address: str | None, members: Sequence[Member] = (), *, json: bool) -> None:
+    data = None if settings.cluster else str(settings.holdfast_data.absolute())
+    if json:
+        document: dict[str, object] = {"ready": True, "address": address, "data": data}
+        if settings.cluster:
+            document |= {"redis": settings.shown("redis_url"), "mongo": settings.shown("mongo_uri")}
+            document["database"] = settings.mongo_db_name
+        if members:
+            document["processes"] = [{"process": member.duty.name, "pid": member.pid} for member in members]
+        print_json(document, one_line=True)
+        return
+    workers = sum(member.duty.name == "worker" for member in members)
+    what = f"{workers} workers are ready" if workers > 1 else "The worker is ready"
+    if address is not None:
+        what = f"Ready on {address} (API documentation: {address}/docs)"
+    if members:
+        what += f" in {len(members)} processes"
+    ledger = f"{settings.mongo_db_name} at {settings.shown('mongo_uri')}"
+    place = f"ledger in {ledger}, queue at {settings.shown('redis_url')}" if settings.cluster else f"data in {data}"
+    again = "SIGHUP replaces the processes one by one. " if members else ""
+    print_line(f"{what}; {place}. {again}Ctrl-C or SIGTERM stops it and loses nothing.")

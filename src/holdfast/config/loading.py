@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
+from .cluster_addresses import half_a_cluster
 from .settings import Origin, Settings
 
 CONFIG_FILE: Final = "holdfast.toml"
@@ -87,7 +88,11 @@ def _validated(values: Mapping[str, Any], origins: Mapping[str, Origin], problem
     try:
         return Settings.model_validate(values)
     except ValidationError as error:
-        told = [_sentence(each, origins) for each in error.errors(include_url=False)]
+        told = [_sentence(each, origins) for each in error.errors(include_url=False) if each["loc"]]
+    # A rule about several settings is checked only when each is right by itself; here, all problems are told at once.
+    half = half_a_cluster(redis="redis_url" in values, mongo="mongo_uri" in values)
+    if half is not None:
+        told.append(half)
     problems += dict.fromkeys(told)
     return None
 

@@ -8,16 +8,34 @@ from pathlib import Path
 from typing import Annotated, Any, Final, Literal, NamedTuple
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, SecretStr, field_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    SecretStr,
+    field_validator,
+    model_validator,
+)
 
+from .cluster_addresses import (
+    MASK,
+    database_name,
+    half_a_cluster,
+    mongo_address,
+    queue_prefix,
+    redis_address,
+    shown_address,
+)
 from .courier_secrets import CourierSecret, parse_courier_secrets, refuse
 from .secret_safety import secret_problems
 
 Origin = Literal["environment", "holdfast.toml", "default", "code"]
 
-MASK: Final = "********"
 _NOT_SET: Final = "(not set)"
 _HOUR_MS: Final = 3_600_000
+_ADDRESSES: Final = frozenset({"redis_url", "mongo_uri"})
 
 
 class SettingRow(NamedTuple):
@@ -57,7 +75,9 @@ class Settings(BaseModel):
 
     # --- the process --------------------------------------------------------------------------------------
 
-    holdfast_data: Path = Field(Path("holdfast-data"), description="Folder for the ledger and the queue.")
+    holdfast_data: Path = Field(
+        Path("holdfast-data"), description="Folder for the ledger and the queue. Not used in a cluster."
+    )
     holdfast_demo: bool = Field(default=False, description="Demo: unsafe secrets are allowed. Never in production.")
     log_level: Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(_lower)] = Field(
         "info", description="The least important events to log: debug, info, warning or error."
@@ -125,10 +145,20 @@ class Settings(BaseModel):
 
     # --- cluster mode -------------------------------------------------------------------------------------
 
-    redis_url: SecretStr | None = Field(None, description="Redis or Valkey of a cluster. Not in this version yet.")
-    mongo_uri: SecretStr | None = Field(None, description="MongoDB of a cluster. Not in this version yet.")
-    mongo_db_name: str = Field("holdfast", description="Database name in MongoDB.")
-    queue_prefix: str = Field("bull", description="Prefix of the queue's keys in Redis.")
+    redis_url: SecretStr | None = Field(
+        None, description="Redis or Valkey that holds the queue. With MONGO_URI it makes a cluster."
+    )
+    mongo_uri: SecretStr | None = Field(
+        None, description="MongoDB that holds the ledger. With REDIS_URL it makes a cluster."
+    )
+    mongo_db_name: str = Field("holdfast", description="Name of the database in MongoDB.")
+    queue_prefix: str = Field("bull", description="Prefix of the queue's keys in Redis; {bull} in a Redis Cluster.")
+    queue_keep_completed: _Int = Field(
+        1_000, ge=0, le=1_000_000, description="Completed jobs that each queue in Redis keeps, for people to look at."
+    )
+    queue_keep_failed: _Int = Field(
+        10_000, ge=0, le=1_000_000, description="Failed jobs that each queue in Redis keeps, for people to look at."
+    )
 
     # --- rules that a type cannot state -------------------------------------------------------------------
 
@@ -142,7 +172,7 @@ class Settings(BaseModel):
         except RuntimeError:  # ~somebody, who does not exist
             refuse("names the home folder of a user that does not exist")
 
-    @field_validator("api_host", "mongo_db_name", "queue_prefix")
+    @field_validator("api_host")
     @classmethod
     def _word(cls, value: str) -> str:
         if re.fullmatch(r"[!-~]+", value) is None:
@@ -174,19 +204,46 @@ class Settings(BaseModel):
     def _plain_web_address(cls, value: str | None) -> str | None:
         return value if value is None else _web_address(value)
 
-    @field_validator("redis_url", "mongo_uri")
+    @field_validator("redis_url")
     @classmethod
-    def _not_yet(cls, value: SecretStr | None) -> SecretStr | None:
-        if value is not None:
-            refuse("is set, but cluster mode is not in this version yet; unset it to use the embedded default")
-        return value
+    def _one_redis(cls, value: SecretStr | None) -> SecretStr | None:
+        return value if value is None else SecretStr(redis_address(value.get_secret_value()))
+
+    @field_validator("mongo_uri")
+    @classmethod
+    def _mongo(cls, value: SecretStr | None) -> SecretStr | None:
+        return value if value is None else SecretStr(mongo_address(value.get_secret_value()))
+
+    @field_validator("mongo_db_name")
+    @classmethod
+    def _database_name(cls, value: str) -> str:
+        return database_name(value)
+
+    @field_validator("queue_prefix")
+    @classmethod
+    def _prefix(cls, value: str) -> str:
+        return queue_prefix(value)
+
+    @model_validator(mode="after")
+    def _both_or_neither(self) -> Settings:
+        problem = half_a_cluster(redis=self.redis_url is not None, mongo=self.mongo_uri is not None)
+        if problem is not None:
+            refuse(problem)
+        return self
+
+    # --- which of the two deployments ---------------------------------------------------------------------
+
+    @property
+    def cluster(self) -> bool:
+        """Whether MongoDB holds the ledger and Redis the queue; otherwise one SQLite file holds both."""
+        return self.redis_url is not None
 
     # --- for people ---------------------------------------------------------------------------------------
 
     def describe(self) -> list[SettingRow]:
         """Every setting with its value for display, where the value comes from, and what it is for."""
         return [
-            SettingRow(name.upper(), self._shown(name), self.origin(name), field.description or "")
+            SettingRow(name.upper(), self.shown(name), self.origin(name), field.description or "")
             for name, field in type(self).model_fields.items()
         ]
 
@@ -211,13 +268,14 @@ class Settings(BaseModel):
         copy._origins = dict(origins)  # noqa: SLF001 - a private attribute of this very class
         return copy
 
-    def _shown(self, name: str) -> str:
+    def shown(self, name: str) -> str:
+        """The value of this setting for display: without any secret."""
         value: Any = getattr(self, name)
         match value:
             case None:
                 return _NOT_SET
             case SecretStr():
-                return MASK
+                return shown_address(value.get_secret_value()) if name in _ADDRESSES else MASK
             case bool():
                 return str(value).lower()
             case Mapping():

@@ -11,7 +11,7 @@ from typing import Final
 from .settings import Settings
 
 _SECRET_BYTES: Final = 32
-_WRITTEN_BELOW: Final = frozenset({"operator_token", "courier_secrets", "holdfast_demo", "redis_url", "mongo_uri"})
+_WRITTEN_BELOW: Final = frozenset({"operator_token", "courier_secrets", "holdfast_demo"})
 
 _HEAD: Final = """\
 # Holdfast's settings. The environment wins over this file: API_PORT=9000 over api_port = 8080.

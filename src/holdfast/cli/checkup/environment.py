@@ -27,9 +27,11 @@ _THIS_PROGRAM_IS_YOUNGER: Final = datetime(2025, 1, 1, tzinfo=UTC)
 _PATIENCE_SECONDS: Final = 3.0
 
 
-def versions() -> Iterator[Finding]:
+def versions(*, embedded: bool) -> Iterator[Finding]:
     """What this runs on."""
     yield Finding("python", OK, f"Python {platform.python_version()} on {platform.system()}")
+    if not embedded:
+        return
     found = sqlite3.sqlite_version
     if sqlite3.sqlite_version_info >= _OLDEST_SQLITE:
         yield Finding("sqlite", OK, f"SQLite {found}")

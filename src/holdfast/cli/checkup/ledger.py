@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from holdfast.config import Settings
 from holdfast.contracts.dead_letters import ReviewStatus
-from holdfast.contracts.errors import HoldfastError
+from holdfast.contracts.errors import BrokerUnavailable, HoldfastError
 from holdfast.contracts.ledger import Status
 from holdfast.contracts.ports import Store
 from holdfast.contracts.queries import EntryQuery, LetterQuery, Page
@@ -30,13 +30,14 @@ async def ledger(settings: Settings, app: App | None) -> list[Finding]:
         return [Finding("ledger", OK, "There is none yet; `holdfast up` makes it.")]
     try:
         async with open_system(settings, app) as system:
-            return [finding async for finding in _look(system)]
+            return [finding async for finding in look(system)]
     except HoldfastError as error:
         advice = "Is the disk full, or the file in use by something that is not Holdfast?"
         return [Finding("ledger", FAIL, error.message, advice)]
 
 
-async def _look(system: System) -> AsyncIterator[Finding]:
+async def look(system: System) -> AsyncIterator[Finding]:
+    """What an open ledger tells about each workload."""
     now = await system.store.now()
     for workload in system.workloads.values():
         counts = await system.store.counts(workload.name)
@@ -81,7 +82,10 @@ async def _stuck(store: Store, workload: Workload[Any], now: datetime) -> Findin
 
 async def _queue(system: System, workload: Workload[Any]) -> Finding:
     check = f"queue, {workload.queue}"
-    depth = await system.broker.depth(workload.queue)
+    try:
+        depth = await system.broker.depth(workload.queue)
+    except BrokerUnavailable as error:
+        return Finding(check, WARN, f"It cannot be asked: {error.message}", "What waits is in the ledger, and safe.")
     shown = f"{depth.ready} ready, {depth.delayed} delayed, {depth.active} active"
     if depth.paused:
         return Finding(check, WARN, f"Paused; {shown}.", f"`holdfast queue resume {workload.queue}` lets it go on.")

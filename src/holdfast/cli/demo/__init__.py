@@ -2,7 +2,11 @@
 
 ``command`` has the options and the exit code; ``tour`` plays the ``chapters`` and compares the ``fates``. They play on
 the ``stage``: the ``server`` (the real program), the ``clients`` that talk to it, and a ``downstream`` that misbehaves.
-``folder`` guards the data folder, and ``narration`` is all that reaches the terminal.
+``folder`` guards the data folder, ``leftovers`` knows what an earlier demo left there, and ``narration`` is all that
+reaches the terminal.
+
+``deployment`` is where the embedded tour and the tour of a ``cluster`` differ. The cluster tells the same chapters, and
+its own (``cluster_chapters``), in one of which a ``stranger`` adds a job.
 """
 
 from .command import demo_command

@@ -10,7 +10,7 @@ from typing import Any, Final
 from .clients import CourierNote, Reply
 from .downstream import Mood
 from .server import MAX_ATTEMPTS
-from .stage import PATIENCE_SECONDS, Stage, Surprise
+from .stage import Stage, Surprise
 
 ACTOR: Final = "ana"
 
@@ -48,7 +48,7 @@ def _good(stage: Stage) -> str:
     )
     entry = stage.settled(GOOD.key)
     stage.shipment(GOOD.shipment_id)
-    return f"{reply.status}, {entry['status']}, {_forwarded(stage, GOOD)}"
+    return f"{reply.status}, {entry['status']}, {forwarded(stage, GOOD)}"
 
 
 def _duplicate(stage: Stage) -> str:
@@ -64,7 +64,7 @@ def _duplicate(stage: Stage) -> str:
         "a second time."
     )
     receipt = "first receipt" if reply.body == first else "another receipt"
-    return f"{reply.status}, {receipt}, {_forwarded(stage, GOOD)}"
+    return f"{reply.status}, {receipt}, {forwarded(stage, GOOD)}"
 
 
 def _conflict(stage: Stage) -> str:
@@ -165,11 +165,7 @@ def _interrupted(stage: Stage) -> str:
         "The promise in the name. An event has been accepted, and the downstream is busy with it. At this very moment "
         "the server is killed: no warning, no cleanup."
     )
-    stage.downstream.behave(INTERRUPTED.key, [Mood.SILENT, Mood.WORKING])
-    stage.accepted(INTERRUPTED, "duplicate")
-    if not stage.downstream.wait_until_seen(INTERRUPTED.key, PATIENCE_SECONDS):
-        message = f"not forwarded within {PATIENCE_SECONDS:.0f} s"
-        raise Surprise(message)
+    stage.in_work(INTERRUPTED)
     pid = stage.server.pid
     stage.server.kill()
     stage.narrator.event(f"kill -9 {pid}", alarming=True)
@@ -178,15 +174,20 @@ def _interrupted(stage: Stage) -> str:
     stage.narrator.say(
         "The new process finds the event in the ledger. Once the dead process's lease on it has run out, it takes over."
     )
-    entry = stage.settled(INTERRUPTED.key)
-    stage.shipment(INTERRUPTED.shipment_id)
+    return taken_over(stage, INTERRUPTED, by="the new process")
+
+
+def taken_over(stage: Stage, note: CourierNote, *, by: str) -> str:
+    """See how an event ends whose first worker was killed."""
+    entry = stage.settled(note.key)
+    stage.shipment(note.shipment_id)
     stage.narrator.say(
         "The lost attempt is on record too. The downstream may see such an event twice, always under the same key, so "
         "that it can tell. The shipment was changed once."
     )
-    workers = [each["worker"] for each in entry["attemptHistory"]]
-    survivor = "the new process" if workers[0] != workers[-1] else "the old process"
-    return f"202, killed, {entry['status']} by {survivor}"
+    first, last = entry["attemptHistory"][0], entry["attemptHistory"][-1]
+    survivor = by if first["worker"] != last["worker"] else "the old process"
+    return f"202, {'killed' if first['outcome'] == 'lost' else first['outcome']}, {entry['status']} by {survivor}"
 
 
 def _count(stage: Stage) -> str:
@@ -207,7 +208,13 @@ def _count(stage: Stage) -> str:
     return f"{len(accepted)} accepted, {processed} processed, {'each' if once else 'not each'} taken once"
 
 
-CHAPTERS: Final[Sequence[Chapter]] = (
+def count_of(accepted: int) -> Chapter:
+    """The last chapter of a tour in which so many events are accepted."""
+    expected = f"{accepted} accepted, {accepted} processed, each taken once"
+    return Chapter("The count", "all accepted events", expected, _count)
+
+
+EVERYWHERE: Final[Sequence[Chapter]] = (
     Chapter("A good event", "a good event", "202, processed, forwarded once", _good),
     Chapter("Its duplicate", "its duplicate", "202, first receipt, forwarded once", _duplicate),
     Chapter(
@@ -241,20 +248,27 @@ CHAPTERS: Final[Sequence[Chapter]] = (
         "processed in generation 2, dead letter closed",
         _replay,
     ),
+)
+"""What is the same in every deployment."""
+
+CHAPTERS: Final[Sequence[Chapter]] = (
+    *EVERYWHERE,
     Chapter(
         "The server is killed",
         "kill -9 amid the work",
         "202, killed, processed by the new process",
         _interrupted,
     ),
-    Chapter("The count", "all accepted events", "5 accepted, 5 processed, each taken once", _count),
+    count_of(5),
 )
+"""The tour of the embedded default: one process, one file."""
 
 
 # --- the words of fates -------------------------------------------------------------------------------------------
 
 
-def _forwarded(stage: Stage, note: CourierNote) -> str:
+def forwarded(stage: Stage, note: CourierNote) -> str:
+    """How often the downstream was sent the event."""
     times = stage.downstream.seen(note.key)
     return "forwarded once" if times == 1 else f"forwarded {times} times"
 

@@ -64,12 +64,16 @@ class CourierNote:
             },
         }
 
+    def job(self, now: datetime) -> dict[str, Any]:
+        """The same event as a job of the queue, the way that a program without our API would write it."""
+        return self.document(now) | {"idempotencyKey": self.key, "traceId": f"trace_{self.event_id}"}
+
 
 class Clients:
     """The courier's and the operator's side of the connection. Times in events count from when it was made."""
 
     def __init__(self, operator_token: str) -> None:
-        self._began = datetime.now(UTC)
+        self.began = datetime.now(UTC)
         self._operator = {"authorization": f"Bearer {operator_token}"}
         self._http = httpx.Client(trust_env=False, timeout=_PATIENCE_SECONDS)
 
@@ -85,7 +89,7 @@ class Clients:
 
     def push(self, note: CourierNote, secret: str) -> Reply:
         """Post the event, signed with this secret now. The same note gives the same bytes every time."""
-        body = json.dumps(note.document(self._began)).encode()
+        body = json.dumps(note.document(self.began)).encode()
         timestamp = int(time.time())
         headers = {
             "content-type": "application/json",

@@ -2,33 +2,42 @@
 
 from __future__ import annotations
 
-import contextlib
-import signal
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from types import FrameType
 from typing import Annotated, Final
 
 import typer
 from rich.console import Console
 
-from holdfast.cli.failures import INTERRUPTED, REFUSED
+from holdfast.cli.failures import INTERRUPTED, REFUSED, Stop
+from holdfast.cli.servers import ServerMissing, require_servers
+from holdfast.cli.unwinding import signals_unwind
 
+from .deployment import Deployment, Embedded
 from .narration import Narrator
 from .tour import take_tour
 
-_ENDED_BY_SIGNAL: Final = 128
 _WIDTH_IN_A_FILE: Final = 100
 
 
 def demo_command(
-    data: Annotated[
-        Path,
+    cluster: Annotated[
+        bool,
         typer.Option(
-            "--data", metavar="DIR", help="The demo's own data folder: new, empty, or left by an earlier demo."
+            "--cluster",
+            help="On a real Valkey and MongoDB from Python packages, with three worker processes, instead of one file.",
         ),
-    ] = Path("holdfast-demo"),
+    ] = False,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            "--data",
+            metavar="DIR",
+            help="The demo's own data folder: new, empty, or left by an earlier demo; otherwise holdfast-demo, or with "
+            "--cluster holdfast-demo-cluster.",
+            show_default=False,
+        ),
+    ] = None,
     fast: Annotated[bool, typer.Option("--fast", help="Do not pause for reading.")] = False,
     no_color: Annotated[bool, typer.Option("--no-color", help="No colours. NO_COLOR does the same.")] = False,
 ) -> None:
@@ -39,28 +48,29 @@ def demo_command(
     """
     width = None if sys.stdout.isatty() else _WIDTH_IN_A_FILE
     console = Console(width=width, no_color=no_color or None, highlight=False, emoji=False)
+    deployment = _cluster() if cluster else Embedded()
+    folder = data or Path("holdfast-demo-cluster" if cluster else "holdfast-demo")
     try:
-        with _signals_unwind():
-            well = take_tour(Narrator(console, fast=fast), data)
+        with signals_unwind():
+            well = take_tour(Narrator(console, fast=fast), folder, deployment=deployment)
     except KeyboardInterrupt:
-        console.print("\nStopped, and the server with it.")
+        console.print(f"\nStopped, and the {'servers' if cluster else 'server'} with it.")
         raise typer.Exit(INTERRUPTED) from None
+    except ServerMissing as error:
+        raise Stop(*str(error).splitlines()) from error
     if not well:
         raise typer.Exit(REFUSED)
 
 
-@contextlib.contextmanager
-def _signals_unwind() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP end the demo as an exception would, so that the server is stopped on the way out."""
-
-    def leave(number: int, _: FrameType | None) -> None:
-        raise SystemExit(_ENDED_BY_SIGNAL + number)
-
-    # What is ignored stays ignored: that is what nohup is for.
-    wanted = [each for each in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(each) is not signal.SIG_IGN]
-    before = {number: signal.signal(number, leave) for number in wanted}
+def _cluster() -> Deployment:
+    """The cluster; raises :class:`Stop` where it cannot be: macOS has no package with a MongoDB."""
     try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        require_servers()
+        from .cluster import Cluster  # noqa: PLC0415 - the embedded tour does without drivers
+    except ServerMissing as error:
+        message = "The cluster's tour needs a Valkey and a MongoDB from Python packages. Nothing was started."
+        raise Stop(message, str(error), "`holdfast demo` without --cluster needs neither.") from error
+    except ModuleNotFoundError as error:
+        message = f"The cluster's tour needs {error.name}. Nothing was started."
+        raise Stop(message, "Install what a cluster needs: pip install 'holdfast[cluster]'") from error
+    return Cluster()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import sqlite3
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,14 +13,12 @@ from typing import Final
 from holdfast.contracts.errors import ConfigurationError
 from holdfast.wiring import DATABASE_FILE
 
-SOURCE: Final = "demo-courier"
-"""The courier of the demo. Every idempotency key of the demo starts with it, so its data can be told from yours."""
+from . import leftovers
+from .leftovers import CLUSTER_FILE, LOG_FILE, SERVERS, SOURCE
+
+__all__ = ["LOG_FILE", "MARKER", "SOURCE", "DemoFolder", "claimed"]
 
 MARKER: Final = ".made-by-holdfast-demo"
-LOG_FILE: Final = "server.log"
-
-_OTHERS_ENTRIES: Final = f"SELECT EXISTS (SELECT 1 FROM ledger_entries WHERE key NOT GLOB '{SOURCE}:*')"  # noqa: S608
-_HAS_LEDGER: Final = "SELECT EXISTS (SELECT 1 FROM sqlite_master WHERE name = 'ledger_entries')"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +37,16 @@ class DemoFolder:
     def log(self) -> Path:
         """Where the server's log goes."""
         return self.path / LOG_FILE
+
+    @property
+    def servers(self) -> Path:
+        """Where the servers of a cluster have their data."""
+        return self.path / SERVERS
+
+    @property
+    def cluster_file(self) -> Path:
+        """Where the settings will be with which commands find those servers."""
+        return self.path / CLUSTER_FILE
 
 
 @contextlib.contextmanager
@@ -81,24 +88,10 @@ def _lock(lock: int, shown: Path) -> None:
 
 
 def _remove_earlier_demo(folder: Path, shown: Path) -> None:
-    """Remove the files that demos make, and no others."""
-    database = folder / DATABASE_FILE
-    if database.exists() and _holds_others_entries(database):
+    if leftovers.holds_work_of_others(folder):
         message = (
-            f"{shown} was made by a demo, but its ledger now holds jobs that are not the demo's. Nothing was changed. "
-            "Name another folder with --data."
+            f"{shown} was made by a demo, but its ledger now holds jobs that are not the demo's, or is in use, or "
+            "cannot be read. Nothing was changed. Name another folder with --data."
         )
         raise ConfigurationError(message)
-    for file in (*folder.glob(f"{DATABASE_FILE}*"), folder / LOG_FILE):
-        file.unlink(missing_ok=True)
-
-
-def _holds_others_entries(database: Path) -> bool:
-    """Whether somebody used this folder for work of their own. What cannot be read counts as theirs."""
-    try:
-        with contextlib.closing(sqlite3.connect(f"{database.as_uri()}?mode=ro", uri=True)) as connection:
-            if not connection.execute(_HAS_LEDGER).fetchone()[0]:
-                return False
-            return bool(connection.execute(_OTHERS_ENTRIES).fetchone()[0])
-    except sqlite3.Error:
-        return True
+    leftovers.remove(folder)

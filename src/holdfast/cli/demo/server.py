@@ -11,28 +11,30 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
+from holdfast.cli.unwinding import signals_wait
 from holdfast.config import Settings
 
 from .folder import SOURCE, DemoFolder
 
 COMMAND: Final = (sys.executable, "-m", "holdfast", "up", "--json")
 
-SHORTENED: Final[Mapping[str, int]] = {
+SHORTENED: Final[dict[str, int]] = {
     "RETRY_BACKOFF_BASE_MS": 300,
     "COURIER_DOWNSTREAM_TIMEOUT_MS": 1_000,
     "WORKER_LEASE_SECONDS": 3,
     "UPKEEP_INTERVAL_MS": 250,
 }
-"""Settings that make the demo quick. It tells which they are, and the defaults."""
+"""Settings that make any demo quick."""
 
 MAX_ATTEMPTS: Final = 5
 
-_START_SECONDS: Final = 30.0
-_STOP_SECONDS: Final = 20.0
+# Five processes on a busy machine take their time.
+_START_SECONDS: Final = 60.0
+_STOP_SECONDS: Final = 45.0
 _TAIL_LINES: Final = 15
 
 
@@ -58,6 +60,7 @@ def environment(
     folder: DemoFolder,
     keys: DemoSecrets,
     downstream_url: str,
+    deployment: Mapping[str, str],
 ) -> dict[str, str]:
     """The server's environment: ours, without any setting of Holdfast, and the demo's settings."""
     ours = {name.upper() for name in Settings.model_fields}
@@ -74,18 +77,20 @@ def environment(
         "RETRY_MAX_ATTEMPTS": str(MAX_ATTEMPTS),
         "LOG_LEVEL": "debug",
         "LOG_FORMAT": "json",
-        **{name: str(value) for name, value in SHORTENED.items()},
+        **deployment,
     }
 
 
 class Server:
-    """Starts, kills and stops the program: one process at a time. After :meth:`stop` there is none."""
+    """Starts, kills and stops the program. After :meth:`stop` none of its processes is there."""
 
     def __init__(self, folder: DemoFolder, environ: Mapping[str, str], command: Sequence[str] = COMMAND) -> None:
         self._folder = folder
         self._environ = dict(environ)
         self._command = tuple(command)
         self._process: subprocess.Popen[bytes] | None = None
+        self.parts: Mapping[int, str] = {}
+        """The processes that the program consists of, where it has several: what each does, by its id."""
 
     @property
     def pid(self) -> int:
@@ -99,7 +104,7 @@ class Server:
 
     def start(self) -> str:
         """Start the program and wait until it says that it is ready; gives its address."""
-        with self._folder.log.open("ab") as log:
+        with self._folder.log.open("ab") as log, signals_wait():
             # In its own folder: a holdfast.toml in the current one is somebody else's configuration. It inherits the
             # lock, so that no other demo empties the folder under it, even if this one is gone.
             self._process = subprocess.Popen(  # noqa: S603 - our own interpreter, or what a test names
@@ -123,6 +128,15 @@ class Server:
         process.kill()
         process.wait()
         _close_output(process)
+
+    def kill_worker(self, name: str) -> int:
+        """``kill -9`` for the worker process that goes by this name in attempts; its id."""
+        for pid, duty in self.parts.items():
+            if duty == "worker" and f".{pid}_" in name:
+                os.kill(pid, signal.SIGKILL)
+                return pid
+        message = f"{name} is none of the server's workers."
+        raise ValueError(message)
 
     def stop(self) -> int | None:
         """SIGTERM and wait for the drain; SIGKILL when it takes too long. The exit code, if there was a process."""
@@ -172,6 +186,7 @@ class Server:
                     raise ServerFailed(message, self.log_tail())
                 printed += chunk
             if (address := announced(printed)) is not None:
+                self.parts = announced_parts(printed)
                 return address
         message = f"The server was not ready within {_START_SECONDS:.0f} seconds."
         raise ServerFailed(message, self.log_tail())
@@ -184,9 +199,22 @@ def _close_output(process: subprocess.Popen[bytes]) -> None:
 
 def announced(printed: bytes) -> str | None:
     """The address in a complete line of JSON; None when there is no such line yet."""
+    for document in _documents(printed):
+        if isinstance(address := document.get("address"), str):
+            return address
+    return None
+
+
+def announced_parts(printed: bytes) -> dict[int, str]:
+    """The processes that complete lines of JSON tell of: what each does, by its id."""
+    return {
+        each["pid"]: each["process"] for document in _documents(printed) for each in document.get("processes") or ()
+    }
+
+
+def _documents(printed: bytes) -> Iterator[Mapping[str, Any]]:
     for line in printed.split(b"\n")[:-1]:
         with contextlib.suppress(ValueError):
             document = json.loads(line)
-            if isinstance(document, dict) and isinstance(address := document.get("address"), str):
-                return address
-    return None
+            if isinstance(document, dict):
+                yield document

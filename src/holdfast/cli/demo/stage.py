@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, Final
 
+from holdfast.cli.servers import ServerPair
+
 from .clients import COURIER_PATH, Clients, CourierNote, Reply
-from .downstream import Downstream
+from .downstream import Downstream, Mood
 from .narration import Narrator, attempts_of
 from .server import DemoSecrets, Server
 
@@ -34,6 +36,8 @@ class Stage:
     downstream: Downstream
     secrets: DemoSecrets
     cli: Callable[[str], str]
+    servers: ServerPair | None = None
+    """The Valkey and the mongod of a cluster."""
     receipts: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     """The first receipt of every accepted event, by idempotency key."""
 
@@ -53,6 +57,27 @@ class Stage:
             message = f"not accepted: {reply}"
             raise Surprise(message)
         return reply
+
+    def in_work(self, note: CourierNote) -> None:
+        """Push an event that the downstream takes and does not answer, and wait until it has it."""
+        self.downstream.behave(note.key, [Mood.SILENT, Mood.WORKING])
+        self.accepted(note, "duplicate")
+        if not self.downstream.wait_until_seen(note.key, PATIENCE_SECONDS):
+            message = f"not forwarded within {PATIENCE_SECONDS:.0f} s"
+            raise Surprise(message)
+
+    def recorded(self, key: str) -> None:
+        """Wait until the ledger has an event that nobody got a receipt for."""
+        self.wait_for(lambda: self.clients.event(key).status == HTTPStatus.OK, "not in the ledger")
+
+    def wait_for(self, condition: Callable[[], bool], otherwise: str) -> None:
+        """Wait until a look finds it so. Raises :class:`Surprise` when that takes too long."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while not condition():
+            if time.monotonic() > deadline:
+                message = f"{otherwise} after {PATIENCE_SECONDS:.0f} s"
+                raise Surprise(message)
+            time.sleep(_LOOK_EVERY_SECONDS)
 
     def entry(self, key: str) -> Mapping[str, Any]:
         """The ledger's entry of an accepted event."""

@@ -5,44 +5,45 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
-import shutil
-import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final
 
 import httpx
 
+from holdfast.cli.servers import ServerMissing
 from holdfast.config import Settings
 
-from .chapters import CHAPTERS, SLOW, Chapter
+from .chapters import SLOW, Chapter
 from .clients import Clients
+from .deployment import Deployment, Embedded, ToLookAt
 from .downstream import Downstream, Mood
 from .fates import NOT_REACHED, Fate, all_as_expected
 from .folder import DemoFolder, claimed
 from .narration import Narrator
-from .server import COMMAND, MAX_ATTEMPTS, SHORTENED, DemoSecrets, Server, ServerFailed, environment
+from .server import MAX_ATTEMPTS, DemoSecrets, Server, ServerFailed, environment
 from .stage import Stage, Surprise
-
-_QUERY: Final = "SELECT idempotencyKey, status, generation, attemptCount, note FROM processed_events"
 
 
 def take_tour(
     narrator: Narrator,
     data: Path,
     *,
-    chapters: Sequence[Chapter] = CHAPTERS,
+    deployment: Deployment | None = None,
+    chapters: Sequence[Chapter] | None = None,
     mood: Mood = Mood.WORKING,
-    command: Sequence[str] = COMMAND,
+    command: Sequence[str] | None = None,
 ) -> bool:
     """Play the chapters on a fresh data folder; whether every fate is the expected one, and the server stopped well.
 
-    ``mood`` is how the downstream treats events that no chapter says anything about. Raises
-    :class:`ConfigurationError` for a folder that is not the demo's to use.
+    The deployment, embedded by default, has the chapters and the command that belong to it. ``mood`` is how the
+    downstream treats events that no chapter says anything about. Raises :class:`ConfigurationError` for a folder that
+    is not the demo's to use, and :class:`ServerMissing` when a server of the deployment does not start. Whatever
+    happens, no process is left.
     """
     began = time.monotonic()
-    cli = _cli_on(data)
+    deployment = deployment or Embedded()
+    cli = deployment.cli(data)
     with contextlib.ExitStack() as opened:
         folder = opened.enter_context(claimed(data))
         keys = DemoSecrets()
@@ -50,24 +51,28 @@ def take_tour(
         url = opened.enter_context(downstream.listening())
         clients = Clients(keys.operator)
         opened.callback(clients.close)
-        server = Server(folder, environment(os.environ, folder, keys, url), command)
-        opened.callback(server.stop)
 
-        _open(narrator)
+        _open(narrator, deployment)
+        around = opened.enter_context(deployment.opened(folder, narrator))
+        settings = around.settings | {name: str(value) for name, value in deployment.shortened.items()}
+        server = Server(folder, environment(os.environ, folder, keys, url, settings), command or deployment.command)
+        opened.callback(server.stop)
         try:
             clients.connect(server.start())
         except ServerFailed as error:
             narrator.trouble(str(error), error.log_tail)
             return False
         narrator.event(f"The server is up: process {server.pid}.")
-        stage = Stage(narrator, server, clients, downstream, keys, cli)
-        fates = play(stage, chapters)
+        if server.parts:
+            narrator.facts({f"{duty} processes": ", ".join(map(str, pids)) for duty, pids in _by_duty(server).items()})
+        stage = Stage(narrator, server, clients, downstream, keys, cli, around.servers)
+        fates = play(stage, deployment.chapters if chapters is None else chapters)
         code = server.stop()
 
     narrator.closing(fates, time.monotonic() - began)
     if code != 0:
         narrator.trouble(f"The server did not stop in order: exit code {code}.", server.log_tail())
-    _say_where_things_are(narrator, folder, data, cli)
+    _say_where_things_are(narrator, deployment, folder, data, cli)
     return all_as_expected(fates) and code == 0
 
 
@@ -95,17 +100,25 @@ def _played(stage: Stage, chapter: Chapter) -> str:
     except ServerFailed as error:
         actual = "the server did not start"
         stage.narrator.trouble(str(error), error.log_tail)
+    except ServerMissing as error:
+        actual = "Valkey did not start"
+        stage.narrator.trouble(f"{actual}.", str(error))
     return actual
 
 
-def _open(narrator: Narrator) -> None:
+def _by_duty(server: Server) -> dict[str, list[int]]:
+    duties = dict.fromkeys(server.parts.values())
+    return {duty: [pid for pid, its in server.parts.items() if its == duty] for duty in duties}
+
+
+def _open(narrator: Narrator, deployment: Deployment) -> None:
     narrator.opening(
         "Holdfast takes in events from others, and never loses one that it has accepted.",
-        "This tour starts the real server. It plays the courier that sends events, the operator who looks after them, "
-        "and a downstream system that misbehaves on purpose. Everything stays on this machine.",
+        f"{deployment.introduction} It plays the courier that sends events, the operator who looks after them, and a "
+        "downstream system that misbehaves on purpose. Everything stays on this machine.",
     )
     narrator.say("So that you need not wait long, these settings are shorter than they would be by default:")
-    narrator.settings([(name, f"{here:,}", f"{_default(name):,}") for name, here in SHORTENED.items()])
+    narrator.settings([(name, f"{here:,}", f"{_default(name):,}") for name, here in deployment.shortened.items()])
     narrator.say(
         f"An event gets {MAX_ATTEMPTS} attempts. With the default settings the waits in between would be about "
         f"{_default_waits()} seconds."
@@ -123,25 +136,14 @@ def _default_waits() -> str:
     return f"{', '.join(waits[:-1])} and {waits[-1]}"
 
 
-def _say_where_things_are(narrator: Narrator, folder: DemoFolder, data: Path, cli: Callable[[str], str]) -> None:
-    database, log = (shlex.quote(str(data / path.name)) for path in (folder.database, folder.log))
-    # The sqlite3 shell may not be there; Python is.
-    code = f'import sqlite3, sys; print(*sqlite3.connect(sys.argv[1]).execute("{_QUERY}"), sep="\\n")'
+def _say_where_things_are(
+    narrator: Narrator, deployment: Deployment, folder: DemoFolder, data: Path, cli: Callable[[str], str]
+) -> None:
+    log = shlex.quote(str(data / folder.log.name))
     narrator.plain("")
     narrator.plain(f"Everything is still there to look at. What the server logged is in {log}.")
-    narrator.plain("The dead letter, and the event that took three attempts:")
-    narrator.plain(f"  {cli('dlq list')}", style="cyan")
-    narrator.plain(f"  {cli(f'events show {SLOW.key}')}", style="cyan")
-    narrator.plain("In SQLite, the ledger and the rest: processed_events, active_shipments, dead_letter_events.")
-    narrator.plain(f"  python3 -c '{code}' {database}", style="cyan")
-
-
-def _cli_on(data: Path) -> Callable[[str], str]:
-    """Writes command lines for this data folder, by the name under which the user can call the program."""
-    if shutil.which("holdfast"):
-        program = "holdfast"
-    elif Path(sys.argv[0]).name == "holdfast":
-        program = shlex.quote(sys.argv[0])
-    else:
-        program = f"{shlex.quote(sys.executable)} -m holdfast"
-    return lambda arguments: f"{program} {arguments} --data {shlex.quote(str(data))}"
+    told = "The dead letter, and the event that took three attempts:"
+    for way in deployment.ways_to_look(data, ToLookAt(told, (cli("dlq list"), cli(f"events show {SLOW.key}")))):
+        narrator.plain(way.sentence)
+        for line in way.commands:
+            narrator.plain(f"  {line}", style="cyan")

