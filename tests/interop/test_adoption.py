@@ -1,0 +1,155 @@
+"""Node producers that put courier events straight into our queue, beside couriers that come through the door."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from holdfast.contracts.ledger import Status
+from tests.interop.gateway import MAIN, a_request, an_event
+from tests.interop.seed_schemas import MAIN_QUEUE_PAYLOAD
+from tests.support.courier_documents import without
+from tests.support.waiting import eventually
+
+
+@pytest.fixture
+def main(open_queue):
+    return open_queue(MAIN)
+
+
+WAYS = {
+    "plain": {},
+    "with an id": {"jobId": "node-chose-this"},
+    "with a priority": {"priority": 3},
+    "later": {"delay": 20},
+}
+
+
+async def test_an_event_that_node_adds_is_recorded_and_processed(main, gateway):
+    """Without an id of its own and with one, with a priority, and delayed."""
+    async with gateway.working():
+        for number, options in enumerate(WAYS.values()):
+            job_id = await main.add("courier.event", an_event(f"plain-{number}", status="delivered"), **options)
+            outcome = await (await main.waiting_for(job_id))
+
+            assert outcome == {"resolved": {"shipmentId": f"shp_plain-{number}", "status": "delivered"}}
+            assert (await main.job(job_id))["state"] == "completed"
+            entry = await gateway.entry(f"courier-x:plain-{number}")
+            assert (entry.status, entry.attempt_count) == (Status.PROCESSED, 1)
+            assert (await gateway.shipment(f"shp_plain-{number}"))["currentState"] == "delivered"
+            assert entry.job_id == options.get("jobId", f"courier-x.plain-{number}")
+
+
+async def test_a_bulk_of_events_from_node_is_processed_each_once(main, gateway, downstream):
+    events = [an_event(f"plain-{n}") for n in range(60)]
+    jobs = [{"name": "courier.event", "data": event} for event in events]
+    async with gateway.working():
+        await main.add_bulk(jobs)
+        await eventually(lambda: _all_processed(gateway, 60))
+        await main.add_bulk(jobs)
+        await eventually(lambda: _settled(main))
+
+    assert await gateway.system.store.counts("courier") == {"processed": 60}
+    assert downstream.taken == {event["idempotencyKey"]: 1 for event in events}
+
+
+BROKEN = {
+    "has no key": without(an_event("plain-1"), "idempotencyKey"),
+    "has no order": an_event("plain-1") | {"payload": {"shipmentId": "shp_1"}},
+    "has no instant": an_event("plain-1") | {"occurredAt": "yesterday"},
+    "is empty": {},
+    "is text": "just text",
+    "is a number": 17,
+    "is a list": [1, 2],
+    "is null": None,
+}
+
+
+async def test_an_event_that_breaks_the_contract_becomes_a_dead_letter(main, gateway):
+    async with gateway.working():
+        for number, document in enumerate(BROKEN.values(), start=1):
+            job_id = await main.add("courier.event", document)
+            outcome = await (await main.waiting_for(job_id))
+
+            assert "VALIDATION_FAILED" in outcome["rejected"]
+            assert [each.reason_code for each in await gateway.letters()] == ["VALIDATION_FAILED"] * number
+
+    assert await gateway.system.store.counts("courier") == {"dead_lettered": len(BROKEN)}
+    assert await gateway.shipment("shp_1") is None
+
+
+async def test_a_duplicate_from_node_of_an_accepted_event_has_no_second_effect(main, gateway, downstream):
+    """Whether it is processed already, and whatever job id Node gives it."""
+    async with gateway.working():
+        request = a_request("plain-1")
+        receipt = await gateway.post(request)
+        assert (receipt["duplicate"], receipt["queued"]) == (False, True)
+        await eventually(lambda: _is_processed(gateway, receipt["idempotencyKey"]))
+        (first,) = await main.call("getCompleted")
+        before = await gateway.shipment("shp_plain-1")
+
+        for options in ({}, {"jobId": "another-id"}):
+            job_id = await main.add("courier.event", first["data"], **options)
+            assert "resolved" in await (await main.waiting_for(job_id))
+        assert (await gateway.post(request))["duplicate"] is True
+
+    assert downstream.taken == {"courier-x:plain-1": 1}
+    assert await gateway.shipment("shp_plain-1") == before
+    assert await gateway.system.store.counts("courier") == {"processed": 1}
+    assert (await gateway.entry("courier-x:plain-1")).attempt_count == 1
+
+
+async def test_the_same_event_through_both_doors_at_once_has_one_effect(main, gateway, downstream):
+    requests = [a_request(f"plain-{n}") for n in range(30)]
+    async with gateway.working():
+        # What Node adds tells the same as the request: only the request's own fields differ.
+        doubles = [an_event(each["eventId"]) | {"occurredAt": each["occurredAt"]} for each in requests]
+        await asyncio.gather(
+            *(gateway.post(each) for each in requests),
+            main.add_bulk([{"name": "courier.event", "data": each} for each in doubles]),
+        )
+        await eventually(lambda: _all_processed(gateway, 30))
+        await eventually(lambda: _settled(main))
+
+    assert downstream.taken == {each["idempotencyKey"]: 1 for each in doubles}
+    assert await gateway.system.store.counts("courier") == {"processed": 30}
+
+
+async def test_an_event_of_node_with_a_known_key_and_other_content_becomes_a_dead_letter(main, gateway, downstream):
+    async with gateway.working():
+        receipt = await gateway.post(a_request("plain-1", status="delivered"))
+        await eventually(lambda: _is_processed(gateway, receipt["idempotencyKey"]))
+
+        job_id = await main.add("courier.event", an_event("plain-1", status="returned"))
+        assert "IDEMPOTENCY_CONFLICT" in (await (await main.waiting_for(job_id)))["rejected"]
+
+    assert (await gateway.shipment("shp_plain-1"))["currentState"] == "delivered"
+    assert [each.reason_code for each in await gateway.letters()] == ["IDEMPOTENCY_CONFLICT"]
+
+
+async def test_what_the_door_accepts_is_in_the_queue_as_the_specification_says(main, gateway, node):
+    receipt = await gateway.post(a_request("plain-1"))
+
+    (job,) = await main.call("getWaiting")
+
+    assert job["id"] == "courier-x.plain-1"
+    assert job["data"]["traceId"] == receipt["traceId"]
+    assert job["data"]["attempt"] == 1
+    assert await node("complaints", schema=MAIN_QUEUE_PAYLOAD, documents=[job["data"]]) == [[]]
+
+
+async def _is_processed(gateway, key) -> bool:
+    entry = await gateway.entry(key)
+    return entry is not None and entry.status is Status.PROCESSED
+
+
+async def _all_processed(gateway, count) -> bool:
+    return (await gateway.system.store.counts("courier")).get("processed") == count
+
+
+async def _settled(queue) -> bool:
+    # A copy of a job that was being worked comes back when that lease would be over. We need not wait for that.
+    await queue.call("promoteJobs")
+    counts = await queue.counts()
+    return counts["waiting"] + counts["prioritized"] + counts["active"] + counts["delayed"] == 0
