@@ -1,4 +1,4 @@
-"""Kill tests: real processes on one SQLite file, ended where it hurts.
+"""Kill tests: real processes, ended where it hurts; here on one SQLite file, in ``cluster`` on Redis and MongoDB.
 
 ``make test`` runs them short; ``make chaos`` runs them for HOLDFAST_CHAOS_ROUNDS rounds and prints their figures.
 """
@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import pytest
+
+from tests.support.long_run import LONG_RUN
 
 _FIGURES = "chaos figures"
 
@@ -32,12 +35,11 @@ def tell(record_property: Callable[[str, object], None]) -> Callable[[Mapping[st
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    long_run = "HOLDFAST_CHAOS_ROUNDS" in os.environ
     for item in items:
-        if item.path.parent.name == "chaos":
+        if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.chaos)
             # Other tests share the two cores of a small machine: a limit on hanging, not on slowness.
-            item.add_marker(pytest.mark.timeout(3600 if long_run else 300))
+            item.add_marker(pytest.mark.timeout(3600 if LONG_RUN else 300))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

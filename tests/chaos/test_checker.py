@@ -16,6 +16,7 @@ from tests.support.arena import arena
 from tests.support.checker import Witnessed, check
 from tests.support.load import Outcome, Sent
 from tests.support.raw_http import Answer
+from tests.support.sqlite_truth import read_file
 
 Run = tuple[Path, Witnessed]
 Lie = Callable[[Witnessed], Witnessed]
@@ -54,7 +55,7 @@ def rules_broken(good_run: Run, folder: Path, statement: str, lie: Lie) -> set[s
     shutil.copy(good_run[0], database)
     with closing(sqlite3.connect(database)) as connection:
         connection.executescript(statement)
-    return {violation.partition(":")[0] for violation in check(database, lie(good_run[1])).violations}
+    return {violation.partition(":")[0] for violation in check(read_file(database), lie(good_run[1])).violations}
 
 
 def test_a_good_run_breaks_no_rule(good_run, tmp_path):

@@ -7,7 +7,7 @@ import signal
 import time
 from collections import Counter
 
-from tests.support.arena import Arena, arena
+from tests.support.arena import SqliteArena, arena
 from tests.support.processes import Gateway
 
 JOBS = 12
@@ -18,7 +18,7 @@ SELECT count(*) FROM ledger_entries WHERE status = 'processing' AND attempts ->>
 """
 
 
-async def until_held(arena: Arena, worker: Gateway, jobs: int) -> None:
+async def until_held(arena: SqliteArena, worker: Gateway, jobs: int) -> None:
     """Wait until the ledger says that this process has so many jobs in work."""
     await arena.until(_HELD, f"%.{worker.pid}_%", equals=jobs)
 

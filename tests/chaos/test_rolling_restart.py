@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections import Counter
 
-from tests.support.arena import Arena, arena
+from tests.support.arena import SqliteArena, arena
 
 PATIENT_LEASE = {"WORKER_LEASE_SECONDS": "30", "WORKER_DRAIN_TIMEOUT_MS": "300"}
 """Leases that do not run out by themselves: whatever comes back was handed back."""
@@ -14,7 +14,7 @@ PATIENT_LEASE = {"WORKER_LEASE_SECONDS": "30", "WORKER_DRAIN_TIMEOUT_MS": "300"}
 SLOTS = 20
 
 
-async def gated(arena: Arena, gate: str, jobs: int) -> None:
+async def gated(arena: SqliteArena, gate: str, jobs: int) -> None:
     await arena.accepted(*(arena.author.task("plain", gate=gate) for _ in range(jobs)))
     await arena.until("SELECT count(*) FROM ledger_entries WHERE status = 'processing'", equals=jobs)
 

@@ -1,4 +1,7 @@
-"""A place for kill tests: one SQLite file, real processes on it, load from outside, and a checker at the end."""
+"""A place for kill tests: a store, real processes on it, load from outside, and a checker at the end.
+
+:func:`arena` is the embedded one, on one SQLite file; ``cluster`` has the one on Redis and MongoDB.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ import json
 import os
 import random
 import sqlite3
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -21,8 +24,10 @@ from .checker import Report, Witnessed, check
 from .counted_work import GATES_VARIABLE, MAX_ATTEMPTS, RUNS_VARIABLE, app
 from .desk import Desk
 from .downstream import Downstream
-from .load import SECRET, SOURCE, TOKEN, Author, Load, Message, Outcome
+from .load import MODES, SECRET, SOURCE, TOKEN, Author, Load, Message, Outcome
 from .processes import Fleet
+from .sqlite_truth import read_file
+from .truth import Truth
 
 DRAIN_SECONDS: Final = 120
 
@@ -47,10 +52,6 @@ class Arena:
     desk: Desk
     max_attempts: int
 
-    @property
-    def database(self) -> Path:
-        return self.folder / DATABASE_FILE
-
     def open_gate(self, name: str) -> None:
         (self.folder / "gates" / name).touch()
 
@@ -59,29 +60,28 @@ class Arena:
         path = self.folder / "runs"
         return [tuple(json.loads(line)) for line in path.read_text().splitlines()] if path.exists() else []
 
-    def query(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
-        with contextlib.closing(sqlite3.connect(self.database, timeout=30)) as connection:
-            return connection.execute(statement, values).fetchall()
-
-    async def until(self, statement: str, *values: Any, equals: Any = 0, within: float = DRAIN_SECONDS) -> None:
-        """Wait until the statement's one value is the wanted one."""
-        clock = asyncio.get_running_loop().time
-        end = clock() + within
-        while (found := self.query(statement, *values)[0][0]) != equals:
-            assert clock() < end, f"still {found} instead of {equals} after {within} s; logs in {self.folder}"
-            await asyncio.sleep(0.05)
-
     @contextlib.asynccontextmanager
-    async def under_load(self) -> AsyncIterator[None]:
-        """Clients and an operator at work."""
+    async def under_load(self, *, entries: int = 0) -> AsyncIterator[None]:
+        """Clients and an operator at work, until there are so many entries at least."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self.load.run())
             group.create_task(self.desk.run())
             try:
                 yield
+                await self.acknowledged(entries)
             finally:
                 self.load.stop()
                 self.desk.stop()
+
+    async def acknowledged(self, entries: int) -> None:
+        """Wait until so many entries were acknowledged as new; give up when there is no more for a long time."""
+        clock = asyncio.get_running_loop().time
+        seen, end = self.load.entries, clock() + DRAIN_SECONDS
+        while (found := self.load.entries) < entries:
+            if found > seen:
+                seen, end = found, clock() + DRAIN_SECONDS
+            assert clock() < end, f"still {found} of {entries} entries; logs in {self.folder}"
+            await asyncio.sleep(0.05)
 
     async def ask_again(self) -> None:
         """Half of the senders that were left without an answer ask once more; the others never do."""
@@ -96,11 +96,15 @@ class Arena:
 
     async def drained(self) -> None:
         """Wait until every entry is settled, the queues are worked off and the letters are published."""
-        await self.until(_UNSETTLED)
+        raise NotImplementedError
+
+    def truth(self) -> Truth:
+        """What was committed, read past Holdfast's own code."""
+        raise NotImplementedError
 
     def check(self) -> Report:
         return check(
-            self.database,
+            self.truth(),
             Witnessed(
                 history=self.load.history,
                 asked_replays=frozenset(self.desk.asked),
@@ -112,31 +116,80 @@ class Arena:
         )
 
 
+class SqliteArena(Arena):
+    """The embedded deployment."""
+
+    @property
+    def database(self) -> Path:
+        return self.folder / DATABASE_FILE
+
+    def query(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
+        with contextlib.closing(sqlite3.connect(self.database, timeout=30)) as connection:
+            return connection.execute(statement, values).fetchall()
+
+    async def until(self, statement: str, *values: Any, equals: Any = 0, within: float = DRAIN_SECONDS) -> None:
+        """Wait until the statement's one value is the wanted one."""
+        clock = asyncio.get_running_loop().time
+        end = clock() + within
+        while (found := self.query(statement, *values)[0][0]) != equals:
+            assert clock() < end, f"still {found} instead of {equals} after {within} s; logs in {self.folder}"
+            await asyncio.sleep(0.05)
+
+    async def drained(self) -> None:
+        await self.until(_UNSETTLED)
+
+    def truth(self) -> Truth:
+        return read_file(self.database)
+
+
 @contextlib.asynccontextmanager
 async def arena(
     folder: Path,
     seed: int,
     *,
-    modes: tuple[str, ...] | None = None,
+    modes: tuple[str, ...] = MODES,
     **settings: str,
-) -> AsyncIterator[Arena]:
+) -> AsyncIterator[SqliteArena]:
     """An arena with its tables made and its witness in place; all that runs in it ends with it."""
+
+    def watched() -> None:
+        witness.install(folder / DATABASE_FILE)
+
+    async with staged(folder, seed, settings, modes, watched) as parts:
+        yield SqliteArena(**parts)
+
+
+@contextlib.asynccontextmanager
+async def staged(
+    folder: Path,
+    seed: int,
+    settings: Mapping[str, str],
+    modes: tuple[str, ...],
+    made: Callable[[], None] = lambda: None,
+) -> AsyncIterator[dict[str, Any]]:
+    """The parts of an arena. ``made`` is called when the store is ready and before the first process starts."""
     chance = random.Random(seed)
-    author = Author(chance) if modes is None else Author(chance, modes)
+    author = Author(chance, modes)
     (folder / "gates").mkdir()
     async with Downstream() as downstream:
-        environment = _environment(folder, downstream) | settings
-        async with open_system(load(environment, folder), app):
+        variables = environment(folder, downstream) | settings
+        async with open_system(load(variables, folder), app):
             pass  # makes the tables, as the first process of an installation would
-        witness.install(folder / DATABASE_FILE)
-        async with Fleet(environment, folder) as fleet:
-            load_ = Load(author, chance, lambda: fleet.addresses)
-            desk = Desk(chance, lambda: fleet.addresses)
-            attempts = int(environment["RETRY_MAX_ATTEMPTS"])
-            yield Arena(folder, chance, fleet, downstream, author, load_, desk, attempts)
+        made()
+        async with Fleet(variables, folder) as fleet:
+            yield {
+                "folder": folder,
+                "chance": chance,
+                "fleet": fleet,
+                "downstream": downstream,
+                "author": author,
+                "load": Load(author, chance, lambda: fleet.addresses),
+                "desk": Desk(chance, lambda: fleet.addresses),
+                "max_attempts": int(variables["RETRY_MAX_ATTEMPTS"]),
+            }
 
 
-def _environment(folder: Path, downstream: Downstream) -> dict[str, str]:
+def environment(folder: Path, downstream: Downstream) -> dict[str, str]:
     """Everything short, so that what heals by waiting heals soon."""
     return {
         "PATH": os.environ.get("PATH", ""),

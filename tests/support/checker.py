@@ -1,34 +1,29 @@
 """Compares what clients were told with what the store holds, and names everything that must never be.
 
-It reads the tables, never through Holdfast's own code, and knows the rules from the contracts alone. An empty list of
-violations means: nothing lost, nothing doubled, nothing invented, every move legal (I1-I9, I16).
+It judges what ``truth`` says was committed and knows the rules from the contracts alone. An empty list of violations
+means: nothing lost, nothing doubled, nothing invented, every move legal (I1-I9, I16).
 """
 
 from __future__ import annotations
 
-import json
-import sqlite3
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, Final
 
 from holdfast.contracts.dead_letters import ReviewStatus
 from holdfast.contracts.ledger import Status
-from holdfast.contracts.lifecycle import EDGES, REVIEW_STEPS
+from holdfast.contracts.lifecycle import REVIEW_STEPS
 from holdfast.workloads.courier.workload import ACTIVE_SHIPMENTS
 
 from .counted_work import EFFECTS, MAX_ATTEMPTS, effect_id, mode_of
 from .load import Outcome, Sent
+from .truth import Edges, Identity, Truth
 
 _QUEUES: Final = {"courier": ("courier-events-main", "courier-events-dlq"), "counted": ("counted-main", "counted-dlq")}
 _TERMINAL: Final = frozenset(status.value for status in Status if status.terminal)
 _AT_THE_DESK: Final = frozenset({ReviewStatus.PENDING.value, ReviewStatus.REVIEWED.value})
-
-Identity = tuple[str, str]
-"""Workload and key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,43 +48,26 @@ class Report:
     figures: dict[str, int] = field(default_factory=dict)
 
 
-def check(database: Path, witnessed: Witnessed) -> Report:
+def check(truth: Truth, witnessed: Witnessed) -> Report:
     """Everything, on a store that has been drained."""
-    connection = sqlite3.connect(database)
-    connection.row_factory = sqlite3.Row
-    try:
-        return _Check(connection, witnessed).report()
-    finally:
-        connection.close()
+    return _Check(truth, witnessed).report()
 
 
 class _Check:
-    def __init__(self, connection: sqlite3.Connection, witnessed: Witnessed) -> None:
+    def __init__(self, truth: Truth, witnessed: Witnessed) -> None:
         self._witnessed = witnessed
-        self._intact = connection.execute("PRAGMA integrity_check").fetchone()[0]
-        self._entries: dict[Identity, dict[str, Any]] = {}
-        for row in connection.execute("SELECT * FROM ledger_entries"):
-            entry = dict(row) | {"attempts": json.loads(row["attempts"]), "body": json.loads(row["body"])}
-            self._entries[row["workload"], row["key"]] = entry
-        self._letters = [
-            dict(row) | {"attempts": json.loads(row["attempts"]), "decisions": json.loads(row["decisions"])}
-            for row in connection.execute("SELECT * FROM dead_letters ORDER BY seq")
-        ]
-        self._moves = [dict(row) for row in connection.execute("SELECT * FROM witness_moves ORDER BY seq")]
-        self._writes = [dict(row) for row in connection.execute("SELECT * FROM witness_effects ORDER BY seq")]
-        self._queued = [tuple(row) for row in connection.execute("SELECT queue, job_id FROM queue_jobs")]
-        # S608: names that this package's own code declares.
-        self._effects = {
-            row[0]: json.loads(row[1])
-            for row in connection.execute(f"SELECT effectId, body FROM {EFFECTS}")  # noqa: S608
-        }
-        self._shipments = {
-            row[0]: json.loads(row[1])
-            for row in connection.execute(f"SELECT shipmentId, body FROM {ACTIVE_SHIPMENTS}")  # noqa: S608
-        }
+        self._damage = truth.damage
+        self._edges = truth.edges
+        self._entries = truth.entries
+        self._letters = truth.letters
+        self._moves = truth.moves
+        self._writes = truth.writes
+        self._queued = truth.queued
+        self._effects = truth.effects
+        self._shipments = truth.shipments
 
     def report(self) -> Report:
-        violations = [] if self._intact == "ok" else [f"the file is broken: {self._intact}"]
+        violations = [] if self._damage is None else [f"the storage is damaged: {self._damage}"]
         for rule in (
             self._acknowledged_means_settled,
             self._nothing_is_invented,
@@ -142,10 +120,10 @@ class _Check:
             entry = self._entries.get(identity)
             stands = entry and (entry["body"]["payload"] if identity[0] == "courier" else entry["body"])["text"]
             accepted = [sent for sent in sends if sent.outcome is Outcome.OK]
-            fresh = [sent for sent in accepted if not sent.answer.document["duplicate"]]
+            fresh = [sent for sent in accepted if sent.fresh]
             if len(fresh) > 1:
                 yield f"{identity} was new {len(fresh)} times"
-            if accepted and not fresh and not any(sent.outcome is Outcome.UNKNOWN for sent in sends):
+            if accepted and not fresh and not any(sent.doubtful for sent in sends):
                 yield f"{identity} was never new, and no answer is missing"
             if len({_receipt(sent) for sent in accepted}) > 1:
                 yield f"{identity} has several receipts"
@@ -168,7 +146,7 @@ class _Check:
                 if (move["end"], move["generation"], move["fence"]) != (Status.RECEIVED, 1, 0):
                     yield f"{what}: an entry did not begin as received"
             else:
-                yield from _illegal(move, what)
+                yield from _illegal(move, what, self._edges)
                 if move["end"] in _TERMINAL:
                     ends[move["workload"], move["key"], move["generation"]] += 1
         for end, times in ends.items():
@@ -226,7 +204,7 @@ class _Check:
 
     def _shipments_show_the_newest(self) -> Iterator[str]:
         """I16. Each shipment shows its newest processed event, and never showed an older one after a newer one."""
-        newest: dict[str, dict[str, Any]] = {}
+        newest: dict[str, Mapping[str, Any]] = {}
         for (workload, _), entry in self._entries.items():
             if workload == "courier" and entry["status"] == Status.PROCESSED:
                 event = entry["body"]
@@ -241,7 +219,7 @@ class _Check:
         seen: dict[str, str] = {}
         for write in self._writes:
             if write["collection"] == ACTIVE_SHIPMENTS:
-                at = json.loads(write["body"])["lastEventAt"]
+                at = write["document"]["lastEventAt"]
                 if at < seen.get(write["id"], ""):
                     yield f"{write['id']} went back in time"
                 seen[write["id"]] = at
@@ -349,8 +327,8 @@ def _unjust_refusal(identity: Identity, sent: Sent, stands: str | None) -> Itera
         yield f"{identity} was answered {sent.answer.status}: {sent.answer.document}"
 
 
-def _illegal(move: Mapping[str, Any], what: str) -> Iterator[str]:
-    if (move["start"], move["end"]) not in EDGES:
+def _illegal(move: Mapping[str, Any], what: str, edges: Edges) -> Iterator[str]:
+    if (move["start"], move["end"]) not in edges:
         yield f"{what}: not a legal move"
     if move["fence"] - move["old_fence"] != (1 if move["end"] == Status.PROCESSING else 0):
         yield f"{what}: the fence went from {move['old_fence']} to {move['fence']}"

@@ -23,7 +23,7 @@ SECRET: Final = "k8Wq2vTz5LmR9xBc4NdF"
 TOKEN: Final = "p7Yh3Gs6JdQ1uVnE0aZi"
 OPERATOR: Final = {"authorization": f"Bearer {TOKEN}"}
 
-_MODES: Final = ("plain",) * 7 + ("flaky", "doomed", "mended")
+MODES: Final = ("plain",) * 7 + ("flaky", "doomed", "mended")
 _SHIPMENTS: Final = 40
 _MEMORY: Final = 200
 
@@ -60,6 +60,16 @@ class Sent:
         """Whether the gateway may have seen it."""
         return self.outcome is not Outcome.FAILED or self.answer is not None
 
+    @property
+    def fresh(self) -> bool:
+        """Whether it was acknowledged as something new."""
+        return self.outcome is Outcome.OK and self.answer is not None and not self.answer.document["duplicate"]
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether it may stand although nobody was told so: no answer, or a 503, which only says to send it again."""
+        return self.outcome is Outcome.UNKNOWN or (self.answer is not None and self.answer.status == 503)
+
 
 async def post(address: str, message: Message, line: Line | None = None) -> Sent:
     """Post a message; a ``line`` that is open already is used for it."""
@@ -85,7 +95,7 @@ async def post(address: str, message: Message, line: Line | None = None) -> Sent
 class Author:
     """Thinks up messages. Every courier event has a time of its own, and they come out of order."""
 
-    def __init__(self, chance: random.Random, modes: tuple[str, ...] = _MODES) -> None:
+    def __init__(self, chance: random.Random, modes: tuple[str, ...] = MODES) -> None:
         self._chance = chance
         self._modes = modes
         self._serial = 0
@@ -143,6 +153,8 @@ class Load:
         pause: float = 0.03,
     ) -> None:
         self.history: list[Sent] = []
+        self.entries = 0
+        """How often a gateway said that it has something new."""
         self._author = author
         self._chance = chance
         self._addresses = addresses
@@ -164,6 +176,7 @@ class Load:
         """Post messages at once, each to some API, and remember what came of it."""
         results = await asyncio.gather(*(post(self._chance.choice(self._addresses()), each) for each in messages))
         self.history += results
+        self.entries += sum(sent.fresh for sent in results)
         return results
 
     async def _client(self) -> None:

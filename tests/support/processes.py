@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import signal
 import sys
@@ -71,6 +72,7 @@ class Fleet:
     def __init__(self, environment: Mapping[str, str], logs: Path) -> None:
         self._environment = dict(environment)
         self._logs = logs
+        self._numbers = itertools.count()
         self.members: list[Gateway] = []
 
     async def __aenter__(self) -> Self:
@@ -84,7 +86,7 @@ class Fleet:
 
     async def start(self, *roles: str, **settings: str) -> Gateway:
         """Start a process and wait until it is ready, or dead."""
-        log = self._logs / f"{len(self.members):04d}-{'-'.join(roles)}.log"
+        log = self._logs / f"{next(self._numbers):04d}-{'-'.join(roles)}.log"
         with log.open("wb") as stderr:
             process = await asyncio.create_subprocess_exec(
                 sys.executable,

@@ -1,0 +1,35 @@
+"""Every named crash point, under load, on a cluster: heal, drain, and nothing is lost and nothing happened twice."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+
+from holdfast.contracts.crash_points import CRASH_POINTS
+from tests.support.cluster import cluster
+from tests.support.long_run import ENTRIES, LONG_RUN
+from tests.support.strikes import API_POINTS, EVERYWHERE, WORKER_POINTS, carry_out, strikes
+
+
+async def test_every_crash_point_is_survived(tmp_path, rounds, seed, tell, one_mongod):
+    began = time.monotonic()
+    rounds = max(2, rounds // 5) if LONG_RUN else 1
+    deaths: Counter[str] = Counter()
+    async with cluster(tmp_path, seed, one_mongod) as field:
+        await field.start(("api",), ("api", "worker"))
+        points = {"api": [*API_POINTS, *EVERYWHERE], "worker": [*WORKER_POINTS, *EVERYWHERE]}
+        of_api, of_workers = (strikes(field.chance, role, points[role], rounds, passed_at_start=0) for role in points)
+        async with field.under_load(entries=ENTRIES), asyncio.TaskGroup() as lanes:
+            lanes.create_task(carry_out(field.fleet, of_api, deaths, "api"))
+            lanes.create_task(carry_out(field.fleet, of_workers, deaths, "worker"))
+            lanes.create_task(carry_out(field.fleet, of_workers, deaths, "worker"))
+        report = await field.ended()
+    tell({"seed": seed, "seconds": round(time.monotonic() - began), **report.figures, "deaths": dict(deaths)})
+
+    assert report.violations == []
+    assert set(deaths) == set(CRASH_POINTS)
+    assert min(deaths.values()) >= rounds
+    assert report.figures["entries"] >= ENTRIES
+    # The run was worth something: there were answers of every kind, and workers that died with jobs in their hands.
+    assert all(report.figures[name] for name in ("duplicates", "conflicts", "unknown", "replayed", "lost attempts"))
