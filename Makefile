@@ -13,12 +13,12 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test check format bench mutants chaos clean
+.PHONY: help install demo demo-cluster test check format bench bench-cluster mutants chaos clean
 
 help: ## Show this list
 	@echo "Holdfast. Usage: make <target> [ARGS='...'] [PYTHON=python3.12]"
 	@echo
-	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 install: $(STAMP) ## Create .venv with Holdfast and the development tools; quick when nothing changed
 
@@ -36,6 +36,9 @@ $(STAMP): pyproject.toml constraints.txt
 demo: $(STAMP) ## Take a narrated tour of a courier event's whole life (about a minute)
 	@$(BIN)/holdfast demo $(ARGS)
 
+demo-cluster: $(STAMP) ## The same tour on a real Valkey and MongoDB, with three worker processes
+	@$(BIN)/holdfast demo --cluster $(ARGS)
+
 test: $(STAMP) ## Run the tests; ARGS goes to pytest, e.g. make test ARGS='tests/unit -k retry'
 	$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
 
@@ -52,6 +55,9 @@ format: $(STAMP) ## Format the code and apply the safe fixes
 bench: $(STAMP) ## Measure intake and end-to-end throughput on this machine
 	$(BIN)/python -m bench $(ARGS)
 
+bench-cluster: $(STAMP) ## Measure the cluster on Valkey and MongoDB, and its queue beside Node's BullMQ
+	$(BIN)/python -m bench.cluster $(ARGS)
+
 mutants: $(STAMP) ## Break the engine on purpose and see that the simulation notices every time
 	$(BIN)/python -m tests.mutants $(ARGS)
 
@@ -60,4 +66,5 @@ chaos: $(STAMP) ## Kill and stop real processes for a long time; HOLDFAST_CHAOS_
 
 clean: ## Remove .venv and everything the tools left behind; data folders and holdfast.toml stay
 	rm -rf $(VENV) build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache .schemathesis .coverage
+	rm -rf tests/interop/node/node_modules tests/interop/node/.installing
 	find src tests bench -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,8 +29,13 @@ class Gateway:
 
 
 @contextlib.contextmanager
-def running(command: str, data: Path, secret: str | None = None) -> Iterator[Gateway]:
-    """``holdfast <command>`` on a data folder, with default settings but for the secrets and a free port."""
+def running(
+    command: str, data: Path, secret: str | None = None, settings: Mapping[str, str] | None = None
+) -> Iterator[Gateway]:
+    """``holdfast <command>`` on a data folder, with default settings but for the secrets, a free port and ``settings``.
+
+    In a cluster, which ``settings`` name, the folder only gives the log a place beside it.
+    """
     secret = secret or secrets.token_urlsafe(32)
     environment = {
         **os.environ,
@@ -39,6 +44,7 @@ def running(command: str, data: Path, secret: str | None = None) -> Iterator[Gat
         "OPERATOR_TOKEN": secrets.token_urlsafe(32),
         "COURIER_SECRETS": json.dumps({SOURCE: [secret]}),
         "LOG_FORMAT": "json",
+        **(settings or {}),
     }
     with (data.parent / f"{command}.log").open("a") as log:
         process = subprocess.Popen(

@@ -101,7 +101,7 @@ async def drive(host: str, port: int, connections: int, requests: list[bytes]) -
     refused: list[bytes] = []
     loop = asyncio.get_running_loop()
     total = len(requests)
-    started_at, started = time.time(), time.perf_counter()
+    started_at, started, used = time.time(), time.perf_counter(), time.process_time()
     senders = []
     for _ in range(connections):
         _, sender = await loop.create_connection(lambda: Sender(requests, latencies, refused), host, port)
@@ -118,6 +118,7 @@ async def drive(host: str, port: int, connections: int, requests: list[bytes]) -
         "p50_ms": latencies[len(latencies) // 2] * 1000,
         "p99_ms": latencies[int(len(latencies) * 0.99)] * 1000,
         "max_ms": latencies[-1] * 1000,
+        "cpu_seconds": time.process_time() - used,
     }
 
 

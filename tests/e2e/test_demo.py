@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import re
 import signal
@@ -14,7 +13,6 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from holdfast.cli import main
 from holdfast.cli.demo import command
@@ -22,51 +20,14 @@ from holdfast.cli.demo.chapters import CHAPTERS, Chapter
 from holdfast.cli.demo.downstream import Mood
 from holdfast.cli.demo.fates import NOT_REACHED, Fate, all_as_expected
 from holdfast.cli.demo.folder import LOG_FILE, MARKER, claimed
-from holdfast.cli.demo.narration import Narrator
 from holdfast.cli.demo.server import announced
 from holdfast.cli.demo.tour import take_tour
 from holdfast.contracts.errors import ConfigurationError
+from tests.support.demo import environment, run_demo, start_demo, ticked, told_until, tour
 
 DATABASE = "holdfast.db"
 
 pytestmark = pytest.mark.slow
-
-
-def environment() -> dict[str, str]:
-    """Ours, with the program on the path, and with settings that a demo must not listen to."""
-    programs = Path(sys.executable).parent
-    return os.environ | {
-        "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
-        "API_PORT": "1",
-        "RETRY_MAX_ATTEMPTS": "1",
-        "HOLDFAST_CRASH_POINT": "intake.recorded",
-    }
-
-
-def start_demo(folder: Path, *options: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "holdfast", "demo", "--fast", "--data", folder.name, *options],
-        cwd=folder.parent,
-        env=environment(),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        encoding="utf-8",
-    )
-
-
-def run_demo(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    with start_demo(folder, *options) as process:
-        output, errors = process.communicate(timeout=110)
-    return subprocess.CompletedProcess(process.args, process.returncode, output, errors)
-
-
-def tour(folder: Path, **how) -> tuple[bool, str]:
-    """The tour in this process, with a story of the test's own."""
-    console = Console(file=io.StringIO(), width=200, highlight=False)
-    well = take_tour(Narrator(console, fast=True), folder, **how)
-    return well, console.file.getvalue()
 
 
 def rows(folder: Path, query: str) -> list[tuple]:
@@ -87,8 +48,7 @@ def test_ends_well_and_lists_every_fate(finished):
     _, done = finished
     assert done.returncode == 0, done.stdout + done.stderr
     table = done.stdout.partition("What became of everything")[2]
-    ticked = re.findall(r"^│ ✓ │ (.*?) +│", table, flags=re.MULTILINE)
-    assert ticked == [chapter.event for chapter in CHAPTERS]
+    assert ticked(done.stdout) == [chapter.event for chapter in CHAPTERS]
     assert "✗" not in table
     assert f"All {len(CHAPTERS)} fates are as expected." in table
     assert done.stderr == ""
@@ -206,11 +166,7 @@ def test_a_server_that_dies_leaves_the_other_fates_unreached(tmp_path):
 def test_a_signal_stops_the_server_too(tmp_path, number, code):
     folder = tmp_path / "stopped"
     with start_demo(folder) as demo:
-        told = ""
-        while not (up := re.search(r"The server is up: process (\d+)\.", told)):
-            line = demo.stdout.readline()
-            assert line, told
-            told += line
+        up = told_until(demo, r"The server is up: process (\d+)\.")
         demo.send_signal(number)
         demo.communicate(timeout=60)
     assert demo.returncode == code

@@ -97,7 +97,7 @@ def test_the_example_is_about_twenty_lines_of_workload(place):
 
 
 def test_every_command_of_the_readme_exists():
-    known = {"init", "up", "api", "worker", "send", "submit", "events", "doctor", "dlq", "config"}
+    known = {"init", "up", "api", "worker", "send", "submit", "events", "doctor", "dlq", "config", "migrate"}
     used = {words.split()[0] for block in blocks("console") for words in re.findall(r"holdfast (\w[\w ]*)", block)}
     assert used <= known
     for command in used:

