@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import closing
 
 import pytest
@@ -9,6 +10,7 @@ from pymongo import MongoClient
 from redis import Redis
 
 from holdfast.cli.servers import free_port, start_valkey
+from tests.support.program import ran
 
 CANARY = "canary-Wd6kRt2pXs9bHn4c"
 
@@ -120,13 +122,15 @@ def test_a_redis_cluster_needs_a_hash_tag(home, program, settle_environment):
         server.stop()
 
 
-def test_a_mongo_that_is_away(program, settle_environment):
-    settle_environment({"MONGO_URI": f"mongodb://ana:{CANARY}@127.0.0.1:{free_port()}/?replicaSet=rs"})
-    said = program("doctor", "--json")
-    assert said.code == 1
-    assert "mongodb://********@127.0.0.1" in checks(said, "FAIL")["mongo"]["message"]
-    assert "redis" in checks(said, "OK"), "the other one is looked at all the same"
-    assert CANARY not in said.out + said.err
+def test_a_mongo_that_is_away(environment):
+    uri = f"mongodb://ana:{CANARY}@127.0.0.1:{free_port()}/?replicaSet=rs"
+    said = ran(environment | {"MONGO_URI": uri}, "doctor", "--json")
+    assert said.returncode == 1
+    found = {each["check"]: each for each in json.loads(said.stdout)["checks"]}
+    assert found["mongo"]["verdict"] == "FAIL"
+    assert "mongodb://********@127.0.0.1" in found["mongo"]["message"]
+    assert found["redis"]["verdict"] == "OK", "the other one is looked at all the same"
+    assert CANARY not in said.stdout + said.stderr
 
 
 # --- migrate ----------------------------------------------------------------------------------------------------------

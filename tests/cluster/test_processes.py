@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 from contextlib import closing
-from datetime import timedelta
 
 import httpx
 import pytest
@@ -13,7 +12,7 @@ from redis import Redis
 
 from holdfast.cli.servers import free_port, start_replica_set, start_valkey
 from tests.cli.desk import APP, assert_no_secrets
-from tests.support.program import Server, is_alive, started, started_later, stop, wait_until
+from tests.support.program import Server, is_alive, ran, started, started_later, stop, wait_until
 
 CANARY = "canary-Nq5wTz8rKv3xJm7y"
 
@@ -168,14 +167,13 @@ def test_who_waits_for_mongo_can_still_be_stopped(environment, home):
         assert len(server.heard("process.started")) == 1
 
 
-def test_a_mongo_that_stays_away_is_exit_code_1(environment, home, program, settle_environment, monkeypatch):
+def test_a_mongo_that_stays_away_is_exit_code_1(environment):
     uri = f"mongodb://ana:{CANARY}@127.0.0.1:{free_port()}/?replicaSet=rs"
-    settle_environment({"MONGO_URI": uri})
-    monkeypatch.setattr("holdfast.wiring.running.STORE_PATIENCE", timedelta(seconds=0.1))
-    said = program("up")
-    assert said.code == 1
-    assert "Is MongoDB running at mongodb://********@127.0.0.1" in said.err
-    assert CANARY not in said.err
+    impatient = "from holdfast.wiring import running\nrunning.STORE_PATIENCE *= 0"
+    said = ran(environment | {"MONGO_URI": uri}, "up", first=impatient)
+    assert said.returncode == 1
+    assert "Is MongoDB running at mongodb://********@127.0.0.1" in said.stderr
+    assert CANARY not in said.stderr
 
 
 def test_a_redis_cluster_without_a_hash_tag_is_refused(environment, home, program, settle_environment):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
+import warnings
 from typing import ClassVar
 
 import pytest
@@ -197,6 +199,11 @@ async def test_a_server_without_a_replica_set_is_refused(mongo, tmp_path):
             with pytest.raises(ConfigurationError, match=hint):
                 await store.open()
             await store.disconnect()
+        del store
+        with warnings.catch_warnings():
+            # The driver does not close the line to a server that it has taken off its list.
+            warnings.simplefilter("ignore", ResourceWarning)
+            gc.collect()
 
 
 async def test_an_old_server_is_refused(store, monkeypatch):

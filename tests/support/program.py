@@ -76,6 +76,22 @@ def started_later(folder: Path, environment: Mapping[str, str], *arguments: str)
         process.communicate()
 
 
+def ran(environment: Mapping[str, str], *arguments: str, first: str = "") -> subprocess.CompletedProcess[str]:
+    """``holdfast <arguments>`` to its end, in a process of its own, which does what ``first`` says before all else.
+
+    For what leaves something behind: pymongo, when it is closed while it still tries to connect, forgets its socket.
+    """
+    code = f"import sys\n{first}\nfrom holdfast.cli import main\nsys.exit(main(sys.argv[1:]))"
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=2 * START_SECONDS,
+    )
+
+
 def stop(server: Server) -> str:
     """SIGTERM, which it must answer with exit code 0; what it still said on standard output."""
     server.process.send_signal(signal.SIGTERM)

@@ -20,6 +20,12 @@ import pytest
 
 OWN = "valkey"
 GIVEN = "REDIS_URL"
+_KEPT = "TEST_REDIS_URL"
+
+# To the program that is tested, REDIS_URL means a cluster. It is for us, and for the pytest processes that we start.
+if GIVEN in os.environ:
+    os.environ[_KEPT] = os.environ.pop(GIVEN)
+os.environ.pop("MONGO_URI", None)
 
 
 @dataclass(frozen=True)
@@ -59,11 +65,11 @@ def valkey(tmp_path_factory):
     server.stop()
 
 
-@pytest.fixture(scope="session", params=[OWN, *([GIVEN] if os.environ.get(GIVEN) else [])])
+@pytest.fixture(scope="session", params=[OWN, *([GIVEN] if os.environ.get(_KEPT) else [])])
 def redis_server(request) -> RedisServer:
     """Ours, and the one that the user named."""
     if request.param == GIVEN:
-        return RedisServer(os.environ[GIVEN], ours=False)
+        return RedisServer(os.environ[_KEPT], ours=False)
     return RedisServer(request.getfixturevalue("valkey").url, ours=True)
 
 
