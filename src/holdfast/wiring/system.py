@@ -7,7 +7,7 @@ import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, Final
 
 from holdfast.api.app import create_app
 from holdfast.api.services import ApiOptions, ApiServices
@@ -24,6 +24,9 @@ from holdfast.worker import Worker
 from holdfast.workloads.courier import Courier, CourierDoor, CourierOptions
 
 from .cluster import Cluster
+
+_LANES: Final = 2
+"""While one batch is on its way to a server of the cluster, the other is worked on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +82,7 @@ class System:
             worker=self.ambient.ids.new(f"{socket.gethostname()}.{os.getpid()}"),
             concurrency=self.settings.worker_concurrency,
             lease=timedelta(seconds=self.settings.worker_lease_seconds),
+            lanes=_LANES if self.settings.cluster else 1,
         )
         drain = timedelta(milliseconds=self.settings.worker_drain_timeout_ms)
         workloads = list(self.workloads.values())
