@@ -18,10 +18,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from tests.support import node as node_tests
-
 from .places import Place
 
 KEEP = 1_000
@@ -47,6 +43,10 @@ _DATA = json.dumps(
 )
 _RACER = "bench.cluster.racers"
 _NODE_PROGRAM = Path(__file__).parent / "racers" / "node.mjs"
+_ROOT = Path(__file__).parents[2]
+_NODE_PACKAGES = _ROOT / "tests" / "interop" / "node"
+# In a process of its own: the tests' support takes REDIS_URL and MONGO_URI, our servers' names, out of the environment.
+_INSTALL = (sys.executable, "-c", "from tests.support.node import install; install()")
 _RACE_SECONDS = 300
 
 
@@ -61,19 +61,18 @@ class Racer:
 
 OURS = Racer("ours", (sys.executable, "-m", f"{_RACER}.ours"))
 STOCK = Racer("stock", (sys.executable, "-m", f"{_RACER}.stock"), share=0.2)
-NODE = Racer("node", ("node", str(_NODE_PROGRAM), str(node_tests.FOLDER)))
+NODE = Racer("node", ("node", str(_NODE_PROGRAM), str(_NODE_PACKAGES)))
 
 
 def node_versions() -> dict[str, str] | None:
     """The versions of Node and npm's bullmq, which is installed when it is not there; None without Node."""
     if shutil.which("node") is None or shutil.which("npm") is None:
         return None
-    try:
-        node_tests.install()
-    except (pytest.fail.Exception, subprocess.SubprocessError) as error:
-        print(f"Node's bullmq could not be installed: {error}", file=sys.stderr)
+    installed = subprocess.run(_INSTALL, check=False, capture_output=True, text=True, cwd=_ROOT)
+    if installed.returncode:
+        print(f"Node's bullmq could not be installed: {installed.stderr}", file=sys.stderr)
         return None
-    package = node_tests.FOLDER / "node_modules" / "bullmq" / "package.json"
+    package = _NODE_PACKAGES / "node_modules" / "bullmq" / "package.json"
     version = subprocess.run(["node", "--version"], check=True, capture_output=True, text=True).stdout.strip()
     return {"node": version, "bullmq": json.loads(package.read_text())["version"]}
 

@@ -162,6 +162,17 @@ async def test_a_job_that_is_published_again_after_its_end_runs_again_from_the_s
     assert await raw.zcard(keys["failed"]) == await raw.zcard(keys["completed"]) == 0
 
 
+@pytest.mark.parametrize("handling", [Finished(), Failed("GONE: no")], ids=["completed", "failed"])
+async def test_news_that_somebody_has_had_is_no_news(broker, raw, keys, handling):
+    await broker.publish(QUEUE, jobs("a", revive=False))
+    await settle(broker, handling, await take(broker))
+
+    await broker.publish(QUEUE, jobs("a", revive=False))
+
+    assert await take(broker) == []
+    assert await raw.exists(keys["a"]) == 1
+
+
 async def test_failures_gather_as_node_keeps_them(broker, raw, keys):
     await broker.publish(QUEUE, jobs("a"))
     await settle(broker, Again(reason="HTTP_503: first"), await take(broker))

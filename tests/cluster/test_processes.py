@@ -109,14 +109,14 @@ def test_workers_share_the_work_and_survive_each_other(environment, home, beside
 
 
 def test_a_rolling_restart_under_load_loses_nothing_and_costs_no_attempt(environment, home, beside):
-    with started(home, environment, "up", "--processes", "2", "--json") as server:
+    with started(home, environment, "up", "--processes", "1", "--json") as server:
         program = beside(server)
         server.process.send_signal(signal.SIGHUP)
         sent = 0
         while not server.heard("restart.done"):
-            said = program("send", "--count", "50", "--json")
-            assert (said.code, said.json["accepted"]) == (0, 50), said
-            sent += 50
+            said = program("send", "--count", "20", "--json")
+            assert (said.code, said.json["accepted"]) == (0, 20), said
+            sent += 20
         assert server.heard("process.lost") == []
         wait_until(lambda: len(entries(program, "--status", "processed")) == min(sent, 1000))
         assert {each["attemptCount"] for each in entries(program)} == {1}

@@ -34,6 +34,7 @@ async def test_the_clock_of_a_worker_does_not_matter(store, make_store, wrong_cl
     await claimed(store, "held", lease=DAY)
     before = await store.now()
     wrong_clock(hours)
+    (jumped,) = await store.record([an_event("jumped")])
     elsewhere = make_store()
     await elsewhere.open()
 
@@ -47,6 +48,7 @@ async def test_the_clock_of_a_worker_does_not_matter(store, make_store, wrong_cl
     assert isinstance(held, NotNow)
     assert isinstance(delayed, NotNow)
     assert held.after <= DAY
+    assert before <= jumped.first_seen_at <= after
     assert before <= new.first_seen_at <= after
     assert before + HOUR <= new.not_before <= after + HOUR
     assert before <= mortal.attempts[0].started_at <= mortal.attempts[0].finished_at <= after

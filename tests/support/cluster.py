@@ -17,7 +17,7 @@ from pymongo.errors import PyMongoError
 from redis import Redis
 from redis.exceptions import RedisError
 
-from holdfast.cli.servers import ReplicaSet, ValkeyServer, start_valkey
+from holdfast.cli.servers import ReplicaSet, ServerMissing, ValkeyServer, start_valkey
 from holdfast.contracts.dead_letters import ReviewStatus
 from holdfast.contracts.ledger import Status
 
@@ -27,6 +27,7 @@ from .cluster_truth import DEAD_LETTER_QUEUES, LEDGERS, LETTERS, Document, begin
 from .load import MODES
 from .processes import Gateway
 from .truth import Truth
+from .valkey_server import absent
 
 DURABLE: Final = ("--appendonly", "yes", "--appendfsync", "everysec")
 """Redis as docs/operations.md wants it."""
@@ -138,7 +139,10 @@ async def cluster(
     ``settings`` may name other addresses (REDIS_URL, MONGO_URI): those of proxies.
     """
     name = f"chaos_{uuid.uuid4().hex[:12]}"
-    redis = await asyncio.to_thread(start_valkey, folder / "redis", port=redis_port, options=DURABLE)
+    try:
+        redis = await asyncio.to_thread(start_valkey, folder / "redis", port=redis_port, options=DURABLE)
+    except ServerMissing as error:
+        absent(str(error))
     looking = Redis(port=redis.port, socket_timeout=_LOOK_SECONDS)
     client: MongoClient[Document] = MongoClient(
         mongo.uri, readConcernLevel="majority", tz_aware=True, timeoutMS=_LOOK_SECONDS * 1_000

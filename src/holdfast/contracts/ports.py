@@ -219,8 +219,8 @@ class Broker(Protocol):
     async def publish(self, queue: str, jobs: Sequence[QueueJob]) -> None:
         """Add jobs. One that waits or is in work under this id already is left as it is.
 
-        A finished or failed one that the queue still keeps makes room for the new one: the ledger says that it has to
-        run again.
+        A finished or failed one that the queue still keeps makes room for a new one that may ``revive`` it: the ledger
+        says that it has to run again.
         """
         ...
 

@@ -10,13 +10,18 @@ from hashlib import sha256
 
 @dataclass(frozen=True, slots=True)
 class QueueJob:
-    """A job to publish. ``data`` is JSON text; a smaller ``priority`` goes first and 0 before all."""
+    """A job to publish. ``data`` is JSON text; a smaller ``priority`` goes first and 0 before all.
+
+    ``revive`` tells what becomes of a finished job of the same id that the queue still keeps: it makes room, or, where
+    this is news for somebody who has had it, it stays.
+    """
 
     job_id: str
     data: str
     name: str = "job"
     priority: int = 0
     delay: timedelta = timedelta(0)
+    revive: bool = True
 
 
 @dataclass(frozen=True, slots=True)

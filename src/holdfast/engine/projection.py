@@ -62,7 +62,8 @@ def _job(workload: Workload[Any], letter: DeadLetter) -> QueueJob:
         payload = _to_json(workload.dead_letter_payload(letter))
     except Exception:  # noqa: BLE001 - a workload's own code: one letter must not hold back the others
         payload = _to_json(Workload.dead_letter_payload(workload, letter))
-    return QueueJob(letter.id, payload, "dead-letter")
+    # Whoever reads the queue and is done with a letter does not want to hear of it again.
+    return QueueJob(letter.id, payload, "dead-letter", revive=False)
 
 
 def _to_json(payload: Mapping[str, Any]) -> str:

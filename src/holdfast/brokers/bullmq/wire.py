@@ -53,8 +53,8 @@ def _text(value: bytes) -> str:
 # --- publishing -----------------------------------------------------------------------------------------------
 
 
-def publish_arguments(job: QueueJob) -> tuple[str | bytes, ...]:
-    """The five arguments of ``publish.lua`` for one job."""
+def publish_arguments(job: QueueJob) -> tuple[str | bytes | int, ...]:
+    """The six arguments of ``publish.lua`` for one job."""
     opts: dict[str, Any] = {"jobId": job.job_id, "attempts": 0}
     delay, kind = duration_ms(job.delay), "standard"
     if job.priority > 0:
@@ -63,7 +63,7 @@ def publish_arguments(job: QueueJob) -> tuple[str | bytes, ...]:
     if delay > 0:
         opts["delay"] = delay
         kind = "delayed"
-    return (job.job_id, job.name, job.data, msgpack.packb(opts), kind)
+    return (job.job_id, job.name, job.data, msgpack.packb(opts), kind, int(job.revive))
 
 
 # --- settling -------------------------------------------------------------------------------------------------

@@ -1,12 +1,12 @@
--- Adds a batch of jobs. A finished job of the same id makes room: the ledger says that it has to run again.
+-- Adds a batch of jobs. A finished job of the same id makes room where that is wanted.
 -- KEYS: wait paused meta id completed delayed active events marker prioritized pc failed repeat
--- ARGV: prefix, then for each job: id, name, data, packed options, kind
+-- ARGV: prefix, then for each job: id, name, data, packed options, kind, revive
 local prefix = ARGV[1]
 local now = now_ms()
-for i = 2, #ARGV, 5 do
+for i = 2, #ARGV, 6 do
   local id, name, data, opts, kind = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3], ARGV[i + 4]
   local key = prefix .. id
-  if redis.call("EXISTS", key) == 1
+  if ARGV[i + 5] == "1" and redis.call("EXISTS", key) == 1
       and (redis.call("ZSCORE", KEYS[5], id) or redis.call("ZSCORE", KEYS[12], id)) then
     removeJob({key, KEYS[13]}, {id, "0", prefix})
   end
