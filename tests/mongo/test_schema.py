@@ -163,7 +163,19 @@ class Odd(Workload[Anything]):
         [Odd(collections=(Collection("c", key="k"), Collection("c", key="l")))],
         [Odd(collections=(Collection("odd_jobs", key="k"),))],
     ],
-    ids=str,
+    ids=[
+        "dot in a ledger",
+        "dollar in letters",
+        "one name for both",
+        "another workload's ledger",
+        "our own facts",
+        "the server's own",
+        "a field of ours",
+        "label with a space",
+        "dollar in a key",
+        "one collection, two keys",
+        "documents among entries",
+    ],
 )
 async def test_names_that_cannot_work_are_refused_at_the_start(make_store, workloads):
     with pytest.raises(ConfigurationError):

@@ -53,8 +53,8 @@ LIES: list[tuple[str, Lie]] = [
 ]
 
 
-async def test_every_lie_about_a_good_run_is_called_by_its_name(tmp_path, one_mongod):
-    async with cluster(tmp_path, 1, one_mongod) as field:
+async def test_every_lie_about_a_good_run_is_called_by_its_name(tmp_path, mongo):
+    async with cluster(tmp_path, 1, mongo) as field:
         await field.start(("api", "worker"))
         plain, event = field.author.task("plain"), field.author.event("plain")
         await field.load.send(plain, event, field.author.task("mended"), field.author.event("doomed"))

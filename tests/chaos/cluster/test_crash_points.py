@@ -12,11 +12,11 @@ from tests.support.long_run import ENTRIES, LONG_RUN
 from tests.support.strikes import API_POINTS, EVERYWHERE, WORKER_POINTS, carry_out, strikes
 
 
-async def test_every_crash_point_is_survived(tmp_path, rounds, seed, tell, one_mongod):
+async def test_every_crash_point_is_survived(tmp_path, rounds, seed, tell, mongo):
     began = time.monotonic()
     rounds = max(2, rounds // 5) if LONG_RUN else 1
     deaths: Counter[str] = Counter()
-    async with cluster(tmp_path, seed, one_mongod) as field:
+    async with cluster(tmp_path, seed, mongo) as field:
         await field.start(("api",), ("api", "worker"))
         points = {"api": [*API_POINTS, *EVERYWHERE], "worker": [*WORKER_POINTS, *EVERYWHERE]}
         of_api, of_workers = (strikes(field.chance, role, points[role], rounds, passed_at_start=0) for role in points)

@@ -73,12 +73,12 @@ async def unheard_of_redis(line: TcpProxy, field: ClusterArena) -> None:
 
 
 @pytest.mark.parametrize("troubles", one_by_one([slow, cut, swallowed, unheard_of_redis]))
-async def test_a_bad_line_to_redis_loses_nothing(tmp_path, seed, tell, rounds, one_mongod, troubles):
+async def test_a_bad_line_to_redis_loses_nothing(tmp_path, seed, tell, rounds, mongo, troubles):
     began = time.monotonic()
     port = free_port()
     async with TcpProxy(port) as line:
         address = f"redis://127.0.0.1:{line.port}/0"
-        async with cluster(tmp_path, seed, one_mongod, redis_port=port, REDIS_URL=address) as field:
+        async with cluster(tmp_path, seed, mongo, redis_port=port, REDIS_URL=address) as field:
             report = await endured(field, line, troubles, rounds)
     tell(figures(seed, began, report, line))
     judged(report)

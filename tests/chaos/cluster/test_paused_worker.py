@@ -54,10 +54,10 @@ async def sleeps_under_load(field: ClusterArena, sleeper: Gateway) -> None:
     await field.more(CALM)
 
 
-async def test_a_worker_that_slept_past_its_lease_commits_nothing(tmp_path, rounds, seed, tell, one_mongod):
+async def test_a_worker_that_slept_past_its_lease_commits_nothing(tmp_path, rounds, seed, tell, mongo):
     began = time.monotonic()
     sleeps = max(1, rounds // 3) if LONG_RUN else 1
-    async with cluster(tmp_path, seed, one_mongod) as field:
+    async with cluster(tmp_path, seed, mongo) as field:
         _, sleeper = await field.start(("api",), ("worker",))
         await one_takes_over(field, sleeper)
         async with field.under_load(entries=ENTRIES):

@@ -76,10 +76,10 @@ def unqueued(sent: Sent) -> bool:
 
 
 @pytest.mark.parametrize("faults", one_by_one([stopped, restarted_empty, flushed, rewound, paused]))
-async def test_whatever_happens_to_redis_nothing_is_lost(tmp_path, seed, tell, rounds, one_mongod, faults):
+async def test_whatever_happens_to_redis_nothing_is_lost(tmp_path, seed, tell, rounds, mongo, faults):
     began = time.monotonic()
     faults = often(faults, rounds, every=12 if faults[0] in {stopped, paused} else 5)
-    async with cluster(tmp_path, seed, one_mongod) as field:
+    async with cluster(tmp_path, seed, mongo) as field:
         await field.start(*CREWS)
         await field.endure(faults, entries=ENTRIES, calm=CALM)
         report = await field.ended()

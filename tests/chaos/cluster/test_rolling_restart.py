@@ -15,10 +15,10 @@ GATED = 5
 """Longer than the drain, so that a stopping worker has to hand them back; few, so that the others go on."""
 
 
-async def test_a_rolling_restart_costs_no_attempt(tmp_path, rounds, seed, tell, one_mongod):
+async def test_a_rolling_restart_costs_no_attempt(tmp_path, rounds, seed, tell, mongo):
     began = time.monotonic()
     rounds = max(1, rounds // 5) if LONG_RUN else 1
-    async with cluster(tmp_path, seed, one_mongod, modes=("plain",), **PATIENT_LEASE) as field:
+    async with cluster(tmp_path, seed, mongo, modes=("plain",), **PATIENT_LEASE) as field:
         roles = ["api", "api", "worker", "worker"]
         processes = await field.start(*([role] for role in roles))
         await field.accepted(*(field.author.task("plain", gate="end") for _ in range(GATED)))

@@ -53,9 +53,10 @@ class Shelf:
     def decoded(document: Document) -> Document:
         """The document as effects and readers see it."""
         for name, value in document.items():
-            if isinstance(value, datetime):
+            kind = type(value)
+            if kind is datetime:
                 document[name] = isoformat(value)
-            elif isinstance(value, dict | list | DBRef):
+            elif kind in _NESTED:
                 document[name] = _without_references(value)
         return document
 
@@ -66,6 +67,14 @@ class Shelf:
                 message = f"Documents of {self.kind.name} cannot be found by {name!r}: no index has it."
                 raise InvalidQuery(message)
         return {name: {"$eq": _stored(value) if name in self._instants else value} for name, value in where.items()}
+
+
+_NESTED: Final = frozenset({dict, list, DBRef})
+
+
+@lru_cache(256)  # effects of one kind set the same fields
+def _plain(names: tuple[str, ...]) -> bool:
+    return "_id" not in names and not any(str(name).startswith("$") for name in names)
 
 
 def _stored(value: Any) -> Any:  # noqa: ANN401 - any value of a document
@@ -145,7 +154,7 @@ class Shelves:
         for fields in (effect.set, effect.set_on_insert):
             if fields.get(shelf.kind.key, effect.key) != effect.key:
                 raise EffectRefused(job_id, f"An effect on {effect.collection} gives its document another key.")
-            if "_id" in fields or any(str(name)[:1] == "$" for name in fields):
+            if not _plain(tuple(fields)):
                 raise EffectRefused(job_id, f"A document of {effect.collection} cannot have a field _id or $...")
 
     # --- reading ------------------------------------------------------------------------------------------
