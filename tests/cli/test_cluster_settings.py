@@ -111,3 +111,11 @@ def test_migrate_makes_the_ledger_and_the_second_time_nothing(program, home):
     assert file.is_file()
     assert program("migrate", "--json").json["done"] == []
     assert "nothing to do" in program("migrate").err
+
+
+def test_bodies_that_mongodb_could_not_hold_are_refused(program, cluster, monkeypatch):
+    monkeypatch.setenv("MAX_BODY_BYTES", "8000000")
+    said = program("config", "show")
+    assert said.code == 2
+    assert "MAX_BODY_BYTES can be 4194304 at most in a cluster" in said.err
+    assert CANARY not in said.err

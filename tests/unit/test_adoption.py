@@ -70,6 +70,18 @@ async def test_a_job_that_breaks_the_contract_becomes_a_dead_letter(stage, data)
     assert await stage.store.counts("parcels") == {"dead_lettered": 1}
 
 
+async def test_a_job_that_no_store_can_hold_becomes_a_dead_letter_that_shows_its_beginning(stage):
+    data = body(place="x" * 5_000_000)
+
+    await put(stage, ("node-job-1", data), ("node-job-2", body("q")))
+
+    (letter,) = await stage.letters()
+    assert letter.reason_code == "VALIDATION_FAILED"
+    assert letter.body.startswith(data[:60_000])
+    assert letter.body.endswith(f"[... {len(data)} characters]")
+    assert (await stage.entry("q")).status is Status.PROCESSED
+
+
 async def test_an_identity_that_cannot_be_used_becomes_a_dead_letter(stage):
     await put(stage, ("node-job-1", body("x" * 500)))
 

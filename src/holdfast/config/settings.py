@@ -35,6 +35,7 @@ Origin = Literal["environment", "holdfast.toml", "default", "code"]
 
 _NOT_SET: Final = "(not set)"
 _HOUR_MS: Final = 3_600_000
+_MOST_IN_MONGO: Final = 4 * 1024 * 1024
 _ADDRESSES: Final = frozenset({"redis_url", "mongo_uri"})
 
 
@@ -229,6 +230,8 @@ class Settings(BaseModel):
         problem = half_a_cluster(redis=self.redis_url is not None, mongo=self.mongo_uri is not None)
         if problem is not None:
             refuse(problem)
+        if self.cluster and self.max_body_bytes > _MOST_IN_MONGO:
+            refuse(f"MAX_BODY_BYTES can be {_MOST_IN_MONGO} at most in a cluster: MongoDB must hold the job")
         return self
 
     # --- which of the two deployments ---------------------------------------------------------------------

@@ -16,6 +16,9 @@ from .entries import new_entry, refused_entry
 IDEMPOTENCY_CONFLICT: Final = "IDEMPOTENCY_CONFLICT"
 UNREADABLE: Final = "UNREADABLE"
 
+_MOST: Final = 4 * 1024 * 1024
+_SHOWN: Final = 64 * 1024
+
 
 def identifies(delivery: Delivery) -> bool:
     """Whether the delivery's id can name a ledger entry.
@@ -47,6 +50,8 @@ async def adopt(store: Store, workload: Workload[Any], deliveries: Sequence[Deli
 
 
 def _entry(workload: Workload[Any], delivery: Delivery) -> NewEntry:
+    if len(delivery.data) > _MOST:  # a store may not be able to hold it, and a person would not read it
+        return refused_entry(workload, f"{delivery.data[:_SHOWN]} [... {len(delivery.data)} characters]", UNREADABLE)
     try:
         data = workload.contract.model_validate_json(delivery.data)
         job_id = delivery.job_id if identifies(delivery) else None
