@@ -88,7 +88,8 @@ def _validated(values: Mapping[str, Any], origins: Mapping[str, Origin], problem
     try:
         return Settings.model_validate(values)
     except ValidationError as error:
-        told = [_sentence(each, origins) for each in error.errors(include_url=False) if each["loc"]]
+        found = error.errors(include_url=False)
+        told = [_sentence(each, origins) if each["loc"] else each["msg"] for each in found]
     # A rule about several settings is checked only when each is right by itself; here, all problems are told at once.
     half = half_a_cluster(redis="redis_url" in values, mongo="mongo_uri" in values)
     if half is not None:

@@ -231,7 +231,7 @@ class Settings(BaseModel):
         if problem is not None:
             refuse(problem)
         if self.cluster and self.max_body_bytes > _MOST_IN_MONGO:
-            refuse(f"MAX_BODY_BYTES can be {_MOST_IN_MONGO} at most in a cluster: MongoDB must hold the job")
+            refuse(f"MAX_BODY_BYTES can be {_MOST_IN_MONGO} at most in a cluster: MongoDB must hold the job.")
         return self
 
     # --- which of the two deployments ---------------------------------------------------------------------
