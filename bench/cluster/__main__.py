@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib.metadata
 import json
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -21,6 +22,8 @@ _PARTS = ("system", "queues")
 def main() -> int:
     """Measure and print."""
     arguments = _arguments()
+    # The servers have sessions of their own and would outlive us: a time limit must end them as Ctrl-C does.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as name:
         folder = Path(name)
         facts = machine()

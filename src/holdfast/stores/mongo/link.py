@@ -47,7 +47,8 @@ _MOST_RACES: Final = 20
 _MOST_CONFLICTS: Final = 12
 _OLDEST: Final = "6.0"
 _OLDEST_WIRE: Final = 17
-_AUTHENTICATION: Final = frozenset({13, 18, 8000})  # Unauthorized, AuthenticationFailed, Atlas's own
+_UNAUTHORIZED: Final = 13
+_AUTHENTICATION: Final = frozenset({_UNAUTHORIZED, 18, 8000})  # likewise, AuthenticationFailed, Atlas's own
 _DURABLE: Final = WriteConcern("majority", j=True)
 _COMMITTED: Final = ReadConcern("majority")
 _SNAPSHOT: Final = ReadConcern("snapshot")
@@ -252,6 +253,19 @@ class Link:
                 raise translated(error) from None
             await asyncio.sleep(pause)
         raise AssertionError  # there is always another pause
+
+
+@contextlib.contextmanager
+def rights_explained() -> Iterator[None]:
+    """A user who may not do what the store does is the operator's to mend: waiting does not help."""
+    try:
+        yield
+    except StoreUnavailable as error:
+        cause = error.__cause__
+        if isinstance(cause, OperationFailure) and cause.code == _UNAUTHORIZED:
+            message = "The user in MONGO_URI lacks rights in the database; docs/operations.md lists what it needs."
+            raise ConfigurationError(message) from error
+        raise
 
 
 async def _abort(session: Session) -> None:

@@ -24,7 +24,7 @@ from holdfast.contracts.workload import Workload
 from . import claiming, letters, reading, recording, replaying, settling, sweeping
 from .documents import Shelves
 from .facts import facts
-from .link import Link
+from .link import Link, rights_explained
 from .records import AllRecords
 from .schema import FACTS, Schema
 
@@ -60,7 +60,8 @@ class MongoStore:
         answers.
         """
         await self._link.open()
-        await self._schema.prepare()
+        with rights_explained():
+            await self._schema.prepare()
 
     async def disconnect(self) -> None:
         """Close the connections; ``close`` is what people do with dead letters."""
@@ -69,12 +70,14 @@ class MongoStore:
     async def migrate(self) -> list[str]:
         """Create the collections and indexes that are absent or different; return what was done, one sentence each."""
         await self._link.open()
-        return await self._schema.migrate()
+        with rights_explained():
+            return await self._schema.migrate()
 
     async def missing(self) -> list[str]:
         """What ``migrate`` would create, one sentence each."""
         await self._link.open()
-        return await self._schema.missing()
+        with rights_explained():
+            return await self._schema.missing()
 
     async def facts(self) -> Mapping[str, str]:
         """What the server tells about itself, and how many of our collections it has, for ``holdfast doctor``."""
