@@ -34,7 +34,7 @@ _SWITCH_INTERVAL: Final = 0.00005
 back from a busy event loop. Against 0.5 ms, five interleaved runs each on a noisy machine gave a mean intake of 3,586
 against 3,197 requests/s; 10 us gave no more. The worker showed no difference. A cluster has no such thread."""
 
-_LAST_REQUESTS: Final = timedelta(milliseconds=250)
+_LAST_REQUESTS: Final = timedelta(seconds=1)
 """How long a connection may stay silent, after the process began to stop, before it is closed."""
 _LOOK_EVERY: Final = timedelta(milliseconds=10)
 

@@ -71,7 +71,8 @@ def passing(error: PyMongoError) -> bool:
     if any(error.has_error_label(label) for label in _PASSING_LABELS):
         return True
     if isinstance(error, BulkWriteError):
-        written = {each.get("code") for each in write_errors(error)}
+        # A batch that is sent again meets what it has written before: those duplicates say nothing about the rest.
+        written = {each.get("code") for each in write_errors(error)} - {DUPLICATE_KEY}
         return written <= _PASSING_CODES and bool(written or error.details.get("writeConcernErrors"))
     return isinstance(error, OperationFailure) and error.code in _PASSING_CODES
 
@@ -105,7 +106,7 @@ def translated(error: PyMongoError | BSONError | OverflowError) -> Exception:
     """The failure as the engine knows it."""
     if (
         not isinstance(error, PyMongoError)
-        or isinstance(error, WriteError | BulkWriteError)
+        or (isinstance(error, WriteError | BulkWriteError) and not passing(error))
         or (isinstance(error, OperationFailure) and error.code in _UNSTORABLE)
     ):
         return Unstorable(f"MongoDB cannot hold the document ({_name(error)}).")
