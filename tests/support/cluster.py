@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -34,6 +35,7 @@ DURABLE: Final = ("--appendonly", "yes", "--appendfsync", "everysec")
 
 _LOOK_EVERY: Final = 0.1
 _LOOK_SECONDS: Final = 5
+_FOLLOWS: Final = frozenset({"PRIMARY", "SECONDARY"})
 _WAITS: Final = [status.value for status in Status if not status.terminal]
 _DEALT_WITH: Final = [ReviewStatus.REPLAYED.value, ReviewStatus.CLOSED.value]
 
@@ -124,6 +126,18 @@ def _found(condition: Callable[[], bool]) -> bool:
     return False
 
 
+def _complete(mongo: ReplicaSet) -> None:
+    """Wait until every member follows: one that is still copying has no history of what happened before."""
+    end = time.monotonic() + DRAIN_SECONDS
+    while any(each["stateStr"] not in _FOLLOWS for each in _status(mongo)):
+        assert time.monotonic() < end, "a member of the replica set does not follow"
+        time.sleep(_LOOK_EVERY)
+
+
+def _status(mongo: ReplicaSet) -> list[Document]:
+    return mongo.wait_for_primary().command("replSetGetStatus")["members"]
+
+
 @contextlib.asynccontextmanager
 async def cluster(
     folder: Path,
@@ -149,6 +163,7 @@ async def cluster(
     )
     settings = {"REDIS_URL": redis.url, "MONGO_URI": mongo.uri, "MONGO_DB_NAME": name} | settings
     try:
+        await asyncio.to_thread(_complete, mongo)
         began = await asyncio.to_thread(beginning, client[name])
         async with staged(folder, seed, settings, modes) as parts:
             yield ClusterArena(**parts, redis=redis, mongo=mongo, database=client[name], began=began, looking=looking)
