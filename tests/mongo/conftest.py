@@ -9,6 +9,13 @@ from pymongo import AsyncMongoClient
 
 from holdfast.stores.mongo import MongoStore
 from holdfast.workloads.courier import Courier
+from tests.support.mongo_server import collect_what_the_driver_left
+
+
+@pytest.fixture(autouse=True)
+def _nothing_left_for_the_next_test():
+    yield
+    collect_what_the_driver_left()
 
 
 @pytest.fixture

@@ -8,7 +8,10 @@ A pytest plugin: ``tests/conftest.py`` names it. Ask for
 
 from __future__ import annotations
 
+import gc
+import sys
 import uuid
+import warnings
 from collections.abc import Iterator
 
 import pytest
@@ -38,3 +41,20 @@ def mongo_database(mongo) -> Iterator[str]:
     yield name
     with MongoClient(mongo.uri) as client:
         client.drop_database(name)
+
+
+def collect_what_the_driver_left() -> None:
+    """Close sockets that PyMongo leaves behind when it is cancelled in the middle of connecting.
+
+    Python would do so at any later moment, with a warning, in the middle of some other test.
+    """
+    if "pymongo" in sys.modules:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)
+            gc.collect()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _nothing_left_for_the_next_module():
+    yield
+    collect_what_the_driver_left()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -191,7 +191,7 @@ def _serve(settings: Settings, app: str | None, part: _Part, *, json: bool) -> N
     lifeline = None if part.lifeline is None else keep_private(part.lifeline)
     listener = None if part.listener is None else inherited_listener(part.listener)
     try:
-        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        with _runner() as runner:
             runner.run(
                 run(
                     settings,
@@ -209,6 +209,18 @@ def _serve(settings: Settings, app: str | None, part: _Part, *, json: bool) -> N
         # Nothing is wrong with how it was asked: a server is away, and to start again later may help.
         advice = f"Is MongoDB running at {settings.shown('mongo_uri')}? `holdfast doctor` looks closer."
         raise Stop(error.message, advice, code=REFUSED) from error
+
+
+@contextlib.contextmanager
+def _runner() -> Iterator[asyncio.Runner]:
+    runner = asyncio.Runner(loop_factory=_loop_factory())
+    try:
+        yield runner
+    finally:
+        # A driver that is told to stop while it connects may leave a socket to the loop, which then will not close.
+        # Everything of ours is done by then, and the process ends.
+        with contextlib.suppress(OSError):
+            runner.close()
 
 
 def _check(settings: Settings) -> None:

@@ -25,6 +25,7 @@ from .expiry import expired_effects
 from .projection import Projection
 
 _SWEEP_BATCH: Final = 500
+_SWEEP_SOME: Final = 200
 _PRUNE_BATCH: Final = 1000
 _LONG_LINE: Final = 1000
 _SHORT_LEASE: Final = timedelta(seconds=30)
@@ -124,11 +125,12 @@ class Upkeep:
     async def _republish(self, workload: Workload[Any]) -> int:
         """Publish what the queue may have lost. It leaves alone the ids that it still has.
 
-        A queue with a long line probably has them, and a sweep must not become its main work: one batch a round.
+        A queue with a long line probably has them, and a sweep must not become its main work: a few each round.
         """
         republished = 0
         backlog = (await self._broker.depth(workload.queue)).ready > _LONG_LINE
-        while due := await self._store.due(workload.name, _SWEEP_BATCH, again_after=self._again_after):
+        size = _SWEEP_SOME if backlog else _SWEEP_BATCH
+        while due := await self._store.due(workload.name, size, again_after=self._again_after):
             crash_point("upkeep.swept")
             jobs = [
                 queue_job(
