@@ -5,11 +5,20 @@ This module is the public API: what a workload of your own needs. Everything els
 
 from .contracts.dead_letters import DeadLetter, ReviewStatus
 from .contracts.effects import Collection, Delete, Effect, Upsert
-from .contracts.errors import HandlingError, HoldfastError, PermanentError, ThrottledError, TransientError
+from .contracts.errors import (
+    DeadlinePassed,
+    HandlingError,
+    HoldfastError,
+    LeaseLost,
+    PermanentError,
+    ThrottledError,
+    TransientError,
+)
 from .contracts.ledger import Attempt, LedgerEntry, Status
-from .contracts.outcomes import Done, Expired, Outcome, Reject, Retry, Snooze
+from .contracts.outcomes import Done, Expired, Halt, Outcome, Reject, Retry, Snooze
+from .contracts.queues import RateLimit
 from .contracts.retry import ExponentialBackoff, ListedDelays, RetryPolicy
-from .contracts.workload import App, Context, Failure, Job, Reason, Workload
+from .contracts.workload import App, Context, Failure, Job, Reason, Standing, Workload
 
 __version__ = "0.1.0"
 
@@ -19,25 +28,30 @@ __all__ = [
     "Collection",
     "Context",
     "DeadLetter",
+    "DeadlinePassed",
     "Delete",
     "Done",
     "Effect",
     "Expired",
     "ExponentialBackoff",
     "Failure",
+    "Halt",
     "HandlingError",
     "HoldfastError",
     "Job",
+    "LeaseLost",
     "LedgerEntry",
     "ListedDelays",
     "Outcome",
     "PermanentError",
+    "RateLimit",
     "Reason",
     "Reject",
     "Retry",
     "RetryPolicy",
     "ReviewStatus",
     "Snooze",
+    "Standing",
     "Status",
     "ThrottledError",
     "TransientError",

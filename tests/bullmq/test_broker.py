@@ -15,41 +15,13 @@ from holdfast.brokers.bullmq.keys import QueueKeys, has_hash_tag
 from holdfast.brokers.bullmq.scripts import load_scripts, shipped_text
 from holdfast.contracts.errors import BrokerUnavailable, ConfigurationError
 from holdfast.contracts.queues import Acknowledgement, Again, Depth, Failed, Finished, QueueJob
-from tests.support.tcp_proxy import TcpProxy
+from tests.bullmq.requests import is_a
 from tests.support.waiting import eventually
 
 QUEUE = "things"
 HOUR = timedelta(hours=1)
 NO_WAIT = timedelta(0)
 LONG_WAIT = timedelta(seconds=30)
-
-
-@pytest.fixture
-async def brokers(redis_place):
-    """Makes brokers that are closed after the test."""
-    made = []
-
-    async def make(url=redis_place.url, **options):
-        broker = BullmqBroker(url, prefix=redis_place.prefix, **options)
-        await broker.open()
-        made.append(broker)
-        return broker
-
-    yield make
-    for broker in made:
-        await broker.close()
-
-
-@pytest.fixture
-async def broker(brokers):
-    return await brokers()
-
-
-@pytest.fixture
-async def raw(redis_place):
-    client = redis.asyncio.Redis.from_url(redis_place.url, decode_responses=True)
-    yield client
-    await client.aclose()
 
 
 @pytest.fixture
@@ -82,6 +54,7 @@ def test_bullmqs_scripts_are_used_as_they_are():
         (scripts.recover, ["moveStalledJobsToWait"]),
         (scripts.renew, ["extendLocks"]),
         (scripts.remove, ["removeJob"]),
+        (scripts.pause, ["pause"]),
     ):
         for name in shipped:
             assert shipped_text(name) in script.source
@@ -270,25 +243,6 @@ async def test_delays_go_by_the_clock_of_redis(broker, monkeypatch):
 
 
 # --- replies that are lost ------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-async def line(valkey):
-    async with TcpProxy(valkey.port) as proxy:
-        yield proxy
-
-
-@pytest.fixture
-async def troubled(brokers, line, redis_place):
-    if not redis_place.ours:
-        pytest.skip("the line in between is to our own server")
-    broker = await brokers(f"redis://127.0.0.1:{line.port}/0")
-    await broker.ping()
-    return broker
-
-
-def is_a(script):
-    return lambda request: script.sha.encode() in request or script.source[:400].encode() in request
 
 
 async def test_a_batch_whose_reply_was_lost_is_taken_up_again(broker, troubled, line):

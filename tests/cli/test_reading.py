@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
-from tests.cli.desk import APP
+from holdfast.wiring import open_system
+from tests.cli.desk import APP, settings
 
 
 def test_events_show(program, letters):
@@ -63,6 +66,23 @@ def test_queues(program, empty_ledger):
     assert [name for name, value in paused().items() if value] == ["courier-events-main", "parcels-main"]
     assert program("queue", "resume", "--app", APP).code == 0
     assert not any(paused().values())
+
+
+def test_why_a_queue_is_paused(program, home, empty_ledger):
+    why = "SENDING_PAUSED: the provider has stopped the account"
+
+    async def prepare() -> None:
+        async with open_system(settings(home / "holdfast-data")) as system:
+            await system.broker.pause("courier-events-main", reason=why)
+
+    def told() -> dict[str, str | None]:
+        return {each["queue"]: each["pausedBecause"] for each in program("queue", "status", "--json").json}
+
+    asyncio.run(prepare())
+    assert told() == {"courier-events-main": why, "courier-events-dlq": None}
+    assert f"paused: {why}" in program("queue", "status").out
+    assert program("queue", "resume").code == 0
+    assert told() == {"courier-events-main": None, "courier-events-dlq": None}
 
 
 @pytest.mark.parametrize("step", ["status", "pause", "resume"])

@@ -25,7 +25,7 @@ class Harness(Protocol):
 
 
 class StoreHarness(Harness, Protocol):
-    """A fresh store that knows the workloads of ``tests.conformance.vocabulary``."""
+    """A fresh store that knows the workloads and the collections of ``tests.conformance.vocabulary``."""
 
     grace: timedelta
     """How long after its time an untouched entry becomes due. The stores are opened with it."""

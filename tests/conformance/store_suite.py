@@ -10,19 +10,32 @@ import pytest
 
 from tests.conformance.store.claiming import Claiming, Renewing
 from tests.conformance.store.effects import Effects
+from tests.conformance.store.lanes import Lanes
+from tests.conformance.store.proceeding import Proceeding, VerdictsWithEffects
 from tests.conformance.store.reading import Reading, ReadingDocuments, ReadingLetters
 from tests.conformance.store.recording import Recording
+from tests.conformance.store.recording_effects import RecordingEffects
+from tests.conformance.store.redacting import Redacting
 from tests.conformance.store.reviewing import Publishing, Replaying, Reviewing
 from tests.conformance.store.settling import Settling
+from tests.conformance.store.shelving import Applying, ForgettingDocuments, ListingTheNewest
 from tests.conformance.store.sweeping import MeetingTheQueue, Pruning, Sweeping
+from tests.conformance.store.withdrawing import Mortality, Withdrawing
 
 
 class StoreSuite(
     Recording,
+    RecordingEffects,
     Claiming,
     Renewing,
     Settling,
+    VerdictsWithEffects,
+    Proceeding,
     Effects,
+    Withdrawing,
+    Mortality,
+    Lanes,
+    Redacting,
     Sweeping,
     MeetingTheQueue,
     Pruning,
@@ -32,6 +45,9 @@ class StoreSuite(
     Reading,
     ReadingLetters,
     ReadingDocuments,
+    Applying,
+    ListingTheNewest,
+    ForgettingDocuments,
 ):
     """All chapters."""
 

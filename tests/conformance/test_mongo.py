@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.stores.mongo import MongoStore
 from tests.conformance.store_suite import StoreSuite
-from tests.conformance.vocabulary import workloads
+from tests.conformance.vocabulary import collections, workloads
 
 
 class MongoHarness:
@@ -24,7 +24,7 @@ class MongoHarness:
         self._passed = timedelta(0)
 
     async def store(self):
-        store = MongoStore(self._uri, self._database, workloads(), grace=self.grace)
+        store = MongoStore(self._uri, self._database, workloads(), collections=collections(), grace=self.grace)
         self._stores.append(store)
         self._set(store)
         await store.open()

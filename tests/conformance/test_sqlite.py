@@ -8,11 +8,13 @@ from datetime import timedelta
 import pytest
 
 from holdfast.brokers.sqlite import SqliteBroker
+from holdfast.contracts.effects import Upsert
+from holdfast.contracts.errors import EffectRefused
 from holdfast.sqlite import Database
 from holdfast.stores.sqlite import SqliteStore
 from tests.conformance.broker_suite import BrokerSuite
 from tests.conformance.store_suite import StoreSuite
-from tests.conformance.vocabulary import HOUR, a_job, workloads
+from tests.conformance.vocabulary import HOUR, a_job, collections, workloads
 from tests.support.clock import ManualClock
 from tests.support.stage import lose_the_queue
 
@@ -34,7 +36,7 @@ class SqliteHarness:
         self._databases = []
 
     async def store(self):
-        store = SqliteStore(self._database(), workloads(), grace=self.grace)
+        store = SqliteStore(self._database(), workloads(), grace=self.grace, collections=collections())
         await store.open()
         return store
 
@@ -112,6 +114,23 @@ async def test_a_store_with_its_queue_in_the_same_file_publishes_what_it_records
     await store.record([a_job("later", delay=HOUR), a_job("c", workload="others")])
     assert (await broker.depth("things-main")).delayed == 1
     assert (await broker.depth("others-main")).ready == 1
+    await database.close()
+
+
+async def test_a_job_whose_effects_are_refused_is_not_published(tmp_path):
+    database = Database(tmp_path / "holdfast.db", now=ManualClock().ms)
+    broker = SqliteBroker(database)
+    store = SqliteStore(database, workloads(), outbox=broker)
+    await store.open()
+    await broker.open()
+    assert store.publishes
+
+    with pytest.raises(EffectRefused):
+        await store.record([a_job("a"), a_job("b", effects=[Upsert("nowhere", "x", {})])])
+
+    assert (await broker.depth("things-main")).ready == 0
+    await store.record([a_job("a"), a_job("b", effects=[Upsert("shelf", "x", {})])])
+    assert (await broker.depth("things-main")).ready == 2
     await database.close()
 
 

@@ -10,10 +10,22 @@ from pydantic import BaseModel
 
 from holdfast import Collection, Workload
 from holdfast.contracts.dead_letters import DeadLetter, letter_id
-from holdfast.contracts.ledger import Claimed, ClaimResult, Exhausted, Lease, LedgerEntry, NewEntry, Overdue, Status
+from holdfast.contracts.effects import Effect
+from holdfast.contracts.ledger import (
+    Claimed,
+    ClaimResult,
+    Exhausted,
+    Interrupted,
+    Lease,
+    LedgerEntry,
+    NewEntry,
+    Overdue,
+    Status,
+)
 from holdfast.contracts.ports import Store
 from holdfast.contracts.queries import LetterQuery, Page
 from holdfast.contracts.settlement import Bury, Complete, RetryLater, Settled, Settlement, Verdict
+from tests.conformance.harness import StoreHarness
 
 THINGS = "things"
 OTHERS = "others"
@@ -37,6 +49,13 @@ class Things(Workload[Anything]):
     collections: Sequence[Collection] = (
         Collection("shelf", key="thingId", indexes=(("colour",), ("colour", "size"))),
         Collection("cellar", key="name"),
+        Collection(
+            "drawer",
+            key="slipId",
+            indexes=(("at",), ("owner", "at"), ("owner", "state", "at")),
+            instants=("at", "until"),
+            expires="until",
+        ),
     )
     indexed_labels: Sequence[str] = ("colour",)
 
@@ -50,6 +69,11 @@ class Others(Workload[Anything]):
 
 def workloads() -> list[Workload[Any]]:
     return [Things(), Others()]
+
+
+def collections() -> list[Collection]:
+    """Collections that belong to no workload."""
+    return [Collection("atlas", key="place", indexes=(("kind",),), instants=("until",), expires="until")]
 
 
 # --- jobs -----------------------------------------------------------------------------------------------------
@@ -91,6 +115,13 @@ def assert_counts_its_attempts(record: LedgerEntry | DeadLetter) -> None:
 # --- work -----------------------------------------------------------------------------------------------------
 
 
+async def lapsed(harness: StoreHarness, store: Store, key: str = "k") -> Claimed:
+    """A claim whose worker has vanished: its lease has run out, and nobody has taken over."""
+    claim = await claimed(store, key, lease=harness.moment)
+    await harness.pass_time(harness.moment)
+    return claim
+
+
 async def try_claim(
     store: Store,
     *job_ids: str,
@@ -113,11 +144,14 @@ async def recorded_and_claimed(store: Store, *keys: str) -> list[Claimed]:
     return [await claimed(store, key) for key in keys]
 
 
-def settlement(claim: Claimed | Exhausted | Overdue, verdict: Verdict, workload: str = THINGS) -> Settlement:
+Ours = Claimed | Exhausted | Interrupted | Overdue
+
+
+def settlement(claim: Ours, verdict: Verdict, workload: str = THINGS) -> Settlement:
     return Settlement(workload, Lease(claim.job_id, claim.fence), verdict)
 
 
-async def settled(store: Store, claim: Claimed | Exhausted | Overdue, verdict: Verdict) -> Settled:
+async def settled(store: Store, claim: Ours, verdict: Verdict) -> Settled:
     """Settle a job that is ours."""
     (answer,) = await store.settle([settlement(claim, verdict)])
     assert answer.job_id == claim.job_id
@@ -129,8 +163,13 @@ def completed(*effects: Any, **changes: Any) -> Complete:
     return Complete(**({"retention": DAY, "effects": effects} | changes))
 
 
-def retried(after: timedelta = timedelta(0), code: str = "TIMEOUT", message: str = "too slow") -> RetryLater:
-    return RetryLater(after, code, message)
+def retried(
+    after: timedelta = timedelta(0),
+    code: str = "TIMEOUT",
+    message: str = "too slow",
+    effects: Sequence[Effect] = (),
+) -> RetryLater:
+    return RetryLater(after, code, message, effects)
 
 
 def buried(key: str = "k", generation: int = 1, workload: str = THINGS, **changes: Any) -> Bury:

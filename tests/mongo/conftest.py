@@ -9,6 +9,7 @@ from pymongo import AsyncMongoClient
 
 from holdfast.stores.mongo import MongoStore
 from holdfast.workloads.courier import Courier
+from tests.mongo.steps import Parcels
 from tests.support.mongo_server import collect_what_the_driver_left
 
 
@@ -23,8 +24,10 @@ async def make_store(mongo, mongo_database):
     """Stores on one database, each as another process would have it. They are closed after the test."""
     async with contextlib.AsyncExitStack() as stack:
 
-        def make(workloads=None, uri=mongo.uri):
-            store = MongoStore(uri, mongo_database, [Courier()] if workloads is None else workloads)
+        def make(workloads=None, uri=mongo.uri, collections=()):
+            store = MongoStore(
+                uri, mongo_database, [Courier()] if workloads is None else workloads, collections=collections
+            )
             stack.push_async_callback(store.disconnect)
             return store
 
@@ -35,6 +38,14 @@ async def make_store(mongo, mongo_database):
 async def store(make_store):
     """The store of the courier workload, open."""
     store = make_store()
+    await store.open()
+    return store
+
+
+@pytest.fixture
+async def parcels(make_store):
+    """The store of a workload with lanes, open."""
+    store = make_store([Parcels()])
     await store.open()
     return store
 

@@ -2,16 +2,48 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
+from holdfast import Collection, Workload
 from holdfast.contracts.dead_letters import letter_id
 from holdfast.contracts.effects import Upsert
 from holdfast.contracts.ledger import Claimed, Lease, NewEntry
 from holdfast.contracts.settlement import Bury, Complete, Settlement, Verdict
+from tests.conformance.vocabulary import Anything
 
 DAY = timedelta(days=1)
 LABELS = {"eventId": "evt-1", "eventType": "shipment.updated", "traceId": "t-1", "shipmentId": "shp-1", "source": "x"}
+
+
+class Parcels(Workload[Anything]):
+    """Jobs that stand in lanes and tell of themselves in documents, which are forgotten in the end."""
+
+    name = "parcels"
+    contract = Anything
+    queue = "parcels-main"
+    dead_letter_queue = "parcels-dead"
+    life = DAY
+    collections: Sequence[Collection] = (
+        Collection(
+            "parcel_slips",
+            key="slip",
+            indexes=(("owner", "at", "slip"),),
+            instants=("at", "until"),
+            expires="until",
+        ),
+        Collection("parcel_rooms", key="room"),
+        Collection("parcel_keys", key="name"),
+    )
+
+    def lane(self, data: Anything) -> str | None:
+        del data
+        return "a"
+
+
+def a_parcel(key: str = "k", **changes: Any) -> NewEntry:
+    return an_event(key, **({"workload": "parcels"} | changes))
 
 
 def an_event(key: str = "k", **changes: Any) -> NewEntry:
@@ -26,14 +58,14 @@ def an_event(key: str = "k", **changes: Any) -> NewEntry:
     return NewEntry(**(facts | changes))
 
 
-async def claimed(store: Any, key: str = "k", lease: timedelta = DAY) -> Claimed:
-    (claim,) = await store.claim("courier", [f"id-{key}"], worker="w", lease=lease, max_attempts=5)
+async def claimed(store: Any, key: str = "k", lease: timedelta = DAY, workload: str = "courier") -> Claimed:
+    (claim,) = await store.claim(workload, [f"id-{key}"], worker="w", lease=lease, max_attempts=5)
     assert isinstance(claim, Claimed), claim
     return claim
 
 
-def settlement(claim: Claimed, verdict: Verdict) -> Settlement:
-    return Settlement("courier", Lease(claim.job_id, claim.fence), verdict)
+def settlement(claim: Claimed, verdict: Verdict, workload: str = "courier") -> Settlement:
+    return Settlement(workload, Lease(claim.job_id, claim.fence), verdict)
 
 
 def moved(shipment: str = "shp-1", at: str = "2026-02-26T12:00:00.000Z", **fields: Any) -> Upsert:

@@ -8,7 +8,7 @@ from pymongo.errors import AutoReconnect, BulkWriteError, OperationFailure, Serv
 from holdfast.contracts.errors import StoreUnavailable
 from holdfast.stores.mongo.failures import Unstorable, passing, translated
 
-DUPLICATE, TOO_BIG, STEPPED_DOWN, INTERRUPTED = 11000, 10334, 189, 11602
+DUPLICATE, TOO_BIG, STEPPED_DOWN, INTERRUPTED, TOO_MUCH = 11000, 10334, 189, 11602, 388
 
 
 def bulk(*written, concerns=()):
@@ -42,6 +42,13 @@ def test_what_a_lost_primary_leaves_passes(error):
 def test_what_a_document_is_at_fault_for_does_not_pass(error):
     assert not passing(error)
     assert isinstance(translated(error), Unstorable)
+
+
+def test_what_is_too_much_for_one_transaction_is_no_documents_fault():
+    failure = translated(bulk(TOO_MUCH))
+
+    assert isinstance(failure, Unstorable)
+    assert "one transaction" in str(failure)
 
 
 def test_nobody_there_is_told_as_such():

@@ -8,8 +8,8 @@ from datetime import timedelta
 import pytest
 
 from holdfast.contracts.errors import StoreUnavailable
-from holdfast.contracts.ledger import Claimed, RecordVerdict, Status
-from holdfast.contracts.settlement import RetryLater
+from holdfast.contracts.ledger import Claimed, Interrupted, Lease, RecordVerdict, Status
+from holdfast.contracts.settlement import Proceed, RetryLater
 from tests.mongo.steps import DAY, an_event, buried, claimed, done, moved, settled, settlement
 from tests.support.tcp_proxy import TcpProxy
 
@@ -92,6 +92,62 @@ async def test_a_commit_counts_once_though_its_answer_was_lost(line, far_store, 
     ]
     assert (await far_store.entry("courier", "a")).attempt_count == 1
     assert await far_store.letter(buried("c").letter_id) is not None
+
+
+# The driver itself asks once more for a commit whose line was cut: only a second loss makes us begin again.
+UNANSWERED = pytest.mark.parametrize(("silent", "times"), [(False, 2), (True, 1)], ids=["cut", "silent"])
+
+
+@UNANSWERED
+async def test_a_job_with_effects_is_new_though_its_commit_was_not_answered(line, far_store, silent, times):
+    await far_store.record([an_event("there")])
+    line.lose_reply("commit", COMMIT, silent=silent, times=times)
+
+    answers = await far_store.record(
+        [
+            an_event("a", effects=[moved("a", orderId="first")]),
+            an_event("there", effects=[moved("there")]),
+            an_event("a", effects=[moved("a", orderId="again")]),
+            an_event("b", effects=[moved("b")]),
+            an_event("c", job_id="id-a", effects=[moved("a", orderId="taken")]),
+        ],
+    )
+
+    duplicate, conflict = RecordVerdict.DUPLICATE, RecordVerdict.CONFLICT
+    assert line.seen["commit"] == times
+    assert [each.verdict for each in answers] == [NEW, duplicate, duplicate, NEW, conflict]
+    assert await far_store.counts("courier") == {"received": 3}
+    assert (await far_store.get("active_shipments", "a"))["orderId"] == "first"
+    assert await far_store.get("active_shipments", "b") is not None
+    assert await far_store.get("active_shipments", "there") is None
+
+
+@UNANSWERED
+async def test_a_job_proceeds_once_though_its_commit_was_not_answered(line, far_store, silent, times):
+    await far_store.record([an_event("a"), an_event("b")])
+    a, b = await claimed(far_store, "a"), await claimed(far_store, "b")
+    line.lose_reply("commit", COMMIT, silent=silent, times=times)
+
+    answers = await far_store.settle(
+        [settlement(a, Proceed([moved(state="of a")])), settlement(b, done(moved(state="of b, which came later")))],
+    )
+
+    assert line.seen["commit"] == times
+    assert [(each.status, each.note) for each in answers] == [(Status.PROCESSING, None), (Status.PROCESSED, None)]
+    assert (await far_store.get("active_shipments", "shp-1"))["state"] == "of b, which came later"
+    assert await far_store.renew("courier", [Lease(a.job_id, a.fence)], DAY) == []
+    far_store._link.clock.skew = 2 * DAY
+    (lost,) = await far_store.claim("courier", ["id-a"], worker="w", lease=DAY, max_attempts=5)
+    assert isinstance(lost, Interrupted)
+
+
+async def test_a_job_is_withdrawn_though_the_answer_was_lost(line, far_store):
+    await far_store.record([an_event("a"), an_event("b")])
+    await claimed(far_store, "b")
+    line.lose_reply("withdraw", UPDATE)
+
+    assert await far_store.withdraw("courier", ["id-a", "id-b"]) == [True, False]
+    assert line.seen["withdraw"] == 1
 
 
 @pytest.mark.parametrize("lost", [UPDATE, COMMIT, INSERT], ids=["update", "commit", "insert"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from datetime import datetime, timedelta
 
@@ -11,10 +12,23 @@ from pymongo import AsyncMongoClient
 
 from holdfast.contracts.effects import Delete, Upsert
 from holdfast.contracts.errors import EffectRefused
-from holdfast.contracts.ledger import RecordVerdict, Status
+from holdfast.contracts.ledger import Claimed, Overdue, RecordVerdict, Status
 from holdfast.contracts.queries import DocumentQuery, EntryQuery, LetterQuery, Page
-from holdfast.contracts.settlement import RetryLater
-from tests.mongo.steps import DAY, LABELS, an_event, buried, claimed, done, moved, settled, settlement
+from holdfast.contracts.settlement import Proceed, RetryLater
+from holdfast.workloads.courier import Courier
+from tests.mongo.steps import (
+    DAY,
+    LABELS,
+    Parcels,
+    a_parcel,
+    an_event,
+    buried,
+    claimed,
+    done,
+    moved,
+    settled,
+    settlement,
+)
 
 
 async def test_an_entry_has_the_fields_of_seed_002(store, database):
@@ -41,6 +55,70 @@ async def test_an_entry_that_waits_has_no_end(store, database):
 
     assert "expiresAt" not in entry
     assert (entry["lastErrorCode"], entry["lastErrorMessage"]) == (None, None)
+
+
+async def test_a_job_carries_only_the_marks_that_it_needs(parcels, store, database):
+    marks = {"lane", "openLane", "mortal", "withdrawn", "proceeded"}
+    await store.record([an_event()])
+    await parcels.record([a_parcel(lane="a", mortal=True, life=DAY)])
+
+    async def carried():
+        entry = await database.parcels_jobs.find_one()
+        return marks & entry.keys()
+
+    assert not marks & (await database.processed_events.find_one()).keys()
+    assert await carried() == {"lane", "openLane", "mortal"}
+    claim = await claimed(parcels, workload="parcels")
+    await parcels.settle([settlement(claim, Proceed(), "parcels")])
+    assert await carried() == {"lane", "openLane", "mortal", "proceeded"}
+    await parcels.settle([settlement(claim, done(), "parcels")])
+    assert await carried() == {"lane", "mortal"}
+
+
+@pytest.mark.parametrize("repeatable", [False, True])
+async def test_a_job_that_proceeds_changes_in_its_marks_alone(store, database, repeatable):
+    await store.record([an_event()])
+    claim = await claimed(store)
+    before = await database.processed_events.find_one()
+
+    await store.settle([settlement(claim, Proceed([moved()], repeatable=repeatable))])
+
+    after = await database.processed_events.find_one()
+    changed = {name for name in after if after[name] != before.get(name)}
+    assert changed == ({"settleId"} if repeatable else {"settleId", "proceeded"})
+    assert before.keys() <= after.keys()
+
+
+async def test_a_person_who_is_forgotten_is_nowhere_in_the_ledger(store, database):
+    await settled(store, "k", buried(), body='{"to": "canary@example.com"}')
+
+    assert await store.redact("courier", {"id-k": '{"to": "c***@e***.com"}'}) == ["id-k"]
+
+    for collection in (database.processed_events, database.dead_letter_events):
+        record = await collection.find_one()
+        assert record["body"] == '{"to": "c***@e***.com"}'
+        assert "canary" not in str(record)
+    assert record["payloadSnapshot"] == {"to": "c***@e***.com"}
+
+
+async def test_more_jobs_than_one_transaction_takes_are_redacted(store, database, monkeypatch):
+    monkeypatch.setattr("holdfast.stores.mongo.redacting._BATCH", 2)
+    for number in range(5):
+        await settled(store, f"k{number}", done())
+
+    ids = [f"id-k{number}" for number in (3, 0, 4, 2, 1)]
+    assert await store.redact("courier", dict.fromkeys(ids, "{}")) == ids
+    assert [each["body"] async for each in database.processed_events.find()] == ["{}"] * 5
+
+
+async def test_a_letter_with_a_body_of_its_own_shows_nothing_of_the_jobs(store, database):
+    await settled(store, "k", buried(body='{"to": "c***"}'), body='{"to": "canary@example.com"}')
+
+    letter = await database.dead_letter_events.find_one()
+
+    assert (letter["body"], letter["payloadSnapshot"]) == ('{"to": "c***"}', {"to": "c***"})
+    assert "canary" not in str(letter)
+    assert "canary" in (await store.entry("courier", "k")).body
 
 
 async def test_a_dead_letter_has_the_fields_of_seed_002(store, database):
@@ -91,6 +169,21 @@ async def test_what_mongodb_cannot_hold_is_refused_alone(store):
     assert answer.verdict is RecordVerdict.NEW
 
 
+async def test_a_refused_effect_keeps_the_jobs_of_other_workloads_out_too(make_store):
+    store = make_store([Courier(), Parcels()])
+    await store.open()
+    plain, bad = an_event("plain"), a_parcel("bad", effects=[Upsert("parcel_rooms", "r", {"n": 2**63})])
+
+    with pytest.raises(EffectRefused):
+        await store.record([plain, bad])
+
+    assert (await store.counts("courier"), await store.counts("parcels")) == ({}, {})
+    good = a_parcel("good", effects=[Upsert("parcel_rooms", "r", {"n": 1})])
+    answers = await store.record([plain, good, plain])
+    assert [each.verdict for each in answers] == [RecordVerdict.NEW, RecordVerdict.NEW, RecordVerdict.DUPLICATE]
+    assert (await store.counts("courier"), await store.counts("parcels")) == ({"received": 1}, {"received": 1})
+
+
 async def test_labels_are_found_in_their_columns_by_an_index(store, database):
     await store.record([an_event("a"), an_event("b", labels=LABELS | {"shipmentId": "shp-2"})])
 
@@ -113,6 +206,18 @@ async def test_a_filter_cannot_smuggle_in_a_command(store, labels):
     assert (await store.letters(LetterQuery(key=labels), Page(10))).items == []  # a careless caller
     assert await store.entry("courier", labels) is None
     assert await store.get("active_shipments", labels) is None
+
+
+async def test_whoever_is_told_that_a_job_is_withdrawn_can_rely_on_it(make_store, store):
+    elsewhere = make_store()
+    await elsewhere.open()
+    for number in range(40):
+        await store.record([an_event(f"k{number}")])
+        claiming = elsewhere.claim("courier", [f"id-k{number}"], worker="w", lease=DAY, max_attempts=5)
+
+        (claim,), (withdrawn,) = await asyncio.gather(claiming, store.withdraw("courier", [f"id-k{number}"]))
+
+        assert isinstance(claim, Overdue if withdrawn else Claimed)
 
 
 # --- documents --------------------------------------------------------------------------------------------------
@@ -159,6 +264,19 @@ async def test_documents_are_found_by_their_instants(store):
     found = await store.find_documents(DocumentQuery(collection="active_shipments", where=where), Page(10))
 
     assert found.items == [document]
+
+
+async def test_what_was_before_1970_has_its_place_among_the_newest(parcels):
+    years = (1968, 1969, 1970, 1971)
+    await parcels.apply([Upsert("parcel_slips", f"of {year}", {"at": f"{year}-06-01T00:00:00.001Z"}) for year in years])
+    query = DocumentQuery(collection="parcel_slips", newest_by="at")
+    cursor, found = None, []
+    for _ in years:
+        page = await parcels.find_documents(query, Page(1, cursor))
+        cursor, found = page.next, [*found, *(each["slip"] for each in page.items)]
+
+    assert found == ["of 1971", "of 1970", "of 1969", "of 1968"]
+    assert cursor is None
 
 
 async def test_an_object_that_looks_like_a_reference_is_an_object(store):

@@ -14,12 +14,12 @@ from pymongo.errors import OperationFailure
 
 from holdfast.cli.servers import ServerProcess, free_port
 from holdfast.cli.servers.mongo import mongod_program
-from holdfast.contracts.effects import Collection
+from holdfast.contracts.effects import Collection, Upsert
 from holdfast.contracts.errors import ConfigurationError, StoreUnavailable
 from holdfast.stores.mongo import MongoStore
 from holdfast.workloads.courier import Courier
 from tests.conformance.vocabulary import Anything, Workload
-from tests.mongo.steps import an_event
+from tests.mongo.steps import Parcels, a_parcel, an_event
 
 SEED_002 = {
     "processed_events": [
@@ -60,6 +60,60 @@ async def test_an_entry_outlives_its_letter_when_only_the_server_tidies_up(store
     }
 
     assert lingers["processed_events"] > lingers["dead_letter_events"] > 60
+
+
+async def test_documents_go_an_hour_after_their_time_when_only_the_server_tidies_up(parcels, database):
+    (forgetting,) = [each for keys, each in await indexes(database, "parcel_slips") if list(keys) == ["until"]]
+
+    assert forgetting["expireAfterSeconds"] == 3600
+    assert not any("expireAfterSeconds" in each for _, each in await indexes(database, "parcel_rooms"))
+
+
+async def test_only_workloads_with_lanes_pay_for_them(store, parcels, database):
+    def of_lanes(found):
+        return [keys for keys, each in found if "openLane" in str(each)]
+
+    assert of_lanes(await indexes(database, "parcels_jobs")) == [{"openLane": 1, "priority": -1}, {"priority": -1}]
+    assert of_lanes(await indexes(database, "processed_events")) == []
+
+
+async def test_a_ledger_from_before_there_were_lanes_is_opened_and_then_migrated(make_store, database):
+    class Before(Parcels):
+        life = None
+        lane = Workload.lane
+        collections = (Collection("parcel_slips", key="slip"),)
+
+    before = make_store([Before()])
+    await before.open()
+    await before.record([a_parcel("old", effects=[Upsert("parcel_slips", "s", {"until": "2026-01-01T00:00:00.000Z"})])])
+
+    store = make_store([Parcels()])
+    await store.open()
+    await store.record([a_parcel("new", lane="a", priority=3)])
+    assert (await store.lines("parcels", ["a"])).ends == {"a": 3}
+    assert await store.missing() == [
+        "The collection parcels_jobs has no index (deadline).",
+        "The collection parcels_jobs has no index (openLane, priority).",
+        "The collection parcels_jobs has no index (priority).",
+        "The collection parcel_slips has no index (owner, at, slip).",
+        "The collection parcel_slips has no index (until) [TTL].",
+    ]
+    await store.migrate()
+
+    assert await store.missing() == []
+    assert (await store.lines("parcels", ["a"])).ends == {"a": 3}
+    (claim,) = await store.claim("parcels", ["id-old"], worker="w", lease=Parcels.life, max_attempts=5)
+    assert claim.key == "old"
+
+
+async def test_an_index_on_the_field_that_documents_expire_by_is_the_one_that_forgets_them(make_store, database):
+    twice = Collection("atlas", key="place", indexes=(("until",),), instants=("until",), expires="until")
+    store = make_store(collections=[twice])
+
+    await store.open()
+
+    assert await store.missing() == []
+    assert len([keys for keys, _ in await indexes(database, "atlas") if "until" in keys]) == 1
 
 
 async def test_migrate_says_what_it_created_and_does_it_once(make_store, database):
@@ -162,6 +216,8 @@ class Odd(Workload[Anything]):
         [Odd(collections=(Collection("c", key="$k"),))],
         [Odd(collections=(Collection("c", key="k"), Collection("c", key="l")))],
         [Odd(collections=(Collection("odd_jobs", key="k"),))],
+        [Odd(collections=(Collection("c", key="k", expires="until"),))],
+        [Odd(label_columns=("lane",))],
     ],
     ids=[
         "dot in a ledger",
@@ -175,11 +231,18 @@ class Odd(Workload[Anything]):
         "dollar in a key",
         "one collection, two keys",
         "documents among entries",
+        "no instant to expire by",
+        "a new field of ours",
     ],
 )
 async def test_names_that_cannot_work_are_refused_at_the_start(make_store, workloads):
     with pytest.raises(ConfigurationError):
         make_store(workloads)
+
+
+async def test_a_collection_of_nobody_is_no_second_kind_of_somebodys(make_store):
+    with pytest.raises(ConfigurationError):
+        make_store([Parcels()], collections=[Collection("parcel_rooms", key="another")])
 
 
 # --- servers that cannot be used --------------------------------------------------------------------------------

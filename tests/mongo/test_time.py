@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from holdfast.contracts.ledger import NotNow
+from holdfast.contracts.ledger import NotNow, Overdue
 from holdfast.contracts.settlement import RetryLater
 from holdfast.stores.mongo import clock as clock_module
 from holdfast.stores.mongo.clock import ServerClock
@@ -73,6 +73,18 @@ async def test_what_is_recorded_right_after_asking_is_not_older(store):
         (answer,) = await store.record([an_event(f"k{number}")])
 
         assert before <= answer.first_seen_at <= await store.now()
+
+
+async def test_a_job_stays_withdrawn_though_the_next_primarys_clock_is_behind(store):
+    await store.record([an_event(delay=DAY)])
+    store._link.clock.skew = HOUR
+    assert await store.withdraw("courier", ["id-k"]) == [True]
+    store._link.clock.skew = timedelta(0)
+
+    (claim,) = await store.claim("courier", ["id-k"], worker="w", lease=DAY, max_attempts=5)
+
+    assert isinstance(claim, Overdue)
+    assert claim.withdrawn
 
 
 # --- the clock by itself ------------------------------------------------------------------------------------------

@@ -39,6 +39,8 @@ class Troubled:
 
     def __getattr__(self, name: str) -> Any:
         verb = getattr(self._port, name)
+        if not callable(verb):
+            return verb
 
         async def call(*arguments: Any, **options: Any) -> Any:
             self.calls[name] += 1

@@ -15,7 +15,9 @@ from holdfast.contracts.ledger import (
     AlreadySettled,
     Claimed,
     Exhausted,
+    Interrupted,
     Lease,
+    Lines,
     NotNow,
     Overdue,
     RecordVerdict,
@@ -23,6 +25,7 @@ from holdfast.contracts.ledger import (
     Unrecorded,
 )
 from holdfast.contracts.lifecycle import REVIEW_STEPS
+from holdfast.contracts.settlement import OVERDUE, WITHDRAWN
 
 NAME: Final = "things"
 GRACE: Final = 500
@@ -33,12 +36,34 @@ LETTER_RETENTION: Final = 90_000
 MAX_ATTEMPTS: Final = 3
 
 _WAITING: Final = (Status.RECEIVED, Status.FAILED)
-_ENDS: Final = {"complete": Status.PROCESSED, "bury": Status.DEAD_LETTERED, "expire": Status.EXPIRED}
+_ENDS: Final = {
+    "complete": Status.PROCESSED,
+    "bury": Status.DEAD_LETTERED,
+    "expire": Status.EXPIRED,
+    "cancel": Status.EXPIRED,
+}
+LANES: Final = {"a": ("x", 1), "b": ("x", 2), "c": ("y", 3)}
+"""The lane and the place of each key's job."""
 
 
 def job_of(key: str) -> str:
     """The job id of a key."""
     return f"job-{key}"
+
+
+def body_of(content: str) -> str:
+    """The body of a job with this content."""
+    return f'{{"name":"{content}"}}'
+
+
+def letter_body_of(key: str, after: int) -> str | None:
+    """What a verdict puts on the letter: now and then another body than the job's."""
+    return f'"masked {key}"' if after else None
+
+
+def mark_of(key: str, generation: int, kind: str) -> str:
+    """The key of the document that a verdict of this kind writes."""
+    return f"{key}{generation}{kind}"
 
 
 @dataclass
@@ -50,6 +75,8 @@ class Entry:
     first_seen: int
     not_before: int
     life: int | None
+    mortal: bool
+    body: str
     status: Status = Status.RECEIVED
     generation: int = 1
     fence: int = 0
@@ -59,6 +86,8 @@ class Entry:
     lease_until: int | None = None
     expires: int | None = None
     note: str | None = None
+    proceeded: bool = False
+    withdrawn: bool = False
 
     def holds(self, lease: Lease) -> bool:
         """Whether the lease is the one that counts (I4)."""
@@ -78,6 +107,7 @@ class Letter:
     key: str
     generation: int
     attempts: list[str]
+    body: str
     expires: int
     status: ReviewStatus = ReviewStatus.PENDING
     steps: list[ReviewStatus] = field(default_factory=list)
@@ -109,16 +139,48 @@ class Model:
 
     # --- senders ------------------------------------------------------------------------------------------
 
-    def record(self, key: str, content: str, delay: int, life: int | None) -> tuple[Any, ...]:
+    def record(self, key: str, content: str, delay: int, life: int | None, mortal: bool) -> tuple[Any, ...]:
         """One entry for each key (I2)."""
         entry = self.entries.get(key)
         if entry is not None:
             verdict = RecordVerdict.DUPLICATE if entry.content == content else RecordVerdict.CONFLICT
             return verdict, entry.first_seen, entry.status
         start = self.now + delay
-        entry = self.entries[key] = Entry(key, content, self.now, start, life, due=start + GRACE)
+        entry = Entry(key, content, self.now, start, life, mortal, body_of(content), due=start + GRACE)
         entry.deadline = None if life is None else self.now + life
+        self.entries[key] = entry
+        self.marks.add(mark_of(key, 1, "record"))
         return RecordVerdict.NEW, self.now, Status.RECEIVED
+
+    def withdraw(self, keys: Sequence[str]) -> list[bool]:
+        """Those that wait are overdue from now on."""
+        return [key in self.entries and self._withdraw(self.entries[key]) for key in keys]
+
+    def _withdraw(self, entry: Entry) -> bool:
+        if entry.status not in _WAITING:
+            return False
+        entry.withdrawn = True
+        entry.deadline = self.now if entry.deadline is None else min(entry.deadline, self.now)
+        return True
+
+    def redact(self, keys: Sequence[str], body: str) -> list[str]:
+        """Settled jobs and their letters get another body."""
+        settled = [key for key in keys if key in self.entries and self.entries[key].status.terminal]
+        for key in settled:
+            self.entries[key].body = body
+        for letter in self.letters.values():
+            letter.body = body if letter.key in settled else letter.body
+        return settled
+
+    def lines(self) -> Lines:
+        """The lanes of what is not settled."""
+        unsettled = [each for each in self.entries.values() if not each.status.terminal]
+        ends: dict[str, int] = {}
+        for entry in unsettled:
+            lane, place = LANES[entry.key]
+            ends[lane] = max(place, ends.get(lane, 0))
+        working = [LANES[each.key][1] for each in unsettled if each.status is Status.PROCESSING]
+        return Lines(max(working, default=0), ends)
 
     # --- workers ------------------------------------------------------------------------------------------
 
@@ -142,10 +204,12 @@ class Model:
         entry.status, entry.fence = Status.PROCESSING, entry.fence + 1
         entry.lease_until = entry.due = self.now + LEASE
         entry.close("lost")
+        if entry.proceeded:
+            return Interrupted, entry.fence, len(entry.attempts)
         if not overdue and len(entry.attempts) < MAX_ATTEMPTS:
             entry.attempts.append("running")
             return Claimed, entry.fence, len(entry.attempts), entry.generation
-        return (Overdue, entry.fence) if overdue else (Exhausted, entry.fence, len(entry.attempts))
+        return (Overdue, entry.fence, entry.withdrawn) if overdue else (Exhausted, entry.fence, len(entry.attempts))
 
     def renew(self, leases: Sequence[Lease]) -> list[Lease]:
         """Prolong what holds; return the rest."""
@@ -163,8 +227,14 @@ class Model:
         entry = self.entry_of(lease)
         if entry is None or not entry.holds(lease):
             return None, None
+        if kind in ("proceed", "repeatable") and entry.deadline is not None and entry.deadline <= self.now:
+            return Status.PROCESSING, OVERDUE
+        self.marks.add(mark_of(entry.key, entry.generation, kind))
+        if kind in ("proceed", "repeatable"):
+            entry.proceeded = entry.proceeded or kind == "proceed"
+            return Status.PROCESSING, None
         entry.lease_until = entry.note = entry.due = None
-        entry.not_before = self.now
+        entry.not_before, entry.proceeded = self.now, False
         if kind == "back":
             entry.attempts = [each for each in entry.attempts if each != "running"]
         entry.close("succeeded" if kind == "complete" else "failed")
@@ -174,18 +244,19 @@ class Model:
             entry.not_before = self.now + after
             entry.due = entry.not_before + GRACE
         else:
-            self._end(entry, kind, instant)
+            self._end(entry, kind, after, instant)
         return entry.status, entry.note
 
-    def _end(self, entry: Entry, kind: str, instant: int) -> None:
+    def _end(self, entry: Entry, kind: str, after: int, instant: int) -> None:
         entry.status = _ENDS[kind]
         entry.expires = self.now + (max(RETENTION, LETTER_RETENTION) if kind == "bury" else RETENTION)
         if kind == "bury":
             name = letter_id(NAME, entry.key, entry.generation)
             expires = self.now + LETTER_RETENTION
-            self.letters[name] = Letter(name, entry.key, entry.generation, list(entry.attempts), expires)
-            return
-        self.marks.add(f"{entry.key}{entry.generation}")
+            body = letter_body_of(entry.key, after) or entry.body
+            self.letters[name] = Letter(name, entry.key, entry.generation, list(entry.attempts), body, expires)
+        if kind == "cancel":
+            entry.note = WITHDRAWN
         if kind == "complete":
             stale = self.newest is not None and instant < self.newest
             entry.note = IGNORED_STALE if stale else None
@@ -255,7 +326,8 @@ class Model:
             return False
         entry.status, entry.generation, entry.attempts = Status.RECEIVED, entry.generation + 1, []
         entry.not_before, entry.due, entry.expires, entry.note = self.now, self.now + GRACE, None, None
-        entry.deadline = None if entry.life is None else self.now + entry.life
+        entry.proceeded = entry.withdrawn = False
+        entry.deadline = None if entry.life is None else (entry.first_seen if entry.mortal else self.now) + entry.life
         return True
 
     def replay_as(self, name: str, key: str, content: str) -> bool:
@@ -263,5 +335,5 @@ class Model:
         letter = self.letters.get(name)
         if letter is None or key in self.entries or not letter.step(ReviewStatus.REPLAYED):
             return False
-        self.record(key, content, 0, None)
+        self.record(key, content, 0, None, mortal=False)
         return True

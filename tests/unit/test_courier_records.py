@@ -22,9 +22,9 @@ from holdfast.contracts.settlement import Settlement
 from holdfast.contracts.times import from_ms, to_ms
 from holdfast.engine.adoption import adopt
 from holdfast.engine.entries import new_entry
-from holdfast.engine.handling import HandlerContext, job_of
+from holdfast.engine.handling import job_of
 from holdfast.engine.projection import Projection
-from holdfast.engine.verdicts import Judge
+from holdfast.engine.verdicts import Judge, Subject
 from holdfast.sqlite import Database
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.workloads.courier import ActiveShipment, Courier, CourierDeadLetter, CourierEvent
@@ -76,9 +76,10 @@ class Records:
         job = job_of(self.courier, claim)
         if outcome is None:
             outcome = (
-                job if isinstance(job, Reject) else await self.courier.handle(job, HandlerContext(self.store, "w"))
+                job if isinstance(job, Reject) else await self.courier.handle(job, None)
             )
-        verdict = self.judge.verdict(outcome, key=claim.key, generation=claim.generation, attempt=claim.attempt)
+        subject = Subject(key=claim.key, generation=claim.generation, attempt=claim.attempt)
+        verdict = self.judge.verdict(outcome, subject)
         return Settlement("courier", Lease(claim.job_id, claim.fence), verdict)
 
     async def entry(self, key: str = KEY) -> LedgerEntry:

@@ -347,11 +347,12 @@ async def test_a_batch_that_fails_as_a_whole_is_no_shared_fate():
 class Unreliable(Parcels):
     """Every hook that a workload may write raises."""
 
-    def _fail(self, *arguments):
+    def _fail(self, *arguments, **options):
         message = "a bug in the workload"
         raise ZeroDivisionError(message)
 
     classify = exhausted = at_attempt = dead_letter_payload = expired = _fail
+    accepted = enqueued = retrying = handed_back = buried = letter_body = _fail
 
 
 async def test_hooks_that_raise_do_not_keep_a_job_from_its_end():

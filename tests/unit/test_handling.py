@@ -24,7 +24,7 @@ class Shelf:
         return {"collection": collection, "key": key}
 
 
-CONTEXT = HandlerContext(Shelf(), "worker-1")
+CONTEXT = HandlerContext("parcels", Shelf(), None, "worker-1", timedelta(seconds=30))
 
 
 def a_job(name="p", attempt=1) -> Job[Parcel]:

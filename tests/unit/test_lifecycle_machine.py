@@ -19,7 +19,16 @@ from holdfast.contracts.dead_letters import ReviewStatus, letter_id
 from holdfast.contracts.effects import Collection, Upsert
 from holdfast.contracts.ledger import Lease, NewEntry, Status
 from holdfast.contracts.queries import LetterQuery, Page
-from holdfast.contracts.settlement import Bury, Complete, Expire, HandBack, RetryLater, Settlement
+from holdfast.contracts.settlement import (
+    WITHDRAWN,
+    Bury,
+    Complete,
+    Expire,
+    HandBack,
+    Proceed,
+    RetryLater,
+    Settlement,
+)
 from holdfast.contracts.times import to_ms
 from holdfast.contracts.workload import Workload
 from holdfast.sqlite import Database
@@ -27,16 +36,20 @@ from holdfast.stores.sqlite import SqliteStore
 from tests.unit.lifecycle_model import (
     AGAIN,
     GRACE,
+    LANES,
     LEASE,
     LETTER_RETENTION,
     MAX_ATTEMPTS,
     NAME,
     RETENTION,
     Model,
+    body_of,
     job_of,
+    letter_body_of,
+    mark_of,
 )
 
-KEYS = ("a", "b", "c")
+KEYS = tuple(LANES)
 
 
 class Thing(BaseModel):
@@ -55,38 +68,50 @@ def ms(milliseconds: int) -> timedelta:
     return timedelta(milliseconds=milliseconds)
 
 
-def new_entry(key: str, content: str, delay: int = 0, life: int | None = None) -> NewEntry:
+def new_entry(key: str, content: str, delay: int = 0, life: int | None = None, mortal: bool = False) -> NewEntry:
+    lane, place = LANES[key]
     return NewEntry(
         workload=NAME,
         key=key,
         job_id=job_of(key),
-        body=f'{{"name":"{content}"}}',
+        body=body_of(content),
         fingerprint=content,
         delay=ms(delay),
         life=None if life is None else ms(life),
+        mortal=mortal,
+        lane=lane,
+        priority=place,
+        effects=[Upsert("marks", mark_of(key, 1, "record"), {"outcome": "recorded"})],
     )
 
 
 def verdict(kind: str, key: str, generation: int, after: int, instant: int) -> Any:
-    mark = Upsert("marks", f"{key}{generation}", {"outcome": kind})
+    mark = Upsert("marks", mark_of(key, generation, kind), {"outcome": kind})
     match kind:
         case "complete":
             clock = Upsert("clocks", "shared", {"at": instant}, only_if_newer="at")
             return Complete(ms(RETENTION), (mark, clock), {"ok": True})
         case "retry":
-            return RetryLater(ms(after), "AGAIN", "later")
+            return RetryLater(ms(after), "AGAIN", "later", (mark,))
         case "back":
-            return HandBack(ms(after))
+            return HandBack(ms(after), (mark,))
+        case "proceed" | "repeatable":
+            return Proceed((mark,), repeatable=kind == "repeatable")
         case "bury":
-            name = letter_id(NAME, key, generation)
-            return Bury(name, "BAD", "bad", "WHY", "why", ms(RETENTION), ms(LETTER_RETENTION))
+            name, body = letter_id(NAME, key, generation), letter_body_of(key, after)
+            return Bury(name, "BAD", "bad", "WHY", "why", ms(RETENTION), ms(LETTER_RETENTION), (mark,), body)
         case _:
-            return Expire(ms(RETENTION), (mark,))
+            return Expire(ms(RETENTION), (mark,), WITHDRAWN if kind == "cancel" else None)
 
 
 def told(answer: Any) -> tuple[Any, ...]:
     """The facts of a claim that the model knows too."""
-    names = {"Claimed": ("fence", "attempt", "generation"), "Exhausted": ("fence", "attempts"), "Overdue": ("fence",)}
+    names = {
+        "Claimed": ("fence", "attempt", "generation"),
+        "Exhausted": ("fence", "attempts"),
+        "Interrupted": ("fence", "attempts"),
+        "Overdue": ("fence", "withdrawn"),
+    }
     kind = type(answer)
     if hasattr(answer, "after"):
         return kind, answer.after // ms(1)
@@ -96,7 +121,7 @@ def told(answer: Any) -> tuple[Any, ...]:
 
 
 keys = st.sampled_from(KEYS)
-kinds = st.sampled_from(("complete", "retry", "back", "bury", "expire"))
+kinds = st.sampled_from(("complete", "retry", "back", "bury", "expire", "cancel", "proceed", "proceed", "repeatable"))
 waits = st.sampled_from((0, 1, 700, LEASE // 2))
 instants = st.integers(1, 9)
 lives = st.sampled_from((None, 15_000))
@@ -132,11 +157,22 @@ class Lifecycle(RuleBasedStateMachine):
 
     # --- senders and workers --------------------------------------------------------------------------------
 
-    @rule(wanted=st.lists(st.tuples(keys, st.sampled_from("xxy")), min_size=1, max_size=3), delay=waits, life=lives)
-    def record(self, wanted: list[tuple[str, str]], delay: int, life: int | None) -> None:
-        expected = [self.model.record(key, content, delay, life) for key, content in wanted]
-        answers = self.do(self.store.record([new_entry(key, content, delay, life) for key, content in wanted]))
+    @rule(
+        wanted=st.lists(st.tuples(keys, st.sampled_from("xxy")), min_size=1, max_size=3),
+        delay=waits,
+        life=lives,
+        mortal=st.booleans(),
+    )
+    def record(self, wanted: list[tuple[str, str]], delay: int, life: int | None, mortal: bool = False) -> None:
+        expected = [self.model.record(key, content, delay, life, mortal) for key, content in wanted]
+        jobs = [new_entry(key, content, delay, life, mortal) for key, content in wanted]
+        answers = self.do(self.store.record(jobs))
         assert [(each.verdict, to_ms(each.first_seen_at), each.status) for each in answers] == expected
+
+    @rule(wanted=st.lists(st.sampled_from((*KEYS, "nobody")), min_size=1, max_size=3))
+    def withdraw(self, wanted: list[str]) -> None:
+        expected = self.model.withdraw(wanted)
+        assert self.do(self.store.withdraw(NAME, [job_of(key) for key in wanted])) == expected
 
     @rule(target=leases, wanted=st.lists(st.sampled_from((*KEYS, "nobody")), min_size=1, max_size=3))
     def claim(self, wanted: list[str]) -> Any:
@@ -154,12 +190,14 @@ class Lifecycle(RuleBasedStateMachine):
     @rule(target=letters, wanted=st.lists(st.tuples(leases, kinds, waits, instants), min_size=1, max_size=4))
     def settle(self, wanted: list[tuple[Lease, str, int, int]]) -> Any:
         """Leases of any age, and one of them perhaps twice in the batch: then the first verdict counts."""
-        settlements, expected, buried = [], [], []
+        settlements, expected, buried, spoken = [], [], [], set()
         for lease, kind, after, instant in wanted:
             entry = self.model.entry_of(lease)
             key, generation = lease.job_id.removeprefix("job-"), entry.generation if entry else 1
             settlements.append(Settlement(NAME, lease, verdict(kind, key, generation, after, instant)))
-            expected.append(self.model.settle(lease, kind, after, instant))
+            again = lease in spoken
+            expected.append((None, None) if again else self.model.settle(lease, kind, after, instant))
+            spoken.add(lease)
             if expected[-1][0] is Status.DEAD_LETTERED:
                 buried.append(letter_id(NAME, key, generation))
         answers = self.do(self.store.settle(settlements))
@@ -175,11 +213,12 @@ class Lifecycle(RuleBasedStateMachine):
         instant=instants,
         between=waits,
         life=lives,
+        mortal=st.booleans(),
     )
-    def saga(self, key: str, ends: list[str], instant: int, between: int, life: int | None) -> Any:
+    def saga(self, key: str, ends: list[str], instant: int, between: int, life: int | None, mortal: bool) -> Any:
         """A job that is worked, buried, sent back, worked again."""
         if key not in self.model.entries:
-            self.record([(key, "x")], 0, life)
+            self.record([(key, "x")], 0, life, mortal)
         buried = []
         for place, end in enumerate(ends, start=1):
             self.wait(between)
@@ -207,6 +246,48 @@ class Lifecycle(RuleBasedStateMachine):
         self.claim([key])
         self.renew([lease])
         self.settle([(lease, kind, 0, 9)])
+
+    @rule(
+        target=letters,
+        key=keys,
+        mark=st.sampled_from(("proceed", "proceed", "repeatable")),
+        end=st.sampled_from(("nothing", "nothing", "retry", "back")),
+        replayed=st.booleans(),
+    )
+    def vanish(self, key: str, mark: str, end: str, replayed: bool) -> Any:
+        """A worker that is lost past its point of no return, or after it came back from there."""
+        if key not in self.model.entries:
+            self.record([(key, "x")], 0, None)
+        self.claim([key])
+        entry = self.model.entries[key]
+        lease = Lease(job_of(key), entry.fence)
+        self.settle([(lease, mark, 0, 9)])
+        if end != "nothing":
+            self.settle([(lease, end, 0, 9)])
+            self.claim([key])
+        self.wait(LEASE)
+        self.claim([key])
+        self.settle([(Lease(job_of(key), entry.fence), "bury", 0, 9)])
+        letter = letter_id(NAME, key, entry.generation)
+        if letter not in self.model.letters:
+            return multiple()
+        if replayed:
+            self.review(letter)
+            self.replay(letter)
+            self.claim([key])
+            self.wait(LEASE)
+            self.claim([key])
+        return letter
+
+    @rule(key=keys, end=st.sampled_from(("cancel", "back", "bury")))
+    def regret(self, key: str, end: str) -> None:
+        """A sender that wants its job no more."""
+        if key not in self.model.entries:
+            self.record([(key, "x")], 0, None)
+        self.withdraw([key])
+        self.claim([key])
+        self.settle([(Lease(job_of(key), self.model.entries[key].fence), end, 0, 9)])
+        self.withdraw([key])
 
     # --- sweepers -----------------------------------------------------------------------------------------
 
@@ -263,6 +344,11 @@ class Lifecycle(RuleBasedStateMachine):
         replays = [(letter, new_entry(key, "x"))]
         assert self.do(self.store.replay(replays, actor="ana", reason="because")) == expected
 
+    @rule(wanted=st.lists(st.sampled_from((*KEYS, "nobody")), min_size=1, max_size=3, unique=True))
+    def redact(self, wanted: list[str]) -> None:
+        expected = [job_of(key) for key in self.model.redact(wanted, '"forgotten"')]
+        assert self.do(self.store.redact(NAME, dict.fromkeys(map(job_of, wanted), '"forgotten"'))) == expected
+
     # --- what is always so ----------------------------------------------------------------------------------
 
     @invariant()
@@ -278,7 +364,7 @@ class Lifecycle(RuleBasedStateMachine):
             times = (stored.not_before, stored.deadline, stored.lease_until, stored.expires_at)
             expected = [entry.not_before, entry.deadline, entry.lease_until, entry.expires]
             assert [None if each is None else to_ms(each) for each in times] == expected
-            assert stored.note == entry.note
+            assert (stored.note, stored.body) == (entry.note, entry.body)
             if stored.status.terminal:
                 assert all(each.finished_at is not None for each in stored.attempts)
 
@@ -291,7 +377,11 @@ class Lifecycle(RuleBasedStateMachine):
             assert (each.key, each.generation, each.review_status) == (letter.key, letter.generation, letter.status)
             assert [decision.step for decision in each.decisions] == letter.steps
             assert [attempt.outcome.value for attempt in each.attempts] == letter.attempts
-            assert each.attempt_count == len(letter.attempts)
+            assert (each.attempt_count, each.body) == (len(letter.attempts), letter.body)
+
+    @invariant()
+    def the_lanes_are_as_the_model(self) -> None:
+        assert self.do(self.store.lines(NAME, ["x", "y", "z"])) == self.model.lines()
 
     @invariant()
     def every_effect_was_applied(self) -> None:

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
 from holdfast import Collection
 from holdfast.brokers.sqlite import SqliteBroker
+from holdfast.contracts.effects import Upsert
 from holdfast.contracts.errors import ConfigurationError, StoreUnavailable
+from holdfast.contracts.ledger import AlreadySettled, Claimed, Lease, Lines, NotNow, Overdue, Status
+from holdfast.contracts.queries import DocumentQuery, Page
+from holdfast.contracts.settlement import Complete, Proceed, Settlement
+from holdfast.contracts.times import to_ms
 from holdfast.sqlite import Database
-from holdfast.stores.sqlite import SqliteStore
+from holdfast.stores.sqlite import SqliteStore, schema
 from tests.support.workloads import Parcels
 
 FIRST = ("CREATE TABLE shelf (name TEXT)", "INSERT INTO shelf VALUES ('first')")
@@ -101,6 +108,138 @@ async def test_store_and_broker_can_be_opened_again_and_again(path):
         await asyncio.gather(*(SqliteBroker(database).open() for database in databases))
         for database in databases:
             await database.close()
+
+
+# --- a file of the first version --------------------------------------------------------------------------------
+
+NOW = 1_790_000_000_000
+ENTRY = """
+INSERT INTO ledger_entries (workload, job_id, key, status, body, fingerprint, labels, priority, attempt_count,
+                            attempts, fence, lease_until, not_before, due_at, life, deadline, first_seen_at,
+                            updated_at, expires_at)
+VALUES ('parcels', 'id-' || :key, :key, :status, '{"id": "' || :key || '"}', 'print', '{"place": "depot"}', 3,
+        :attempts, iif(:attempts, '[{"attempt": 1, "outcome": "' || iif(:lease, 'running', 'failed')
+        || '", "worker": "w", "startedAt": 5}]', '[]'),
+        :attempts, :lease, 7, 8, :life, 9 + :life, 9, 10, :expires)
+"""
+LETTER = """
+INSERT INTO dead_letters (id, workload, key, job_id, generation, reason_code, reason_message, attempt_count, attempts,
+                          body, labels, review_status, created_at, updated_at, expires_at)
+VALUES ('dl_1', 'parcels', 'dead', 'id-dead', 1, 'WHY', 'why', 0, '[]', '{"id": "dead"}', '{}', 'reviewed', 10, 10, 11)
+"""
+OLD_DOCUMENTS = (
+    "CREATE TABLE parcel_places (parcelId TEXT PRIMARY KEY, body TEXT NOT NULL) WITHOUT ROWID",
+    "ALTER TABLE parcel_places ADD COLUMN place TEXT GENERATED ALWAYS AS (body ->> '$.place') VIRTUAL",
+    "CREATE INDEX parcel_places_by_place ON parcel_places (place)",
+    """INSERT INTO parcel_places VALUES ('p', '{"parcelId": "p", "place": "depot", "createdAt": "2026-01-01"}')""",
+    """INSERT INTO parcel_places VALUES ('q', '{"parcelId": "q", "place": "depot", "createdAt": "2026-01-02"}')""",
+    "INSERT INTO store_facts VALUES ('workload:parcels', 'as the first version saw it')",
+)
+
+
+@pytest.fixture
+async def old(path):
+    """A file that the first version wrote: jobs in every state, a dead letter, documents."""
+    database = Database(path, now=lambda: NOW)
+    await database.migrate(schema.COMPONENT, schema.MIGRATIONS[:1])
+
+    def fill(connection):
+        fresh = {"attempts": 0, "lease": None, "life": None, "expires": None}
+        for key, status, facts in (
+            ("new", "received", {}),
+            ("failed", "failed", {"attempts": 1, "life": NOW}),
+            ("late", "received", {"life": 1}),
+            ("running", "processing", {"attempts": 1, "lease": NOW + 50}),
+            ("lost", "processing", {"attempts": 1, "lease": NOW - 50}),
+            ("done", "processed", {"attempts": 1, "expires": NOW + 50}),
+            ("dead", "dead_lettered", {"attempts": 1, "expires": NOW + 50, "life": 1000}),
+        ):
+            connection.execute(ENTRY, fresh | facts | {"key": key, "status": status})
+        for statement in (LETTER, *OLD_DOCUMENTS):
+            connection.execute(statement)
+
+    await database.write(fill)
+    await database.close()
+
+
+@pytest.fixture
+async def store(old, path):
+    database = Database(path, now=lambda: NOW)
+    opened = SqliteStore(database, [Parcels()], collections=[Collection("atlas", key="place")])
+    await opened.open()
+    yield opened
+    await database.close()
+
+
+async def claim(store, *keys):
+    job_ids = [f"id-{key}" for key in keys]
+    return await store.claim("parcels", job_ids, worker="w", lease=timedelta(hours=1), max_attempts=3)
+
+
+async def test_a_file_of_the_first_version_is_brought_up_to_date_with_its_jobs(store):
+    assert await store.counts("parcels") == {
+        "dead_lettered": 1,
+        "failed": 1,
+        "processed": 1,
+        "processing": 2,
+        "received": 2,
+    }
+    entry = await store.entry("parcels", "failed")
+    assert (entry.status, entry.attempt_count, entry.priority, entry.body) == (Status.FAILED, 1, 3, '{"id": "failed"}')
+    assert await store.lines("parcels", ["", "depot"]) == Lines(0, {})
+
+
+async def test_jobs_of_the_first_version_go_on_as_they_would_have(store):
+    answers = await claim(store, "new", "failed", "late", "running", "lost", "done")
+
+    kinds = [type(answer) for answer in answers]
+    assert kinds == [Claimed, Claimed, Overdue, NotNow, Claimed, AlreadySettled]
+    assert (answers[1].attempt, answers[2].withdrawn, answers[4].attempt) == (2, False, 2)
+    effect = Upsert("parcel_places", "p", {"place": "home"})
+    (settled,) = await store.settle(
+        [Settlement("parcels", Lease("id-new", answers[0].fence), Complete(timedelta(1), [effect]))],
+    )
+    assert settled.status is Status.PROCESSED
+    assert (await store.get("parcel_places", "p"))["place"] == "home"
+
+
+async def test_a_dead_letter_of_the_first_version_can_be_replayed(store):
+    assert await store.replay([("dl_1", None)], actor="ana", reason="mended") == ["dl_1"]
+
+    (answer,) = await claim(store, "dead")
+    assert (type(answer), answer.generation, to_ms(answer.deadline)) == (Claimed, 2, NOW + 1000)
+
+
+async def test_what_is_new_works_on_jobs_of_the_first_version(store):
+    assert await store.withdraw("parcels", ["id-new", "id-done"]) == [True, False]
+    assert await store.redact("parcels", {"id-done": "{}", "id-dead": "{}"}) == ["id-done", "id-dead"]
+    assert (await store.letter("dl_1")).body == "{}"
+    (lost,) = await claim(store, "lost")
+    (answer,) = await store.settle([Settlement("parcels", Lease("id-lost", lost.fence), Proceed())])
+    assert (answer.status, answer.note) == (Status.PROCESSING, None)
+
+
+async def test_documents_of_the_first_version_can_be_listed_by_their_time(store):
+    query = DocumentQuery(collection="parcel_places", where={"place": "depot"}, newest_by="createdAt")
+
+    assert [each["parcelId"] for each in (await store.find_documents(query, Page())).items] == ["q", "p"]
+
+
+async def test_a_collection_that_learns_to_expire_forgets_its_old_documents(path):
+    database = Database(path, now=lambda: NOW)
+    plain = Collection("atlas", key="place", instants=("until",))
+    store = SqliteStore(database, [], collections=[plain])
+    await store.open()
+    await store.apply([Upsert("atlas", "troy", {"until": "2001-01-01T00:00:00.000Z"}), Upsert("atlas", "rome", {})])
+    assert (await store.prune(10)).documents == 0
+
+    grown = SqliteStore(database, [], collections=[replace(plain, expires="until")])
+    await grown.open()
+
+    assert (await grown.prune(10)).documents == 1
+    assert await grown.get("atlas", "troy") is None
+    assert await grown.get("atlas", "rome") is not None
+    await database.close()
 
 
 async def test_a_workload_that_learns_a_new_index_gets_it_for_its_old_documents(database):

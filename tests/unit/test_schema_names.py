@@ -1,11 +1,17 @@
-"""Seed 002's collections, fields and indexes, by the seed's own names."""
+"""Seed 002's collections, fields and indexes, by the seed's own names; and that questions asked often are lookups."""
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
+from holdfast import Collection
+from holdfast.contracts.ledger import NewEntry
+from holdfast.contracts.queries import DocumentQuery
 from holdfast.sqlite import Database
-from holdfast.stores.sqlite import SqliteStore
+from holdfast.stores.sqlite import SqliteStore, senders
+from holdfast.stores.sqlite.documents import Shelf
 from holdfast.workloads.courier import Courier
 from tests.support.clock import ManualClock
 
@@ -59,13 +65,16 @@ LOOKUPS = {
 }
 
 
+DRAWER = Collection("drawer", key="slipId", indexes=(("owner", "at"),), instants=("at", "until"), expires="until")
+
+
 @pytest.fixture
 async def query():
     database = Database(None, now=ManualClock().ms)
-    await SqliteStore(database, [Courier()]).open()
+    await SqliteStore(database, [Courier()], collections=[DRAWER]).open()
 
-    async def run(statement):
-        return await database.read(lambda connection: connection.execute(statement).fetchall())
+    async def run(statement, parameters=()):
+        return await database.read(lambda connection: connection.execute(statement, parameters).fetchall())
 
     yield run
     await database.close()
@@ -96,3 +105,85 @@ async def test_what_must_be_unique_is_unique(query):
     }
 
     assert {("workload", "key"), ("workload", "job_id"), ("workload", "key", "generation"), ("shipmentId",)} <= unique
+
+
+# --- what runs often must be a lookup ---------------------------------------------------------------------------
+
+
+async def plan_of(query, statement, parameters):
+    return [row[3] for row in await query(f"EXPLAIN QUERY PLAN {statement}", parameters)]
+
+
+async def test_the_end_of_a_lane_is_one_lookup(query):
+    plan = await plan_of(query, senders._ENDS, {"workload": "w", "lanes": "[]"})
+
+    assert [step for step in plan if "ledger_entries" in step] == [
+        "SEARCH ledger_entries USING INDEX ledger_lanes (workload=? AND lane=?)",
+    ]
+
+
+async def test_the_front_of_the_lanes_is_one_lookup(query):
+    plan = await plan_of(query, senders._FRONT, {"workload": "w"})
+
+    assert plan == ["SEARCH ledger_entries USING INDEX ledger_front (workload=?)"]
+
+
+async def test_a_long_lane_costs_what_a_short_one_costs():
+    costs = []
+    for length in (2, 500):
+        database = Database(None, now=ManualClock().ms)
+        store = SqliteStore(database, [Courier()])
+        await store.open()
+        jobs = [standing(place) for place in range(length)]
+        await store.record(jobs)
+        await store.claim("courier", [jobs[0].job_id], worker="w", lease=timedelta(hours=1), max_attempts=5)
+        costs.append(await database.read(steps_of_lines))
+        await database.close()
+
+    assert costs[0] == costs[1]
+
+
+def standing(place):
+    return NewEntry(
+        workload="courier", key=f"k{place}", job_id=f"j{place}", body="{}", fingerprint="", lane="a", priority=place
+    )
+
+
+def steps_of_lines(connection):
+    """How many steps SQLite's machine takes for the question."""
+    steps = []
+    connection.set_progress_handler(lambda: steps.append(1), 1)
+    senders.lines(connection, "courier", ["a", "b"])
+    connection.set_progress_handler(None, 1)
+    return len(steps)
+
+
+async def test_a_job_without_a_lane_is_in_no_index_of_the_lanes(query):
+    indexes = await query("SELECT name, sql FROM sqlite_master WHERE type = 'index' AND sql LIKE '%lane%'")
+
+    assert {name for name, _ in indexes} == {"ledger_lanes", "ledger_front"}
+    assert all("WHERE lane IS NOT NULL" in sql for _, sql in indexes)
+
+
+@pytest.mark.parametrize("statement", [senders._WITHDRAW, senders._REDACT, senders._REDACT_LETTERS])
+async def test_jobs_to_change_are_looked_up(query, statement):
+    parameters = {"workload": "w", "job_ids": "[]", "bodies": "{}", "now": 1}
+
+    plan = await plan_of(query, statement, {name: each for name, each in parameters.items() if f":{name}" in statement})
+
+    assert [step for step in plan if step.startswith(("SCAN ledger_entries", "SCAN dead_letters"))] == []
+
+
+async def test_the_newest_documents_of_somebody_are_listed_from_the_index(query):
+    statement = Shelf(DRAWER).listing(DocumentQuery(collection="drawer", where={"owner": "ana"}, newest_by="at"))
+
+    (plan,) = await plan_of(query, statement, ("z", "", "ana", 10))
+
+    assert plan.startswith("SEARCH drawer USING INDEX drawer_by_owner_at (owner=? AND (at")
+
+
+async def test_documents_to_forget_are_looked_up(query):
+    plan = await plan_of(query, Shelf(DRAWER).prune, ("2026", 10))
+
+    assert "SEARCH drawer USING INDEX drawer_expiring (until<?)" in plan
+    assert [step for step in plan if step.startswith("SCAN drawer") or "TEMP B-TREE" in step] == []

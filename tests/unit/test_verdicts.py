@@ -10,7 +10,7 @@ import pytest
 from holdfast import Done, Expired, Failure, ListedDelays, Reason, Reject, Retry, Snooze, Upsert
 from holdfast.contracts.dead_letters import letter_id
 from holdfast.contracts.settlement import Bury, Complete, Expire, HandBack, RetryLater
-from holdfast.engine.verdicts import Judge, outcome_of
+from holdfast.engine.verdicts import Judge, Subject, outcome_of
 from tests.support.workloads import Parcels
 
 EFFECTS = [Upsert("parcel_places", "p", {"place": "home"})]
@@ -30,7 +30,7 @@ def judged(workload):
     judge = Judge(workload, Random(1))
 
     def verdict(outcome, attempt=1, generation=1):
-        return judge.verdict(outcome, key="parcel:p", generation=generation, attempt=attempt)
+        return judge.verdict(outcome, Subject(key="parcel:p", generation=generation, attempt=attempt))
 
     return verdict
 

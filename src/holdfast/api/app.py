@@ -20,6 +20,7 @@ from holdfast.contracts.ports import Ids
 from .answering import send_refusal
 from .dead_letters import dead_letter_routes
 from .docs_page import CONTENT_SECURITY_POLICY, render
+from .email import email_routes, no_email_routes
 from .errors import Code, Refusal, refusal_of
 from .events import event_routes, shipment_routes
 from .health import health_routes
@@ -28,11 +29,10 @@ from .jobs import job_routes
 from .openapi import describe
 from .operators import OperatorGuard
 from .problems import field_problems
-from .reading import REQUEST_ID, Disconnected, Message, Receive, Scope, Send, pick, sound_trace_id
+from .reading import REQUEST_ID, TRACE, Disconnected, Message, Receive, Scope, Send, pick, sound_trace_id
 from .services import ApiOptions, ApiServices
 from .unexpected import report_unexpected
 
-_TRACE: Final = "holdfast.trace_id"
 _SAFE_HEADERS: Final = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"))
 
 
@@ -56,7 +56,7 @@ class Gateway:
     async def _framed(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers, repeated = pick(scope["headers"], frozenset({REQUEST_ID}))
         trace_id = sound_trace_id(None if repeated else headers.get(REQUEST_ID)) or self._ids.new("req")
-        scope[_TRACE] = trace_id
+        scope[TRACE] = trace_id
         started = False
 
         async def send_traced(message: Message) -> None:
@@ -103,6 +103,7 @@ def create_app(services: ApiServices, options: ApiOptions) -> Gateway:
     if courier is not None:
         rest.include_router(event_routes(services, courier), dependencies=operators_only)
         rest.include_router(shipment_routes(services, courier), dependencies=operators_only)
+    rest.include_router(no_email_routes() if services.email is None else email_routes(services, services.email))
     _add_documentation(rest, lambda: describe(rest, services))
     return Gateway(CourierIntake(courier, services, options) if courier else None, rest, services.ids)
 
@@ -122,7 +123,7 @@ def _add_documentation(rest: FastAPI, document: Callable[[], dict[str, Any]]) ->
 
 
 def _answer(request: Request, refusal: Refusal) -> Response:
-    body = refusal.body(request.scope[_TRACE])
+    body = refusal.body(request.scope[TRACE])
     return Response(body, refusal.status, headers=refusal.headers, media_type="application/json")
 
 
@@ -133,7 +134,7 @@ async def _answer_refusal(request: Request, error: Exception) -> Response:
 async def _answer_failure(request: Request, error: Exception) -> Response:
     refusal = refusal_of(cast("HoldfastError", error))
     if refusal.code is Code.INTERNAL_ERROR:
-        report_unexpected(error, request.scope[_TRACE])
+        report_unexpected(error, request.scope[TRACE])
     return _answer(request, refusal)
 
 

@@ -152,5 +152,7 @@ def _add_decisions(routes: APIRouter, services: ApiServices, options: ApiOptions
 def _whole(services: ApiServices, letter: DeadLetter) -> LetterView:
     """The letter with the payload as its workload shows it on the wire."""
     workload = services.workloads.get(letter.workload)
-    told = workload.dead_letter_payload(letter) if workload else {}
-    return LetterView.whole(letter, told.get("payloadSnapshot", readable_body(letter.body)))
+    if workload is None:
+        return LetterView.whole(letter, readable_body(letter.body))
+    told = workload.dead_letter_payload(letter)
+    return LetterView.whole(letter, told.get("payloadSnapshot", workload.readable(letter.body)))

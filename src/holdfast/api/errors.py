@@ -16,7 +16,13 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Final
 
-from holdfast.contracts.admission import FieldProblem, InvalidContent
+from holdfast.contracts.admission import (
+    FieldProblem,
+    InvalidContent,
+    NotificationRefused,
+    RecipientSuppressed,
+    UnknownReference,
+)
 from holdfast.contracts.errors import (
     BrokerUnavailable,
     HoldfastError,
@@ -26,6 +32,7 @@ from holdfast.contracts.errors import (
     ReviewRefused,
     StoreUnavailable,
 )
+from holdfast.contracts.tenants import KeyRefused, ScopeMissing
 
 
 class Code(StrEnum):
@@ -35,12 +42,18 @@ class Code(StrEnum):
     INVALID_QUERY = "INVALID_QUERY"
     INVALID_SIGNATURE = "INVALID_SIGNATURE"
     UNAUTHORIZED = "UNAUTHORIZED"
+    INVALID_API_KEY = "INVALID_API_KEY"
+    MISSING_SCOPE = "MISSING_SCOPE"
+    UNTRUSTED_NOTIFICATION = "UNTRUSTED_NOTIFICATION"
     NOT_FOUND = "NOT_FOUND"
     METHOD_NOT_ALLOWED = "METHOD_NOT_ALLOWED"
     IDEMPOTENCY_CONFLICT = "IDEMPOTENCY_CONFLICT"
     REVIEW_STATE_CONFLICT = "REVIEW_STATE_CONFLICT"
+    TOO_LATE_TO_CANCEL = "TOO_LATE_TO_CANCEL"
     PAYLOAD_TOO_LARGE = "PAYLOAD_TOO_LARGE"
     UNSUPPORTED_MEDIA_TYPE = "UNSUPPORTED_MEDIA_TYPE"
+    RECIPIENT_SUPPRESSED = "RECIPIENT_SUPPRESSED"
+    UNKNOWN_HTML_REF = "UNKNOWN_HTML_REF"
     TOO_MANY_REQUESTS = "TOO_MANY_REQUESTS"
     INTERNAL_ERROR = "INTERNAL_ERROR"
     INTAKE_UNAVAILABLE = "INTAKE_UNAVAILABLE"
@@ -52,12 +65,18 @@ STATUS_OF: Final[Mapping[Code, int]] = {
     Code.INVALID_QUERY: 400,
     Code.INVALID_SIGNATURE: 401,
     Code.UNAUTHORIZED: 401,
+    Code.INVALID_API_KEY: 401,
+    Code.MISSING_SCOPE: 403,
+    Code.UNTRUSTED_NOTIFICATION: 403,
     Code.NOT_FOUND: 404,
     Code.METHOD_NOT_ALLOWED: 405,
     Code.IDEMPOTENCY_CONFLICT: 409,
     Code.REVIEW_STATE_CONFLICT: 409,
+    Code.TOO_LATE_TO_CANCEL: 409,
     Code.PAYLOAD_TOO_LARGE: 413,
     Code.UNSUPPORTED_MEDIA_TYPE: 415,
+    Code.RECIPIENT_SUPPRESSED: 422,
+    Code.UNKNOWN_HTML_REF: 422,
     Code.TOO_MANY_REQUESTS: 429,
     Code.INTERNAL_ERROR: 500,
     Code.INTAKE_UNAVAILABLE: 503,
@@ -70,12 +89,18 @@ MESSAGES: Final[Mapping[Code, str]] = {
     # One message for every cause: a forger learns nothing from the answer.
     Code.INVALID_SIGNATURE: "The request is not signed by its source.",
     Code.UNAUTHORIZED: "This needs the operator token: Authorization: Bearer <OPERATOR_TOKEN>.",
+    Code.INVALID_API_KEY: "This needs an API key that works: Authorization: Bearer hf_..., or x-api-key.",
+    Code.MISSING_SCOPE: "The API key is not for this.",
+    Code.UNTRUSTED_NOTIFICATION: "The notification is not from a topic that is trusted here.",
     Code.NOT_FOUND: "There is no such record.",
     Code.METHOD_NOT_ALLOWED: "This path does not take that method.",
     Code.IDEMPOTENCY_CONFLICT: "Another document was accepted under this idempotency key.",
     Code.REVIEW_STATE_CONFLICT: "The dead letter is not in a state that allows this step.",
+    Code.TOO_LATE_TO_CANCEL: "The email does not wait any more.",
     Code.PAYLOAD_TOO_LARGE: "The body is too large.",
     Code.UNSUPPORTED_MEDIA_TYPE: "The body must be application/json in UTF-8, and not compressed.",
+    Code.RECIPIENT_SUPPRESSED: "An address of this email gets no more emails.",
+    Code.UNKNOWN_HTML_REF: "The htmlRef refers to no HTML of this tenant.",
     Code.TOO_MANY_REQUESTS: "Too many requests are waiting to be recorded; try again shortly.",
     Code.INTERNAL_ERROR: "Something unexpected went wrong; the trace id leads to it in the log.",
     Code.INTAKE_UNAVAILABLE: "The ledger cannot record the document now; try again later.",
@@ -128,6 +153,26 @@ class Refusal(Exception):
 
 def refusal_of(error: HoldfastError) -> Refusal:
     """The answer to a failure that the engine or a workload reported."""
+    return _about_the_sender(error) or _about_the_system(error)
+
+
+def _about_the_sender(error: HoldfastError) -> Refusal | None:
+    match error:
+        case KeyRefused():
+            return Refusal(Code.INVALID_API_KEY, headers={"www-authenticate": 'Bearer realm="holdfast"'})
+        case ScopeMissing():
+            return Refusal(Code.MISSING_SCOPE, error.message)
+        case RecipientSuppressed():
+            return Refusal(Code.RECIPIENT_SUPPRESSED, details=error.problems)
+        case UnknownReference():
+            return Refusal(Code.UNKNOWN_HTML_REF, details=error.problems)
+        case NotificationRefused():
+            return Refusal(Code.UNTRUSTED_NOTIFICATION)
+        case _:
+            return None
+
+
+def _about_the_system(error: HoldfastError) -> Refusal:
     match error:
         case InvalidContent():
             refusal = Refusal(Code.INVALID_PAYLOAD, details=error.problems)

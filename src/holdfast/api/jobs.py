@@ -11,6 +11,7 @@ from holdfast.contracts.errors import HoldfastError, NotFound
 from holdfast.contracts.ledger import RecordVerdict
 from holdfast.contracts.workload import Workload
 
+from .email import SEND_PATH
 from .errors import Code, Refusal, intake_refusal_of
 from .intake import COURIER_PATH
 from .operators import fulfil, read_raw_json
@@ -27,6 +28,7 @@ def job_routes(services: ApiServices, options: ApiOptions) -> APIRouter:
     """Intake by a workload's contract, and the state of its jobs."""
     routes = APIRouter(tags=["jobs"])
     courier = services.courier.workload.name if services.courier else None
+    email = services.email.door.workload.name if services.email else None
 
     def known(name: str) -> Workload[Any]:
         found = services.workloads.get(name)
@@ -49,6 +51,8 @@ def job_routes(services: ApiServices, options: ApiOptions) -> APIRouter:
     ) -> JobReceipt:
         if workload == courier:
             raise Refusal(Code.NOT_FOUND, f"Courier events have a signed door of their own: POST {COURIER_PATH}.")
+        if workload == email:
+            raise Refusal(Code.NOT_FOUND, f"Emails have a door of their own, for tenants: POST {SEND_PATH}.")
         target = known(workload)
         raw = await read_raw_json(request, options.max_body_bytes)
         data = fulfil(target.contract, raw)

@@ -17,6 +17,8 @@ from pydantic.json_schema import models_json_schema
 from holdfast import __version__
 
 from .dead_letters import ReplayBody
+from .email import BATCH_PATH, EMAIL_PATH, EVENTS_PATH, MAX_BATCH, SEND_PATH
+from .email_examples import EMAIL_EXAMPLES
 from .errors import MESSAGES, STATUS_OF, Code
 from .examples import EXAMPLES
 from .intake import COURIER_PATH
@@ -35,10 +37,11 @@ A 2xx answer is a promise: the job is in the ledger and will end as exactly one 
 `expired`. An error answer is one too: nothing was accepted, and the same request may be sent again.
 
 Every answer carries `x-request-id`: yours where you sent one (1 to 200 visible ASCII characters), otherwise a new one.
-Records and decisions need the operator token; `/health` and `/ready` need nothing.
+Records and decisions need the operator token, emails the API key of a tenant; `/health` and `/ready` need nothing.
 """
 _TAGS: Final = (
     ("intake", "Signed events from couriers."),
+    ("email", "Emails of tenants. Needs an API key; what is another tenant's does not exist."),
     ("jobs", "Jobs of other workloads. Needs the operator token."),
     ("events", "What became of an event. Needs the operator token."),
     ("shipments", "What the events add up to. Needs the operator token."),
@@ -73,9 +76,18 @@ _COURIER_HEADERS: Final = (
     ("x-request-id", "Becomes the event's `traceId`.", None, "req_a1b2c3"),
 )
 _BODY: Final = (Code.INVALID_PAYLOAD, Code.PAYLOAD_TOO_LARGE, Code.UNSUPPORTED_MEDIA_TYPE)
+_IDEMPOTENCY_KEY: Final = (
+    "idempotency-key",
+    "Decides what is a duplicate. An id of your own that tells nothing about a person.",
+    r"^[!-~]{1,255}$",
+    "boleto-2026-11-0001",
+)
+_BATCH_SCHEMA: Final = "EmailBatch"
+_ITEM_SCHEMA: Final = "EmailBatchItem"
+_ALL_EXAMPLES: Final = EXAMPLES | EMAIL_EXAMPLES
 _INTAKE: Final = (Code.IDEMPOTENCY_CONFLICT, Code.TOO_MANY_REQUESTS, Code.INTAKE_UNAVAILABLE)
 _HEADERS_OF_ERRORS: Final[Mapping[int, tuple[str, str]]] = {
-    401: ("WWW-Authenticate", "Where the operator token is missing or wrong."),
+    401: ("WWW-Authenticate", "Where the operator token or the API key is missing or wrong."),
     429: ("Retry-After", "Seconds to wait."),
     503: ("Retry-After", "Seconds to wait."),
 }
@@ -109,12 +121,41 @@ def describe(app: FastAPI, services: ApiServices) -> dict[str, Any]:
 def _add_models(schemas: dict[str, Any], services: ApiServices) -> dict[type[BaseModel], dict[str, Any]]:
     """Put the models that FastAPI does not see among the schemas; returns how to refer to each input."""
     inputs: list[type[BaseModel]] = [DecisionBody, ReplayBody, *(each.contract for each in _without_door(services))]
+    if services.email is not None:
+        inputs.append(services.email.door.request_model)
     references, definitions = models_json_schema(
         [*((each, "validation") for each in inputs), (ErrorView, "serialization"), (EventReceipt, "serialization")],
         ref_template=_SCHEMAS + "{model}",
     )
     schemas |= definitions["$defs"]
+    if services.email is not None:
+        _add_batch(schemas, services.email.door.request_model.__name__)
     return {each: references[each, "validation"] for each in inputs}
+
+
+def _add_batch(schemas: dict[str, Any], one: str) -> None:
+    """A batch is a list of what is sent alone, where each may have the key that is a header otherwise."""
+    key = {"type": "string", "pattern": _IDEMPOTENCY_KEY[2], "description": "In the place of `Idempotency-Key`."}
+    alone = schemas[one]
+    schemas[_ITEM_SCHEMA] = {
+        **{name: value for name, value in alone.items() if name != "examples"},
+        "title": _ITEM_SCHEMA,
+        "properties": alone["properties"] | {"idempotencyKey": key},
+    }
+    schemas[_BATCH_SCHEMA] = {
+        "title": _BATCH_SCHEMA,
+        "type": "object",
+        "required": ["emails"],
+        "additionalProperties": False,
+        "properties": {
+            "emails": {
+                "type": "array",
+                "minItems": 1,
+                "maxItems": MAX_BATCH,
+                "items": {"$ref": f"{_SCHEMAS}{_ITEM_SCHEMA}"},
+            },
+        },
+    }
 
 
 def _describe_bodies(
@@ -131,9 +172,31 @@ def _describe_bodies(
             schema: dict[str, Any] = {"anyOf": list(contracts.values())} if contracts else {}
             if workloads:
                 operations["post"]["parameters"][0]["schema"]["enum"] = [each.name for each in workloads]
+        elif path.startswith(EMAIL_PATH):
+            told = _email_body(path, operations["post"], services, references)
+            if told is None:
+                continue
+            schema = told
         else:
             schema = dict(references[ReplayBody if path.endswith("letters/replay") else DecisionBody])
         operations["post"]["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
+
+
+def _email_body(
+    path: str,
+    operation: dict[str, Any],
+    services: ApiServices,
+    references: Mapping[type[BaseModel], dict[str, Any]],
+) -> dict[str, Any] | None:
+    """What a route for emails takes; None where it takes nothing."""
+    if path == EVENTS_PATH:
+        return {"type": "object", "description": "A message of Amazon SNS."}
+    if path == BATCH_PATH:
+        return {"$ref": f"{_SCHEMAS}{_BATCH_SCHEMA}"}
+    if path == SEND_PATH and services.email is not None:
+        operation.setdefault("parameters", []).append(_header(*_IDEMPOTENCY_KEY))
+        return dict(references[services.email.door.request_model])
+    return None
 
 
 def _add_examples(document: dict[str, Any]) -> None:
@@ -143,32 +206,43 @@ def _add_examples(document: dict[str, Any]) -> None:
             for holder in (operation.get("requestBody", {}), *operation["responses"].values()):
                 for content in holder.get("content", {}).values():
                     name = content.get("schema", {}).get("$ref", "").removeprefix(_SCHEMAS)
-                    if name in EXAMPLES:
-                        content["example"] = EXAMPLES[name]
+                    if name in _ALL_EXAMPLES:
+                        content["example"] = _ALL_EXAMPLES[name]
 
 
 def _without_door(services: ApiServices) -> list[Any]:
     """The workloads that take their jobs at the general door."""
-    taken = services.courier.workload.name if services.courier else None
-    return [workload for name, workload in services.workloads.items() if name != taken]
+    doors = [services.courier, services.email.door if services.email else None]
+    taken = {door.workload.name for door in doors if door is not None}
+    return [workload for name, workload in services.workloads.items() if name not in taken]
 
 
 def _codes_of(path: str, method: str, operation: Mapping[str, Any]) -> Iterable[Code]:
     """The ways in which this operation can refuse; they follow from what it reads."""
     places = {each["in"] for each in operation.get("parameters", ())}
     if "security" in operation:
-        yield from (Code.UNAUTHORIZED, Code.SERVICE_UNAVAILABLE)
+        yield Code.SERVICE_UNAVAILABLE
+        yield from (Code.INVALID_API_KEY, Code.MISSING_SCOPE) if path.startswith(EMAIL_PATH) else (Code.UNAUTHORIZED,)
     if "requestBody" in operation:
         yield from _BODY
     if "query" in places:
         yield Code.INVALID_QUERY
     if "path" in places:
         yield Code.NOT_FOUND
-    if path == JOBS_PATH:
-        yield from _INTAKE
-    elif method == "post" and "path" in places:
-        yield Code.REVIEW_STATE_CONFLICT
+    yield from _own_codes(path, method, places)
     yield Code.INTERNAL_ERROR
+
+
+def _own_codes(path: str, method: str, places: set[str]) -> Iterable[Code]:
+    """What only this operation answers."""
+    if path in {JOBS_PATH, SEND_PATH}:
+        yield from _INTAKE
+    if path == SEND_PATH:
+        yield from (Code.RECIPIENT_SUPPRESSED, Code.UNKNOWN_HTML_REF)
+    elif path == EVENTS_PATH:
+        yield from (Code.UNTRUSTED_NOTIFICATION, Code.SERVICE_UNAVAILABLE)
+    elif method == "post" and "path" in places and path != JOBS_PATH:
+        yield Code.TOO_LATE_TO_CANCEL if path.startswith(EMAIL_PATH) else Code.REVIEW_STATE_CONFLICT
 
 
 def _refusals(codes: Iterable[Code]) -> dict[str, Any]:

@@ -14,6 +14,8 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 REQUEST_ID: Final = b"x-request-id"
+TRACE: Final = "holdfast.trace_id"
+"""Where the frame of the app keeps the request's trace id, in the scope."""
 CONTENT_TYPE: Final = b"content-type"
 CONTENT_ENCODING: Final = b"content-encoding"
 CONTENT_LENGTH: Final = b"content-length"

@@ -1,4 +1,4 @@
-"""What the API is given: the engine behind it, the door of the courier workload, and its options."""
+"""What the API is given: the engine behind it, the doors of its workloads, and its options."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from typing import Any, Protocol
 
 from pydantic import BaseModel
 
-from holdfast.contracts.admission import SignatureMeta
+from holdfast.contracts.admission import Admitted, SignatureMeta
 from holdfast.contracts.ports import Broker, Clock, Ids, Store
 from holdfast.contracts.workload import Workload
 from holdfast.engine.intake import Intake
 from holdfast.engine.review import Review
+from holdfast.engine.tenants import Tenants
+from holdfast.engine.withdrawal import Withdrawal
 
 from .verify import SourceSecret
 
@@ -42,6 +44,55 @@ class CourierDoor(Protocol):
         ...
 
 
+class EmailDoor(Protocol):
+    """How a tenant's request becomes an email job. The email workload brings it; the API only knows this much."""
+
+    @property
+    def workload(self) -> Workload[Any]:
+        """The workload that the jobs are for."""
+        ...
+
+    @property
+    def request_model(self) -> type[BaseModel]:
+        """The shape of the document that a tenant sends."""
+        ...
+
+    async def admit(
+        self,
+        document: object,
+        *,
+        company_id: str,
+        idempotency_key: str | None,
+        request_id: str,
+        received_at: datetime,
+    ) -> Admitted:
+        """The job. Raises :class:`~holdfast.contracts.admission.InvalidContent` or ``NotAcceptable``."""
+        ...
+
+
+class EmailFeedback(Protocol):
+    """How the provider's notifications become suppressions."""
+
+    async def receive(self, document: object, now: datetime) -> int:
+        """Believe a notification, if its signature can be; the number of addresses that get no more emails.
+
+        Raises :class:`~holdfast.contracts.admission.NotificationRefused` or ``InvalidContent``.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmailServices:
+    """What the routes of the email workload call. The limits are for the bodies of requests, in bytes."""
+
+    door: EmailDoor
+    tenants: Tenants
+    withdrawal: Withdrawal
+    feedback: EmailFeedback
+    max_body_bytes: int = 2 * 1024 * 1024
+    max_batch_bytes: int = 8 * 1024 * 1024
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiServices:
     """Everything that the routes call."""
@@ -54,6 +105,7 @@ class ApiServices:
     ids: Ids
     workloads: Mapping[str, Workload[Any]]
     courier: CourierDoor | None = None
+    email: EmailServices | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

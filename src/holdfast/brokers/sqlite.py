@@ -18,11 +18,13 @@ from datetime import timedelta
 from typing import Any, Final, TypeVar
 
 from holdfast.contracts.errors import BrokerUnavailable, StoreUnavailable
-from holdfast.contracts.queues import Acknowledgement, Again, Delivery, Depth, QueueJob, RateLimit
+from holdfast.contracts.queues import Acknowledgement, Again, Delivery, Depth, QueueJob, RateLimit, Turns
 from holdfast.contracts.times import duration_ms
 from holdfast.sqlite import Database, Migration
 from holdfast.sqlite.database import one
 from holdfast.sqlite.lanes import Work
+
+from .sqlite_turns import TURNS_AND_PLACES, SharedTurns, places
 
 Result = TypeVar("Result")
 
@@ -50,6 +52,7 @@ _MIGRATIONS: Final[tuple[Migration, ...]] = (
         "CREATE INDEX queue_leased ON queue_jobs (queue, due_at) WHERE state = 'leased'",
         "CREATE TABLE queue_settings (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
     ),
+    TURNS_AND_PLACES,
 )
 
 _PUBLISH: Final = """
@@ -131,6 +134,11 @@ WHERE queue = :queue AND state <> 'leased' AND job_id IN (SELECT value FROM json
 """
 
 _DEPTH: Final = "SELECT state, count(*) FROM queue_jobs WHERE queue = ? GROUP BY state"
+
+_PAUSE: Final = "INSERT INTO queue_settings VALUES ('paused:' || ?, 'yes') ON CONFLICT DO NOTHING"
+_PAUSE_BECAUSE: Final = "INSERT INTO queue_settings VALUES ('paused-because:' || ?, ?) ON CONFLICT DO NOTHING"
+_PAUSED_BECAUSE: Final = "SELECT value FROM queue_settings WHERE name = 'paused-because:' || :queue"
+_RESUME: Final = "DELETE FROM queue_settings WHERE name IN ('paused:' || :queue, 'paused-because:' || :queue)"
 
 _MARK: Final = "INSERT INTO queue_settings VALUES ('incarnation', ?) ON CONFLICT DO NOTHING"
 _SETTING: Final = "SELECT value FROM queue_settings WHERE name = ?"
@@ -280,19 +288,46 @@ class SqliteBroker:
         def work(connection: sqlite3.Connection) -> Depth:
             states = dict(connection.execute(_DEPTH, (queue,)).fetchall())
             paused = bool(one(connection, _PAUSED, {"queue": queue}))
-            return Depth(states.get("ready", 0), states.get("delayed", 0), states.get("leased", 0), paused)
+            why = one(connection, _PAUSED_BECAUSE, {"queue": queue})
+            return Depth(states.get("ready", 0), states.get("delayed", 0), states.get("leased", 0), paused, why)
 
         return await self._read(work)
 
-    async def pause(self, queue: str) -> None:
+    async def pause(self, queue: str, *, reason: str | None = None) -> None:
         """See :meth:`holdfast.contracts.ports.Broker.pause`."""
-        statement = "INSERT INTO queue_settings VALUES ('paused:' || ?, 'yes') ON CONFLICT DO NOTHING"
-        await self._write(lambda c: c.execute(statement, (queue,)))
+
+        def work(connection: sqlite3.Connection) -> None:
+            connection.execute(_PAUSE, (queue,))
+            if reason:  # the first one stays: what comes after it is often its consequence
+                connection.execute(_PAUSE_BECAUSE, (queue, reason))
+
+        await self._write(work)
 
     async def resume(self, queue: str) -> None:
         """See :meth:`holdfast.contracts.ports.Broker.resume`."""
-        await self._write(lambda c: c.execute("DELETE FROM queue_settings WHERE name = 'paused:' || ?", (queue,)))
+        await self._write(lambda c: c.execute(_RESUME, {"queue": queue}))
         self.added(queue)
+
+    async def acquire(self, name: str, rate: RateLimit, wanted: int, *, hold: timedelta) -> Turns:
+        """See :meth:`holdfast.contracts.ports.Broker.acquire`."""
+        # A look first: whoever waits for a turn must not take the write lock for nothing.
+        free, wait = await self._read(lambda c: SharedTurns(c, name, rate, self._database.now()).look())
+        if free == 0 or wanted <= 0:
+            return Turns((), wait)
+
+        def work(connection: sqlite3.Connection) -> Turns:
+            names = [next(self._tokens) for _ in range(min(wanted, free))]
+            return SharedTurns(connection, name, rate, self._database.now()).give(names, hold)
+
+        return await self._write(work)
+
+    async def release(self, name: str, rate: RateLimit, turns: Sequence[str]) -> None:
+        """See :meth:`holdfast.contracts.ports.Broker.release`."""
+        await self._write(lambda c: SharedTurns(c, name, rate, self._database.now()).take_back(turns))
+
+    async def reserve(self, name: str, rate: RateLimit, job_ids: Sequence[str]) -> list[timedelta]:
+        """See :meth:`holdfast.contracts.ports.Broker.reserve`."""
+        return await self._write(lambda c: places(c, name, rate, job_ids, self._database.now()))
 
     async def incarnation(self) -> str:
         """See :meth:`holdfast.contracts.ports.Broker.incarnation`."""

@@ -31,8 +31,18 @@ COMMANDS: tuple[Entry, ...] = (
     Entry("submit", "holdfast.cli.submitting:submit", SEND, "Hand in a job of one of your own workloads."),
     Entry("events", "holdfast.cli.events:events", READ, "Look jobs up in the ledger."),
     Entry("dlq", "holdfast.cli.letters:dlq", READ, "Read, review, replay and close dead letters."),
+    Entry("emails", "holdfast.cli.emails:emails", READ, "See what became of emails; cancel."),
+    Entry(
+        "suppressions",
+        "holdfast.cli.suppressions:suppressions",
+        READ,
+        "Addresses that get no more emails: list, add and remove.",
+    ),
     Entry("queue", "holdfast.cli.queues:queue", READ, "See how much waits; pause and resume."),
     Entry("init", "holdfast.cli.configuring:init", SET_UP, "Write a holdfast.toml with fresh secrets."),
+    Entry("tenants", "holdfast.cli.tenants:tenants", SET_UP, "Who may send emails: add and list tenants."),
+    Entry("keys", "holdfast.cli.keys:keys", SET_UP, "API keys of tenants: create, list and revoke."),
+    Entry("privacy", "holdfast.cli.privacy:privacy", SET_UP, "Forget a person; seal personal data under a new key."),
     Entry("config", "holdfast.cli.configuring:config", SET_UP, "See the settings in force."),
     Entry(
         "migrate",

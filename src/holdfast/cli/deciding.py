@@ -21,13 +21,14 @@ from .output import print_json, say
 def decision(actor: str | None, reason: str) -> DecisionBody:
     """Who and why, under the same rules as over HTTP."""
     try:
-        return DecisionBody(actor=actor or _user(), reason=reason)
+        return DecisionBody(actor=actor or user_name(), reason=reason)
     except ValidationError as error:
         sentences = [f"--{each['loc'][0]}: {each['msg']}." for each in error.errors(include_url=False)]
         raise Stop(*sentences) from None
 
 
-def _user() -> str:
+def user_name() -> str:
+    """Who runs this program. Raises :class:`Stop` for a user without a name."""
     for name in ("USER", "LOGNAME", "USERNAME"):
         if os.environ.get(name):
             return os.environ[name]

@@ -14,6 +14,7 @@ from holdfast.contracts.errors import NotFound
 from holdfast.contracts.ledger import Attempt, LedgerEntry, Status
 from holdfast.contracts.queries import EntryQuery, Page, Slice
 from holdfast.contracts.workload import readable_body
+from holdfast.wiring import System
 
 from . import options
 from .arguments import conditions
@@ -33,9 +34,9 @@ def show(
     json: options.Json = False,
 ) -> None:
     """Everything about one job: its state, every attempt, and what it carries."""
-    entry = asyncio.run(_entry(workload, key, app, data))
+    entry, content = asyncio.run(_entry(workload, key, app, data))
     if json:
-        print_json(_document(entry))
+        print_json(_document(entry, content))
         return
     waiting = entry.not_before if entry.status is Status.FAILED else None
     show_facts(
@@ -58,7 +59,7 @@ def show(
     )
     show_attempts(entry.attempts)
     heading("Content")
-    show_document(readable_body(entry.body))
+    show_document(content)
     if entry.result is not None:
         heading("Result")
         show_document(dict(entry.result))
@@ -82,14 +83,14 @@ def list_(
     query = EntryQuery(workload=workload, status=status, labels=conditions(where or ()))
     found = asyncio.run(_entries(query, Page(limit, cursor), app, data))
     if json:
-        print_json({"items": [_document(entry) for entry in found.items], "next": found.next})
+        print_json({"items": [_document(*each) for each in found.items], "next": found.next})
         return
     if not found.items:
         say("The ledger has no such job." if status or where else f"The ledger has no job of {workload} yet.")
         return
     rows = (
         (each.key, each.status, each.attempt_count, each.last_error_code or each.note, moment(each.updated_at))
-        for each in found.items
+        for each, _ in found.items
     )
     show_table(("key", "status", "attempts", "error or note", "updated"), rows, whole=("status", "updated"))
     if found.next:
@@ -115,15 +116,22 @@ def _took(attempt: Attempt) -> str | None:
     return f"{(attempt.finished_at - attempt.started_at).total_seconds():.3f} s"
 
 
-def _document(entry: LedgerEntry) -> dict[str, Any]:
+def _document(entry: LedgerEntry, content: object) -> dict[str, Any]:
     """The entry as ``GET /v1/jobs/{workload}/{key}`` shows it, and its content."""
     view: dict[str, Any] = JobView.of(entry).model_dump(mode="json", by_alias=True)
-    return {**view, "content": readable_body(entry.body)}
+    return {**view, "content": content}
 
 
-async def _entry(workload: str, key: str, app: str | None, data: Path | None) -> LedgerEntry:
+def _content(system: System, entry: LedgerEntry) -> object:
+    """What the job carries, as its workload shows it to people."""
+    workload = system.workloads.get(entry.workload)
+    return readable_body(entry.body) if workload is None else workload.readable(entry.body)
+
+
+async def _entry(workload: str, key: str, app: str | None, data: Path | None) -> tuple[LedgerEntry, object]:
     async with existing_system(data, app) as system:
         entry = await system.store.entry(workload, key)
+        content = None if entry is None else _content(system, entry)
     if entry is None:
         hint = (
             "Courier events are named <source>:<eventId>, unless their sender gave a key."
@@ -132,9 +140,12 @@ async def _entry(workload: str, key: str, app: str | None, data: Path | None) ->
         )
         message = f"The ledger has no {workload} job with the key {key!r}. {hint}".rstrip()
         raise NotFound(message)
-    return entry
+    return entry, content
 
 
-async def _entries(query: EntryQuery, page: Page, app: str | None, data: Path | None) -> Slice[LedgerEntry]:
+async def _entries(
+    query: EntryQuery, page: Page, app: str | None, data: Path | None
+) -> Slice[tuple[LedgerEntry, object]]:
     async with existing_system(data, app) as system:
-        return await system.store.find(query, page)
+        found = await system.store.find(query, page)
+        return Slice([(entry, _content(system, entry)) for entry in found.items], found.next)

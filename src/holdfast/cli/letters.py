@@ -168,8 +168,9 @@ async def _show(letter_id: str, app: str | None, data: Path | None) -> tuple[Dea
     async with existing_system(data, app) as system:
         letter = await system.review.show(letter_id)
         workload = system.workloads.get(letter.workload)
-        told = workload.dead_letter_payload(letter) if workload else {}
-        return letter, told.get("payloadSnapshot", readable_body(letter.body))
+        if workload is None:
+            return letter, readable_body(letter.body)
+        return letter, workload.dead_letter_payload(letter).get("payloadSnapshot", workload.readable(letter.body))
 
 
 async def _decide(

@@ -49,6 +49,7 @@ def status(name: Name = None, app: options.App = None, data: options.Data = None
                     "delayed": depth.delayed,
                     "active": depth.active,
                     "paused": depth.paused,
+                    "pausedBecause": depth.paused_because,
                 }
                 for queue, workload, depth in rows
             ]
@@ -56,9 +57,15 @@ def status(name: Name = None, app: options.App = None, data: options.Data = None
         return
     show_table(
         ("queue", "workload", "ready", "delayed", "active", ""),
-        ((queue, workload, d.ready, d.delayed, d.active, "paused" if d.paused else "") for queue, workload, d in rows),
+        ((queue, workload, d.ready, d.delayed, d.active, _pause(d)) for queue, workload, d in rows),
         whole=("queue",),
     )
+
+
+def _pause(depth: Depth) -> str:
+    if not depth.paused:
+        return ""
+    return f"paused: {depth.paused_because}" if depth.paused_because else "paused"
 
 
 @queue.command("pause")

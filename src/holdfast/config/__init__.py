@@ -5,8 +5,19 @@ package imports nothing else of ours.
 """
 
 from .courier_secrets import CourierSecret
+from .email_keys import EmailSecrets, email_secrets
 from .loading import CONFIG_FILE, SettingsError, load
 from .settings import SettingRow, Settings
 from .starter import fresh_config_text
 
-__all__ = ["CONFIG_FILE", "CourierSecret", "SettingRow", "Settings", "SettingsError", "fresh_config_text", "load"]
+__all__ = [
+    "CONFIG_FILE",
+    "CourierSecret",
+    "EmailSecrets",
+    "SettingRow",
+    "Settings",
+    "SettingsError",
+    "email_secrets",
+    "fresh_config_text",
+    "load",
+]

@@ -74,6 +74,7 @@ def secret_problems(
     operator_token: SecretStr | None,
     courier_secrets: Mapping[str, Sequence[HeldSecret]],
     downstream_secret: SecretStr | None,
+    email_pepper: SecretStr | None = None,
 ) -> list[str]:
     """One sentence for each thing wrong; empty when the secrets may guard something real."""
     problems: list[str] = []
@@ -87,6 +88,8 @@ def secret_problems(
             problems.append(f"{name} is the same as OPERATOR_TOKEN; a courier must not be an operator. {_WAY_OUT}")
     if downstream_secret is not None:
         problems += _weakness("COURIER_DOWNSTREAM_SECRET", downstream_secret)
+    if email_pepper is not None:
+        problems += _weakness("EMAIL_PEPPER", email_pepper)
     return problems
 
 

@@ -29,6 +29,8 @@ from .cluster_addresses import (
     shown_address,
 )
 from .courier_secrets import CourierSecret, parse_courier_secrets, refuse
+from .email_settings import EmailSettings
+from .field_types import Float, Int, lower
 from .secret_safety import secret_problems
 
 Origin = Literal["environment", "holdfast.toml", "default", "code"]
@@ -37,6 +39,8 @@ _NOT_SET: Final = "(not set)"
 _HOUR_MS: Final = 3_600_000
 _MOST_IN_MONGO: Final = 4 * 1024 * 1024
 _ADDRESSES: Final = frozenset({"redis_url", "mongo_uri"})
+_EMAIL_SECRETS: Final = frozenset({"email_pepper", "email_keys"})
+_WEB_ADDRESSES: Final = frozenset({"courier_downstream_url", "ses_endpoint_url"})
 
 
 class SettingRow(NamedTuple):
@@ -48,31 +52,8 @@ class SettingRow(NamedTuple):
     help: str
 
 
-def _lower(value: object) -> object:
-    return value.lower() if isinstance(value, str) else value
-
-
-def _no_bool(value: object) -> object:
-    # To pydantic, true is the number 1. To whoever wrote `api_port = true`, it is a mistake.
-    if isinstance(value, bool):
-        message = "a boolean is not a number"
-        raise ValueError(message)  # noqa: TRY004 - pydantic turns a ValueError, and only that, into a validation error
-    return value
-
-
-_Int = Annotated[int, BeforeValidator(_no_bool)]
-_Float = Annotated[float, Field(allow_inf_nan=False), BeforeValidator(_no_bool)]
-
-
-class Settings(BaseModel):
-    """What the operator decided. Frozen; secrets are masked in ``repr``, ``str`` and :meth:`describe`.
-
-    Made by :func:`holdfast.config.load`, or directly, by name, in tests and by programs that embed Holdfast.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
-
-    _origins: Mapping[str, Origin] = PrivateAttr(default_factory=dict)
+class _Basics(BaseModel):
+    """Everything that is not about emails."""
 
     # --- the process --------------------------------------------------------------------------------------
 
@@ -80,20 +61,20 @@ class Settings(BaseModel):
         Path("holdfast-data"), description="Folder for the ledger and the queue. Not used in a cluster."
     )
     holdfast_demo: bool = Field(default=False, description="Demo: unsafe secrets are allowed. Never in production.")
-    log_level: Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(_lower)] = Field(
+    log_level: Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(lower)] = Field(
         "info", description="The least important events to log: debug, info, warning or error."
     )
-    log_format: Annotated[Literal["auto", "console", "json"], BeforeValidator(_lower)] = Field(
+    log_format: Annotated[Literal["auto", "console", "json"], BeforeValidator(lower)] = Field(
         "auto", description="How to log: console, json, or auto (console on a terminal, else json)."
     )
 
     # --- the API ------------------------------------------------------------------------------------------
 
     api_host: str = Field("127.0.0.1", description="Address the API listens on.")
-    api_port: _Int = Field(8080, ge=0, le=65_535, description="Port the API listens on; 0 takes any free one.")
+    api_port: Int = Field(8080, ge=0, le=65_535, description="Port the API listens on; 0 takes any free one.")
     operator_token: SecretStr | None = Field(None, description="Bearer token for dead letters and other operator work.")
-    max_body_bytes: _Int = Field(262_144, ge=1_024, le=16_777_216, description="The largest request body accepted.")
-    intake_max_pending: _Int = Field(
+    max_body_bytes: Int = Field(262_144, ge=1_024, le=16_777_216, description="The largest request body accepted.")
+    intake_max_pending: Int = Field(
         5_000, ge=1, le=1_000_000, description="Requests that may wait for a commit before more are turned away."
     )
 
@@ -102,42 +83,42 @@ class Settings(BaseModel):
     courier_secrets: Mapping[str, tuple[CourierSecret, ...]] = Field(
         default_factory=dict, description="Secrets that couriers sign with: source to list, newest first."
     )
-    signature_tolerance_seconds: _Int = Field(
+    signature_tolerance_seconds: Int = Field(
         300, ge=1, le=3_600, description="How far a signature's timestamp may be from now, either way."
     )
     # Not in repr: a webhook address may carry a token in its path or query.
     courier_downstream_url: str | None = Field(None, repr=False, description="Where to forward applied courier events.")
     courier_downstream_secret: SecretStr | None = Field(None, description="Signs the events forwarded downstream.")
-    courier_downstream_timeout_ms: _Int = Field(
+    courier_downstream_timeout_ms: Int = Field(
         5_000, ge=10, le=600_000, description="How long the downstream may take to answer."
     )
 
     # --- the worker ---------------------------------------------------------------------------------------
 
-    worker_concurrency: _Int = Field(100, ge=1, le=10_000, description="Jobs that one worker handles at a time.")
-    worker_lease_seconds: _Int = Field(
+    worker_concurrency: Int = Field(100, ge=1, le=10_000, description="Jobs that one worker handles at a time.")
+    worker_lease_seconds: Int = Field(
         30, ge=1, le=3_600, description="How long a silent worker keeps its jobs before others may take them."
     )
-    worker_drain_timeout_ms: _Int = Field(
+    worker_drain_timeout_ms: Int = Field(
         10_000, ge=0, le=600_000, description="How long a stopping worker waits for its jobs before handing them back."
     )
-    handler_timeout_ms: _Int = Field(30_000, ge=10, le=_HOUR_MS, description="How long one attempt may take.")
+    handler_timeout_ms: Int = Field(30_000, ge=10, le=_HOUR_MS, description="How long one attempt may take.")
 
     # --- retries and retention ----------------------------------------------------------------------------
 
-    retry_max_attempts: _Int = Field(5, ge=1, le=100, description="Attempts before a job becomes a dead letter.")
-    retry_backoff_base_ms: _Int = Field(1_000, ge=0, le=_HOUR_MS, description="The wait after the first failure.")
-    retry_backoff_multiplier: _Float = Field(2.0, ge=1, le=10, description="Growth of the wait with each failure.")
-    retry_jitter_percent: _Float = Field(20.0, ge=0, le=100, description="Random part added to each wait, in percent.")
-    dlq_ttl_days: _Int = Field(90, ge=1, le=3_650, description="How long dead letters are kept.")
-    processed_events_ttl_days: _Int = Field(
+    retry_max_attempts: Int = Field(5, ge=1, le=100, description="Attempts before a job becomes a dead letter.")
+    retry_backoff_base_ms: Int = Field(1_000, ge=0, le=_HOUR_MS, description="The wait after the first failure.")
+    retry_backoff_multiplier: Float = Field(2.0, ge=1, le=10, description="Growth of the wait with each failure.")
+    retry_jitter_percent: Float = Field(20.0, ge=0, le=100, description="Random part added to each wait, in percent.")
+    dlq_ttl_days: Int = Field(90, ge=1, le=3_650, description="How long dead letters are kept.")
+    processed_events_ttl_days: Int = Field(
         30, ge=1, le=3_650, description="How long settled entries are kept, and so how long duplicates are known."
     )
 
     # --- upkeep -------------------------------------------------------------------------------------------
 
-    upkeep_interval_ms: _Int = Field(1_000, ge=10, le=_HOUR_MS, description="How often upkeep looks for lost work.")
-    publish_grace_ms: _Int = Field(
+    upkeep_interval_ms: Int = Field(1_000, ge=10, le=_HOUR_MS, description="How often upkeep looks for lost work.")
+    publish_grace_ms: Int = Field(
         5_000,
         ge=0,
         le=_HOUR_MS,
@@ -154,10 +135,10 @@ class Settings(BaseModel):
     )
     mongo_db_name: str = Field("holdfast", description="Name of the database in MongoDB.")
     queue_prefix: str = Field("bull", description="Prefix of the queue's keys in Redis; {bull} in a Redis Cluster.")
-    queue_keep_completed: _Int = Field(
+    queue_keep_completed: Int = Field(
         1_000, ge=0, le=1_000_000, description="Completed jobs that each queue in Redis keeps, for people to look at."
     )
-    queue_keep_failed: _Int = Field(
+    queue_keep_failed: Int = Field(
         10_000, ge=0, le=1_000_000, description="Failed jobs that each queue in Redis keeps, for people to look at."
     )
 
@@ -225,11 +206,24 @@ class Settings(BaseModel):
     def _prefix(cls, value: str) -> str:
         return queue_prefix(value)
 
+
+class Settings(EmailSettings, _Basics):
+    """What the operator decided. Frozen; secrets are masked in ``repr``, ``str`` and :meth:`describe`.
+
+    Made by :func:`holdfast.config.load`, or directly, by name, in tests and by programs that embed Holdfast.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    _origins: Mapping[str, Origin] = PrivateAttr(default_factory=dict)
+
     @model_validator(mode="after")
     def _both_or_neither(self) -> Settings:
         problem = half_a_cluster(redis=self.redis_url is not None, mongo=self.mongo_uri is not None)
         if problem is not None:
             refuse(problem)
+        if problems := self.email_problems():
+            refuse(" ".join(problems))
         if self.cluster and self.max_body_bytes > _MOST_IN_MONGO:
             refuse(f"MAX_BODY_BYTES can be {_MOST_IN_MONGO} at most in a cluster: MongoDB must hold the job.")
         return self
@@ -263,7 +257,13 @@ class Settings(BaseModel):
             operator_token=self.operator_token,
             courier_secrets=self.courier_secrets,
             downstream_secret=self.courier_downstream_secret,
+            email_pepper=self.email_pepper,
         )
+
+    def _absent(self, name: str) -> str:
+        if name in _EMAIL_SECRETS:
+            return "(not set: no emails here)" if self.cluster else "(made once, kept in the data folder)"
+        return _NOT_SET
 
     def with_origins(self, origins: Mapping[str, Origin]) -> Settings:
         """The same settings, remembering where each came from."""
@@ -276,17 +276,19 @@ class Settings(BaseModel):
         value: Any = getattr(self, name)
         match value:
             case None:
-                return _NOT_SET
+                return self._absent(name)
             case SecretStr():
                 return shown_address(value.get_secret_value()) if name in _ADDRESSES else MASK
-            case bool():
-                return str(value).lower()
             case Mapping():
                 return ", ".join(f"{source}: {len(secrets)} x {MASK}" for source, secrets in value.items()) or _NOT_SET
-            case str() if name == "courier_downstream_url":
-                return _without_query(value)
+            case tuple():
+                return ", ".join(map(str, value)) or _NOT_SET
             case _:
-                return str(value)
+                return _without_query(value) if name in _WEB_ADDRESSES else _plain(value)
+
+
+def _plain(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _web_address(value: str) -> str:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 
+from pydantic import BaseModel
+
+from .effects import Effect
 from .errors import HoldfastError
 
 
@@ -31,3 +35,37 @@ class InvalidContent(HoldfastError):
     def __init__(self, problems: Sequence[FieldProblem], message: str | None = None) -> None:
         super().__init__(message)
         self.problems = tuple(problems)
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """A job that may come in: its data, how its sender wants it, and what is written together with it.
+
+    ``due`` is the instant that ``delay`` ends at, where there is a delay.
+    """
+
+    data: BaseModel
+    priority: int = 0
+    delay: timedelta = timedelta(0)
+    due: datetime | None = None
+    effects: Sequence[Effect] = ()
+
+
+class NotAcceptable(HoldfastError):
+    """The document fulfils its contract, and still cannot be accepted as things are."""
+
+    def __init__(self, problems: Sequence[FieldProblem]) -> None:
+        super().__init__()
+        self.problems = tuple(problems)
+
+
+class RecipientSuppressed(NotAcceptable):
+    """An address of this email bounced or complained before, or was suppressed by an operator."""
+
+
+class UnknownReference(NotAcceptable):
+    """The document refers to something that its sender does not have."""
+
+
+class NotificationRefused(HoldfastError):
+    """The notification is not from a topic that is trusted here."""

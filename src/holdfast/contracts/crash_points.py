@@ -27,6 +27,14 @@ CRASH_POINTS: Final[tuple[str, ...]] = (
     "review.replayed",
 )
 
+POINTS_OF_NO_RETURN: Final[tuple[str, ...]] = (
+    "worker.proceeding",
+    "worker.proceeded",
+    "email.before_send",
+    "email.sent",
+)
+"""Passed only by jobs that do what cannot be undone."""
+
 _hook: Callable[[str], None] | None = None
 
 

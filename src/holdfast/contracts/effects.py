@@ -51,10 +51,12 @@ class Collection:
 
     Each index is a tuple of top-level field names. ``instants`` names the top-level fields that hold instants, as
     :func:`holdfast.contracts.times.isoformat` writes them: a store that has a type for instants uses it, so that people
-    can query by time. Effects and readers see the text in any case.
+    can query by time. Effects and readers see the text in any case. ``expires`` names one of them: a document is
+    forgotten some time after that instant; one without it stays.
     """
 
     name: str
     key: str
     indexes: tuple[tuple[str, ...], ...] = ()
     instants: tuple[str, ...] = ()
+    expires: str | None = None

@@ -11,6 +11,8 @@
     ├── EffectRefused              an effect can never be applied; names the one job at fault
     ├── ReviewRefused              a dead letter is not in the state that the requested step needs
     ├── InvalidContent             a document breaks its contract; names the fields (in ``admission``)
+    ├── LeaseLost                  the job belongs to another worker now; stop working on it
+    ├── DeadlinePassed             the job is too old to go on
     ├── NotFound                   no such entry, dead letter or document
     ├── InvalidQuery               a filter, a cursor or a name that does not exist
     └── HandlingError              raised by handlers on purpose; named by what happens next
@@ -57,6 +59,14 @@ class BrokerUnavailable(HoldfastError):
 
 class IntakeSaturated(HoldfastError):
     """Too many requests are waiting for a commit."""
+
+
+class LeaseLost(HoldfastError):
+    """The job is no longer ours."""
+
+
+class DeadlinePassed(HoldfastError):
+    """The job has outlived its deadline."""
 
 
 class NotFound(HoldfastError):

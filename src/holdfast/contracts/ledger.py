@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
+
+from .effects import Effect
 
 
 class Status(StrEnum):
@@ -56,7 +58,11 @@ class NewEntry:
 
     ``key`` is the identity that decides duplicates; ``job_id`` is the queue's name for the job; ``fingerprint``
     covers the content that two requests with one key must share. ``body`` is the job as JSON text in its workload's
-    contract. ``labels`` are small facts to find and show the job by. ``life`` gives it a deadline.
+    contract. ``labels`` are small facts to find and show the job by. ``life`` gives it a deadline; with
+    ``mortal`` that deadline also holds for replays, which otherwise get a new one.
+
+    ``lane`` is the line that the job stands in behind others of its kind, with ``priority`` as its place: see
+    :meth:`holdfast.contracts.ports.Ledger.lines`. ``effects`` are committed together with the entry, if it is new.
     """
 
     workload: str
@@ -68,7 +74,10 @@ class NewEntry:
     priority: int = 0
     delay: timedelta = timedelta(0)
     life: timedelta | None = None
+    mortal: bool = False
     replay_of: str | None = None
+    lane: str | None = None
+    effects: Sequence[Effect] = ()
 
 
 class RecordVerdict(StrEnum):
@@ -149,17 +158,34 @@ class Exhausted:
     generation: int
     fence: int
     attempts: int
+    body: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupted:
+    """The job is ours, but its last worker vanished after it had proceeded to what cannot be undone (I11).
+
+    Whether that happened, nobody knows: bury it. The lost attempt is closed, and none was opened.
+    """
+
+    job_id: str
+    key: str
+    generation: int
+    fence: int
+    attempts: int
+    body: str
 
 
 @dataclass(frozen=True, slots=True)
 class Overdue:
-    """The job is ours, but its deadline has passed: expire it (I10). No attempt was opened."""
+    """The job is ours, but its deadline has passed, or it was withdrawn: expire it (I10). No attempt was opened."""
 
     job_id: str
     key: str
     generation: int
     fence: int
     body: str
+    withdrawn: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +211,7 @@ class Unrecorded:
     job_id: str
 
 
-ClaimResult = Claimed | Exhausted | Overdue | NotNow | AlreadySettled | Unrecorded
+ClaimResult = Claimed | Exhausted | Interrupted | Overdue | NotNow | AlreadySettled | Unrecorded
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +231,19 @@ class DueEntry:
     priority: int
     attempt_count: int
     after: timedelta
+    generation: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """How the lanes of a workload stand: see :meth:`holdfast.contracts.ports.Ledger.lines`.
+
+    ``front`` is the place that is being worked on, 0 when nothing is. ``ends`` has, for each lane with unsettled jobs,
+    the place of its last.
+    """
+
+    front: int = 0
+    ends: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,3 +252,4 @@ class Pruned:
 
     entries: int = 0
     letters: Mapping[str, list[str]] = field(default_factory=dict)
+    documents: int = 0

@@ -41,6 +41,17 @@ class Snooze:
 
 
 @dataclass(frozen=True, slots=True)
+class Halt:
+    """Nothing of this kind can be done until a person has acted, and the job is not at fault.
+
+    The job is handed back, at no attempt's cost, and its queue is paused in all processes until somebody resumes it.
+    """
+
+    code: str
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Reject:
     """The work can never succeed: bury it now."""
 
@@ -55,4 +66,4 @@ class Expired:
     effects: Sequence[Effect] = field(default=())
 
 
-Outcome = Done | Retry | Snooze | Reject | Expired
+Outcome = Done | Retry | Snooze | Halt | Reject | Expired

@@ -12,9 +12,10 @@ from datetime import datetime, timedelta
 from typing import Any, Protocol
 
 from .dead_letters import DeadLetter
-from .ledger import ClaimResult, DueEntry, Lease, LedgerEntry, NewEntry, Pruned, Recorded
+from .effects import Effect
+from .ledger import ClaimResult, DueEntry, Lease, LedgerEntry, Lines, NewEntry, Pruned, Recorded
 from .queries import DocumentQuery, EntryQuery, LetterQuery, Page, Slice
-from .queues import Acknowledgement, Delivery, Depth, QueueJob, RateLimit
+from .queues import Acknowledgement, Delivery, Depth, QueueJob, RateLimit, Turns
 from .settlement import Settled, Settlement
 
 
@@ -49,13 +50,20 @@ class Random(Protocol):
 class Ledger(Protocol):
     """The record of every job. A verb that returns has been committed so that it survives power loss (I13)."""
 
+    @property
+    def publishes(self) -> bool:
+        """Whether :meth:`record` puts new entries into the queue itself."""
+        ...
+
     async def record(self, entries: Sequence[NewEntry]) -> list[Recorded]:
         """Insert entries as ``received``, each at most once per (workload, key) (I2).
 
         The insert itself decides, never a look beforehand. An existing key answers ``duplicate`` when the
         fingerprints agree and ``conflict`` when not; two equal keys in one batch count in their order. A job id that
         another key holds is a ``conflict`` too. A store that shares its transactions with the queue publishes new
-        entries itself, and says so (``queued``).
+        entries itself, and says so (``queued``). The effects of a new entry are committed in its own transaction, those
+        of others not at all; raises :class:`EffectRefused`, with nothing of the batch recorded, for one that can never
+        be applied.
         """
         ...
 
@@ -72,7 +80,9 @@ class Ledger(Protocol):
 
         An entry that is ``processing`` under a lease that ran out is taken over: its open attempt is closed as
         ``LOST``. An entry with ``max_attempts`` attempts is taken without opening another (``Exhausted``), an entry
-        past its deadline likewise (``Overdue``), even if the time of its next attempt has not come.
+        past its deadline likewise (``Overdue``), even if the time of its next attempt has not come. Before all that
+        counts whether the lost worker had proceeded (:class:`~holdfast.contracts.settlement.Proceed`): then nothing
+        but ``Interrupted`` will do.
         """
         ...
 
@@ -87,7 +97,7 @@ class Ledger(Protocol):
         answers stale, and so does a second verdict on one lease in the batch. Effects on one document are folded in
         order. Raises :class:`EffectRefused` when an effect can never be applied, or :class:`StoreContended` when
         somebody else holds what it would write; then nothing of the batch was written, and the engine settles its
-        jobs one by one.
+        jobs one by one. ``Proceed`` is the one verdict that ends nothing: the lease stays ours, for another verdict.
         """
         ...
 
@@ -100,6 +110,30 @@ class Ledger(Protocol):
 
     async def overdue(self, workload: str, limit: int) -> list[str]:
         """Job ids that wait (``received`` or ``failed``) past their deadline."""
+        ...
+
+    async def withdraw(self, workload: str, job_ids: Sequence[str]) -> list[bool]:
+        """Their senders want these jobs no more: those that wait (``received`` or ``failed``) are overdue from now on.
+
+        Their next claim says ``Overdue`` with ``withdrawn``. True for each that waits and is withdrawn, now or before;
+        False for one that is in work, settled, or unknown.
+        """
+        ...
+
+    async def lines(self, workload: str, lanes: Sequence[str]) -> Lines:
+        """Where the ends of these lanes are, and the place that is being worked on.
+
+        A lane's end is the greatest ``priority`` among its unsettled entries; the front is the greatest among the
+        workload's entries in ``processing`` that stand in a lane. Both may be a moment old.
+        """
+        ...
+
+    async def redact(self, workload: str, bodies: Mapping[str, str]) -> list[str]:
+        """Put another body in the place of a settled job's, in its entry and in its dead letters.
+
+        ``bodies`` goes by job id. For forgetting a person: everything else about the jobs stays, so that a duplicate is
+        still known. Returns the ids of those that were settled, and so were changed.
+        """
         ...
 
     async def entry(self, workload: str, key: str) -> LedgerEntry | None:
@@ -115,7 +149,7 @@ class Ledger(Protocol):
         ...
 
     async def prune(self, limit: int) -> Pruned:
-        """Delete terminal entries and dead letters whose retention is over, never one that waits.
+        """Delete terminal entries, dead letters and documents whose retention is over, never an entry that waits.
 
         An entry stays as long as a dead letter of its key does, so that no letter loses the job it tells of (I12).
         """
@@ -181,14 +215,21 @@ class DeadLetters(Protocol):
 
 
 class Documents(Protocol):
-    """The documents that effects wrote, for reading."""
+    """The documents that effects wrote."""
+
+    async def apply(self, effects: Sequence[Effect]) -> None:
+        """Commit effects that belong to no job, such as what an operator decided: all of them or none.
+
+        Raises :class:`EffectRefused` for one that can never be applied.
+        """
+        ...
 
     async def get(self, collection: str, key: str) -> Mapping[str, Any] | None:
         """One document."""
         ...
 
     async def find_documents(self, query: DocumentQuery, page: Page) -> Slice[Mapping[str, Any]]:
-        """Documents with these values, by key."""
+        """Documents with these values, in the query's order."""
         ...
 
 
@@ -260,12 +301,34 @@ class Broker(Protocol):
         """How many jobs wait, are delayed, are in work."""
         ...
 
-    async def pause(self, queue: str) -> None:
-        """Hand out no more jobs until resumed, in any process."""
+    async def pause(self, queue: str, *, reason: str | None = None) -> None:
+        """Hand out no more jobs until resumed, in any process. The reason is kept for people until then."""
         ...
 
     async def resume(self, queue: str) -> None:
         """Hand out jobs again."""
+        ...
+
+    async def acquire(self, name: str, rate: RateLimit, wanted: int, *, hold: timedelta) -> Turns:
+        """Take up to ``wanted`` turns at something that all processes share a limit of.
+
+        There are ``rate.most`` turns of this name. One that was given comes free ``rate.per`` after it is released, or
+        ``hold`` and ``rate.per`` after it was given when nobody released it. So of what is done between taking a turn
+        and releasing it, no span of ``rate.per`` ever sees more than ``rate.most`` (measured anywhere), unless somebody
+        holds a turn for longer than ``hold``. The queue may forget turns only with everything else that it holds.
+        """
+        ...
+
+    async def release(self, name: str, rate: RateLimit, turns: Sequence[str]) -> None:
+        """Give turns back after use; each comes free ``rate.per`` from now. One that is not held is passed over."""
+        ...
+
+    async def reserve(self, name: str, rate: RateLimit, job_ids: Sequence[str]) -> list[timedelta]:
+        """How long each job still has to wait for its own place in an even flow of ``rate.most`` in ``rate.per``.
+
+        The first call for a job gives it the next free place, and later calls tell what is left of the wait. Zero means
+        that its time has come, and uses the place up: a job that calls again gets another.
+        """
         ...
 
     async def incarnation(self) -> str:

@@ -58,7 +58,12 @@ class LetterQuery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DocumentQuery:
-    """Which documents of a collection: equal values of indexed fields."""
+    """Which documents of a collection: equal values of indexed fields.
+
+    They come in the order of their keys, or, with the name of an instant in ``newest_by``, newest first; a document
+    without that instant is left out then.
+    """
 
     collection: str
     where: Mapping[str, Any] = field(default_factory=dict)
+    newest_by: str | None = None

@@ -33,6 +33,14 @@ class RateLimit:
 
 
 @dataclass(frozen=True, slots=True)
+class Turns:
+    """Permissions to go ahead: a name for each that was given, and how long until there may be another."""
+
+    given: tuple[str, ...] = ()
+    wait: timedelta = timedelta(0)
+
+
+@dataclass(frozen=True, slots=True)
 class Delivery:
     """A job that the broker leased to us. ``token`` is the proof."""
 
@@ -78,12 +86,13 @@ class Acknowledgement:
 
 @dataclass(frozen=True, slots=True)
 class Depth:
-    """How many jobs a queue holds, and whether it is paused."""
+    """How many jobs a queue holds, and whether it is paused; where somebody said so, why."""
 
     ready: int
     delayed: int
     active: int
     paused: bool
+    paused_because: str | None = None
 
 
 _RESERVED_IDS = frozenset(

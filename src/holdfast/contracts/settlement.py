@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, Final
 
 from .effects import Effect
 from .ledger import Lease, Status
@@ -27,6 +27,7 @@ class RetryLater:
     after: timedelta
     code: str
     message: str
+    effects: Sequence[Effect] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +35,29 @@ class HandBack:
     """Undo the claim: the attempt is withdrawn and the entry is as it was before. ``after`` delays the next claim."""
 
     after: timedelta = timedelta(0)
+    effects: Sequence[Effect] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Proceed:
+    """The job is about to do what cannot be undone: commit the effects, and keep the lease and the attempt.
+
+    From now on nobody runs the job again by itself: should its worker vanish, the next claim is ``Interrupted``. The
+    mark is gone once the job is settled. With ``repeatable`` only the effects are committed, and no mark is left.
+
+    Past the deadline nothing is written, and the answer's note is ``overdue``: an expired job does not proceed (I10).
+    """
+
+    effects: Sequence[Effect] = ()
+    repeatable: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Bury:
     """``processing -> failed -> dead_lettered`` in one commit, with the dead letter (I8).
 
-    ``code`` and ``message`` close the attempt; ``reason_code`` and ``reason_message`` go on the dead letter.
+    ``code`` and ``message`` close the attempt; ``reason_code`` and ``reason_message`` go on the dead letter, and so
+    does ``body`` where it is given: otherwise the letter keeps the job's own.
     """
 
     letter_id: str
@@ -50,17 +67,26 @@ class Bury:
     reason_message: str
     retention: timedelta
     letter_retention: timedelta
+    effects: Sequence[Effect] = ()
+    body: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Expire:
-    """``processing -> failed -> expired`` in one commit, with the effects."""
+    """``processing -> failed -> expired`` in one commit, with the effects. ``note`` says what else ended it."""
 
     retention: timedelta
     effects: Sequence[Effect] = ()
+    note: str | None = None
 
 
-Verdict = Complete | RetryLater | HandBack | Bury | Expire
+Verdict = Complete | RetryLater | HandBack | Proceed | Bury | Expire
+
+OVERDUE: Final = "overdue"
+"""The note on a job that was not let proceed: its deadline has passed."""
+
+WITHDRAWN: Final = "withdrawn"
+"""The note on a job that expired because its sender did not want it any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +103,8 @@ class Settled:
     """What became of a settlement.
 
     ``status`` is None when the lease was no longer ours: nothing was written (I4). ``note`` tells of an effect that
-    did not apply, such as ``ignored_stale``.
+    did not apply, such as ``ignored_stale``. A job that may proceed is ``processing``; one that is too late for it is
+    too, with the note ``overdue``, and the lease is still ours.
     """
 
     job_id: str

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from hashlib import sha256
@@ -49,6 +50,30 @@ class Context(Protocol):
         """Read a document. Writes are returned as effects, never made from here."""
         ...
 
+    async def proceed(self, job: Job[Any], effects: Sequence[Effect] = (), *, repeatable: bool = False) -> None:
+        """Pass the point of no return: what comes next cannot be undone, and must not happen twice (I11).
+
+        Returns once the effects and the mark are committed; calls of many handlers share a commit. From here on only
+        the outcome that the handler *returns* counts: should it raise, run out of time, be cancelled, or should its
+        worker vanish, the job is buried with :meth:`Workload.interrupted`, and is not run again until a person replays
+        it. With ``repeatable``, only the effects are committed.
+
+        Raises :class:`LeaseLost` when the job belongs to another worker by now, and :class:`DeadlinePassed` when it has
+        expired (I10). Let both pass: the engine knows what to do.
+        """
+        ...
+
+    def turn(self, name: str, rate: RateLimit) -> AbstractAsyncContextManager[None]:
+        """Wait for a turn at something that all workers of all processes share a limit of, and hold it inside.
+
+        No span of ``rate.per`` sees more than ``rate.most`` of what is done inside, wherever it is measured.
+        """
+        ...
+
+    async def reserve(self, job: Job[Any], name: str, rate: RateLimit) -> timedelta:
+        """How long the job has to wait for its place in an even flow: snooze for that long, or go on at zero."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Failure:
@@ -58,6 +83,15 @@ class Failure:
     message: str
     retry: bool
     after: timedelta | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Standing(Generic[Data]):
+    """How far a job has come: its data, its generation, and the attempt that was made last (0: none)."""
+
+    data: Data
+    generation: int
+    attempt: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +119,10 @@ class Workload(Generic[Data]):
     """How long after its arrival a job may still run; None: for ever."""
     rate_limit: RateLimit | None = None
     """How many jobs all workers together may start in a span of time; None: as many as they can."""
+    concurrency: int | None = None
+    """The most jobs that one worker process has in work at a time; None: the process's own limit."""
+    mortal: bool = False
+    """Whether ``life`` counts from the first arrival for replays too; otherwise a replay gets a new one."""
     retention: timedelta = timedelta(days=30)
     """How long a settled entry is kept, and so how long duplicates are known."""
     letter_retention: timedelta = timedelta(days=90)
@@ -121,6 +159,14 @@ class Workload(Generic[Data]):
         del data
         return {}
 
+    def lane(self, data: Data) -> str | None:
+        """Whose job it is, where nobody's backlog should hold up the others'. None: first come, first served.
+
+        Jobs of one lane keep their order. Lanes take turns, however long they are.
+        """
+        del data
+        return None
+
     # --- the work -----------------------------------------------------------------------------------------
 
     async def start(self) -> None:
@@ -146,10 +192,49 @@ class Workload(Generic[Data]):
         """What to write on the dead letter when the last attempt failed."""
         return Reason(f"{failure.code}_EXHAUSTED", f"Retries exhausted after {attempts} attempts: {failure.message}")
 
+    def interrupted(self, attempts: int) -> Reason:
+        """What to write on the dead letter of a job that was lost beyond its point of no return."""
+        message = f"Attempt {attempts} was lost after its point of no return: whether it took effect is not known."
+        return Reason("OUTCOME_UNKNOWN", message)
+
+    # --- what its readers see -----------------------------------------------------------------------------
+    #
+    # Effects that are committed together with a move of the ledger, for workloads that show their jobs in documents
+    # of their own. What these raise is ignored: it must not keep a job from its fate.
+
+    def accepted(self, data: Data, *, queued: bool) -> Sequence[Effect]:
+        """The job is recorded, in a transaction that has ``queued`` it as well or leaves that to others."""
+        del data, queued
+        return ()
+
+    def enqueued(self, data: Data, generation: int) -> Sequence[Effect]:
+        """The queue has it, for the first time or for a replay. A worker may have begun: do not undo what it said."""
+        del data, generation
+        return ()
+
+    def retrying(self, job: Standing[Data], failure: Failure, after: timedelta) -> Sequence[Effect]:
+        """The attempt failed; there will be another."""
+        del job, failure, after
+        return ()
+
+    def handed_back(self, job: Standing[Data]) -> Sequence[Effect]:
+        """The attempt was withdrawn: nobody's failure, and not counted."""
+        del job
+        return ()
+
+    def buried(self, job: Standing[Data], reason: Reason) -> Sequence[Effect]:
+        """The job became a dead letter."""
+        del job, reason
+        return ()
+
     def expired(self, data: Data) -> Sequence[Effect]:
-        """Effects that tell the workload's readers of a job that outlived its deadline."""
+        """The job outlived its deadline."""
         del data
         return ()
+
+    def withdrawn(self, data: Data) -> Sequence[Effect]:
+        """Its sender withdrew it, which ends it as a deadline does."""
+        return self.expired(data)
 
     # --- the wire -----------------------------------------------------------------------------------------
 
@@ -158,6 +243,14 @@ class Workload(Generic[Data]):
         if "attempt" not in type(data).model_fields:
             return data
         return data.model_copy(update={"attempt": attempt})
+
+    def readable(self, body: str) -> Any:  # noqa: ANN401 - JSON of any kind
+        """The job for people: what the console, the API and the command line show of it."""
+        return readable_body(body)
+
+    def letter_body(self, body: str) -> str:
+        """The job as its dead letter keeps it, where that should hold less than the ledger does."""
+        return body
 
     def dead_letter_payload(self, letter: DeadLetter) -> Mapping[str, Any]:
         """The dead letter as published to ``dead_letter_queue``."""

@@ -12,6 +12,7 @@ from holdfast.contracts.workload import Workload
 from holdfast.telemetry import emit, events
 
 from .entries import new_entry, refused_entry
+from .readers import Readers
 
 IDEMPOTENCY_CONFLICT: Final = "IDEMPOTENCY_CONFLICT"
 UNREADABLE: Final = "UNREADABLE"
@@ -55,6 +56,7 @@ def _entry(workload: Workload[Any], delivery: Delivery) -> NewEntry:
     try:
         data = workload.contract.model_validate_json(delivery.data)
         job_id = delivery.job_id if identifies(delivery) else None
-        return new_entry(workload, workload.at_attempt(data, 1), job_id=job_id)
+        first = workload.at_attempt(data, 1)
+        return new_entry(workload, first, job_id=job_id, effects=Readers(workload).accepted(first, queued=True))
     except Exception:  # noqa: BLE001 - whatever a stranger's data does to the contract or the workload's code
         return refused_entry(workload, delivery.data, UNREADABLE)

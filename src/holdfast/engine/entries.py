@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from datetime import timedelta
 from hashlib import sha256
 from typing import Any, Final
@@ -10,9 +11,12 @@ from typing import Any, Final
 from pydantic import BaseModel
 
 from holdfast.contracts.admission import FieldProblem, InvalidContent
+from holdfast.contracts.effects import Effect
 from holdfast.contracts.ledger import NewEntry
 from holdfast.contracts.queues import QueueJob, usable_job_id
 from holdfast.contracts.workload import Workload
+
+from .readers import Readers
 
 REFUSED: Final = "_refused"
 """The label that says why an entry must not be handled."""
@@ -29,6 +33,8 @@ def new_entry(  # noqa: PLR0913 - a job and what its sender wants for it
     priority: int = 0,
     delay: timedelta = timedelta(0),
     replay_of: str | None = None,
+    lane: str | None = None,
+    effects: Sequence[Effect] = (),
 ) -> NewEntry:
     """The entry to record for a job. Raises :class:`InvalidContent` when its identity cannot be used."""
     key = workload.key(data)
@@ -48,21 +54,25 @@ def new_entry(  # noqa: PLR0913 - a job and what its sender wants for it
         priority=priority,
         delay=delay,
         life=workload.life,
+        mortal=workload.mortal,
         replay_of=replay_of,
+        lane=lane,
+        effects=effects,
     )
 
 
 def refused_entry(workload: Workload[Any], data: str, why: str) -> NewEntry:
     """An entry for a job that came straight from a queue and cannot be taken as it is.
 
-    Its name is made of its content, so that it is recorded once; its first claim buries it for a person to see.
+    Its name is made of its content, so that it is recorded once; its first claim buries it for a person to see. Nobody
+    will run it, so the ledger keeps no more of it than its dead letter does.
     """
     digest = sha256(data.encode(errors="surrogatepass")).hexdigest()
     return NewEntry(
         workload=workload.name,
         key=f"{why}:{digest[:32]}",
         job_id=f"{why.lower()}-{digest[:32]}",
-        body=data,
+        body=Readers(workload).letter_body(data) or data,
         fingerprint=digest,
         labels={REFUSED: why},
     )

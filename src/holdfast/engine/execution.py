@@ -22,24 +22,25 @@ from holdfast.contracts.ledger import (
     Claimed,
     ClaimResult,
     Exhausted,
+    Interrupted,
     Lease,
     NotNow,
     Overdue,
     Unrecorded,
 )
-from holdfast.contracts.outcomes import Outcome
+from holdfast.contracts.outcomes import Halt, Outcome
 from holdfast.contracts.ports import Ambient, Broker, Store
 from holdfast.contracts.queues import Acknowledgement, Again, Delivery, Finished
-from holdfast.contracts.settlement import Expire, HandBack, Verdict
-from holdfast.contracts.workload import Failure, Job, Reason, Workload
+from holdfast.contracts.redaction import scrub
+from holdfast.contracts.settlement import Verdict
+from holdfast.contracts.workload import Job, Workload
 from holdfast.telemetry import emit, events
 
 from .adoption import adopt, identifies
-from .expiry import expired_effects
-from .failures import WORKER_LOST
 from .handling import HandlerContext, handle, handle_batch, job_of
+from .in_flight import Held, InFlight
 from .settling import Finish, Settler
-from .verdicts import Judge
+from .verdicts import Judge, Subject
 
 _BATCH: Final = 50
 _TAKE_WAIT: Final = timedelta(seconds=1)
@@ -56,27 +57,6 @@ class ExecutionOptions:
     lease: timedelta = timedelta(seconds=30)
     lanes: int = 1
     """Batches that are on their way to or from a server at a time; one file has no use for a second."""
-
-
-class _InFlight:
-    """A job that this process has claimed and not yet settled."""
-
-    __slots__ = ("claim", "delivery", "started", "task")
-
-    def __init__(self, delivery: Delivery, claim: Claimed | Exhausted | Overdue, started: float) -> None:
-        self.delivery = delivery
-        self.claim = claim
-        self.started = started
-        self.task: asyncio.Task[None] | None = None
-
-    @property
-    def lease(self) -> Lease:
-        return Lease(self.claim.job_id, self.claim.fence)
-
-    @property
-    def attempt(self) -> int:
-        """The attempt that the claim opened; 0 when it opened none."""
-        return self.claim.attempt if isinstance(self.claim, Claimed) else 0
 
 
 class Execution:
@@ -96,9 +76,10 @@ class Execution:
         self._clock = ambient.clock
         self._options = options
         self._judge = Judge(workload, ambient.random)
-        self._context = HandlerContext(store, options.worker)
+        self._concurrency = min(options.concurrency, workload.concurrency or options.concurrency)
+        self._context = HandlerContext(workload.name, store, broker, options.worker, workload.timeout + _LAST_WAIT)
         self._settler = Settler(workload, store, broker, ambient.clock, self._judge)
-        self._in_flight: dict[str, _InFlight] = {}
+        self._in_flight = self._context.flights
         self._reserved = 0
         self._slot_freed = asyncio.Event()
 
@@ -151,7 +132,7 @@ class Execution:
 
     async def _round(self) -> None:
         """Fill the free slots with what the queue has."""
-        free = self._options.concurrency - len(self._in_flight) - self._reserved
+        free = self._concurrency - len(self._in_flight) - self._reserved
         if free <= 0:
             self._slot_freed.clear()
             await self._slot_freed.wait()
@@ -214,7 +195,7 @@ class Execution:
 
     async def _sort(self, pairs: Sequence[tuple[Delivery, ClaimResult]]) -> None:
         """Each claim decides what its delivery needs next."""
-        to_handle: list[tuple[_InFlight, Job[Any]]] = []
+        to_handle: list[tuple[InFlight, Job[Any]]] = []
         not_ours: list[Acknowledgement] = []
         for delivery, claim in pairs:
             match claim:
@@ -222,17 +203,12 @@ class Execution:
                     flight = self._enter(delivery, claim)
                     job = job_of(self._workload, claim)
                     if isinstance(job, Job):
+                        flight.data = job.data
                         to_handle.append((flight, job))
                     else:
                         self._judged(flight, job)
-                case Exhausted():
-                    failure = Failure(WORKER_LOST, "The worker vanished during the last attempt.", retry=False)
-                    reason = Reason(WORKER_LOST, f"{claim.attempts} attempts ended with a lost worker or a failure.")
-                    verdict = self._judge.bury(claim.key, claim.generation, failure, reason)
-                    self._finish(self._enter(delivery, claim), verdict)
-                case Overdue():
-                    effects = expired_effects(self._workload, claim.body)
-                    self._finish(self._enter(delivery, claim), Expire(self._workload.retention, effects))
+                case Exhausted() | Interrupted() | Overdue():
+                    self._finish(self._enter(delivery, claim), self._judge.without_attempt(claim))
                 case NotNow():
                     not_ours.append(Acknowledgement(delivery, Again(claim.after)))
                 case AlreadySettled():
@@ -247,12 +223,12 @@ class Execution:
 
     # --- handling -----------------------------------------------------------------------------------------
 
-    def _enter(self, delivery: Delivery, claim: Claimed | Exhausted | Overdue) -> _InFlight:
-        flight = _InFlight(delivery, claim, self._clock.monotonic())
+    def _enter(self, delivery: Delivery, claim: Held) -> InFlight:
+        flight = InFlight(delivery, claim, self._clock.monotonic())
         self._in_flight[claim.job_id] = flight
         return flight
 
-    def _dispatch(self, jobs: Sequence[tuple[_InFlight, Job[Any]]]) -> None:
+    def _dispatch(self, jobs: Sequence[tuple[InFlight, Job[Any]]]) -> None:
         size = self._workload.batch_size
         if size is None:
             for flight, job in jobs:
@@ -264,21 +240,35 @@ class Execution:
             for flight, _ in group:
                 flight.task = task
 
-    async def _handle(self, flight: _InFlight, job: Job[Any]) -> None:
-        self._judged(flight, await handle(self._workload, job, self._context))
+    async def _handle(self, flight: InFlight, job: Job[Any]) -> None:
+        outcome = await handle(self._workload, job, self._context)
+        if isinstance(outcome, Halt):
+            await self._halt(outcome)
+        self._judged(flight, outcome)
 
-    async def _handle_batch(self, group: Sequence[tuple[_InFlight, Job[Any]]]) -> None:
+    async def _handle_batch(self, group: Sequence[tuple[InFlight, Job[Any]]]) -> None:
         outcomes = await handle_batch(self._workload, [job for _, job in group], self._context)
+        halt = next((outcome for outcome in outcomes if isinstance(outcome, Halt)), None)
+        if halt is not None:
+            await self._halt(halt)
         for (flight, _), outcome in zip(group, outcomes, strict=True):
             self._judged(flight, outcome)
 
-    def _judged(self, flight: _InFlight, outcome: Outcome) -> None:
-        claim = flight.claim
-        verdict = self._judge.verdict(outcome, key=claim.key, generation=claim.generation, attempt=flight.attempt)
+    async def _halt(self, halt: Halt) -> None:
+        """Pause the queue before the job goes back into it. A queue that is away hands out nothing anyway."""
+        reason = scrub(f"{halt.code}: {halt.message}")
+        try:
+            await self._broker.pause(self._workload.queue, reason=reason)
+        except BrokerUnavailable as error:
+            emit(events.QUEUE_UNAVAILABLE, where="halt", queue=self._workload.queue, reason=error.message)
+        emit(events.QUEUE_HALTED, workload=self._workload.name, queue=self._workload.queue, reason=reason)
+
+    def _judged(self, flight: InFlight, outcome: Outcome) -> None:
+        verdict = self._judge.verdict(outcome, _subject(flight))
         crash_point("worker.handled")
         self._finish(flight, verdict)
 
-    def _finish(self, flight: _InFlight, verdict: Verdict) -> None:
+    def _finish(self, flight: InFlight, verdict: Verdict) -> None:
         """Hand the verdict to the settler; the slot is free once it is committed."""
         if self._in_flight.get(flight.claim.job_id) is not flight or self._settler.holds(flight.lease):
             return  # the lease was lost while the handler ran, or the handler had its say while it was being cancelled
@@ -290,14 +280,14 @@ class Execution:
                 key=flight.claim.key,
                 generation=flight.claim.generation,
                 attempt=flight.attempt,
-                body=flight.claim.body if isinstance(flight.claim, Claimed) else "",
+                body=flight.claim.body,
                 labels=flight.claim.labels if isinstance(flight.claim, Claimed) else {},
                 started=flight.started,
                 left=lambda: self._leave(flight),
             ),
         )
 
-    def _leave(self, flight: _InFlight) -> None:
+    def _leave(self, flight: InFlight) -> None:
         if self._in_flight.get(flight.claim.job_id) is flight:
             del self._in_flight[flight.claim.job_id]
         self._slot_freed.set()
@@ -346,14 +336,30 @@ class Execution:
             # One that will not be cancelled has no say any more: its claim is undone, and the fence sees to the rest.
             await asyncio.wait(running, timeout=_LAST_WAIT.total_seconds())
         for flight in [each for each in self._in_flight.values() if each.task in running]:
-            self._finish(flight, HandBack())
+            self._finish(flight, self._given_up(flight))
+        await self._context.settle()
         with contextlib.suppress(TimeoutError):  # a store that is away ends the wait: the leases will run out
             await asyncio.wait_for(self._all_settled(), max(drain, _LAST_WAIT).total_seconds())
+
+    def _given_up(self, flight: InFlight) -> Verdict:
+        """A handler that was ended by us: its job is for others to do, unless it may be done already (I11)."""
+        if flight.proceeded:
+            return self._judge.interrupted(
+                _subject(flight), "The worker was stopped before the attempt had an outcome."
+            )
+        return self._judge.hand_back(_subject(flight))
 
     async def _all_settled(self) -> None:
         while self._in_flight:
             self._slot_freed.clear()
             await self._slot_freed.wait()
+
+
+def _subject(flight: InFlight) -> Subject:
+    claim = flight.claim
+    return Subject(
+        key=claim.key, generation=claim.generation, attempt=flight.attempt, body=claim.body, data=flight.data
+    )
 
 
 async def _pause(stop: asyncio.Event) -> None:

@@ -4,30 +4,54 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import Any
+from contextlib import AbstractAsyncContextManager
+from datetime import timedelta
+from typing import Any, Final
 
 from pydantic import BaseModel, ValidationError
 
-from holdfast.contracts.errors import PermanentError
+from holdfast.contracts.effects import Effect
+from holdfast.contracts.errors import (
+    BrokerUnavailable,
+    DeadlinePassed,
+    LeaseLost,
+    PermanentError,
+    StoreUnavailable,
+)
 from holdfast.contracts.ledger import Claimed
-from holdfast.contracts.outcomes import Done, Expired, Outcome, Reject, Retry, Snooze
-from holdfast.contracts.ports import Store
+from holdfast.contracts.outcomes import Done, Expired, Halt, Outcome, Reject, Retry, Snooze
+from holdfast.contracts.ports import Broker, Store
+from holdfast.contracts.queues import RateLimit
 from holdfast.contracts.workload import Job, Workload
 
 from .adoption import IDEMPOTENCY_CONFLICT
 from .entries import REFUSED
 from .failures import BAD_OUTCOME, VALIDATION_FAILED, classify, describe_validation
+from .in_flight import InFlight
+from .proceeding import Proceeding
+from .readers import Readers
+from .turns import Turnstile
 from .verdicts import outcome_of
 
-_OUTCOMES = Done | Retry | Snooze | Reject | Expired
+_OUTCOMES = Done | Retry | Snooze | Halt | Reject | Expired
+
+
+_WHEN_AWAY: Final = timedelta(seconds=1)
 
 
 class HandlerContext:
-    """What handlers may ask for while they work; implements :class:`holdfast.contracts.workload.Context`."""
+    """What handlers may ask for while they work; implements :class:`holdfast.contracts.workload.Context`.
 
-    def __init__(self, store: Store, worker: str) -> None:
+    ``flights`` are the jobs that this process has in work, by their job ids.
+    """
+
+    def __init__(self, workload: str, store: Store, broker: Broker, worker: str, hold: timedelta) -> None:
         self._store = store
+        self._broker = broker
         self._worker = worker
+        self._proceeding = Proceeding(workload, store)
+        self._turnstile = Turnstile(broker, hold)
+        self.flights: dict[str, InFlight] = {}
 
     @property
     def worker(self) -> str:
@@ -37,6 +61,32 @@ class HandlerContext:
     async def get(self, collection: str, key: str) -> Mapping[str, Any] | None:
         """Read a document."""
         return await self._store.get(collection, key)
+
+    async def proceed(self, job: Job[Any], effects: Sequence[Effect] = (), *, repeatable: bool = False) -> None:
+        """Pass the point of no return."""
+        flight = self.flights.get(job.job_id)
+        if flight is None or flight.attempt != job.attempt:
+            raise LeaseLost
+        await self._proceeding.proceed(flight.lease, effects, repeatable=repeatable)
+        flight.proceeded = not repeatable
+
+    def beyond(self, job: Job[Any]) -> bool:
+        """Whether the job has passed it."""
+        flight = self.flights.get(job.job_id)
+        return flight is not None and flight.proceeded
+
+    def turn(self, name: str, rate: RateLimit) -> AbstractAsyncContextManager[None]:
+        """Wait for a turn, and hold it inside."""
+        return self._turnstile.turn(name, rate)
+
+    async def reserve(self, job: Job[Any], name: str, rate: RateLimit) -> timedelta:
+        """The wait until the job's place in an even flow."""
+        (wait,) = await self._broker.reserve(name, rate, [job.job_id])
+        return wait
+
+    async def settle(self) -> None:
+        """Return when nothing that handlers began through this is under way."""
+        await self._turnstile.settle()
 
 
 def job_of(workload: Workload[Any], claim: Claimed) -> Job[Any] | Outcome:
@@ -70,9 +120,9 @@ async def handle(workload: Workload[Any], job: Job[Any], context: HandlerContext
         async with asyncio.timeout(workload.timeout.total_seconds()):
             return _checked(await workload.handle(job, context))
     except asyncio.CancelledError as error:
-        return _own_cancellation(workload, error)
+        return _own_cancellation(workload, job, context, error)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - this is the place that turns surprises into outcomes
-        return outcome_of(classify(error, workload))
+        return _surprise(workload, job, context, error)
 
 
 async def handle_batch(workload: Workload[Any], jobs: Sequence[Job[Any]], context: HandlerContext) -> Sequence[Outcome]:
@@ -85,20 +135,51 @@ async def handle_batch(workload: Workload[Any], jobs: Sequence[Job[Any]], contex
             raise PermanentError(BAD_OUTCOME, message)  # noqa: TRY301 - judged below like any other surprise
         return [_checked(outcome) for outcome in outcomes]
     except asyncio.CancelledError as error:
-        outcome = _own_cancellation(workload, error)
+        outcomes = [_own_cancellation(workload, job, context, error) for job in jobs]
     except (Exception, SystemExit) as error:  # noqa: BLE001 - as above
-        outcome = outcome_of(classify(error, workload))
+        outcomes = [_surprise(workload, job, context, error) for job in jobs]
     if len(jobs) == 1:
-        return [outcome]
-    return [(await handle_batch(workload, [job], context))[0] for job in jobs]
+        return outcomes
+    return [
+        outcome if context.beyond(job) else (await handle_batch(workload, [job], context))[0]
+        for job, outcome in zip(jobs, outcomes, strict=True)
+    ]
 
 
-def _own_cancellation(workload: Workload[Any], error: asyncio.CancelledError) -> Outcome:
+def _surprise(workload: Workload[Any], job: Job[Any], context: HandlerContext, error: BaseException) -> Outcome:
+    """What an exception comes to. Beyond the point of no return it says nothing about what has happened (I11)."""
+    if context.beyond(job):
+        return _unknown(workload, job, error)
+    match error:
+        case DeadlinePassed():
+            return Expired(Readers(workload).expired(job.data))
+        case LeaseLost():
+            return Snooze(timedelta(0))  # not ours to decide: whatever we say is stale
+        case BrokerUnavailable() | StoreUnavailable():
+            return Snooze(_WHEN_AWAY)  # our own parts are away, and the job cannot help it
+        case _:
+            return outcome_of(classify(error, workload))
+
+
+def _unknown(workload: Workload[Any], job: Job[Any], error: BaseException) -> Outcome:
+    try:
+        reason = workload.interrupted(job.attempt)
+    except Exception:  # noqa: BLE001 - a workload's own code
+        reason = Workload.interrupted(workload, job.attempt)
+    return Reject(reason.code, f"{reason.message} ({classify(error, workload).message})")
+
+
+def _own_cancellation(
+    workload: Workload[Any],
+    job: Job[Any],
+    context: HandlerContext,
+    error: asyncio.CancelledError,
+) -> Outcome:
     """A handler whose own work was cancelled has failed; a worker that cancels its handler means it."""
     task = asyncio.current_task()
     if task is not None and task.cancelling():
         raise error
-    return outcome_of(classify(error, workload))
+    return _surprise(workload, job, context, error)
 
 
 def _checked(outcome: Any) -> Outcome:  # noqa: ANN401 - handlers are other people's code

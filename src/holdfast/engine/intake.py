@@ -7,7 +7,7 @@ timer. A job is acknowledged when the *ledger* has it (I1); a queue that is away
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -15,7 +15,14 @@ from typing import Any, Final
 from pydantic import BaseModel
 
 from holdfast.contracts.crash_points import crash_point
-from holdfast.contracts.errors import BrokerUnavailable, HoldfastError, IntakeSaturated, StoreUnavailable
+from holdfast.contracts.effects import Effect
+from holdfast.contracts.errors import (
+    BrokerUnavailable,
+    EffectRefused,
+    HoldfastError,
+    IntakeSaturated,
+    StoreUnavailable,
+)
 from holdfast.contracts.ledger import NewEntry, Recorded, RecordVerdict, Status
 from holdfast.contracts.ports import Broker, Store
 from holdfast.contracts.queues import QueueJob
@@ -23,6 +30,8 @@ from holdfast.contracts.workload import Workload
 from holdfast.telemetry import emit, events
 
 from .entries import new_entry, queue_job
+from .fairness import in_line, lane_of
+from .readers import Readers
 
 _MOST_IN_ONE_COMMIT: Final = 256
 _PATIENCE: Final = timedelta(seconds=1)
@@ -68,12 +77,22 @@ class Intake:
         *,
         priority: int = 0,
         delay: timedelta = timedelta(0),
+        effects: Sequence[Effect] = (),
     ) -> Receipt:
         """Record a job and publish it; return when the ledger's commit is durable.
 
-        Raises :class:`StoreUnavailable` or :class:`IntakeSaturated`; the sender should then send it again.
+        ``effects`` are committed with it if it is new, after the workload's own words for its arrival. Raises
+        :class:`StoreUnavailable` or :class:`IntakeSaturated`; the sender should then send it again.
         """
-        entry = new_entry(workload, data, priority=priority, delay=delay)
+        told = Readers(workload).accepted(data, queued=self._store.publishes)
+        entry = new_entry(
+            workload,
+            data,
+            priority=priority,
+            delay=delay,
+            lane=lane_of(workload.lane(data), priority),
+            effects=(*told, *effects),
+        )
         if self._pending >= self._max_pending:
             raise IntakeSaturated
         answer: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
@@ -109,7 +128,17 @@ class Intake:
     async def _commit(self, batch: Sequence[_Request]) -> None:
         crash_point("intake.before_record")
         try:
-            recorded = await self._store.record([request.entry for request in batch])
+            entries = await in_line(self._store, [request.entry for request in batch])
+            for request, entry in zip(batch, entries, strict=True):
+                request.entry = entry
+            recorded = await self._store.record(entries)
+        except EffectRefused as error:
+            if len(batch) > 1:
+                for request in batch:
+                    await self._commit([request])
+                return
+            _refuse(batch, error)
+            return
         except HoldfastError as error:
             emit(events.STORE_UNAVAILABLE, where="intake", reason=error.message)
             _refuse(batch, error)
@@ -138,6 +167,25 @@ class Intake:
             if not await self._offer(queue, [_job(request, answer) for request, answer in pairs]):
                 unreachable.add(queue)
         _answer_all(batch, recorded, unreachable)
+        await self._tell_readers(
+            request
+            for queue, pairs in by_queue.items()
+            if queue not in unreachable
+            for request, answer in pairs
+            if answer.verdict is RecordVerdict.NEW
+        )
+
+    async def _tell_readers(self, published: Iterable[_Request]) -> None:
+        """Say in the workloads' documents that the queue has these. Nobody waits for it, and nothing depends on it."""
+        effects = [
+            effect for each in published for effect in Readers(each.workload).enqueued(each.entry.body, generation=1)
+        ]
+        if not effects:
+            return
+        try:
+            await self._store.apply(effects)
+        except Exception as error:  # noqa: BLE001 - the worker's own words will follow
+            emit(events.STORE_UNAVAILABLE, where="intake", reason=f"{type(error).__name__}: {error}")
 
     async def _offer(self, queue: str, jobs: Sequence[QueueJob]) -> bool:
         """Publish, unless the queue is away or too slow; then upkeep will, for the ledger has everything.

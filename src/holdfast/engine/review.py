@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from holdfast.contracts.crash_points import crash_point
 from holdfast.contracts.dead_letters import DeadLetter, ReviewStatus
+from holdfast.contracts.effects import Effect
 from holdfast.contracts.errors import BrokerUnavailable, InvalidQuery, NotFound, ReviewRefused, StoreUnavailable
 from holdfast.contracts.ledger import NewEntry
 from holdfast.contracts.ports import Broker, Store
@@ -17,6 +18,7 @@ from holdfast.telemetry import emit, events
 
 from .entries import new_entry, queue_job
 from .projection import Projection
+from .readers import Readers
 
 _PAGE: Final = 100
 
@@ -143,10 +145,22 @@ class Review:
     async def _publish(self, done: Sequence[tuple[DeadLetter, NewEntry | None]]) -> None:
         """Hint the queue at once; were it away, upkeep would find the entries due."""
         by_workload: dict[str, list[Any]] = {}
-        for letter, entry in done:
+        told: list[Effect] = []
+        for letter, new in done:
             workload = self._workload_of(letter)
-            job_id, body = (letter.job_id, letter.body) if entry is None else (entry.job_id, entry.body)
-            by_workload.setdefault(letter.workload, []).append(queue_job(workload, job_id, body, attempt=1))
+            # The ledger's own: a letter may hold less of the job than the job needs.
+            stands = await self._store.entry(letter.workload, letter.key) if new is None else None
+            entry = new or stands
+            if entry is None:  # settled and pruned since
+                continue
+            job = queue_job(workload, entry.job_id, entry.body, attempt=1, priority=entry.priority)
+            by_workload.setdefault(letter.workload, []).append(job)
+            told += Readers(workload).enqueued(entry.body, 1 if stands is None else stands.generation)
+        if told:
+            try:
+                await self._store.apply(told)
+            except StoreUnavailable as error:  # the step is taken, and the worker's own words will follow
+                emit(events.STORE_UNAVAILABLE, where="review", reason=error.message)
         for name, jobs in by_workload.items():
             try:
                 await self._broker.publish(self._workloads[name].queue, jobs)

@@ -20,13 +20,13 @@ from holdfast.contracts.ports import Broker, Clock, Store
 from holdfast.contracts.queues import Acknowledgement, Again, Delivery, Failed, Finished, Handling
 from holdfast.contracts.redaction import scrub
 from holdfast.contracts.settlement import Bury, Complete, HandBack, RetryLater, Settled, Settlement, Verdict
-from holdfast.contracts.workload import Failure, Reason, Workload
+from holdfast.contracts.workload import Failure, Workload
 from holdfast.telemetry import emit, events
 
 from .entries import body_at_attempt
 from .failures import EFFECT_REFUSED
 from .projection import Projection
-from .verdicts import Judge
+from .verdicts import Judge, Subject
 
 _MOST_IN_ONE_COMMIT: Final = 100
 _FIRST_WAIT: Final = timedelta(milliseconds=50)
@@ -140,7 +140,8 @@ class Settler:
             failure = Failure(EFFECT_REFUSED, scrub(error.message), retry=False)
         except Exception as error:  # noqa: BLE001 - the job is at fault, not the worker
             failure = Failure(EFFECT_REFUSED, scrub(f"{type(error).__name__}: {error}"), retry=False)
-        verdict = self._judge.bury(finish.key, finish.generation, failure, Reason(failure.code, failure.message))
+        subject = Subject(key=finish.key, generation=finish.generation, attempt=finish.attempt, body=finish.body)
+        verdict = self._judge.bury(subject, failure)
         buried = replace(finish, verdict=verdict)
         try:
             return await self._settle([buried])

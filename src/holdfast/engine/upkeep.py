@@ -14,15 +14,16 @@ from typing import Any, Final
 
 from holdfast.contracts.crash_points import crash_point
 from holdfast.contracts.errors import BrokerUnavailable, EffectRefused, StoreUnavailable
-from holdfast.contracts.ledger import Exhausted, Lease, Overdue, Status
+from holdfast.contracts.ledger import DueEntry, Exhausted, Interrupted, Lease, Overdue, Status
 from holdfast.contracts.ports import Ambient, Broker, Store
-from holdfast.contracts.settlement import Expire, HandBack, Settled, Settlement, Verdict
+from holdfast.contracts.settlement import Bury, Expire, HandBack, Settled, Settlement
 from holdfast.contracts.workload import Workload
 from holdfast.telemetry import emit, events
 
 from .entries import queue_job
-from .expiry import expired_effects
 from .projection import Projection
+from .readers import Readers
+from .verdicts import Judge
 
 _SWEEP_BATCH: Final = 500
 _SWEEP_SOME: Final = 200
@@ -145,10 +146,23 @@ class Upkeep:
             ]
             await self._broker.publish(workload.queue, jobs)
             crash_point("upkeep.republished")
+            await self._tell_readers(workload, due)
             republished += len(due)
             if len(due) < _SWEEP_BATCH or backlog:
                 break
         return republished
+
+    async def _tell_readers(self, workload: Workload[Any], due: Sequence[DueEntry]) -> None:
+        """Say in the workload's documents that the queue has these, where it was away when they came."""
+        readers = Readers(workload)
+        effects = [
+            effect
+            for entry in due
+            if entry.attempt_count == 0
+            for effect in readers.enqueued(entry.body, entry.generation)
+        ]
+        if effects:
+            await self._store.apply(effects)
 
     async def _expire(self, workload: Workload[Any]) -> int:
         """Expire jobs that wait past their deadline, also when no worker runs (I10)."""
@@ -163,9 +177,10 @@ class Upkeep:
             max_attempts=0,  # one that is not overdue after all must not open an attempt here
         )
         settlements = []
+        judge = Judge(workload, self._ambient.random)
         for claim in claims:
-            if isinstance(claim, Overdue):
-                verdict: Verdict = Expire(workload.retention, expired_effects(workload, claim.body))
+            if isinstance(claim, Overdue | Interrupted):
+                verdict = judge.without_attempt(claim)
             elif isinstance(claim, Exhausted):  # it got a new deadline in the meantime: leave it as it was
                 verdict = HandBack()
             else:
@@ -189,7 +204,7 @@ class Upkeep:
         except EffectRefused as error:
             bare = [
                 replace(each, verdict=replace(each.verdict, effects=()))
-                if each.lease.job_id == error.job_id and isinstance(each.verdict, Expire)
+                if each.lease.job_id == error.job_id and isinstance(each.verdict, Bury | Expire)
                 else each
                 for each in settlements
             ]
@@ -210,7 +225,7 @@ class Upkeep:
         for name, letter_ids in pruned.letters.items():
             if name in known:
                 await self._projection.withdraw(known[name], letter_ids)
-        return pruned.entries + sum(map(len, pruned.letters.values()))
+        return pruned.entries + pruned.documents + sum(map(len, pruned.letters.values()))
 
 
 async def _sleep(stop: asyncio.Event, interval: timedelta) -> None:

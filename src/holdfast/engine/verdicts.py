@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, assert_never
 
+from pydantic import BaseModel
+
 from holdfast.contracts.dead_letters import letter_id
-from holdfast.contracts.outcomes import Done, Expired, Outcome, Reject, Retry, Snooze
+from holdfast.contracts.ledger import Exhausted, Interrupted, Overdue
+from holdfast.contracts.outcomes import Done, Expired, Halt, Outcome, Reject, Retry, Snooze
 from holdfast.contracts.ports import Random
 from holdfast.contracts.redaction import scrub
 from holdfast.contracts.retry import ExponentialBackoff
-from holdfast.contracts.settlement import Bury, Complete, Expire, HandBack, RetryLater, Verdict
-from holdfast.contracts.workload import Failure, Reason, Workload
+from holdfast.contracts.settlement import WITHDRAWN, Bury, Complete, Expire, HandBack, RetryLater, Verdict
+from holdfast.contracts.workload import Failure, Reason, Standing, Workload
 
-from .failures import BAD_OUTCOME
+from .failures import BAD_OUTCOME, WORKER_LOST
+from .readers import Readers
 
 
 def outcome_of(failure: Failure) -> Outcome:
@@ -23,52 +28,103 @@ def outcome_of(failure: Failure) -> Outcome:
     return Reject(failure.code, failure.message)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """The job that a verdict is about. ``data`` is None where its body breaks the contract."""
+
+    key: str
+    generation: int
+    attempt: int
+    body: str = ""
+    data: BaseModel | None = None
+
+    @property
+    def standing(self) -> Standing[Any] | None:
+        """The job as its workload's hooks see it, where they can."""
+        return None if self.data is None else Standing(self.data, self.generation, self.attempt)
+
+
 class Judge:
     """Decides verdicts for one workload. It never waits and never writes."""
 
     def __init__(self, workload: Workload[Any], random: Random) -> None:
         self._workload = workload
         self._random = random
+        self._readers = Readers(workload)
 
-    def verdict(self, outcome: Outcome, *, key: str, generation: int, attempt: int) -> Verdict:
-        """What to commit for an outcome of the given attempt. There is always a verdict, whatever the outcome holds."""
+    def verdict(self, outcome: Outcome, subject: Subject) -> Verdict:
+        """What to commit for an outcome. There is always a verdict, whatever the outcome holds."""
         try:
-            return self._verdict(outcome, key, generation, attempt)
+            return self._verdict(outcome, subject)
         except Exception as error:  # noqa: BLE001 - other people filled it in: a message of None, a wait in seconds
             message = scrub(f"The handler's {type(outcome).__name__} cannot be used: {type(error).__name__}: {error}")
             failure = Failure(BAD_OUTCOME, message, retry=False)
-            return self.bury(key, generation, failure, Reason(failure.code, failure.message))
+            return self.bury(subject, failure)
 
-    def _verdict(self, outcome: Outcome, key: str, generation: int, attempt: int) -> Verdict:
-        workload = self._workload
+    def _verdict(self, outcome: Outcome, subject: Subject) -> Verdict:  # noqa: PLR0911 - a table
+        workload, readers = self._workload, self._readers
         match outcome:
             case Done():
                 return Complete(workload.retention, outcome.effects, outcome.result)
             case Retry():
                 failure = Failure(outcome.code, scrub(outcome.message), retry=True, after=outcome.after)
-                if attempt >= workload.retry.max_attempts:
-                    return self.bury(key, generation, failure, self._exhausted(failure, attempt))
-                return RetryLater(self._wait(attempt, outcome.after), failure.code, failure.message)
+                if subject.attempt >= workload.retry.max_attempts:
+                    return self.bury(subject, failure, self._exhausted(failure, subject.attempt))
+                wait = self._wait(subject.attempt, outcome.after)
+                effects = readers.retrying(subject.standing, failure, wait)
+                return RetryLater(wait, failure.code, failure.message, effects)
             case Snooze():
-                return HandBack(outcome.after)
+                return HandBack(outcome.after, readers.handed_back(subject.standing))
+            case Halt():
+                return self.hand_back(subject)
             case Reject():
-                failure = Failure(outcome.code, scrub(outcome.message), retry=False)
-                return self.bury(key, generation, failure, Reason(failure.code, failure.message))
+                return self.bury(subject, Failure(outcome.code, scrub(outcome.message), retry=False))
             case Expired():
                 return Expire(workload.retention, outcome.effects)
             case _ as never:
                 assert_never(never)
 
-    def bury(self, key: str, generation: int, failure: Failure, reason: Reason) -> Bury:
-        """The verdict that ends in the dead letters."""
+    def without_attempt(self, claim: Exhausted | Interrupted | Overdue) -> Verdict:
+        """What becomes of a job that was claimed to be ended: no attempt was opened for it."""
+        data = self._readers.data_of(claim.body)
+        if isinstance(claim, Overdue):
+            effects = self._readers.expired(data, withdrawn=claim.withdrawn)
+            return Expire(self._workload.retention, effects, WITHDRAWN if claim.withdrawn else None)
+        subject = Subject(
+            key=claim.key, generation=claim.generation, attempt=claim.attempts, body=claim.body, data=data
+        )
+        if isinstance(claim, Interrupted):
+            return self.interrupted(subject, "The worker vanished.")
+        failure = Failure(WORKER_LOST, "The worker vanished during the last attempt.", retry=False)
+        reason = Reason(WORKER_LOST, f"{claim.attempts} attempts ended with a lost worker or a failure.")
+        return self.bury(subject, failure, reason)
+
+    def interrupted(self, subject: Subject, what: str) -> Bury:
+        """The verdict on a job that passed its point of no return and did not come back with an outcome (I11)."""
+        try:
+            reason = self._workload.interrupted(subject.attempt)
+        except Exception:  # noqa: BLE001 - a workload's own code
+            reason = Workload.interrupted(self._workload, subject.attempt)
+        return self.bury(subject, Failure(reason.code, what, retry=False), reason)
+
+    def hand_back(self, subject: Subject) -> HandBack:
+        """The verdict on a job that somebody else should do, at once."""
+        return HandBack(effects=self._readers.handed_back(subject.standing))
+
+    def bury(self, subject: Subject, failure: Failure, reason: Reason | None = None) -> Bury:
+        """The verdict that ends in the dead letters. The failure is the reason, unless another is given."""
+        reason = reason or Reason(failure.code, failure.message)
+        reason = Reason(reason.code, scrub(reason.message))
         return Bury(
-            letter_id=letter_id(self._workload.name, key, generation),
+            letter_id=letter_id(self._workload.name, subject.key, subject.generation),
             code=failure.code,
             message=failure.message,
             reason_code=reason.code,
-            reason_message=scrub(reason.message),
+            reason_message=reason.message,
             retention=self._workload.retention,
             letter_retention=self._workload.letter_retention,
+            effects=self._readers.buried(subject.standing, reason),
+            body=self._readers.letter_body(subject.body),
         )
 
     def _exhausted(self, failure: Failure, attempt: int) -> Reason:

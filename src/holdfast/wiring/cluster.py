@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.config import Settings
 from holdfast.contracts.errors import ConfigurationError
+from holdfast.contracts.tenants import TENANT_COLLECTIONS
 from holdfast.contracts.workload import Workload
 
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ async def connect(settings: Settings, workloads: Sequence[Workload[Any]]) -> Asy
         settings.mongo_uri.get_secret_value(),
         settings.mongo_db_name,
         workloads,
+        collections=TENANT_COLLECTIONS,
         grace=timedelta(milliseconds=settings.publish_grace_ms),
     )
     try:

@@ -12,15 +12,19 @@ from holdfast.brokers.sqlite import SqliteBroker
 from holdfast.config import Settings
 from holdfast.contracts.errors import StoreUnavailable
 from holdfast.contracts.ports import Ambient, Broker, Store
+from holdfast.contracts.tenants import TENANT_COLLECTIONS
 from holdfast.contracts.workload import App, Workload
 from holdfast.engine.intake import Intake
 from holdfast.engine.review import Review
+from holdfast.engine.tenants import Tenants
+from holdfast.engine.withdrawal import Withdrawal
 from holdfast.sqlite import Database
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.telemetry import emit, events
 
 from .ambient import system_ambient
 from .cluster import Cluster, connect
+from .email import open_email
 from .system import System, workloads_of
 
 DATABASE_FILE: Final = "holdfast.db"
@@ -49,14 +53,28 @@ async def open_system(
     The courier workload is part of every system; its HTTP door opens to sources that have a secret. In a cluster, a
     MongoDB that is away is waited for, as long as ``patience`` lasts; Redis may be away.
     """
-    courier, everything = workloads_of(settings, app)
+    courier, email, everything = workloads_of(settings, app)
     opening = _cluster(settings, everything, patience) if settings.cluster else _file(settings, everything)
     async with opening as (store, broker, cluster):
         workloads = {workload.name: workload for workload in everything}
         intake = Intake(store, broker, max_pending=settings.intake_max_pending)
-        review = Review(store, broker, workloads)
-        yield System(settings, workloads, courier, store, broker, ambient or system_ambient(), intake, review, cluster)
-        await intake.drain()
+        ambient = ambient or system_ambient()
+        async with open_email(settings, email, store) as email_system:
+            yield System(
+                settings=settings,
+                workloads=workloads,
+                courier=courier,
+                store=store,
+                broker=broker,
+                ambient=ambient,
+                intake=intake,
+                review=Review(store, broker, workloads),
+                withdrawal=Withdrawal(store, broker),
+                tenants=Tenants(store, ambient.clock),
+                email=email_system,
+                cluster=cluster,
+            )
+            await intake.drain()
 
 
 @contextlib.asynccontextmanager
@@ -67,7 +85,7 @@ async def _file(settings: Settings, workloads: Sequence[Workload[Any]]) -> Async
     try:
         broker = SqliteBroker(database)
         grace = timedelta(milliseconds=settings.publish_grace_ms)
-        store = SqliteStore(database, workloads, grace=grace, outbox=broker)
+        store = SqliteStore(database, workloads, grace=grace, outbox=broker, collections=TENANT_COLLECTIONS)
         await store.open()
         await broker.open()
         yield _Opened(store, broker)
@@ -91,7 +109,7 @@ async def _cluster(
 @contextlib.asynccontextmanager
 async def open_cluster(settings: Settings, app: App | None = None) -> AsyncIterator[Cluster]:
     """The two adapters alone, before anything is asked of a server: for looking at one that may not be well."""
-    _, everything = workloads_of(settings, app)
+    everything = workloads_of(settings, app).everything
     async with connect(settings, everything) as cluster:
         yield cluster
 

@@ -193,6 +193,9 @@ async def _run(
             started = asyncio.Event()
             group.create_task(_worker(system, stop, worker_stop, started))
             await started.wait()
+        else:
+            # Jobs expire, and what a queue has lost comes back, also where no worker runs (I10).
+            group.create_task(system.upkeep(alone=True).run(worker_stop))
         if listener is not None:
             await _serve(system, listener, stop, ready)
         else:
@@ -261,7 +264,7 @@ def _arm_crash_point(environ: Mapping[str, str]) -> None:
     if not value:
         return
     name, _, count = value.partition(":")
-    if name not in crash_points.CRASH_POINTS:
+    if name not in (*crash_points.CRASH_POINTS, *crash_points.POINTS_OF_NO_RETURN):
         message = f"{CRASH_POINT_VARIABLE}: there is no crash point {name!r}."
         raise ConfigurationError(message)
     left = int(count or 1)

@@ -7,10 +7,10 @@ import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from holdfast.api.app import create_app
-from holdfast.api.services import ApiOptions, ApiServices
+from holdfast.api.services import ApiOptions, ApiServices, EmailServices
 from holdfast.api.verify import SourceSecret
 from holdfast.config import Settings
 from holdfast.contracts.ports import Ambient, Broker, Store
@@ -19,12 +19,16 @@ from holdfast.contracts.workload import App, Workload
 from holdfast.engine.execution import ExecutionOptions
 from holdfast.engine.intake import Intake
 from holdfast.engine.review import Review
+from holdfast.engine.tenants import Tenants
 from holdfast.engine.upkeep import Upkeep
+from holdfast.engine.withdrawal import Withdrawal
 from holdfast.worker import Worker
 from holdfast.workloads.courier import Courier, CourierDoor, CourierOptions
 
 from .cluster import Cluster
+from .email import EmailParts, EmailSystem, email_of
 
+_SELDOM: Final = 3
 _LANES: Final = 2
 """While one batch is on its way to a server of the cluster, the other is worked on."""
 
@@ -41,6 +45,9 @@ class System:
     ambient: Ambient
     intake: Intake
     review: Review
+    withdrawal: Withdrawal
+    tenants: Tenants
+    email: EmailSystem | None = None
     cluster: Cluster | None = None
     """The servers that ``store`` and ``broker`` talk to; None when both are one SQLite file."""
 
@@ -56,6 +63,7 @@ class System:
             ids=self.ambient.ids,
             workloads=self.workloads,
             courier=None if self.courier is None else CourierDoor(self.courier),
+            email=self._email_services(),
         )
         options = ApiOptions(
             secrets={
@@ -68,9 +76,22 @@ class System:
         )
         return create_app(services, options)
 
-    def upkeep(self) -> Upkeep:
-        """What heals."""
-        interval = timedelta(milliseconds=self.settings.upkeep_interval_ms)
+    def _email_services(self) -> EmailServices | None:
+        if self.email is None:
+            return None
+        return EmailServices(
+            door=self.email.door,
+            tenants=self.tenants,
+            withdrawal=self.withdrawal,
+            feedback=self.email.feedback,
+            # JSON may write a character of two bytes in six.
+            max_body_bytes=3 * self.settings.email_max_html_bytes + self.settings.max_body_bytes,
+            max_batch_bytes=self.settings.email_max_batch_bytes,
+        )
+
+    def upkeep(self, *, alone: bool = False) -> Upkeep:
+        """What heals. In a process that does not work (``alone``), it looks less often: workers do so too."""
+        interval = timedelta(milliseconds=self.settings.upkeep_interval_ms * (_SELDOM if alone else 1))
         # What a sweeper that died had in hand is swept again when a dead worker's jobs would be claimed again.
         lease = timedelta(seconds=self.settings.worker_lease_seconds)
         workloads = list(self.workloads.values())
@@ -89,13 +110,19 @@ class System:
         return Worker(workloads, self.store, self.broker, self.ambient, self.upkeep(), options, drain=drain)
 
 
-def workloads_of(settings: Settings, app: App | None) -> tuple[Courier, tuple[Workload[Any], ...]]:
-    """The courier workload, and all workloads, it and the user's own.
+class Workloads(NamedTuple):
+    """What a process runs: ours, and the user's own."""
 
-    Checked as one app: names and queues of the user's workloads must not meet ours.
-    """
-    courier = courier_of(settings)
-    return courier, App([courier, *(app.workloads if app else ())]).workloads
+    courier: Courier
+    email: EmailParts | None
+    everything: tuple[Workload[Any], ...]
+
+
+def workloads_of(settings: Settings, app: App | None) -> Workloads:
+    """All workloads as configured. Checked as one app: names and queues of the user's must not meet ours."""
+    courier, email = courier_of(settings), email_of(settings)
+    ours: list[Workload[Any]] = [courier] if email is None else [courier, email.workload]
+    return Workloads(courier, email, App([*ours, *(app.workloads if app else ())]).workloads)
 
 
 def courier_of(settings: Settings) -> Courier:

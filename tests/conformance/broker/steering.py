@@ -6,6 +6,7 @@ import asyncio
 
 from holdfast.contracts.queues import Acknowledgement, Again, Depth, Finished, RateLimit
 from tests.conformance.broker.deliveries import (
+    AWKWARD,
     HOUR,
     LONG_WAIT,
     OTHER,
@@ -34,6 +35,30 @@ class Steering:
         await elsewhere.resume(QUEUE)
         assert (await broker.depth(QUEUE)).paused is False
         assert await taken_ids(broker, wait=LONG_WAIT) == ["a", "b"]
+
+    async def test_the_reason_of_a_pause_is_told_until_the_queue_is_resumed(self, harness, broker):
+        elsewhere = await harness.broker()
+        await broker.publish(QUEUE, [job("a")])
+
+        await broker.pause(QUEUE, reason=AWKWARD)
+
+        assert await elsewhere.depth(QUEUE) == Depth(1, 0, 0, paused=True, paused_because=AWKWARD)
+        assert await elsewhere.depth(OTHER) == Depth(0, 0, 0, paused=False)
+        await elsewhere.resume(QUEUE)
+        assert await broker.depth(QUEUE) == Depth(1, 0, 0, paused=False)
+        await broker.pause(QUEUE)
+        assert await broker.depth(QUEUE) == Depth(1, 0, 0, paused=True)
+
+    async def test_the_first_reason_of_a_pause_stays(self, broker):
+        await broker.pause(QUEUE)
+        await broker.pause(QUEUE, reason="The account is suspended.")
+        await broker.pause(QUEUE, reason="The provider does not answer.")
+        await broker.pause(QUEUE)
+
+        assert (await broker.depth(QUEUE)).paused_because == "The account is suspended."
+        await broker.resume(QUEUE)
+        await broker.pause(QUEUE, reason="Maintenance.")
+        assert (await broker.depth(QUEUE)).paused_because == "Maintenance."
 
     async def test_a_waiting_taker_is_woken_when_the_queue_is_resumed(self, harness, broker):
         await broker.publish(QUEUE, [job("a")])
@@ -138,7 +163,7 @@ class Forgetting:
         mark = await broker.incarnation()
         await broker.publish(QUEUE, [job("a"), job("b"), job("c", delay=HOUR)])
         held = await take(broker, 1)
-        await broker.pause(QUEUE)
+        await broker.pause(QUEUE, reason="Maintenance.")
 
         await harness.lose_everything()
 

@@ -158,7 +158,7 @@ class Claiming:
         assert orphan.error_code
 
     async def test_a_job_that_kills_its_workers_is_exhausted(self, harness, store):
-        await recorded(store)
+        job = await recorded(store)
         for _ in range(2):
             last = await claimed(store, lease=harness.moment, max_attempts=2)
             await harness.pass_time(harness.moment)
@@ -167,7 +167,7 @@ class Claiming:
 
         assert isinstance(answer, Exhausted)
         assert (answer.job_id, answer.key, answer.generation, answer.attempts) == ("id-k", "k", 1, 2)
-        assert answer.fence > last.fence
+        assert (answer.fence > last.fence, answer.body) == (True, job.body)
         assert outcomes(await entry_of(store)) == [LOST, LOST]
         await settled(store, answer, buried())
         assert outcomes(await letter_of(store, buried().letter_id)) == [LOST, LOST]

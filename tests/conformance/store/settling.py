@@ -10,7 +10,7 @@ import pytest
 from holdfast.contracts.dead_letters import ReviewStatus
 from holdfast.contracts.effects import Upsert
 from holdfast.contracts.ledger import AttemptOutcome, Lease, NotNow, Status
-from holdfast.contracts.settlement import Expire, HandBack, Settlement
+from holdfast.contracts.settlement import Expire, HandBack, Proceed, Settlement
 from tests.conformance.store.claiming import outcomes
 from tests.conformance.vocabulary import (
     AWKWARD,
@@ -33,7 +33,8 @@ from tests.conformance.vocabulary import (
 
 SUCCEEDED, FAILED, LOST = AttemptOutcome.SUCCEEDED, AttemptOutcome.FAILED, AttemptOutcome.LOST
 
-VERDICTS = [completed(), retried(), HandBack(), buried(), Expire(DAY)]
+ENDS = [completed(), retried(), HandBack(), buried(), Expire(DAY)]
+VERDICTS = [*ENDS, Proceed()]
 
 
 class Settling:
@@ -168,8 +169,7 @@ class Settling:
         await harness.pass_time(harness.moment)
         await claimed(await harness.store(), worker="worker-2")
         held = await entry_of(store)
-        if hasattr(verdict, "effects"):
-            verdict = replace(verdict, effects=[Upsert("shelf", "x", {"colour": "red"})])
+        verdict = replace(verdict, effects=[Upsert("shelf", "x", {"colour": "red"})])
 
         (answer,) = await store.settle([settlement(stale, verdict)])
 
@@ -178,7 +178,7 @@ class Settling:
         assert await store.get("shelf", "x") is None
         assert await store.letter(buried().letter_id) is None
 
-    @pytest.mark.parametrize("verdict", VERDICTS, ids=lambda verdict: type(verdict).__name__)
+    @pytest.mark.parametrize("verdict", ENDS, ids=lambda verdict: type(verdict).__name__)
     async def test_a_job_is_settled_once(self, store, verdict):
         await recorded(store)
         claim = await claimed(store)
@@ -196,8 +196,7 @@ class Settling:
         await recorded(store)
         claim = await claimed(store)
         first = completed(Upsert("shelf", "x", {"colour": "first"}))
-        if hasattr(second, "effects"):
-            second = replace(second, effects=[Upsert("shelf", "x", {"colour": "second"})])
+        second = replace(second, effects=[Upsert("shelf", "x", {"colour": "second"})])
 
         answers = await store.settle([settlement(claim, first), settlement(claim, second)])
 

@@ -14,10 +14,10 @@ from typing import Any, Final, NamedTuple, TypeVar
 import msgpack
 
 from holdfast.contracts.errors import BrokerUnavailable, ConfigurationError
-from holdfast.contracts.queues import Acknowledgement, Delivery, Depth, QueueJob, RateLimit, usable_job_id
+from holdfast.contracts.queues import Acknowledgement, Delivery, Depth, QueueJob, RateLimit, Turns, usable_job_id
 from holdfast.contracts.times import duration_ms
 
-from .keys import QueueKeys, incarnation_key
+from .keys import PAUSED_BECAUSE, QueueKeys, incarnation_key, places_key, turns_key
 from .link import Argument, Link, LinkLost
 from .scripts import load_scripts
 from .wire import Keep, publish_arguments, settle_arguments, taken_from
@@ -26,7 +26,11 @@ Item = TypeVar("Item")
 
 _BATCH: Final = 50
 """Jobs in one script: it blocks Redis for about 2 ms. 200 would block it for 5 to 13."""
-_RENEWALS: Final = 200
+_LIGHT_BATCH: Final = 200
+"""Where a script does little for each."""
+
+_MICROSECOND: Final = timedelta(microseconds=1)
+_KEEP_PLACES: Final = timedelta(hours=1)
 
 _TAKE_KEYS: Final = (
     *("wait", "active", "prioritized", "events", "stalled", "limiter", "delayed", "paused", "meta", "pc", "marker"),
@@ -156,7 +160,7 @@ class BullmqBroker:
             options["limiter"] = {"max": rate.most, "duration": duration_ms(rate.per)}
         if self._worker_name is not None:
             options["name"] = self._worker_name
-        arguments = (keys.base, msgpack.packb(options), size)
+        arguments = (keys.base, msgpack.packb(options), size, PAUSED_BECAUSE)
         with self._answered(queue, token, lease):
             taken, limited, delayed = await self._link.run_once(self._scripts.take, keys.named(*_TAKE_KEYS), arguments)
         return [taken_from(queue, token, job) for job in taken], _Pause(limited / 1000, delayed / 1000)
@@ -226,7 +230,7 @@ class BullmqBroker:
         lost: set[int] = set()
         for queue, numbered in _by_queue(list(enumerate(deliveries)), lambda each: each[1].queue):
             keys = self._keys(queue)
-            for batch in _batches(numbered, _RENEWALS):
+            for batch in _batches(numbered, _LIGHT_BATCH):
                 arguments: list[Argument] = [keys.base, duration_ms(lease)]
                 for _, each in batch:
                     arguments += (each.job_id, each.token)
@@ -250,21 +254,50 @@ class BullmqBroker:
     async def depth(self, queue: str) -> Depth:
         """See :meth:`holdfast.contracts.ports.Broker.depth`."""
         keys = self._keys(queue)
-        ready, delayed, active, paused = await self._link.run(self._scripts.depth, keys.named(*_DEPTH_KEYS), [])
-        return Depth(ready, delayed, active, paused == 1)
+        answer = await self._link.run(self._scripts.depth, keys.named(*_DEPTH_KEYS), [PAUSED_BECAUSE])
+        ready, delayed, active, paused, why = answer
+        return Depth(ready, delayed, active, paused == 1, None if why is None else why.decode(errors="replace"))
 
-    async def pause(self, queue: str) -> None:
+    async def pause(self, queue: str, *, reason: str | None = None) -> None:
         """See :meth:`holdfast.contracts.ports.Broker.pause`."""
-        await self._pause(queue, "wait", "paused", "paused")
+        await self._pause(queue, "wait", "paused", "paused", reason or "")
 
     async def resume(self, queue: str) -> None:
         """See :meth:`holdfast.contracts.ports.Broker.resume`."""
         while await self._pause(queue, "paused", "wait", "resumed"):
             pass  # what an older BullMQ left in its list of paused jobs is moved in portions
 
-    async def _pause(self, queue: str, source: str, target: str, event: str) -> int:
+    async def _pause(self, queue: str, source: str, target: str, event: str, reason: str = "") -> int:
         keys = self._keys(queue).named(source, target, "meta", "prioritized", "events", "delayed", "marker")
-        return int(await self._link.run(self._scripts.pause, keys, [event, "1"]))
+        return int(await self._link.run(self._scripts.pause, keys, [event, PAUSED_BECAUSE, reason]))
+
+    # --- sharing ------------------------------------------------------------------------------------------
+
+    async def acquire(self, name: str, rate: RateLimit, wanted: int, *, hold: timedelta) -> Turns:
+        """See :meth:`holdfast.contracts.ports.Broker.acquire`."""
+        # The names are made here, so that asking again after a lost answer gives the same turns, and not more.
+        names = [next(self._tokens) for _ in range(min(wanted, rate.most, _LIGHT_BATCH))]
+        arguments: list[Argument] = [rate.most, rate.per // _MICROSECOND, hold // _MICROSECOND, *names]
+        given, wait = await self._link.run(self._scripts.acquire, [turns_key(self._prefix, name)], arguments)
+        return Turns(tuple(each.decode() for each in given), wait * _MICROSECOND)
+
+    async def release(self, name: str, rate: RateLimit, turns: Sequence[str]) -> None:
+        """See :meth:`holdfast.contracts.ports.Broker.release`."""
+        for batch in _batches(turns, _LIGHT_BATCH):
+            arguments: list[Argument] = [rate.per // _MICROSECOND, *batch]
+            await self._link.run(self._scripts.release, [turns_key(self._prefix, name)], arguments)
+
+    async def reserve(self, name: str, rate: RateLimit, job_ids: Sequence[str]) -> list[timedelta]:
+        """See :meth:`holdfast.contracts.ports.Broker.reserve`."""
+        distance = -(-(rate.per // _MICROSECOND) // rate.most)
+        waits: list[int] = []
+        for batch in _batches(job_ids, _LIGHT_BATCH):
+            arguments: list[Argument] = [distance, _KEEP_PLACES // _MICROSECOND, *batch]
+            # Asked again after a lost answer, a job whose time had come gets another place: late, but never early.
+            waits += await self._link.run(self._scripts.reserve, [places_key(self._prefix, name)], arguments)
+        return [wait * _MICROSECOND for wait in waits]
+
+    # --- the server ---------------------------------------------------------------------------------------
 
     async def incarnation(self) -> str:
         """See :meth:`holdfast.contracts.ports.Broker.incarnation`."""

@@ -16,13 +16,23 @@
     events          stream  what happened, for QueueEvents and dashboards
     id, pc, repeat          counters, and job schedulers
 
-One key is ours: ``<prefix>:holdfast-incarnation``, the mark by which a lost queue is noticed.
+These are ours, and belong to no queue, so that no job's key can be one of them:
+
+    holdfast-incarnation    string  the mark by which a lost queue is noticed
+    holdfast-turns:<name>   zset    turns that are not free, by the microsecond at which they will be
+    holdfast-places:<name>  zset    ids of jobs by the microsecond of their place in a flow, and the next free one
+
+So is one field of ``meta``, which BullMQ passes over: ``holdfast:pausedBecause``.
 """
 
 from __future__ import annotations
 
 import base64
 from functools import cached_property
+from typing import Final
+
+PAUSED_BECAUSE: Final = "holdfast:pausedBecause"
+"""The field of ``meta`` that says why the queue is paused."""
 
 
 class QueueKeys:
@@ -55,6 +65,16 @@ class QueueKeys:
 def incarnation_key(prefix: str) -> str:
     """Where the mark of this Redis's memory is."""
     return f"{prefix}:holdfast-incarnation"
+
+
+def turns_key(prefix: str, name: str) -> str:
+    """Where the turns of this name are that are not free."""
+    return f"{prefix}:holdfast-turns:{name}"
+
+
+def places_key(prefix: str, name: str) -> str:
+    """Where the places in the flow of this name are."""
+    return f"{prefix}:holdfast-places:{name}"
 
 
 def has_hash_tag(prefix: str) -> bool:

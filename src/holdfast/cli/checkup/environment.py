@@ -13,10 +13,12 @@ from typing import Any, Final
 
 import httpx
 
+from holdfast.cli.email_parts import why_no_email
 from holdfast.cli.failures import Stop
 from holdfast.cli.posting import base_url
 from holdfast.cli.settings import settings_with
-from holdfast.config import CONFIG_FILE, Settings
+from holdfast.config import CONFIG_FILE, Settings, email_secrets
+from holdfast.config.email_keys import KEYS_FILE, KeysUnreadable
 from holdfast.contracts.errors import ConfigurationError
 from holdfast.wiring import listen
 
@@ -46,7 +48,12 @@ def configuration(data: Path | None) -> tuple[Settings | None, list[Finding]]:
         settings = settings_with(holdfast_data=data)
     except Stop as stop:
         return None, [Finding("config", FAIL, each, "Correct this setting.") for each in stop.sentences]
-    return settings, [Finding("config", OK, "The settings can be loaded."), *_privacy(), *_secrets(settings)]
+    return settings, [
+        Finding("config", OK, "The settings can be loaded."),
+        *_privacy(),
+        *_secrets(settings),
+        _emails(settings),
+    ]
 
 
 def _privacy() -> Iterator[Finding]:
@@ -72,6 +79,22 @@ def _secrets(settings: Settings) -> Iterator[Finding]:
         if not any(each.active_at(datetime.now(UTC)) for each in secrets):
             advice = "Look at notBefore and notAfter in COURIER_SECRETS."
             yield Finding("couriers", WARN, f"No secret of {source} holds at this time.", advice)
+
+
+def _emails(settings: Settings) -> Finding:
+    """Whether emails can be sent, and how they leave."""
+    try:
+        ready = email_secrets(settings, create=False) is not None or not settings.cluster
+    except KeysUnreadable as error:
+        advice = "Restore it from a backup: without it, what was sealed cannot be read."
+        return Finding("emails", FAIL, f"{error.filename} holds no usable keys.", advice)
+    if not ready:
+        message, _, advice = why_no_email(settings).partition(": ")
+        return Finding("emails", WARN, f"{message}.", f"{advice[:1].upper()}{advice[1:]}")
+    keys = settings.holdfast_data / KEYS_FILE
+    if os.name == "posix" and keys.is_file() and keys.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+        return Finding("emails", WARN, f"{keys} holds secrets, and others may read it.", f"chmod 600 {keys}")
+    return Finding("emails", OK, f"They leave by {settings.email_transport}.")
 
 
 def clock() -> Finding:

@@ -20,6 +20,7 @@ from holdfast.contracts.ledger import (
     Claimed,
     ClaimResult,
     Exhausted,
+    Interrupted,
     Lease,
     NotNow,
     Overdue,
@@ -80,9 +81,15 @@ async def claim(  # noqa: PLR0913 - the port's own arguments
     return results
 
 
+def _has(field: str) -> Document:
+    # What is missing is less than null, and so than every value.
+    return {"$gt": [f"${field}", None]}
+
+
 def _overdue(link: Link) -> Document:
-    # A missing deadline is less than every instant, and less than null.
-    return {"$and": [{"$gt": ["$deadline", None]}, {"$lte": ["$deadline", link.clock.now()]}]}
+    """Past its deadline; or withdrawn, even if this server's clock is behind that of the one that noted it."""
+    past = {"$and": [_has("deadline"), {"$lte": ["$deadline", link.clock.now()]}]}
+    return {"$or": [past, _has("withdrawn")]}
 
 
 def _is_free(link: Link) -> Document:
@@ -125,7 +132,9 @@ def _taking(link: Link, mark: str, worker: str, lease: timedelta, max_attempts: 
         "worker": {"$literal": worker},
         "startedAt": now,
     }
-    another = {"$and": [{"$lt": [count, max_attempts]}, {"$not": [_overdue(link)]}]}
+    another = {
+        "$and": [{"$lt": [count, max_attempts]}, {"$not": [_overdue(link)]}, {"$not": [_has("proceeded")]}],
+    }
     return [
         {
             "$set": {
@@ -162,7 +171,7 @@ def _taking(link: Link, mark: str, worker: str, lease: timedelta, max_attempts: 
 def _reading(link: Link) -> Document:
     names = (
         "idempotencyKey status generation fence attemptCount body labels firstSeenAt updatedAt deadline leaseUntil "
-        "notBefore claimId"
+        "notBefore claimId proceeded withdrawn"
     )
     return dict.fromkeys(names.split(), 1) | {
         "last": {"$last": "$attemptHistory.outcome"},
@@ -197,11 +206,14 @@ def _ours(document: Mapping[str, Any], job_id: str) -> ClaimResult:
             document["firstSeenAt"],
             document.get("deadline"),
         )
-    # No attempt was opened. The claim left its own time in updatedAt: that decided which of the two it is.
-    deadline = document.get("deadline")
-    if deadline is not None and deadline <= document["updatedAt"]:
-        return Overdue(job_id, key, generation, fence, document["body"])
-    return Exhausted(job_id, key, generation, fence, document["attemptCount"])
+    # No attempt was opened. The claim left its own time in updatedAt: that decided whether the job is overdue.
+    attempts, body = document["attemptCount"], document["body"]
+    if document.get("proceeded"):
+        return Interrupted(job_id, key, generation, fence, attempts, body)
+    deadline, withdrawn = document.get("deadline"), document.get("withdrawn") is not None
+    if withdrawn or (deadline is not None and deadline <= document["updatedAt"]):
+        return Overdue(job_id, key, generation, fence, body, withdrawn)
+    return Exhausted(job_id, key, generation, fence, attempts, body)
 
 
 async def renew(link: Link, entries: Collection, leases: Sequence[Lease], lease: timedelta) -> list[Lease]:

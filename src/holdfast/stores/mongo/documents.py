@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
 from typing import Any, Final
@@ -11,7 +11,7 @@ import bson
 from bson.dbref import DBRef
 from bson.errors import BSONError
 from bson.raw_bson import RawBSONDocument
-from pymongo import ASCENDING, DeleteOne, InsertOne, ReplaceOne
+from pymongo import ASCENDING, DESCENDING, DeleteOne, InsertOne, ReplaceOne
 from pymongo.errors import BulkWriteError
 
 from holdfast.contracts.effects import IGNORED_STALE, Effect, Upsert
@@ -23,13 +23,16 @@ from holdfast.stores.cursors import position_of, to_cursor
 from holdfast.stores.folding import CREATED, UPDATED, Fold, check_effect
 
 from .entries import too_deep
-from .failures import passing, write_errors
+from .failures import DUPLICATE_KEY, TOO_MUCH_AT_ONCE, passing, write_errors
 from .link import LONG, Collection, Document, Link, Session
+from .places import cursor_at, place_of
 
 _LARGEST: Final = 16 * 1024 * 1024 - 64
 """Bytes of a document; a little is left for its ``_id``."""
 _ISO_LENGTH: Final = 24
 _WITHOUT_ID: Final = {"_id": 0}
+_NO_JOB: Final = ""
+"""Whose effects they are when no job wants them."""
 
 
 class Shelf:
@@ -68,6 +71,17 @@ class Shelf:
                 raise InvalidQuery(message)
         return {name: {"$eq": _stored(value) if name in self._instants else value} for name, value in where.items()}
 
+    def older(self, instant: str, cursor: str | None) -> Document:
+        """The condition for documents that have this instant and come after the place that a cursor stands for."""
+        if instant not in self._instants:
+            message = f"Documents of {self.kind.name} have no order by {instant!r}: it is not one of their instants."
+            raise InvalidQuery(message)
+        if cursor is None:
+            return {instant: {"$type": "date"}}
+        at, key = place_of(cursor)
+        # The first part is what an index can go by.
+        return {instant: {"$lte": at}, "$or": [{instant: {"$lt": at}}, {self.kind.key: {"$lt": key}}]}
+
 
 _NESTED: Final = frozenset({dict, list, DBRef})
 
@@ -103,11 +117,14 @@ def _without_references(value: Any) -> Any:  # noqa: ANN401 - any value of a doc
 
 
 class Shelves:
-    """All collections of the workloads in this process."""
+    """All collections of the workloads in this process, and those that belong to no workload."""
 
     def __init__(self, link: Link, kinds: Sequence[Kind]) -> None:
         self._link = link
         self._shelves = {kind.name: Shelf(kind, link.collection(kind.name)) for kind in kinds}
+
+    def __iter__(self) -> Iterator[Shelf]:
+        return iter(self._shelves.values())
 
     def shelf(self, name: str) -> Shelf:
         """The shelf of a collection."""
@@ -144,6 +161,14 @@ class Shelves:
             await fold.save(session, name)
         return notes
 
+    async def commit(self, effects: Sequence[Effect]) -> None:
+        """Apply effects that belong to no job, in a transaction of their own.
+
+        Should the answer to its commit be lost, they are applied once more: the documents end up the same.
+        """
+        now = await self._link.about_now()
+        await self._link.transaction(lambda session: self.apply(session, now, [(_NO_JOB, effects)]))
+
     def _check(self, job_id: str, effect: Effect) -> None:
         shelf = self._shelves.get(effect.collection)
         if shelf is None:
@@ -167,19 +192,29 @@ class Shelves:
         return None if found is None else shelf.decoded(found)
 
     async def find(self, query: DocumentQuery, page: Page) -> Slice[Mapping[str, Any]]:
-        """Documents by the values of indexed fields, in the order of their keys."""
+        """Documents by the values of indexed fields, in the order of their keys, or newest first.
+
+        The newest come fast where an index has the fields in ``where``, then the instant, then the key.
+        """
         shelf = self.shelf(query.collection)
-        key = shelf.kind.key
+        key, instant = shelf.kind.key, query.newest_by
         conditions = [shelf.matching(query.where)]
-        if page.cursor:
+        order = [(key, ASCENDING)]
+        if instant is not None:
+            conditions.append(shelf.older(instant, page.cursor))
+            order = [(instant, DESCENDING), (key, DESCENDING)]
+        elif page.cursor:
             conditions.append({key: {"$gt": position_of(page.cursor)}})
         wanted = {"$and": conditions}
         rows = await self._link.run(
-            lambda: shelf.collection.find(wanted, _WITHOUT_ID).sort(key, ASCENDING).limit(page.limit + 1).to_list(),
+            lambda: shelf.collection.find(wanted, _WITHOUT_ID).sort(order).limit(page.limit + 1).to_list(),
             seconds=LONG,
         )
-        items = [shelf.decoded(row) for row in rows[: page.limit]]
-        return Slice([*items], to_cursor(items[-1][key]) if len(rows) > page.limit else None)
+        more = None
+        if len(rows) > page.limit:
+            last = rows[page.limit - 1]
+            more = to_cursor(last[key]) if instant is None else cursor_at(last[instant], last[key])
+        return Slice([shelf.decoded(row) for row in rows[: page.limit]], more)
 
 
 class _BsonFold(Fold):
@@ -238,7 +273,8 @@ class _BsonFold(Fold):
             await shelf.collection.bulk_write(writes, session=session)
         except BulkWriteError as error:
             refused = write_errors(error)
-            if passing(error) or not refused or refused[0]["code"] == 11000:  # noqa: PLR2004 - a race for a new key
+            # A race for a new key, or a batch that is too large as a whole, says nothing about the document it met.
+            if passing(error) or not refused or refused[0]["code"] in {DUPLICATE_KEY, TOO_MUCH_AT_ONCE}:
                 raise
             position = refused[0]["index"]
             if position >= len(jobs):

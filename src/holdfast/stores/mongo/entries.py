@@ -12,7 +12,15 @@ import bson
 from bson.errors import BSONError
 
 from holdfast.contracts.dead_letters import DeadLetter, Decision, ReviewStatus
-from holdfast.contracts.ledger import Attempt, AttemptOutcome, LedgerEntry, NewEntry, Status
+from holdfast.contracts.ledger import (
+    Attempt,
+    AttemptOutcome,
+    LedgerEntry,
+    NewEntry,
+    Recorded,
+    RecordVerdict,
+    Status,
+)
 from holdfast.contracts.redaction import scrub
 from holdfast.contracts.settlement import Bury
 from holdfast.contracts.times import duration_ms
@@ -64,9 +72,30 @@ def new_document(
     if entry.life is not None:
         life = duration_ms(entry.life)
         document |= {"life": life, "deadline": now + timedelta(milliseconds=life)}
+    if entry.mortal:
+        document["mortal"] = True
+    if entry.lane is not None:
+        document |= {"lane": entry.lane, "openLane": entry.lane}
     if entry.replay_of is not None:
         document["replayOf"] = entry.replay_of
     return document
+
+
+STANDING: Final = {"idempotencyKey": 1, "fingerprint": 1, "labels": 1, "firstSeenAt": 1, "status": 1, "recordId": 1}
+"""What recording has to know of an entry that is there."""
+
+
+def compared(entry: NewEntry, found: Mapping[str, Any], verdict: RecordVerdict | None = None) -> Recorded:
+    """The answer about an entry whose key stands."""
+    if verdict is None:
+        same = found["fingerprint"] == entry.fingerprint
+        verdict = RecordVerdict.DUPLICATE if same else RecordVerdict.CONFLICT
+    return Recorded(verdict, found["_id"], found["labels"], found["firstSeenAt"], Status(found["status"]))
+
+
+def id_taken(entry: NewEntry, now: datetime) -> Recorded:
+    """The answer about an entry whose job id another key has."""
+    return Recorded(RecordVerdict.CONFLICT, entry.job_id, {}, now, Status.RECEIVED)
 
 
 def columns(workload: Workload[Any], labels: Mapping[str, str]) -> Document:
@@ -105,6 +134,7 @@ def entry_of(workload: str, document: Mapping[str, Any]) -> LedgerEntry:
 
 def new_letter(workload: Workload[Any], entry: Mapping[str, Any], verdict: Bury, now: datetime) -> Document:
     """The dead letter of an entry whose attempts are closed."""
+    body = entry["body"] if verdict.body is None else verdict.body
     return {
         "_id": verdict.letter_id,
         "idempotencyKey": entry["idempotencyKey"],
@@ -115,14 +145,14 @@ def new_letter(workload: Workload[Any], entry: Mapping[str, Any], verdict: Bury,
         "terminalReasonMessage": verdict.reason_message,
         "attemptCount": entry["attemptCount"],
         "attemptHistory": entry["attemptHistory"],
-        "payloadSnapshot": snapshot(entry["body"]),
+        "payloadSnapshot": snapshot(body),
         "reviewStatus": ReviewStatus.PENDING.value,
         "decisions": [],
         "createdAt": now,
         "updatedAt": now,
         "expiresAt": now + timedelta(milliseconds=duration_ms(verdict.letter_retention)),
         "labels": entry["labels"],
-        "body": entry["body"],
+        "body": body,
         "publishedTo": None,
     }
 

@@ -21,6 +21,8 @@ from pymongo.errors import (
 from holdfast.contracts.errors import StoreUnavailable
 
 DUPLICATE_KEY: Final = 11000
+TOO_MUCH_AT_ONCE: Final = 388
+"""A transaction is larger than the server's cache can hold: none of its documents is at fault by itself."""
 _WRITE_CONFLICT: Final = 112
 
 _PASSING_CODES: Final = frozenset(
@@ -72,7 +74,7 @@ def passing(error: PyMongoError) -> bool:
         return True
     if isinstance(error, BulkWriteError):
         # A batch that is sent again meets what it has written before: those duplicates say nothing about the rest.
-        written = {each.get("code") for each in write_errors(error)} - {DUPLICATE_KEY}
+        written = _codes(error) - {DUPLICATE_KEY}
         return written <= _PASSING_CODES and bool(written or error.details.get("writeConcernErrors"))
     return isinstance(error, OperationFailure) and error.code in _PASSING_CODES
 
@@ -80,7 +82,7 @@ def passing(error: PyMongoError) -> bool:
 def conflict(error: PyMongoError) -> bool:
     """Whether another transaction holds a document, or changed it first."""
     if isinstance(error, BulkWriteError):
-        return {each.get("code") for each in write_errors(error)} == {_WRITE_CONFLICT}
+        return _codes(error) == {_WRITE_CONFLICT}
     return isinstance(error, OperationFailure) and error.code == _WRITE_CONFLICT
 
 
@@ -102,6 +104,10 @@ def write_errors(error: BulkWriteError) -> list[dict[str, Any]]:
     return found
 
 
+def _codes(error: BulkWriteError) -> set[int | None]:
+    return {each.get("code") for each in write_errors(error)}
+
+
 def translated(error: PyMongoError | BSONError | OverflowError) -> Exception:
     """The failure as the engine knows it."""
     if (
@@ -109,6 +115,8 @@ def translated(error: PyMongoError | BSONError | OverflowError) -> Exception:
         or (isinstance(error, WriteError | BulkWriteError) and not passing(error))
         or (isinstance(error, OperationFailure) and error.code in _UNSTORABLE)
     ):
+        if isinstance(error, BulkWriteError) and _codes(error) == {TOO_MUCH_AT_ONCE}:
+            return Unstorable("This is more than one transaction of MongoDB can hold.")
         return Unstorable(f"MongoDB cannot hold the document ({_name(error)}).")
     if nobody_there(error):
         return StoreUnavailable("MongoDB: no primary could be reached.")
@@ -119,7 +127,7 @@ def _name(error: Exception) -> str:
     name = type(error).__name__
     details = getattr(error, "details", None) or {}
     if isinstance(error, BulkWriteError):
-        codes = sorted({str(each.get("code")) for each in write_errors(error)})
+        codes = sorted(map(str, _codes(error)))
         return f"{name}, code {', '.join(codes)}" if codes else name
     code = details.get("codeName") or getattr(error, "code", None)
     return f"{name}, {code}" if code else name

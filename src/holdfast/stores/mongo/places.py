@@ -19,7 +19,8 @@ def cursor_at(instant: datetime, identity: str) -> str:
 def place_of(cursor: str) -> tuple[datetime, str]:
     """The instant and the id that a cursor stands for."""
     number, separator, identity = position_of(cursor).partition(":")
-    if not separator or not number.isascii() or not number.isdigit() or len(number) > _LONGEST_NUMBER:
+    digits = number.removeprefix("-")  # documents may tell of what was before 1970
+    if not separator or not digits.isascii() or not digits.isdigit() or len(digits) > _LONGEST_NUMBER:
         raise not_a_cursor()
     try:
         return from_ms(int(number)), identity

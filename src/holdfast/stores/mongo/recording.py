@@ -1,35 +1,54 @@
 """Recording: inserts that the unique indexes decide about (I2).
 
 The batch is not a transaction: each insert stands for itself. A batch whose answer was lost is sent again, and finds
-its own entries by their ``recordId``.
+its own entries by their ``recordId``. Entries with effects take another way: see :mod:`.recording_effects`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Any
 
 from pymongo.errors import BulkWriteError
 
 from holdfast.contracts.crash_points import crash_point
-from holdfast.contracts.ledger import NewEntry, Recorded, RecordVerdict, Status
+from holdfast.contracts.ledger import NewEntry, Recorded, RecordVerdict
 
-from .entries import new_document, new_mark
+from .documents import Shelves
+from .entries import STANDING, compared, id_taken, new_document, new_mark
 from .failures import DUPLICATE_KEY, write_errors
 from .link import Collection, Document, Link
+from .recording_effects import record_with_effects
 from .records import AllRecords, Records
 
-_STANDING: Final = {"idempotencyKey": 1, "fingerprint": 1, "labels": 1, "firstSeenAt": 1, "status": 1, "recordId": 1}
 
+async def record(
+    link: Link,
+    records: AllRecords,
+    shelves: Shelves,
+    grace: timedelta,
+    entries: Sequence[NewEntry],
+) -> list[Recorded]:
+    """Insert what is new and tell what stands; see the port.
 
-async def record(link: Link, records: AllRecords, grace: timedelta, entries: Sequence[NewEntry]) -> list[Recorded]:
-    """Insert what is new and tell what stands; see the port."""
+    Those with effects come first, and with them all others of their workloads, which may have the same keys: should an
+    effect be refused, nothing is recorded yet.
+    """
     now = await link.about_now()
+    with_effects = {entry.workload for entry in entries if entry.effects}
+    together: list[int] = []
     by_workload: dict[str, list[int]] = {}
     for position, entry in enumerate(entries):
-        by_workload.setdefault(entry.workload, []).append(position)
+        if entry.workload in with_effects:
+            together.append(position)
+        else:
+            by_workload.setdefault(entry.workload, []).append(position)
     answers: dict[int, Recorded] = {}
+    if together:
+        batch_with_effects = [entries[position] for position in together]
+        told = await record_with_effects(link, records, shelves, grace, now, batch_with_effects)
+        answers.update(zip(together, told, strict=True))
     for workload, positions in by_workload.items():
         batch = _Batch(link, records.of(workload), now, grace)
         told = await batch.record([entries[position] for position in positions])
@@ -61,15 +80,15 @@ class _Batch:
                 entry = entries[position]
                 found = stands.get(entry.key)
                 if found is None:  # another key has its job id
-                    answers[position] = Recorded(RecordVerdict.CONFLICT, entry.job_id, {}, self._now, Status.RECEIVED)
+                    answers[position] = id_taken(entry, self._now)
                     continue
                 standing[entry.key] = found
                 ours = found["recordId"] == document["recordId"]
-                answers[position] = _compared(entry, found, RecordVerdict.NEW if ours else None)
+                answers[position] = compared(entry, found, RecordVerdict.NEW if ours else None)
             waiting = [position for position in waiting if position not in answers]
             for position in waiting:
                 if (known := standing.get(entries[position].key)) is not None:
-                    answers[position] = _compared(entries[position], known)
+                    answers[position] = compared(entries[position], known)
             waiting = [position for position in waiting if position not in answers]
         return [answers[position] for position in range(len(entries))]
 
@@ -116,13 +135,5 @@ async def _insert_new(collection: Collection, documents: Sequence[Document]) -> 
 
 
 async def _look_up(collection: Collection, keys: Sequence[str]) -> dict[str, Mapping[str, Any]]:
-    cursor = collection.find({"idempotencyKey": {"$in": list(keys)}}, _STANDING)
+    cursor = collection.find({"idempotencyKey": {"$in": list(keys)}}, STANDING)
     return {each["idempotencyKey"]: each async for each in cursor}
-
-
-def _compared(entry: NewEntry, found: Mapping[str, Any], verdict: RecordVerdict | None = None) -> Recorded:
-    """The answer about an entry whose key stands."""
-    if verdict is None:
-        same = found["fingerprint"] == entry.fingerprint
-        verdict = RecordVerdict.DUPLICATE if same else RecordVerdict.CONFLICT
-    return Recorded(verdict, found["_id"], found["labels"], found["firstSeenAt"], Status(found["status"]))

@@ -11,6 +11,7 @@ from pymongo import UpdateOne
 from holdfast.contracts.dead_letters import ReviewStatus
 from holdfast.contracts.ledger import NewEntry, Status
 
+from .documents import Shelves
 from .entries import new_document, new_mark
 from .letters import starts_of, stepped
 from .link import Document, Link, Session
@@ -22,6 +23,7 @@ Replays = Mapping[str, NewEntry | None]
 async def replay(  # noqa: PLR0913 - who, what, why
     link: Link,
     records: AllRecords,
+    shelves: Shelves,
     grace: timedelta,
     replays: Sequence[tuple[str, NewEntry | None]],
     *,
@@ -34,7 +36,9 @@ async def replay(  # noqa: PLR0913 - who, what, why
     moved: set[str] = set()
     for each in records:
         moved |= await link.transaction(
-            lambda session, each=each: _Replay(link, records, each, grace, session, actor, reason, mark).run(wanted),  # type: ignore[misc]
+            lambda session, each=each: _Replay(  # type: ignore[misc]
+                link, records, shelves, each, grace, session, actor, reason, mark
+            ).run(wanted),
         )
     return [letter_id for letter_id in dict.fromkeys(letter_id for letter_id, _ in replays) if letter_id in moved]
 
@@ -46,6 +50,7 @@ class _Replay:
         self,
         link: Link,
         records: AllRecords,
+        shelves: Shelves,
         letters_of: Records,
         grace: timedelta,
         session: Session,
@@ -55,6 +60,7 @@ class _Replay:
     ) -> None:
         self._link = link
         self._records = records
+        self._shelves = shelves
         self._letters_of = letters_of
         self._grace = grace
         self._session = session
@@ -90,7 +96,7 @@ class _Replay:
         by_job = {each["jobId"]: letter_id for letter_id, each in letters.items()}
         dead = await entries.find(
             {"_id": {"$in": list(by_job)}, "status": Status.DEAD_LETTERED.value},
-            {"idempotencyKey": 1, "generation": 1, "life": 1},
+            dict.fromkeys(("idempotencyKey", "generation", "firstSeenAt", "life", "mortal", "lane"), 1),
             session=self._session,
         ).to_list()
         updates, started = [], set()
@@ -116,12 +122,18 @@ class _Replay:
             "lastErrorMessage": None,
             "updatedAt": now,
         }
+        gone = ["note", "result", "expiresAt", "withdrawn", "proceeded"]
         if "life" in entry:
-            fields["deadline"] = now + timedelta(milliseconds=entry["life"])
-        return {"$set": fields, "$unset": {"note": "", "result": "", "expiresAt": ""}}
+            born = entry["firstSeenAt"] if entry.get("mortal") else now
+            fields["deadline"] = born + timedelta(milliseconds=entry["life"])
+        else:
+            gone.append("deadline")  # only a withdrawal can have given it one
+        if "lane" in entry:
+            fields["openLane"] = entry["lane"]
+        return {"$set": fields, "$unset": dict.fromkeys(gone, "")}
 
     async def _record(self, new: Mapping[str, NewEntry], now: datetime) -> set[str]:
-        """New jobs instead, where neither their key nor their job id is taken."""
+        """New jobs instead, with their effects, where neither their key nor their job id is taken."""
         started: set[str] = set()
         for letter_id, entry in new.items():
             records = self._records.of(entry.workload)
@@ -130,6 +142,8 @@ class _Replay:
                 document = new_document(records.workload, entry, now, self._grace, self._mark)
                 await records.entries.insert_one(document, session=self._session)
                 started.add(letter_id)
+        effects = [(entry.job_id, entry.effects) for letter_id, entry in new.items() if letter_id in started]
+        await self._shelves.apply(self._session, now, effects)
         return started
 
     async def _move(self, letter_ids: set[str], new: Mapping[str, NewEntry]) -> None:

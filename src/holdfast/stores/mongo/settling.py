@@ -1,7 +1,8 @@
 """Settling: verdicts, effects and dead letters in one transaction (I3, I4, I8).
 
 Everything is read and written in one snapshot: an entry or a document that somebody else changes in the meantime is a
-conflict, and the whole batch is tried again. ``settleId`` tells a batch whose commit was not answered that it counted.
+conflict, and the whole batch is tried again. ``settleId`` tells a batch whose commit was not answered that it counted;
+also where a job only proceeded, and so looks as if nothing had happened to it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,17 @@ from typing import Any, Final, assert_never
 from pymongo import UpdateOne
 
 from holdfast.contracts.ledger import AttemptOutcome, Status
-from holdfast.contracts.settlement import Bury, Complete, Expire, HandBack, RetryLater, Settled, Settlement
+from holdfast.contracts.settlement import (
+    OVERDUE,
+    Bury,
+    Complete,
+    Expire,
+    HandBack,
+    Proceed,
+    RetryLater,
+    Settled,
+    Settlement,
+)
 from holdfast.contracts.times import duration_ms
 
 from .documents import Shelves
@@ -28,6 +39,9 @@ _RUNNING: Final = AttemptOutcome.RUNNING.value
 # Seconds. Two living workers are done with each other in milliseconds; a dead one's transaction takes longer to go.
 _CONTENTION: Final = 1.0
 _CONTENTION_ALONE: Final = 0.25
+
+Ending = Complete | RetryLater | HandBack | Bury | Expire
+"""A verdict that ends the lease."""
 
 _to_json = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 
@@ -77,10 +91,14 @@ class _Batch:
         answers = {position: Settled(each.lease.job_id, None) for position, each in enumerate(settlements)}
         held: dict[int, Document] = {}
         for position, found in (await self._leases(first)).items():
-            if found["status"] == _PROCESSING:
+            if found.get("settleId") == self._mark:  # our own commit, of which we were not told
+                answers[position] = _told_again(found)
+            elif found["status"] != _PROCESSING:
+                continue
+            elif isinstance(settlements[position].verdict, Proceed) and _too_late(found):
+                answers[position] = Settled(found["_id"], Status.PROCESSING, OVERDUE)
+            else:
                 held[position] = found
-            elif found.get("settleId") == self._mark:  # our own commit, of which we were not told
-                answers[position] = Settled(found["_id"], Status(found["status"]), found.get("note"))
         if not held:
             return list(answers.values())
         now: datetime = next(iter(held.values()))["now"]
@@ -90,8 +108,7 @@ class _Batch:
             each, note = settlements[position], notes.get(position)
             if each.workload not in writing:
                 writing[each.workload] = _Writing(self._records.of(each.workload), now, self._grace, self._mark)
-            status = writing[each.workload].add(found, each, note)
-            answers[position] = Settled(each.lease.job_id, status, note)
+            answers[position] = writing[each.workload].add(found, each, note)
         for each_writing in writing.values():
             await each_writing.save(self._session)
         return list(answers.values())
@@ -101,8 +118,9 @@ class _Batch:
         by_workload: dict[str, list[str]] = {}
         for workload, job_id, _ in first:
             by_workload.setdefault(workload, []).append(job_id)
+        names = "status fence attemptCount lettersUntil settleId note deadline proceeded openLane"
         reading = {
-            **dict.fromkeys(("status", "fence", "attemptCount", "lettersUntil", "settleId", "note"), 1),
+            **dict.fromkeys(names.split(), 1),
             "last": {"$last": "$attemptHistory.outcome"},
             "now": self._link.clock.now(),
         }
@@ -122,12 +140,23 @@ class _Batch:
         effects = {
             position: (each.lease.job_id, each.verdict.effects)
             for position, each in settlements.items()
-            if isinstance(each.verdict, Complete | Expire) and each.verdict.effects
+            if each.verdict.effects
         }
         if not effects:
             return {}
         notes = await self._shelves.apply(self._session, now, list(effects.values()))
         return dict(zip(effects, notes, strict=True))
+
+
+def _told_again(entry: Mapping[str, Any]) -> Settled:
+    status = Status(entry["status"])
+    # The note on a job that is still in work tells of an earlier attempt.
+    return Settled(entry["_id"], status, None if status is Status.PROCESSING else entry.get("note"))
+
+
+def _too_late(entry: Mapping[str, Any]) -> bool:
+    deadline = entry.get("deadline")
+    return deadline is not None and deadline <= entry["now"]
 
 
 class _Writing:
@@ -141,20 +170,36 @@ class _Writing:
         self._updates: list[UpdateOne] = []
         self._burials: dict[str, Bury] = {}
 
-    def add(self, entry: Mapping[str, Any], settlement: Settlement, note: str | None) -> Status:
-        """Translate one verdict; return the state that the entry ends in."""
-        match settlement.verdict:
+    def add(self, entry: Mapping[str, Any], settlement: Settlement, note: str | None) -> Settled:
+        """Translate one verdict; return the state and the note that the entry ends with."""
+        if isinstance(settlement.verdict, Proceed):
+            self._proceeds(entry, settlement.verdict)
+            return Settled(entry["_id"], Status.PROCESSING)
+        if isinstance(settlement.verdict, Expire) and settlement.verdict.note is not None:
+            note = settlement.verdict.note
+        changes = self._changes(entry, settlement.verdict)
+        fields, gone = changes["$set"], changes["$unset"]
+        fields |= {"updatedAt": self._now, "settleId": self._mark}
+        if note is not None:
+            fields["note"] = note
+        elif "note" in entry:
+            gone["note"] = ""
+        if "proceeded" in entry:
+            gone["proceeded"] = ""
+        self._update(entry, changes)
+        return Settled(entry["_id"], Status(fields["status"]), note)
+
+    def _changes(self, entry: Mapping[str, Any], ending: Ending) -> Document:
+        match ending:
             case Complete() as verdict:
                 fields = self._closed(entry, AttemptOutcome.SUCCEEDED) | self._kept(entry, verdict.retention)
-                if note is not None:
-                    fields["note"] = note
                 if verdict.result is not None:
                     fields["result"] = _to_json(verdict.result)
                 return self._ended(entry, Status.PROCESSED, fields)
             case RetryLater() as verdict:
                 fields = self._closed(entry, AttemptOutcome.FAILED, verdict.code, verdict.message)
                 fields |= {"lastErrorCode": verdict.code, "lastErrorMessage": verdict.message}
-                return self._waits(entry, Status.FAILED, fields, verdict.after)
+                return self._waits(Status.FAILED, fields, verdict.after)
             case HandBack() as verdict:
                 return self._handed_back(entry, verdict)
             case Bury() as verdict:
@@ -169,8 +214,6 @@ class _Writing:
             case Expire() as verdict:
                 fields = self._closed(entry, AttemptOutcome.FAILED, "EXPIRED", "The job outlived its deadline.")
                 fields |= self._kept(entry, verdict.retention)
-                if note is not None:
-                    fields["note"] = note
                 return self._ended(entry, Status.EXPIRED, fields)
             case _ as never:
                 assert_never(never)
@@ -213,29 +256,35 @@ class _Writing:
     def _kept(self, entry: Mapping[str, Any], retention: timedelta) -> Document:
         return {"expiresAt": max(self._after(retention), entry.get("lettersUntil") or self._now)}
 
-    def _ended(self, entry: Mapping[str, Any], status: Status, fields: Document) -> Status:
-        return self._update(entry, status, {"$set": fields, "$unset": {"leaseUntil": "", "dueAt": ""}})
+    @staticmethod
+    def _ended(entry: Mapping[str, Any], status: Status, fields: Document) -> Document:
+        gone = {"leaseUntil": "", "dueAt": ""}
+        if "openLane" in entry:
+            gone["openLane"] = ""
+        return {"$set": fields | {"status": status.value}, "$unset": gone}
 
-    def _waits(self, entry: Mapping[str, Any], status: Status, fields: Document, after: timedelta) -> Status:
+    def _waits(self, status: Status, fields: Document, after: timedelta) -> Document:
         not_before = self._after(after)
-        fields |= {"notBefore": not_before, "dueAt": not_before + self._grace}
-        return self._update(entry, status, {"$set": fields, "$unset": {"leaseUntil": ""}})
+        fields |= {"status": status.value, "notBefore": not_before, "dueAt": not_before + self._grace}
+        return {"$set": fields, "$unset": {"leaseUntil": ""}}
 
-    def _handed_back(self, entry: Mapping[str, Any], verdict: HandBack) -> Status:
+    def _handed_back(self, entry: Mapping[str, Any], verdict: HandBack) -> Document:
         """The attempt is withdrawn, and the entry is what it was before."""
-        attempts = entry["attemptCount"]
-        if entry.get("last") != _RUNNING:
-            return self._waits(entry, Status.FAILED if attempts else Status.RECEIVED, {}, verdict.after)
-        attempts -= 1
-        not_before = self._after(verdict.after)
-        fields = {"attemptCount": attempts, "notBefore": not_before, "dueAt": not_before + self._grace}
-        status = Status.FAILED if attempts else Status.RECEIVED
-        return self._update(
-            entry, status, {"$set": fields, "$unset": {"leaseUntil": ""}, "$pop": {"attemptHistory": 1}}
-        )
+        running = entry.get("last") == _RUNNING
+        attempts = entry["attemptCount"] - running
+        changes = self._waits(Status.FAILED if attempts else Status.RECEIVED, {}, verdict.after)
+        if running:
+            changes["$set"]["attemptCount"] = attempts
+            changes["$pop"] = {"attemptHistory": 1}
+        return changes
 
-    def _update(self, entry: Mapping[str, Any], status: Status, changes: Document) -> Status:
-        changes["$set"] |= {"status": status.value, "updatedAt": self._now, "settleId": self._mark}
+    def _proceeds(self, entry: Mapping[str, Any], verdict: Proceed) -> None:
+        """The lease and the attempt stay; all that changes is what a claim finds should the worker vanish."""
+        fields: Document = {"settleId": self._mark}
+        if not verdict.repeatable:
+            fields["proceeded"] = True
+        self._update(entry, {"$set": fields})
+
+    def _update(self, entry: Mapping[str, Any], changes: Document) -> None:
         # By its id alone, which is the server's shortest way: that the lease holds was read in this very snapshot.
         self._updates.append(UpdateOne({"_id": entry["_id"]}, changes))
-        return status

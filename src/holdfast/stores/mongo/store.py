@@ -7,11 +7,13 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from holdfast.contracts.dead_letters import DeadLetter, ReviewStatus
+from holdfast.contracts.effects import Collection, Effect
 from holdfast.contracts.ledger import (
     ClaimResult,
     DueEntry,
     Lease,
     LedgerEntry,
+    Lines,
     NewEntry,
     Pruned,
     Recorded,
@@ -21,12 +23,24 @@ from holdfast.contracts.queries import DocumentQuery, EntryQuery, LetterQuery, P
 from holdfast.contracts.settlement import Settled, Settlement
 from holdfast.contracts.workload import Workload
 
-from . import claiming, letters, reading, recording, replaying, settling, sweeping
+from . import (
+    claiming,
+    letters,
+    lines,
+    reading,
+    recording,
+    redacting,
+    replaying,
+    settling,
+    sweeping,
+    withdrawing,
+)
 from .documents import Shelves
 from .facts import facts
 from .link import Link, rights_explained
+from .migrating import Schema
 from .records import AllRecords
-from .schema import FACTS, Schema
+from .schema import FACTS
 
 _PING: Final = 3.0
 
@@ -34,8 +48,9 @@ _PING: Final = 3.0
 class MongoStore:
     """Ledger, dead letters and documents in one database; implements :class:`holdfast.contracts.ports.Store`.
 
-    ``grace`` is how long an entry may stay untouched after it could have been taken, before ``due`` reports it. The
-    server must be a replica set (of one member or more), version 6 or newer.
+    ``collections`` are those that belong to no workload. ``grace`` is how long an entry may stay untouched after it
+    could have been taken, before ``due`` reports it. The server must be a replica set
+    (of one member or more), version 6 or newer.
     """
 
     def __init__(
@@ -44,13 +59,15 @@ class MongoStore:
         database: str,
         workloads: Sequence[Workload[Any]],
         *,
+        collections: Sequence[Collection] = (),
         grace: timedelta = timedelta(seconds=5),
     ) -> None:
         self._link = Link(uri, database)
         self._grace = grace
-        self._schema = Schema(self._link, workloads)
+        self._schema = Schema(self._link, workloads, collections)
         self._records = AllRecords(self._link, workloads)
-        self._shelves = Shelves(self._link, [each for workload in workloads for each in workload.collections])
+        kinds = [*collections, *(each for workload in workloads for each in workload.collections)]
+        self._shelves = Shelves(self._link, kinds)
 
     async def open(self) -> None:
         """Find the server and see that it can be trusted with this data.
@@ -85,9 +102,14 @@ class MongoStore:
 
     # --- the ledger ---------------------------------------------------------------------------------------
 
+    @property
+    def publishes(self) -> bool:
+        """See :attr:`holdfast.contracts.ports.Ledger.publishes`."""
+        return False
+
     async def record(self, entries: Sequence[NewEntry]) -> list[Recorded]:
         """See :meth:`holdfast.contracts.ports.Ledger.record`."""
-        return await recording.record(self._link, self._records, self._grace, entries)
+        return await recording.record(self._link, self._records, self._shelves, self._grace, entries)
 
     async def claim(
         self,
@@ -125,6 +147,23 @@ class MongoStore:
         records = self._records.get(workload)
         return [] if records is None else await sweeping.overdue(self._link, records.entries, limit)
 
+    async def withdraw(self, workload: str, job_ids: Sequence[str]) -> list[bool]:
+        """See :meth:`holdfast.contracts.ports.Ledger.withdraw`."""
+        records = self._records.get(workload)
+        if records is None:
+            return [False] * len(job_ids)
+        return await withdrawing.withdraw(self._link, records.entries, job_ids)
+
+    async def lines(self, workload: str, lanes: Sequence[str]) -> Lines:
+        """See :meth:`holdfast.contracts.ports.Ledger.lines`."""
+        records = self._records.get(workload)
+        return Lines() if records is None else await lines.lines(self._link, records.entries, lanes)
+
+    async def redact(self, workload: str, bodies: Mapping[str, str]) -> list[str]:
+        """See :meth:`holdfast.contracts.ports.Ledger.redact`."""
+        records = self._records.get(workload)
+        return [] if records is None else await redacting.redact(self._link, records, bodies)
+
     async def entry(self, workload: str, key: str) -> LedgerEntry | None:
         """See :meth:`holdfast.contracts.ports.Ledger.entry`."""
         records = self._records.get(workload)
@@ -142,7 +181,7 @@ class MongoStore:
 
     async def prune(self, limit: int) -> Pruned:
         """See :meth:`holdfast.contracts.ports.Ledger.prune`."""
-        return await sweeping.prune(self._link, self._records, limit)
+        return await sweeping.prune(self._link, self._records, self._shelves, limit)
 
     # --- dead letters -------------------------------------------------------------------------------------
 
@@ -178,7 +217,9 @@ class MongoStore:
         reason: str,
     ) -> list[str]:
         """See :meth:`holdfast.contracts.ports.DeadLetters.replay`."""
-        return await replaying.replay(self._link, self._records, self._grace, replays, actor=actor, reason=reason)
+        return await replaying.replay(
+            self._link, self._records, self._shelves, self._grace, replays, actor=actor, reason=reason
+        )
 
     async def unpublished(self, workload: str, limit: int) -> list[DeadLetter]:
         """See :meth:`holdfast.contracts.ports.DeadLetters.unpublished`."""
@@ -199,6 +240,10 @@ class MongoStore:
         await letters.mark_withdrawn(self._link, self._records, letter_ids)
 
     # --- documents ----------------------------------------------------------------------------------------
+
+    async def apply(self, effects: Sequence[Effect]) -> None:
+        """See :meth:`holdfast.contracts.ports.Documents.apply`."""
+        await self._shelves.commit(effects)
 
     async def get(self, collection: str, key: str) -> Mapping[str, Any] | None:
         """See :meth:`holdfast.contracts.ports.Documents.get`."""

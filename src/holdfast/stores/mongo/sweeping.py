@@ -13,6 +13,7 @@ from pymongo.errors import DuplicateKeyError
 
 from holdfast.contracts.ledger import DueEntry, Pruned
 
+from .documents import Shelves
 from .entries import new_mark
 from .link import LONG, Collection, Document, Link
 from .records import AllRecords, Records
@@ -45,6 +46,7 @@ async def due(link: Link, entries: Collection, limit: int, again_after: timedelt
             each["priority"],
             each["attemptCount"],
             max(timedelta(0), each["notBefore"] - each["now"]),
+            each["generation"],
         )
         for each in ours
     ]
@@ -72,7 +74,8 @@ async def _postpone(  # noqa: PLR0913, PLR0917 - what to postpone, and until whe
     """
     mark = new_mark()
     later = [{"$set": {"dueAt": link.clock.now(again_after), "sweepId": mark}}]
-    reading = {"body": 1, "priority": 1, "attemptCount": 1, "notBefore": 1, "now": link.clock.now()}
+    names = ("body", "priority", "attemptCount", "notBefore", "generation")
+    reading = {**dict.fromkeys(names, 1), "now": link.clock.now()}
 
     async def postpone(ids: Sequence[str]) -> None:
         await entries.update_many({"_id": {"$in": list(ids)}, "dueAt": {"$lte": now}}, later)
@@ -148,11 +151,11 @@ async def _remember_first(facts: Collection, name: str, incarnation: str) -> Non
 
 # --- the end of retention -------------------------------------------------------------------------------------
 
-_OLDEST_FIRST: Final = {"$sort": {"expiresAt": 1}}
+_EXPIRES: Final = "expiresAt"
 
 
-async def prune(link: Link, records: AllRecords, limit: int) -> Pruned:
-    """Delete what has outlived its retention: letters first, then entries that no letter tells of (I12).
+async def prune(link: Link, records: AllRecords, shelves: Shelves, limit: int) -> Pruned:
+    """Delete what has outlived its retention: letters first, then entries that no letter tells of (I12), and documents.
 
     Only terminal entries have an ``expiresAt``, and none before that of its last letter.
     """
@@ -160,19 +163,19 @@ async def prune(link: Link, records: AllRecords, limit: int) -> Pruned:
     letters: dict[str, list[str]] = {}
     left = limit
     for each in records:
-        if left > 0 and (gone := await _delete(link, each.letters, [_over(now), _OLDEST_FIRST], left, now)):
+        if left > 0 and (gone := await _delete(link, each.letters, _EXPIRES, now, left)):
             letters[each.name] = gone
             left -= len(gone)
     entries = 0
     for each in records:
         if entries < limit:
-            untold = [_over(now), _OLDEST_FIRST, *_without_letters(each)]
-            entries += len(await _delete(link, each.entries, untold, limit - entries, now))
-    return Pruned(entries, letters)
-
-
-def _over(now: datetime) -> Document:
-    return {"$match": {"expiresAt": {"$lte": now}}}
+            untold = _without_letters(each)
+            entries += len(await _delete(link, each.entries, _EXPIRES, now, limit - entries, untold))
+    documents = 0
+    for shelf in shelves:
+        if shelf.kind.expires is not None and documents < limit:
+            documents += len(await _delete(link, shelf.collection, shelf.kind.expires, now, limit - documents))
+    return Pruned(entries, letters, documents)
 
 
 def _without_letters(records: Records) -> list[Document]:
@@ -186,8 +189,17 @@ def _without_letters(records: Records) -> list[Document]:
     return [{"$lookup": letter}, {"$match": {"letters": []}}]
 
 
-async def _delete(link: Link, collection: Collection, which: Sequence[Any], limit: int, now: datetime) -> list[str]:
-    pipeline = [*which, {"$limit": limit}, {"$project": {"_id": 1}}]
+async def _delete(  # noqa: PLR0913, PLR0917 - what, and how much of it
+    link: Link,
+    collection: Collection,
+    expires: str,
+    now: datetime,
+    limit: int,
+    unless: Sequence[Document] = (),
+) -> list[Any]:
+    """Delete the oldest of what is over; return their ids."""
+    over: Document = {expires: {"$lte": now}}
+    pipeline = [{"$match": over}, {"$sort": {expires: 1}}, *unless, {"$limit": limit}, {"$project": {"_id": 1}}]
 
     async def look() -> list[Document]:
         return await (await collection.aggregate(pipeline)).to_list()
@@ -195,6 +207,5 @@ async def _delete(link: Link, collection: Collection, which: Sequence[Any], limi
     ids = [each["_id"] for each in await link.run(look, seconds=LONG)]
     if ids:
         # Only what is still over: a key may be new again by now.
-        over = {"_id": {"$in": ids}, "expiresAt": {"$lte": now}}
-        await link.run(lambda: collection.delete_many(over), seconds=LONG)
+        await link.run(lambda: collection.delete_many({"_id": {"$in": ids}} | over), seconds=LONG)
     return ids

@@ -5,18 +5,21 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from holdfast.contracts.effects import IGNORED_STALE, Collection, Effect
 from holdfast.contracts.errors import EffectRefused, InvalidQuery
 from holdfast.contracts.queries import DocumentQuery, Page, Slice
 from holdfast.contracts.times import from_ms, isoformat
 from holdfast.sqlite.database import one
-from holdfast.stores.cursors import position_of, to_cursor
+from holdfast.stores.cursors import pair_of, position_of, to_cursor, to_pair_cursor
 from holdfast.stores.folding import Fold, check_effect
 
 from .rows import to_json
-from .schema import quoted
+from .schema import instants_of, quoted
+
+_AFTER_ALL: Final = ("\U0010ffff", "")
+"""A place behind the newest: text that is greater than every instant."""
 
 
 class Shelf:
@@ -37,19 +40,39 @@ class Shelf:
         self.delete = f"DELETE FROM {table} WHERE {key} IN (SELECT value FROM json_each(?))"  # noqa: S608
         self.read = f"SELECT body FROM {table} WHERE {key} = ?"  # noqa: S608
         self.list = f"SELECT {key}, body FROM {table} WHERE {key} > ?{{where}} ORDER BY {key} LIMIT ?"  # noqa: S608
+        self.newest = (
+            f"SELECT {key}, body, {{instant}} FROM {table} WHERE ({{instant}}, {key}) < (?, ?){{where}} "  # noqa: S608
+            f"ORDER BY {{instant}} DESC, {key} DESC LIMIT ?"
+        )
+        self.prune: str | None = None
+        if collection.expires is not None:
+            expires = quoted(collection.expires)
+            self.prune = (
+                f"DELETE FROM {table} WHERE {key} IN "  # noqa: S608
+                f"(SELECT {key} FROM {table} WHERE {expires} <= ? ORDER BY {expires} LIMIT ?)"
+            )
 
-    def matching(self, fields: Sequence[str]) -> str:
-        """The listing statement, narrowed to values of these fields."""
+    def listing(self, query: DocumentQuery) -> str:
+        """The statement that lists what the query asks for."""
+        where = self._narrowed(list(query.where))
+        if query.newest_by is None:
+            return self.list.format(where=where)
+        if query.newest_by not in instants_of(self.collection):
+            message = f"Documents of {self.collection.name} cannot be listed by {query.newest_by!r}: it is no instant."
+            raise InvalidQuery(message)
+        return self.newest.format(where=where, instant=quoted(query.newest_by))
+
+    def _narrowed(self, fields: Sequence[str]) -> str:
         known = {name for index in self.collection.indexes for name in index} | {self.collection.key}
         for name in fields:
             if name not in known:
                 message = f"Documents of {self.collection.name} cannot be found by {name!r}: no index has it."
                 raise InvalidQuery(message)
-        return self.list.format(where="".join(f" AND {quoted(name)} = ?" for name in fields))
+        return "".join(f" AND {quoted(name)} = ?" for name in fields)
 
 
 class Shelves:
-    """All collections of the workloads in this process."""
+    """All collections that this process knows."""
 
     def __init__(self, collections: Sequence[Collection]) -> None:
         self._shelves = {collection.name: Shelf(collection) for collection in collections}
@@ -59,7 +82,7 @@ class Shelves:
         try:
             return self._shelves[name]
         except KeyError:
-            message = f"No workload in this process declares the collection {name!r}."
+            message = f"Nothing in this process declares the collection {name!r}."
             raise InvalidQuery(message) from None
 
     def apply(
@@ -91,7 +114,7 @@ class Shelves:
 
     def _check(self, job_id: str, effect: Effect) -> None:
         if effect.collection not in self._shelves:
-            raise EffectRefused(job_id, f"No workload declares the collection {effect.collection!r}.")
+            raise EffectRefused(job_id, f"Nothing declares the collection {effect.collection!r}.")
         check_effect(job_id, effect)
 
     @staticmethod
@@ -113,9 +136,24 @@ class Shelves:
         return None if body is None else json.loads(body)
 
     def find(self, connection: sqlite3.Connection, query: DocumentQuery, page: Page) -> Slice[Mapping[str, Any]]:
-        """Documents by the values of indexed fields, in the order of their keys."""
-        statement = self.shelf(query.collection).matching(list(query.where))
-        start = position_of(page.cursor) if page.cursor else ""
-        rows = connection.execute(statement, (start, *query.where.values(), page.limit + 1)).fetchall()
-        more = to_cursor(rows[page.limit - 1][0]) if len(rows) > page.limit else None
-        return Slice([json.loads(row[1]) for row in rows[: page.limit]], more)
+        """Documents by the values of indexed fields, in the order of their keys or newest first."""
+        statement = self.shelf(query.collection).listing(query)
+        start: tuple[str, ...]
+        if query.newest_by is None:
+            start = (position_of(page.cursor) if page.cursor else "",)
+        else:
+            start = pair_of(page.cursor) if page.cursor else _AFTER_ALL
+        rows = connection.execute(statement, (*start, *query.where.values(), page.limit + 1)).fetchall()
+        documents = [json.loads(row[1]) for row in rows[: page.limit]]
+        if len(rows) <= page.limit:
+            return Slice(documents)
+        key, _, *instants = rows[page.limit - 1]
+        return Slice(documents, to_pair_cursor(instants[0], key) if instants else to_cursor(key))
+
+    def prune(self, connection: sqlite3.Connection, now: int, limit: int) -> int:
+        """Delete documents whose time has passed, no more than ``limit`` of all collections together."""
+        instant, deleted = isoformat(from_ms(now)), 0
+        for shelf in self._shelves.values():
+            if shelf.prune is not None and deleted < limit:
+                deleted += connection.execute(shelf.prune, (instant, limit - deleted)).rowcount
+        return deleted

@@ -19,6 +19,7 @@ from holdfast.contracts.ledger import (
     ClaimResult,
     DueEntry,
     Exhausted,
+    Interrupted,
     Lease,
     NewEntry,
     NotNow,
@@ -32,6 +33,7 @@ from holdfast.contracts.ledger import (
 from holdfast.contracts.times import duration_ms, from_ms
 from holdfast.sqlite.database import one
 
+from .documents import Shelves
 from .rows import maybe, to_json
 
 _TERMINAL: Final = frozenset(status.value for status in Status if status.terminal)
@@ -42,9 +44,10 @@ _NEWEST_ROW: Final = "SELECT coalesce(max(id), 0) FROM ledger_entries"
 
 _RECORD: Final = """
 INSERT INTO ledger_entries (workload, job_id, key, status, body, fingerprint, labels, priority, not_before, due_at,
-                            life, deadline, replay_of, first_seen_at, updated_at)
+                            life, deadline, replay_of, lane, mortal, first_seen_at, updated_at)
 SELECT value ->> 0, value ->> 1, value ->> 2, 'received', value ->> 3, value ->> 4, value -> 5, value ->> 6,
-       :now + (value ->> 7), :now + (value ->> 7) + :grace, value ->> 8, :now + (value ->> 8), value ->> 9, :now, :now
+       :now + (value ->> 7), :now + (value ->> 7) + :grace, value ->> 8, :now + (value ->> 8), value ->> 9,
+       value ->> 10, value ->> 11, :now, :now
 FROM json_each(:entries) WHERE true
 ON CONFLICT DO NOTHING
 """
@@ -57,15 +60,33 @@ CROSS JOIN ledger_entries AS e ON e.workload = k.value ->> 0 AND e.key = k.value
 """
 
 
-def record(
+def record(  # noqa: PLR0913 - the store's own parts
+    connection: sqlite3.Connection,
+    now: int,
+    grace: int,
+    shelves: Shelves,
+    entries: Sequence[NewEntry],
+    *,
+    queued: bool = False,
+) -> list[Recorded]:
+    """Insert what is new, with its effects. ``queued`` tells what the caller does with new entries."""
+    recorded = _insert(connection, now, grace, entries, queued=queued)
+    if any(entry.effects for entry in entries):
+        pairs = zip(entries, recorded, strict=True)
+        effects = [(each.job_id, each.effects) for each, answer in pairs if answer.verdict is RecordVerdict.NEW]
+        shelves.apply(connection, now, effects)
+    return recorded
+
+
+def _insert(
     connection: sqlite3.Connection,
     now: int,
     grace: int,
     entries: Sequence[NewEntry],
     *,
-    queued: bool = False,
+    queued: bool,
 ) -> list[Recorded]:
-    """Insert what is new; the unique indexes decide. ``queued`` tells what the caller does with new entries."""
+    """The unique indexes decide what is new."""
     rows = [
         (
             entry.workload,
@@ -78,6 +99,8 @@ def record(
             duration_ms(entry.delay),
             None if entry.life is None else duration_ms(entry.life),
             entry.replay_of,
+            entry.lane,
+            entry.mortal,
         )
         for entry in entries
     ]
@@ -126,7 +149,8 @@ def _compared(
 
 _CANDIDATES: Final = """
 SELECT json_group_array(json_array(e.job_id, e.id, e.key, e.generation, e.status, e.fence, json(e.attempts), e.body,
-                                   json(e.labels), e.first_seen_at, e.lease_until, e.not_before, e.deadline))
+                                   json(e.labels), e.first_seen_at, e.lease_until, e.not_before, e.deadline,
+                                   e.proceeded, e.withdrawn))
 FROM json_each(:job_ids) AS j
 CROSS JOIN ledger_entries AS e ON e.workload = :workload AND e.job_id = j.value
 """
@@ -165,7 +189,7 @@ def claim(  # noqa: PLR0913 - the port's own arguments
     return results
 
 
-def _decide(  # noqa: PLR0913, PLR0917 - one candidate and the facts that decide about it
+def _decide(  # noqa: PLR0911, PLR0913, PLR0917 - one candidate, the facts that decide, and an answer for each case
     row: list[Any] | None,
     job_id: str,
     now: int,
@@ -176,7 +200,7 @@ def _decide(  # noqa: PLR0913, PLR0917 - one candidate and the facts that decide
     if row is None:
         return Unrecorded(job_id)
     (_, row_id, key, generation, status, fence, attempts, body, labels, first_seen, lease_until, not_before,
-     deadline) = row  # fmt: skip
+     deadline, proceeded, withdrawn) = row  # fmt: skip
     if status in _TERMINAL:
         return AlreadySettled(job_id, Status(status))
     held, overdue = status == Status.PROCESSING, deadline is not None and deadline <= now
@@ -185,10 +209,12 @@ def _decide(  # noqa: PLR0913, PLR0917 - one candidate and the facts that decide
         return NotNow(job_id, timedelta(milliseconds=wait))
     close_orphan(attempts, now)
     taken.append((row_id, attempts))
+    if proceeded:  # what it did cannot be undone, so nothing else matters (I11)
+        return Interrupted(job_id, key, generation, fence + 1, len(attempts), body)
     if overdue:
-        return Overdue(job_id, key, generation, fence + 1, body)
+        return Overdue(job_id, key, generation, fence + 1, body, bool(withdrawn))
     if len(attempts) >= max_attempts:
-        return Exhausted(job_id, key, generation, fence + 1, len(attempts))
+        return Exhausted(job_id, key, generation, fence + 1, len(attempts), body)
     attempts.append({"attempt": len(attempts) + 1, "outcome": "running", "worker": worker, "startedAt": now})
     return Claimed(
         job_id,
@@ -329,11 +355,11 @@ def meet_queue(connection: sqlite3.Connection, now: int, incarnation: str) -> bo
     return True
 
 
-def prune(connection: sqlite3.Connection, now: int, limit: int) -> Pruned:
+def prune(connection: sqlite3.Connection, now: int, shelves: Shelves, limit: int) -> Pruned:
     """Delete what has outlived its retention. Only terminal entries have an ``expires_at``."""
     parameters = {"now": now, "limit": limit}
     letters: dict[str, list[str]] = {}
     for workload, letter_id in connection.execute(_PRUNE_LETTERS, parameters).fetchall():
         letters.setdefault(workload, []).append(letter_id)
     entries = connection.execute(_PRUNE_ENTRIES, parameters).rowcount
-    return Pruned(entries, letters)
+    return Pruned(entries, letters, shelves.prune(connection, now, limit))

@@ -14,6 +14,7 @@ from holdfast.contracts.times import to_ms
 from holdfast.sqlite.database import one
 from holdfast.stores.cursors import to_cursor
 
+from .documents import Shelves
 from .ledger import known_queue, record
 from .rows import LETTER_COLUMNS, letter_of, row_after, to_json
 
@@ -51,7 +52,8 @@ RETURNING id
 _NEXT_GENERATION: Final = """
 UPDATE ledger_entries
 SET status = 'received', generation = ledger_entries.generation + 1, attempts = '[]', attempt_count = 0,
-    not_before = :now, due_at = :now + :grace, deadline = :now + ledger_entries.life,
+    not_before = :now, due_at = :now + :grace, withdrawn = 0,
+    deadline = iif(ledger_entries.mortal, ledger_entries.first_seen_at, :now) + ledger_entries.life,
     last_error_code = NULL, last_error_message = NULL, note = NULL, result = NULL, expires_at = NULL, updated_at = :now
 FROM dead_letters AS l
 WHERE l.id = :letter AND ledger_entries.workload = l.workload AND ledger_entries.key = l.key
@@ -140,6 +142,7 @@ def replay(  # noqa: PLR0913 - who, what, why, when
     connection: sqlite3.Connection,
     now: int,
     grace: int,
+    shelves: Shelves,
     replays: Sequence[tuple[str, NewEntry | None]],
     *,
     actor: str,
@@ -148,15 +151,16 @@ def replay(  # noqa: PLR0913 - who, what, why, when
     """``reviewed -> replayed`` with the next generation, or with the new entry, in the caller's transaction."""
     moved = []
     for letter_id, entry in replays:
-        if _set_in_motion(connection, now, grace, letter_id, entry):
+        if _set_in_motion(connection, now, grace, shelves, letter_id, entry):
             moved += step(connection, now, [letter_id], ReviewStatus.REPLAYED, actor=actor, reason=reason)
     return moved
 
 
-def _set_in_motion(
+def _set_in_motion(  # noqa: PLR0913, PLR0917 - one replay and the store's own parts
     connection: sqlite3.Connection,
     now: int,
     grace: int,
+    shelves: Shelves,
     letter_id: str,
     entry: NewEntry | None,
 ) -> bool:
@@ -166,7 +170,7 @@ def _set_in_motion(
     if entry is None:
         changed = connection.execute(_NEXT_GENERATION, {"letter": letter_id, "now": now, "grace": grace})
         return changed.rowcount == 1
-    (answer,) = record(connection, now, grace, [entry])
+    (answer,) = record(connection, now, grace, shelves, [entry])
     if answer.verdict is not RecordVerdict.NEW:
         return False
     connection.execute("UPDATE dead_letters SET replayed_as = ? WHERE id = ?", (entry.key, letter_id))

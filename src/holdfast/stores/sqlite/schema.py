@@ -11,10 +11,12 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Any, Final
 
+from holdfast.contracts.effects import Collection
 from holdfast.contracts.errors import ConfigurationError
 from holdfast.contracts.workload import Workload
 from holdfast.sqlite import Migration
 from holdfast.sqlite.database import one
+from holdfast.stores.folding import CREATED, UPDATED
 
 COMPONENT: Final = "store"
 
@@ -93,6 +95,21 @@ MIGRATIONS: Final[tuple[Migration, ...]] = (
         "CREATE INDEX letters_expiry ON dead_letters (expires_at)",
         "CREATE TABLE store_facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
     ),
+    (
+        "ALTER TABLE ledger_entries ADD COLUMN lane TEXT",
+        "ALTER TABLE ledger_entries ADD COLUMN mortal INTEGER NOT NULL DEFAULT 0",
+        "ALTER TABLE ledger_entries ADD COLUMN proceeded INTEGER NOT NULL DEFAULT 0",
+        "ALTER TABLE ledger_entries ADD COLUMN withdrawn INTEGER NOT NULL DEFAULT 0",
+        # Partial: a job that stands in no lane, or has left it, costs them nothing.
+        """
+        CREATE INDEX ledger_lanes ON ledger_entries (workload, lane, priority)
+        WHERE lane IS NOT NULL AND status IN ('received', 'processing', 'failed')
+        """,
+        """
+        CREATE INDEX ledger_front ON ledger_entries (workload, priority)
+        WHERE lane IS NOT NULL AND status = 'processing'
+        """,
+    ),
 )
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
@@ -107,25 +124,41 @@ def quoted(name: str) -> str:
     return f'"{name}"'
 
 
-def create_collections(connection: sqlite3.Connection, workload: Workload[Any]) -> None:
-    """Tables and indexes for the documents that a workload's effects write.
+def create_collections(connection: sqlite3.Connection, collections: Sequence[Collection]) -> None:
+    """Tables and indexes for the documents that effects write.
 
-    An indexed field becomes a generated column, so that people can use it in their own queries.
+    An indexed field becomes a generated column, and so does an instant, so that people can use them in their own
+    queries. What expires gets an index, for pruning.
     """
-    for collection in workload.collections:
+    for collection in collections:
         table, key = quoted(collection.name), quoted(collection.key)
         connection.execute(
             f"CREATE TABLE IF NOT EXISTS {table} ({key} TEXT PRIMARY KEY, body TEXT NOT NULL) WITHOUT ROWID"
         )
         present = {row[1] for row in connection.execute(f"PRAGMA table_xinfo({table})")}
+        for name in columns_of(collection):
+            if name not in present:
+                expression = f"TEXT GENERATED ALWAYS AS (body ->> '$.{name}') VIRTUAL"
+                connection.execute(f"ALTER TABLE {table} ADD COLUMN {quoted(name)} {expression}")
         for fields in collection.indexes:
-            for name in fields:
-                if name not in present:
-                    expression = f"TEXT GENERATED ALWAYS AS (body ->> '$.{name}') VIRTUAL"
-                    connection.execute(f"ALTER TABLE {table} ADD COLUMN {quoted(name)} {expression}")
-                    present.add(name)
             index = quoted(f"{collection.name}_by_{'_'.join(fields)}")
             connection.execute(f"CREATE INDEX IF NOT EXISTS {index} ON {table} ({', '.join(map(quoted, fields))})")
+        if collection.expires is not None:
+            index, instant = quoted(f"{collection.name}_expiring"), quoted(collection.expires)
+            connection.execute(
+                f"CREATE INDEX IF NOT EXISTS {index} ON {table} ({instant}) WHERE {instant} IS NOT NULL",
+            )
+
+
+def columns_of(collection: Collection) -> list[str]:
+    """The fields that have a column of their own: those with an index, and instants."""
+    indexed = (name for fields in collection.indexes for name in fields)
+    return list(dict.fromkeys((*indexed, *instants_of(collection))))
+
+
+def instants_of(collection: Collection) -> tuple[str, ...]:
+    """The fields that hold instants: the declared ones, and the store's own."""
+    return (*collection.instants, CREATED, UPDATED)
 
 
 def create_views(connection: sqlite3.Connection, workload: Workload[Any]) -> None:
@@ -148,17 +181,28 @@ def create_label_indexes(connection: sqlite3.Connection, workload: Workload[Any]
         )
 
 
-def prepare(connection: sqlite3.Connection, workloads: Sequence[Workload[Any]]) -> None:
-    """Everything that the workloads' definitions ask for, where it is not there yet."""
+def prepare(
+    connection: sqlite3.Connection,
+    workloads: Sequence[Workload[Any]],
+    collections: Sequence[Collection],
+) -> None:
+    """Everything that the workloads' definitions and the other collections ask for, where it is not there yet."""
     for workload in workloads:
-        definition = _definition(workload)
-        fact = (f"workload:{workload.name}",)
-        if one(connection, "SELECT value FROM store_facts WHERE name = ?", fact) == definition:
-            continue
-        create_collections(connection, workload)
-        create_views(connection, workload)
-        create_label_indexes(connection, workload)
-        connection.execute(_REMEMBER, (*fact, definition))
+        if _differs(connection, f"workload:{workload.name}", _definition(workload)):
+            create_collections(connection, workload.collections)
+            create_views(connection, workload)
+            create_label_indexes(connection, workload)
+    for collection in collections:
+        if _differs(connection, f"collection:{collection.name}", repr((len(MIGRATIONS), collection))):
+            create_collections(connection, [collection])
+
+
+def _differs(connection: sqlite3.Connection, fact: str, definition: str) -> bool:
+    """Whether the tables were made for another definition. This one is remembered."""
+    if one(connection, "SELECT value FROM store_facts WHERE name = ?", (fact,)) == definition:
+        return False
+    connection.execute(_REMEMBER, (fact, definition))
+    return True
 
 
 _REMEMBER: Final = "INSERT INTO store_facts VALUES (?, ?) ON CONFLICT DO UPDATE SET value = excluded.value"

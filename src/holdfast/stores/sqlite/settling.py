@@ -9,13 +9,16 @@ from typing import Any, Final, assert_never
 
 from holdfast.contracts.ledger import AttemptOutcome, Status
 from holdfast.contracts.settlement import (
+    OVERDUE,
     Bury,
     Complete,
     Expire,
     HandBack,
+    Proceed,
     RetryLater,
     Settled,
     Settlement,
+    Verdict,
 )
 from holdfast.contracts.times import duration_ms
 from holdfast.sqlite.database import one
@@ -24,7 +27,7 @@ from .documents import Shelves
 from .rows import to_json
 
 _MINE: Final = """
-SELECT json_group_object(s.key, json_array(e.id, json(e.attempts)))
+SELECT json_group_object(s.key, json_array(e.id, json(e.attempts), e.deadline))
 FROM json_each(:leases) AS s
 CROSS JOIN ledger_entries AS e ON e.workload = s.value ->> 0 AND e.job_id = s.value ->> 1
 WHERE e.fence = s.value ->> 2 AND e.status = 'processing'
@@ -33,7 +36,7 @@ WHERE e.fence = s.value ->> 2 AND e.status = 'processing'
 _SETTLE: Final = """
 UPDATE ledger_entries
 SET status = s.status, attempts = s.attempts, attempt_count = json_array_length(s.attempts), lease_until = NULL,
-    not_before = :now + coalesce(s.after, 0), due_at = :now + s.after + :grace,
+    proceeded = 0, not_before = :now + coalesce(s.after, 0), due_at = :now + s.after + :grace,
     last_error_code = coalesce(s.code, last_error_code), last_error_message = coalesce(s.message, last_error_message),
     note = s.note, result = s.result, expires_at = :now + s.retention, updated_at = :now
 FROM (SELECT value ->> 0 AS id, value ->> 1 AS status, value -> 2 AS attempts, value ->> 3 AS after,
@@ -42,6 +45,8 @@ FROM (SELECT value ->> 0 AS id, value ->> 1 AS status, value -> 2 AS attempts, v
       FROM json_each(:rows)) AS s
 WHERE ledger_entries.id = s.id AND ledger_entries.status = 'processing'
 """
+
+_PROCEED: Final = "UPDATE ledger_entries SET proceeded = 1 WHERE id IN (SELECT value FROM json_each(:rows))"
 
 _LAST_STEP: Final = """
 UPDATE ledger_entries SET status = s.status, due_at = NULL
@@ -53,7 +58,7 @@ _LETTERS: Final = """
 INSERT INTO dead_letters (id, workload, key, job_id, generation, reason_code, reason_message, attempt_count, attempts,
                           body, labels, created_at, updated_at, expires_at)
 SELECT l.value ->> 1, e.workload, e.key, e.job_id, e.generation, l.value ->> 2, l.value ->> 3, e.attempt_count,
-       e.attempts, e.body, e.labels, :now, :now, :now + (l.value ->> 4)
+       e.attempts, coalesce(l.value ->> 5, e.body), e.labels, :now, :now, :now + (l.value ->> 4)
 FROM json_each(:rows) AS l CROSS JOIN ledger_entries AS e ON e.id = l.value ->> 0
 """
 
@@ -66,6 +71,7 @@ class _Batch:
         self.rows: list[tuple[Any, ...]] = []
         self.last_steps: list[tuple[int, str]] = []
         self.letters: list[tuple[Any, ...]] = []
+        self.proceeding: list[int] = []
 
     def add(self, row_id: int, attempts: list[dict[str, Any]], settlement: Settlement, note: str | None) -> Status:
         """Translate one verdict; return the state that the entry ends in."""
@@ -77,22 +83,28 @@ class _Batch:
                 return Status.PROCESSED
             case RetryLater() as verdict:
                 self._close(attempts, AttemptOutcome.FAILED, verdict.code, verdict.message)
-                self._row(row_id, Status.FAILED, attempts, after=verdict.after, error=(verdict.code, verdict.message))
+                error = (verdict.code, verdict.message)
+                self._row(row_id, Status.FAILED, attempts, after=verdict.after, error=error, note=note)
                 return Status.FAILED
             case HandBack() as verdict:
                 if attempts and attempts[-1]["outcome"] == AttemptOutcome.RUNNING:
                     attempts.pop()
                 status = Status.FAILED if attempts else Status.RECEIVED
-                self._row(row_id, status, attempts, after=verdict.after)
+                self._row(row_id, status, attempts, after=verdict.after, note=note)
                 return status
+            case Proceed() as verdict:
+                if not verdict.repeatable:
+                    self.proceeding.append(row_id)
+                return Status.PROCESSING
             case Bury() as verdict:
                 self._close(attempts, AttemptOutcome.FAILED, verdict.code, verdict.message)
                 # An entry lives as long as its letter: a replay finds it, and a duplicate never passes (I12).
                 keep = max(verdict.retention, verdict.letter_retention)
-                self._row(row_id, Status.FAILED, attempts, error=(verdict.code, verdict.message), keep=keep)
+                error = (verdict.code, verdict.message)
+                self._row(row_id, Status.FAILED, attempts, error=error, note=note, keep=keep)
                 self.last_steps.append((row_id, Status.DEAD_LETTERED.value))
                 letter = (verdict.letter_id, verdict.reason_code, verdict.reason_message)
-                self.letters.append((row_id, *letter, duration_ms(verdict.letter_retention)))
+                self.letters.append((row_id, *letter, duration_ms(verdict.letter_retention), verdict.body))
                 return Status.DEAD_LETTERED
             case Expire() as verdict:
                 self._close(attempts, AttemptOutcome.FAILED, "EXPIRED", "The job outlived its deadline.")
@@ -145,19 +157,30 @@ def settle(
         first.setdefault((each.workload, each.lease.job_id, each.lease.fence), str(position))
     leases = {position: lease for lease, position in first.items()}
     mine = json.loads(one(connection, _MINE, {"leases": to_json(leases)}))
+    late = {
+        position
+        for position, (_, _, deadline) in mine.items()
+        if deadline is not None and deadline <= now and isinstance(settlements[int(position)].verdict, Proceed)
+    }
     effects = [
         (each.lease.job_id, each.verdict.effects)
         for position, each in enumerate(settlements)
-        if str(position) in mine and isinstance(each.verdict, Complete | Expire) and each.verdict.effects
+        if str(position) in mine and each.verdict.effects and str(position) not in late
     ]
     notes = shelves.apply(connection, now, effects) if effects else {}
     batch = _Batch(now)
     answers = []
     for position, each in enumerate(settlements):
         held = mine.get(str(position))
-        note = notes.get(each.lease.job_id) if held else None
-        status = batch.add(held[0], held[1], each, note) if held else None
-        answers.append(Settled(each.lease.job_id, status, note))
+        if held is None:
+            answers.append(Settled(each.lease.job_id, None))
+        elif str(position) in late:
+            answers.append(Settled(each.lease.job_id, Status.PROCESSING, OVERDUE))
+        else:
+            note = _note(each.verdict, notes.get(each.lease.job_id))
+            answers.append(Settled(each.lease.job_id, batch.add(held[0], held[1], each, note), note))
+    if batch.proceeding:
+        connection.execute(_PROCEED, {"rows": to_json(batch.proceeding)})
     if batch.rows:
         connection.execute(_SETTLE, {"rows": to_json(batch.rows), "now": now, "grace": grace})
     if batch.letters:
@@ -165,3 +188,12 @@ def settle(
     if batch.last_steps:
         connection.execute(_LAST_STEP, {"rows": to_json(batch.last_steps)})
     return answers
+
+
+def _note(verdict: Verdict, told: str | None) -> str | None:
+    """What the entry says besides its state; ``told`` comes from the effects."""
+    if isinstance(verdict, Proceed):
+        return None
+    if isinstance(verdict, Expire) and verdict.note is not None:
+        return verdict.note
+    return told

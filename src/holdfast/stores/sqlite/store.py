@@ -8,12 +8,14 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from holdfast.contracts.dead_letters import DeadLetter, ReviewStatus
+from holdfast.contracts.effects import Collection, Effect
 from holdfast.contracts.errors import InvalidQuery
 from holdfast.contracts.ledger import (
     ClaimResult,
     DueEntry,
     Lease,
     LedgerEntry,
+    Lines,
     NewEntry,
     Pruned,
     Recorded,
@@ -26,7 +28,7 @@ from holdfast.contracts.workload import Workload
 from holdfast.sqlite import Database, Outbox
 from holdfast.stores.cursors import to_cursor
 
-from . import ledger, letters, schema
+from . import ledger, letters, schema, senders
 from .documents import Shelves
 from .rows import ENTRY_COLUMNS, entry_of, row_after
 from .settling import settle
@@ -41,7 +43,7 @@ class SqliteStore:
 
     ``grace`` is how long an entry may stay untouched after it could have been taken, before ``due`` reports it.
     ``outbox`` is the queue, where it lives in the same file: new entries are then published by the commit that
-    records them.
+    records them. ``collections`` are those that belong to no workload.
     """
 
     def __init__(
@@ -51,21 +53,28 @@ class SqliteStore:
         *,
         grace: timedelta = timedelta(seconds=5),
         outbox: Outbox | None = None,
+        collections: Sequence[Collection] = (),
     ) -> None:
         self._database = database
         self._workloads = tuple(workloads)
         self._grace = duration_ms(grace)
         self._outbox = outbox
         self._queues = {workload.name: workload.queue for workload in workloads}
-        self._shelves = Shelves([each for workload in workloads for each in workload.collections])
+        self._collections = tuple(collections)
+        self._shelves = Shelves([*(each for workload in workloads for each in workload.collections), *collections])
         self._indexed = {workload.name: frozenset(workload.indexed_labels) for workload in workloads}
 
     async def open(self) -> None:
         """Bring the tables to what this version and these workloads need."""
         await self._database.migrate(schema.COMPONENT, schema.MIGRATIONS)
-        await self._database.write(lambda connection: schema.prepare(connection, self._workloads))
+        await self._database.write(lambda connection: schema.prepare(connection, self._workloads, self._collections))
 
     # --- the ledger ---------------------------------------------------------------------------------------
+
+    @property
+    def publishes(self) -> bool:
+        """See :meth:`holdfast.contracts.ports.Ledger.publishes`."""
+        return self._outbox is not None
 
     async def record(self, entries: Sequence[NewEntry]) -> list[Recorded]:
         """See :meth:`holdfast.contracts.ports.Ledger.record`."""
@@ -77,7 +86,7 @@ class SqliteStore:
 
     def _record(self, connection: sqlite3.Connection, entries: Sequence[NewEntry]) -> list[Recorded]:
         now = self._database.now()
-        recorded = ledger.record(connection, now, self._grace, entries, queued=self._outbox is not None)
+        recorded = ledger.record(connection, now, self._grace, self._shelves, entries, queued=self.publishes)
         if self._outbox is None:
             return recorded
         jobs: dict[str, list[QueueJob]] = {}
@@ -131,6 +140,19 @@ class SqliteStore:
         now = self._database.now
         return await self._database.read(lambda c: ledger.overdue(c, now(), workload, limit))
 
+    async def withdraw(self, workload: str, job_ids: Sequence[str]) -> list[bool]:
+        """See :meth:`holdfast.contracts.ports.Ledger.withdraw`."""
+        now = self._database.now
+        return await self._database.write(lambda c: senders.withdraw(c, now(), workload, job_ids))
+
+    async def lines(self, workload: str, lanes: Sequence[str]) -> Lines:
+        """See :meth:`holdfast.contracts.ports.Ledger.lines`."""
+        return await self._database.read(lambda c: senders.lines(c, workload, lanes))
+
+    async def redact(self, workload: str, bodies: Mapping[str, str]) -> list[str]:
+        """See :meth:`holdfast.contracts.ports.Ledger.redact`."""
+        return await self._database.write(lambda c: senders.redact(c, workload, bodies))
+
     async def entry(self, workload: str, key: str) -> LedgerEntry | None:
         """See :meth:`holdfast.contracts.ports.Ledger.entry`."""
         row = await self._database.read(lambda c: c.execute(_ENTRY, (workload, key)).fetchone())
@@ -165,7 +187,7 @@ class SqliteStore:
     async def prune(self, limit: int) -> Pruned:
         """See :meth:`holdfast.contracts.ports.Ledger.prune`."""
         now = self._database.now
-        return await self._database.write(lambda c: ledger.prune(c, now(), limit))
+        return await self._database.write(lambda c: ledger.prune(c, now(), self._shelves, limit))
 
     # --- dead letters -------------------------------------------------------------------------------------
 
@@ -205,7 +227,7 @@ class SqliteStore:
         """See :meth:`holdfast.contracts.ports.DeadLetters.replay`."""
         now = self._database.now
         return await self._database.write(
-            lambda c: letters.replay(c, now(), self._grace, replays, actor=actor, reason=reason),
+            lambda c: letters.replay(c, now(), self._grace, self._shelves, replays, actor=actor, reason=reason),
         )
 
     async def unpublished(self, workload: str, limit: int) -> list[DeadLetter]:
@@ -225,6 +247,11 @@ class SqliteStore:
         await self._database.write(lambda c: letters.mark_withdrawn(c, letter_ids), durable=False)
 
     # --- documents ----------------------------------------------------------------------------------------
+
+    async def apply(self, effects: Sequence[Effect]) -> None:
+        """See :meth:`holdfast.contracts.ports.Documents.apply`."""
+        now = self._database.now
+        await self._database.write(lambda c: self._shelves.apply(c, now(), [("", effects)]))
 
     async def get(self, collection: str, key: str) -> Mapping[str, Any] | None:
         """See :meth:`holdfast.contracts.ports.Documents.get`."""

@@ -1,0 +1,147 @@
+"""Limits that all processes share, for the embedded broker: turns, and places in an even flow.
+
+Both work inside a transaction that the broker has open. A turn that is not free is a row; a free one is nothing. Turns
+go by the milliseconds of the broker's clock. Places go by microseconds, because two of them may be closer than that.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any, Final
+
+from holdfast.contracts.queues import RateLimit, Turns
+from holdfast.contracts.times import duration_ms
+from holdfast.sqlite import Migration
+from holdfast.sqlite.database import one
+
+TURNS_AND_PLACES: Final[Migration] = (
+    """
+    CREATE TABLE queue_turns (
+        name TEXT NOT NULL,
+        turn TEXT NOT NULL,
+        held INTEGER NOT NULL,
+        free_at INTEGER NOT NULL,
+        PRIMARY KEY (name, turn)
+    ) WITHOUT ROWID
+    """,
+    "CREATE INDEX queue_turns_free ON queue_turns (free_at)",
+    "CREATE TABLE queue_flows (name TEXT PRIMARY KEY, next_at INTEGER NOT NULL) WITHOUT ROWID",
+    """
+    CREATE TABLE queue_places (
+        name TEXT NOT NULL,
+        job_id TEXT NOT NULL,
+        at INTEGER NOT NULL,
+        PRIMARY KEY (name, job_id)
+    ) WITHOUT ROWID
+    """,
+    "CREATE INDEX queue_places_at ON queue_places (at)",
+)
+
+_KEEP_PLACES: Final = timedelta(hours=1)
+_MICROSECOND: Final = timedelta(microseconds=1)
+
+_NOT_FREE: Final = "SELECT count(*) FROM queue_turns WHERE name = :name AND free_at > :now"
+
+_NEXT_FREE: Final = """
+SELECT free_at FROM queue_turns WHERE name = :name AND free_at > :now ORDER BY free_at LIMIT 1 OFFSET :surplus
+"""
+
+_FORGET_FREE: Final = "DELETE FROM queue_turns WHERE free_at <= :now"
+
+_GIVE: Final = "INSERT INTO queue_turns SELECT :name, value, 1, :free_at FROM json_each(:turns)"
+
+_RELEASE: Final = """
+UPDATE queue_turns SET held = 0, free_at = :free_at
+WHERE name = :name AND held = 1 AND free_at > :now AND turn IN (SELECT value FROM json_each(:turns))
+"""
+
+_FORGET_PLACES: Final = "DELETE FROM queue_places WHERE at <= :old"
+_FORGET_FLOWS: Final = "DELETE FROM queue_flows WHERE next_at <= :old"
+
+_PLACES: Final = """
+SELECT json_group_object(job_id, at) FROM queue_places
+WHERE name = :name AND job_id IN (SELECT value FROM json_each(:ids))
+"""
+
+_NEXT_PLACE: Final = "SELECT next_at FROM queue_flows WHERE name = :name"
+
+_LEAVE_PLACES: Final = """
+DELETE FROM queue_places WHERE name = :name AND job_id IN (SELECT value FROM json_each(:ids))
+"""
+
+_TAKE_PLACES: Final = "INSERT INTO queue_places SELECT :name, key, value FROM json_each(:places)"
+
+_SET_NEXT_PLACE: Final = """
+INSERT INTO queue_flows VALUES (:name, :next_at) ON CONFLICT DO UPDATE SET next_at = excluded.next_at
+"""
+
+
+class SharedTurns:
+    """The turns of one name, as they stand in the present transaction at this time."""
+
+    def __init__(self, connection: sqlite3.Connection, name: str, rate: RateLimit, now: int) -> None:
+        self._connection = connection
+        self._rate = rate
+        self._now = now
+        self._parameters: dict[str, Any] = {"name": name, "now": now}
+
+    def look(self) -> tuple[int, timedelta]:
+        """How many are free, and how long until there may be another."""
+        most = self._rate.most
+        not_free = one(self._connection, _NOT_FREE, self._parameters)
+        if not_free < most:
+            return most - not_free, timedelta(0)
+        first = one(self._connection, _NEXT_FREE, self._parameters | {"surplus": not_free - most})
+        # Whoever holds one may release it now, so none may come free sooner than that, or than the first that must.
+        soonest = self._rested_after(0)
+        return 0, timedelta(milliseconds=min(soonest, first or soonest) - self._now)
+
+    def give(self, names: Sequence[str], hold: timedelta) -> Turns:
+        """Give turns under these names, as many as are free."""
+        free, _ = self.look()
+        given = tuple(names[:free])
+        self._connection.execute(_FORGET_FREE, self._parameters)
+        free_at = self._rested_after(duration_ms(hold))
+        self._connection.execute(_GIVE, self._parameters | {"turns": _json(given), "free_at": free_at})
+        _, wait = self.look()
+        return Turns(given, wait)
+
+    def take_back(self, names: Sequence[str]) -> None:
+        """Let those that are still held rest; then they are free."""
+        self._connection.execute(_RELEASE, self._parameters | {"turns": _json(names), "free_at": self._rested_after(0)})
+
+    def _rested_after(self, use: int) -> int:
+        # One more: the clock tells the time without the part of its millisecond that was over.
+        return self._now + use + duration_ms(self._rate.per) + 1
+
+
+def places(
+    connection: sqlite3.Connection, name: str, rate: RateLimit, job_ids: Sequence[str], now: int
+) -> list[timedelta]:
+    """How long each job has to wait for its place; those whose time has come leave theirs."""
+    now *= 1_000
+    distance = -(-(rate.per // _MICROSECOND) // rate.most)
+    parameters: dict[str, Any] = {"name": name, "ids": _json(job_ids), "old": now - _KEEP_PLACES // _MICROSECOND}
+    connection.execute(_FORGET_PLACES, parameters)
+    connection.execute(_FORGET_FLOWS, parameters)
+    taken: dict[str, int] = json.loads(one(connection, _PLACES, parameters))
+    next_at = max(now, one(connection, _NEXT_PLACE, parameters) or 0)  # what was not used is not saved up
+    waits = []
+    for job_id in job_ids:
+        if job_id not in taken:
+            taken[job_id] = next_at
+            next_at += distance
+        waits.append(max(0, taken[job_id] - now))
+        if taken[job_id] <= now:
+            del taken[job_id]
+    connection.execute(_LEAVE_PLACES, parameters)
+    connection.execute(_TAKE_PLACES, parameters | {"places": _json(taken)})
+    connection.execute(_SET_NEXT_PLACE, parameters | {"next_at": next_at})
+    return [wait * _MICROSECOND for wait in waits]
+
+
+def _json(value: Any) -> str:  # noqa: ANN401 - anything that JSON can say
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)

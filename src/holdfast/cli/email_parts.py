@@ -1,0 +1,30 @@
+"""The email workload, for commands that need it."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+from holdfast.config import Settings
+from holdfast.wiring import System
+from holdfast.wiring.email import EmailSystem
+
+from .failures import Stop
+
+
+def email_parts(system: System) -> EmailSystem:
+    """The email workload of this system. Raises :class:`Stop` with what is missing where there is none."""
+    if system.email is None:
+        raise Stop(why_no_email(system.settings))
+    return system.email
+
+
+def why_no_email(settings: Settings) -> str:
+    """What keeps the email workload from running here, and what to do about it."""
+    if find_spec("cryptography") is None or find_spec("email_validator") is None:
+        return "Emails are not set up here: install what they need with pip install 'holdfast[email]'."
+    if settings.cluster:
+        return (
+            "Emails are not set up here: a cluster needs EMAIL_PEPPER and EMAIL_KEYS, the same in every process. "
+            "`openssl rand -base64 32` makes a pepper, and a key."
+        )
+    return "Emails are not set up here."

@@ -1,0 +1,157 @@
+"""``keys``: what tenants show to be let in."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from holdfast.contracts.tenants import ApiKey, Scope, Tenant
+from holdfast.contracts.times import isoformat
+
+from . import options
+from .arguments import instant
+from .deciding import user_name
+from .failures import Stop
+from .opening import existing_system
+from .output import print_json, print_line, say
+from .tables import moment, show_table
+
+keys = typer.Typer(help="API keys of tenants: create, list and revoke.", no_args_is_help=True, add_completion=False)
+
+_LONGEST_DAYS: Final = 3_650
+
+TenantName = Annotated[str, typer.Argument(metavar="TENANT", help="The tenant's id or name.", show_default=False)]
+
+
+@keys.command("create")
+def create(
+    tenant: TenantName,
+    scope: Annotated[
+        list[Scope] | None,
+        typer.Option(help="What it may be used for, repeatable; otherwise everything.", show_default=False),
+    ] = None,
+    expires: Annotated[
+        str | None,
+        typer.Option(metavar="DAYS|DATE", help="When it stops working: 90, or 2027-01-31 (UTC).", show_default="never"),
+    ] = None,
+    label: Annotated[str, typer.Option(help="What it is for, for people.", show_default=False)] = "",
+    data: options.Data = None,
+    json: options.Json = False,
+) -> None:
+    """Make a key for a tenant. It is shown this once: only its hash is kept."""
+    not_after = None if expires is None else _end(expires)
+    key, text = asyncio.run(_create(tenant, scope or list(Scope), label, not_after, data))
+    if json:
+        print_json({**_document(key), "key": text})
+        return
+    print_line(text)
+    say("Keep it now: it cannot be shown again. Send it as `Authorization: Bearer hf_...` or as `x-api-key`.")
+    until = "until it is revoked" if key.not_after is None else f"until {moment(key.not_after)}"
+    say(f"It works {until}, for {', '.join(sorted(key.scopes))}. `holdfast keys revoke {key.key_id}` ends it at once.")
+
+
+@keys.command("list")
+def list_(
+    tenant: Annotated[
+        str | None, typer.Option(metavar="TENANT", help="Only this tenant's, by id or name.", show_default=False)
+    ] = None,
+    data: options.Data = None,
+    json: options.Json = False,
+) -> None:
+    """Keys, oldest first. None of them can be shown again."""
+    found, names = asyncio.run(_list(tenant, data))
+    if json:
+        print_json([_document(each) for each in found])
+        return
+    if not found:
+        say("There are no keys yet: holdfast keys create TENANT")
+        return
+    rows = (
+        (
+            each.key_id,
+            names.get(each.company_id, each.company_id),
+            each.label,
+            " ".join(sorted(each.scopes)),
+            moment(each.created_at),
+            _state(each),
+        )
+        for each in found
+    )
+    show_table(("id", "tenant", "label", "scopes", "made", "state"), rows, whole=("id", "made"))
+
+
+@keys.command("revoke")
+def revoke(
+    key_id: Annotated[str, typer.Argument(metavar="KEYID", help="The key's id, not the key.", show_default=False)],
+    data: options.Data = None,
+    json: options.Json = False,
+) -> None:
+    """From now on the key opens nothing."""
+    # Whoever has the whole key at hand means its id; the secret in it must not travel further.
+    key = asyncio.run(_revoke(re.sub(r"^hf_([0-9a-f]{16})_.*$", r"\1", key_id), data))
+    if json:
+        print_json(_document(key))
+        return
+    say(f"{key.key_id} is revoked since {moment(key.revoked_at)}.")
+
+
+def _end(given: str) -> datetime:
+    now = datetime.now(UTC)
+    if given.isdecimal() and given.isascii():
+        if not 1 <= int(given[:9]) <= _LONGEST_DAYS:
+            message = f"--expires takes 1 to {_LONGEST_DAYS} days."
+            raise Stop(message)
+        return now + timedelta(days=int(given))
+    found = instant("--expires", f"{given}T00:00:00Z" if re.fullmatch(r"\d{4}-\d{2}-\d{2}", given) else given)
+    if found <= now:
+        message = "--expires must be in the future."
+        raise Stop(message)
+    return found
+
+
+def _state(key: ApiKey) -> str:
+    if key.revoked_at is not None:
+        return "revoked"
+    if not key.works_at(datetime.now(UTC)):
+        return "expired"
+    return "works" if key.not_after is None else f"works until {moment(key.not_after)}"
+
+
+def _document(key: ApiKey) -> dict[str, Any]:
+    return {
+        "keyId": key.key_id,
+        "companyId": key.company_id,
+        "label": key.label,
+        "scopes": sorted(scope.value for scope in key.scopes),
+        "createdAt": isoformat(key.created_at),
+        "createdBy": key.created_by,
+        "notAfter": None if key.not_after is None else isoformat(key.not_after),
+        "revokedAt": None if key.revoked_at is None else isoformat(key.revoked_at),
+    }
+
+
+async def _create(
+    tenant: str, scopes: list[Scope], label: str, not_after: datetime | None, data: Path | None
+) -> tuple[ApiKey, str]:
+    async with existing_system(data, None) as system:
+        found: Tenant = await system.tenants.named(tenant)
+        return await system.tenants.create_key(
+            found.company_id, label=label, scopes=scopes, not_after=not_after, created_by=user_name()
+        )
+
+
+async def _list(tenant: str | None, data: Path | None) -> tuple[list[ApiKey], dict[str, str]]:
+    async with existing_system(data, None) as system:
+        company_id = None if tenant is None else (await system.tenants.named(tenant)).company_id
+        names = {each.company_id: each.name for each in await system.tenants.everyone()}
+        return await system.tenants.keys(company_id), names
+
+
+async def _revoke(key_id: str, data: Path | None) -> ApiKey:
+    async with existing_system(data, None) as system:
+        return await system.tenants.revoke(key_id)

@@ -1,0 +1,159 @@
+"""``privacy``: forget a person, and seal personal data under a new key."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from holdfast.wiring import System
+
+from . import options
+from .email_parts import email_parts
+from .failures import REFUSED, Stop
+from .opening import existing_system
+from .output import print_json, say
+
+if TYPE_CHECKING:  # the core install does without the libraries of the email extra
+    from holdfast.workloads.email.privacy import Forgotten, Person, Privacy, Resealed, Selector
+
+privacy = typer.Typer(
+    help="Forget a person; seal personal data under a new key.", no_args_is_help=True, add_completion=False
+)
+
+_UUID: Final = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+_ANSWERS: Final = 20
+
+
+@privacy.command("erase")
+def erase(
+    recipient: Annotated[
+        str,
+        typer.Option(
+            metavar="WHO",
+            help="The recipientId, the address, or with --tenant the externalId that the tenant knows them by.",
+            show_default=False,
+        ),
+    ],
+    tenant: Annotated[
+        str | None, typer.Option(metavar="TENANT", help="Whose externalId it is, by id or name.", show_default=False)
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    data: options.Data = None,
+    json: options.Json = False,
+) -> None:
+    """Forget a person (LGPD, article 18). This cannot be undone.
+
+    Emails to them that wait are cancelled. Their record, what emails say of them, settled jobs, dead letters, and HTML
+    that only they were sent are emptied. That an email existed, when, and how it ended stays; and if the address is
+    suppressed, it stays so, under its keyed hash.
+    """
+    if not (yes or sys.stdin.isatty()):
+        message = "Forgetting somebody asks first, and there is nobody to ask here: add --yes."
+        raise Stop(message)
+    if not yes:
+        person = asyncio.run(_look(recipient, tenant, data))
+        if not person.empty:
+            records, number, waiting = len(person.recipients), len(person.emails), len(person.waiting)
+            question = f"{records} records and {number} emails ({waiting} of them waiting) tell of this person. Go on?"
+            typer.confirm(question, abort=True, err=True)
+    done = asyncio.run(_erase(recipient, tenant, data))
+    if json:
+        print_json(_forgotten(done))
+    elif done.nothing:
+        say("Nothing is kept about this person: there was nothing to forget.")
+    else:
+        say(
+            f"Forgotten: {done.recipients} records, {done.emails} emails, {done.jobs} jobs, {done.contents} contents. "
+            f"{done.withdrawn} emails that waited were cancelled."
+        )
+    if done.in_work:
+        message = f"{len(done.in_work)} emails are being sent just now. Once they have ended, run this again."
+        raise Stop(message, code=REFUSED)
+
+
+@privacy.command("rotate-keys")
+def rotate_keys(data: options.Data = None, json: options.Json = False) -> None:
+    """Seal under the current key whatever older keys sealed.
+
+    First add a new key at the end of EMAIL_KEYS and restart every process; then run this; then take the old keys away.
+    """
+    done = asyncio.run(_reseal(data))
+    if json:
+        print_json({"values": done.values, "recipients": done.recipients, "broken": done.broken})
+    elif not done.values and not done.broken:
+        say("Everything is sealed with the current key.")
+    else:
+        say(f"{done.values} values of {done.recipients} recipients are sealed with the current key now.")
+    if done.broken:
+        shown = ", ".join(done.broken[:_ANSWERS])
+        message = f"{len(done.broken)} values cannot be opened with the keys that are set: {shown}."
+        raise Stop(message, "Put back the key that sealed them, and run this again.", code=REFUSED)
+
+
+def _forgotten(done: Forgotten) -> dict[str, Any]:
+    return {
+        "recipients": done.recipients,
+        "emails": done.emails,
+        "withdrawn": done.withdrawn,
+        "jobs": done.jobs,
+        "contents": done.contents,
+        "inWork": done.in_work,
+    }
+
+
+async def _look(recipient: str, tenant: str | None, data: Path | None) -> Person:
+    async with existing_system(data, None) as system:
+        try:
+            return await _desk(system).find(await _selector(system, recipient, tenant))
+        except ValueError as error:
+            raise _no_address(error) from None
+
+
+async def _erase(recipient: str, tenant: str | None, data: Path | None) -> Forgotten:
+    async with existing_system(data, None) as system:
+        workload = email_parts(system).workload
+        selector = await _selector(system, recipient, tenant)
+
+        async def withdraw(outbox_id: str) -> bool:
+            return await system.withdrawal.withdraw(workload, outbox_id)
+
+        try:
+            return await _desk(system).erase(selector, system.ambient.clock.now(), withdraw)
+        except ValueError as error:
+            raise _no_address(error) from None
+
+
+async def _reseal(data: Path | None) -> Resealed:
+    async with existing_system(data, None) as system:
+        return await _desk(system).reseal()
+
+
+def _desk(system: System) -> Privacy:
+    parts = email_parts(system)
+    from holdfast.workloads.email.privacy import Privacy  # noqa: PLC0415 - its libraries are there, or we had stopped
+
+    return Privacy(system.store, parts.vault, parts.workload.name, parts.content)
+
+
+async def _selector(system: System, recipient: str, tenant: str | None) -> Selector:
+    email_parts(system)
+    from holdfast.workloads.email.privacy import Selector  # noqa: PLC0415 - likewise
+
+    if tenant is not None:
+        company_id = (await system.tenants.named(tenant)).company_id
+        return Selector(company_id=company_id, external_id=recipient)
+    if "@" in recipient:
+        return Selector(address=recipient)
+    if _UUID.fullmatch(recipient):
+        return Selector(recipient_id=recipient.lower())
+    message = "--recipient takes a recipientId, an address, or with --tenant an externalId."
+    raise Stop(message)
+
+
+def _no_address(error: ValueError) -> Stop:
+    return Stop(f"--recipient {error}.")

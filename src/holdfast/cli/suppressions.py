@@ -1,0 +1,134 @@
+"""``suppressions``: addresses that get no more emails."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from holdfast.contracts.queries import Page, Slice
+from holdfast.contracts.times import isoformat
+from holdfast.workloads.email.documents import SuppressionReason
+
+from . import options
+from .deciding import user_name
+from .email_parts import email_parts
+from .failures import REFUSED, Stop
+from .opening import existing_system
+from .output import print_json, say
+from .tables import moment, show_table
+
+if TYPE_CHECKING:  # the core install does without the libraries of the email extra
+    from holdfast.workloads.email.suppression import Suppression
+
+suppressions = typer.Typer(
+    help="Addresses that get no more emails: list, add and remove.", no_args_is_help=True, add_completion=False
+)
+
+_HASH_SHOWN: Final = 8
+
+Address = Annotated[str, typer.Argument(help="The address, in clear.", show_default=False)]
+
+
+@suppressions.command("list")
+def list_(
+    reason: Annotated[SuppressionReason | None, typer.Option(help="Only for this reason.", show_default=False)] = None,
+    limit: options.Limit = 20,
+    cursor: options.Cursor = None,
+    data: options.Data = None,
+    json: options.Json = False,
+) -> None:
+    """The list, newest first. Addresses are masked: they are kept as keyed hashes alone."""
+    found = asyncio.run(_list(reason, Page(limit, cursor), data))
+    if json:
+        print_json({"items": [_document(each) for each in found.items], "next": found.next})
+        return
+    if not found.items:
+        say("No address is suppressed.")
+        return
+    rows = (
+        (each.address, each.reason, each.detail, each.source, moment(each.since), _hash(each)) for each in found.items
+    )
+    show_table(("address", "reason", "detail", "from", "since", "hash"), rows, whole=("since", "hash"))
+    if found.next:
+        say(f"There are more: --cursor {found.next}")
+
+
+@suppressions.command("add")
+def add(
+    address: Address,
+    reason: Annotated[SuppressionReason, typer.Option(help="Why.")] = SuppressionReason.MANUAL,
+    detail: Annotated[str | None, typer.Option(help="More about why, for people.", show_default=False)] = None,
+    data: options.Data = None,
+    json: options.Json = False,
+) -> None:
+    """From now on, no tenant's email goes to this address."""
+    found = asyncio.run(_add(address, reason, detail, data))
+    if json:
+        print_json(_document(found))
+        return
+    say(f"{found.address} gets no more emails.")
+
+
+@suppressions.command("remove")
+def remove(address: Address, data: options.Data = None, json: options.Json = False) -> None:
+    """Emails to this address are accepted again."""
+    masked = asyncio.run(_remove(address, data))
+    if json:
+        print_json({"address": masked, "removed": True})
+        return
+    say(f"{masked} gets emails again.")
+
+
+def _hash(suppression: Suppression) -> str:
+    return f"{suppression.address_hash[:_HASH_SHOWN]}..."
+
+
+def _document(suppression: Suppression) -> dict[str, Any]:
+    return {
+        "address": suppression.address,
+        "addressHash": _hash(suppression),
+        "reason": suppression.reason.value,
+        "detail": suppression.detail,
+        "source": suppression.source,
+        "since": isoformat(suppression.since),
+    }
+
+
+async def _list(reason: SuppressionReason | None, page: Page, data: Path | None) -> Slice[Suppression]:
+    async with existing_system(data, None) as system:
+        return await email_parts(system).suppressions.list(page, reason)
+
+
+async def _add(address: str, reason: SuppressionReason, detail: str | None, data: Path | None) -> Suppression:
+    async with existing_system(data, None) as system:
+        listed = email_parts(system).suppressions
+        now = system.ambient.clock.now()
+        await listed.add([address], reason, detail=detail, source=f"operator {user_name()}", now=now)
+        try:
+            found = await listed.find(address)
+        except ValueError as error:
+            raise _no_address(error) from None
+    if found is None:  # somebody removed it in the meantime
+        message = "The address is not on the list any more."
+        raise Stop(message, code=REFUSED)
+    return found
+
+
+async def _remove(address: str, data: Path | None) -> str:
+    async with existing_system(data, None) as system:
+        listed = email_parts(system).suppressions
+        try:
+            found = await listed.find(address)
+        except ValueError as error:
+            raise _no_address(error) from None
+        if found is None or not await listed.remove(address):
+            message = "The address is not on the list."
+            raise Stop(message, code=REFUSED)
+        return found.address
+
+
+def _no_address(error: ValueError) -> Stop:
+    return Stop(f"ADDRESS {error}.")

@@ -1,0 +1,96 @@
+"""``tenants``: who may send."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from holdfast.config.email_settings import is_sender
+from holdfast.contracts.tenants import Tenant
+from holdfast.wiring import open_system
+
+from . import options
+from .failures import Stop
+from .opening import existing_system
+from .output import print_json, print_line, say
+from .settings import settings_with
+from .tables import show_table
+
+tenants = typer.Typer(help="Who may send emails: add and list tenants.", no_args_is_help=True, add_completion=False)
+
+
+@tenants.command("add")
+def add(
+    name: Annotated[str, typer.Argument(help="What people call the tenant.", show_default=False)],
+    company_id: Annotated[
+        str | None,
+        typer.Option("--id", metavar="UUID", help="Its companyId, where it has one already.", show_default=False),
+    ] = None,
+    sender: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="ADDRESS",
+            help="Who its emails are from, such as 'Acme <mail@acme.example>'; otherwise EMAIL_FROM.",
+            show_default=False,
+        ),
+    ] = None,
+    rate: Annotated[
+        int | None,
+        typer.Option("--rate", metavar="PER_SECOND", min=1, max=1_000_000, help="Its own limit.", show_default=False),
+    ] = None,
+    data: options.Data = None,
+    json: options.Json = False,
+) -> None:
+    """Add a tenant. On a new data folder this makes the ledger, too."""
+    if sender is not None and not is_sender(sender):
+        message = "--from must be one address, such as 'Acme <mail@acme.example>'."
+        raise Stop(message)
+    tenant = asyncio.run(_add(name, company_id, sender, rate, data))
+    if json:
+        print_json(tenant_document(tenant))
+        return
+    print_line(tenant.company_id)
+    say(f"{tenant.name} is a tenant. It needs a key to send: holdfast keys create {tenant.company_id}")
+
+
+@tenants.command("list")
+def list_(data: options.Data = None, json: options.Json = False) -> None:
+    """All tenants, by name."""
+    found = asyncio.run(_everyone(data))
+    if json:
+        print_json([tenant_document(each) for each in found])
+        return
+    if not found:
+        say("There are no tenants yet: holdfast tenants add NAME")
+        return
+    rows = ((each.company_id, each.name, each.sender, each.rate_per_second, _state(each)) for each in found)
+    show_table(("id", "name", "from", "per second", ""), rows, whole=("id",))
+
+
+def tenant_document(tenant: Tenant) -> dict[str, Any]:
+    """A tenant as JSON."""
+    return {
+        "companyId": tenant.company_id,
+        "name": tenant.name,
+        "sender": tenant.sender,
+        "ratePerSecond": tenant.rate_per_second,
+        "active": tenant.active,
+    }
+
+
+def _state(tenant: Tenant) -> str:
+    return "" if tenant.active else "inactive"
+
+
+async def _add(name: str, company_id: str | None, sender: str | None, rate: int | None, data: Path | None) -> Tenant:
+    async with open_system(settings_with(holdfast_data=data)) as system:
+        return await system.tenants.add(name, company_id=company_id, sender=sender, rate_per_second=rate)
+
+
+async def _everyone(data: Path | None) -> list[Tenant]:
+    async with existing_system(data, None) as system:
+        return await system.tenants.everyone()

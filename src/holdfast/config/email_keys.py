@@ -1,0 +1,98 @@
+"""The keys that protect personal data: from the settings, or made once and kept in the data folder.
+
+In a cluster they must be set: processes on several machines have to hash and seal alike, and no folder is theirs. On
+one machine they are made on first use and kept beside the ledger, readable by its owner alone. Whoever loses them can
+no longer read what was sealed, nor recognise whom they wrote to: they belong into the backup, away from the ledger's.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import secrets
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic_core import PydanticCustomError
+
+from .email_settings import sealing_keys
+from .settings import Settings
+
+KEYS_FILE: Final = "email-keys.json"
+_BYTES: Final = 32
+_FIRST: Final = "first"
+
+
+@dataclass(frozen=True, slots=True)
+class EmailSecrets:
+    """What hashes and what seals. ``current`` names the key that seals from now on; all of them open."""
+
+    pepper: bytes = field(repr=False)
+    keys: Mapping[str, bytes] = field(repr=False)
+    current: str
+
+
+class KeysUnreadable(OSError):
+    """The file with the keys is there and cannot be used."""
+
+
+def email_secrets(settings: Settings, *, create: bool = True) -> EmailSecrets | None:
+    """The keys; None where there are none: in a cluster without them set, or before they are made.
+
+    Any number of processes that start on an empty folder agree on one file. Raises :class:`KeysUnreadable` when that
+    file is damaged: to make another one would lose what the first had sealed.
+    """
+    if settings.email_pepper is not None and settings.email_keys is not None:
+        keys = sealing_keys(settings.email_keys.get_secret_value())
+        return EmailSecrets(settings.email_pepper.get_secret_value().encode(), keys, list(keys)[-1])
+    if settings.cluster:
+        return None
+    path = settings.holdfast_data / KEYS_FILE
+    if create and not path.exists():
+        settings.holdfast_data.mkdir(parents=True, exist_ok=True, mode=0o700)
+        _make(path)
+    return _read(path) if path.exists() else None
+
+
+def _make(path: Path) -> None:
+    """Put a whole file there, unless somebody else was faster; then theirs stands."""
+    content = {"pepper": _fresh(), "keys": {_FIRST: _fresh()}}
+    # Beside it first, with mode 0600 and on the disk, then linked: nobody reads half a file, and nobody overwrites one.
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "w", encoding="ascii") as file:
+            json.dump(content, file, indent=2)
+            file.flush()
+            os.fsync(file.fileno())
+        os.link(name, path)
+    except FileExistsError:
+        return
+    finally:
+        Path(name).unlink()
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _fresh() -> str:
+    return base64.b64encode(secrets.token_bytes(_BYTES)).decode("ascii")
+
+
+def _read(path: Path) -> EmailSecrets:
+    try:
+        content: Any = json.loads(path.read_text(encoding="ascii"))
+        pepper = base64.b64decode(content["pepper"], validate=True)
+        keys = sealing_keys(json.dumps(content["keys"]))
+        usable = len(pepper) >= _BYTES
+    except (ValueError, KeyError, TypeError, PydanticCustomError):
+        # Outside the handler: the error holds the text of the file.
+        usable = False
+    if not usable:
+        raise KeysUnreadable(None, "holds no usable keys; restore it from a backup", str(path))
+    return EmailSecrets(pepper, keys, list(keys)[-1])

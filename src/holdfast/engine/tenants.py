@@ -1,0 +1,201 @@
+"""Tenants and their keys: made by operators, shown by senders.
+
+A key is ``hf_<id>_<secret>``. It is shown once, when it is made; the store keeps its SHA-256. The secret has 32 bytes
+of chance, so a plain hash is enough: there is nothing to guess.
+"""
+
+from __future__ import annotations
+
+import hmac
+import re
+import secrets
+from base64 import urlsafe_b64encode
+from collections.abc import Callable, Collection, Mapping
+from datetime import datetime
+from hashlib import sha256
+from typing import Any, Final
+from uuid import UUID
+
+from holdfast.contracts.admission import FieldProblem, InvalidContent
+from holdfast.contracts.effects import Upsert
+from holdfast.contracts.errors import NotFound
+from holdfast.contracts.ports import Clock, Store
+from holdfast.contracts.queries import DocumentQuery, Page
+from holdfast.contracts.tenants import (
+    API_KEYS,
+    TENANTS,
+    ApiKey,
+    KeyRefused,
+    Principal,
+    Scope,
+    Tenant,
+    TenantTaken,
+)
+from holdfast.contracts.times import isoformat
+
+_SECRET_BYTES: Final = 32
+_ID_BYTES: Final = 8
+_KEY: Final = re.compile(r"hf_([0-9a-f]{16})_[A-Za-z0-9_-]{43}")
+_PAGE: Final = 200
+_MAX_NAME: Final = 200
+_MAX_RATE: Final = 1_000_000
+_NOBODY: Final = sha256(b"").hexdigest()
+
+
+class Tenants:
+    """Who may send, and how they show it. ``entropy`` gives that many random bytes."""
+
+    def __init__(self, store: Store, clock: Clock, entropy: Callable[[int], bytes] = secrets.token_bytes) -> None:
+        self._store = store
+        self._clock = clock
+        self._entropy = entropy
+
+    # --- tenants ------------------------------------------------------------------------------------------
+
+    async def add(
+        self,
+        name: str,
+        *,
+        company_id: str | None = None,
+        sender: str | None = None,
+        rate_per_second: int | None = None,
+    ) -> Tenant:
+        """A new tenant. Raises :class:`TenantTaken` for an id or a name that another one has."""
+        name = name.strip()
+        _check(name, rate_per_second)
+        company_id = _uuid(company_id) if company_id is not None else str(UUID(bytes=self._entropy(16), version=4))
+        # Looking first is enough here: operators add tenants, and two of them do not race for one name.
+        if any(each.company_id == company_id or each.name == name for each in await self.everyone()):
+            raise TenantTaken
+        tenant = Tenant(company_id, name, sender, rate_per_second)
+        facts = {"name": name, "sender": sender, "ratePerSecond": rate_per_second, "active": True}
+        await self._store.apply([Upsert(TENANTS, company_id, facts)])
+        return tenant
+
+    async def everyone(self) -> list[Tenant]:
+        """All tenants, by name."""
+        found = [Tenant.of(each) for each in await self._all(TENANTS)]
+        return sorted(found, key=lambda tenant: (tenant.name, tenant.company_id))
+
+    async def get(self, company_id: str) -> Tenant | None:
+        """The tenant with this id."""
+        document = await self._store.get(TENANTS, company_id)
+        return None if document is None else Tenant.of(document)
+
+    async def named(self, reference: str) -> Tenant:
+        """The tenant with this id or this name. Raises :class:`NotFound`."""
+        found = [each for each in await self.everyone() if reference.strip() in {each.company_id, each.name}]
+        if not found:
+            message = "There is no such tenant; `holdfast tenants list` shows them."
+            raise NotFound(message)
+        return found[0]
+
+    # --- keys ---------------------------------------------------------------------------------------------
+
+    async def create_key(
+        self,
+        company_id: str,
+        *,
+        label: str = "",
+        scopes: Collection[Scope] = tuple(Scope),
+        not_after: datetime | None = None,
+        created_by: str = "",
+    ) -> tuple[ApiKey, str]:
+        """A new key for a tenant, and its text, which nobody can see again. Raises :class:`NotFound`."""
+        if await self.get(company_id) is None:
+            raise NotFound
+        if not scopes:
+            raise InvalidContent([FieldProblem("scopes", "must name at least one")])
+        if not_after is not None and not_after <= self._clock.now():
+            raise InvalidContent([FieldProblem("notAfter", "must be in the future")])
+        _check_text("label", label)
+        key_id = self._entropy(_ID_BYTES).hex()
+        text = f"hf_{key_id}_{_written(self._entropy(_SECRET_BYTES))}"
+        facts = {
+            "companyId": company_id,
+            "digest": _digest(text),
+            "label": label,
+            "scopes": sorted(scope.value for scope in scopes),
+            "createdBy": created_by,
+            "notAfter": None if not_after is None else isoformat(not_after),
+            "revokedAt": None,
+        }
+        await self._store.apply([Upsert(API_KEYS, key_id, facts)])
+        return await self.key(key_id), text
+
+    async def key(self, key_id: str) -> ApiKey:
+        """One key. Raises :class:`NotFound`."""
+        document = await self._store.get(API_KEYS, key_id)
+        if document is None:
+            message = "There is no such key; `holdfast keys list` shows them."
+            raise NotFound(message)
+        return ApiKey.of(document)
+
+    async def keys(self, company_id: str | None = None) -> list[ApiKey]:
+        """The keys of one tenant, or all, oldest first."""
+        found = await self._all(API_KEYS, {} if company_id is None else {"companyId": company_id})
+        return sorted((ApiKey.of(each) for each in found), key=lambda key: (key.created_at, key.key_id))
+
+    async def revoke(self, key_id: str) -> ApiKey:
+        """From now on the key opens nothing. Revoking twice keeps the first time. Raises :class:`NotFound`."""
+        key = await self.key(key_id)
+        if key.revoked_at is None:
+            await self._store.apply([Upsert(API_KEYS, key_id, {"revokedAt": isoformat(self._clock.now())})])
+        return await self.key(key_id)
+
+    # --- who is asking ------------------------------------------------------------------------------------
+
+    async def authenticate(self, presented: str) -> Principal:
+        """The tenant that shows this key. Raises :class:`KeyRefused`, for every cause alike."""
+        parts = _KEY.fullmatch(presented)
+        document = None if parts is None else await self._store.get(API_KEYS, parts[1])
+        # Compared in any case, so that the time it takes does not tell an unknown id from a wrong secret.
+        held = str(document["digest"]) if document is not None else _NOBODY
+        genuine = hmac.compare_digest(_digest(presented), held)
+        if document is None or not genuine:
+            raise KeyRefused
+        key = ApiKey.of(document)
+        tenant = await self.get(key.company_id)
+        if tenant is None or not tenant.active or not key.works_at(self._clock.now()):
+            raise KeyRefused
+        return Principal(tenant, key.key_id, key.scopes)
+
+    async def _all(self, collection: str, where: Mapping[str, Any] | None = None) -> list[Mapping[str, Any]]:
+        query = DocumentQuery(collection=collection, where=where or {})
+        found: list[Mapping[str, Any]] = []
+        cursor = None
+        while True:
+            page = await self._store.find_documents(query, Page(_PAGE, cursor))
+            found += page.items
+            cursor = page.next
+            if cursor is None:
+                return found
+
+
+def _digest(text: str) -> str:
+    return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _written(secret: bytes) -> str:
+    return urlsafe_b64encode(secret).rstrip(b"=").decode("ascii")
+
+
+def _uuid(text: str) -> str:
+    try:
+        return str(UUID(text))
+    except ValueError:
+        raise InvalidContent([FieldProblem("id", "must be a UUID")]) from None
+
+
+def _check(name: str, rate: int | None) -> None:
+    if not name:
+        raise InvalidContent([FieldProblem("name", "must not be empty")])
+    _check_text("name", name)
+    if rate is not None and not 1 <= rate <= _MAX_RATE:
+        raise InvalidContent([FieldProblem("rate", f"must be a whole number from 1 to {_MAX_RATE}")])
+
+
+def _check_text(field: str, text: str) -> None:
+    if len(text) > _MAX_NAME or not text.isprintable():
+        problem = f"must have {_MAX_NAME} characters at most, and no control characters"
+        raise InvalidContent([FieldProblem(field, problem)])

@@ -1,0 +1,26 @@
+"""Withdrawing: jobs that their senders want no more are overdue from now on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .entries import new_mark
+from .link import Collection, Document, Link
+from .schema import WAITING
+
+
+async def withdraw(link: Link, entries: Collection, job_ids: Sequence[str]) -> list[bool]:
+    """Mark those that wait with the name of this call: so a claim a moment later does not change the answer."""
+    if not job_ids:
+        return []
+    mark, now = new_mark(), link.clock.now()
+    wanted = {"_id": {"$in": list(set(job_ids))}}
+    waiting = wanted | {"status": {"$in": list(WAITING)}}
+    # The smaller of the two is the deadline, if there is one: what is missing does not count.
+    marking: list[Document] = [
+        {"$set": {"withdrawn": mark, "deadline": {"$min": ["$deadline", now]}, "updatedAt": now}},
+    ]
+    await link.run(lambda: entries.update_many(waiting, marking))
+    found = await link.run(lambda: entries.find(wanted | {"withdrawn": mark}, {"_id": 1}).to_list())
+    withdrawn = {each["_id"] for each in found}
+    return [job_id in withdrawn for job_id in job_ids]

@@ -1,0 +1,68 @@
+"""What senders and the people that jobs tell of may ask for: lanes, withdrawals, and to be forgotten."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from holdfast.contracts.ledger import Lines
+from holdfast.sqlite.database import one
+
+from .rows import to_json
+
+# One seek for each lane: the conditions repeat those of the partial indexes, so that SQLite can use them.
+_ENDS: Final = """
+SELECT json_group_array(
+    (SELECT max(priority) FROM ledger_entries
+     WHERE workload = :workload AND lane = l.value AND status IN ('received', 'processing', 'failed')))
+FROM json_each(:lanes) AS l
+"""
+
+_FRONT: Final = """
+SELECT max(priority) FROM ledger_entries WHERE workload = :workload AND lane IS NOT NULL AND status = 'processing'
+"""
+
+_WITHDRAW: Final = """
+UPDATE ledger_entries SET withdrawn = 1, deadline = min(coalesce(deadline, :now), :now), updated_at = :now
+WHERE workload = :workload AND job_id IN (SELECT value FROM json_each(:job_ids)) AND status IN ('received', 'failed')
+RETURNING job_id
+"""
+
+_REDACT: Final = """
+UPDATE ledger_entries SET body = b.value
+FROM json_each(:bodies) AS b
+WHERE workload = :workload AND job_id = b.key AND status IN ('processed', 'dead_lettered', 'expired')
+RETURNING job_id, ledger_entries.key
+"""
+
+_REDACT_LETTERS: Final = """
+UPDATE dead_letters SET body = b.value
+FROM json_each(:bodies) AS b
+WHERE workload = :workload AND dead_letters.key = b.key
+"""
+
+
+def lines(connection: sqlite3.Connection, workload: str, lanes: Sequence[str]) -> Lines:
+    """How the lanes stand."""
+    front = one(connection, _FRONT, {"workload": workload})
+    ends = json.loads(one(connection, _ENDS, {"workload": workload, "lanes": to_json(list(lanes))}))
+    return Lines(front or 0, {lane: end for lane, end in zip(lanes, ends, strict=True) if end is not None})
+
+
+def withdraw(connection: sqlite3.Connection, now: int, workload: str, job_ids: Sequence[str]) -> list[bool]:
+    """Make those that wait overdue, by compare-and-set on their state."""
+    parameters = {"now": now, "workload": workload, "job_ids": to_json(list(job_ids))}
+    withdrawn = {row[0] for row in connection.execute(_WITHDRAW, parameters).fetchall()}
+    return [job_id in withdrawn for job_id in job_ids]
+
+
+def redact(connection: sqlite3.Connection, workload: str, bodies: Mapping[str, str]) -> list[str]:
+    """Replace the bodies of those that are settled. Letters are found by their entries' keys."""
+    parameters = {"workload": workload, "bodies": to_json(dict(bodies))}
+    changed = dict(connection.execute(_REDACT, parameters).fetchall())
+    if changed:
+        letters = {key: bodies[job_id] for job_id, key in changed.items()}
+        connection.execute(_REDACT_LETTERS, {"workload": workload, "bodies": to_json(letters)})
+    return [job_id for job_id in bodies if job_id in changed]

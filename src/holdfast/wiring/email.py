@@ -1,0 +1,194 @@
+"""The email workload as configured, with its door; absent where its parts or its keys are."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from datetime import timedelta
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Final
+
+from holdfast.config import Settings
+from holdfast.config.email_keys import KeysUnreadable, email_secrets
+from holdfast.contracts.errors import ConfigurationError
+from holdfast.contracts.ports import Store
+from holdfast.contracts.queues import RateLimit
+
+if TYPE_CHECKING:  # the core install does without the libraries of the email extra
+    from holdfast.workloads.email.content import Content
+    from holdfast.workloads.email.door import EmailDoor
+    from holdfast.workloads.email.notifications import SesNotifications
+    from holdfast.workloads.email.suppression import Suppressions
+    from holdfast.workloads.email.transports.port import Transport
+    from holdfast.workloads.email.vault import Vault
+    from holdfast.workloads.email.workload import Email
+
+_NEEDED: Final = ("cryptography", "email_validator", "validate_docbr")
+_DATA_FOLDER_MAIL: Final = "mail"
+_DATA_FOLDER_CONTENT: Final = "mail-content"
+
+
+@dataclass(frozen=True, slots=True)
+class EmailParts:
+    """The workload and what it shares with its door."""
+
+    workload: Email
+    vault: Vault
+    content: Content | None
+    transport: Transport
+
+
+@dataclass(frozen=True, slots=True)
+class EmailSystem:
+    """The parts of the email workload that the API and the command line use."""
+
+    workload: Email
+    door: EmailDoor
+    vault: Vault
+    content: Content | None
+    suppressions: Suppressions
+    feedback: SesNotifications
+    transport: Transport
+
+
+def email_of(settings: Settings) -> EmailParts | None:
+    """The email workload; None without the ``email`` extra, and in a cluster that has no keys for personal data."""
+    missing = [name for name in (*_NEEDED, *_driver(settings)) if find_spec(name) is None]
+    if missing:
+        if settings.email_transport != "folder" or settings.email_pepper is not None:
+            message = f"Emails need {', '.join(missing)}. Install it: pip install 'holdfast[email]'"
+            raise ConfigurationError(message)
+        return None
+    try:
+        secrets = email_secrets(settings)
+    except KeysUnreadable as error:
+        message = f"{error.filename} {error.strerror}."
+        raise ConfigurationError(message) from error
+    if secrets is None:
+        return None
+    from holdfast.workloads.email.sender import sender_of  # noqa: PLC0415 - the libraries are there, as we saw
+    from holdfast.workloads.email.vault import Vault  # noqa: PLC0415 - likewise
+    from holdfast.workloads.email.workload import Email, EmailOptions  # noqa: PLC0415 - likewise
+
+    vault = Vault(secrets.pepper, secrets.keys, secrets.current)
+    sender = sender_of(settings.email_from)
+    domain = settings.email_message_domain or sender.address.rpartition("@")[2]
+    options = EmailOptions(
+        sender=sender,
+        domain=domain.lower(),
+        rate=_rate(settings),
+        concurrency=settings.email_concurrency,
+        backoff=tuple(timedelta(seconds=seconds) for seconds in settings.email_backoff_seconds),
+        max_attempts=len(settings.email_backoff_seconds),
+        life=timedelta(milliseconds=settings.email_ttl_ms),
+        retention=timedelta(days=settings.email_retention_days),
+        letter_retention=timedelta(milliseconds=settings.email_dlq_ttl_ms),
+        send_timeout=timedelta(milliseconds=settings.email_timeout_ms),
+        resend=settings.email_unknown_outcome == "resend",
+    )
+    transport, content = _transport(settings), _content(settings)
+    return EmailParts(Email(options, vault, transport, content), vault, content, transport)
+
+
+@contextlib.asynccontextmanager
+async def open_email(settings: Settings, parts: EmailParts | None, store: Store) -> AsyncIterator[EmailSystem | None]:
+    """The workload with its door over an open store."""
+    if parts is None:
+        yield None
+        return
+    from holdfast.workloads.email.door import EmailDoor  # noqa: PLC0415 - the libraries are there
+    from holdfast.workloads.email.notifications import SesNotifications  # noqa: PLC0415 - likewise
+    from holdfast.workloads.email.request import RequestLimits  # noqa: PLC0415 - likewise
+    from holdfast.workloads.email.sns import SnsVerifier  # noqa: PLC0415 - likewise
+    from holdfast.workloads.email.sns_certificates import HttpCertificates  # noqa: PLC0415 - likewise
+    from holdfast.workloads.email.suppression import Suppressions  # noqa: PLC0415 - likewise
+
+    life = timedelta(milliseconds=settings.email_ttl_ms)
+    limits = RequestLimits(html_bytes=settings.email_max_html_bytes, life=life, horizon=life)
+    door = EmailDoor(parts.workload, store, parts.vault, parts.content, limits)
+    if parts.content is not None:
+        await parts.content.open()
+    try:
+        suppressions = Suppressions(store, parts.vault)
+        verifier = SnsVerifier(HttpCertificates(), frozenset(settings.email_sns_topics))
+        yield EmailSystem(
+            workload=parts.workload,
+            door=door,
+            vault=parts.vault,
+            content=parts.content,
+            suppressions=suppressions,
+            feedback=SesNotifications(verifier, suppressions),
+            transport=parts.transport,
+        )
+    finally:
+        if parts.content is not None:
+            await parts.content.close()
+
+
+def _driver(settings: Settings) -> tuple[str, ...]:
+    amazon = settings.email_transport == "ses" or settings.email_content == "s3"
+    return ("aiobotocore",) * amazon + ("aiosmtplib",) * (settings.email_transport == "smtp")
+
+
+def _rate(settings: Settings) -> RateLimit | None:
+    if not settings.email_rate_max:
+        return None
+    return RateLimit(settings.email_rate_max, timedelta(milliseconds=settings.email_rate_duration_ms))
+
+
+def _transport(settings: Settings) -> Transport:
+    """What carries emails away. The drivers of the others need not be there."""
+    timeout = timedelta(milliseconds=settings.email_timeout_ms)
+    match settings.email_transport:
+        case "smtp":
+            from holdfast.workloads.email.transports.smtp import SmtpOptions, SmtpTransport  # noqa: PLC0415
+
+            password = settings.smtp_password
+            return SmtpTransport(
+                SmtpOptions(
+                    host=settings.smtp_host or "",
+                    port=settings.smtp_port,
+                    security=settings.smtp_security,
+                    username=settings.smtp_username,
+                    password=None if password is None else password.get_secret_value(),
+                    ca_file=settings.smtp_ca_file,
+                    timeout=timeout,
+                    final_timeout=timeout * 2,
+                    connections=settings.smtp_connections,
+                ),
+            )
+        case "ses":
+            from holdfast.workloads.email.transports.ses import SesOptions, SesTransport  # noqa: PLC0415
+
+            return SesTransport(
+                SesOptions(
+                    region=settings.ses_region or "",
+                    endpoint_url=settings.ses_endpoint_url,
+                    configuration_set=settings.ses_configuration_set,
+                    connect_timeout=timeout,
+                    read_timeout=timeout * 2,
+                    connections=settings.email_concurrency,
+                ),
+            )
+        case "folder":
+            from holdfast.workloads.email.transports.folder import FolderTransport  # noqa: PLC0415
+
+            return FolderTransport(settings.email_folder or settings.holdfast_data / _DATA_FOLDER_MAIL)
+
+
+def _content(settings: Settings) -> Content | None:
+    """Where HTML is kept; None: in the database."""
+    match settings.email_content:
+        case "folder":
+            from holdfast.workloads.email.content_folder import FolderContent  # noqa: PLC0415
+
+            return FolderContent(settings.email_content_folder or settings.holdfast_data / _DATA_FOLDER_CONTENT)
+        case "s3":
+            from holdfast.workloads.email.content_s3 import S3Content  # noqa: PLC0415
+
+            return S3Content(
+                settings.email_content_bucket or "", settings.email_content_prefix, region=settings.ses_region
+            )
+        case "database":
+            return None

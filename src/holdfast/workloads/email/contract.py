@@ -1,0 +1,343 @@
+"""The email contracts: what the queue ``email:send`` carries, what a sent email answers, what a dead letter says.
+
+Field names are the wire's, exactly as seed 004 writes them. No field may hold a clear tax number, a card number or a
+token (I14); the errors name the field and what it holds, never the value.
+"""
+# ruff: noqa: N815 - the attributes are the fields of the wire, and the wire is written in camelCase
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Annotated, Any, Final, Literal, Self
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    StringConstraints,
+    WithJsonSchema,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
+
+from holdfast.contracts.times import isoformat
+
+from .addresses import MAX_ADDRESS, normalised
+from .personal import find_personal_data
+
+QUEUE_NAME: Final = "email:send"
+DEAD_LETTER_QUEUE_NAME: Final = "email:send:dlq"
+DEFAULT_TTL: Final = 86_400_000
+"""Milliseconds: 24 hours."""
+DEFAULT_PRIORITY: Final = 5
+MAX_ATTEMPTS: Final = 5
+BACKOFF_DELAYS: Final = (1, 5, 30, 120, 600)
+"""Seconds."""
+DLQ_TTL: Final = 604_800_000
+"""Milliseconds: 7 days."""
+
+MAX_COPIES: Final = 5
+MAX_TAGS: Final = 5
+MAX_SUBJECT: Final = 150
+MAX_HEADERS: Final = 20
+MAX_HEADER_NAME: Final = 76
+MAX_HEADER_LINE: Final = 998
+"""RFC 5322: a line, without its end."""
+
+HALF_A_CHARACTER: Final = "must not contain half of a character (a lone surrogate)"
+
+# The types of our own validation errors.
+PERSONAL_DATA: Final = "personal_data"
+BAD_ADDRESS: Final = "address"
+BAD_HEADER: Final = "header"
+
+UUID_PATTERN: Final = r"^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}$"
+HASH_PATTERN: Final = r"^[0-9a-f]{64}$"
+IDENTIFIER_PATTERN: Final = r"^[!-~]+$"
+# U+2028 and U+2029 end a line for many readers, Python's email package among them.
+LINE_PATTERN: Final = r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]+$"
+TEXT_PATTERN: Final = (
+    r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]*[^\s\x00-\x1f\x7f-\x9f\u2028\u2029][^\x00-\x1f\x7f-\x9f\u2028\u2029]*$"
+)
+
+# RFC 3339 with an offset. The years are those that a 24-character instant and every store can hold.
+_INSTANT = re.compile(
+    r"(?:19[7-9][0-9]|2[0-9]{3})-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,9})?(?:Z|[+-][0-9]{2}:[0-9]{2})",
+)
+
+# Names that we set ourselves, or that steer the provider, begin in none of these ways.
+_HEADERS_ALLOWED: Final = re.compile(
+    r"(?i)X-(?!Amz|SES-)[!-9;-~]+|List-Unsubscribe|List-Unsubscribe-Post|List-ID|Auto-Submitted|Precedence|In-Reply-To"
+    r"|References|Importance|Priority|Feedback-ID|Entity-Ref-ID",
+)
+_FIELD_NAME: Final = re.compile(rf"[!-9;-~]{{1,{MAX_HEADER_NAME}}}")
+_NAME_TO_SHOW: Final = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,75}")
+_LINE: Final = re.compile(LINE_PATTERN)
+
+
+def header_problems(headers: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """What is wrong with custom headers: the name of each, or ``*`` where it cannot be shown, and one sentence."""
+    seen: set[str] = set()
+    for name, value in headers.items():
+        shown = name if _NAME_TO_SHOW.fullmatch(name) and find_personal_data(name) is None else "*"
+        problem = _name_problem(name) or _value_problem(name, value)
+        if problem is None and name.lower() in seen:
+            problem = "is given twice"
+        seen.add(name.lower())
+        if problem is not None:
+            yield shown, problem
+
+
+def _name_problem(name: str) -> str | None:
+    if not _FIELD_NAME.fullmatch(name):
+        return f"must have a name of 1 to {MAX_HEADER_NAME} visible ASCII characters without a colon"
+    if not _HEADERS_ALLOWED.fullmatch(name):
+        return "is not a header that may be set; names of your own begin with X-"
+    found = find_personal_data(name)
+    return None if found is None else f"holds a {found.value}"
+
+
+def is_whole(text: str) -> bool:
+    """Whether the text has no half of a character: pydantic looks only where a constraint makes it."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _value_problem(name: str, value: str) -> str | None:
+    if not is_whole(value):
+        return HALF_A_CHARACTER
+    if not value.strip():
+        return "must not be blank"
+    if len(name) + len(": ") + len(value) > MAX_HEADER_LINE:
+        return f"must not be longer than {MAX_HEADER_LINE} characters, with its name"
+    # `$` would let a line feed pass at the end.
+    if not _LINE.fullmatch(value):
+        return "must not contain line breaks or control characters"
+    if value != value.strip():
+        return "must not begin or end with white space"
+    found = find_personal_data(value)
+    return None if found is None else f"holds a {found.value}"
+
+
+def read_instant(value: object) -> datetime | None:
+    """The instant, cut to the millisecond, which is what the wire and the stores keep; None if it is none."""
+    if isinstance(value, str) and _INSTANT.fullmatch(value):
+        try:
+            value = datetime.fromisoformat(value)
+        except ValueError:  # the 31st of February
+            return None
+    if not isinstance(value, datetime) or value.tzinfo is None:
+        return None
+    value = value.astimezone(UTC)
+    return value.replace(microsecond=value.microsecond // 1000 * 1000)
+
+
+def _instant(value: object) -> datetime:
+    instant = read_instant(value)
+    if instant is None:
+        kind, sentence = "instant", "must be an ISO-8601 instant with a time zone, such as 2026-02-26T12:00:00Z"
+        raise PydanticCustomError(kind, sentence)
+    return instant
+
+
+def _clean(text: str) -> str:
+    found = find_personal_data(text)
+    if found is not None:
+        raise PydanticCustomError(PERSONAL_DATA, "holds a {kind}", {"kind": found.value})
+    return text
+
+
+def _address(text: str) -> str:
+    try:
+        return normalised(text)
+    except ValueError as error:
+        raise PydanticCustomError(BAD_ADDRESS, "{problem}", {"problem": str(error)}) from None
+
+
+def _headers(headers: dict[str, str]) -> dict[str, str]:
+    """The first problem only: pydantic knows one error per value. The request reports them all."""
+    for name, problem in header_problems(headers):
+        raise PydanticCustomError(BAD_HEADER, "{name} {problem}", {"name": name, "problem": problem})
+    return headers
+
+
+Clean = AfterValidator(_clean)
+"""No clear tax number, card number or token."""
+
+Uuid = Annotated[str, StringConstraints(pattern=UUID_PATTERN)]
+DocumentHash = Annotated[str, StringConstraints(pattern=HASH_PATTERN)]
+Address = Annotated[
+    str,
+    StringConstraints(max_length=MAX_ADDRESS),
+    AfterValidator(_address),
+    Clean,
+    Field(json_schema_extra={"format": "email"}),
+]
+"""A valid address, kept in the one form in which addresses are compared and sent."""
+Copies = Annotated[tuple[Address, ...], Field(max_length=MAX_COPIES)]
+Subject = Annotated[str, StringConstraints(min_length=1, max_length=MAX_SUBJECT, pattern=LINE_PATTERN), Clean]
+HtmlRef = Annotated[str, StringConstraints(min_length=1, max_length=512, pattern=TEXT_PATTERN), Clean]
+Identifier = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=IDENTIFIER_PATTERN), Clean]
+Text = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=TEXT_PATTERN), Clean]
+Tag = Annotated[str, StringConstraints(min_length=1, max_length=64, pattern=TEXT_PATTERN), Clean]
+Tags = Annotated[tuple[Tag, ...], Field(max_length=MAX_TAGS)]
+Headers = Annotated[dict[str, str], Field(max_length=MAX_HEADERS), AfterValidator(_headers)]
+Instant = Annotated[
+    datetime,
+    PlainValidator(_instant),
+    PlainSerializer(isoformat, return_type=str, when_used="json"),
+    WithJsonSchema({"type": "string", "format": "date-time"}),
+]
+
+
+def _absent(value: object) -> bool:
+    return value is None
+
+
+class _Closed(BaseModel):
+    """An object of known fields. Absent ones are not written, as a TypeScript producer would not write them."""
+
+    # The input would hold addresses; an error that is printed by accident must not show them.
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+
+class EmailRecipient(_Closed):
+    """Whom an email is for. At least one of the three identifiers says who that is to the tenant."""
+
+    recipientId: Annotated[Uuid | None, Field(exclude_if=_absent)] = None
+    externalId: Annotated[Text | None, Field(exclude_if=_absent)] = None
+    cpfCnpjHash: Annotated[DocumentHash | None, Field(exclude_if=_absent)] = None
+    razaoSocial: Annotated[Text | None, Field(exclude_if=_absent)] = None
+    nome: Annotated[Text | None, Field(exclude_if=_absent)] = None
+    email: Address
+
+    @model_validator(mode="after")
+    def _is_somebody(self) -> Self:
+        if self.recipientId is None and self.externalId is None and self.cpfCnpjHash is None:
+            kind, sentence = "no_identifier", "needs at least one of recipientId, externalId and cpfCnpjHash"
+            raise PydanticCustomError(kind, sentence)
+        return self
+
+
+_JOB_EXAMPLE: Final[dict[str, Any]] = {
+    "outboxId": "123e4567-e89b-12d3-a456-426614174000",
+    "companyId": "789e4567-e89b-12d3-a456-426614174999",
+    "requestId": "req-abc123",
+    "to": "cliente@example.com",
+    "subject": "Seu boleto está disponível",
+    "htmlRef": "123e4567-e89b-12d3-a456-426614174000",
+    "recipient": {
+        "externalId": "CUST-12345",
+        "cpfCnpjHash": "a3c7b8d9e0f1a2b3c4d5e6f708192a3b4c5d6e7f8091a2b3c4d5e6f708192a3b",
+        "nome": "João da Silva",
+        "email": "cliente@example.com",
+    },
+    "attempt": 1,
+    "enqueuedAt": "2025-10-19T12:00:00.000Z",
+}
+
+
+class EmailSendJob(_Closed):
+    """One job of ``email:send`` (seed 004, EmailSendJobData). It refers to its HTML and never carries it."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [_JOB_EXAMPLE]})
+
+    outboxId: Annotated[Uuid, Field(description="The record in email_outbox, and the id of the job.")]
+    companyId: Annotated[Uuid, Field(description="The tenant.")]
+    requestId: Identifier
+    to: Address
+    cc: Annotated[Copies | None, Field(exclude_if=_absent)] = None
+    bcc: Annotated[Copies | None, Field(exclude_if=_absent)] = None
+    subject: Subject
+    htmlRef: HtmlRef
+    replyTo: Annotated[Address | None, Field(exclude_if=_absent)] = None
+    headers: Annotated[Headers | None, Field(exclude_if=_absent)] = None
+    tags: Annotated[Tags | None, Field(exclude_if=_absent)] = None
+    recipient: EmailRecipient
+    attempt: Annotated[int, Field(strict=True, ge=1, le=MAX_ATTEMPTS)]
+    enqueuedAt: Instant
+
+    @model_validator(mode="after")
+    def _is_for_its_recipient(self) -> Self:
+        if self.recipient.email != self.to:
+            kind, sentence = "recipient_mismatch", "recipient.email must be the same address as to"
+            raise PydanticCustomError(kind, sentence)
+        return self
+
+
+class EmailSendResult(_Closed):
+    """What a job answers (seed 004, EmailSendJobResult)."""
+
+    sesMessageId: Annotated[str, StringConstraints(min_length=1)]
+    status: Literal["SENT", "ALREADY_SENT"]
+    processedAt: Instant
+    durationMs: Annotated[int, Field(ge=0)]
+    attempt: Annotated[int, Field(ge=1)]
+
+
+class OutboxStatus(StrEnum):
+    """Where an email stands, as ``email_outbox`` says."""
+
+    PENDING = "PENDING"
+    ENQUEUED = "ENQUEUED"
+    SENDING = "SENDING"
+    SENT = "SENT"
+    RETRYING = "RETRYING"
+    FAILED = "FAILED"
+    EXPIRED = "EXPIRED"
+    CANCELLED = "CANCELLED"
+
+    @property
+    def terminal(self) -> bool:
+        """Whether nothing more happens to the email, unless a person replays it."""
+        return self in _TERMINAL
+
+
+_TERMINAL: Final = frozenset({OutboxStatus.SENT, OutboxStatus.FAILED, OutboxStatus.EXPIRED, OutboxStatus.CANCELLED})
+
+
+class EmailAttempt(_Closed):
+    """One failed try, as the dead-letter queue tells of it."""
+
+    attempt: Annotated[int, Field(ge=1)]
+    outcome: Literal["failed", "lost"]
+    errorCode: Annotated[str, StringConstraints(min_length=1)]
+    errorMessage: Annotated[str | None, Field(exclude_if=_absent)] = None
+    startedAt: Instant
+    finishedAt: Annotated[Instant | None, Field(exclude_if=_absent)] = None
+
+
+class EmailDeadLetter(_Closed):
+    """One job of ``email:send:dlq``: what died, of what, after how many tries.
+
+    ``payload`` is the masked job. The identifiers are plain text here and ``enqueuedAt`` may be absent: a job that
+    broke the contract gets a dead letter too.
+    """
+
+    jobId: Annotated[str, StringConstraints(min_length=1)]
+    outboxId: Annotated[str, StringConstraints(min_length=1)]
+    companyId: Annotated[str, StringConstraints(min_length=1)]
+    payload: Any
+    failedAttempts: Annotated[int, Field(ge=0)]
+    lastFailureReason: Annotated[str, StringConstraints(min_length=1)]
+    lastFailureCode: Annotated[str, StringConstraints(min_length=1)]
+    failedAt: Instant
+    enqueuedAt: Annotated[Instant | None, Field(exclude_if=_absent)] = None
+    attemptHistory: tuple[EmailAttempt, ...]
+
+    @model_validator(mode="after")
+    def _counts_its_attempts(self) -> Self:
+        if [each.attempt for each in self.attemptHistory] != list(range(1, self.failedAttempts + 1)):
+            kind = "attempt_count"
+            sentence = "attemptHistory must hold the attempts 1 to failedAttempts, each once, in order"
+            raise PydanticCustomError(kind, sentence)
+        return self

@@ -1,0 +1,48 @@
+"""A dead letter as the queue ``email:send:dlq`` tells it (:class:`~.contract.EmailDeadLetter`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from holdfast.contracts.dead_letters import DeadLetter
+from holdfast.contracts.ledger import Attempt
+from holdfast.contracts.times import isoformat
+
+
+def dead_letter_payload(letter: DeadLetter, payload: object) -> Mapping[str, Any]:
+    """The letter, with its masked job. Built, not validated: a job that broke its contract gets a letter too."""
+    told = payload if isinstance(payload, dict) else {}
+    document: dict[str, Any] = {
+        "jobId": letter.job_id,
+        "outboxId": _text(told.get("outboxId")) or letter.job_id,
+        "companyId": letter.labels.get("companyId") or _text(told.get("companyId")) or "unknown",
+        "payload": payload,
+        "failedAttempts": letter.attempt_count,
+        "lastFailureReason": letter.reason_message or letter.reason_code,
+        "lastFailureCode": letter.reason_code,
+        "failedAt": isoformat(letter.created_at),
+        "attemptHistory": [_attempt(each) for each in letter.attempts],
+    }
+    enqueued = _text(told.get("enqueuedAt"))
+    if enqueued is not None:
+        document["enqueuedAt"] = enqueued
+    return document
+
+
+def _attempt(attempt: Attempt) -> dict[str, Any]:
+    told: dict[str, Any] = {
+        "attempt": attempt.attempt,
+        "outcome": attempt.outcome.value,
+        "errorCode": attempt.error_code or attempt.outcome.value.upper(),
+        "startedAt": isoformat(attempt.started_at),
+    }
+    if attempt.error_message is not None:
+        told["errorMessage"] = attempt.error_message
+    if attempt.finished_at is not None:
+        told["finishedAt"] = isoformat(attempt.finished_at)
+    return told
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) and value else None

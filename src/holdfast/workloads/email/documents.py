@@ -1,0 +1,93 @@
+"""The documents that the email workload keeps: names, keys, and the fields that readers ask by.
+
+Nothing here holds an address, a name or a tax number in clear (I14). Addresses are masked (``to``) and fingerprinted
+(``toHash``, ``emailHash``); what has to be read again is sealed (``...Sealed``). The tenants and their keys are not
+email's own: see :mod:`holdfast.contracts.tenants`.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final
+
+from holdfast.contracts.effects import Collection
+
+OUTBOX: Final = "email_outbox"
+LOG: Final = "email_log"
+RECIPIENTS: Final = "recipients"
+CONTENT: Final = "email_content"
+SUPPRESSIONS: Final = "email_suppressions"
+
+
+class SuppressionReason(StrEnum):
+    """Why an address gets no more emails."""
+
+    BOUNCE = "BOUNCE"
+    COMPLAINT = "COMPLAINT"
+    MANUAL = "MANUAL"
+
+
+OUTBOX_COLLECTION: Final = Collection(
+    OUTBOX,
+    key="outboxId",
+    indexes=(("companyId", "status"), ("companyId",), ("companyId", "htmlRef"), ("toHash",), ("recipientId",)),
+    instants=("enqueuedAt", "sentAt", "scheduledFor", "deadline", "expiresAt", "erasedAt"),
+    expires="expiresAt",
+)
+"""One email and where it stands, for its tenant.
+
+companyId, requestId, status, step (grows with each step, so that a late one undoes nothing), to (masked), toHash,
+ccCount, bccCount, subject (scrubbed), htmlRef, recipientId, externalId, cpfCnpjHash, tags, priority, scheduledFor,
+attempt, lastErrorCode, lastErrorMessage, sesMessageId, sentAt, enqueuedAt, deadline, expiresAt; erasedAt when the
+person was forgotten.
+"""
+
+LOG_COLLECTION: Final = Collection(
+    LOG,
+    key="outboxId",
+    indexes=(("companyId",), ("recipientId",), ("sesMessageId",)),
+    instants=("sentAt", "expiresAt"),
+    expires="expiresAt",
+)
+"""One email that was sent: companyId, recipientId, sesMessageId, status, durationMs, attempt, transport, refused (how
+many recipients the server refused), sentAt, expiresAt."""
+
+RECIPIENTS_COLLECTION: Final = Collection(
+    RECIPIENTS,
+    key="recipientId",
+    indexes=(("companyId", "externalId"), ("cpfCnpjHash",), ("emailHash",)),
+    instants=("erasedAt",),
+)
+"""One person or company that a tenant writes to: companyId, externalId, cpfCnpjHash, cpfCnpjSealed, emailHash,
+emailSealed, nomeSealed, razaoSocialSealed, erasedAt."""
+
+CONTENT_COLLECTION: Final = Collection(
+    CONTENT,
+    key="contentKey",
+    indexes=(("companyId",),),
+    instants=("expiresAt",),
+    expires="expiresAt",
+)
+"""HTML by reference, where the database holds it: companyId, html, bytes, sha256, expiresAt."""
+
+SUPPRESSIONS_COLLECTION: Final = Collection(
+    SUPPRESSIONS,
+    key="addressHash",
+    indexes=(("reason",),),
+    instants=("since",),
+)
+"""One address that gets no more emails: address (masked), reason (BOUNCE, COMPLAINT or MANUAL), detail, source,
+since."""
+
+EMAIL_COLLECTIONS: Final = (
+    OUTBOX_COLLECTION,
+    LOG_COLLECTION,
+    RECIPIENTS_COLLECTION,
+    CONTENT_COLLECTION,
+    SUPPRESSIONS_COLLECTION,
+)
+
+
+def content_key(company_id: str, ref: str) -> str:
+    """The key of HTML in ``email_content``: references of two tenants never meet."""
+    return f"{company_id}/{ref}"

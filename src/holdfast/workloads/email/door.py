@@ -1,0 +1,247 @@
+"""The way in: a tenant's request becomes a job, and whatever has to be written together with it.
+
+The job carries what seed 004 says and nothing more. The HTML stays behind its reference, and a clear CPF or CNPJ, a
+name and an address are sealed into ``recipients``. All of it is committed with the ledger entry or not at all, except
+HTML in a folder or a bucket: that is put there before, because a job must never refer to what is not there.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from hashlib import sha256
+from typing import Any, Final
+
+from pydantic import BaseModel
+
+from holdfast.contracts.admission import Admitted, FieldProblem, InvalidContent, UnknownReference
+from holdfast.contracts.effects import Effect, Upsert
+from holdfast.contracts.errors import StoreUnavailable
+from holdfast.contracts.ports import Documents
+from holdfast.contracts.times import isoformat
+from holdfast.contracts.workload import Workload
+
+from .content import Content, ContentMissing, ContentUnavailable, content_ref, encoded, is_name
+from .contract import EmailRecipient, EmailSendJob
+from .documents import CONTENT, OUTBOX, RECIPIENTS, content_key
+from .personal import find_personal_data
+from .request import EmailRequest, EmailSendBody, RequestLimits, RequestRecipient, admit_request
+from .suppression import Suppressions, address_hash
+from .vault import Vault
+
+IDEMPOTENCY_KEY: Final = "Idempotency-Key"
+
+_USABLE_KEY: Final = re.compile(r"[!-~]{1,255}")
+_A_DAY: Final = timedelta(days=1)
+
+
+class EmailDoor:
+    """Admits requests to send an email. ``content`` is where HTML is kept; None: the database keeps it."""
+
+    request_model: type[BaseModel] = EmailSendBody
+
+    def __init__(
+        self,
+        workload: Workload[EmailSendJob],
+        store: Documents,
+        vault: Vault,
+        content: Content | None = None,
+        limits: RequestLimits | None = None,
+    ) -> None:
+        self._workload = workload
+        self._store = store
+        self._vault = vault
+        self._content = content
+        self._limits = limits or RequestLimits()
+        self._suppressions = Suppressions(store, vault)
+
+    @property
+    def workload(self) -> Workload[Any]:
+        """The workload that the jobs are for."""
+        return self._workload
+
+    async def admit(
+        self,
+        document: object,
+        *,
+        company_id: str,
+        idempotency_key: str | None,
+        request_id: str,
+        received_at: datetime,
+    ) -> Admitted:
+        """The job, ready to be recorded.
+
+        The same request of one tenant always makes the same ``outboxId``: by its idempotency key, or else by the
+        recipient's external id and the content. The ledger then knows a duplicate from a conflict (I2).
+
+        Raises :class:`InvalidContent` with every problem of the document, :class:`RecipientSuppressed`,
+        :class:`UnknownReference`, or :class:`StoreUnavailable` when the HTML cannot be kept now.
+        """
+        request = self._checked(document, idempotency_key, received_at)
+        await self._suppressions.refuse(_addresses(request))
+        outbox_id = self._outbox_id(request, company_id, idempotency_key)
+        ref, kept = await self._kept_html(request, company_id, received_at)
+        recipient, sealed = self._recipient(request.recipient, company_id)
+        delay = _delay(request, received_at)
+        due = received_at + delay if delay else None
+        job = EmailSendJob(
+            outboxId=outbox_id,
+            companyId=company_id,
+            # An id that the tenant made up may hold anything. It is for finding the email, and this finds it as well.
+            requestId=request_id if find_personal_data(request_id) is None else f"req-{outbox_id}",
+            to=request.to,
+            cc=request.cc or None,
+            bcc=request.bcc or None,
+            subject=request.subject,
+            htmlRef=ref,
+            replyTo=request.reply_to,
+            headers=dict(request.headers) or None,
+            tags=request.tags or None,
+            recipient=recipient,
+            attempt=1,
+            enqueuedAt=received_at,
+        )
+        told = {
+            "priority": request.priority,
+            "scheduledFor": None if due is None else isoformat(due),
+            "toHash": address_hash(self._vault, request.to),
+        }
+        effects: list[Effect] = [Upsert(OUTBOX, outbox_id, told), sealed, *kept]
+        return Admitted(job, request.priority, delay, due, effects)
+
+    # --- what is asked ------------------------------------------------------------------------------------
+
+    def _checked(self, document: object, idempotency_key: str | None, now: datetime) -> EmailRequest:
+        problems = list(_key_problems(idempotency_key))
+        try:
+            request = admit_request(document, limits=self._limits, now=now)
+        except InvalidContent as error:
+            raise InvalidContent([*problems, *error.problems]) from None
+        life = self._workload.life
+        if life is not None and _delay(request, now) >= life:
+            field = "delay" if request.send_at is None else "sendAt"
+            problems.append(FieldProblem(field, "is later than the email could still be sent"))
+        if problems:
+            raise InvalidContent(problems)
+        return request
+
+    def _outbox_id(self, request: EmailRequest, company_id: str, idempotency_key: str | None) -> str:
+        if idempotency_key is not None:
+            return _derived("outbox/key", company_id, idempotency_key)
+        if request.recipient.external_id is not None:
+            content = request.content_hash(self._vault)
+            return _derived("outbox/content", company_id, request.recipient.external_id, content)
+        return str(uuid.uuid4())
+
+    # --- its HTML -----------------------------------------------------------------------------------------
+
+    async def _kept_html(self, request: EmailRequest, company_id: str, now: datetime) -> tuple[str, list[Effect]]:
+        """The reference to the HTML, and what has to be written for it to last as long as the job may need it."""
+        try:
+            if request.html is None:
+                ref = request.html_ref or ""
+                await self._require_html(company_id, ref)
+            else:
+                ref = content_ref(company_id, request.html)
+                if self._content is not None:
+                    await self._content.put(company_id, ref, request.html)
+        except ContentUnavailable as error:
+            raise StoreUnavailable(error.message) from error
+        if self._content is not None:
+            return ref, []
+        # Longer than any dead letter of the job, which a person may replay.
+        life = self._workload.life or timedelta(0)
+        lasts = {"expiresAt": isoformat(now + life + self._workload.letter_retention + _A_DAY)}
+        return ref, [Upsert(CONTENT, content_key(company_id, ref), lasts, _html_facts(company_id, request.html))]
+
+    async def _require_html(self, company_id: str, ref: str) -> None:
+        if not is_name(ref) or not await self._has_html(company_id, ref):
+            raise UnknownReference([FieldProblem("htmlRef", "refers to no HTML of this tenant")])
+
+    async def _has_html(self, company_id: str, ref: str) -> bool:
+        if self._content is not None:
+            try:
+                return await self._content.exists(company_id, ref)
+            except ContentMissing:
+                return False
+        document = await self._store.get(CONTENT, content_key(company_id, ref))
+        return document is not None and document.get("html") is not None
+
+    # --- its recipient ------------------------------------------------------------------------------------
+
+    def _recipient(self, person: RequestRecipient, company_id: str) -> tuple[EmailRecipient, Upsert]:
+        """The recipient as the job names it, and the record that holds what the job must not carry."""
+        document_hash = person.document_hash(self._vault)
+        if document_hash is not None:
+            recipient_id = _derived("recipient/cpfCnpj", company_id, document_hash)
+        else:
+            recipient_id = _derived("recipient/externalId", company_id, person.external_id or "")
+        sealed = {
+            "cpfCnpjSealed": None if person.document is None else person.document[1],
+            "emailSealed": person.email,
+            "nomeSealed": person.nome,
+            "razaoSocialSealed": person.razao_social,
+        }
+        facts: dict[str, Any] = {
+            "externalId": person.external_id,
+            "cpfCnpjHash": document_hash,
+            **{
+                name: self._vault.seal(clear, context=seal_context(company_id, recipient_id, name))
+                for name, clear in sealed.items()
+                if clear is not None
+            },
+        }
+        # What this request does not tell stays as an earlier one told it.
+        known = {name: value for name, value in facts.items() if value is not None}
+        known |= {"companyId": company_id, "emailHash": address_hash(self._vault, person.email), "erasedAt": None}
+        recipient = EmailRecipient(
+            recipientId=recipient_id,
+            externalId=person.external_id,
+            cpfCnpjHash=document_hash,
+            razaoSocial=person.razao_social,
+            nome=person.nome,
+            email=person.email,
+        )
+        return recipient, Upsert(RECIPIENTS, recipient_id, known)
+
+
+def seal_context(company_id: str, recipient_id: str, field: str) -> str:
+    """What binds a sealed value to its one place: moved to another record or field, it does not open."""
+    return f"{RECIPIENTS}/{company_id}/{recipient_id}/{field}"
+
+
+def _derived(*parts: str) -> str:
+    """A UUID in the layout of version 5, but from SHA-256; a different list of parts gives a different one."""
+    text = "\0".join(f"{len(part)}:{part}" for part in parts)
+    return str(uuid.UUID(bytes=sha256(text.encode()).digest()[:16], version=5))
+
+
+def _addresses(request: EmailRequest) -> Iterator[tuple[str, str]]:
+    yield "to", request.to
+    for name, addresses in (("cc", request.cc), ("bcc", request.bcc)):
+        for position, address in enumerate(addresses):
+            yield f"{name}.{position}", address
+
+
+def _delay(request: EmailRequest, now: datetime) -> timedelta:
+    if request.send_at is not None:
+        return max(request.send_at - now, timedelta(0))
+    return request.delay or timedelta(0)
+
+
+def _key_problems(idempotency_key: str | None) -> Iterator[FieldProblem]:
+    if idempotency_key is None:
+        return
+    if _USABLE_KEY.fullmatch(idempotency_key) is None:
+        yield FieldProblem(IDEMPOTENCY_KEY, "must have 1 to 255 visible ASCII characters")
+    elif (kind := find_personal_data(idempotency_key)) is not None:
+        yield FieldProblem(IDEMPOTENCY_KEY, f"holds a {kind.value}; use an id that tells nothing about a person")
+
+
+def _html_facts(company_id: str, html: str | None) -> dict[str, Any]:
+    if html is None:
+        return {}
+    content = encoded(html)
+    return {"companyId": company_id, "html": html, "bytes": len(content), "sha256": sha256(content).hexdigest()}

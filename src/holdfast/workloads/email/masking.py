@@ -1,0 +1,135 @@
+"""What people see of a job: in dead letters, in the console, on the command line (I14).
+
+The content may be anything that somebody put into the queue, so nothing here trusts its shape.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from holdfast.contracts.redaction import scrub
+
+from .addresses import mask_address
+from .personal import find_personal_data
+
+HIDDEN: Final = "***"
+MAX_DEPTH: Final = 32
+
+_LONGEST_TEXT: Final = 2000
+_HASH_SHOWN: Final = 8
+_CPF_DIGITS: Final = 11
+_FEWEST_DIGITS: Final = 9
+"""A number of fewer digits is a count or a duration, though 191 could be read as the CPF 000.000.001-91."""
+
+# Field names are compared in lower case, without punctuation.
+_SECRETS: Final = frozenset(
+    {"apikey", "authorization", "cnpj", "cpf", "cpfcnpj", "documento", "html", "password", "secret", "senha", "token"}
+)
+_NAMES: Final = frozenset({"fullname", "name", "nome", "nomefantasia", "razaosocial"})
+_HASHES: Final = frozenset({"cpfcnpjhash"})
+_IDENTIFIERS: Final = frozenset(
+    {"companyid", "externalid", "htmlref", "id", "jobid", "outboxid", "recipientid", "requestid"}
+)
+
+_HEX: Final = re.compile(r"[0-9A-Fa-f]{16,}")
+
+# Anything around an @ counts as an address: a wrong one is personal as well. It starts where such a run starts, and
+# never within it, which keeps the search linear.
+_RUN: Final = r"[^\s@<>()\[\],;:\"]"
+_ADDRESS: Final = re.compile(rf"(?:\"[^\"]*+\"|(?<!{_RUN}){_RUN}++)@(?:{_RUN}|@)*+")
+
+_IN_URL: Final = re.compile(r"://[^\s/]{0,200}\Z")
+
+# JSON inside a string, also when it is cut or broken.
+_MEMBER: Final = re.compile(
+    r'(?i)(\\?"(?:cpf|cnpj|cpfcnpj|nome|razaosocial|html|senha|password)\\?"\s*:\s*\\?")[^"\\]*'
+)
+
+
+def masked_job(body: Any) -> Any:  # noqa: ANN401 - any JSON value
+    """The job without personal data: what identifies it stays, what identifies a person is masked.
+
+    Addresses become ``u***@e***.com`` wherever they stand, names keep their first letter, a ``cpfCnpjHash`` its first
+    eight characters, and HTML and clear tax numbers are left out. Long texts are cut. It never raises for JSON, and
+    what is nested deeper than 32 levels is not shown.
+    """
+    return _masked(body, "", 1)
+
+
+def masked_text(text: str) -> str:
+    """Free text without addresses, tax numbers, card numbers and credentials, cut to a bounded length."""
+    text = _ADDRESS.sub(_masked_address, _cut(text))
+    text = scrub(_MEMBER.sub(rf"\1{HIDDEN}", text))
+    # What scrub does not know: other ways of writing a number, other tokens.
+    kind = find_personal_data(text)
+    return text if kind is None else f"***{kind.name}***"
+
+
+def _masked(value: Any, field: str, depth: int) -> Any:  # noqa: ANN401, PLR0911 - any JSON value, a line for each kind
+    match value:
+        case None | bool():
+            return value
+        case _ if field in _SECRETS or depth > MAX_DEPTH:
+            return HIDDEN
+        case str():
+            return _masked_string(value, field)
+        case int() | float():
+            return _masked_number(value)
+        case Mapping():
+            return {_shown_key(key): _masked(each, _plain(key), depth + 1) for key, each in value.items()}
+        case list() | tuple():
+            return [_masked(each, field, depth + 1) for each in value]
+        case _:
+            return HIDDEN
+
+
+def _masked_string(text: str, field: str) -> str:
+    if field in _NAMES:
+        initial = text.lstrip()[:1]
+        return f"{initial if initial.isalpha() else ''}{HIDDEN}"
+    if field in _HASHES:
+        return f"{text[:_HASH_SHOWN]}..." if _HEX.fullmatch(text) else HIDDEN
+    if field in _IDENTIFIERS and "@" not in text and text.isprintable() and len(text) <= _LONGEST_TEXT:
+        # scrub would take any eleven digits for a CPF; an identifier is hidden only when it really holds one.
+        kind = find_personal_data(text)
+        return text if kind is None else f"***{kind.name}***"
+    return masked_text(text)
+
+
+def _masked_address(found: re.Match[str]) -> str:
+    address = found[0].rstrip(".!?'}")  # a sentence may end here
+    mask = mask_address(address)
+    # What stands before the @ of a URL is a password, and not even its first letter is shown.
+    if _IN_URL.search(found.string, 0, found.start()):
+        mask = HIDDEN + mask.partition(HIDDEN)[2]
+    return mask + found[0][len(address) :]
+
+
+def _masked_number(number: float) -> int | float | str:
+    # Python refuses to write integers of thousands of digits. Nobody needs to read one either.
+    if isinstance(number, int) and number.bit_length() > 64:  # noqa: PLR2004 - the largest that stores keep
+        return HIDDEN
+    digits = str(number).removesuffix(".0").lstrip("-")
+    if len(digits) >= _FEWEST_DIGITS:
+        digits = digits.zfill(_CPF_DIGITS)  # a number has lost its leading zeros
+    kind = find_personal_data(digits)
+    return number if kind is None else f"***{kind.name}***"
+
+
+def _shown_key(key: object) -> str:
+    text = key if isinstance(key, str) else HIDDEN
+    return masked_text(text)
+
+
+def _plain(key: object) -> str:
+    return re.sub(r"[^a-z0-9]", "", key[:64].lower()) if isinstance(key, str) else ""
+
+
+def _cut(text: str) -> str:
+    """The beginning of a long text, ending at a space, so that no half of an address or number remains at its end."""
+    if len(text) <= _LONGEST_TEXT:
+        return text
+    head, _, _ = text[:_LONGEST_TEXT].rpartition(" ")
+    return f"{head} …" if head else HIDDEN

@@ -1,0 +1,109 @@
+"""Mail as ``.eml`` files in a folder, which any mail program opens. The default of a gateway that runs on its own."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import re
+import secrets
+from pathlib import Path
+from typing import Final
+
+from .port import Accepted, Parcel, Refused, TryLater
+
+DISK_FULL: Final = "FOLDER_FULL"
+NO_RIGHTS: Final = "FOLDER_NO_RIGHTS"
+NOT_WRITABLE: Final = "FOLDER_NOT_WRITABLE"
+BAD_NAME: Final = "FOLDER_BAD_NAME"
+
+_FILE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
+_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+_FORBIDDEN: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
+
+
+class FolderTransport:
+    """Writes ``<outboxId>.eml``. A message of that name is there whole or not at all, and survives a power cut.
+
+    Writing it again changes nothing, so no outcome is ever unknown here. Mail is private: only we may read the files.
+    """
+
+    name = "folder"
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    async def open(self) -> None:
+        """Nothing to do: the folder is made when the first message comes."""
+
+    async def close(self) -> None:
+        """Nothing to let go of."""
+
+    async def send(self, parcel: Parcel) -> Accepted:
+        """Write the file, or find it written."""
+        if not _FILE_NAME.fullmatch(parcel.outbox_id):
+            message = "The outboxId cannot be a file name."
+            raise Refused(BAD_NAME, message)
+        file_name = f"{parcel.outbox_id}.eml"
+        try:
+            await asyncio.to_thread(self._write, file_name, parcel.raw)
+        except OSError as error:
+            raise _later(error) from None
+        return Accepted(file_name)
+
+    async def check(self) -> None:
+        """A file can be made in the folder, and taken away."""
+        try:
+            await asyncio.to_thread(self._probe)
+        except OSError as error:
+            raise _later(error) from None
+
+    def _write(self, file_name: str, raw: bytes) -> None:
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        target = self._folder / file_name
+        if not target.exists():
+            unfinished = self._unfinished()
+            try:
+                _write_durably(unfinished, raw)
+                unfinished.replace(target)
+            finally:
+                unfinished.unlink(missing_ok=True)
+        # Also for a file that was there: the attempt that wrote it may have failed at just this step.
+        _sync_folder(self._folder)
+
+    def _probe(self) -> None:
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        probe = self._unfinished()
+        try:
+            _write_durably(probe, b"")
+        finally:
+            probe.unlink(missing_ok=True)
+
+    def _unfinished(self) -> Path:
+        # A dot first: no outboxId starts with one, and mail programs pass it over.
+        return self._folder / f".{secrets.token_hex(8)}.tmp"
+
+
+def _write_durably(path: Path, content: bytes) -> None:
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _later(error: OSError) -> TryLater:
+    if error.errno in _FULL:
+        return TryLater(DISK_FULL, "There is no room in the mail folder.")
+    if error.errno in _FORBIDDEN:
+        return TryLater(NO_RIGHTS, "We have no right to write into the mail folder.")
+    return TryLater(
+        NOT_WRITABLE, f"The mail folder cannot be written ({errno.errorcode.get(error.errno or 0, 'EIO')})."
+    )

@@ -1,0 +1,428 @@
+"""Mail by SMTP, over connections that are kept for the next message.
+
+The dialogue is ours, line by line (aiosmtplib does the connection, TLS and the login), because everything hangs on one
+byte: before the dot that ends the message the server cannot have taken it, and after the dot only its answer can tell.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import ssl
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Final, Literal, cast
+
+import aiosmtplib
+from aiosmtplib.protocol import SMTPProtocol
+
+from holdfast.contracts.errors import ConfigurationError
+
+from .port import Accepted, AccountBlocked, OutcomeUnknown, Parcel, Refused, TransportError, TryLater, quoted
+
+CONNECT: Final = "SMTP_CONNECT"
+LOST: Final = "SMTP_LOST"
+TIMEOUT: Final = "SMTP_TIMEOUT"
+NO_ANSWER: Final = "SMTP_NO_ANSWER"
+BAD_ANSWER: Final = "SMTP_BAD_ANSWER"
+BAD_ADDRESS: Final = "SMTP_BAD_ADDRESS"
+TLS_FAILED: Final = "SMTP_TLS_FAILED"
+TLS_UNTRUSTED: Final = "SMTP_TLS_UNTRUSTED"
+NOT_OFFERED: Final = "SMTP_NOT_OFFERED"
+
+Security = Literal["none", "starttls", "tls"]
+
+# The first digit of an answer.
+_YES: Final = 2
+_NOT_NOW: Final = 4
+_NEVER: Final = 5
+_GO_AHEAD: Final = 354
+_CLOSING: Final = 421
+# 530: log in first, or use TLS first. 534, 535, 538: the login is not good enough.
+_ACCOUNT: Final = frozenset({530, 534, 535, 538})
+_DOT: Final = b".\r\n"
+_LINE_END: Final = re.compile(rb"\r\n|\r|\n")
+_DOT_AT_LINE_START: Final = re.compile(rb"(?m)^\.")
+# The characters that could end the command or the brackets around the address are not among these.
+_ADDRESS: Final = re.compile(r"[!-;=?-~]+@[!-;=?-~]+")
+_HOST: Final = re.compile(r"[A-Za-z0-9.:_\[\]-]+")
+# Postfix, Exim, Amazon SES: each names the message in its own way.
+_QUEUE_ID: Final = re.compile(r"(?:queued as |id=|^(?:2\.\d\.\d )?ok )([\w.-]{6,100})", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class SmtpOptions:
+    """Which server, and how to talk to it.
+
+    ``timeout`` limits each step; ``final_timeout`` the wait for the verdict on a whole message, which is worth more
+    patience: giving up there leaves a message that may have been sent. ``connections`` is the most that are open at
+    once; an idle one is used again for as long as ``keep``.
+    """
+
+    host: str
+    port: int
+    security: Security = "starttls"
+    username: str | None = field(default=None, repr=False)
+    password: str | None = field(default=None, repr=False)
+    ca_file: Path | None = None
+    local_hostname: str | None = None
+    timeout: timedelta = timedelta(seconds=30)
+    final_timeout: timedelta = timedelta(minutes=2)
+    connections: int = 10
+    keep: timedelta = timedelta(minutes=1)
+
+    def __post_init__(self) -> None:
+        names = (self.host, self.local_hostname or "localhost")
+        if not all(_HOST.fullmatch(name) for name in names) or self.connections < 1:
+            message = "SMTP needs a host name, a good name of our own where one is given, and at least one connection."
+            raise ConfigurationError(message)
+
+
+class _Line:
+    """One open connection, logged in where asked."""
+
+    def __init__(self, client: aiosmtplib.SMTP) -> None:
+        self.client = client
+        self.protocol = cast("SMTPProtocol", client.protocol)
+        self.idle_since = 0.0
+        # The client forgets its transport when it closes; a line must be cut even then.
+        self._transport = cast("asyncio.WriteTransport", client.transport)
+
+    @property
+    def alive(self) -> bool:
+        """Nobody has closed it, as far as we know."""
+        return self.client.is_connected
+
+    def cut(self) -> None:
+        """Close at once; what is not yet written never will be."""
+        self._transport.abort()
+        self.client.close()
+
+
+class SmtpTransport:
+    """Sends each message over one of at most ``connections`` lines, opened when they are needed.
+
+    A line that died while it was idle is replaced before the message begins: that costs no attempt.
+    """
+
+    name = "smtp"
+
+    def __init__(self, options: SmtpOptions) -> None:
+        self._options = options
+        self._step = options.timeout.total_seconds()
+        self._slots = asyncio.Semaphore(options.connections)
+        self._lines: set[_Line] = set()
+        self._idle: list[_Line] = []
+        self._tls: ssl.SSLContext | None = None
+
+    async def open(self) -> None:
+        """Read the certificates. Raises :class:`ConfigurationError` for a file that is none."""
+        if self._options.security == "none":
+            return
+        try:
+            self._tls = await asyncio.to_thread(ssl.create_default_context, cafile=self._options.ca_file)
+        except OSError:
+            message = "The CA file for the SMTP server cannot be read, or holds no certificate."
+            raise ConfigurationError(message) from None
+
+    async def close(self) -> None:
+        """Say goodbye on idle lines and cut all."""
+        idle, self._idle = self._idle, []
+        await asyncio.gather(*(_say_goodbye(line) for line in idle))
+        for line in list(self._lines):
+            self._drop(line)
+
+    async def send(self, parcel: Parcel) -> Accepted:
+        """Send one message. Bad answers about one recipient do not stop it, unless it is the first one."""
+        if not all(_ADDRESS.fullmatch(address) for address in (parcel.sender, *parcel.recipients)):
+            message = "An address of the envelope cannot be written in SMTP."
+            raise Refused(BAD_ADDRESS, message)
+        async with self._slots:
+            line = await self._begin(parcel)
+            try:
+                accepted = await self._finish(line, parcel)
+            except TransportError:
+                self._keep(line)
+                raise
+            except BaseException:
+                # Cancelled in the middle: the line is in a state that nobody knows.
+                self._drop(line)
+                raise
+            self._keep(line)
+            return accepted
+
+    async def check(self) -> None:
+        """Connect, log in, say goodbye."""
+        line = await self._connect()
+        try:
+            await self._say(line, b"NOOP")
+            await _say_goodbye(line)
+        finally:
+            self._drop(line)
+
+    # --- lines --------------------------------------------------------------------------------------------------------
+
+    async def _begin(self, parcel: Parcel) -> _Line:
+        """A line on which the server has accepted MAIL FROM."""
+        kept = self._kept_line()
+        if kept is not None:
+            try:
+                return await self._mail_from(kept, parcel)
+            except TryLater:
+                # A line that is still alive gave a real answer. A dead one said nothing about this message.
+                if kept in self._lines:
+                    raise
+        return await self._mail_from(await self._connect(), parcel)
+
+    def _kept_line(self) -> _Line | None:
+        """The line that was used last, so that a lone sender needs only one."""
+        oldest = asyncio.get_running_loop().time() - self._options.keep.total_seconds()
+        while self._idle:
+            line = self._idle.pop()
+            if line.alive and line.idle_since > oldest:
+                return line
+            self._drop(line)
+        return None
+
+    def _keep(self, line: _Line) -> None:
+        if line in self._lines and line.alive:
+            line.idle_since = asyncio.get_running_loop().time()
+            self._idle.append(line)
+        else:
+            self._drop(line)
+
+    def _drop(self, line: _Line) -> None:
+        self._lines.discard(line)
+        line.cut()
+
+    async def _connect(self) -> _Line:
+        options = self._options
+        client = aiosmtplib.SMTP(
+            hostname=options.host,
+            port=options.port,
+            username=options.username,
+            password=options.password,
+            local_hostname=options.local_hostname,
+            timeout=self._step,
+            use_tls=options.security == "tls",
+            start_tls=options.security == "starttls",
+            tls_context=self._tls,
+        )
+        try:
+            await client.connect()
+            if client.is_ehlo_or_helo_needed:
+                await client.ehlo()
+        except (aiosmtplib.SMTPException, OSError) as error:
+            client.close()
+            raise _connection_error(error) from None
+        except BaseException:
+            client.close()
+            raise
+        line = _Line(client)
+        self._lines.add(line)
+        return line
+
+    # --- the dialogue -------------------------------------------------------------------------------------------------
+
+    async def _mail_from(self, line: _Line, parcel: Parcel) -> _Line:
+        words = [b"MAIL", f"FROM:<{parcel.sender}>".encode()]
+        if line.client.supports_extension("size"):
+            words.append(b"SIZE=%d" % len(parcel.raw))
+        if not parcel.raw.isascii() and line.client.supports_extension("8bitmime"):
+            words.append(b"BODY=8BITMIME")
+        reply = await self._say(line, *words)
+        if not _positive(reply):
+            self._keep(line)
+            raise _verdict(reply, parcel)
+        return line
+
+    async def _finish(self, line: _Line, parcel: Parcel) -> Accepted:
+        """Recipients, message, verdict. Raises a :class:`TransportError` with the line ready or dropped."""
+        refused = await self._recipients(line, parcel)
+        reply = await self._say(line, b"DATA")
+        if reply.code != _GO_AHEAD:
+            await self._abandon(line, reply)
+            raise _verdict(reply, parcel)
+        reply = await self._message(line, parcel)
+        self._drop_if_closing(line, reply)
+        if _positive(reply):
+            named = _QUEUE_ID.search(reply.message)
+            return Accepted(named[1] if named else parcel.message_id, refused)
+        raise _verdict(reply, parcel)
+
+    async def _recipients(self, line: _Line, parcel: Parcel) -> tuple[str, ...]:
+        """The recipients that the server refused. Raises where the message must not go out at all."""
+        refusals: dict[str, aiosmtplib.SMTPResponse] = {}
+        for address in parcel.recipients:
+            reply = await self._say(line, b"RCPT", f"TO:<{address}>".encode())
+            if _positive(reply):
+                continue
+            if reply.code == _CLOSING or reply.code in _ACCOUNT:
+                await self._abandon(line, reply)
+                raise _verdict(reply, parcel)
+            refusals[address] = reply
+        first = refusals.get(parcel.recipients[0])
+        if first is not None:
+            if len(refusals) == len(set(parcel.recipients)):
+                # Nobody takes it now. One who may take it later is a reason to come back.
+                first = next((reply for reply in refusals.values() if _transient(reply)), first)
+            await self._abandon(line, first)
+            raise _verdict(first, parcel)
+        return tuple(refusals)
+
+    async def _message(self, line: _Line, parcel: Parcel) -> aiosmtplib.SMTPResponse:
+        """Write the message, then the dot, and wait for the verdict."""
+        text = _on_the_wire(parcel.raw)
+        reply = asyncio.create_task(line.protocol.read_response())
+        try:
+            # It listens before the first byte goes: a server may say no, and hang up, in the middle of a message.
+            await asyncio.sleep(0)
+            early = await self._write(line, text, reply)
+            if early is not None:
+                self._drop(line)
+                return early
+            # From here on the server may take the message.
+            async with asyncio.timeout(self._options.final_timeout.total_seconds()):
+                verdict = await reply
+        except TimeoutError:
+            self._drop(line)
+            message = "The server did not say whether it took the message."
+            raise OutcomeUnknown(NO_ANSWER, message) from None
+        except (aiosmtplib.SMTPServerDisconnected, OSError):
+            self._drop(line)
+            message = "The connection was lost before the server said whether it took the message."
+            raise OutcomeUnknown(NO_ANSWER, message) from None
+        except aiosmtplib.SMTPResponseException:
+            self._drop(line)
+            message = "The server's answer to the message cannot be understood."
+            raise OutcomeUnknown(BAD_ANSWER, message) from None
+        finally:
+            reply.cancel()
+        if not (_positive(verdict) or _negative(verdict)):
+            self._drop(line)
+            message = f"The server answered the message with {verdict.code}, which is neither yes nor no."
+            raise OutcomeUnknown(BAD_ANSWER, message)
+        return verdict
+
+    async def _write(
+        self, line: _Line, text: bytes, reply: asyncio.Task[aiosmtplib.SMTPResponse]
+    ) -> aiosmtplib.SMTPResponse | None:
+        """Hand everything to the connection, the dot last and only to a server that still listens.
+
+        A refusal that came before the dot is returned. Every other trouble before it raises :class:`TryLater`.
+        """
+        lost = None
+        try:
+            async with asyncio.timeout(self._step):
+                line.protocol.write(text)
+                # aiosmtplib has no public way to wait for its buffer; asyncio's own streams use this one too.
+                await line.protocol._drain_helper()  # noqa: SLF001
+            if not reply.done():
+                line.protocol.write(_DOT)
+                return None
+        except TimeoutError:
+            lost = TryLater(TIMEOUT, "The server stopped reading in the middle of the message.")
+        except OSError:  # aiosmtplib's "disconnected" is one
+            lost = TryLater(LOST, "The connection was lost in the middle of the message.")
+        if reply.done() and reply.exception() is None and _negative(reply.result()):
+            return reply.result()
+        self._drop(line)
+        raise lost or TryLater(LOST, "The server broke off in the middle of the message.")
+
+    async def _say(self, line: _Line, *words: bytes) -> aiosmtplib.SMTPResponse:
+        """One command before the message, and its answer. Every failure is safe to try again; the line is dropped."""
+        try:
+            return await line.client.execute_command(*words)
+        except aiosmtplib.SMTPTimeoutError:
+            failure = TryLater(TIMEOUT, f"The server did not answer {words[0].decode()} in time.")
+        except OSError:
+            failure = TryLater(LOST, f"The connection was lost at {words[0].decode()}.")
+        except aiosmtplib.SMTPResponseException:
+            failure = TryLater(BAD_ANSWER, f"The server's answer to {words[0].decode()} cannot be understood.")
+        except BaseException:
+            self._drop(line)
+            raise
+        self._drop(line)
+        raise failure
+
+    async def _abandon(self, line: _Line, reply: aiosmtplib.SMTPResponse) -> None:
+        """Make the server forget the envelope, so that the line can be used again; or drop the line."""
+        self._drop_if_closing(line, reply)
+        if line not in self._lines:
+            return
+        try:
+            forgotten = _positive(await self._say(line, b"RSET"))
+        except TryLater:
+            return
+        if not forgotten:
+            self._drop(line)
+
+    def _drop_if_closing(self, line: _Line, reply: aiosmtplib.SMTPResponse) -> None:
+        if reply.code == _CLOSING or not line.alive:
+            self._drop(line)
+
+
+def _on_the_wire(raw: bytes) -> bytes:
+    """Lines that end as SMTP wants, also the last one, and none that could be taken for the dot."""
+    text = _LINE_END.sub(b"\r\n", raw)
+    return _DOT_AT_LINE_START.sub(b"..", text if text.endswith(b"\r\n") else text + b"\r\n")
+
+
+async def _say_goodbye(line: _Line) -> None:
+    """QUIT, as good manners want. Nothing depends on it."""
+    with suppress(aiosmtplib.SMTPException, OSError):
+        await line.client.quit(timeout=1)
+
+
+def _positive(reply: aiosmtplib.SMTPResponse) -> bool:
+    return reply.code // 100 == _YES
+
+
+def _transient(reply: aiosmtplib.SMTPResponse) -> bool:
+    return reply.code // 100 == _NOT_NOW
+
+
+def _negative(reply: aiosmtplib.SMTPResponse) -> bool:
+    return reply.code // 100 in {_NOT_NOW, _NEVER}
+
+
+def _verdict(reply: aiosmtplib.SMTPResponse, parcel: Parcel) -> TransportError:
+    """What an answer to a step of a message means, other than yes."""
+    code, said = f"SMTP_{reply.code}", f"The server answered {reply.code}: {quoted(reply.message, parcel)}"
+    if reply.code in _ACCOUNT:
+        return AccountBlocked(code, said)
+    if _transient(reply):
+        return TryLater(code, said)
+    if _negative(reply):
+        return Refused(code, said)
+    return TryLater(BAD_ANSWER, f"The server answered {reply.code}, which makes no sense at this point.")
+
+
+def _connection_error(error: aiosmtplib.SMTPException | OSError) -> TransportError:
+    """Why there is no connection. None of it is about a message, so a lasting "no" concerns the account."""
+    match error:
+        case aiosmtplib.SMTPResponseException(code=code, message=message):
+            said = f"The server answered {code} to our greeting or login: {quoted(message)}"
+            lasting = code // 100 == _NEVER
+            return (AccountBlocked if lasting else TryLater)(f"SMTP_{code}" if code > 0 else BAD_ANSWER, said)
+        case aiosmtplib.SMTPTimeoutError():
+            return TryLater(TIMEOUT, "The server did not answer the connection in time.")
+        case OSError():
+            return _network_error(error if isinstance(error, ssl.SSLError) else error.__cause__)
+        case _:
+            # aiosmtplib says so where the server does not offer STARTTLS, or no login that we know.
+            return AccountBlocked(
+                NOT_OFFERED, "The server offers no STARTTLS, or no way to log in, but we are to use it."
+            )
+
+
+def _network_error(cause: BaseException | None) -> TransportError:
+    match cause:
+        case ssl.SSLCertVerificationError():
+            return AccountBlocked(TLS_UNTRUSTED, "The server's certificate cannot be trusted.")
+        case ssl.SSLError():
+            return TryLater(TLS_FAILED, "The server and we could not agree on TLS.")
+        case _:
+            return TryLater(CONNECT, "The server cannot be reached.")

@@ -1,0 +1,174 @@
+"""The keys to personal data: fingerprints to recognise a person by, and seals that only the right record opens.
+
+A plain hash of a CPF is no secret: there are 10^9 of them. A fingerprint is keyed with the pepper, which never leaves
+the configuration. A seal is AES-256-GCM under a named key. Old keys stay listed until everything has been resealed.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import re
+import secrets
+from base64 import b64decode, b64encode, urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Mapping
+from typing import Final
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from holdfast.contracts.errors import ConfigurationError, HoldfastError
+
+KEY_BYTES: Final = 32
+MIN_PEPPER_BYTES: Final = 32
+
+_VERSION: Final = "v1"
+_NONCE_BYTES: Final = 12
+_MIN_DISTINCT_BYTES: Final = 10
+_KEY_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,32}")
+
+
+class SealBroken(HoldfastError):
+    """A sealed value cannot be opened here: it was changed, belongs to another record, or its key is not known."""
+
+
+class Vault:
+    """Fingerprints and seals. ``current`` names the key that new seals are made with; the others only open.
+
+    Raises :class:`ConfigurationError` for keys that guard nothing. Nothing that it knows appears in its ``repr``.
+    """
+
+    def __init__(self, pepper: bytes, keys: Mapping[str, bytes], current: str) -> None:
+        _check(pepper, keys, current)
+        self._pepper = pepper
+        self._keys = {name: AESGCM(key) for name, key in keys.items()}
+        self._current = current
+
+    @classmethod
+    def from_settings(cls, pepper_text: str, keys_text: str) -> Vault:
+        """The vault of a configuration.
+
+        ``keys_text`` is JSON, ``{"2026-11": "<base64 of 32 bytes>", "2025-04": ...}``. The first key seals.
+        """
+        keys = _read_keys(keys_text)
+        return cls(pepper_text.encode("utf-8", "surrogatepass"), keys, next(iter(keys), ""))
+
+    def __repr__(self) -> str:
+        return "Vault(***)"
+
+    # --- fingerprints ---------------------------------------------------------------------------------------
+
+    def fingerprint(self, text: str, purpose: str) -> str:
+        """64 hexadecimal characters, equal for equal texts, and unrelated between purposes (HMAC-SHA-256)."""
+        # A key of its own for each purpose: no text of one purpose can be made to collide with one of another.
+        key = hmac.digest(self._pepper, f"holdfast/fingerprint/{purpose}".encode(), "sha256")
+        return hmac.digest(key, text.encode(), "sha256").hex()
+
+    # --- seals ----------------------------------------------------------------------------------------------
+
+    def seal(self, plaintext: str, *, context: str) -> str:
+        """The text, readable only with this context: ``v1.<key id>.<base64url of nonce and ciphertext>``.
+
+        The context names the field of the one record that the value belongs to, such as
+        ``recipients/<companyId>/<recipientId>/cpfCnpj``. Moved to another record, the value no longer opens.
+        """
+        nonce = secrets.token_bytes(_NONCE_BYTES)
+        sealed = self._keys[self._current].encrypt(nonce, plaintext.encode(), _bound(self._current, context))
+        return f"{_VERSION}.{self._current}.{_written(nonce + sealed)}"
+
+    def open(self, sealed: str, *, context: str) -> str:
+        """The text that was sealed with this context. Raises :class:`SealBroken`, which tells nothing of it."""
+        name, content = _parts(sealed)
+        key = self._keys.get(name)
+        if key is None:
+            raise SealBroken
+        try:
+            plaintext = key.decrypt(content[:_NONCE_BYTES], content[_NONCE_BYTES:], _bound(name, context))
+        except (InvalidTag, ValueError):  # a ValueError: too short to be a seal
+            raise SealBroken from None
+        return plaintext.decode()
+
+    def needs_rotation(self, sealed: str) -> bool:
+        """Whether the value was sealed with a key that no longer seals."""
+        name, _ = _parts(sealed)
+        return name != self._current
+
+    def reseal(self, sealed: str, *, context: str) -> str:
+        """The same value under the current key."""
+        return self.seal(self.open(sealed, context=context), context=context)
+
+
+def generate_key() -> str:
+    """A fresh random key, as the configuration writes it. It makes a good pepper, too."""
+    return b64encode(secrets.token_bytes(KEY_BYTES)).decode()
+
+
+def _bound(name: str, context: str) -> bytes:
+    # A key id holds no dot, so two different pairs never give the same bytes.
+    return f"{_VERSION}.{name}.{context}".encode()
+
+
+def _written(content: bytes) -> str:
+    return urlsafe_b64encode(content).rstrip(b"=").decode()
+
+
+def _parts(sealed: str) -> tuple[str, bytes]:
+    version, _, rest = sealed.partition(".")
+    name, _, text = rest.partition(".")
+    if version != _VERSION or not _KEY_ID.fullmatch(name):
+        raise SealBroken
+    try:
+        content = urlsafe_b64decode(text.encode("ascii") + b"=" * (-len(text) % 4))
+    except ValueError:
+        raise SealBroken from None
+    if _written(content) != text:  # one value has one form; a second one would pass for another value
+        raise SealBroken
+    return name, content
+
+
+def _read_keys(text: str) -> dict[str, bytes]:
+    try:
+        pairs = json.loads(text, object_pairs_hook=list)
+    except (ValueError, RecursionError):
+        pairs = None
+    if not isinstance(pairs, list) or not all(isinstance(each, tuple) for each in pairs):
+        message = 'The keys must be a JSON object, such as {"2026-11": "<base64 of 32 bytes>"}.'
+        raise ConfigurationError(message)
+    keys: dict[str, bytes] = {}
+    for position, (name, value) in enumerate(pairs, start=1):
+        if name in keys:
+            message = f"Key {position} has a name that an earlier key has already."
+            raise ConfigurationError(message)
+        try:
+            keys[name] = b64decode(value, validate=True)
+        except (TypeError, ValueError):
+            message = f"Key {position} is not base64 text."
+            raise ConfigurationError(message) from None
+    return keys
+
+
+def _check(pepper: bytes, keys: Mapping[str, bytes], current: str) -> None:
+    """What is wrong with the keys, by position: a misplaced key could stand where its name should be."""
+    if not keys:
+        message = "There is no key to seal personal data with."
+        raise ConfigurationError(message)
+    if current not in keys:
+        message = "The key that is to seal is not among the keys."
+        raise ConfigurationError(message)
+    if len(pepper) < MIN_PEPPER_BYTES or _is_repetitive(pepper):
+        message = f"The pepper must be at least {MIN_PEPPER_BYTES} random characters."
+        raise ConfigurationError(message)
+    for position, (name, key) in enumerate(keys.items(), start=1):
+        if not _KEY_ID.fullmatch(name):
+            message = f"Key {position} needs a name of 1 to 32 letters, digits, - or _."
+            raise ConfigurationError(message)
+        if len(key) != KEY_BYTES or _is_repetitive(key):
+            message = f"Key {position} must be {KEY_BYTES} random bytes."
+            raise ConfigurationError(message)
+        if pepper in {key, b64encode(key)}:
+            message = f"Key {position} is the same as the pepper; each needs a secret of its own."
+            raise ConfigurationError(message)
+
+
+def _is_repetitive(secret: bytes) -> bool:
+    return len(set(secret)) < _MIN_DISTINCT_BYTES

@@ -1,0 +1,155 @@
+"""The email routes over the real engine, the real workload and a real SQLite file, for tests."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from holdfast.api import ApiOptions, ApiServices, create_app
+from holdfast.api.services import EmailServices
+from holdfast.brokers.sqlite import SqliteBroker
+from holdfast.contracts.tenants import TENANT_COLLECTIONS, Scope
+from holdfast.contracts.times import isoformat
+from holdfast.engine.intake import Intake
+from holdfast.engine.review import Review
+from holdfast.engine.tenants import Tenants
+from holdfast.engine.withdrawal import Withdrawal
+from holdfast.sqlite import Database
+from holdfast.stores.sqlite import SqliteStore
+from holdfast.workloads.email.door import EmailDoor
+from holdfast.workloads.email.mime import Sender
+from holdfast.workloads.email.request import RequestLimits
+from holdfast.workloads.email.suppression import Suppressions
+from holdfast.workloads.email.transports.folder import FolderTransport
+from holdfast.workloads.email.vault import Vault
+from holdfast.workloads.email.workload import Email, EmailOptions
+from tests.api.world import TOKEN, CountingIds, SettableClock
+
+SEND = "/v1/email/send"
+BATCH = "/v1/email/batch"
+LIST = "/v1/email"
+EVENTS = "/v1/email/events/ses"
+
+CPF = "529.982.247-25"
+CPF_DIGITS = "52998224725"
+VAULT = Vault(bytes(range(32)), {"first": bytes(range(100, 132))}, "first")
+OPTIONS = EmailOptions(sender=Sender("mail@example.com"), domain="example.com")
+
+_numbers = count(1)
+
+
+class StubFeedback:
+    """Stands where SNS notifications are checked; that has tests of its own."""
+
+    def __init__(self) -> None:
+        self.heard: list[object] = []
+        self.answer: int | Exception = 0
+
+    async def receive(self, document, now) -> int:
+        self.heard.append(document)
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
+@dataclass(frozen=True)
+class EmailWorld:
+    client: httpx.AsyncClient
+    services: ApiServices
+    tenants: Tenants
+    clock: SettableClock
+    feedback: StubFeedback
+    keys: Mapping[str, str]
+    """API keys: ``acme`` and ``other`` may do everything."""
+    ids: Mapping[str, str]
+
+    @property
+    def store(self) -> SqliteStore:
+        return self.services.store
+
+    @property
+    def suppressions(self) -> Suppressions:
+        return Suppressions(self.store, VAULT)
+
+    def bearer(self, name: str = "acme") -> dict[str, str]:
+        return {"authorization": f"Bearer {self.keys[name]}"}
+
+    async def send(self, document: Any, *, who: str = "acme", **headers: str) -> httpx.Response:
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        return await self.client.post(SEND, json=document, headers=self.bearer(who) | named)
+
+    async def send_batch(self, emails: list[Any], *, who: str = "acme") -> httpx.Response:
+        return await self.client.post(BATCH, json={"emails": emails}, headers=self.bearer(who))
+
+    async def get(self, path: str, *, who: str = "acme", **query: Any) -> httpx.Response:
+        return await self.client.get(path, params=query, headers=self.bearer(who))
+
+    async def cancel(self, outbox_id: str, *, who: str = "acme") -> httpx.Response:
+        return await self.client.post(f"{LIST}/{outbox_id}/cancel", headers=self.bearer(who))
+
+
+def an_email(**changes: Any) -> dict[str, Any]:
+    """An email that nobody has sent before. A change to None takes the field out."""
+    number = next(_numbers)
+    document = {
+        "to": f"cliente{number}@example.com",
+        "subject": "Seu boleto está disponível",
+        "html": f"<p>Boleto {number}</p>",
+        "recipient": {"externalId": f"CUST-{number}"},
+    } | changes
+    return {name: value for name, value in document.items() if value is not None}
+
+
+def in_an_hour(world: EmailWorld) -> str:
+    return isoformat(world.clock.now() + timedelta(hours=1))
+
+
+@asynccontextmanager
+async def an_email_world(folder: Path, **changes: Any) -> AsyncIterator[EmailWorld]:
+    database = Database(folder / "holdfast.db")
+    email = Email(OPTIONS, VAULT, FolderTransport(folder / "mail"), changes.get("content"))
+    workloads = {email.name: email}
+    broker = SqliteBroker(database)
+    store = SqliteStore(database, [email], outbox=broker, collections=TENANT_COLLECTIONS)
+    await store.open()
+    await broker.open()
+    clock, feedback = SettableClock(), StubFeedback()
+    tenants = Tenants(store, clock)
+    door = EmailDoor(email, store, VAULT, changes.get("content"), RequestLimits(html_bytes=10_000))
+    services = ApiServices(
+        store=store,
+        broker=broker,
+        intake=Intake(store, broker),
+        review=Review(store, broker, workloads),
+        clock=clock,
+        ids=CountingIds(),
+        workloads=workloads,
+        email=EmailServices(
+            door=door,
+            tenants=tenants,
+            withdrawal=Withdrawal(store, broker),
+            feedback=feedback,
+            max_body_bytes=50_000,
+            max_batch_bytes=1_000_000,
+        ),
+    )
+    keys, ids = {}, {}
+    for name in ("acme", "other"):
+        tenant = await tenants.add(name)
+        ids[name] = tenant.company_id
+        _, keys[name] = await tenants.create_key(tenant.company_id)
+    _, keys["reads only"] = await tenants.create_key(ids["acme"], scopes=[Scope.EMAIL_READ])
+    transport = httpx.ASGITransport(app=create_app(services, ApiOptions(operator_token=TOKEN)))
+    async with httpx.AsyncClient(transport=transport, base_url="http://holdfast.test") as client:
+        yield EmailWorld(client, services, tenants, clock, feedback, keys, ids)
+        await services.intake.drain()
+    await asyncio.sleep(0)
+    await database.close()

@@ -1,0 +1,177 @@
+"""Recording with effects: what a new job tells its readers is there with it, or neither is (I2, I3)."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from holdfast.contracts.effects import Delete, Upsert
+from holdfast.contracts.errors import EffectRefused
+from holdfast.contracts.ledger import RecordVerdict
+from tests.conformance.vocabulary import THINGS, a_job, dead_and_reviewed, entry_of, letter_of, recorded
+
+NEW, DUPLICATE, CONFLICT = RecordVerdict.NEW, RecordVerdict.DUPLICATE, RecordVerdict.CONFLICT
+
+
+def on_the_shelf(key, **fields):
+    return Upsert("shelf", key, fields)
+
+
+async def verdicts(store, *entries):
+    return [answer.verdict for answer in await store.record(entries)]
+
+
+class RecordingEffects:
+    async def test_the_effects_of_a_new_job_are_committed_with_it(self, harness, store):
+        await store.apply([on_the_shelf("old", colour="grey")])
+        effects = [on_the_shelf("x", colour="red"), Upsert("cellar", "y", {"n": 1}), Delete("shelf", "old")]
+        before = await store.now()
+
+        assert await verdicts(store, a_job(effects=effects)) == [NEW]
+
+        elsewhere = await harness.store()
+        document = await elsewhere.get("shelf", "x")
+        assert (document["thingId"], document["colour"]) == ("x", "red")
+        assert (await elsewhere.get("cellar", "y"))["n"] == 1
+        assert await elsewhere.get("shelf", "old") is None
+        assert (await entry_of(elsewhere)).first_seen_at >= before
+
+    async def test_a_duplicate_or_a_conflict_writes_no_effects(self, store):
+        await recorded(store, effects=[on_the_shelf("x", colour="first")])
+
+        answers = await verdicts(
+            store,
+            a_job(effects=[on_the_shelf("x", colour="again")]),
+            a_job(fingerprint="other", effects=[on_the_shelf("x", colour="other")]),
+            a_job("taken", job_id="id-k", effects=[on_the_shelf("x", colour="taken")]),
+        )
+
+        assert answers == [DUPLICATE, CONFLICT, CONFLICT]
+        assert (await store.get("shelf", "x"))["colour"] == "first"
+
+    async def test_of_equal_keys_in_one_batch_the_first_writes_its_effects(self, store):
+        answers = await verdicts(
+            store,
+            a_job("a", effects=[on_the_shelf("x", a=1)]),
+            a_job("a", effects=[on_the_shelf("x", again=1)]),
+            a_job("b", effects=[on_the_shelf("x", b=1)]),
+            a_job("a", fingerprint="other", effects=[on_the_shelf("x", other=1)]),
+            a_job("c", job_id="id-b", effects=[on_the_shelf("x", taken=1)]),
+        )
+
+        document = await store.get("shelf", "x")
+        assert answers == [NEW, DUPLICATE, NEW, CONFLICT, CONFLICT]
+        assert [document.get(name) for name in ("a", "b", "again", "other", "taken")] == [1, 1, None, None, None]
+
+    async def test_jobs_with_and_without_effects_share_a_batch(self, store):
+        await recorded(store, "known")
+        batch = [
+            a_job("plain"),
+            a_job("told", effects=[on_the_shelf("x", colour="red")]),
+            a_job("known", effects=[on_the_shelf("y", colour="red")]),
+            a_job("last"),
+        ]
+
+        assert await verdicts(store, *batch) == [NEW, NEW, DUPLICATE, NEW]
+        assert await store.counts(THINGS) == {"received": 4}
+        assert await store.get("shelf", "x") is not None
+        assert await store.get("shelf", "y") is None
+
+    async def test_effects_on_one_document_are_folded_in_the_order_of_the_jobs(self, store):
+        await store.record([a_job(f"k{n}", effects=[on_the_shelf("x", last=n, **{f"k{n}": True})]) for n in range(5)])
+
+        document = await store.get("shelf", "x")
+        assert document["last"] == 4
+        assert all(document[f"k{n}"] for n in range(5))
+
+    @pytest.mark.parametrize(
+        "effect",
+        [
+            Upsert("no_such_collection", "x", {"a": 1}),
+            Upsert("shelf", "", {"a": 1}),
+            Upsert("shelf", "x", {"a": float("nan")}),
+            Upsert("shelf", "x", {"a": "half of a character: \ud800"}),
+            Upsert("shelf", "x", {"a": 1}, only_if_newer="b"),
+            Upsert("shelf", "there", {"at": 5}, only_if_newer="at"),
+        ],
+        ids=["unknown collection", "no key", "not JSON", "not text", "compares what it does not set", "uncomparable"],
+    )
+    async def test_a_batch_with_an_impossible_effect_records_nothing(self, store, effect):
+        await store.apply([on_the_shelf("there", at="2026-01-01")])
+        stands = await store.get("shelf", "there")
+        good = a_job("good", effects=[on_the_shelf("good", colour="red")])
+
+        with pytest.raises(EffectRefused) as refused:
+            await store.record([good, a_job("plain"), a_job("bad", effects=[effect])])
+
+        assert refused.value.job_id == "id-bad"
+        assert await store.counts(THINGS) == {}
+        assert await store.get("shelf", "good") is None
+        assert await store.get("shelf", "there") == stands
+        assert await verdicts(store, good, a_job("plain")) == [NEW, NEW]
+
+    async def test_an_effect_that_comes_too_late_keeps_no_job_out(self, store):
+        await store.apply([on_the_shelf("x", at="2026-01-02")])
+        late = Upsert("shelf", "x", {"at": "2026-01-01"}, only_if_newer="at")
+
+        assert await verdicts(store, a_job(effects=[late])) == [NEW]
+        assert (await store.get("shelf", "x"))["at"] == "2026-01-02"
+
+    async def test_of_two_processes_that_race_for_a_key_the_winner_writes_its_effects(self, harness, store):
+        elsewhere = await harness.store()
+        for number in range(20):
+            jobs = [
+                a_job(f"k{number}", body=f'"{who}"', effects=[on_the_shelf(f"x{number}", **{f"by{who}": True})])
+                for who in range(4)
+            ]
+
+            answers = await asyncio.gather(
+                *(racer.record([job]) for racer, job in zip([store, elsewhere] * 2, jobs, strict=True)),
+            )
+
+            outcome = [answer.verdict for (answer,) in answers]
+            document = await store.get("shelf", f"x{number}")
+            assert sorted(outcome) == [DUPLICATE] * 3 + [NEW]
+            assert [name for name in document if name.startswith("by")] == [f"by{outcome.index(NEW)}"]
+
+    async def test_no_effect_on_a_shared_document_is_lost(self, harness, store):
+        elsewhere = await harness.store()
+
+        await asyncio.gather(
+            *(
+                racer.record([a_job(f"k{n}", effects=[on_the_shelf("x", **{f"k{n}": True})])])
+                for n, racer in enumerate([store, elsewhere] * 10)
+            ),
+        )
+
+        document = await store.get("shelf", "x")
+        assert [n for n in range(20) if f"k{n}" not in document] == []
+
+    async def test_a_large_batch_is_recorded_with_its_effects(self, store):
+        await recorded(store, "k7")
+        batch = [
+            a_job(f"k{n}", effects=[on_the_shelf(f"s{n}", n=n), Upsert("cellar", f"c{n}", {"n": n})])
+            for n in range(256)
+        ]
+
+        answers = await verdicts(store, *batch)
+
+        assert [n for n, verdict in enumerate(answers) if verdict is not NEW] == [7]
+        assert await store.get("shelf", "s7") is None
+        for n in (0, 8, 255):
+            assert (await store.get("shelf", f"s{n}"))["n"] == (await store.get("cellar", f"c{n}"))["n"] == n
+
+    async def test_a_replay_as_a_new_job_writes_that_jobs_effects(self, store):
+        letter = await dead_and_reviewed(store)
+        new = a_job("again", replay_of="k", effects=[on_the_shelf("x", colour="red")])
+
+        assert await store.replay([(letter, new)], actor="ana", reason="mended") == [letter]
+
+        assert (await store.get("shelf", "x"))["colour"] == "red"
+        assert (await letter_of(store, letter)).replayed_as == "again"
+
+    async def test_a_store_says_whether_it_publishes(self, store):
+        (answer,) = await store.record([a_job()])
+
+        assert answer.queued is store.publishes

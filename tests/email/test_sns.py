@@ -1,0 +1,523 @@
+"""SNS messages: signed with a real key, whose certificate a real HTTP server gives out."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from urllib.parse import urlsplit
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
+from cryptography.x509.oid import NameOID
+
+from holdfast.workloads.email.feedback import ses_feedback
+from holdfast.workloads.email.sns import (
+    CertificateUnavailable,
+    SnsError,
+    SnsMalformed,
+    SnsRefused,
+    SnsVerifier,
+    issued_to_sns,
+    parse_sns,
+)
+from holdfast.workloads.email.sns_certificates import HttpCertificates
+
+NOW = datetime(2026, 11, 16, 12, 0, tzinfo=UTC)
+TOPIC = "arn:aws:sns:sa-east-1:123456789012:ses-events"
+CERTIFICATE = "https://sns.sa-east-1.amazonaws.com/SimpleNotificationService-0123abcd.pem"
+SUBSCRIBE = f"https://sns.sa-east-1.amazonaws.com/?Action=ConfirmSubscription&TopicArn={TOPIC}&Token=2336412f"
+OUTBOX = "123e4567-e89b-12d3-a456-426614174000"
+KEY = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+
+
+def certificate(
+    key=KEY, *, name="sns.amazonaws.com", issuer="Amazon", start=NOW - timedelta(days=1), days=365
+) -> bytes:
+    authority = x509.Name(
+        [
+            x509.NameAttribute(NameOID.ORGANIZATION_NAME, issuer),
+            x509.NameAttribute(NameOID.COMMON_NAME, "Amazon RSA 2048 M01"),
+        ]
+    )
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]))
+        .issuer_name(authority)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(start)
+        .not_valid_after(start + timedelta(days=days))
+        .sign(KEY, hashes.SHA256())
+    )
+    return made.public_bytes(serialization.Encoding.PEM)
+
+
+PEM = certificate()
+
+
+def sign(document: dict, key=KEY) -> dict:
+    """Sign as Amazon documents it: written here on its own, so that it can disagree with the program."""
+    if document["Type"] == "Notification":
+        fields = ["Message", "MessageId", "Subject", "Timestamp", "TopicArn", "Type"]
+    else:
+        fields = ["Message", "MessageId", "SubscribeURL", "Timestamp", "Token", "TopicArn", "Type"]
+    text = "".join(f"{field}\n{document[field]}\n" for field in fields if field in document)
+    digest = {"1": hashes.SHA1, "2": hashes.SHA256}[document["SignatureVersion"]]()
+    signature = key.sign(text.encode(), padding.PKCS1v15(), digest)
+    return document | {"Signature": base64.b64encode(signature).decode()}
+
+
+def notification(message: object = "hello", **changes) -> dict:
+    document = {
+        "Type": "Notification",
+        "MessageId": "22b80b92-fdea-4c2c-8f9d-bdfb0c7bf324",
+        "TopicArn": TOPIC,
+        "Subject": "Amazon SES — évent",
+        "Message": message if isinstance(message, str) else json.dumps(message),
+        "Timestamp": NOW.strftime("%Y-%m-%dT%H:%M:%S.000Z"),
+        "SignatureVersion": "2",
+        "SigningCertURL": CERTIFICATE,
+        "UnsubscribeURL": "https://sns.sa-east-1.amazonaws.com/?Action=Unsubscribe",
+    }
+    return {name: value for name, value in (document | changes).items() if value is not None}
+
+
+def confirmation(**changes) -> dict:
+    values = {"Type": "SubscriptionConfirmation", "Subject": None, "Token": "2336412f", "SubscribeURL": SUBSCRIBE}
+    return notification(**(values | changes))
+
+
+class Amazon:
+    """An HTTP server that gives out certificates; and, as a source, the real fetcher pointed at it."""
+
+    def __init__(self, body: bytes = PEM, status: int = 200, *, hangs: bool = False) -> None:
+        self.requests: list[str] = []
+        self.body = body
+        self.status = status
+        self._hangs = hangs
+        self._port = 0
+        self._over = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._fetcher = HttpCertificates(timeout=timedelta(seconds=0.3 if hangs else 10))
+
+    async def fetch(self, url: str) -> bytes:
+        return await self._fetcher.fetch(f"http://127.0.0.1:{self._port}{urlsplit(url).path}")
+
+    async def serve(self, reader, writer) -> None:
+        self._tasks.add(asyncio.current_task())
+        with contextlib.suppress(ConnectionError, EOFError, asyncio.CancelledError):
+            head = (await reader.readuntil(b"\r\n\r\n")).decode()
+            self.requests.append(head.split(" ")[1])
+            if self._hangs:
+                await self._over.wait()
+            where = f"location: http://127.0.0.1:{self._port}/moved.pem\r\n" if self.status == 302 else ""
+            start = f"HTTP/1.1 {self.status} Whatever\r\n{where}content-length: {len(self.body)}\r\n\r\n"
+            writer.write(start.encode() + self.body)
+            await writer.drain()
+        writer.transport.abort()
+
+    @asynccontextmanager
+    async def listening(self):
+        listener = await asyncio.start_server(self.serve, "127.0.0.1", 0)
+        self._port = listener.sockets[0].getsockname()[1]
+        async with listener:
+            yield self
+            self._over.set()
+            await asyncio.gather(*self._tasks)
+
+
+@pytest.fixture
+async def amazon() -> AsyncIterator[Amazon]:
+    async with Amazon().listening() as amazon:
+        yield amazon
+
+
+def verifier(source, topics=frozenset({TOPIC}), now=NOW, **options) -> SnsVerifier:
+    return SnsVerifier(source, topics, now=lambda: now, **options)
+
+
+# --- what is believed -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", ["1", "2"])
+@pytest.mark.parametrize(
+    "document",
+    [
+        notification(),
+        notification(Subject=None),
+        notification("a\nb\r\n\n{}", Subject="Subject\nwith lines"),
+        confirmation(),
+        confirmation(Type="UnsubscribeConfirmation"),
+    ],
+    ids=["notification", "no subject", "odd text", "confirmation", "unsubscribed"],
+)
+async def test_a_signed_message_is_believed(amazon, document, version):
+    await verifier(amazon).verify(parse_sns(sign(document | {"SignatureVersion": version})))
+
+
+@pytest.mark.parametrize("field", ["Message", "MessageId", "Subject", "Timestamp", "Type"])
+async def test_a_message_that_was_changed_is_not_believed(amazon, field):
+    changes = {"Timestamp": (NOW + timedelta(seconds=1)).isoformat(), "Type": "UnsubscribeConfirmation"}
+    document = sign(notification()) | {field: changes.get(field, "changed"), "SubscribeURL": SUBSCRIBE, "Token": "t"}
+    with pytest.raises(SnsRefused, match="signature"):
+        await verifier(amazon).verify(parse_sns(document))
+
+
+@pytest.mark.parametrize("field", ["SubscribeURL", "Token", "Message", "MessageId"])
+async def test_a_confirmation_that_was_changed_is_not_believed(amazon, field):
+    with pytest.raises(SnsRefused, match="signature"):
+        await verifier(amazon).verify(parse_sns(sign(confirmation()) | {field: "changed"}))
+
+
+async def test_a_subject_that_was_added_is_not_believed(amazon):
+    with pytest.raises(SnsRefused, match="signature"):
+        await verifier(amazon).verify(parse_sns(sign(notification(Subject=None)) | {"Subject": "added"}))
+
+
+async def test_the_signature_of_another_key_is_not_believed(amazon):
+    other = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    with pytest.raises(SnsRefused, match="signature"):
+        await verifier(amazon).verify(parse_sns(sign(notification(), other)))
+
+
+@pytest.mark.parametrize("topics", [frozenset(), frozenset({TOPIC + "2"}), frozenset({TOPIC[:-1]})])
+async def test_only_our_topics_are_believed_and_strangers_fetch_nothing(amazon, topics):
+    with pytest.raises(SnsRefused, match="topic"):
+        await verifier(amazon, topics).verify(parse_sns(sign(notification())))
+    assert amazon.requests == []
+
+
+@pytest.mark.parametrize(
+    ("age", "believed"),
+    [(59, True), (60, True), (61, False), (-60, True), (-61, False), (60 * 24, False)],
+)
+async def test_only_messages_of_the_last_hour_are_believed(amazon, age, believed):
+    check = verifier(amazon, now=NOW + timedelta(minutes=age)).verify(parse_sns(sign(notification())))
+    if believed:
+        await check
+    else:
+        with pytest.raises(SnsRefused, match="hour"):
+            await check
+        assert amazon.requests == []
+
+
+# --- the certificate ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://sns.sa-east-1.amazonaws.com/a.pem",
+        "https://sns.sa-east-1.amazonaws.com.evil.example/a.pem",
+        "https://evil.example/sns.sa-east-1.amazonaws.com/a.pem",
+        "https://sns.sa-east-1.amazonaws.com@evil.example/a.pem",
+        "https://user@sns.sa-east-1.amazonaws.com/a.pem",
+        "https://sns.sa-east-1.amazonaws.com:443/a.pem",
+        "https://sns.sa-east-1.amazonaws.com:8443/a.pem",
+        "https://sns.sa-east-1.amazonaws.com/a.pem?x=1",
+        "https://sns.sa-east-1.amazonaws.com/a.pem#x",
+        "https://sns.sa-east-1.amazonaws.com/a.crt",
+        "https://sns.sa-east-1.amazonaws.com/",
+        "https://sns.sa-east-1.amazonaws.com/../a.pem",
+        "https://sns.sa-east-1.amazonaws.com/%2e/a.pem",
+        "https://sns.amazonaws.com/a.pem",
+        "https://sns.a.b.amazonaws.com/a.pem",
+        "https://bucket.s3.amazonaws.com/a.pem",
+        "https://sns.sa-east-1.amazonaws.com\\@evil.example/a.pem",
+        "https://sns.sa-east-1.amazonaws.com\n.evil.example/a.pem",
+        "https://sns.sa-east-1.amazonaws.com./a.pem",
+        "https://SNS.sa-east-1.amazonaws.com/a.pem",
+        "https://[::1]/a.pem",
+        "https://[/a.pem",
+        "file:///a.pem",
+        "nonsense",
+    ],
+)
+async def test_a_certificate_from_elsewhere_is_not_even_fetched(amazon, url):
+    with pytest.raises(SnsRefused, match="SigningCertURL"):
+        await verifier(amazon).verify(parse_sns(sign(notification(SigningCertURL=url))))
+    assert amazon.requests == []
+
+
+async def test_certificates_of_china_are_fetched_too(amazon):
+    url = "https://sns.cn-north-1.amazonaws.com.cn/SimpleNotificationService-1.pem"
+    await verifier(amazon).verify(parse_sns(sign(notification(SigningCertURL=url))))
+    assert amazon.requests == ["/SimpleNotificationService-1.pem"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param(certificate(start=NOW - timedelta(days=400)), id="expired"),
+        pytest.param(certificate(start=NOW + timedelta(minutes=1)), id="not yet valid"),
+        pytest.param(certificate(name="evil.example"), id="another name"),
+        pytest.param(certificate(name="sns.amazonaws.com.evil.example"), id="nearly the name"),
+        pytest.param(certificate(issuer="Evil"), id="another issuer"),
+        pytest.param(certificate(ec.generate_private_key(ec.SECP256R1())), id="no RSA key"),
+        pytest.param(b"-----BEGIN CERTIFICATE-----\nbm90aGluZw==\n-----END CERTIFICATE-----\n", id="broken"),
+    ],
+)
+async def test_a_certificate_that_is_not_a_valid_one_of_amazon_is_not_believed(body):
+    async with Amazon(body).listening() as amazon:
+        with pytest.raises(SnsRefused, match="ertificate"):
+            await verifier(amazon).verify(parse_sns(sign(notification())))
+
+
+async def test_whom_to_trust_can_be_told():
+    async with Amazon(certificate(name="localhost", issuer="Us")).listening() as amazon:
+        await verifier(amazon, trusted=lambda _: True).verify(parse_sns(sign(notification())))
+
+
+def test_amazons_own_names_are_known():
+    for name in ("sns.amazonaws.com", "sns.cn-north-1.amazonaws.com.cn"):
+        assert issued_to_sns(x509.load_pem_x509_certificate(certificate(name=name)))
+
+
+async def test_a_certificate_is_fetched_once(amazon):
+    believing = verifier(amazon)
+    await asyncio.gather(*(believing.verify(parse_sns(sign(notification(str(n))))) for n in range(5)))
+    assert len(amazon.requests) == 1
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        {"status": 503},
+        {"status": 302},
+        {"status": 404},
+        {"body": b"<html>welcome to the hotel</html>"},
+        {"body": PEM + b"x" * 100_000},
+        {"hangs": True},
+    ],
+    ids=["503", "302", "404", "no certificate", "too large", "silence"],
+)
+async def test_a_certificate_that_cannot_be_fetched_is_asked_for_again(trouble):
+    async with Amazon(**trouble).listening() as amazon:
+        believing, message = verifier(amazon), parse_sns(sign(notification()))
+        for _ in range(2):
+            with pytest.raises(CertificateUnavailable):
+                await believing.verify(message)
+        assert amazon.requests == ["/SimpleNotificationService-0123abcd.pem"] * 2
+
+
+# --- confirming -----------------------------------------------------------------------------------------------------
+
+
+def test_a_subscription_is_confirmed_at_amazon():
+    assert parse_sns(sign(confirmation())).confirm_url == SUBSCRIBE
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        SUBSCRIBE.replace("https:", "http:"),
+        SUBSCRIBE.replace("amazonaws.com", "evil.example"),
+        SUBSCRIBE.replace("sns.", "user@sns."),
+        SUBSCRIBE.replace("amazonaws.com", "amazonaws.com:444"),
+        SUBSCRIBE.replace("ConfirmSubscription", "DeleteTopic"),
+        SUBSCRIBE.replace(TOPIC, TOPIC + "2"),
+        SUBSCRIBE + "#x",
+        SUBSCRIBE + "&Action=DeleteTopic",
+    ],
+)
+def test_a_subscription_is_confirmed_nowhere_else(url):
+    with pytest.raises(SnsRefused):
+        _ = parse_sns(sign(confirmation(SubscribeURL=url))).confirm_url
+
+
+@pytest.mark.parametrize("document", [notification(), confirmation(Type="UnsubscribeConfirmation")])
+def test_nothing_else_asks_for_confirmation(document):
+    with pytest.raises(SnsRefused):
+        _ = parse_sns(sign(document)).confirm_url
+
+
+# --- what is malformed ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("Type", None),
+        ("Type", "Other"),
+        ("Type", 7),
+        ("MessageId", None),
+        ("TopicArn", None),
+        ("TopicArn", "arn:aws:s3:::bucket"),
+        ("TopicArn", TOPIC + "\nx"),
+        ("Message", None),
+        ("Message", {"a": 1}),
+        ("Message", "x" * 400_000),
+        ("Message", "\ud800"),
+        ("Subject", 3),
+        ("Timestamp", None),
+        ("Timestamp", "yesterday"),
+        ("Timestamp", "2026-11-16T12:00:00"),
+        ("SignatureVersion", None),
+        ("SignatureVersion", "3"),
+        ("SignatureVersion", 1),
+        ("Signature", None),
+        ("Signature", "not base64!"),
+        ("Signature", "ç"),
+        ("SigningCertURL", None),
+    ],
+)
+def test_a_field_that_is_missing_or_wrong_is_named(field, value):
+    document = {name: text for name, text in (sign(notification()) | {field: value}).items() if text is not None}
+    with pytest.raises(SnsMalformed) as caught:
+        parse_sns(document)
+    assert (
+        field in str(caught.value) or "half a character" in str(caught.value) or "half character" in str(caught.value)
+    )
+    assert isinstance(caught.value, ValueError)
+
+
+@pytest.mark.parametrize("field", ["SubscribeURL", "Token"])
+def test_a_confirmation_without_its_own_fields_is_malformed(field):
+    document = sign(confirmation())
+    del document[field]
+    with pytest.raises(SnsMalformed, match=field):
+        parse_sns(document)
+
+
+@pytest.mark.parametrize("document", [None, [], "text", 3, {}, {1: 2}])
+def test_what_is_no_message_at_all_is_malformed(document):
+    with pytest.raises(SnsMalformed):
+        parse_sns(document)
+
+
+# --- feedback -------------------------------------------------------------------------------------------------------
+
+MAIL = {
+    "messageId": "0100018f-1234-000000",
+    "timestamp": "2026-11-16T11:59:00.000Z",
+    "source": "billing@sender.example",
+    "commonHeaders": {"messageId": f"<{OUTBOX}@sender.example>", "subject": "Hi"},
+}
+
+
+def bounce(kind="Permanent", name="notificationType", mail=MAIL, **changes) -> dict:
+    details = {
+        "bounceType": kind,
+        "bounceSubType": "General",
+        "bouncedRecipients": [
+            {
+                "emailAddress": "maria@example.com",
+                "status": "5.1.1",
+                "diagnosticCode": "smtp; 550 maria@example.com unknown",
+            }
+        ],
+        "feedbackId": "f",
+    }
+    return {name: "Bounce", "bounce": details | changes, "mail": mail}
+
+
+def complaint(name="notificationType", **changes) -> dict:
+    details = {"complainedRecipients": [{"emailAddress": "maria@example.com"}], "complaintFeedbackType": "abuse"}
+    return {name: "Complaint", "complaint": details | changes, "mail": MAIL}
+
+
+def feedback(event: object):
+    return ses_feedback(parse_sns(sign(notification(event))))
+
+
+@pytest.mark.parametrize("name", ["notificationType", "eventType"])
+@pytest.mark.parametrize(("kind", "permanent"), [("Permanent", True), ("Transient", False), ("Undetermined", False)])
+def test_a_bounce_is_told_in_both_shapes(name, kind, permanent):
+    [told] = feedback(bounce(kind, name))
+    assert (told.address, told.kind, told.permanent) == ("maria@example.com", "bounce", permanent)
+    assert (told.message_id, told.outbox_id) == ("0100018f-1234-000000", OUTBOX)
+    assert told.detail == f"{kind} General 5.1.1"
+
+
+@pytest.mark.parametrize("name", ["notificationType", "eventType"])
+def test_a_complaint_is_told_in_both_shapes(name):
+    [told] = feedback(complaint(name))
+    assert (told.address, told.kind, told.permanent) == ("maria@example.com", "complaint", True)
+    assert told.detail == "Complaint abuse"
+
+
+def test_who_says_that_it_is_no_spam_wants_more_mail():
+    assert [told.permanent for told in feedback(complaint(complaintFeedbackType="not-spam"))] == [False]
+
+
+def test_every_recipient_of_a_bounce_is_told():
+    addresses = ["a@example.com", "B <b@example.com>", "<c@example.com>"]
+    told = feedback(bounce(bouncedRecipients=[{"emailAddress": address} for address in addresses]))
+    assert [each.address for each in told] == ["a@example.com", "b@example.com", "c@example.com"]
+
+
+def test_the_outbox_id_is_found_in_the_headers_too():
+    mail = {"headers": [{"name": "Subject", "value": "x"}, {"name": "message-ID", "value": f" <{OUTBOX}@a.b>"}]}
+    assert [told.outbox_id for told in feedback(bounce(mail=mail))] == [OUTBOX]
+
+
+@pytest.mark.parametrize(
+    "mail", [None, {}, {"headers": 3}, {"headers": [3]}, {"commonHeaders": {"messageId": "<x@y>"}}, {"messageId": 3}]
+)
+def test_feedback_without_our_name_is_told_all_the_same(mail):
+    [told] = feedback(bounce(mail=mail))
+    assert (told.message_id, told.outbox_id) == (None, None)
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        {"notificationType": "Delivery", "delivery": {}},
+        {"eventType": "Open"},
+        {"notificationType": "AmazonSnsSubscriptionSucceeded", "message": "You have successfully subscribed"},
+        "Successfully validated SNS topic for Amazon SES event publishing.",
+    ],
+)
+def test_what_is_neither_bounce_nor_complaint_is_no_feedback(event):
+    assert feedback(event) == []
+
+
+def test_a_confirmation_is_no_feedback():
+    assert ses_feedback(parse_sns(sign(confirmation()))) == []
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        "not JSON",
+        "[" * 100_000,
+        "[]",
+        "3",
+        {},
+        {"notificationType": 3},
+        {"notificationType": "Bounce"},
+        {"notificationType": "Bounce", "bounce": []},
+        bounce(kind=None),
+        bounce(bouncedRecipients=None),
+        bounce(bouncedRecipients=["maria@example.com"]),
+        bounce(bouncedRecipients=[{}]),
+        bounce(bouncedRecipients=[{"emailAddress": "nobody"}]),
+        bounce(bouncedRecipients=[{"emailAddress": "\ud800@example.com"}]),
+        complaint(complainedRecipients={"a": 1}),
+        {"eventType": "Complaint", "complaint": None},
+    ],
+)
+def test_feedback_that_ses_does_not_send_is_malformed(event):
+    with pytest.raises(SnsError) as caught:
+        feedback(event)
+    assert isinstance(caught.value, ValueError)
+    assert "maria" not in str(caught.value)
+
+
+def test_nothing_that_describes_feedback_shows_an_address():
+    message = parse_sns(sign(notification(bounce())))
+    event = bounce(
+        bounceSubType="maria@example.com",
+        bouncedRecipients=[{"emailAddress": "maria@example.com", "status": "maria@example.com"}],
+    )
+    for told in (*ses_feedback(message), *feedback(event)):
+        assert "maria" not in repr(told)
+        assert "maria" not in told.detail
+    assert "maria" not in repr(message)

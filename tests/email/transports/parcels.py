@@ -1,0 +1,26 @@
+"""Messages to send."""
+
+from __future__ import annotations
+
+import uuid
+
+from holdfast.workloads.email.transports.port import Parcel
+
+FIRST = "maria.souza@example.com"
+SECOND = "copy@example.org"
+THIRD = "hidden@example.net"
+SENDER = "billing@sender.example"
+
+
+def parcel(*recipients: str, text: str = "Olá", **changes) -> Parcel:
+    outbox_id = str(uuid.uuid4())
+    message_id = f"<{outbox_id}@sender.example>"
+    raw = f"Message-ID: {message_id}\r\nFrom: {SENDER}\r\nTo: {FIRST}\r\nSubject: Hi\r\n\r\n{text}\r\n".encode()
+    values = {
+        "outbox_id": outbox_id,
+        "raw": raw,
+        "message_id": message_id,
+        "sender": SENDER,
+        "recipients": recipients or (FIRST,),
+    }
+    return Parcel(**(values | changes))

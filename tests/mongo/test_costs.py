@@ -1,0 +1,89 @@
+"""What a call costs the server: as many commands and index keys as it must, however much is there.
+
+The server's own profiler tells. It sees every command on the database of the test.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.contracts.effects import Upsert
+from holdfast.contracts.ledger import Lines
+from holdfast.contracts.queries import DocumentQuery, Page
+from tests.mongo.steps import DAY, a_parcel, an_event
+
+LONG_LANE = 3_000
+
+
+@pytest.fixture
+def commands_of(database):
+    """What the server did for a call."""
+
+    async def watch(call):
+        await database.command("profile", 2)
+        answer = await call
+        await database.command("profile", 0)
+        ours = {"appName": "holdfast", "ns": {"$not": {"$regex": "holdfast_processes"}}}
+        return answer, await database["system.profile"].find(ours).to_list()
+
+    return watch
+
+
+def with_three_effects(number):
+    at = {"owner": "ana", "at": f"2026-01-01T00:00:00.{number:03}Z"}
+    return a_parcel(
+        f"k{number}",
+        effects=[
+            Upsert("parcel_slips", f"s{number}", at),
+            Upsert("parcel_rooms", f"r{number}", {"n": number}),
+            Upsert("parcel_keys", f"n{number}", {"n": number}),
+        ],
+    )
+
+
+async def test_jobs_without_effects_are_one_insert(store, commands_of):
+    _, commands = await commands_of(store.record([an_event(f"k{n}") for n in range(256)]))
+
+    assert [each["op"] for each in commands] == ["insert"]
+    assert "startTransaction" not in commands[0]["command"]
+
+
+async def test_a_batch_with_effects_takes_a_handful_of_commands_however_large_it_is(parcels, database, commands_of):
+    await parcels.record([with_three_effects(7)])
+
+    answers, commands = await commands_of(parcels.record([with_three_effects(n) for n in range(256)]))
+
+    looks, inserts = 4, 4  # the ledger and three collections
+    assert sorted(each["op"] for each in commands) == ["insert"] * inserts + ["query"] * looks
+    assert [n for n, answer in enumerate(answers) if answer.verdict != "new"] == [7]
+    assert await database.parcel_rooms.count_documents({}) == 256
+
+
+async def test_the_lines_are_looked_up_without_walking_along_them(parcels, commands_of):
+    jobs = [a_parcel(f"a{n}", lane="a", priority=n) for n in range(LONG_LANE)]
+    jobs += [a_parcel(f"b{n}", lane="b", priority=n) for n in range(5)]
+    await parcels.record(jobs)
+    taken = [f"id-a{n}" for n in range(20)]
+    await parcels.claim("parcels", taken, worker="w", lease=DAY, max_attempts=5)
+
+    lines, commands = await commands_of(parcels.lines("parcels", ["a", "b", "nobody's"]))
+
+    assert lines == Lines(19, {"a": LONG_LANE - 1, "b": 4})
+    assert len(commands) == 2
+    assert all(each["keysExamined"] <= 10 and each["docsExamined"] <= 1 for each in commands), commands
+
+
+async def test_a_page_of_the_newest_reads_no_more_than_the_page(parcels, commands_of):
+    for start in range(0, 600, 200):
+        await parcels.record([with_three_effects(n) for n in range(start, start + 200)])
+    query = DocumentQuery(collection="parcel_slips", where={"owner": "ana"}, newest_by="at")
+    first = await parcels.find_documents(query, Page(10))
+
+    second, commands = await commands_of(parcels.find_documents(query, Page(10, first.next)))
+
+    assert [each["slip"] for each in second.items] == [f"s{n}" for n in range(589, 579, -1)]
+    (command,) = commands
+    assert command["docsExamined"] <= 12, (
+        command
+    )  # the page, one to know of more, and the one where the last page ended
+    assert not command.get("hasSortStage")

@@ -1,0 +1,184 @@
+"""The vault: fingerprints that only the pepper makes, seals that only the right record opens."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.contracts.errors import ConfigurationError
+from holdfast.workloads.email.vault import SealBroken, Vault, generate_key
+
+PEPPER = b"a pepper of more than thirty-two characters"
+OLD, NEW = bytes(range(32)), bytes(range(100, 132))
+CONTEXT = "recipients/c1/r1/cpfCnpj"
+CPF = "52998224725"
+
+
+def vault(current: str = "new", **keys: bytes) -> Vault:
+    return Vault(PEPPER, keys or {"new": NEW, "old": OLD}, current)
+
+
+# --- fingerprints -----------------------------------------------------------------------------------------------
+
+
+def test_a_fingerprint_is_64_lower_case_hex_characters_and_always_the_same():
+    made = vault().fingerprint(CPF, "cpfCnpj")
+
+    assert len(made) == 64
+    assert set(made) <= set("0123456789abcdef")
+    assert made == Vault(PEPPER, {"other": OLD}, "other").fingerprint(CPF, "cpfCnpj")
+
+
+def test_a_fingerprint_depends_on_the_text_the_purpose_and_the_pepper():
+    made = {
+        vault().fingerprint(CPF, "cpfCnpj"),
+        vault().fingerprint("52998224726", "cpfCnpj"),
+        vault().fingerprint(CPF, "address"),
+        vault().fingerprint("pjx", "cpfCn"),
+        vault().fingerprint("x", "cpfCnpj"),
+        Vault(PEPPER + b"!", {"new": NEW}, "new").fingerprint(CPF, "cpfCnpj"),
+    }
+
+    assert len(made) == 6
+
+
+# --- seals ------------------------------------------------------------------------------------------------------
+
+
+@given(st.text(max_size=200), st.text(max_size=50))
+def test_what_is_sealed_can_be_opened_with_its_context(text, context):
+    assert vault().open(vault().seal(text, context=context), context=context) == text
+
+
+def test_a_seal_names_its_version_and_key_and_is_different_every_time():
+    one, other = vault().seal(CPF, context=CONTEXT), vault().seal(CPF, context=CONTEXT)
+
+    assert one.startswith("v1.new.")
+    assert one != other
+    assert CPF not in one
+
+
+def test_a_sealed_value_does_not_open_in_another_record():
+    sealed = vault().seal(CPF, context=CONTEXT)
+
+    with pytest.raises(SealBroken):
+        vault().open(sealed, context="recipients/c1/r2/cpfCnpj")
+
+
+def test_a_sealed_value_does_not_open_under_the_name_of_another_key():
+    twice = Vault(PEPPER, {"one": NEW, "two": NEW}, "one")
+    sealed = twice.seal(CPF, context=CONTEXT)
+
+    with pytest.raises(SealBroken):
+        twice.open(sealed.replace("v1.one.", "v1.two."), context=CONTEXT)
+
+
+def test_no_changed_character_goes_unnoticed():
+    sealed = vault().seal(CPF, context=CONTEXT)
+    for at, character in enumerate(sealed):
+        changed = sealed[:at] + ("A" if character != "A" else "B") + sealed[at + 1 :]
+        with pytest.raises(SealBroken):
+            vault().open(changed, context=CONTEXT)
+
+
+@pytest.mark.parametrize("sealed", ["", "v1", "v1.new", "v1.new.", "v1.new.AAAA", "v1.new.é", "v2.new.AAAA", "x" * 999])
+def test_what_is_no_seal_is_broken_and_says_nothing(sealed):
+    with pytest.raises(SealBroken) as broken:
+        vault().open(sealed, context=CONTEXT)
+
+    assert broken.value.message == SealBroken().message
+    assert broken.value.__cause__ is None
+
+
+def test_every_cause_of_a_broken_seal_sounds_alike():
+    unknown = Vault(PEPPER, {"gone": OLD}, "gone").seal(CPF, context=CONTEXT)
+    moved = vault().seal(CPF, context="elsewhere")
+    messages = set()
+    for sealed in (unknown, moved, "nonsense"):
+        with pytest.raises(SealBroken) as broken:
+            vault().open(sealed, context=CONTEXT)
+        messages.add(broken.value.message)
+
+    assert len(messages) == 1
+
+
+def test_an_old_key_opens_and_the_current_one_seals_again():
+    before = vault("old").seal(CPF, context=CONTEXT)
+    after = vault("new").reseal(before, context=CONTEXT)
+
+    assert vault("new").needs_rotation(before)
+    assert not vault("new").needs_rotation(after)
+    assert Vault(PEPPER, {"new": NEW}, "new").open(after, context=CONTEXT) == CPF
+
+
+def test_whether_nonsense_needs_rotation_cannot_be_said():
+    with pytest.raises(SealBroken):
+        vault().needs_rotation("nonsense")
+
+
+# --- the settings -----------------------------------------------------------------------------------------------
+
+
+def test_the_first_key_of_the_settings_seals():
+    first, second = generate_key(), generate_key()
+    made = Vault.from_settings(generate_key(), json.dumps({"2026-11": first, "2025-04": second}))
+
+    assert made.seal("x", context="").startswith("v1.2026-11.")
+
+
+def test_a_generated_key_is_random_and_strong_enough_for_both_uses():
+    keys = {generate_key() for _ in range(100)}
+
+    assert len(keys) == 100
+    for key in keys:
+        Vault.from_settings(generate_key(), json.dumps({"k": key}))
+
+
+GOOD = b64encode(NEW).decode()
+
+
+@pytest.mark.parametrize(
+    ("pepper", "keys"),
+    [
+        ("", {"k": GOOD}),
+        ("short", {"k": GOOD}),
+        ("a" * 40, {"k": GOOD}),
+        (GOOD, {"k": GOOD}),
+        (PEPPER.decode(), {}),
+        (PEPPER.decode(), {"k": "not base64!"}),
+        (PEPPER.decode(), {"k": 7}),
+        (PEPPER.decode(), {"k": None}),
+        (PEPPER.decode(), {"k": b64encode(b"sixteen bytes...").decode()}),
+        (PEPPER.decode(), {"k": b64encode(bytes(32)).decode()}),
+        (PEPPER.decode(), {"k.1": GOOD}),
+        (PEPPER.decode(), {"": GOOD}),
+        (PEPPER.decode(), {GOOD: GOOD}),
+        (PEPPER.decode(), ["k", GOOD]),
+        (PEPPER.decode(), GOOD),
+    ],
+)
+def test_weak_or_broken_settings_are_refused_without_being_repeated(pepper, keys):
+    with pytest.raises(ConfigurationError) as refusal:
+        Vault.from_settings(pepper, json.dumps(keys))
+
+    assert GOOD not in refusal.value.message
+    assert PEPPER.decode() not in refusal.value.message
+
+
+@pytest.mark.parametrize("text", ["", "{", "null", f'{{"k": "{GOOD}", "k": "{GOOD}"}}', "[" * 100_000])
+def test_keys_that_are_no_json_object_are_refused(text):
+    with pytest.raises(ConfigurationError):
+        Vault.from_settings(PEPPER.decode(), text)
+
+
+def test_the_current_key_must_exist():
+    with pytest.raises(ConfigurationError):
+        Vault(PEPPER, {"new": NEW}, "old")
+
+
+def test_a_vault_shows_nothing_of_itself():
+    assert repr(vault()) == str(vault()) == "Vault(***)"
