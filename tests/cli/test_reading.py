@@ -53,8 +53,9 @@ def test_queues(program, empty_ledger):
     def paused() -> dict[str, bool]:
         return {each["queue"]: each["paused"] for each in program("queue", "status", "--app", APP, "--json").json}
 
-    everything = ("courier-events-main", "parcels-main", "courier-events-dlq", "parcels-dead")
-    assert paused() == dict.fromkeys(everything, False)
+    main, dead = {"courier-events-main", "parcels-main"}, {"courier-events-dlq", "parcels-dead"}
+    assert set(paused()) >= main | dead
+    assert not any(paused().values())
 
     assert "parcels-main is paused" in program("queue", "pause", "parcels-main", "--app", APP).err
     assert [name for name, value in paused().items() if value] == ["parcels-main"]
@@ -63,7 +64,7 @@ def test_queues(program, empty_ledger):
     assert not any(paused().values())
 
     assert program("queue", "pause", "--app", APP).code == 0
-    assert [name for name, value in paused().items() if value] == ["courier-events-main", "parcels-main"]
+    assert {name for name, value in paused().items() if value} & (main | dead) == main
     assert program("queue", "resume", "--app", APP).code == 0
     assert not any(paused().values())
 
@@ -75,14 +76,15 @@ def test_why_a_queue_is_paused(program, home, empty_ledger):
         async with open_system(settings(home / "holdfast-data")) as system:
             await system.broker.pause("courier-events-main", reason=why)
 
-    def told() -> dict[str, str | None]:
-        return {each["queue"]: each["pausedBecause"] for each in program("queue", "status", "--json").json}
+    def told() -> list[tuple[str, str]]:
+        rows = program("queue", "status", "--json").json
+        return [(each["queue"], each["pausedBecause"]) for each in rows if each["pausedBecause"] is not None]
 
     asyncio.run(prepare())
-    assert told() == {"courier-events-main": why, "courier-events-dlq": None}
+    assert told() == [("courier-events-main", why)]
     assert f"paused: {why}" in program("queue", "status").out
     assert program("queue", "resume").code == 0
-    assert told() == {"courier-events-main": None, "courier-events-dlq": None}
+    assert told() == []
 
 
 @pytest.mark.parametrize("step", ["status", "pause", "resume"])

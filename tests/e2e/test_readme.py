@@ -4,6 +4,7 @@ import json
 import os
 import re
 import secrets
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,6 +12,8 @@ import time
 from pathlib import Path
 
 import pytest
+
+from holdfast.cli import COMMANDS
 
 README = Path(__file__).parents[2] / "README.md"
 
@@ -96,8 +99,69 @@ def test_the_example_is_about_twenty_lines_of_workload(place):
     assert len([line for line in lines.splitlines() if line.strip()]) <= 20
 
 
+@pytest.fixture
+def checkout(tmp_path):
+    """A folder that looks like a checkout after ``make install``: the program is at ``.venv/bin/holdfast``."""
+    program = tmp_path / ".venv" / "bin" / "holdfast"
+    program.parent.mkdir(parents=True)
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m holdfast "$@"\n', encoding="utf-8")
+    program.chmod(0o755)
+    environment = {name: value for name, value in os.environ.items() if name in {"PATH", "HOME", "PYTHONPATH"}}
+    return tmp_path, environment | {"LANG": "C.UTF-8"}
+
+
+def commands(block):
+    """What a console block tells to type, as one script."""
+    return "\n".join(line.removeprefix("$ ") for line in block.splitlines())
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="The README uses curl, which is not installed here.")
+def test_an_email_is_sent_with_the_commands_of_the_readme(checkout):
+    folder, environment = checkout
+    (block,) = [each for each in blocks("console") if "/v1/email/send" in each]
+
+    def shell(script):
+        done = subprocess.run(
+            ["bash", "-euc", script], cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=60
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    shell(".venv/bin/holdfast init")
+    up = subprocess.Popen(
+        [".venv/bin/holdfast", "up", "--json"],
+        cwd=folder,
+        env=environment | {"API_PORT": "0"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    try:
+        port = json.loads(up.stdout.readline())["address"].rsplit(":", 1)[1]
+        typed = commands(block).replace(":8080", f":{port}")
+        tenant, request, look = typed.partition("curl ")[0], *re.split(r"\n(?=\.venv/bin/holdfast emails)", typed)
+
+        first = json.loads(shell(request).splitlines()[-1])
+        eventually(lambda: "SENT" in shell(".venv/bin/holdfast emails list"), wanted=True)
+        shown = shell(look)
+
+        assert first["duplicate"] is False
+        assert "m***@e***.com" in shown
+        assert "To: maria@example.com" in shown
+        assert f"Message-ID: <{first['outboxId']}@" in shown
+
+        again = tenant.replace("tenants add Acme ", "tenants list ") + "curl " + request.partition("curl ")[2]
+        second = json.loads(shell(again).splitlines()[-1])
+        assert (second["outboxId"], second["duplicate"]) == (first["outboxId"], True)
+        assert len(list((folder / "holdfast-data" / "mail").glob("*.eml"))) == 1
+    finally:
+        up.send_signal(signal.SIGTERM)
+        assert up.wait(30) == 0
+        up.stdout.close()
+
+
 def test_every_command_of_the_readme_exists():
-    known = {"init", "up", "api", "worker", "send", "submit", "events", "doctor", "dlq", "config", "migrate"}
+    known = {entry.name for entry in COMMANDS}
     used = {words.split()[0] for block in blocks("console") for words in re.findall(r"holdfast (\w[\w ]*)", block)}
     assert used <= known
     for command in used:

@@ -372,9 +372,7 @@ def test_a_field_that_is_missing_or_wrong_is_named(field, value):
     document = {name: text for name, text in (sign(notification()) | {field: value}).items() if text is not None}
     with pytest.raises(SnsMalformed) as caught:
         parse_sns(document)
-    assert (
-        field in str(caught.value) or "half a character" in str(caught.value) or "half character" in str(caught.value)
-    )
+    assert field in str(caught.value) or "half character" in str(caught.value)
     assert isinstance(caught.value, ValueError)
 
 

@@ -83,7 +83,5 @@ async def test_a_page_of_the_newest_reads_no_more_than_the_page(parcels, command
 
     assert [each["slip"] for each in second.items] == [f"s{n}" for n in range(589, 579, -1)]
     (command,) = commands
-    assert command["docsExamined"] <= 12, (
-        command
-    )  # the page, one to know of more, and the one where the last page ended
+    assert command["docsExamined"] <= 12, command  # the page, one before it, and one to know of more
     assert not command.get("hasSortStage")

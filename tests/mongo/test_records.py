@@ -10,11 +10,12 @@ import pytest
 from bson import ObjectId
 from pymongo import AsyncMongoClient
 
-from holdfast.contracts.effects import Delete, Upsert
+from holdfast.contracts.effects import Collection, Delete, Upsert
 from holdfast.contracts.errors import EffectRefused
 from holdfast.contracts.ledger import Claimed, Overdue, RecordVerdict, Status
 from holdfast.contracts.queries import DocumentQuery, EntryQuery, LetterQuery, Page
 from holdfast.contracts.settlement import Proceed, RetryLater
+from holdfast.contracts.times import isoformat
 from holdfast.workloads.courier import Courier
 from tests.mongo.steps import (
     DAY,
@@ -184,6 +185,26 @@ async def test_a_refused_effect_keeps_the_jobs_of_other_workloads_out_too(make_s
     assert (await store.counts("courier"), await store.counts("parcels")) == ({"received": 1}, {"received": 1})
 
 
+async def test_of_equal_keys_the_first_counts_whether_or_not_it_has_effects(store):
+    plain, told = an_event(), an_event(effects=[moved()])
+
+    answers = await store.record([plain, told])
+
+    assert [each.verdict for each in answers] == [RecordVerdict.NEW, RecordVerdict.DUPLICATE]
+    assert await store.get("active_shipments", "shp-1") is None
+
+
+async def test_a_note_tells_of_the_last_verdict_only(store, database):
+    await store.apply([moved(at="2026-02-26T12:00:00.001Z")])
+    late = RetryLater(timedelta(0), "X", "x", [moved(at="2026-02-26T12:00:00.000Z")])
+    await settled(store, "k", late)
+    assert (await store.entry("courier", "k")).note == "ignored_stale"
+
+    await store.settle([settlement(await claimed(store), done())])
+
+    assert "note" not in await database.processed_events.find_one()
+
+
 async def test_labels_are_found_in_their_columns_by_an_index(store, database):
     await store.record([an_event("a"), an_event("b", labels=LABELS | {"shipmentId": "shp-2"})])
 
@@ -346,6 +367,18 @@ async def test_a_deleted_document_is_gone(store, database):
     await settled(store, "b", done(Delete("active_shipments", "x"), Delete("active_shipments", "never")))
 
     assert [each["shipmentId"] async for each in database.active_shipments.find()] == ["y"]
+
+
+async def test_no_more_documents_of_all_collections_together_are_pruned_than_asked(make_store):
+    atlas = Collection("atlas", key="place", instants=("until",), expires="until")
+    store = make_store([Parcels()], collections=[atlas])
+    await store.open()
+    soon = {"until": isoformat(await store.now() + DAY)}  # so that the server itself does not forget them now
+    slips = [Upsert("parcel_slips", f"s{number}", soon) for number in range(3)]
+    await store.apply([Upsert("atlas", "rome", soon), *slips])
+    store._link.clock.skew = 2 * DAY
+
+    assert [(await store.prune(2)).documents for _ in range(3)] == [2, 2, 0]
 
 
 async def test_what_the_address_says_about_durability_does_not_count(mongo, make_store, mongo_database):

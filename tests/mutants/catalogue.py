@@ -93,8 +93,8 @@ ON CONFLICT (workload, key) DO UPDATE SET body = excluded.body, fingerprint = ex
     _mutant(
         "effects of stale workers are applied",
         _SETTLING,
-        "if str(position) in mine and isinstance(",
-        "if isinstance(",
+        "if str(position) in mine and each.verdict.effects and str(position) not in late",
+        "if each.verdict.effects and str(position) not in late",
     ),
     Mutant(
         "a takeover does not raise the fence",
@@ -153,8 +153,8 @@ ON CONFLICT (workload, key) DO UPDATE SET body = excluded.body, fingerprint = ex
     _mutant(
         "one attempt too many",
         _VERDICTS,
-        "if attempt >= workload.retry.max_attempts:",
-        "if attempt > workload.retry.max_attempts:",
+        "if subject.attempt >= workload.retry.max_attempts:",
+        "if subject.attempt > workload.retry.max_attempts:",
     ),
     _mutant(
         "handing back costs an attempt",
@@ -165,7 +165,7 @@ ON CONFLICT (workload, key) DO UPDATE SET body = excluded.body, fingerprint = ex
     _mutant(
         "a stopping worker drops what it has not finished",
         _EXECUTION,
-        "            self._finish(flight, HandBack())\n",
+        "            self._finish(flight, self._given_up(flight))\n",
         "            self._leave(flight)\n",
     ),
     _mutant(
@@ -173,6 +173,31 @@ ON CONFLICT (workload, key) DO UPDATE SET body = excluded.body, fingerprint = ex
         _VERDICTS,
         "        except Exception as error:  # noqa: BLE001 - other people filled it in",
         "        except ZeroDivisionError as error:  # noqa: BLE001 - other people filled it in",
+    ),
+    # --- what cannot be undone
+    _mutant(
+        "nobody remembers that a job has passed its point of no return",
+        _LEDGER,
+        "    if proceeded:  # what it did",
+        "    if proceeded and not body:  # what it did",
+    ),
+    _mutant(
+        "a surprise beyond the point of no return is retried",
+        "engine/handling.py",
+        "    if context.beyond(job):\n        return _unknown(",
+        "    if not job.key:\n        return _unknown(",
+    ),
+    _mutant(
+        "a stopping worker hands back what may have happened",
+        _EXECUTION,
+        "        if flight.proceeded:\n",
+        "        if not flight.lease:\n",
+    ),
+    _mutant(
+        "a handler goes on before its point of no return is committed",
+        "engine/proceeding.py",
+        "        settled = await answer\n",
+        "        await asyncio.sleep(0)\n        return\n        settled = await answer\n",
     ),
     # --- effects
     _mutant(
@@ -185,19 +210,17 @@ ON CONFLICT (workload, key) DO UPDATE SET body = excluded.body, fingerprint = ex
         "a bad effect buries its neighbours",
         "engine/settling.py",
         "return [pair for finish in batch for pair in await self._commit_alone(finish)]",
-        """bury = self._judge.bury
-        failure = Failure(EFFECT_REFUSED, reason, retry=False)
-        why = Reason(EFFECT_REFUSED, reason)
-        return await self._settle(
-            [replace(each, verdict=bury(each.key, each.generation, failure, why)) for each in batch],
-        )""",
+        """failure = Failure(EFFECT_REFUSED, reason, retry=False)
+        subjects = [Subject(key=each.key, generation=each.generation, attempt=each.attempt) for each in batch]
+        verdicts = [self._judge.bury(subject, failure) for subject in subjects]
+        return await self._settle([replace(each, verdict=verdict) for each, verdict in zip(batch, verdicts)])""",
     ),
     # --- deadlines
     _mutant("expired jobs are handled", _LEDGER, "    if overdue:\n", "    if overdue and not held and not body:\n"),
     _mutant(
         "a replayed job keeps its old deadline",
         _LETTERS,
-        "deadline = :now + ledger_entries.life,",
+        "deadline = iif(ledger_entries.mortal, ledger_entries.first_seen_at, :now) + ledger_entries.life,",
         "deadline = ledger_entries.deadline,",
     ),
     # --- the queue
@@ -218,8 +241,8 @@ ON CONFLICT (workload, key) DO UPDATE SET body = excluded.body, fingerprint = ex
     _mutant(
         "every generation's dead letter has the same name",
         _VERDICTS,
-        "letter_id(self._workload.name, key, generation)",
-        "letter_id(self._workload.name, key, 1)",
+        "letter_id(self._workload.name, subject.key, subject.generation)",
+        "letter_id(self._workload.name, subject.key, 1)",
     ),
     _mutant(
         "a new queue does not get the old dead letters",

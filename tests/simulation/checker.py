@@ -24,6 +24,7 @@ _CHECKS: Final = (
     effect_checks.authors,
     effect_checks.newest_stands,
     effect_checks.deadlines,
+    effect_checks.once,
     letter_checks.letters,
     letter_checks.dead_letter_queue,
     letter_checks.reviews,

@@ -100,5 +100,24 @@ def deadlines(facts: Facts) -> Findings:
                 yield f"I10: {workload} {key} expired before its time"
 
 
+def once(facts: Facts) -> Findings:
+    """I11: what cannot be undone is done at most once in a generation; in doubt, a person is asked, and only then."""
+    launches: Counter[tuple[str, str, int]] = Counter()
+    runs: Counter[tuple[str, str, int]] = Counter()
+    for run in facts.runs:
+        identity = (run.workload, run.key, run.generation)
+        launches[identity] += run.launched
+        runs[identity] += 1
+    yield from (f"I11: {identity} was launched {count} times" for identity, count in launches.items() if count > 1)
+    for letter in facts.letters:
+        identity = (letter["workload"], letter["key"], letter["generation"])
+        if letter["reason_code"] == "OUTCOME_UNKNOWN" and not (letter["workload"] == "rockets" and runs[identity]):
+            yield f"I11: {identity} is in doubt, and nobody ever ran it"
+    for (workload, key), entry in facts.entries.items():
+        identity = (workload, key, entry["generation"])
+        if workload == "rockets" and entry["status"] == "processed" and launches[identity] != 1:
+            yield f"I11: {identity} is processed and was launched {launches[identity]} times"
+
+
 def _said_expired(facts: Facts, workload: str, key: str) -> bool:
     return any((run.workload, run.key, run.behaviour) == (workload, key, "expired") for run in facts.runs)

@@ -156,7 +156,7 @@ def poison(facts: Facts) -> Findings:
     yield from (f"I6: {identity} killed {count} workers" for identity, count in kills.items() if count > MAX_ATTEMPTS)
     for letter in facts.letters:
         runs = {run.behaviour for run in facts.runs if _identity(run) == _identity_of(letter)}
-        if runs == {"poison"} and letter["reason_code"] != "WORKER_LOST":
+        if runs == {"poison"} and letter["reason_code"] not in ("WORKER_LOST", "OUTCOME_UNKNOWN"):
             yield f"I6: {_identity_of(letter)} is poison and died of {letter['reason_code']}"
         outcomes = [attempt["outcome"] for attempt in letter["attempts"]]
         if letter["reason_code"] == "WORKER_LOST" and (len(outcomes) != MAX_ATTEMPTS or outcomes[-1] != "lost"):
@@ -184,7 +184,7 @@ def reasons(facts: Facts) -> Findings:
         did[_identity(run)].add(run.behaviour)
     for letter in facts.letters:
         code = letter["reason_code"]
-        if code in ("WORKER_LOST", "VALIDATION_FAILED", "IDEMPOTENCY_CONFLICT"):
+        if code in ("WORKER_LOST", "VALIDATION_FAILED", "IDEMPOTENCY_CONFLICT", "OUTCOME_UNKNOWN"):
             continue  # these have checks of their own
         if not _CAUSES.get(code, set()) & did[_identity_of(letter)]:
             yield f"reason: {_identity_of(letter)} died of {code} and did {sorted(did[_identity_of(letter)])}"

@@ -14,6 +14,7 @@ from holdfast.contracts.lifecycle import EDGES
 from tests.simulation.seeds import run_seed
 from tests.simulation.workloads import BEHAVIOURS
 
+_CLAIMS = ("Claimed", "Exhausted", "Interrupted", "Overdue", "NotNow", "AlreadySettled")
 _ROOT = Path(__file__).parents[2]
 
 
@@ -40,9 +41,9 @@ def test_the_stories_go_everywhere():
     """Every legal step, every crash point, every kind of handler, every answer to a claim, every fault."""
     wanted = {
         *(f"step {start} -> {end}" for start, end in EDGES),
-        *(f"killed at {point}" for point in CRASH_POINTS),
+        *(f"killed at {point}" for point in (*CRASH_POINTS, "worker.proceeding", "worker.proceeded")),
         *(f"handled {behaviour}" for behaviour in BEHAVIOURS),
-        *(f"claim {answer}" for answer in ("Claimed", "Exhausted", "Overdue", "NotNow", "AlreadySettled")),
+        *(f"claim {answer}" for answer in _CLAIMS),
         *(f"told {verdict}" for verdict in ("new", "duplicate", "conflict")),
         *("queue wiped", "frozen", "reply lost", "error", "told to stop", "adopted", "stale", "batch split"),
         *("replay confirmed", "replay refused", "foreign buried"),

@@ -42,8 +42,11 @@ _PASSED_BY_WORKERS: Final = tuple(point for point in CRASH_POINTS if not point.s
 _PASSED_BY_APIS: Final = tuple(point for point in CRASH_POINTS if point.startswith(("intake.", "review.", "upkeep.")))
 
 
-def forecast(random: Random, *, works: bool) -> Weather:
+def forecast(random: Random, *, works: bool, rockets: bool) -> Weather:
     """The weather that one process lives in: calm, or with one or two kinds of trouble that come often."""
+    dooms = _PASSED_BY_WORKERS if works else _PASSED_BY_APIS
+    if works and rockets:
+        dooms += ("worker.proceeding", "worker.proceeded") * 3
     latency = random.choice((0.0, 0.01, 0.05))
     if random.random() < 0.35:
         return Weather(latency=latency)
@@ -54,7 +57,7 @@ def forecast(random: Random, *, works: bool) -> Weather:
         freeze=random.choice((0.0, 0.0, 0.01, 0.02)),
         crash=random.choice((0.0, 0.0, 0.01, 0.02)),
         crash_point=random.choice((0.0, 0.0, 0.0, 0.05)),
-        doom=random.choice(_PASSED_BY_WORKERS if works else _PASSED_BY_APIS),
+        doom=random.choice(dooms),
     )
 
 

@@ -72,6 +72,8 @@ class Run:
     behaviour: str
     started: float
     ended: bool = False
+    launched: bool = False
+    """Whether it did what cannot be undone (I11)."""
 
 
 class Simulated(Workload[Order]):
@@ -195,6 +197,30 @@ class Notices(Simulated):
     dead_letter_queue = "notices-dlq"
     life = LIFE
     collections = _collections("notices")
+
+
+class Rockets(Simulated):
+    """Jobs that do something outside which cannot be undone. Only a run that says so has not done it."""
+
+    name = "rockets"
+    queue = "rockets-main"
+    dead_letter_queue = "rockets-dlq"
+    life = LIFE
+    collections = (*_collections("rockets"), Collection("rockets_launches", "launch"))
+
+    async def handle(self, job: Job[Order], context: Context) -> Outcome:
+        run = self.begin(job, context)
+        try:
+            launch = Upsert("rockets_launches", job.key, {"generation": job.generation, "attempt": job.attempt})
+            await context.proceed(job, [launch])
+            run.launched = run.behaviour not in NOT_LAUNCHED
+            return await self.behave(run, job)
+        finally:
+            run.ended = True
+
+
+NOT_LAUNCHED: Final = frozenset({"expired", "reject", "retry", "snooze"})
+"""What a run returns that knows that nothing has happened."""
 
 
 class Rolls(Simulated):

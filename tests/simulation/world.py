@@ -31,7 +31,7 @@ from .loop import ProcessKilled, SimulatedLoop, current_process
 from .people import History, Person, Sender, draw_order
 from .watch import install_watch
 from .weather import Member, Port, Sky, Weather, forecast
-from .workloads import Notices, Parcels, Rolls, Run, Simulated
+from .workloads import Notices, Parcels, Rockets, Rolls, Run, Simulated
 
 EPOCH: Final = 1_790_000_000_000
 _MOST_PROCESSES: Final = 60
@@ -102,6 +102,10 @@ class Server(Member):
         self.task: asyncio.Task[Any] = world.loop.spawn(self, self._main(self.stop))
 
 
+_ROCKETS = 0.3
+"""In how many worlds there are jobs that do what cannot be undone. The others tell the stories they always told."""
+
+
 class World:
     """Everything that one seed decides. :meth:`live` runs it."""
 
@@ -119,6 +123,8 @@ class World:
         self.servers: list[Server] = []
         self.findings: list[str] = []
         kinds = self.random.sample((Parcels, Notices, Rolls), self.random.choice((1, 2)))
+        if Random(f"rockets {seed}").random() < _ROCKETS:
+            kinds.append(Rockets)
         self.workloads: list[Simulated] = [kind(self.sky, self.runs) for kind in kinds]
         self.lease = timedelta(seconds=self.random.choice((2, 3)))
         self.grace = timedelta(seconds=self.random.choice((0.5, 2)))
@@ -288,7 +294,9 @@ class World:
         if self._names > _MOST_PROCESSES:
             return
         name = f"{'worker' if works else 'api'}{self._names}"
-        self.servers.append(Server(self, name, forecast(self.random, works=works), works=works))
+        rockets = any(isinstance(each, Rockets) for each in self.workloads)
+        weather = forecast(self.random, works=works, rockets=rockets)
+        self.servers.append(Server(self, name, weather, works=works))
 
     async def _replace_the_dead(self) -> None:
         """What a supervisor does: at least one API and two workers; on quiet days one."""

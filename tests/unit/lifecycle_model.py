@@ -264,12 +264,15 @@ class Model:
 
     # --- sweepers -----------------------------------------------------------------------------------------
 
-    def due(self) -> dict[str, tuple[int, int]]:
-        """Entries that nobody has touched for too long: attempts, and the wait that is left."""
+    def due(self) -> dict[str, tuple[int, int, int]]:
+        """Entries that nobody has touched for too long: attempts, the wait that is left, the generation."""
         found = [each for each in self.entries.values() if each.due is not None and each.due <= self.now]
         for entry in found:
             entry.due = self.now + AGAIN
-        return {job_of(each.key): (len(each.attempts), max(0, each.not_before - self.now)) for each in found}
+        return {
+            job_of(each.key): (len(each.attempts), max(0, each.not_before - self.now), each.generation)
+            for each in found
+        }
 
     def overdue(self) -> set[str]:
         """Jobs that wait past their deadline."""

@@ -25,6 +25,11 @@ WORDS = {
     "Seed 002": f"""{EVENT_FIELDS} {LETTER_FIELDS} status lastErrorCode lastErrorMessage firstSeenAt updatedAt expiresAt
         received processing processed failed dead_lettered shipmentId orderId currentState lastEventId lastEventType
         lastEventAt metadata createdAt reviewStatus pending reviewed replayed closed courier-events-main""",
+    "Seed 004": """email:send data opts outboxId companyId requestId to cc bcc subject htmlRef replyTo headers tags recipient
+        recipientId externalId cpfCnpjHash razaoSocial nome recipient.email attempt enqueuedAt jobId ttl priority delay
+        removeOnComplete removeOnFail EMAIL_JOB_CONFIG QUEUE_NAME DEFAULT_TTL DEFAULT_PRIORITY MAX_ATTEMPTS
+        BACKOFF_DELAYS DLQ_TTL EXPIRED SENT ALREADY_SENT sesMessageId status processedAt durationMs concurrency limiter
+        INVALID_EMAIL fetchHtmlByRef upsertRecipient email_outbox email_log u***@e***.com cpfCnpj""",
 }
 PHRASES = {
     "Seed 001": [
@@ -90,10 +95,20 @@ def names_of(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
                 yield from ((target.id, statement) for target in targets if isinstance(target, ast.Name))
 
 
+def inherited(module: ast.AST, node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
+    """What a class has from its bases in the same module, and by its own statements."""
+    known = dict(names_of(module))
+    for base in getattr(node, "bases", []):
+        if isinstance(base, ast.Name) and base.id in known:
+            yield from inherited(module, known[base.id])
+    yield from names_of(node)
+
+
 def defined(path: Path, dotted: str) -> bool:
-    node: ast.AST | None = tree(path)
+    module = tree(path)
+    node: ast.AST | None = module
     for name in dotted.split("."):
-        node = dict(names_of(node)).get(name) if node is not None else None
+        node = dict(inherited(module, node)).get(name) if module is not None and node is not None else None
     return node is not None
 
 

@@ -296,7 +296,7 @@ class Lifecycle(RuleBasedStateMachine):
         assert set(self.do(self.store.overdue(NAME, 100))) == self.model.overdue()
         expected = self.model.due()
         answers = self.do(self.store.due(NAME, 100, again_after=ms(AGAIN)))
-        assert {each.job_id: (each.attempt_count, each.after // ms(1)) for each in answers} == expected
+        assert {each.job_id: (each.attempt_count, each.after // ms(1), each.generation) for each in answers} == expected
 
     @rule()
     def publish(self) -> None:

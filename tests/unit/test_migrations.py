@@ -257,7 +257,7 @@ async def test_a_workload_that_learns_a_new_index_gets_it_for_its_old_documents(
 
 @pytest.mark.parametrize(
     "name",
-    ["ledger_entries", "queue_jobs", "sqlite_master", "a b", 'x"; DROP TABLE shelf; --', "", "1st", "é"],
+    ["ledger_entries", "queue_jobs", "queue_turns", "sqlite_master", "a b", 'x"; DROP TABLE shelf; --', "", "1st", "é"],
 )
 async def test_a_collection_cannot_have_a_name_that_does_harm(database, name):
     workload = Parcels()
@@ -265,6 +265,13 @@ async def test_a_collection_cannot_have_a_name_that_does_harm(database, name):
 
     with pytest.raises(ConfigurationError):
         await SqliteStore(database, [workload]).open()
+
+
+async def test_a_collection_cannot_expire_by_what_is_no_instant(database):
+    store = SqliteStore(database, [], collections=[Collection("atlas", key="place", expires="until")])
+
+    with pytest.raises(ConfigurationError, match="until"):
+        await store.open()
 
 
 @pytest.mark.parametrize("content", [b"this is no database, and it is long enough to be looked at" * 20])

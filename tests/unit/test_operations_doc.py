@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
 import shlex
 from collections.abc import Iterator
@@ -14,7 +15,9 @@ import pytest
 from holdfast.brokers.bullmq.scripts import load_scripts
 from holdfast.cli import COMMANDS
 from holdfast.cli.lazy import load
-from holdfast.config import Settings
+from holdfast.config import Settings, email_secrets
+from holdfast.config.email_keys import KEYS_FILE
+from holdfast.config.email_settings import EmailSettings
 from holdfast.telemetry import events, logs
 
 ROOT = Path(__file__).parents[2]
@@ -112,6 +115,38 @@ def test_every_setting_of_the_cluster_is_explained():
     cluster = {name for name in SETTINGS if name.startswith(("REDIS_", "MONGO_", "QUEUE_"))}
 
     assert cluster - settings_in(OPERATIONS.read_text(encoding="utf-8")) == set()
+
+
+def settings_of_emails() -> dict[str, str]:
+    """The table: each setting and its default, as the page says it."""
+    section = OPERATIONS.read_text(encoding="utf-8").split("### Settings of emails")[1].partition("\n#")[0]
+    return dict(re.findall(r"^\| `([A-Z_]+)` \| (.*?) \|", section, re.MULTILINE))
+
+
+def as_written(default: object) -> str:
+    match default:
+        case None | ():
+            return "none"
+        case int():
+            return f"{default:,}"
+        case tuple():
+            return ",".join(map(str, default))
+        case _:
+            return str(default)
+
+
+def test_the_table_of_email_settings_has_every_one_with_its_default():
+    assert settings_of_emails() == {
+        name.upper(): as_written(field.get_default()) for name, field in EmailSettings.model_fields.items()
+    }
+
+
+def test_the_keys_of_a_data_folder_may_be_moved_into_the_settings_as_they_are(tmp_path):
+    made = email_secrets(Settings(holdfast_data=tmp_path))
+    file = json.loads((tmp_path / KEYS_FILE).read_text(encoding="ascii"))
+    moved = Settings(holdfast_data=tmp_path / "other", email_pepper=file["pepper"], email_keys=json.dumps(file["keys"]))
+
+    assert email_secrets(moved) == made
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

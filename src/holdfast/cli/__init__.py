@@ -48,7 +48,7 @@ COMMANDS: tuple[Entry, ...] = (
         "migrate",
         "holdfast.cli.migrating:migrate",
         SET_UP,
-        "Create what the ledger needs: tables, or collections and indexes.",
+        "Create what the ledger needs: tables, or collections.",
     ),
     Entry("doctor", "holdfast.cli.doctor:doctor", SET_UP, "Check this installation and say what to do."),
     Entry("schema", "holdfast.cli.schemas:schema", SET_UP, "The contracts as JSON Schemas."),

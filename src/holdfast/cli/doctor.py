@@ -13,6 +13,7 @@ from .checkup import FAIL, WARN, Finding
 from .checkup.cluster import cluster
 from .checkup.environment import clock, configuration, port, versions
 from .checkup.ledger import ledger
+from .checkup.mail import mail
 from .checkup.storage import storage
 from .failures import REFUSED
 from .opening import app_of
@@ -29,6 +30,8 @@ def doctor(app: options.App = None, data: options.Data = None, json: options.Jso
     findings = [*versions(embedded=settings is None or not settings.cluster), *told, clock()]
     if settings is not None:
         findings.append(port(settings))
+        server = asyncio.run(mail(settings))
+        findings += [] if server is None else [server]
         if not settings.cluster:
             findings += asyncio.run(storage(settings))
         try:

@@ -137,7 +137,7 @@ def _desk(system: System) -> Privacy:
     parts = email_parts(system)
     from holdfast.workloads.email.privacy import Privacy  # noqa: PLC0415 - its libraries are there, or we had stopped
 
-    return Privacy(system.store, parts.vault, parts.workload.name, parts.content)
+    return Privacy(system.store, system.broker, parts.vault, parts.workload, parts.content)
 
 
 async def _selector(system: System, recipient: str, tenant: str | None) -> Selector:

@@ -87,10 +87,11 @@ def _fresh() -> str:
 def _read(path: Path) -> EmailSecrets:
     try:
         content: Any = json.loads(path.read_text(encoding="ascii"))
-        pepper = base64.b64decode(content["pepper"], validate=True)
+        # Taken as text, as EMAIL_PEPPER is: whoever moves it from here into the settings keeps the same hashes.
+        pepper = content["pepper"].encode("ascii")
         keys = sealing_keys(json.dumps(content["keys"]))
         usable = len(pepper) >= _BYTES
-    except (ValueError, KeyError, TypeError, PydanticCustomError):
+    except (ValueError, KeyError, TypeError, AttributeError, PydanticCustomError):
         # Outside the handler: the error holds the text of the file.
         usable = False
     if not usable:

@@ -20,6 +20,8 @@ from .readers import Readers
 
 REFUSED: Final = "_refused"
 """The label that says why an entry must not be handled."""
+REFUSED_BECAUSE: Final = "_because"
+"""The label that says it in words."""
 
 _MAX_KEY: Final = 400
 _UNPRINTABLE: Final = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
@@ -61,11 +63,12 @@ def new_entry(  # noqa: PLR0913 - a job and what its sender wants for it
     )
 
 
-def refused_entry(workload: Workload[Any], data: str, why: str) -> NewEntry:
+def refused_entry(workload: Workload[Any], data: str, why: str, because: str) -> NewEntry:
     """An entry for a job that came straight from a queue and cannot be taken as it is.
 
     Its name is made of its content, so that it is recorded once; its first claim buries it for a person to see. Nobody
-    will run it, so the ledger keeps no more of it than its dead letter does.
+    will run it, so the ledger keeps no more of it than its dead letter does; what was wrong with it can no longer be
+    told from that, and is told here.
     """
     digest = sha256(data.encode(errors="surrogatepass")).hexdigest()
     return NewEntry(
@@ -74,7 +77,7 @@ def refused_entry(workload: Workload[Any], data: str, why: str) -> NewEntry:
         job_id=f"{why.lower()}-{digest[:32]}",
         body=Readers(workload).letter_body(data) or data,
         fingerprint=digest,
-        labels={REFUSED: why},
+        labels={REFUSED: why, REFUSED_BECAUSE: because},
     )
 
 

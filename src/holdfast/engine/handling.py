@@ -17,6 +17,7 @@ from holdfast.contracts.errors import (
     LeaseLost,
     PermanentError,
     StoreUnavailable,
+    TransientError,
 )
 from holdfast.contracts.ledger import Claimed
 from holdfast.contracts.outcomes import Done, Expired, Halt, Outcome, Reject, Retry, Snooze
@@ -25,7 +26,7 @@ from holdfast.contracts.queues import RateLimit
 from holdfast.contracts.workload import Job, Workload
 
 from .adoption import IDEMPOTENCY_CONFLICT
-from .entries import REFUSED
+from .entries import REFUSED, REFUSED_BECAUSE
 from .failures import BAD_OUTCOME, VALIDATION_FAILED, classify, describe_validation
 from .in_flight import InFlight
 from .proceeding import Proceeding
@@ -91,6 +92,9 @@ class HandlerContext:
 
 def job_of(workload: Workload[Any], claim: Claimed) -> Job[Any] | Outcome:
     """The job that the ledger holds, in its contract; a body that breaks the contract is rejected for good."""
+    if REFUSED in claim.labels:
+        conflict = claim.labels[REFUSED] == IDEMPOTENCY_CONFLICT
+        return Reject(IDEMPOTENCY_CONFLICT if conflict else VALIDATION_FAILED, claim.labels.get(REFUSED_BECAUSE, ""))
     try:
         data: BaseModel = workload.contract.model_validate_json(claim.body)
         data = workload.at_attempt(data, claim.attempt)
@@ -98,10 +102,6 @@ def job_of(workload: Workload[Any], claim: Claimed) -> Job[Any] | Outcome:
         return Reject(VALIDATION_FAILED, describe_validation(error))
     except Exception as error:  # noqa: BLE001 - a workload's own code
         return outcome_of(classify(error, workload))
-    if claim.labels.get(REFUSED) == IDEMPOTENCY_CONFLICT:
-        return Reject(IDEMPOTENCY_CONFLICT, "Another job with the same key and other content was accepted before.")
-    if REFUSED in claim.labels:
-        return Reject(VALIDATION_FAILED, "The job's identity cannot be used.")
     return Job(
         key=claim.key,
         job_id=claim.job_id,
@@ -118,7 +118,8 @@ async def handle(workload: Workload[Any], job: Job[Any], context: HandlerContext
     """Run one job. Cancellation from outside passes through; everything else becomes an outcome."""
     try:
         async with asyncio.timeout(workload.timeout.total_seconds()):
-            return _checked(await workload.handle(job, context))
+            outcome = await workload.handle(job, context)
+        return _checked(workload, job, context, outcome)
     except asyncio.CancelledError as error:
         return _own_cancellation(workload, job, context, error)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - this is the place that turns surprises into outcomes
@@ -133,7 +134,7 @@ async def handle_batch(workload: Workload[Any], jobs: Sequence[Job[Any]], contex
         if len(outcomes) != len(jobs):
             message = f"The batch handler returned {len(outcomes)} outcomes for {len(jobs)} jobs."
             raise PermanentError(BAD_OUTCOME, message)  # noqa: TRY301 - judged below like any other surprise
-        return [_checked(outcome) for outcome in outcomes]
+        return [_checked(workload, job, context, each) for job, each in zip(jobs, outcomes, strict=True)]
     except asyncio.CancelledError as error:
         outcomes = [_own_cancellation(workload, job, context, error) for job in jobs]
     except (Exception, SystemExit) as error:  # noqa: BLE001 - as above
@@ -182,7 +183,14 @@ def _own_cancellation(
     return _surprise(workload, job, context, error)
 
 
-def _checked(outcome: Any) -> Outcome:  # noqa: ANN401 - handlers are other people's code
+def _checked(
+    workload: Workload[Any],
+    job: Job[Any],
+    context: HandlerContext,
+    outcome: Any,  # noqa: ANN401 - handlers are other people's code
+) -> Outcome:
+    """What the handler returned; nonsense is a surprise like any other."""
     if isinstance(outcome, _OUTCOMES):
         return outcome
-    return Retry(BAD_OUTCOME, f"The handler returned {type(outcome).__name__} instead of an Outcome.")
+    message = f"The handler returned {type(outcome).__name__} instead of an Outcome."
+    return _surprise(workload, job, context, TransientError(BAD_OUTCOME, message))

@@ -126,6 +126,7 @@ def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
     else:
         connection.execute("PRAGMA wal_autocheckpoint=4000")
         connection.execute("PRAGMA journal_size_limit=67108864")
+        connection.execute("PRAGMA secure_delete=ON")  # what was forgotten is not left in free pages
     return connection
 
 

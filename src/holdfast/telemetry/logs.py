@@ -20,6 +20,7 @@ _WARNINGS: Final = frozenset(
         events.JOB_DEAD_LETTERED,
         events.PROCESS_KILLED,
         events.PROCESS_LOST,
+        events.QUEUE_HALTED,
         events.QUEUE_LOST,
         events.QUEUE_UNAVAILABLE,
         events.RESTART_ABANDONED,

@@ -3,6 +3,7 @@
 from .ambient import RandomIds, SystemClock, system_ambient
 from .apps import load_app
 from .cluster import Cluster, require_drivers
+from .email import transport_of
 from .opening import DATABASE_FILE, open_cluster, open_system
 from .running import CRASH_POINT_VARIABLE, address_of, listen, run
 from .system import System, courier_of
@@ -23,4 +24,5 @@ __all__ = [
     "require_drivers",
     "run",
     "system_ambient",
+    "transport_of",
 ]

@@ -87,7 +87,7 @@ def email_of(settings: Settings) -> EmailParts | None:
         send_timeout=timedelta(milliseconds=settings.email_timeout_ms),
         resend=settings.email_unknown_outcome == "resend",
     )
-    transport, content = _transport(settings), _content(settings)
+    transport, content = transport_of(settings), _content(settings)
     return EmailParts(Email(options, vault, transport, content), vault, content, transport)
 
 
@@ -137,7 +137,7 @@ def _rate(settings: Settings) -> RateLimit | None:
     return RateLimit(settings.email_rate_max, timedelta(milliseconds=settings.email_rate_duration_ms))
 
 
-def _transport(settings: Settings) -> Transport:
+def transport_of(settings: Settings) -> Transport:
     """What carries emails away. The drivers of the others need not be there."""
     timeout = timedelta(milliseconds=settings.email_timeout_ms)
     match settings.email_transport:

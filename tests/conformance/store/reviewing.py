@@ -256,7 +256,8 @@ class Replaying:
         await store.replay([(letter, None)], actor="ana", reason="mended")
         await harness.pass_time(harness.grace + harness.moment)
 
-        assert [entry.job_id for entry in await store.due(THINGS, 10, again_after=HOUR)] == ["id-k"]
+        (found,) = await store.due(THINGS, 10, again_after=HOUR)
+        assert (found.job_id, found.generation) == ("id-k", 2)
 
     async def test_the_key_of_a_dead_job_is_still_known(self, store):
         await dead(store)

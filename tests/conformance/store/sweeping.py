@@ -40,7 +40,7 @@ class Sweeping:
 
         (found,) = await store.due(THINGS, 100, again_after=HOUR)
         assert (found.job_id, found.body, found.priority) == (job.job_id, job.body, 4)
-        assert (found.attempt_count, found.after) == (0, timedelta(0))
+        assert (found.attempt_count, found.after, found.generation) == (0, timedelta(0), 1)
 
     async def test_a_job_is_due_in_its_own_workload(self, harness, store):
         await recorded(store, workload=OTHERS)

@@ -109,6 +109,15 @@ async def test_a_lone_sender_uses_one_connection(server):
     assert server.commands()[-1] == "QUIT"
 
 
+async def test_the_connection_that_was_used_last_is_used_next(server):
+    async with opened(server) as transport:
+        await asyncio.gather(*(transport.send(parcel()) for _ in range(4)))
+        for _ in range(4):
+            await transport.send(parcel())
+    assert len({taken.connection for taken in server.taken[4:]}) == 1
+    assert server.connections > 1
+
+
 async def test_no_more_connections_are_open_than_allowed(server):
     hanging = server.rule("end", HANG)
     async with opened(server, connections=3) as transport:
@@ -166,6 +175,16 @@ async def test_closing_closes_all_connections(server):
         await asyncio.gather(*(transport.send(parcel()) for _ in range(4)))
         assert server.open_connections
     await eventually(lambda: server.open_connections == 0)
+
+
+@pytest.mark.parametrize(("stage", "kind"), [("rcpt", TryLater), ("end", OutcomeUnknown)])
+async def test_closing_gives_up_what_is_under_way(server, stage, kind):
+    hanging = server.rule(stage, HANG)
+    async with opened(server) as transport:
+        sending = asyncio.create_task(failure(transport, parcel()))
+        await eventually(lambda: hanging.seen)
+        await transport.close()
+        assert type(await sending) is kind
 
 
 @pytest.mark.parametrize("stage", ["mail", "rcpt", "data", "end"])
@@ -309,12 +328,14 @@ async def test_nonsense_before_the_message_is_safe_to_try_again(server, stage):
 class Talker:
     """A server of a few lines, for what aiosmtpd cannot do: to break off in the middle of a message."""
 
-    def __init__(self, *, says: bytes = b"", hangs_up: bool) -> None:
+    def __init__(self, *, says: bytes = b"", hangs_up: bool = False, reads_on: bool = False) -> None:
         self.host = "127.0.0.1"
         self.port = 0
         self.received = b""
+        self.done = False
         self._says = says
         self._hangs_up = hangs_up
+        self._reads_on = reads_on
         self._over = asyncio.Event()
 
     async def serve(self, reader, writer) -> None:
@@ -328,8 +349,11 @@ class Talker:
                     break
             self.received = await reader.readexactly(1000)
             writer.write(self._says)
+            while self._reads_on and (piece := await reader.read(65536)):
+                self.received = self.received[-10:] + piece
             if not self._hangs_up:
                 await self._over.wait()
+        self.done = True
         writer.transport.abort()
 
     @asynccontextmanager
@@ -352,17 +376,26 @@ async def test_a_line_that_drops_in_the_middle_of_the_message_is_safe_to_try_aga
 
 
 async def test_a_server_that_stops_reading_in_the_middle_of_the_message_is_safe_to_try_again():
-    async with Talker(hangs_up=False).listening() as talker, opened(talker, timeout=SOON) as transport:
+    async with Talker().listening() as talker, opened(talker, timeout=SOON) as transport:
         error = await failure(transport, parcel(text=LARGE))
         assert talker.received
     assert (type(error), error.code) == (TryLater, "SMTP_TIMEOUT")
 
 
 async def test_a_refusal_in_the_middle_of_the_message_is_heard():
-    talker = Talker(says=b"552 5.3.4 too big\r\n", hangs_up=False)
+    talker = Talker(says=b"552 5.3.4 too big\r\n")
     async with talker.listening(), opened(talker, timeout=SOON) as transport:
         error = await failure(transport, parcel(text=LARGE))
     assert (type(error), error.code) == (Refused, "SMTP_552")
+
+
+async def test_a_yes_in_the_middle_of_the_message_is_not_believed():
+    talker = Talker(says=b"250 2.0.0 queued as NOTHING\r\n", reads_on=True)
+    async with talker.listening(), opened(talker) as transport:
+        error = await failure(transport, parcel(text=LARGE))
+        assert (type(error), error.code) == (TryLater, "SMTP_LOST")
+        await eventually(lambda: talker.done)
+    assert not talker.received.endswith(b"\r\n.\r\n")  # the server cannot have taken it
 
 
 async def test_a_server_that_nobody_can_reach_is_tried_later():

@@ -141,6 +141,14 @@ def test_any_html_arrives_unchanged(html):
     assert rich.get_payload(decode=True).decode().replace("\r\n", "\n") == html
 
 
+def test_line_ends_of_any_system_arrive_as_line_ends():
+    raw = built(html="<p>a</p>\r\n<p>b</p>\r<p>c</p>\n").raw
+    assert_fit_for_smtp(raw)
+
+    assert body(parsed(raw), "html") == "<p>a</p>\n<p>b</p>\n<p>c</p>\n"
+    assert b"=0D" not in raw
+
+
 @given(subjects)
 @example("a" * 150)
 @example("ç" * 150)

@@ -269,7 +269,7 @@ def renew(
 # --- sweep ----------------------------------------------------------------------------------------------------
 
 _DUE: Final = """
-SELECT id, job_id, body, priority, attempt_count, not_before FROM ledger_entries
+SELECT id, job_id, body, priority, attempt_count, not_before, generation FROM ledger_entries
 WHERE workload = :workload AND due_at <= :now ORDER BY due_at LIMIT :limit
 """
 
@@ -297,8 +297,8 @@ def due(connection: sqlite3.Connection, now: int, workload: str, limit: int, aga
         ids = to_json([row[0] for row in rows])
         connection.execute(_POSTPONE, {"again": now + duration_ms(again_after), "ids": ids})
     return [
-        DueEntry(job_id, body, priority, attempts, timedelta(milliseconds=max(0, not_before - now)))
-        for _, job_id, body, priority, attempts, not_before in rows
+        DueEntry(job_id, body, priority, attempts, timedelta(milliseconds=max(0, not_before - now)), generation)
+        for _, job_id, body, priority, attempts, not_before, generation in rows
     ]
 
 

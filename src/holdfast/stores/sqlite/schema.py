@@ -113,7 +113,19 @@ MIGRATIONS: Final[tuple[Migration, ...]] = (
 )
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
-_OURS = frozenset({"ledger_entries", "dead_letters", "schema_versions", "store_facts", "queue_jobs", "queue_settings"})
+_OURS = frozenset(
+    {
+        "ledger_entries",
+        "dead_letters",
+        "schema_versions",
+        "store_facts",
+        "queue_jobs",
+        "queue_settings",
+        "queue_turns",
+        "queue_flows",
+        "queue_places",
+    }
+)
 
 
 def quoted(name: str) -> str:
@@ -131,6 +143,11 @@ def create_collections(connection: sqlite3.Connection, collections: Sequence[Col
     queries. What expires gets an index, for pruning.
     """
     for collection in collections:
+        if collection.expires is not None and collection.expires not in collection.instants:
+            message = (
+                f"Documents of {collection.name} cannot expire by {collection.expires!r}: it is no instant of theirs."
+            )
+            raise ConfigurationError(message)
         table, key = quoted(collection.name), quoted(collection.key)
         connection.execute(
             f"CREATE TABLE IF NOT EXISTS {table} ({key} TEXT PRIMARY KEY, body TEXT NOT NULL) WITHOUT ROWID"

@@ -40,8 +40,6 @@ _HEX: Final = re.compile(r"[0-9A-Fa-f]{16,}")
 _RUN: Final = r"[^\s@<>()\[\],;:\"]"
 _ADDRESS: Final = re.compile(rf"(?:\"[^\"]*+\"|(?<!{_RUN}){_RUN}++)@(?:{_RUN}|@)*+")
 
-_IN_URL: Final = re.compile(r"://[^\s/]{0,200}\Z")
-
 # JSON inside a string, also when it is cut or broken.
 _MEMBER: Final = re.compile(
     r'(?i)(\\?"(?:cpf|cnpj|cpfcnpj|nome|razaosocial|html|senha|password)\\?"\s*:\s*\\?")[^"\\]*'
@@ -100,11 +98,7 @@ def _masked_string(text: str, field: str) -> str:
 
 def _masked_address(found: re.Match[str]) -> str:
     address = found[0].rstrip(".!?'}")  # a sentence may end here
-    mask = mask_address(address)
-    # What stands before the @ of a URL is a password, and not even its first letter is shown.
-    if _IN_URL.search(found.string, 0, found.start()):
-        mask = HIDDEN + mask.partition(HIDDEN)[2]
-    return mask + found[0][len(address) :]
+    return mask_address(address) + found[0][len(address) :]
 
 
 def _masked_number(number: float) -> int | float | str:

@@ -1,23 +1,26 @@
 """Forgetting a person (LGPD, article 18), and sealing personal data under a new key.
 
 What is forgotten: everything that names the person or leads to them, in ``recipients``, in ``email_outbox``, in settled
-jobs and their dead letters, and HTML that only they were sent. What stays: that an email existed, when it was accepted
-and how it ended, so that the ledger still knows a duplicate; and, under a keyed hash, that the address gets no emails,
-so that nobody writes to them again.
+jobs and their dead letters, in the queues' copies of them, and HTML that only they were sent. What stays: that an email
+existed, when it was accepted and how it ended, so that the ledger still knows a duplicate; and, under a keyed hash,
+that the address gets no emails, so that nobody writes to them again.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
+from holdfast.contracts.dead_letters import letter_id
 from holdfast.contracts.effects import Delete, Effect, Upsert
-from holdfast.contracts.ports import Store
+from holdfast.contracts.ledger import LedgerEntry
+from holdfast.contracts.ports import Broker, Store
 from holdfast.contracts.queries import DocumentQuery, EntryQuery, Page
 from holdfast.contracts.times import isoformat
+from holdfast.contracts.workload import Workload
 
 from .content import Content
 from .contract import OutboxStatus
@@ -94,8 +97,16 @@ class Resealed:
 class Privacy:
     """Looks up, forgets and reseals personal data. ``content`` is where HTML is kept; None: in the database."""
 
-    def __init__(self, store: Store, vault: Vault, workload: str, content: Content | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        broker: Broker,
+        vault: Vault,
+        workload: Workload[Any],
+        content: Content | None = None,
+    ) -> None:
         self._store = store
+        self._broker = broker
         self._vault = vault
         self._workload = workload
         self._content = content
@@ -209,22 +220,30 @@ class Privacy:
         changed = 0
         cursor = None
         while True:
-            found = await self._store.find(EntryQuery(workload=self._workload), Page(_PAGE, cursor))
-            bodies = {}
-            for entry in found.items:
-                if self._is_about(entry.job_id, entry.body, person):
-                    bodies[entry.job_id] = _emptied(entry.job_id, entry.labels)
-            if bodies:
-                changed += len(await self._store.redact(self._workload, bodies))
+            found = await self._store.find(EntryQuery(workload=self._workload.name), Page(_PAGE, cursor))
+            about = [entry for entry in found.items if self._is_about(entry, person)]
+            if about:
+                # The queues first: once a job is emptied, nobody would look for it there again.
+                await self._forget_in_queues(about)
+                bodies = {entry.job_id: _emptied(entry) for entry in about}
+                changed += len(await self._store.redact(self._workload.name, bodies))
             cursor = found.next
             if cursor is None:
                 return changed
 
-    def _is_about(self, job_id: str, body: str, person: Person) -> bool:
-        job = _read(body)
-        if job.get("erased") is True:
+    async def _forget_in_queues(self, entries: Sequence[LedgerEntry]) -> None:
+        """Queues keep failed jobs, and dead letters, for people to look at."""
+        name = self._workload.name
+        letters = [letter_id(name, each.key, number + 1) for each in entries for number in range(each.generation)]
+        await self._broker.remove(self._workload.queue, [entry.job_id for entry in entries])
+        await self._broker.remove(self._workload.dead_letter_queue, letters)
+
+    def _is_about(self, entry: LedgerEntry, person: Person) -> bool:
+        """Whether a settled job still tells of the person."""
+        job = _read(entry.body)
+        if not entry.status.terminal or job.get("erased") is True:
             return False
-        if job_id in person.emails:
+        if entry.job_id in person.emails:
             return True
         return any(self._hash(address) in person.addresses for address in _addresses(job))
 
@@ -278,8 +297,8 @@ def _forget_recipients(person: Person, now: datetime, *, keep: bool) -> Iterator
             yield Upsert(RECIPIENTS, recipient_id, {**dict.fromkeys(_OF_A_RECIPIENT), "erasedAt": isoformat(now)})
 
 
-def _emptied(job_id: str, labels: Mapping[str, str]) -> str:
-    return json.dumps({"erased": True, "outboxId": job_id, "companyId": labels.get("companyId")})
+def _emptied(entry: LedgerEntry) -> str:
+    return json.dumps({"erased": True, "outboxId": entry.job_id, "companyId": entry.labels.get("companyId")})
 
 
 def _read(body: str) -> Mapping[str, Any]:

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Final
 from holdfast.contracts.crash_points import crash_point
 from holdfast.contracts.dead_letters import DeadLetter
 from holdfast.contracts.effects import Collection, Effect
-from holdfast.contracts.outcomes import Done, Halt, Outcome, Reject, Retry, Snooze
+from holdfast.contracts.outcomes import Done, Expired, Halt, Outcome, Reject, Retry, Snooze
 from holdfast.contracts.queues import RateLimit
 from holdfast.contracts.retry import ListedDelays
 from holdfast.contracts.tenants import TENANTS
@@ -104,7 +104,7 @@ class Email(Workload[EmailSendJob]):
         """Without ``content``, HTML is kept in the database."""
         self.retry = ListedDelays(options.backoff, options.max_attempts)
         self.timeout = options.send_timeout * _STEPS + _NOT_SENDING
-        self.life = options.life
+        self.life: timedelta = options.life
         self.retention = options.retention
         self.letter_retention = options.letter_retention
         self.concurrency = options.concurrency
@@ -150,7 +150,9 @@ class Email(Workload[EmailSendJob]):
 
     async def handle(self, job: Job[EmailSendJob], context: Context) -> Outcome:
         """Send the email, unless it was sent before or must not be."""
-        data = job.data
+        data, began = job.data, time.monotonic()
+        if job.received_at >= data.enqueuedAt + self.life:
+            return Expired(self.expired(data))  # it lay in the queue for its whole life before we saw it (I10)
         log, tenant = await asyncio.gather(context.get(LOG, data.outboxId), context.get(TENANTS, data.companyId))
         if log is not None and log.get("status") == OutboxStatus.SENT:
             return _already_sent(data, log)
@@ -158,7 +160,7 @@ class Email(Workload[EmailSendJob]):
         if hindrance is not None:
             return hindrance
         message = await self._message(data, context, tenant or {})
-        return await self._send(job, context, message) if isinstance(message, BuiltMessage) else message
+        return await self._send(job, context, message, began) if isinstance(message, BuiltMessage) else message
 
     async def _hindrance(self, job: Job[EmailSendJob], context: Context, tenant: Mapping[str, Any]) -> Outcome | None:
         """Why the email must not be sent, or not yet."""
@@ -187,9 +189,9 @@ class Email(Workload[EmailSendJob]):
         except ValueError as error:
             return Reject(UNSENDABLE, str(error))
 
-    async def _send(self, job: Job[EmailSendJob], context: Context, message: BuiltMessage) -> Outcome:
+    async def _send(self, job: Job[EmailSendJob], context: Context, message: BuiltMessage, began: float) -> Outcome:
         """Everything that may be undone has been done: wait for a turn, say so, and send."""
-        data, began = job.data, time.monotonic()
+        data = job.data
         parcel = Parcel(
             outbox_id=data.outboxId,
             raw=message.raw,

@@ -114,7 +114,6 @@ def quoted(text: str, parcel: Parcel | None = None) -> str:
     line = " ".join(text.split())
     for address in () if parcel is None else (*parcel.recipients, parcel.sender):
         local_part = address.rpartition("@")[0]
-        line = re.sub(re.escape(address), "***", line, flags=re.IGNORECASE)
         if len(local_part) >= _SHORTEST_LOCAL_PART:
             line = re.sub(rf"(?<!\w){re.escape(local_part)}(?!\w)", "***", line, flags=re.IGNORECASE)
     return scrub(_ADDRESS.sub("***", line))[:_LONGEST_QUOTE]

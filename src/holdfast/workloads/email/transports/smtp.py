@@ -243,10 +243,9 @@ class SmtpTransport:
         refused = await self._recipients(line, parcel)
         reply = await self._say(line, b"DATA")
         if reply.code != _GO_AHEAD:
-            await self._abandon(line, reply)
+            await self._abandon(line)
             raise _verdict(reply, parcel)
         reply = await self._message(line, parcel)
-        self._drop_if_closing(line, reply)
         if _positive(reply):
             named = _QUEUE_ID.search(reply.message)
             return Accepted(named[1] if named else parcel.message_id, refused)
@@ -259,8 +258,7 @@ class SmtpTransport:
             reply = await self._say(line, b"RCPT", f"TO:<{address}>".encode())
             if _positive(reply):
                 continue
-            if reply.code == _CLOSING or reply.code in _ACCOUNT:
-                await self._abandon(line, reply)
+            if reply.code == _CLOSING:
                 raise _verdict(reply, parcel)
             refusals[address] = reply
         first = refusals.get(parcel.recipients[0])
@@ -268,17 +266,16 @@ class SmtpTransport:
             if len(refusals) == len(set(parcel.recipients)):
                 # Nobody takes it now. One who may take it later is a reason to come back.
                 first = next((reply for reply in refusals.values() if _transient(reply)), first)
-            await self._abandon(line, first)
+            await self._abandon(line)
             raise _verdict(first, parcel)
         return tuple(refusals)
 
     async def _message(self, line: _Line, parcel: Parcel) -> aiosmtplib.SMTPResponse:
         """Write the message, then the dot, and wait for the verdict."""
         text = _on_the_wire(parcel.raw)
+        # It listens while we write: a server may say no, and hang up, in the middle of a message.
         reply = asyncio.create_task(line.protocol.read_response())
         try:
-            # It listens before the first byte goes: a server may say no, and hang up, in the middle of a message.
-            await asyncio.sleep(0)
             early = await self._write(line, text, reply)
             if early is not None:
                 self._drop(line)
@@ -347,21 +344,12 @@ class SmtpTransport:
         self._drop(line)
         raise failure
 
-    async def _abandon(self, line: _Line, reply: aiosmtplib.SMTPResponse) -> None:
+    async def _abandon(self, line: _Line) -> None:
         """Make the server forget the envelope, so that the line can be used again; or drop the line."""
-        self._drop_if_closing(line, reply)
-        if line not in self._lines:
-            return
-        try:
-            forgotten = _positive(await self._say(line, b"RSET"))
-        except TryLater:
-            return
-        if not forgotten:
-            self._drop(line)
-
-    def _drop_if_closing(self, line: _Line, reply: aiosmtplib.SMTPResponse) -> None:
-        if reply.code == _CLOSING or not line.alive:
-            self._drop(line)
+        with suppress(TryLater):
+            if line.alive and _positive(await self._say(line, b"RSET")):
+                return
+        self._drop(line)
 
 
 def _on_the_wire(raw: bytes) -> bytes:

@@ -1,0 +1,144 @@
+"""``POST /v1/email/batch``: many emails, each with an answer of its own."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.contracts.queries import EntryQuery, Page
+from holdfast.stores.sqlite import SqliteStore
+from holdfast.workloads.email.documents import SuppressionReason
+from tests.api.email_world import BATCH, an_email, an_email_world
+
+
+@pytest.fixture
+async def world(tmp_path):
+    async with an_email_world(tmp_path) as made:
+        yield made
+
+
+async def entries(world):
+    return (await world.store.find(EntryQuery(workload="email"), Page(1000))).items
+
+
+async def test_each_email_gets_its_own_answer_in_order(world):
+    await world.suppressions.add(
+        ["gone@example.com"], SuppressionReason.COMPLAINT, detail=None, source="tests", now=world.clock.now()
+    )
+    good, conflicting = an_email(), an_email()
+    await world.send(conflicting, idempotency_key="taken")
+    answer = await world.send_batch(
+        [
+            good,
+            an_email(to="nobody"),
+            an_email(to="gone@example.com"),
+            "no email at all",
+            conflicting | {"subject": "Outro", "idempotencyKey": "taken"},
+            conflicting | {"idempotencyKey": "taken"},
+            an_email(html=None, htmlRef="missing"),
+            an_email(idempotencyKey=7),
+        ]
+    )
+    assert answer.status_code == 207
+    view = answer.json()
+    assert [each["index"] for each in view["answers"]] == list(range(8))
+    assert [each["statusCode"] for each in view["answers"]] == [202, 400, 422, 400, 409, 202, 422, 400]
+    assert (view["accepted"], view["refused"]) == (2, 6)
+    codes = [each["answer"].get("errorCode") for each in view["answers"]]
+    assert codes == [
+        None,
+        "INVALID_PAYLOAD",
+        "RECIPIENT_SUPPRESSED",
+        "INVALID_PAYLOAD",
+        "IDEMPOTENCY_CONFLICT",
+        None,
+        "UNKNOWN_HTML_REF",
+        "INVALID_PAYLOAD",
+    ]
+    assert view["answers"][1]["answer"]["details"][0]["field"] == "to"
+    assert view["answers"][7]["answer"]["details"][0]["field"] == "Idempotency-Key"
+    assert view["answers"][5]["answer"]["duplicate"] is True
+    assert len(await entries(world)) == 2
+
+
+async def test_an_answer_is_the_one_that_the_email_would_have_got_alone(world):
+    document = an_email()
+    alone = (await world.send(document, idempotency_key="order-1")).json()
+    (in_batch,) = (await world.send_batch([document | {"idempotencyKey": "order-1"}])).json()["answers"]
+    assert in_batch["answer"] == alone | {"duplicate": True}
+
+
+async def test_of_two_equal_emails_in_a_batch_the_second_is_the_duplicate(world):
+    document, other = an_email(), an_email()
+    answers = (await world.send_batch([document, other, document])).json()["answers"]
+    assert [each["answer"]["duplicate"] for each in answers] == [False, False, True]
+    assert answers[0]["answer"]["outboxId"] == answers[2]["answer"]["outboxId"]
+    assert len(await entries(world)) == 2
+
+
+async def test_five_hundred_emails_share_a_few_commits(world, monkeypatch):
+    batches = []
+
+    async def record(self, entries):
+        batches.append(len(entries))
+        return await real(self, entries)
+
+    real = SqliteStore.record
+    monkeypatch.setattr(SqliteStore, "record", record)
+    answer = await world.send_batch([an_email() for _ in range(500)])
+    assert answer.json()["accepted"] == 500
+    assert sum(batches) == 500
+    assert len(batches) <= 4
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        [],
+        {},
+        {"emails": []},
+        {"emails": {}},
+        {"emails": [{}], "more": 1},
+        {"emails": [{}] * 501},
+    ],
+)
+async def test_a_batch_that_is_none_is_refused_whole(world, body):
+    answer = await world.client.post(BATCH, json=body, headers=world.bearer())
+    assert (answer.status_code, answer.json()["errorCode"]) == (400, "INVALID_PAYLOAD")
+
+
+async def test_a_batch_that_is_too_large_is_refused_unread(world):
+    emails = [an_email(html="x" * 9_000) for _ in range(150)]
+    answer = await world.send_batch(emails)
+    assert answer.status_code == 413
+    assert await entries(world) == []
+
+
+async def test_a_ledger_that_cannot_record_refuses_each_email_and_no_other_answer_is_lost(world, monkeypatch):
+    async def away(self, entries):
+        from holdfast.contracts.errors import StoreUnavailable
+
+        raise StoreUnavailable
+
+    monkeypatch.setattr(SqliteStore, "record", away)
+    answers = (await world.send_batch([an_email(), an_email(to="nobody")])).json()["answers"]
+    assert [each["statusCode"] for each in answers] == [503, 400]
+
+
+async def test_a_surprise_with_one_email_is_answered_and_the_others_are_accepted(world, monkeypatch):
+    door = world.services.email.door
+
+    async def admit(document, **given):
+        if document.get("subject") == "surprise":
+            message = "canary@example.com"
+            raise RuntimeError(message)
+        return await real(document, **given)
+
+    real = door.admit
+    monkeypatch.setattr(door, "admit", admit)
+    answer = await world.send_batch([an_email(subject="surprise"), an_email()])
+    assert [each["statusCode"] for each in answer.json()["answers"]] == [500, 202]
+    assert "canary" not in answer.text
+
+
+async def test_a_batch_needs_the_scope_for_sending(world):
+    assert (await world.send_batch([an_email()], who="reads only")).status_code == 403

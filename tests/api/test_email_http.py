@@ -1,0 +1,401 @@
+"""``POST /v1/email/send``, and who may."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from holdfast.contracts.errors import StoreUnavailable
+from holdfast.contracts.queries import EntryQuery, Page
+from holdfast.contracts.tenants import Scope
+from holdfast.workloads.email.documents import CONTENT, OUTBOX, RECIPIENTS, SuppressionReason, content_key
+from holdfast.workloads.email.door import seal_context
+from tests.api.email_world import CPF, CPF_DIGITS, EVENTS, LIST, SEND, VAULT, an_email, an_email_world, in_an_hour
+from tests.api.world import OPERATOR, AwayStore
+
+UUID = "123e4567-e89b-52d3-a456-426614174000"
+
+
+@pytest.fixture
+async def world(tmp_path):
+    async with an_email_world(tmp_path) as made:
+        yield made
+
+
+def problems(response) -> dict[str, str]:
+    return {each["field"]: each["problem"] for each in response.json()["details"]}
+
+
+async def entries(world):
+    return (await world.store.find(EntryQuery(workload="email"), Page(100))).items
+
+
+# --- accepted ---------------------------------------------------------------------------------------------------------
+
+
+async def test_an_email_is_recorded_queued_and_acknowledged(world):
+    answer = await world.send(an_email(), x_request_id="req-17")
+    assert answer.status_code == 202
+    receipt = answer.json()
+    outbox_id = receipt["outboxId"]
+    assert receipt | {"receivedAt": None} == {
+        "acknowledged": True,
+        "outboxId": outbox_id,
+        "jobId": outbox_id,
+        "requestId": "req-17",
+        "status": "ENQUEUED",
+        "duplicate": False,
+        "queued": True,
+        "receivedAt": None,
+        "scheduledFor": None,
+    }
+    (entry,) = await entries(world)
+    assert entry.job_id == entry.key == outbox_id
+    assert (await world.services.broker.depth("email:send")).ready == 1
+
+
+async def test_the_job_holds_no_html_and_no_clear_tax_number(world):
+    html = "<p>Only in the content</p>"
+    await world.send(an_email(html=html, recipient={"cpfCnpj": CPF, "nome": "Maria"}))
+    (entry,) = await entries(world)
+    assert html not in entry.body
+    assert CPF not in entry.body
+    assert CPF_DIGITS not in entry.body
+    assert VAULT.fingerprint(CPF_DIGITS, "cpfCnpj") in entry.body
+
+
+async def test_the_html_is_kept_under_its_reference_until_no_dead_letter_could_need_it(world):
+    before = world.clock.now()
+    answer = await world.send(an_email(html="<p>Olá</p>"))
+    outbox = await world.store.get(OUTBOX, answer.json()["outboxId"])
+    kept = await world.store.get(CONTENT, content_key(world.ids["acme"], outbox["htmlRef"]))
+    assert (kept["html"], kept["bytes"]) == ("<p>Olá</p>", 11)
+    workload = world.services.email.door.workload
+    assert kept["expiresAt"] > (before + workload.life + workload.letter_retention).isoformat()
+
+
+async def test_personal_data_is_sealed_in_the_recipients_record(world):
+    answer = await world.send(an_email(recipient={"cpfCnpj": CPF, "nome": "Maria Silva", "razaoSocial": "Silva ME"}))
+    outbox = await world.store.get(OUTBOX, answer.json()["outboxId"])
+    record = await world.store.get(RECIPIENTS, outbox["recipientId"])
+    for clear in (CPF, CPF_DIGITS, "Maria", "Silva", "cliente"):
+        assert clear not in str(record)
+    opened = {
+        name: VAULT.open(record[name], context=seal_context(world.ids["acme"], outbox["recipientId"], name))
+        for name in ("cpfCnpjSealed", "emailSealed", "nomeSealed", "razaoSocialSealed")
+    }
+    assert opened["cpfCnpjSealed"] == CPF_DIGITS
+    assert (opened["nomeSealed"], opened["razaoSocialSealed"]) == ("Maria Silva", "Silva ME")
+
+
+async def test_one_person_has_one_record_for_one_tenant(world):
+    first = await world.send(an_email(recipient={"externalId": "C-1", "cpfCnpj": CPF, "nome": "Maria"}))
+    second = await world.send(an_email(recipient={"cpfCnpj": CPF_DIGITS}))
+    foreign = await world.send(an_email(recipient={"cpfCnpj": CPF}), who="other")
+    ids = [(await world.store.get(OUTBOX, each.json()["outboxId"]))["recipientId"] for each in (first, second, foreign)]
+    assert ids[0] == ids[1] != ids[2]
+    record = await world.store.get(RECIPIENTS, ids[0])
+    assert record["externalId"] == "C-1"
+    assert "nomeSealed" in record
+
+
+@pytest.mark.parametrize("how", ["delay", "sendAt"])
+async def test_an_email_for_later_says_when(world, how):
+    later = in_an_hour(world)
+    wanted = {"sendAt": later} if how == "sendAt" else {"delay": 3_600_000}
+    answer = await world.send(an_email(**wanted))
+    scheduled = answer.json()["scheduledFor"]
+    shown = (await world.get(f"{LIST}/{answer.json()['outboxId']}")).json()
+    assert shown["scheduledFor"] == scheduled
+    if how == "sendAt":
+        assert scheduled == later
+    assert (await world.services.broker.depth("email:send")).delayed == 1
+
+
+async def test_the_priority_of_an_email_reaches_its_outbox(world):
+    answer = await world.send(an_email(priority=1))
+    assert (await world.get(f"{LIST}/{answer.json()['outboxId']}")).json()["priority"] == 1
+
+
+async def test_a_request_id_with_personal_data_goes_no_further(world):
+    answer = await world.send(an_email(), x_request_id=CPF_DIGITS)
+    assert answer.status_code == 202
+    (entry,) = await entries(world)
+    assert CPF_DIGITS not in entry.body
+    assert CPF_DIGITS not in str(entry.labels)
+    assert CPF_DIGITS not in answer.text
+
+
+# --- duplicates and conflicts -----------------------------------------------------------------------------------------
+
+
+async def test_the_same_request_again_is_the_same_email(world):
+    document = an_email()
+    first = (await world.send(document, x_request_id="one")).json()
+    second = (await world.send(document | {"priority": 1}, x_request_id="two")).json()
+    assert second == first | {"duplicate": True}
+    assert len(await entries(world)) == 1
+
+
+async def test_other_content_for_the_same_customer_is_another_email(world):
+    document = an_email()
+    first = (await world.send(document)).json()
+    second = (await world.send(document | {"subject": "Outro"})).json()
+    assert not second["duplicate"]
+    assert second["outboxId"] != first["outboxId"]
+
+
+async def test_an_idempotency_key_makes_the_same_email_of_the_same_request(world):
+    document = an_email()
+    first = await world.send(document, idempotency_key="order-1")
+    again = await world.send(document, idempotency_key="order-1")
+    other = await world.send(document, idempotency_key="order-2")
+    assert again.json() == first.json() | {"duplicate": True}
+    assert other.json()["outboxId"] != first.json()["outboxId"]
+
+
+@pytest.mark.parametrize("change", [{"subject": "Outro"}, {"html": "<p>Outro</p>"}, {"to": "outro@example.com"}])
+async def test_other_content_under_the_same_key_is_a_conflict(world, change):
+    document = an_email()
+    await world.send(document, idempotency_key="order-1")
+    answer = await world.send(document | change, idempotency_key="order-1")
+    assert (answer.status_code, answer.json()["errorCode"]) == (409, "IDEMPOTENCY_CONFLICT")
+    assert len(await entries(world)) == 1
+
+
+async def test_two_tenants_may_use_the_same_key(world):
+    document = an_email()
+    first = await world.send(document, idempotency_key="order-1")
+    second = await world.send(document, who="other", idempotency_key="order-1")
+    assert second.status_code == 202
+    assert not second.json()["duplicate"]
+    assert first.json()["outboxId"] != second.json()["outboxId"]
+
+
+async def test_without_a_key_and_an_external_id_every_request_is_a_new_email(world):
+    document = an_email(recipient={"cpfCnpj": CPF})
+    ids = {(await world.send(document)).json()["outboxId"] for _ in range(2)}
+    assert len(ids) == 2
+
+
+async def test_a_duplicate_tells_where_the_email_stands_now(world):
+    document = an_email(sendAt=in_an_hour(world))
+    first = (await world.send(document)).json()
+    await world.cancel(first["outboxId"])
+    assert (await world.send(document)).json()["status"] == "CANCELLED"
+
+
+@pytest.mark.parametrize("key", ["", "two words", "x" * 256, CPF])
+async def test_an_idempotency_key_that_cannot_be_used_is_refused(world, key):
+    answer = await world.send(an_email(), idempotency_key=key)
+    assert answer.status_code == 400
+    assert set(problems(answer)) == {"Idempotency-Key"}
+    assert await entries(world) == []
+
+
+async def test_two_idempotency_keys_are_refused(world):
+    headers = [("idempotency-key", "a"), ("idempotency-key", "b"), *world.bearer().items()]
+    answer = await world.client.post(SEND, json=an_email(), headers=headers)
+    assert answer.status_code == 400
+
+
+# --- refused ----------------------------------------------------------------------------------------------------------
+
+
+async def test_every_problem_of_a_body_is_told_at_once_and_no_value(world):
+    answer = await world.send(
+        {
+            "to": "canary.nobody",
+            "cc": ["canary@@example"],
+            "subject": f"canary\n{CPF}",
+            "recipient": {"nome": CPF},
+            "priority": 11,
+            "canary": 1,
+        },
+        idempotency_key="not usable",
+    )
+    assert answer.status_code == 400
+    assert answer.json()["errorCode"] == "INVALID_PAYLOAD"
+    found = problems(answer)
+    assert {"Idempotency-Key", "to", "cc.0", "subject", "html", "recipient", "recipient.nome", "priority"} <= set(found)
+    assert CPF not in answer.text
+    assert "nobody" not in answer.text
+    assert await entries(world) == []
+
+
+@pytest.mark.parametrize("field", ["subject", "replyTo", "tags", "headers"])
+async def test_a_clear_tax_number_is_refused_wherever_it_would_travel(world, field):
+    value = {"tags": [CPF], "headers": {"X-Customer": CPF}, "replyTo": f"{CPF_DIGITS}@example.com"}.get(field, CPF)
+    answer = await world.send(an_email(**{field: value}))
+    assert answer.status_code == 400
+    assert all(each.startswith(field) for each in problems(answer))
+    assert CPF_DIGITS not in answer.text
+
+
+@pytest.mark.parametrize("wanted", [{"delay": 86_400_000}, {"delay": 86_400_001}])
+async def test_an_email_that_would_expire_before_its_time_is_refused(world, wanted):
+    answer = await world.send(an_email(**wanted))
+    assert answer.status_code == 400
+    assert set(problems(answer)) == {"delay"}
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("to", "gone@example.com"), ("cc", ["fine@example.com", "Gone@example.com"]), ("bcc", ["gone@EXAMPLE.com"])],
+)
+async def test_a_suppressed_address_is_refused_by_field_and_masked(world, field, value):
+    await world.suppressions.add(
+        ["gone@example.com"], SuppressionReason.BOUNCE, detail=None, source="tests", now=world.clock.now()
+    )
+    answer = await world.send(an_email(**{field: value}))
+    assert (answer.status_code, answer.json()["errorCode"]) == (422, "RECIPIENT_SUPPRESSED")
+    (problem,) = answer.json()["details"]
+    assert problem["field"] == (field if field == "to" else f"{field}.{len(value) - 1}")
+    assert "g***@e***.com" in problem["problem"].lower()
+    assert "gone" not in answer.text.lower()
+    assert await entries(world) == []
+
+
+async def test_html_of_an_earlier_email_may_be_used_again(world):
+    first = await world.send(an_email())
+    ref = (await world.get(f"{LIST}/{first.json()['outboxId']}")).json()["htmlRef"]
+    answer = await world.send(an_email(html=None, htmlRef=ref))
+    assert answer.status_code == 202
+
+
+@pytest.mark.parametrize("ref", [UUID, "../other/secret", "a/b", "folder"])
+async def test_a_reference_to_no_html_is_refused(world, ref):
+    answer = await world.send(an_email(html=None, htmlRef=ref))
+    assert (answer.status_code, answer.json()["errorCode"]) == (422, "UNKNOWN_HTML_REF")
+    assert [each["field"] for each in answer.json()["details"]] == ["htmlRef"]
+
+
+async def test_html_of_another_tenant_does_not_exist(world):
+    first = await world.send(an_email(), who="other")
+    ref = (await world.get(f"{LIST}/{first.json()['outboxId']}", who="other")).json()["htmlRef"]
+    answer = await world.send(an_email(html=None, htmlRef=ref))
+    assert answer.status_code == 422
+
+
+@pytest.mark.parametrize(
+    ("content", "headers", "status"),
+    [
+        (b"[]", {}, 400),
+        (b'{"to": 1, "to": 2}', {}, 400),
+        (b"{", {}, 400),
+        (b"x" * 60_000, {}, 413),
+        (b"{}", {"content-type": "text/plain"}, 415),
+        (b"{}", {"content-encoding": "gzip"}, 415),
+    ],
+)
+async def test_a_body_that_is_no_document_is_refused(world, content, headers, status):
+    headers = world.bearer() | {"content-type": "application/json"} | headers
+    answer = await world.client.post(SEND, content=content, headers=headers)
+    assert answer.status_code == status
+    assert answer.json()["acknowledged"] is False
+
+
+async def test_html_that_is_too_long_is_refused(world):
+    answer = await world.send(an_email(html="x" * 10_001))
+    assert set(problems(answer)) == {"html"}
+
+
+async def test_a_ledger_that_cannot_record_says_so(world, monkeypatch):
+    monkeypatch.setattr(type(world.store), "record", AwayStore.record)
+    answer = await world.send(an_email())
+    assert (answer.status_code, answer.json()["errorCode"]) == (503, "INTAKE_UNAVAILABLE")
+    assert answer.headers["retry-after"]
+    assert "secret" not in answer.text
+
+
+async def test_a_suppression_list_that_cannot_be_read_lets_nothing_pass(world, monkeypatch):
+    async def away(self, collection, key):
+        if collection == "email_suppressions":
+            raise StoreUnavailable
+        return await get(self, collection, key)
+
+    get = type(world.store).get
+    monkeypatch.setattr(type(world.store), "get", away)
+    assert (await world.send(an_email())).status_code == 503
+    assert await entries(world) == []
+
+
+# --- keys -------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_key_may_come_in_either_header(world):
+    answer = await world.client.post(SEND, json=an_email(), headers={"x-api-key": world.keys["acme"]})
+    assert answer.status_code == 202
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        [],
+        [("authorization", "Bearer hf_0000000000000000_" + "A" * 43)],
+        [("authorization", "Bearer {acme}x")],
+        [("authorization", "Basic {acme}")],
+        [("authorization", "{acme}")],
+        [("authorization", "Bearer {acme}"), ("x-api-key", "{acme}")],
+        [("authorization", "Bearer {acme}"), ("authorization", "Bearer {other}")],
+        [("x-api-key", "{acme}"), ("x-api-key", "{other}")],
+        [("x-api-key", "Bearer {acme}")],
+        [("authorization", OPERATOR["authorization"])],
+    ],
+)
+async def test_every_other_key_gets_one_and_the_same_answer(world, headers):
+    sent = [(name, value.format(acme=world.keys["acme"], other=world.keys["other"])) for name, value in headers]
+    for method, path in (("POST", SEND), ("GET", LIST), ("GET", f"{LIST}/{UUID}"), ("POST", f"{LIST}/{UUID}/cancel")):
+        answer = await world.client.request(method, path, headers=sent, content=b"not even JSON")
+        assert answer.status_code == 401
+        assert answer.headers["www-authenticate"] == 'Bearer realm="holdfast"'
+        assert answer.json() | {"traceId": ""} == {
+            "acknowledged": False,
+            "errorCode": "INVALID_API_KEY",
+            "message": "This needs an API key that works: Authorization: Bearer hf_..., or x-api-key.",
+            "traceId": "",
+        }
+
+
+async def test_a_revoked_or_expired_key_is_let_in_no_more(world):
+    key, text = await world.tenants.create_key(
+        world.ids["acme"], not_after=world.clock.now() + timedelta(hours=1), scopes=[Scope.EMAIL_SEND]
+    )
+    headers = {"x-api-key": text}
+    assert (await world.client.post(SEND, json=an_email(), headers=headers)).status_code == 202
+    world.clock.ahead = timedelta(hours=1)
+    assert (await world.client.post(SEND, json=an_email(), headers=headers)).status_code == 401
+    world.clock.ahead = timedelta(0)
+    await world.tenants.revoke(key.key_id)
+    assert (await world.client.post(SEND, json=an_email(), headers=headers)).status_code == 401
+
+
+async def test_a_key_without_the_scope_is_told_which_one_it_lacks(world):
+    sent = await world.send(an_email(), who="reads only")
+    assert (sent.status_code, sent.json()["errorCode"]) == (403, "MISSING_SCOPE")
+    assert "email:send" in sent.json()["message"]
+    assert "email:cancel" in (await world.cancel(UUID, who="reads only")).json()["message"]
+    assert (await world.get(LIST, who="reads only")).status_code == 200
+
+
+async def test_the_operators_door_for_jobs_takes_no_emails(world):
+    answer = await world.client.post("/v1/jobs/email", json={}, headers=OPERATOR)
+    assert answer.status_code == 404
+    assert SEND in answer.json()["message"]
+
+
+async def test_where_emails_are_not_set_up_every_path_says_so(world):
+    from dataclasses import replace
+
+    import httpx
+
+    from holdfast.api import ApiOptions, create_app
+
+    app = create_app(replace(world.services, email=None), ApiOptions())
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://holdfast.test") as client:
+        for method, path in (("POST", SEND), ("GET", LIST), ("GET", f"{LIST}/{UUID}"), ("POST", EVENTS)):
+            answer = await client.request(method, path)
+            assert answer.status_code == 404
+            assert "not set up" in answer.json()["message"]
+        assert not any(path.startswith(LIST) for path in (await client.get("/openapi.json")).json()["paths"])

@@ -1,0 +1,168 @@
+"""Reading and cancelling emails, and what Amazon tells about them."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from holdfast.contracts.admission import FieldProblem, InvalidContent, NotificationRefused
+from holdfast.contracts.effects import Upsert
+from holdfast.contracts.errors import StoreUnavailable
+from holdfast.contracts.ledger import Status
+from holdfast.workloads.email.documents import OUTBOX
+from tests.api.email_world import BATCH, CPF, EVENTS, LIST, SEND, an_email, an_email_world, in_an_hour
+
+UNKNOWN = "123e4567-e89b-52d3-a456-426614174000"
+
+
+@pytest.fixture
+async def world(tmp_path):
+    async with an_email_world(tmp_path) as made:
+        yield made
+
+
+async def sent(world, *, who="acme", **changes) -> str:
+    answer = await world.send(an_email(**changes), who=who)
+    assert answer.status_code == 202, answer.text
+    return answer.json()["outboxId"]
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+async def test_an_email_is_shown_masked(world):
+    outbox_id = await sent(
+        world,
+        to="joana@example.com",
+        cc=["copia@example.com"],
+        tags=["boleto"],
+        recipient={"externalId": "C-1", "cpfCnpj": CPF, "nome": "Joana"},
+    )
+    answer = await world.get(f"{LIST}/{outbox_id}")
+    shown = answer.json()
+    assert answer.status_code == 200
+    assert (shown["outboxId"], shown["status"], shown["to"]) == (outbox_id, "ENQUEUED", "j***@e***.com")
+    assert (shown["ccCount"], shown["bccCount"], shown["tags"]) == (1, 0, ["boleto"])
+    assert shown["externalId"] == "C-1"
+    assert len(shown["cpfCnpjHash"]) == 11
+    assert shown["cpfCnpjHash"].endswith("...")
+    for clear in ("joana", "Joana", "copia", CPF):
+        assert clear not in answer.text
+
+
+@pytest.mark.parametrize("path", [f"{LIST}/{UNKNOWN}", f"{LIST}/nonsense", f"{LIST}/%00"])
+async def test_an_unknown_email_is_not_found(world, path):
+    assert (await world.get(path)).status_code == 404
+
+
+async def test_what_another_tenant_has_does_not_exist(world):
+    outbox_id = await sent(world, who="other")
+    for answer in (await world.get(f"{LIST}/{outbox_id}"), await world.cancel(outbox_id)):
+        assert answer.status_code == 404
+        unknown = (await world.get(f"{LIST}/{UNKNOWN}")).json()
+        assert answer.json() | {"traceId": ""} == unknown | {"traceId": ""}
+    assert (await world.get(f"{LIST}/{outbox_id}", who="other")).json()["status"] == "ENQUEUED"
+    assert (await world.get(LIST)).json()["items"] == []
+
+
+async def test_emails_are_listed_newest_first_in_pages(world):
+    ids = []
+    for hours in range(5):
+        world.clock.ahead = timedelta(hours=hours)
+        ids.append(await sent(world))
+    await sent(world, who="other")
+    seen, cursor, pages = [], None, 0
+    while cursor is not None or not pages:
+        query = {"limit": 2} | ({"cursor": cursor} if cursor else {})
+        page = (await world.get(LIST, **query)).json()
+        seen += [each["outboxId"] for each in page["items"]]
+        cursor, pages = page["next"], pages + 1
+    assert seen == ids[::-1]
+    assert pages == 3
+
+
+async def test_the_list_can_be_narrowed_to_a_status(world):
+    waits, cancelled = await sent(world), await sent(world)
+    await world.cancel(cancelled)
+    for status, expected in (("ENQUEUED", [waits]), ("CANCELLED", [cancelled]), ("SENT", [])):
+        items = (await world.get(LIST, status=status)).json()["items"]
+        assert [each["outboxId"] for each in items] == expected
+
+
+@pytest.mark.parametrize(
+    "query", [{"status": "sent"}, {"limit": 0}, {"limit": 201}, {"cursor": "???"}, {"companyId": UNKNOWN}]
+)
+async def test_a_query_that_makes_no_sense_is_refused(world, query):
+    answer = await world.get(LIST, **query)
+    assert (answer.status_code, answer.json()["errorCode"]) == (400, "INVALID_QUERY")
+
+
+@pytest.mark.parametrize("path", [SEND, BATCH])
+async def test_the_paths_for_sending_are_no_emails(world, path):
+    answer = await world.get(path)
+    assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
+
+
+# --- cancelling -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("later", [False, True])
+async def test_an_email_that_waits_is_cancelled_and_stays_so(world, later):
+    outbox_id = await sent(world, sendAt=in_an_hour(world) if later else None)
+    answer = await world.cancel(outbox_id)
+    assert (answer.status_code, answer.json()) == (200, {"outboxId": outbox_id, "status": "CANCELLED"})
+    assert (await world.get(f"{LIST}/{outbox_id}")).json()["status"] == "CANCELLED"
+    entry = await world.store.entry("email", outbox_id)
+    assert entry.status is Status.EXPIRED
+    depth = await world.services.broker.depth("email:send")
+    assert (depth.ready, depth.delayed) == (0, 0)
+    assert (await world.cancel(outbox_id)).json() == answer.json()
+
+
+async def test_an_email_that_is_in_work_is_not_cancelled(world):
+    outbox_id = await sent(world)
+    await world.store.claim("email", [outbox_id], worker="tests", lease=timedelta(seconds=30), max_attempts=5)
+    await world.store.apply([Upsert(OUTBOX, outbox_id, {"status": "SENDING"})])
+    answer = await world.cancel(outbox_id)
+    assert (answer.status_code, answer.json()["errorCode"]) == (409, "TOO_LATE_TO_CANCEL")
+    assert answer.json()["details"] == [{"field": "status", "problem": "SENDING"}]
+    assert (await world.store.entry("email", outbox_id)).status is Status.PROCESSING
+
+
+async def test_an_unknown_email_cannot_be_cancelled(world):
+    assert (await world.cancel(UNKNOWN)).status_code == 404
+
+
+# --- notifications ----------------------------------------------------------------------------------------------------
+
+
+async def test_a_notification_needs_no_key_and_comes_as_any_text(world):
+    world.feedback.answer = 2
+    answer = await world.client.post(
+        EVENTS, content=b'{"Type": "Notification"}', headers={"content-type": "text/plain"}
+    )
+    assert (answer.status_code, answer.json()) == (200, {"suppressed": 2})
+    assert world.feedback.heard == [{"Type": "Notification"}]
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "code"),
+    [
+        (NotificationRefused(), 403, "UNTRUSTED_NOTIFICATION"),
+        (InvalidContent([FieldProblem("(body)", "Type is none that SNS has.")]), 400, "INVALID_PAYLOAD"),
+        (StoreUnavailable(), 503, "SERVICE_UNAVAILABLE"),
+    ],
+)
+async def test_a_notification_that_cannot_be_taken_is_answered_so_that_amazon_does_the_right_thing(
+    world, error, status, code
+):
+    world.feedback.answer = error
+    answer = await world.client.post(EVENTS, json={})
+    assert (answer.status_code, answer.json()["errorCode"]) == (status, code)
+
+
+async def test_a_notification_that_is_no_json_or_too_large_reaches_nobody(world):
+    assert (await world.client.post(EVENTS, content=b"{")).status_code == 400
+    assert (await world.client.post(EVENTS, content=b"x" * (1024 * 1024 + 1))).status_code == 413
+    assert world.feedback.heard == []

@@ -1,0 +1,129 @@
+"""The email routes keep what the OpenAPI document promises: documented answers to anything, and never a 5xx."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+import requests
+import schemathesis
+import uvicorn
+from schemathesis import Case, GenerationMode
+from schemathesis.checks import negative_data_rejection
+from schemathesis.core.parameters import ParameterLocation
+
+from tests.api.email_world import BATCH, EVENTS, LIST, SEND, an_email, an_email_world, in_an_hour
+from tests.api.test_schemathesis import CHECKS, generated
+
+OPERATIONS = [
+    ("POST", SEND),
+    ("POST", BATCH),
+    ("POST", EVENTS),
+    ("GET", LIST),
+    ("GET", f"{LIST}/{{outboxId}}"),
+    ("POST", f"{LIST}/{{outboxId}}/cancel"),
+]
+
+
+class Key(requests.auth.AuthBase):
+    """Shows a tenant's key, and no other."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+
+    def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
+        request.headers.pop("x-api-key", None)
+        request.headers["authorization"] = f"Bearer {self.server.key}"
+        return request
+
+
+class Server(threading.Thread):
+    """The API and a few emails, in a loop of their own."""
+
+    def __init__(self, folder) -> None:
+        super().__init__(daemon=True)
+        self.folder = folder
+        self.socket = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self.socket.getsockname()[1]}"
+        self.ready = threading.Event()
+        self.key = ""
+        self.outbox_ids: list[str] = []
+
+    def run(self) -> None:
+        asyncio.run(self._serve())
+
+    async def _serve(self) -> None:
+        async with an_email_world(self.folder) as world:
+            self.key = world.keys["acme"]
+            answers = [await world.send(an_email(sendAt=in_an_hour(world))) for _ in range(2)]
+            self.outbox_ids = [each.json()["outboxId"] for each in answers]
+            config = uvicorn.Config(
+                world.client._transport.app, log_level="warning", lifespan="off", http="httptools", loop="asyncio"
+            )
+            self.server = uvicorn.Server(config)
+            self.ready.set()
+            await self.server.serve(sockets=[self.socket])
+
+    def stop(self) -> None:
+        self.server.should_exit = True
+        self.join(timeout=30)
+        self.socket.close()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory) -> Iterator[Server]:
+    thread = Server(tmp_path_factory.mktemp("email-schemathesis"))
+    thread.start()
+    assert thread.ready.wait(timeout=30)
+    yield thread
+    thread.stop()
+
+
+@pytest.fixture(scope="module")
+def described(server):
+    return schemathesis.openapi.from_url(f"{server.url}/openapi.json")
+
+
+def test_every_email_operation_is_tried(described):
+    documented = {(each.ok().method.upper(), each.ok().path) for each in described.get_all_operations()}
+    assert {each for each in documented if each[1].startswith(LIST)} == set(OPERATIONS)
+
+
+@pytest.mark.parametrize(("method", "path"), OPERATIONS)
+def test_whatever_fits_the_document_gets_a_documented_answer(server, described, method, path):
+    def examine(case: Case) -> None:
+        case.call_and_validate(auth=Key(server), checks=CHECKS)
+
+    generated(described[path][method], GenerationMode.POSITIVE, examine)
+
+
+@pytest.mark.parametrize(("method", "path"), [("POST", SEND), ("GET", LIST)])
+def test_whatever_does_not_fit_is_refused_in_a_documented_way(server, described, method, path):
+    def examine(case: Case) -> None:
+        wrong = {place for place, component in case.meta.components.items() if component.mode.is_negative}
+        must_refuse = wrong and wrong <= {ParameterLocation.BODY, ParameterLocation.QUERY}
+        checks = [*CHECKS, negative_data_rejection] if must_refuse else CHECKS
+        case.call_and_validate(auth=Key(server), checks=checks)
+
+    generated(described[path][method], GenerationMode.NEGATIVE, examine)
+
+
+def test_emails_that_are_there_are_shown_as_documented(server, described):
+    answered = Counter()
+
+    def examine(case: Case) -> None:
+        case.path_parameters = {"outboxId": server.outbox_ids[0]}
+        answered[case.call_and_validate(auth=Key(server), checks=CHECKS).status_code] += 1
+
+    generated(described[f"{LIST}/{{outboxId}}"]["GET"], GenerationMode.POSITIVE, examine)
+    assert set(answered) == {200}
+
+
+def test_an_email_that_waits_is_cancelled_as_documented(server, described):
+    operation = described[f"{LIST}/{{outboxId}}/cancel"]["POST"]
+    case = operation.Case(path_parameters={"outboxId": server.outbox_ids[1]})
+    assert case.call_and_validate(auth=Key(server), checks=CHECKS).status_code == 200

@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import pytest
+
+ID = "789e4567-e89b-12d3-a456-426614174999"
+
+
+def test_the_first_tenant_is_added_on_an_empty_folder(program, home):
+    said = program("tenants", "add", "Acme")
+    assert said.code == 0
+    assert (home / "holdfast-data" / "holdfast.db").is_file()
+    assert f"holdfast keys create {said.out.strip()}" in said.err
+    assert program("tenants", "list", "--json").json == [
+        {"companyId": said.out.strip(), "name": "Acme", "sender": None, "ratePerSecond": None, "active": True}
+    ]
+
+
+def test_a_tenant_may_have_an_id_a_sender_and_a_rate(program):
+    said = program("tenants", "add", "Acme", "--id", ID, "--from", "Acme <a@acme.example>", "--rate", "5", "--json")
+    assert said.json == {
+        "companyId": ID,
+        "name": "Acme",
+        "sender": "Acme <a@acme.example>",
+        "ratePerSecond": 5,
+        "active": True,
+    }
+    listed = program("tenants", "list").out
+    assert ID in listed
+    assert "Acme <a@acme.example>" in listed
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("Acme", "--id", "17"), "id: must be a UUID"),
+        (("Acme", "--from", "nobody"), "--from must be one address"),
+        (("  ",), "name: must not be empty"),
+        (("Acme", "--rate", "0"), "--rate"),
+    ],
+)
+def test_a_tenant_that_cannot_be_is_refused_with_a_sentence(program, home, arguments, words):
+    said = program("tenants", "add", *arguments)
+    assert said.code == 2
+    assert words in said.err
+    assert said.out == ""
+
+
+def test_a_name_is_given_once(program):
+    program("tenants", "add", "Acme")
+    said = program("tenants", "add", "Acme")
+    assert said.code == 2
+    assert "already" in said.err
+
+
+def test_listing_nobody_says_how_to_begin(program, empty_ledger):
+    said = program("tenants", "list")
+    assert said.code == 0
+    assert "holdfast tenants add" in said.err
+
+
+def test_listing_a_folder_without_a_ledger_is_refused(program):
+    assert program("tenants", "list").code == 2
+
+
+@pytest.mark.parametrize("name", ["tenants", "keys", "suppressions", "privacy", "emails"])
+def test_the_help_of_every_command_can_be_read(program, name):
+    said = program(name, "--help")
+    assert said.code == 0
+    assert "Usage" in said.out

@@ -1,0 +1,320 @@
+"""The email workload with everything around it: the real engine, a real mail server, and a tenant who writes letters.
+
+``post_office`` is the embedded deployment on a clock that a test moves; ``apart=True`` has a store that does not publish
+by itself, as in a cluster, so that the queue may be away. ``branch_office`` is the same on MongoDB and Valkey, in real
+time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import uuid
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from holdfast.brokers.sqlite import SqliteBroker
+from holdfast.contracts.dead_letters import DeadLetter
+from holdfast.contracts.effects import Upsert
+from holdfast.contracts.errors import StoreUnavailable
+from holdfast.contracts.ledger import LedgerEntry
+from holdfast.contracts.ports import Ambient
+from holdfast.contracts.queries import LetterQuery, Page
+from holdfast.contracts.queues import Depth, QueueJob
+from holdfast.contracts.tenants import TENANT_COLLECTIONS
+from holdfast.contracts.times import isoformat
+from holdfast.engine.intake import Intake, Receipt
+from holdfast.engine.review import Review
+from holdfast.engine.tenants import Tenants
+from holdfast.engine.upkeep import Upkeep
+from holdfast.engine.withdrawal import Withdrawal
+from holdfast.sqlite import Database
+from holdfast.stores.sqlite import SqliteStore
+from holdfast.wiring.ambient import system_ambient
+from holdfast.workloads.email.contract import (
+    DEAD_LETTER_QUEUE_NAME,
+    QUEUE_NAME,
+    EmailDeadLetter,
+)
+from holdfast.workloads.email.door import EmailDoor
+from holdfast.workloads.email.documents import CONTENT, LOG, OUTBOX, content_key
+from holdfast.workloads.email.mime import Sender
+from holdfast.workloads.email.request import RequestLimits
+from holdfast.workloads.email.suppression import Suppressions
+from holdfast.workloads.email.transports.smtp import SmtpOptions, SmtpTransport
+from holdfast.workloads.email.vault import Vault
+from holdfast.workloads.email.workload import Email, EmailOptions
+from tests.support.clock import ManualClock
+from tests.support.smtp_server import SmtpServer, Taken
+from tests.support.stage import GRACE, LEASE, CountingIds, Stage, assert_counts_its_attempts
+from tests.support.trouble import Troubled
+from tests.support.waiting import eventually
+
+SENDER = "Holdfast <mail@sender.example>"
+DOMAIN = "sender.example"
+CPF = "529.982.247-25"
+PEPPER = bytes(range(32))
+VAULT = Vault(PEPPER, {"first": bytes(range(100, 132))}, "first")
+DAY = timedelta(hours=24)
+
+_PATIENCE = timedelta(seconds=10)
+_POLL = timedelta(milliseconds=5)
+_numbers = count(1)
+
+
+def smtp(server: SmtpServer, **changes: Any) -> SmtpTransport:
+    options = {"timeout": _PATIENCE, "final_timeout": _PATIENCE, "security": "none"} | changes
+    return SmtpTransport(SmtpOptions(server.host, server.port, **options))
+
+
+def email(transport: Any, **options: Any) -> Email:
+    """The workload; the options are those of ``EmailOptions``, with the defaults of seed 004."""
+    given = {"sender": Sender("mail@sender.example", "Holdfast"), "domain": DOMAIN} | options
+    workload = Email(EmailOptions(**given), VAULT, transport)
+    # The stores of a test know one workload; the tenants come from elsewhere.
+    workload.collections = (*workload.collections, *TENANT_COLLECTIONS)
+    return workload
+
+
+def a_letter(**changes: Any) -> dict[str, Any]:
+    """A request that nobody has made before. A change to None takes the field out."""
+    number = next(_numbers)
+    document = {
+        "to": f"maria{number}@example.com",
+        "subject": f"Boleto {number} disponível",
+        "html": f"<p>Olá, boleto <b>{number}</b></p>",
+        "recipient": {"externalId": f"CUST-{number}", "nome": "Maria Souza", "cpfCnpj": CPF},
+    } | changes
+    return {name: value for name, value in document.items() if value is not None}
+
+
+@dataclass
+class PostOffice:
+    """What a test works with. Emails are named by their outbox ids."""
+
+    stage: Stage
+    workload: Email
+    server: SmtpServer
+    door: EmailDoor
+    tenants: Tenants
+    withdrawal: Withdrawal
+    suppressions: Suppressions
+    company: str
+
+    # --- the tenant -----------------------------------------------------------------------------------------
+
+    async def accept(self, document: dict[str, Any], *, key: str | None = None) -> Receipt:
+        """What the API does with a request."""
+        admitted = await self.door.admit(
+            document,
+            company_id=self.company,
+            idempotency_key=key,
+            request_id="req-abc123",
+            received_at=self.stage.ambient.clock.now(),
+        )
+        return await self.stage.intake.accept(
+            self.workload,
+            admitted.data,
+            priority=admitted.priority,
+            delay=admitted.delay,
+            effects=admitted.effects,
+        )
+
+    async def post(self, **changes: Any) -> str:
+        """Post a letter; its outbox id."""
+        return (await self.accept(a_letter(**changes))).job_id
+
+    async def put_into_queue(self, *, job_id: str | None = None, **changes: Any) -> str:
+        """Put a job straight into the queue, as a producer does that knows nothing of our API."""
+        document = {
+            "outboxId": str(uuid.uuid4()),
+            "companyId": self.company,
+            "requestId": "req-node",
+            "to": "jose@example.com",
+            "subject": "Direto da fila",
+            "htmlRef": "ref",
+            "recipient": {"externalId": "NODE-1", "email": "jose@example.com"},
+            "attempt": 1,
+            "enqueuedAt": isoformat(self.stage.ambient.clock.now()),
+        } | changes
+        job = QueueJob(job_id or document["outboxId"], json.dumps(document))
+        await self.stage.broker.publish(QUEUE_NAME, [job])
+        return document["outboxId"]
+
+    async def keep_html(self, html: str = "<p>Olá</p>", ref: str = "ref") -> None:
+        """HTML that the tenant left here before, for jobs that refer to it."""
+        facts = {"companyId": self.company, "html": html}
+        await self.stage.store.apply([Upsert(CONTENT, content_key(self.company, ref), facts)])
+
+    # --- looking --------------------------------------------------------------------------------------------
+
+    async def outbox(self, outbox_id: str) -> dict[str, Any]:
+        return dict(await self.stage.store.get(OUTBOX, outbox_id) or {})
+
+    async def status(self, outbox_id: str) -> str | None:
+        return (await self.outbox(outbox_id)).get("status")
+
+    async def log(self, outbox_id: str) -> dict[str, Any] | None:
+        return await self.stage.store.get(LOG, outbox_id)
+
+    async def entry(self, outbox_id: str) -> LedgerEntry:
+        entry = await self.stage.store.entry("email", outbox_id)
+        assert entry is not None, f"no entry for {outbox_id}"
+        assert_counts_its_attempts(entry)
+        return entry
+
+    async def until(self, outbox_id: str, status: str, **facts: Any) -> dict[str, Any]:
+        """Wait until the outbox says so."""
+        wanted = {"status": status, **facts}
+
+        async def reached() -> dict[str, Any] | None:
+            document = await self.outbox(outbox_id)
+            return document if wanted.items() <= document.items() else None
+
+        return await eventually(reached)
+
+    async def letters(self) -> list[DeadLetter]:
+        return (await self.stage.store.letters(LetterQuery(), Page())).items
+
+    async def told(self) -> list[dict[str, Any]]:
+        """What ``email:send:dlq`` holds, each by the contract. It is taken, and given to nobody."""
+        await self.stage.upkeep.round()
+        taken = await self.stage.queued(DEAD_LETTER_QUEUE_NAME)
+        for _, data in taken:
+            EmailDeadLetter.model_validate_json(data)
+        return [json.loads(data) for _, data in taken]
+
+    def delivered(self, outbox_id: str) -> list[Taken]:
+        """The messages of this email that the mail server took."""
+        return [each for each in self.server.taken if each.message_id == f"<{outbox_id}@{DOMAIN}>"]
+
+    async def depth(self) -> Depth:
+        return await self.stage.broker.depth(QUEUE_NAME)
+
+    async def idle(self, *, held: int = 0) -> None:
+        """Wait until the queue holds nothing that could still be worked on; ``held``: jobs that the test itself took."""
+
+        async def nothing() -> bool:
+            depth = await self.depth()
+            return (depth.ready, depth.delayed, depth.active) == (0, 0, held)
+
+        await eventually(nothing)
+
+    # --- time and work --------------------------------------------------------------------------------------
+
+    def working(self, **options: Any):
+        return self.stage.working(**options)
+
+    def later(self, duration: timedelta) -> None:
+        """Let time pass, where it is ours; elsewhere it passes by itself, and waits are short."""
+        if isinstance(self.stage.clock, ManualClock):
+            self.stage.clock.advance(duration)
+
+    async def lose_worker(self, reached: Callable[[], Any], *, lease: timedelta = LEASE) -> None:
+        """A worker runs until that is reached, and is gone without a word: nothing of it is settled any more."""
+        execution = self.stage.execution(lease=lease)
+        running = asyncio.create_task(execution.run(asyncio.Event(), timedelta(0)))
+        await eventually(reached)
+        self.stage.store.break_down(StoreUnavailable(), "settle", "renew")
+        tasks = [running, *(flight.task for flight in execution._in_flight.values() if flight.task)]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await execution._context.settle()
+        self.stage.store.repair()
+
+    async def replay(self, letter: DeadLetter) -> None:
+        await self.stage.review.review(letter.id, actor="ana", reason="looked")
+        await self.stage.review.replay(letter.id, actor="ana", reason="mended")
+
+
+@asynccontextmanager
+async def post_office(
+    transport: Any = None,
+    *,
+    apart: bool = False,
+    path: Path | None = None,
+    smtp_options: dict[str, Any] | None = None,
+    server_options: dict[str, Any] | None = None,
+    **options: Any,
+) -> AsyncIterator[PostOffice]:
+    """The embedded deployment. Without a ``transport``, mail goes to a mail server that is there for this test."""
+    with SmtpServer(**(server_options or {})) as server:
+        workload = email(transport or smtp(server, **(smtp_options or {})), **options)
+        clock = ManualClock()
+        database = Database(path, now=clock.ms)
+        queues = SqliteBroker(database, poll=_POLL)
+        store = Troubled(SqliteStore(database, [workload], grace=GRACE, outbox=None if apart else queues))
+        ambient = Ambient(clock, CountingIds(), random.Random(1))
+        try:
+            async with _opened(workload, server, store, Troubled(queues), ambient, database=database) as office:
+                yield office
+        finally:
+            await database.close()
+
+
+@asynccontextmanager
+async def branch_office(
+    mongo_uri: str, database: str, redis_url: str, prefix: str, **options: Any
+) -> AsyncIterator[PostOffice]:
+    """The cluster's own adapters on real servers."""
+    from holdfast.brokers.bullmq import BullmqBroker
+    from holdfast.stores.mongo import MongoStore
+
+    async with AsyncExitStack() as stack:
+        server = stack.enter_context(SmtpServer())
+        workload = email(smtp(server, **options.pop("smtp_options", {})), **options)
+        store = MongoStore(mongo_uri, database, [workload], grace=timedelta(milliseconds=200))
+        stack.push_async_callback(store.disconnect)
+        broker = BullmqBroker(redis_url, prefix=prefix, keep_completed=0)
+        stack.push_async_callback(broker.close)
+        office = _opened(workload, server, Troubled(store), Troubled(broker), system_ambient())
+        yield await stack.enter_async_context(office)
+
+
+@asynccontextmanager
+async def _opened(
+    workload: Email,
+    server: SmtpServer,
+    store: Any,
+    broker: Any,
+    ambient: Ambient,
+    *,
+    database: Any = None,
+) -> AsyncIterator[PostOffice]:
+    await store.open()
+    await broker.open()
+    stage = Stage(
+        workload=workload,
+        clock=ambient.clock,
+        database=database,
+        store=store,
+        broker=broker,
+        intake=Intake(store, broker),
+        review=Review(store, broker, {workload.name: workload}),
+        upkeep=Upkeep(store, broker, [workload], ambient, again_after=LEASE),
+        ambient=ambient,
+    )
+    tenants = Tenants(store, ambient.clock)
+    company = (await tenants.add("acme")).company_id
+    await workload.start()
+    try:
+        yield PostOffice(
+            stage=stage,
+            workload=workload,
+            server=server,
+            door=EmailDoor(workload, store, VAULT, limits=RequestLimits(life=workload.life, horizon=workload.life)),
+            tenants=tenants,
+            withdrawal=Withdrawal(store, broker),
+            suppressions=Suppressions(store, VAULT),
+            company=company,
+        )
+        await stage.intake.drain()
+    finally:
+        await workload.stop()

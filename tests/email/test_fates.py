@@ -1,0 +1,392 @@
+"""How emails end that were not simply sent: expired, cancelled, replayed, held up by the account, adopted."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import asynccontextmanager
+from datetime import timedelta
+
+import pytest
+
+from holdfast.contracts.ledger import Status
+from holdfast.contracts.settlement import Proceed
+from holdfast.contracts.times import isoformat
+from holdfast.workloads.email.contract import QUEUE_NAME
+from holdfast.workloads.email.documents import SuppressionReason
+from holdfast.workloads.email.transports.ses import SesOptions, SesTransport
+from tests.email.post_office import DAY, DOMAIN, post_office
+from tests.support.clock import START
+from tests.support.smtp_server import HANG
+from tests.support.stage import outcomes
+from tests.support.waiting import eventually
+
+A_MOMENT = timedelta(milliseconds=1)
+A_SECOND = timedelta(seconds=1)
+
+
+# --- expired (I10) --------------------------------------------------------------------------------------------------
+
+
+async def test_an_email_that_is_a_day_old_is_not_sent():
+    async with post_office() as office:
+        outbox_id = await office.post()
+        office.later(DAY)
+        async with office.working():
+            await office.until(outbox_id, "EXPIRED")
+            await office.idle()
+        entry = await office.entry(outbox_id)
+        assert (entry.status, entry.attempt_count) == (Status.EXPIRED, 0)
+        assert office.server.connections == 0
+        assert await office.letters() == []
+
+
+async def test_an_email_is_still_sent_in_the_last_moment_of_its_day():
+    async with post_office() as office:
+        outbox_id = await office.post()
+        office.later(DAY - A_MOMENT)
+        async with office.working():
+            await office.until(outbox_id, "SENT")
+
+
+async def test_an_email_expires_where_no_worker_runs():
+    async with post_office() as office:
+        outbox_id = await office.post()
+        office.later(DAY - A_MOMENT)
+        assert (await office.stage.upkeep.round()).expired == 0
+        office.later(A_MOMENT)
+        assert (await office.stage.upkeep.round()).expired == 1
+        assert await office.status(outbox_id) == "EXPIRED"
+        await office.idle()
+
+
+async def test_an_email_whose_day_ends_right_before_it_is_sent_is_not_sent():
+    async with post_office() as office:
+        outbox_id = await office.post()
+
+        async def a_day_passes(settlements):
+            if any(isinstance(each.verdict, Proceed) for each in settlements):
+                office.later(DAY)
+
+        office.stage.store.before("settle", a_day_passes)
+        async with office.working():
+            await office.until(outbox_id, "EXPIRED")
+        assert office.server.connections == 0
+        assert (await office.entry(outbox_id)).status is Status.EXPIRED
+
+
+async def test_an_email_that_waits_for_another_attempt_expires_too():
+    async with post_office() as office:
+        office.server.rule("end", "451 4.3.0 Not today")
+        outbox_id = await office.post()
+        async with office.working():
+            await office.until(outbox_id, "RETRYING")
+            office.later(DAY)
+            await office.until(outbox_id, "EXPIRED")
+        assert office.server.commands().count("END") == 1
+        assert outcomes(await office.entry(outbox_id)) == [("failed", "SMTP_451")]
+
+
+# --- cancelled ------------------------------------------------------------------------------------------------------
+
+
+async def test_a_cancelled_email_is_never_sent():
+    async with post_office() as office:
+        waiting, scheduled = await office.post(), await office.post(delay=60_000)
+        for outbox_id in (waiting, scheduled):
+            assert await office.withdrawal.withdraw(office.workload, outbox_id)
+            assert await office.status(outbox_id) == "CANCELLED"
+        office.later(timedelta(minutes=2))
+        async with office.working():
+            await office.idle()
+        assert office.server.connections == 0
+        assert (await office.entry(waiting)).note == "withdrawn"
+
+
+async def test_an_email_that_waits_for_another_attempt_can_be_cancelled():
+    async with post_office() as office:
+        office.server.rule("end", "451 4.3.0 Not today", times=1)
+        outbox_id = await office.post()
+        async with office.working():
+            await office.until(outbox_id, "RETRYING")
+            assert await office.withdrawal.withdraw(office.workload, outbox_id)
+            office.later(timedelta(minutes=2))
+            await office.idle()
+        assert await office.status(outbox_id) == "CANCELLED"
+        assert office.delivered(outbox_id) == []
+
+
+async def test_an_email_that_is_on_its_way_cannot_be_cancelled():
+    async with post_office() as office:
+        rule = office.server.rule("end", HANG)
+        outbox_id = await office.post()
+        async with office.working():
+            await eventually(lambda: rule.seen)
+            assert not await office.withdrawal.withdraw(office.workload, outbox_id)
+            rule.release()
+            await office.until(outbox_id, "SENT")
+        assert not await office.withdrawal.withdraw(office.workload, outbox_id)
+        assert await office.status(outbox_id) == "SENT"
+
+
+# --- replayed -------------------------------------------------------------------------------------------------------
+
+
+async def refused(office) -> str:
+    """An email that the server refused, and would take by now."""
+    office.server.rule("rcpt", "550 5.1.1 No such user", times=1)
+    outbox_id = await office.post()
+    async with office.working():
+        await office.until(outbox_id, "FAILED")
+    return outbox_id
+
+
+async def test_a_replay_within_the_day_sends_the_email():
+    async with post_office() as office:
+        outbox_id = await refused(office)
+        (letter,) = await office.letters()
+        await office.replay(letter)
+        assert await office.status(outbox_id) == "ENQUEUED"
+        async with office.working():
+            await office.until(outbox_id, "SENT", attempt=1)
+        (message,) = office.delivered(outbox_id)
+        assert message.recipients[0].startswith("maria")
+        entry = await office.entry(outbox_id)
+        assert (entry.generation, entry.status) == (2, Status.PROCESSED)
+
+
+async def test_a_replay_after_the_day_expires():
+    async with post_office() as office:
+        outbox_id = await refused(office)
+        (letter,) = await office.letters()
+        office.later(DAY)
+        await office.replay(letter)
+        async with office.working():
+            await office.until(outbox_id, "EXPIRED")
+        assert office.delivered(outbox_id) == []
+
+
+async def test_a_replay_of_an_email_that_turned_out_to_be_sent_sends_nothing():
+    from holdfast.contracts.effects import Upsert
+    from holdfast.workloads.email.documents import LOG
+
+    async with post_office() as office:
+        outbox_id = await refused(office)
+        (letter,) = await office.letters()
+        await office.stage.store.apply([Upsert(LOG, outbox_id, {"status": "SENT", "sesMessageId": "ses-7"})])
+        await office.replay(letter)
+        async with office.working():
+            await office.until(outbox_id, "SENT")
+        assert (await office.entry(outbox_id)).result == {"status": "ALREADY_SENT", "sesMessageId": "ses-7"}
+        assert office.delivered(outbox_id) == []
+
+
+async def test_a_replay_checks_the_suppression_list_again():
+    async with post_office() as office:
+        outbox_id = await refused(office)
+        (letter,) = await office.letters()
+        to = json.loads((await office.entry(outbox_id)).body)["to"]
+        await office.suppressions.add([to], SuppressionReason.COMPLAINT, detail=None, source="test", now=START)
+        await office.replay(letter)
+        async with office.working():
+            await office.until(outbox_id, "FAILED", lastErrorCode="RECIPIENT_SUPPRESSED")
+        assert len(await office.letters()) == 2
+
+
+# --- the account ----------------------------------------------------------------------------------------------------
+
+
+async def test_a_login_that_fails_pauses_the_queue_and_burns_no_attempt():
+    users = {"holdfast": "another"}
+    login = {"username": "holdfast", "password": "right"}
+    async with post_office(server_options={"users": users}, smtp_options=login) as office:
+        posted = [await office.post() for _ in range(3)]
+        async with office.working():
+            await eventually(lambda: _paused(office))
+            await eventually(lambda: _none_in_work(office))
+        depth = await office.depth()
+        assert depth.paused_because.startswith("SMTP_535: ")
+        for outbox_id in posted:
+            assert await office.status(outbox_id) == "ENQUEUED"
+            assert (await office.entry(outbox_id)).attempt_count == 0
+        users["holdfast"] = "right"
+        await office.stage.broker.resume(QUEUE_NAME)
+        async with office.working():
+            for outbox_id in posted:
+                await office.until(outbox_id, "SENT", attempt=1)
+        assert await office.letters() == []
+
+
+async def test_an_account_that_is_blocked_between_two_attempts_leaves_the_email_as_it_was():
+    async with post_office() as office:
+        office.server.rule("end", "451 4.3.0 Not today", times=1)
+        outbox_id = await office.post()
+        async with office.working():
+            await office.until(outbox_id, "RETRYING")
+            office.server.rule("mail", "530 5.7.0 Log in first", times=1)
+            office.later(A_SECOND)
+            await eventually(lambda: _paused(office))
+            await office.until(outbox_id, "RETRYING", attempt=1)
+            await office.stage.broker.resume(QUEUE_NAME)
+            await office.until(outbox_id, "SENT", attempt=2)
+
+
+async def _paused(office):
+    return (await office.depth()).paused
+
+
+async def _none_in_work(office):
+    return (await office.depth()).active == 0
+
+
+class Ses:
+    """A server that answers as SES does, with what the test put into ``answers``; after that, it takes everything."""
+
+    def __init__(self) -> None:
+        self.answers: list[tuple[int, str, str]] = []
+        self.asked = 0
+
+    @asynccontextmanager
+    async def serving(self):
+        server = await asyncio.start_server(self._serve, "127.0.0.1", 0, limit=2**20)
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        async with server:
+            yield SesTransport(SesOptions(region="us-east-1", endpoint_url=url))
+
+    async def _serve(self, reader, writer):
+        head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+        await reader.readexactly(int(head.partition("content-length: ")[2].partition("\r\n")[0]))
+        self.asked += 1
+        status, name, more = self.answers.pop(0) if self.answers else (200, "", "")
+        body = json.dumps({"message": "because"} if name else {"MessageId": f"ses-{self.asked}"})
+        lines = [f"HTTP/1.1 {status} X", f"x-amzn-errortype: {name}", "connection: close", *more.splitlines()]
+        writer.write("\r\n".join([*lines, f"content-length: {len(body)}", "", body]).encode())
+        await writer.drain()
+        writer.close()
+        await writer.wait_closed()
+
+
+@pytest.mark.usefixtures("aws_credentials")
+async def test_an_account_that_amazon_suspended_pauses_the_queue():
+    ses = Ses()
+    async with ses.serving() as transport, post_office(transport) as office:
+        ses.answers = [(400, "AccountSuspendedException", "")]
+        outbox_id = await office.post()
+        async with office.working():
+            await eventually(lambda: _paused(office))
+            await office.until(outbox_id, "ENQUEUED", attempt=0)
+            assert (await office.depth()).paused_because.startswith("SES_ACCOUNT_SUSPENDED: ")
+            await office.stage.broker.resume(QUEUE_NAME)
+            sent = await office.until(outbox_id, "SENT")
+        assert (sent["sesMessageId"], sent["attempt"]) == ("ses-2", 1)
+        assert (await office.log(outbox_id))["transport"] == "ses"
+
+
+@pytest.mark.usefixtures("aws_credentials")
+async def test_an_email_that_amazon_throttles_costs_no_attempt_and_waits_as_asked():
+    ses = Ses()
+    async with ses.serving() as transport, post_office(transport) as office:
+        ses.answers = [(429, "TooManyRequestsException", ""), (429, "TooManyRequestsException", "retry-after: 7")]
+        outbox_id = await office.post()
+        async with office.working():
+            for asked, wait in ((1, A_SECOND), (2, timedelta(seconds=7))):
+                await eventually(lambda asked=asked: ses.asked == asked)
+                await office.until(outbox_id, "ENQUEUED", attempt=0)
+                entry = await eventually(lambda wait=wait: _rests(office, outbox_id, wait))
+                assert entry.attempt_count == 0
+                office.later(wait)
+            await office.until(outbox_id, "SENT", attempt=1)
+        assert outcomes(await office.entry(outbox_id)) == [("succeeded", None)]
+
+
+async def _rests(office, outbox_id, wait):
+    entry = await office.entry(outbox_id)
+    rests = entry.status is Status.RECEIVED and entry.not_before - office.stage.clock.now() == wait
+    return entry if rests else None
+
+
+async def test_amazon_takes_an_email_and_names_it(moto):
+    from aiobotocore.session import get_session
+
+    async with get_session().create_client("sesv2", region_name=moto.region, endpoint_url=moto.url) as client:
+        await client.create_email_identity(EmailIdentity="mail@sender.example")
+    transport = SesTransport(SesOptions(region=moto.region, endpoint_url=moto.url))
+    async with post_office(transport) as office:
+        outbox_id = await office.post(tags=["boleto"])
+        async with office.working():
+            sent = await office.until(outbox_id, "SENT")
+        (message,) = moto.mail()
+        assert message.id == sent["sesMessageId"]
+        assert f"<{outbox_id}@{DOMAIN}>" in message.raw_data
+
+
+# --- a rate of the tenant's own -------------------------------------------------------------------------------------
+
+
+async def test_a_tenant_with_a_rate_of_its_own_waits_for_its_turn_at_no_attempts_cost():
+    from holdfast.contracts.effects import Upsert
+    from holdfast.contracts.tenants import TENANTS
+
+    async with post_office() as office:
+        await office.stage.store.apply([Upsert(TENANTS, office.company, {"ratePerSecond": 1})])
+        posted = [await office.post() for _ in range(3)]
+        async with office.working():
+            for sent in (1, 2, 3):
+                await eventually(lambda sent=sent: len(office.server.taken) == sent)
+                await eventually(lambda: _none_in_work(office))
+                office.later(A_SECOND)
+            for outbox_id in posted:
+                await office.until(outbox_id, "SENT", attempt=1)
+
+
+# --- adopted --------------------------------------------------------------------------------------------------------
+
+
+async def test_a_job_that_somebody_put_into_the_queue_gets_an_outbox_document_and_is_sent():
+    async with post_office() as office:
+        await office.keep_html("<p>De outro produtor</p>")
+        outbox_id = await office.put_into_queue()
+        assert await office.outbox(outbox_id) == {}
+        async with office.working():
+            outbox = await office.until(outbox_id, "SENT")
+        assert (outbox["companyId"], outbox["to"], outbox["externalId"]) == (office.company, "j***@e***.com", "NODE-1")
+        assert len(office.delivered(outbox_id)) == 1
+        assert (await office.log(outbox_id))["status"] == "SENT"
+
+
+async def test_a_job_that_lay_in_the_queue_for_a_day_is_not_sent():
+    async with post_office() as office:
+        await office.keep_html()
+        late = await office.put_into_queue(enqueuedAt=isoformat(START - DAY))
+        early = await office.put_into_queue(enqueuedAt=isoformat(START - DAY + A_MOMENT))
+        async with office.working():
+            await office.until(late, "EXPIRED")
+            await office.until(early, "SENT")
+        assert office.delivered(late) == []
+
+
+async def test_another_job_with_a_known_outbox_id_is_a_dead_letter_and_undoes_nothing():
+    async with post_office() as office:
+        await office.keep_html()
+        outbox_id = await office.put_into_queue()
+        async with office.working():
+            await office.until(outbox_id, "SENT")
+            await office.put_into_queue(job_id="other", outboxId=outbox_id, subject="Outra coisa")
+            (letter,) = await eventually(office.letters)
+        assert letter.reason_code == "IDEMPOTENCY_CONFLICT"
+        assert len(office.delivered(outbox_id)) == 1
+        assert await office.status(outbox_id) == "SENT"
+
+
+async def test_a_job_that_breaks_the_contract_is_a_dead_letter_that_names_its_fault_and_shows_nobody():
+    async with post_office() as office:
+        outbox_id = await office.put_into_queue(to="maria.souza@example.com", subject="CPF 529.982.247-25")
+        async with office.working():
+            (letter,) = await eventually(office.letters)
+        (told,) = await office.told()
+        assert (told["outboxId"], told["lastFailureCode"]) == (outbox_id, "VALIDATION_FAILED")
+        assert "subject" in told["lastFailureReason"]
+        assert "must be an email address" not in told["lastFailureReason"]
+        for private in ("maria.souza", "529.982.247-25"):
+            assert private not in json.dumps([told, letter.body, letter.reason_message])
+        assert office.server.connections == 0

@@ -1,0 +1,259 @@
+"""The life of an email on both deployments: one SQLite file, and MongoDB with Valkey; the same stories, the same ends."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from holdfast.contracts.effects import Upsert
+from holdfast.contracts.errors import BrokerUnavailable
+from holdfast.contracts.ledger import Status
+from holdfast.workloads.email.contract import QUEUE_NAME
+from holdfast.workloads.email.documents import LOG, SuppressionReason
+from tests.email.post_office import PostOffice, branch_office, post_office
+from tests.support.smtp_server import DROP_TAKEN, HANG_TAKEN
+from tests.support.stage import outcomes
+from tests.support.valkey_server import RedisPlace, forget
+from tests.support.waiting import eventually
+
+BACKOFF = (timedelta(milliseconds=30),) * 5
+"""So short that the cluster, whose time is real, need not be waited for."""
+A_LONG_TIME = timedelta(minutes=5)
+
+Opening = Callable[..., AbstractAsyncContextManager[PostOffice]]
+
+
+@pytest.fixture(params=["embedded", "cluster"])
+def opened(request) -> Iterator[Opening]:
+    """Opens an office of this deployment; the options are those of ``EmailOptions``."""
+    if request.param == "embedded":
+        yield lambda **options: post_office(**({"backoff": BACKOFF} | options))
+        return
+    mongo, database = request.getfixturevalue("mongo"), request.getfixturevalue("mongo_database")
+    place = RedisPlace(request.getfixturevalue("valkey").url, f"hf{uuid.uuid4().hex[:12]}")
+
+    @asynccontextmanager
+    async def branch(*, apart: bool = True, **options: Any) -> AsyncIterator[PostOffice]:
+        del apart  # here they always are
+        options = {"backoff": BACKOFF} | options
+        async with branch_office(mongo.uri, database, place.url, place.prefix, **options) as office:
+            yield office
+
+    yield branch
+    forget(place)
+
+
+async def test_an_email_is_sent_once(opened):
+    async with opened() as office:
+        outbox_id = await office.post()
+        async with office.working():
+            outbox = await office.until(outbox_id, "SENT")
+            await office.idle()
+        assert len(office.delivered(outbox_id)) == 1
+        entry, log = await office.entry(outbox_id), await office.log(outbox_id)
+        assert (entry.status, outcomes(entry)) == (Status.PROCESSED, [("succeeded", None)])
+        assert set(entry.result) == {"sesMessageId", "status", "processedAt", "durationMs", "attempt"}
+        assert log["sesMessageId"] == outbox["sesMessageId"] == entry.result["sesMessageId"]
+        assert outbox["sentAt"] == log["sentAt"] == entry.result["processedAt"]
+
+
+async def test_many_emails_are_each_sent_once(opened):
+    async with opened() as office:
+        posted = await asyncio.gather(*(office.post() for _ in range(40)))
+        async with office.working(), office.working():
+            for outbox_id in posted:
+                await office.until(outbox_id, "SENT")
+            await office.idle()
+        assert all(len(office.delivered(outbox_id)) == 1 for outbox_id in posted)
+        assert len(office.server.taken) == len(posted)
+
+
+async def test_a_server_that_is_busy_gets_it_again(opened):
+    async with opened() as office:
+        office.server.rule("end", "421 4.3.2 Shutting down", times=1)
+        outbox_id = await office.post()
+        async with office.working():
+            await eventually(lambda: _failed_once(office, outbox_id))
+            office.later(A_LONG_TIME)
+            await office.until(outbox_id, "SENT", attempt=2, lastErrorCode=None)
+        assert outcomes(await office.entry(outbox_id)) == [("failed", "SMTP_421"), ("succeeded", None)]
+        assert len(office.delivered(outbox_id)) == 1
+
+
+async def _failed_once(office, outbox_id):
+    return (await office.entry(outbox_id)).attempts[:1] and outcomes(await office.entry(outbox_id))[0][0] == "failed"
+
+
+async def test_five_failures_are_the_end_and_the_dead_letter_tells_each(opened):
+    async with opened() as office:
+        office.server.rule("end", "451 4.3.0 Not today")
+        outbox_id = await office.post(to="maria.da.silva@example.com")
+
+        async def failed() -> bool:
+            office.later(A_LONG_TIME)
+            return await office.status(outbox_id) == "FAILED"
+
+        async with office.working():
+            await eventually(failed)
+        (told,) = await office.told()
+        assert (told["outboxId"], told["failedAttempts"]) == (outbox_id, 5)
+        assert told["lastFailureCode"] == "SMTP_451_EXHAUSTED"
+        assert [each["errorCode"] for each in told["attemptHistory"]] == ["SMTP_451"] * 5
+        assert "maria.da.silva" not in json.dumps(told)
+        assert told["payload"]["to"] == "m***@e***.com"
+
+
+async def test_a_server_that_refuses_for_good_is_believed(opened):
+    async with opened() as office:
+        office.server.rule("rcpt", "550 5.1.1 No such user")
+        outbox_id = await office.post()
+        async with office.working():
+            await office.until(outbox_id, "FAILED", attempt=1, lastErrorCode="SMTP_550")
+            await office.idle()
+        (letter,) = await office.letters()
+        assert letter.reason_code == "SMTP_550"
+
+
+async def test_an_email_that_may_be_out_is_not_sent_again(opened):
+    async with opened() as office:
+        office.server.rule("end", DROP_TAKEN)
+        outbox_id = await office.post()
+        async with office.working():
+            await office.until(outbox_id, "FAILED", lastErrorCode="SEND_OUTCOME_UNKNOWN")
+            await office.idle()
+        assert len(office.delivered(outbox_id)) == 1
+
+
+async def test_a_worker_that_vanishes_with_the_message_leaves_it_in_doubt(opened):
+    async with opened() as office:
+        rule = office.server.rule("end", HANG_TAKEN, times=1)
+        outbox_id = await office.post()
+        lease = timedelta(milliseconds=500)
+        await office.lose_worker(lambda: rule.seen, lease=lease)
+        assert await office.status(outbox_id) == "SENDING"
+        office.later(A_LONG_TIME)
+
+        async def buried() -> bool:
+            await office.stage.upkeep.round()
+            return await office.status(outbox_id) == "FAILED"
+
+        async with office.working(lease=lease):
+            await eventually(buried)
+        assert outcomes(await office.entry(outbox_id)) == [("lost", "LOST")]
+        assert len(office.delivered(outbox_id)) == 1
+        (letter,) = await office.letters()
+        assert letter.reason_code == "SEND_OUTCOME_UNKNOWN"
+
+
+async def test_a_job_whose_email_is_out_is_acknowledged(opened):
+    async with opened() as office:
+        await office.stage.broker.pause(QUEUE_NAME)
+        outbox_id = await office.post()
+        await office.stage.store.apply([Upsert(LOG, outbox_id, {"status": "SENT", "sesMessageId": "ses-1"})])
+        await office.stage.broker.resume(QUEUE_NAME)
+        async with office.working():
+            await office.until(outbox_id, "SENT")
+        assert (await office.entry(outbox_id)).result == {"status": "ALREADY_SENT", "sesMessageId": "ses-1"}
+        assert office.server.taken == []
+
+
+async def test_an_email_expires_where_no_worker_runs(opened):
+    async with opened(life=timedelta(milliseconds=300)) as office:
+        outbox_id = await office.post()
+        office.later(A_LONG_TIME)
+
+        async def expired() -> bool:
+            await office.stage.upkeep.round()
+            return await office.status(outbox_id) == "EXPIRED"
+
+        await eventually(expired)
+        async with office.working():
+            await office.idle()
+        assert (await office.entry(outbox_id)).status is Status.EXPIRED
+        assert office.server.connections == 0
+
+
+async def test_a_cancelled_email_is_not_sent(opened):
+    async with opened() as office:
+        outbox_id = await office.post()
+        assert await office.withdrawal.withdraw(office.workload, outbox_id)
+        async with office.working():
+            await office.idle()
+        assert await office.status(outbox_id) == "CANCELLED"
+        assert office.server.connections == 0
+
+
+async def test_an_address_that_was_suppressed_since_gets_nothing(opened):
+    async with opened() as office:
+        outbox_id = await office.post(to="joao@example.com")
+        now = office.stage.ambient.clock.now()
+        await office.suppressions.add(
+            ["joao@example.com"], SuppressionReason.BOUNCE, detail=None, source="test", now=now
+        )
+        async with office.working():
+            await office.until(outbox_id, "FAILED", lastErrorCode="RECIPIENT_SUPPRESSED")
+        assert office.server.connections == 0
+
+
+async def test_an_account_that_is_blocked_pauses_the_queue_until_somebody_resumes_it(opened):
+    async with opened() as office:
+        office.server.rule("mail", "530 5.7.0 Log in first", times=1)
+        outbox_id = await office.post()
+        async with office.working():
+            await eventually(lambda: _paused_because(office))
+            assert (await office.depth()).paused_because.startswith("SMTP_530: ")
+            await office.until(outbox_id, "ENQUEUED", attempt=0)
+            assert (await office.entry(outbox_id)).attempt_count == 0
+            await office.stage.broker.resume(QUEUE_NAME)
+            await office.until(outbox_id, "SENT", attempt=1)
+
+
+async def _paused_because(office):
+    return (await office.depth()).paused_because
+
+
+async def test_an_email_that_the_queue_did_not_take_is_brought_by_upkeep(opened):
+    async with opened(apart=True) as office:
+        office.stage.broker.break_down(BrokerUnavailable(), "publish")
+        outbox_id = await office.post()
+        assert await office.status(outbox_id) == "PENDING"
+        office.stage.broker.repair()
+        office.later(A_LONG_TIME)
+
+        async def enqueued() -> bool:
+            await office.stage.upkeep.round()
+            return await office.status(outbox_id) == "ENQUEUED"
+
+        await eventually(enqueued)
+        async with office.working():
+            await office.until(outbox_id, "SENT")
+
+
+async def test_a_job_that_somebody_put_into_the_queue_is_adopted_and_sent(opened):
+    async with opened() as office:
+        await office.keep_html()
+        outbox_id = await office.put_into_queue()
+        async with office.working():
+            outbox = await office.until(outbox_id, "SENT")
+        assert (outbox["companyId"], outbox["to"]) == (office.company, "j***@e***.com")
+        assert len(office.delivered(outbox_id)) == 1
+
+
+async def test_a_replay_sends_what_the_server_refused_before(opened):
+    async with opened() as office:
+        office.server.rule("rcpt", "550 5.1.1 No such user", times=1)
+        outbox_id = await office.post()
+        async with office.working():
+            await office.until(outbox_id, "FAILED")
+            (letter,) = await office.letters()
+            await office.replay(letter)
+            await office.until(outbox_id, "SENT", attempt=1)
+        assert len(office.delivered(outbox_id)) == 1
+        assert (await office.entry(outbox_id)).generation == 2

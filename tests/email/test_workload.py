@@ -1,0 +1,422 @@
+"""What becomes of an email, whatever the mail server and the clock do: the embedded deployment, on a clock of our own."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from datetime import timedelta
+from email import message_from_bytes, policy
+
+import pytest
+
+from holdfast.contracts.effects import Upsert
+from holdfast.contracts.errors import BrokerUnavailable, StoreUnavailable
+from holdfast.contracts.ledger import Status
+from holdfast.contracts.settlement import Proceed
+from holdfast.contracts.tenants import TENANTS
+from holdfast.contracts.times import isoformat
+from holdfast.workloads.email.contract import BACKOFF_DELAYS, QUEUE_NAME, EmailSendResult
+from holdfast.workloads.email.documents import LOG, SuppressionReason
+from holdfast.workloads.email.suppression import address_hash
+from tests.email.post_office import CPF, DAY, VAULT, post_office
+from tests.support.clock import START
+from tests.support.smtp_server import DROP, DROP_TAKEN, HANG, HANG_TAKEN
+from tests.support.stage import GRACE, LEASE, outcomes
+from tests.support.waiting import eventually
+
+SOON = {"final_timeout": timedelta(milliseconds=200)}
+A_MOMENT = timedelta(milliseconds=1)
+
+
+def facts(document, *names):
+    return {name: document.get(name) for name in names}
+
+
+# --- sent -----------------------------------------------------------------------------------------------------------
+
+
+async def test_an_email_is_sent_once_and_every_document_says_so():
+    async with post_office() as office:
+        outbox_id = await office.post(to="maria@example.com", cc=["copy@example.com"], tags=["boleto"], priority=3)
+        assert await office.status(outbox_id) == "ENQUEUED"
+        async with office.working():
+            outbox = await office.until(outbox_id, "SENT")
+            await office.idle()
+
+        (message,) = office.delivered(outbox_id)
+        assert message.recipients == ("maria@example.com", "copy@example.com")
+        entry, log = await office.entry(outbox_id), await office.log(outbox_id)
+        assert (entry.status, outcomes(entry)) == (Status.PROCESSED, [("succeeded", None)])
+        assert facts(outbox, "companyId", "requestId", "to", "toHash", "ccCount", "bccCount", "tags", "priority") == {
+            "companyId": office.company,
+            "requestId": "req-abc123",
+            "to": "m***@e***.com",
+            "toHash": address_hash(VAULT, "maria@example.com"),
+            "ccCount": 1,
+            "bccCount": 0,
+            "tags": ["boleto"],
+            "priority": 3,
+        }
+        assert facts(outbox, "attempt", "lastErrorCode", "deadline", "expiresAt") == {
+            "attempt": 1,
+            "lastErrorCode": None,
+            "deadline": isoformat(START + DAY),
+            "expiresAt": isoformat(START + DAY + timedelta(days=30)),
+        }
+        assert facts(log, "outboxId", "companyId", "recipientId", "status", "attempt", "transport", "refused") == {
+            "outboxId": outbox_id,
+            "companyId": office.company,
+            "recipientId": outbox["recipientId"],
+            "status": "SENT",
+            "attempt": 1,
+            "transport": "smtp",
+            "refused": 0,
+        }
+        assert log["sesMessageId"] == outbox["sesMessageId"] == entry.result["sesMessageId"] == "Q000001"
+        assert log["sentAt"] == outbox["sentAt"] == entry.result["processedAt"]
+        assert log["durationMs"] == entry.result["durationMs"] >= 0
+
+
+async def test_the_result_is_the_seeds_to_the_last_field():
+    async with post_office() as office:
+        outbox_id = await office.post()
+        async with office.working():
+            await office.until(outbox_id, "SENT")
+        result = (await office.entry(outbox_id)).result
+        assert set(result) == {"sesMessageId", "status", "processedAt", "durationMs", "attempt"}
+        assert (result["status"], result["attempt"]) == ("SENT", 1)
+        EmailSendResult.model_validate(result)
+
+
+async def test_the_message_is_from_us_and_blind_copies_stay_blind():
+    async with post_office() as office:
+        outbox_id = await office.post(
+            to="maria@example.com", bcc=["boss@example.org"], replyTo="ask@example.com", headers={"X-Batch": "7"}
+        )
+        async with office.working():
+            await office.until(outbox_id, "SENT")
+        (message,) = office.delivered(outbox_id)
+        parsed = message_from_bytes(message.raw, policy=policy.default)
+        assert message.recipients == ("maria@example.com", "boss@example.org")
+        assert message.sender == "mail@sender.example"
+        assert parsed["From"] == "Holdfast <mail@sender.example>"
+        assert (parsed["To"], parsed["Reply-To"], parsed["X-Batch"]) == ("maria@example.com", "ask@example.com", "7")
+        assert b"boss@" not in message.raw
+        assert "<b>" in parsed.get_body(("html",)).get_content()
+        assert "boleto" in parsed.get_body(("plain",)).get_content()
+
+
+async def test_a_tenant_with_a_sender_of_its_own_uses_it():
+    async with post_office() as office:
+        await office.stage.store.apply([Upsert(TENANTS, office.company, {"sender": "Loja <loja@shop.example>"})])
+        outbox_id = await office.post()
+        async with office.working():
+            await office.until(outbox_id, "SENT")
+        (message,) = office.delivered(outbox_id)
+        assert message.sender == "loja@shop.example"
+        assert message_from_bytes(message.raw, policy=policy.default)["From"] == "Loja <loja@shop.example>"
+
+
+async def test_a_copy_that_the_server_refuses_is_counted_and_holds_nothing_back():
+    async with post_office() as office:
+        office.server.rule("rcpt", "550 5.1.1 No such user", match="ghost@")
+        outbox_id = await office.post(cc=["ghost@example.com", "copy@example.com"])
+        async with office.working():
+            await office.until(outbox_id, "SENT")
+        assert (await office.log(outbox_id))["refused"] == 1
+        assert len(office.delivered(outbox_id)) == 1
+
+
+async def test_an_email_for_later_waits_for_its_time():
+    async with post_office() as office:
+        outbox_id = await office.post(delay=60_000)
+        assert await office.stage.queued(QUEUE_NAME) == []
+        office.later(timedelta(minutes=1) - A_MOMENT)
+        assert await office.stage.queued(QUEUE_NAME) == []
+        office.later(A_MOMENT)
+        async with office.working():
+            await office.until(outbox_id, "SENT")
+
+
+# --- not now --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("stage", "action", "code"),
+    [
+        ("end", "421 4.3.2 Shutting down", "SMTP_421"),
+        ("end", "451 4.3.0 Try again", "SMTP_451"),
+        ("rcpt", "450 4.2.1 Busy", "SMTP_450"),
+        ("data", DROP, "SMTP_LOST"),
+        ("connect", "421 4.3.2 Too busy", "SMTP_421"),
+    ],
+)
+async def test_a_server_that_says_not_now_gets_it_again(stage, action, code):
+    async with post_office() as office:
+        office.server.rule(stage, action, times=1)
+        outbox_id = await office.post()
+        async with office.working():
+            waiting = await office.until(outbox_id, "RETRYING")
+            assert facts(waiting, "attempt", "lastErrorCode", "retryAfterMs") == {
+                "attempt": 1,
+                "lastErrorCode": code,
+                "retryAfterMs": 1000,
+            }
+            assert office.delivered(outbox_id) == []
+            office.later(timedelta(seconds=1))
+            sent = await office.until(outbox_id, "SENT")
+        assert facts(sent, "attempt", "lastErrorCode", "lastErrorMessage") == {
+            "attempt": 2,
+            "lastErrorCode": None,
+            "lastErrorMessage": None,
+        }
+        assert outcomes(await office.entry(outbox_id)) == [("failed", code), ("succeeded", None)]
+        assert (await office.entry(outbox_id)).result["attempt"] == 2
+        assert len(office.delivered(outbox_id)) == 1
+
+
+async def test_the_waits_are_the_seeds_and_the_fifth_failure_is_the_last():
+    async with post_office() as office:
+        office.server.rule("end", "451 4.3.0 Not today")
+        outbox_id = await office.post()
+        waits = []
+        for attempt, seconds in enumerate(BACKOFF_DELAYS[:4], 1):
+            async with office.working():
+                await office.until(outbox_id, "RETRYING", attempt=attempt)
+                await eventually(lambda: _waits(office))
+            entry = await office.entry(outbox_id)
+            waits.append((entry.not_before - entry.attempts[-1].finished_at).total_seconds())
+            office.later(timedelta(seconds=seconds) - A_MOMENT)
+            assert await office.stage.queued(QUEUE_NAME) == []
+            office.later(A_MOMENT)
+        async with office.working():
+            failed = await office.until(outbox_id, "FAILED")
+        assert waits == [1, 5, 30, 120]
+        assert facts(failed, "attempt", "lastErrorCode") == {"attempt": 5, "lastErrorCode": "SMTP_451_EXHAUSTED"}
+        office.later(timedelta(seconds=600))
+        await office.stage.upkeep.round()
+        assert await office.stage.queued(QUEUE_NAME) == []
+        assert office.delivered(outbox_id) == []
+
+
+async def _waits(office):
+    return (await office.depth()).delayed == 1
+
+
+async def test_a_dead_letter_is_told_by_its_contract_and_shows_nobody():
+    async with post_office() as office:
+        office.server.rule("end", "550 5.7.1 maria.da.silva@example.com is not welcome", match="maria")
+        outbox_id = await office.post(to="maria.da.silva@example.com", bcc=["secret.friend@example.org"])
+        async with office.working():
+            await office.until(outbox_id, "FAILED")
+        (told,) = await office.told()
+        assert facts(told, "jobId", "outboxId", "companyId", "failedAttempts", "lastFailureCode", "enqueuedAt") == {
+            "jobId": outbox_id,
+            "outboxId": outbox_id,
+            "companyId": office.company,
+            "failedAttempts": 1,
+            "lastFailureCode": "SMTP_550",
+            "enqueuedAt": isoformat(START),
+        }
+        assert told["lastFailureReason"].startswith("The server answered 550")
+        assert [(each["attempt"], each["errorCode"]) for each in told["attemptHistory"]] == [(1, "SMTP_550")]
+        (letter,) = await office.letters()
+        everything = json.dumps([told, letter.body, letter.reason_message, await office.outbox(outbox_id)])
+        assert told["payload"]["to"] == "m***@e***.com"
+        for private in ("maria.da.silva", "secret.friend", "Maria Souza", CPF, "52998224725"):
+            assert private not in everything
+
+
+# --- never ----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_server_that_says_never_is_not_asked_again():
+    async with post_office() as office:
+        office.server.rule("rcpt", "550 5.1.1 No such user")
+        outbox_id = await office.post()
+        async with office.working():
+            failed = await office.until(outbox_id, "FAILED")
+            office.later(timedelta(hours=1))
+            await office.stage.upkeep.round()
+            await office.idle()
+        assert facts(failed, "attempt", "lastErrorCode") == {"attempt": 1, "lastErrorCode": "SMTP_550"}
+        assert office.server.commands().count("RCPT") == 1
+        assert await office.log(outbox_id) is None
+
+
+@pytest.mark.parametrize("place", ["to", "cc", "bcc"])
+async def test_an_address_that_was_suppressed_since_gets_nothing(place):
+    async with post_office() as office:
+        given = "Joao@example.com" if place == "to" else ["Joao@example.com"]
+        outbox_id = await office.post(**{place: given})
+        await office.suppressions.add(
+            ["joao@example.com"], SuppressionReason.BOUNCE, detail=None, source="test", now=START
+        )
+        async with office.working():
+            failed = await office.until(outbox_id, "FAILED")
+        assert failed["lastErrorCode"] == "RECIPIENT_SUPPRESSED"
+        assert office.server.taken == []
+        (letter,) = await office.letters()
+        assert letter.reason_code == "RECIPIENT_SUPPRESSED"
+
+
+async def test_a_tenant_that_was_closed_since_sends_nothing():
+    async with post_office() as office:
+        outbox_id = await office.post()
+        await office.stage.store.apply([Upsert(TENANTS, office.company, {"active": False})])
+        async with office.working():
+            failed = await office.until(outbox_id, "FAILED")
+        assert failed["lastErrorCode"] == "TENANT_INACTIVE"
+        assert office.server.taken == []
+
+
+async def test_a_job_whose_html_is_nowhere_fails_and_says_so():
+    async with post_office() as office:
+        outbox_id = await office.put_into_queue(htmlRef="nowhere")
+        async with office.working():
+            failed = await office.until(outbox_id, "FAILED")
+        assert failed["lastErrorCode"] == "CONTENT_MISSING"
+        assert office.server.taken == []
+
+
+# --- in doubt (I11) -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("action", "taken"), [(HANG, 0), (HANG_TAKEN, 1), (DROP, 0), (DROP_TAKEN, 1)])
+async def test_an_email_that_may_be_out_is_not_sent_again(action, taken):
+    async with post_office(smtp_options=SOON) as office:
+        rule = office.server.rule("end", action)
+        outbox_id = await office.post()
+        async with office.working():
+            failed = await office.until(outbox_id, "FAILED")
+            rule.release()
+            office.later(timedelta(hours=1))
+            await office.stage.upkeep.round()
+            await office.idle()
+        assert facts(failed, "attempt", "lastErrorCode") == {"attempt": 1, "lastErrorCode": "SEND_OUTCOME_UNKNOWN"}
+        assert rule.seen == 1
+        assert len(office.delivered(outbox_id)) == taken
+        (letter,) = await office.letters()
+        assert letter.reason_code == "SEND_OUTCOME_UNKNOWN"
+
+
+async def test_with_resend_an_email_that_may_be_out_is_sent_again():
+    async with post_office(resend=True) as office:
+        office.server.rule("end", DROP_TAKEN, times=1)
+        outbox_id = await office.post()
+        async with office.working():
+            waiting = await office.until(outbox_id, "RETRYING")
+            assert waiting["lastErrorCode"] == "SEND_OUTCOME_UNKNOWN"
+            office.later(timedelta(seconds=1))
+            await office.until(outbox_id, "SENT")
+        assert len(office.delivered(outbox_id)) == 2
+        assert await office.letters() == []
+
+
+@pytest.mark.parametrize(("resend", "fate", "messages"), [(False, "FAILED", 1), (True, "SENT", 2)])
+async def test_a_worker_that_vanishes_with_the_message_leaves_it_in_doubt(resend, fate, messages):
+    async with post_office(resend=resend) as office:
+        rule = office.server.rule("end", HANG_TAKEN, times=1)
+        outbox_id = await office.post()
+        await office.lose_worker(lambda: rule.seen)
+        assert await office.status(outbox_id) == "SENDING"
+        office.later(LEASE + timedelta(seconds=1))
+        await office.stage.upkeep.round()
+        async with office.working():
+            document = await office.until(outbox_id, fate)
+        assert len(office.delivered(outbox_id)) == messages
+        assert outcomes(await office.entry(outbox_id))[0][0] == "lost"
+        if not resend:
+            assert document["lastErrorCode"] == "SEND_OUTCOME_UNKNOWN"
+
+
+async def test_an_email_is_marked_as_sending_before_the_server_hears_of_it():
+    async with post_office() as office:
+        rule = office.server.rule("mail", HANG, times=1)
+        outbox_id = await office.post()
+        async with office.working():
+            await eventually(lambda: rule.seen)
+            assert facts(await office.outbox(outbox_id), "status", "attempt") == {"status": "SENDING", "attempt": 1}
+            rule.release()
+            await office.until(outbox_id, "SENT")
+
+
+# --- sent before ----------------------------------------------------------------------------------------------------
+
+
+async def test_a_job_whose_email_is_out_is_acknowledged_and_not_sent_again():
+    async with post_office() as office:
+        outbox_id = await office.post()
+        await office.stage.store.apply([Upsert(LOG, outbox_id, {"status": "SENT", "sesMessageId": "ses-1"})])
+        async with office.working():
+            outbox = await office.until(outbox_id, "SENT")
+            await office.idle()
+        assert (await office.entry(outbox_id)).result == {"status": "ALREADY_SENT", "sesMessageId": "ses-1"}
+        assert outbox["sesMessageId"] == "ses-1"
+        assert office.server.taken == []
+
+
+async def test_the_same_job_in_the_queue_again_sends_nothing():
+    async with post_office() as office:
+        await office.keep_html()
+        outbox_id = await office.put_into_queue()
+        async with office.working():
+            await office.until(outbox_id, "SENT")
+            for job_id in (outbox_id, "another-name"):
+                await office.put_into_queue(job_id=job_id, outboxId=outbox_id)
+                await office.idle()
+        assert len(office.delivered(outbox_id)) == 1
+        assert await office.letters() == []
+
+
+# --- our own parts are away -----------------------------------------------------------------------------------------
+
+
+async def test_an_email_that_the_queue_did_not_take_is_pending_until_upkeep_brings_it():
+    async with post_office(apart=True) as office:
+        office.stage.broker.break_down(BrokerUnavailable(), "publish")
+        outbox_id = await office.post()
+        assert await office.status(outbox_id) == "PENDING"
+        office.stage.broker.repair()
+        office.later(GRACE + LEASE + timedelta(seconds=1))
+        await office.stage.upkeep.round()
+        assert await office.status(outbox_id) == "ENQUEUED"
+        async with office.working():
+            await office.until(outbox_id, "SENT")
+
+
+async def test_the_news_that_it_is_queued_never_undoes_what_a_worker_said():
+    async with post_office(apart=True) as office:
+        hold = asyncio.Event()
+        office.stage.store.before("apply", lambda *_: hold.wait())
+        rule = office.server.rule("end", HANG, times=1)
+        outbox_id = await office.post()
+        job = (await office.entry(outbox_id)).body
+        async with office.working():
+            await office.until(outbox_id, "SENDING")
+            hold.set()
+            await office.stage.intake.drain()
+            assert await office.status(outbox_id) == "SENDING"
+            rule.release()
+            await office.until(outbox_id, "SENT")
+        await office.stage.store.apply(office.workload.enqueued(office.workload.contract.model_validate_json(job), 1))
+        assert await office.status(outbox_id) == "SENT"
+
+
+async def test_a_store_that_is_away_at_the_last_moment_costs_no_attempt_and_sends_nothing():
+    async with post_office() as office:
+        outbox_id = await office.post()
+        failures = [StoreUnavailable()]
+
+        async def away(settlements):
+            if failures and any(isinstance(each.verdict, Proceed) for each in settlements):
+                raise failures.pop()
+
+        office.stage.store.before("settle", away)
+        async with office.working():
+            await eventually(lambda: not failures)
+            await eventually(lambda: _waits(office))
+            assert office.server.taken == []
+            office.later(timedelta(seconds=1))
+            await office.until(outbox_id, "SENT")
+        assert outcomes(await office.entry(outbox_id)) == [("succeeded", None)]

@@ -1,0 +1,254 @@
+"""The door of the email workload: what a request becomes, and what is written with it."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
+import pytest
+
+from holdfast.contracts.admission import InvalidContent, RecipientSuppressed, UnknownReference
+from holdfast.contracts.errors import StoreUnavailable
+from holdfast.sqlite import Database
+from holdfast.stores.sqlite import SqliteStore
+from holdfast.workloads.email.content import ContentUnavailable
+from holdfast.workloads.email.content_folder import FolderContent
+from holdfast.workloads.email.documents import CONTENT, OUTBOX, RECIPIENTS, SuppressionReason
+from holdfast.workloads.email.door import EmailDoor
+from holdfast.workloads.email.request import RequestLimits
+from holdfast.workloads.email.suppression import Suppressions, address_hash
+from holdfast.workloads.email.transports.folder import FolderTransport
+from holdfast.workloads.email.workload import Email
+from tests.api.email_world import CPF, CPF_DIGITS, OPTIONS, VAULT, an_email
+
+NOW = datetime(2026, 11, 16, 12, 0, 0, 123456, tzinfo=UTC)
+COMPANY = "789e4567-e89b-12d3-a456-426614174999"
+OTHER = "000e4567-e89b-12d3-a456-426614174999"
+
+
+@pytest.fixture
+def email(tmp_path):
+    return Email(OPTIONS, VAULT, FolderTransport(tmp_path / "mail"))
+
+
+@pytest.fixture
+async def store(tmp_path, email):
+    database = Database(tmp_path / "holdfast.db")
+    store = SqliteStore(database, [email])
+    await store.open()
+    yield store
+    await database.close()
+
+
+@pytest.fixture
+def door(email, store):
+    return EmailDoor(email, store, VAULT)
+
+
+async def admit(door, document, *, company_id=COMPANY, key=None, request_id="req-1", at=NOW):
+    return await door.admit(document, company_id=company_id, idempotency_key=key, request_id=request_id, received_at=at)
+
+
+def effect(admitted, collection):
+    (found,) = [each for each in admitted.effects if each.collection == collection]
+    return found
+
+
+async def test_a_request_becomes_a_job_with_every_field_of_the_seed(door):
+    admitted = await admit(
+        door,
+        {
+            "to": "Cliente@EXAMPLE.com",
+            "cc": ["um@example.com"],
+            "bcc": ["dois@example.com"],
+            "subject": "Olá",
+            "html": "<p>Olá</p>",
+            "replyTo": "resposta@example.com",
+            "headers": {"X-Campaign": "novembro"},
+            "tags": ["boleto"],
+            "recipient": {"externalId": "C-1", "cpfCnpj": CPF, "nome": "João", "razaoSocial": "João ME"},
+            "priority": 2,
+        },
+    )
+    job = admitted.data.model_dump(mode="json")
+    UUID(job["outboxId"])
+    UUID(job["htmlRef"])
+    UUID(job["recipient"]["recipientId"])
+    assert job == {
+        "outboxId": job["outboxId"],
+        "companyId": COMPANY,
+        "requestId": "req-1",
+        "to": "Cliente@example.com",
+        "cc": ["um@example.com"],
+        "bcc": ["dois@example.com"],
+        "subject": "Olá",
+        "htmlRef": job["htmlRef"],
+        "replyTo": "resposta@example.com",
+        "headers": {"X-Campaign": "novembro"},
+        "tags": ["boleto"],
+        "recipient": {
+            "recipientId": job["recipient"]["recipientId"],
+            "externalId": "C-1",
+            "cpfCnpjHash": VAULT.fingerprint(CPF_DIGITS, "cpfCnpj"),
+            "razaoSocial": "João ME",
+            "nome": "João",
+            "email": "Cliente@example.com",
+        },
+        "attempt": 1,
+        "enqueuedAt": "2026-11-16T12:00:00.123Z",
+    }
+    assert (admitted.priority, admitted.delay, admitted.due) == (2, timedelta(0), None)
+
+
+async def test_what_is_left_out_is_not_in_the_job(door):
+    admitted = await admit(door, an_email())
+    written = admitted.data.model_dump_json()
+    for absent in ("cc", "bcc", "replyTo", "headers", "tags", "nome", "cpfCnpjHash"):
+        assert f'"{absent}"' not in written
+
+
+async def test_the_same_request_makes_the_same_id_whenever_and_however_urgently_it_comes(door):
+    document = an_email()
+    first = await admit(door, document)
+    later = await admit(door, document | {"priority": 1, "delay": 5}, at=NOW + timedelta(hours=5), request_id="req-2")
+    assert first.data.outboxId == later.data.outboxId
+    assert first.data.outboxId[14] == "5"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"to": "outro@example.com"},
+        {"cc": ["copia@example.com"]},
+        {"bcc": ["copia@example.com"]},
+        {"subject": "Outro"},
+        {"html": "<p>Outro</p>"},
+        {"replyTo": "outro@example.com"},
+        {"headers": {"X-A": "1"}},
+        {"tags": ["a"]},
+        {"recipient": {"externalId": "another"}},
+        {"recipient": {"externalId": "CUST", "nome": "Outro"}},
+        {"recipient": {"externalId": "CUST", "cpfCnpj": CPF}},
+    ],
+)
+async def test_whatever_the_email_says_is_part_of_its_identity(door, change):
+    document = an_email(recipient={"externalId": "CUST"})
+    first, other = await admit(door, document), await admit(door, document | change)
+    assert first.data.outboxId != other.data.outboxId
+
+
+async def test_a_key_decides_alone(door):
+    first = await admit(door, an_email(), key="order-1")
+    other = await admit(door, an_email(), key="order-1")
+    foreign = await admit(door, an_email(), key="order-1", company_id=OTHER)
+    assert first.data.outboxId == other.data.outboxId != foreign.data.outboxId
+
+
+async def test_neither_a_key_nor_an_id_that_looks_like_another_s_parts_meet_it(door):
+    """Parts are counted before they are joined, so that no two lists of parts read alike."""
+    document = an_email()
+    by_content = (await admit(door, document)).data.outboxId
+    content = document["recipient"]["externalId"]
+    for key in (content, f"{content}\0"[:-1], "outbox/content", "7:order-1"):
+        assert (await admit(door, document, key=key)).data.outboxId != by_content
+
+
+async def test_what_the_job_does_not_carry_goes_to_the_outbox(door):
+    send_at = NOW + timedelta(hours=2)
+    admitted = await admit(door, an_email(to="a@example.com", priority=9, sendAt=send_at.isoformat()))
+    told = effect(admitted, OUTBOX)
+    assert told.key == admitted.data.outboxId
+    assert told.set["priority"] == 9
+    assert told.set["scheduledFor"] == "2026-11-16T14:00:00.123Z"
+    assert told.set["toHash"] == address_hash(VAULT, "A@example.com")
+    assert timedelta(hours=2) - timedelta(milliseconds=1) <= admitted.delay <= timedelta(hours=2)
+
+
+async def test_nothing_that_is_written_holds_personal_data_in_clear(door):
+    document = an_email(
+        to="joana.prado@example.com",
+        recipient={"cpfCnpj": CPF, "nome": "Joana Prado", "razaoSocial": "Prado Ltda"},
+        html="<p>nothing personal</p>",
+    )
+    written = repr((await admit(door, document)).effects)
+    for clear in ("joana", "Joana", "Prado", CPF, CPF_DIGITS):
+        assert clear not in written
+
+
+async def test_html_is_written_once_and_lives_longer_with_each_use(door, store):
+    document = an_email()
+    first = await admit(door, document)
+    await store.apply([effect(first, CONTENT)])
+    again = await admit(door, an_email(html=document["html"]), at=NOW + timedelta(days=3))
+    await store.apply([effect(again, CONTENT)])
+    assert first.data.htmlRef == again.data.htmlRef
+    assert "html" not in effect(again, CONTENT).set
+    kept = await store.get(CONTENT, effect(first, CONTENT).key)
+    assert kept["html"] == document["html"]
+    assert kept["expiresAt"].startswith("2026-11-28")  # day 19, a life of a day, letters for seven, and one more
+
+
+async def test_html_in_a_folder_is_there_before_the_job(email, store, tmp_path):
+    content = FolderContent(tmp_path / "content")
+    await content.open()
+    door = EmailDoor(email, store, VAULT, content)
+    admitted = await admit(door, an_email(html="<p>Olá</p>"))
+    assert await content.get(COMPANY, admitted.data.htmlRef) == "<p>Olá</p>"
+    assert CONTENT not in {each.collection for each in admitted.effects}
+    again = await admit(door, an_email(html=None, htmlRef=admitted.data.htmlRef))
+    assert again.data.htmlRef == admitted.data.htmlRef
+    with pytest.raises(UnknownReference):
+        await admit(door, an_email(html=None, htmlRef=admitted.data.htmlRef), company_id=OTHER)
+
+
+async def test_a_place_for_html_that_is_away_is_a_reason_to_come_again(email, store):
+    class Away(FolderContent):
+        async def put(self, company_id, ref, html):
+            raise ContentUnavailable
+
+    with pytest.raises(StoreUnavailable):
+        await admit(EmailDoor(email, store, VAULT, Away("/nowhere")), an_email())
+
+
+async def test_a_record_of_expired_html_is_no_html(door, store):
+    """Its reference was prolonged in the moment in which the content itself went."""
+    admitted = await admit(door, an_email())
+    upsert = effect(admitted, CONTENT)
+    await store.apply([type(upsert)(upsert.collection, upsert.key, upsert.set)])
+    with pytest.raises(UnknownReference):
+        await admit(door, an_email(html=None, htmlRef=admitted.data.htmlRef))
+
+
+async def test_suppressed_addresses_are_told_all_at_once(door, store):
+    listed = Suppressions(store, VAULT)
+    await listed.add(
+        ["um@example.com", "dois@example.com"], SuppressionReason.MANUAL, detail=None, source="tests", now=NOW
+    )
+    with pytest.raises(RecipientSuppressed) as caught:
+        await admit(door, an_email(to="um@example.com", bcc=["tres@example.com", "dois@example.com"]))
+    assert [each.field for each in caught.value.problems] == ["to", "bcc.1"]
+    assert not re.search("um@|dois", str(caught.value.problems))
+
+
+async def test_a_life_bounds_the_delay_whatever_the_limits_say(email, store):
+    door = EmailDoor(email, store, VAULT, limits=RequestLimits(life=timedelta(days=9), horizon=timedelta(days=9)))
+    day, moment = timedelta(days=1), timedelta(milliseconds=1)
+    assert (await admit(door, an_email(delay=86_399_999))).delay < day
+    for wanted, field in (({"delay": 86_400_000}, "delay"), ({"sendAt": (NOW + day + moment).isoformat()}, "sendAt")):
+        with pytest.raises(InvalidContent) as caught:
+            await admit(door, an_email(**wanted))
+        assert [each.field for each in caught.value.problems] == [field]
+
+
+async def test_a_recipient_is_known_by_the_strongest_identifier(door):
+    async def recipient(**facts):
+        return effect(await admit(door, an_email(recipient=facts)), RECIPIENTS)
+
+    by_number = await recipient(cpfCnpj=CPF)
+    assert (await recipient(cpfCnpj=CPF_DIGITS, externalId="C-1")).key == by_number.key
+    assert (await recipient(externalId="C-1")).key != by_number.key
+    assert (await recipient(cpfCnpjHash=VAULT.fingerprint(CPF_DIGITS, "cpfCnpj"))).key == by_number.key
+    # What a later request does not tell must not undo what an earlier one told.
+    assert "externalId" not in by_number.set
+    assert "nomeSealed" not in by_number.set

@@ -1,0 +1,193 @@
+"""The suppression list, and how Amazon's notifications get addresses onto it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from holdfast.contracts.admission import InvalidContent, NotificationRefused
+from holdfast.contracts.errors import StoreUnavailable
+from holdfast.contracts.queries import Page
+from holdfast.sqlite import Database
+from holdfast.stores.sqlite import SqliteStore
+from holdfast.workloads.email.documents import SUPPRESSIONS, SUPPRESSIONS_COLLECTION, SuppressionReason
+from holdfast.workloads.email.notifications import SesNotifications
+from holdfast.workloads.email.sns import CertificateUnavailable, SnsVerifier
+from holdfast.workloads.email.suppression import Suppressions, address_hash
+from tests.api.email_world import VAULT
+from tests.email.test_sns import NOW, PEM, SUBSCRIBE, TOPIC, notification, sign
+
+
+class Certificates:
+    def __init__(self, pem=PEM) -> None:
+        self.pem = pem
+
+    async def fetch(self, url: str) -> bytes:
+        if self.pem is None:
+            raise CertificateUnavailable
+        return self.pem
+
+
+@pytest.fixture
+async def store(tmp_path):
+    database = Database(tmp_path / "holdfast.db")
+    store = SqliteStore(database, [], collections=[SUPPRESSIONS_COLLECTION])
+    await store.open()
+    yield store
+    await database.close()
+
+
+@pytest.fixture
+def listed(store):
+    return Suppressions(store, VAULT)
+
+
+@pytest.fixture
+def confirmed():
+    return []
+
+
+@pytest.fixture
+def notifications(listed, confirmed):
+    async def confirm(url):
+        confirmed.append(url)
+
+    verifier = SnsVerifier(Certificates(), frozenset({TOPIC}), now=lambda: NOW)
+    return SesNotifications(verifier, listed, confirm)
+
+
+def bounce(*addresses, kind="Permanent") -> dict:
+    return {
+        "notificationType": "Bounce",
+        "bounce": {
+            "bounceType": kind,
+            "bounceSubType": "General",
+            "bouncedRecipients": [{"emailAddress": each, "status": "5.1.1"} for each in addresses],
+        },
+        "mail": {"messageId": "0100018f"},
+    }
+
+
+def complaint(*addresses, **facts) -> dict:
+    recipients = [{"emailAddress": each} for each in addresses]
+    return {"eventType": "Complaint", "complaint": {"complainedRecipients": recipients, **facts}, "mail": {}}
+
+
+async def add(listed, *addresses, reason=SuppressionReason.MANUAL, at=NOW, detail=None):
+    return await listed.add(addresses, reason, detail=detail, source="tests", now=at)
+
+
+# --- the list ---------------------------------------------------------------------------------------------------------
+
+
+async def test_an_address_is_known_in_every_spelling_of_it(listed):
+    await add(listed, "User@Example.COM")
+    for spelling in ("user@example.com", "USER@EXAMPLE.COM", "User@example.com"):
+        assert (await listed.find(spelling)).reason is SuppressionReason.MANUAL
+    assert await listed.find("user2@example.com") is None
+
+
+async def test_the_list_holds_no_address(listed, store):
+    await add(listed, "joana@example.com", detail="550 <joana@example.com> does not exist")
+    document = await store.get(SUPPRESSIONS, address_hash(VAULT, "joana@example.com"))
+    assert document["address"] == "j***@e***.com"
+    assert "joana" not in str(document)
+
+
+async def test_what_comes_again_keeps_its_first_time_and_tells_the_latest_reason(listed):
+    await add(listed, "a@example.com", reason=SuppressionReason.BOUNCE)
+    await add(listed, "a@example.com", reason=SuppressionReason.COMPLAINT, at=NOW + timedelta(days=1))
+    found = await listed.find("a@example.com")
+    assert (found.since, found.reason) == (NOW, SuppressionReason.COMPLAINT)
+
+
+async def test_what_is_no_address_is_passed_over(listed):
+    assert await add(listed, "nobody", "a@example.com") == 1
+
+
+async def test_an_address_is_taken_off_once(listed):
+    await add(listed, "a@example.com")
+    assert await listed.remove("A@example.com") is True
+    assert await listed.remove("a@example.com") is False
+    assert await listed.find("a@example.com") is None
+
+
+async def test_the_list_is_newest_first_in_pages_and_by_reason(listed):
+    for day in range(5):
+        reason = SuppressionReason.BOUNCE if day % 2 else SuppressionReason.MANUAL
+        await add(listed, f"{day}@example.com", reason=reason, at=NOW + timedelta(days=day))
+    first = await listed.list(Page(3))
+    rest = await listed.list(Page(3, first.next))
+    assert [each.since.day - NOW.day for each in (*first.items, *rest.items)] == [4, 3, 2, 1, 0]
+    assert rest.next is None
+    bounced = await listed.list(Page(10), SuppressionReason.BOUNCE)
+    assert [each.since.day - NOW.day for each in bounced.items] == [3, 1]
+
+
+# --- notifications ----------------------------------------------------------------------------------------------------
+
+
+async def test_permanent_bounces_and_complaints_suppress(notifications, listed):
+    assert await notifications.receive(sign(notification(bounce("a@example.com", "b@example.com"))), NOW) == 2
+    assert await notifications.receive(sign(notification(complaint("c@example.com"))), NOW) == 1
+    found = await listed.find("a@example.com")
+    assert (found.reason, found.source, found.detail) == (SuppressionReason.BOUNCE, "ses", "Permanent General 5.1.1")
+    assert (await listed.find("c@example.com")).reason is SuppressionReason.COMPLAINT
+
+
+async def test_the_same_notification_may_come_any_number_of_times(notifications, listed):
+    document = sign(notification(bounce("a@example.com")))
+    for _ in range(2):
+        assert await notifications.receive(document, NOW) == 1
+    assert len((await listed.list(Page(10))).items) == 1
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        bounce("a@example.com", kind="Transient"),
+        complaint("a@example.com", complaintFeedbackType="not-spam"),
+        {"eventType": "Delivery"},
+    ],
+)
+async def test_what_passes_suppresses_nobody(notifications, listed, told):
+    assert await notifications.receive(sign(notification(told)), NOW) == 0
+    assert await listed.find("a@example.com") is None
+
+
+async def test_a_subscription_to_one_of_our_topics_is_confirmed(notifications, confirmed):
+    asked = {"Type": "SubscriptionConfirmation", "SubscribeURL": SUBSCRIBE, "Token": "2336412f", "Subject": None}
+    assert await notifications.receive(sign(notification("Please confirm.", **asked)), NOW) == 0
+    assert confirmed == [SUBSCRIBE]
+
+
+async def test_a_subscription_that_leads_elsewhere_is_refused_and_nothing_is_fetched(notifications, confirmed):
+    asked = {"Type": "SubscriptionConfirmation", "Token": "2336412f", "Subject": None}
+    url = SUBSCRIBE.replace("sns.sa-east-1.amazonaws.com", "sns.example.com")
+    with pytest.raises(NotificationRefused):
+        await notifications.receive(sign(notification("Please confirm.", SubscribeURL=url, **asked)), NOW)
+    assert confirmed == []
+
+
+async def test_a_forged_or_foreign_notification_changes_nothing(notifications, listed):
+    signed = sign(notification(bounce("a@example.com")))
+    forged = signed | {"Message": signed["Message"].replace("a@example.com", "b@example.com")}
+    foreign = sign(notification(bounce("a@example.com"), TopicArn=TOPIC.replace("ses-events", "others")))
+    for document in (forged, foreign):
+        with pytest.raises(NotificationRefused):
+            await notifications.receive(document, NOW)
+    assert (await listed.list(Page(10))).items == []
+
+
+async def test_what_is_no_notification_is_told_without_its_content(notifications):
+    for document in ({"Type": "canary"}, "canary", sign(notification("canary@example.com"))):
+        with pytest.raises(InvalidContent) as caught:
+            await notifications.receive(document, NOW)
+        assert "canary" not in str(caught.value.problems)
+
+
+async def test_amazon_is_asked_to_come_again_while_its_certificate_cannot_be_had(listed):
+    verifier = SnsVerifier(Certificates(None), frozenset({TOPIC}), now=lambda: NOW)
+    with pytest.raises(StoreUnavailable):
+        await SesNotifications(verifier, listed).receive(sign(notification(bounce("a@example.com"))), NOW)
