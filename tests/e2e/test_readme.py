@@ -122,7 +122,13 @@ def test_an_email_is_sent_with_the_commands_of_the_readme(checkout):
 
     def shell(script):
         done = subprocess.run(
-            ["bash", "-euc", script], cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=60
+            ["bash", "-euc", script],
+            cwd=folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
         )
         assert done.returncode == 0, done.stderr
         return done.stdout

@@ -25,11 +25,12 @@ WORDS = {
     "Seed 002": f"""{EVENT_FIELDS} {LETTER_FIELDS} status lastErrorCode lastErrorMessage firstSeenAt updatedAt expiresAt
         received processing processed failed dead_lettered shipmentId orderId currentState lastEventId lastEventType
         lastEventAt metadata createdAt reviewStatus pending reviewed replayed closed courier-events-main""",
-    "Seed 004": """email:send data opts outboxId companyId requestId to cc bcc subject htmlRef replyTo headers tags recipient
-        recipientId externalId cpfCnpjHash razaoSocial nome recipient.email attempt enqueuedAt jobId ttl priority delay
-        removeOnComplete removeOnFail EMAIL_JOB_CONFIG QUEUE_NAME DEFAULT_TTL DEFAULT_PRIORITY MAX_ATTEMPTS
-        BACKOFF_DELAYS DLQ_TTL EXPIRED SENT ALREADY_SENT sesMessageId status processedAt durationMs concurrency limiter
-        INVALID_EMAIL fetchHtmlByRef upsertRecipient email_outbox email_log u***@e***.com cpfCnpj""",
+    "Seed 004": """email:send data opts outboxId companyId requestId to cc bcc subject htmlRef replyTo headers tags
+        recipient recipientId externalId cpfCnpjHash razaoSocial nome recipient.email attempt enqueuedAt jobId ttl
+        priority delay removeOnComplete removeOnFail EMAIL_JOB_CONFIG QUEUE_NAME DEFAULT_TTL DEFAULT_PRIORITY
+        MAX_ATTEMPTS BACKOFF_DELAYS DLQ_TTL EXPIRED SENT ALREADY_SENT sesMessageId status processedAt durationMs
+        concurrency limiter INVALID_EMAIL fetchHtmlByRef upsertRecipient email_outbox email_log cpfCnpj
+        u***@e***.com""",
 }
 PHRASES = {
     "Seed 001": [

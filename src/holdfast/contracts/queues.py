@@ -52,9 +52,13 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """The queue's copy can go: the ledger has settled the job. ``result`` is JSON text."""
+    """The queue's copy can go: the ledger has settled the job. ``result`` is JSON text.
+
+    Where the queue keeps the job all the same, it keeps ``data`` instead of the job's own.
+    """
 
     result: str = "null"
+    data: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +72,10 @@ class Again:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The job has failed for good; the queue may keep it for people to look at."""
+    """The job has failed for good; the queue may keep it for people to look at, with ``data`` instead of its own."""
 
     reason: str
+    data: str | None = None
 
 
 Handling = Finished | Again | Failed

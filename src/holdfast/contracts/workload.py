@@ -135,6 +135,8 @@ class Workload(Generic[Data]):
     """What people call this workload's entries in the store; by default ``<name>_jobs``."""
     letters_name: str | None = None
     """What people call its dead letters; by default ``<name>_dead_letters``."""
+    keep_completed: int | None = None
+    """How many finished jobs its queue keeps for people to look at, where queues do; None: as many as others."""
     batch_size: int | None = None
     """With :meth:`handle_batch`: the most jobs in one call. None: jobs are handled one by one."""
 

@@ -39,6 +39,7 @@ from holdfast.telemetry import emit, events
 from .adoption import adopt, identifies
 from .handling import HandlerContext, handle, handle_batch, job_of
 from .in_flight import Held, InFlight
+from .readers import Readers
 from .settling import Finish, Settler
 from .verdicts import Judge, Subject
 
@@ -76,6 +77,7 @@ class Execution:
         self._clock = ambient.clock
         self._options = options
         self._judge = Judge(workload, ambient.random)
+        self._readers = Readers(workload)
         self._concurrency = min(options.concurrency, workload.concurrency or options.concurrency)
         self._context = HandlerContext(workload.name, store, broker, options.worker, workload.timeout + _LAST_WAIT)
         self._settler = Settler(workload, store, broker, ambient.clock, self._judge)
@@ -212,7 +214,7 @@ class Execution:
                 case NotNow():
                     not_ours.append(Acknowledgement(delivery, Again(claim.after)))
                 case AlreadySettled():
-                    not_ours.append(Acknowledgement(delivery, Finished()))
+                    not_ours.append(Acknowledgement(delivery, Finished(data=self._readers.letter_body(delivery.data))))
                 case Unrecorded():  # adopted a moment ago and gone again: its sender may try once more
                     not_ours.append(Acknowledgement(delivery, Again(_BACK_OFF)))
                 case _ as never:

@@ -189,8 +189,8 @@ class Settler:
                 return Again(after, data, f"{code}: {message}")
             case HandBack(after=after):
                 return Again(after)
-            case Bury(reason_code=code, reason_message=message):
-                return Failed(f"{code}: {message}")
+            case Bury(reason_code=code, reason_message=message, body=body):
+                return Failed(f"{code}: {message}", body)  # no more than its dead letter holds
             case _:
                 return Finished()
 

@@ -339,8 +339,9 @@ class Talker:
         self._over = asyncio.Event()
 
     async def serve(self, reader, writer) -> None:
-        # Little room on the way, so that the client cannot be done before we break off.
-        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        if not self._reads_on:
+            # Little room on the way, so that the client cannot be done before we break off.
+            writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         with contextlib.suppress(ConnectionError, EOFError):
             writer.write(b"220 talker\r\n")
             while line := await reader.readline():
@@ -351,7 +352,7 @@ class Talker:
             writer.write(self._says)
             while self._reads_on and (piece := await reader.read(65536)):
                 self.received = self.received[-10:] + piece
-            if not self._hangs_up:
+            if not (self._hangs_up or self._reads_on):
                 await self._over.wait()
         self.done = True
         writer.transport.abort()

@@ -37,6 +37,7 @@ from holdfast.workloads.email.plain_text import WIDTH, text_of
         ("<ul><li>a<ol><li>b</li></ol></li><li>c</li></ul>", "- a\n  1. b\n- c\n"),
         ("<table><tr><th>Item<th>Valor<tr><td>Luz</td><td>R$ 10</td></tr></table>", "Item | Valor\nLuz | R$ 10\n"),
         ("<table><tr><td></td><td>a</td><td> </td></tr></table>", "a\n"),
+        ("<table><tr> <td>a</td> <td>b</td></tr></table>", "a | b\n"),
         ("a<hr>b", "a\n--------------------\nb\n"),
         ("<html><head><title>T</title><style>p{}</style></head><body>x</body></html>", "x\n"),
         ("<script>if (a < b) document.write('<p>no</p>')</script>x", "x\n"),
@@ -45,12 +46,14 @@ from holdfast.workloads.email.plain_text import WIDTH, text_of
         ("<!DOCTYPE html><?xml version='1.0'?>x", "x\n"),
         ("a<!-- never closed <p>b</p>", "a\n"),
         ('<div style="display:none">prévia <div>in</div></div>x', "x\n"),
+        ('<div style="display:none">a<div>b</div>c</div>x', "x\n"),
         ("<span style='color:red; DISPLAY : NONE !important'>no</span>x", "x\n"),
         ("<span hidden>no</span><i style='visibility:hidden'>no</i>x", "x\n"),
         ('<img alt="nothing hidden here" style="width:1px">x', "nothing hidden herex\n"),
         ("<p>&zwnj;&#847;&zwnj;&shy;</p>x", "x\n"),
         ("a < b and c > d", "a < b and c > d\n"),
         ("1 <2", "1 <2\n"),
+        ("<i>x</i> <b y", "x <b y\n"),
         ('<p title="a > b">x</p>', "x\n"),
         ('<p title="never closed>x</p>', "x\n"),
         ("</p></div></a></li></ul>x", "x\n"),
@@ -91,7 +94,7 @@ def test_any_soup_of_tags_can_be_read(pieces):
 HOSTILE = [
     "<div>", "<a href='https://x.example'>", "<ul><li>x", "x<td>", "<p hidden>", "<!--", "<![CDATA[", "<?", "<", "</",
     "<a a='", '<a "', "<a '><a' \" ", "<script>", "</script", "<style>x</style", "&#x", "&amp", "<table><tr><td>",
-    "<b style='display:none", "<a x='\">",
+    "<b style='display:none", "<a x='\">", '<a ">" ',
 ]  # fmt: skip
 
 
@@ -99,3 +102,4 @@ HOSTILE = [
 def test_a_hundred_thousand_hostile_tags_are_read_before_the_test_times_out(unit):
     """In quadratic time, as the standard library's parser would take, each of these would go on for minutes."""
     text_of(unit * 100_000 + ">")
+    text_of(unit * 100_000)

@@ -56,22 +56,25 @@ class _Pause(NamedTuple):
 class BullmqBroker:
     """Queues in Redis; implements :class:`holdfast.contracts.ports.Broker`.
 
-    Finished jobs stay, up to ``keep_completed`` and ``keep_failed`` of each queue, for people and dashboards.
+    Finished jobs stay, up to ``keep_completed`` and ``keep_failed`` of each queue, for people and dashboards;
+    ``keep_completed_in`` names queues with a number of their own.
     ``worker_name`` is what BullMQ's clients show as ``processedBy``.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what an operator sets, by name
         self,
         url: str,
         *,
         prefix: str = "bull",
         keep_completed: int = 1_000,
         keep_failed: int = 10_000,
+        keep_completed_in: Mapping[str, int] | None = None,
         worker_name: str | None = None,
     ) -> None:
         self._link = Link(url, prefix)
         self._prefix = prefix
         self._keep = Keep(keep_completed, keep_failed)
+        self._keep_in = {queue: Keep(number, keep_failed) for queue, number in (keep_completed_in or {}).items()}
         self._worker_name = worker_name
         self._scripts = load_scripts()
         self._queues: dict[str, QueueKeys] = {}
@@ -217,11 +220,11 @@ class BullmqBroker:
     async def settle(self, acknowledgements: Sequence[Acknowledgement]) -> None:
         """See :meth:`holdfast.contracts.ports.Broker.settle`."""
         for queue, each_queue in _by_queue(acknowledgements, lambda each: each.delivery.queue):
-            keys = self._keys(queue)
+            keys, keep = self._keys(queue), self._keep_in.get(queue, self._keep)
             for batch in _batches(each_queue, _BATCH):
                 arguments: list[Argument] = [keys.base]
                 for each in batch:
-                    arguments += settle_arguments(each, self._keep)
+                    arguments += settle_arguments(each, keep)
                 # Repeating is safe: the first run released the lock, and the second finds it gone.
                 await self._link.run(self._scripts.settle, keys.named(*_SETTLE_KEYS), arguments)
 

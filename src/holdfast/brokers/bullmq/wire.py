@@ -75,12 +75,12 @@ def settle_arguments(each: Acknowledgement, keep: Keep) -> tuple[str | bytes | i
     opts = _options(delivery)
     held = (delivery.job_id, delivery.token)
     match handling:
-        case Finished(result=result):
+        case Finished(result=result, data=data):
             packed = _finish_options(delivery.token, opts, "removeOnComplete", keep.completed)
-            return ("completed", *held, result, 0, b"", packed, "")
-        case Failed(reason=reason):
+            return ("completed", *held, result, 0, b"", packed, data or "")
+        case Failed(reason=reason, data=data):
             packed = _finish_options(delivery.token, opts, "removeOnFail", keep.failed)
-            return ("failed", *held, reason, 0, _failure_fields(delivery, opts, reason), packed, "")
+            return ("failed", *held, reason, 0, _failure_fields(delivery, opts, reason), packed, data or "")
         case Again(after=after, data=data, reason=reason):
             delay = duration_ms(after)
             fields = b"" if reason is None else _failure_fields(delivery, opts, reason)

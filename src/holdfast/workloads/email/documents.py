@@ -68,7 +68,8 @@ CONTENT_COLLECTION: Final = Collection(
     instants=("expiresAt",),
     expires="expiresAt",
 )
-"""HTML by reference, where the database holds it: companyId, html, bytes, sha256, expiresAt."""
+"""HTML by reference, where the database holds it: companyId, sealed, bytes, sha256, expiresAt; what another program
+left here for jobs of its own has ``html``, in clear, instead of ``sealed``."""
 
 SUPPRESSIONS_COLLECTION: Final = Collection(
     SUPPRESSIONS,

@@ -1,8 +1,9 @@
 """The way in: a tenant's request becomes a job, and whatever has to be written together with it.
 
-The job carries what seed 004 says and nothing more. The HTML stays behind its reference, and a clear CPF or CNPJ, a
-name and an address are sealed into ``recipients``. All of it is committed with the ledger entry or not at all, except
-HTML in a folder or a bucket: that is put there before, because a job must never refer to what is not there.
+The job carries what seed 004 says and nothing more. The HTML stays behind its reference, where the database keeps it
+sealed, and a clear CPF or CNPJ, a name and an address are sealed into ``recipients``. All of it is committed with the
+ledger entry or not at all, except HTML in a folder or a bucket: that is put there before, because a job must never
+refer to what is not there.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from holdfast.contracts.ports import Documents
 from holdfast.contracts.times import isoformat
 from holdfast.contracts.workload import Workload
 
-from .content import Content, ContentMissing, ContentUnavailable, content_ref, encoded, is_name
+from .content import Content, ContentMissing, ContentUnavailable, content_ref, is_name
+from .content_database import has_html, html_facts
 from .contract import EmailRecipient, EmailSendJob
 from .documents import CONTENT, OUTBOX, RECIPIENTS, content_key
 from .personal import find_personal_data
@@ -154,7 +156,8 @@ class EmailDoor:
         # Longer than any dead letter of the job, which a person may replay.
         life = self._workload.life or timedelta(0)
         lasts = {"expiresAt": isoformat(now + life + self._workload.letter_retention + _A_DAY)}
-        return ref, [Upsert(CONTENT, content_key(company_id, ref), lasts, _html_facts(company_id, request.html))]
+        facts = {} if request.html is None else html_facts(self._vault, company_id, ref, request.html)
+        return ref, [Upsert(CONTENT, content_key(company_id, ref), lasts, facts)]
 
     async def _require_html(self, company_id: str, ref: str) -> None:
         if not is_name(ref) or not await self._has_html(company_id, ref):
@@ -166,8 +169,7 @@ class EmailDoor:
                 return await self._content.exists(company_id, ref)
             except ContentMissing:
                 return False
-        document = await self._store.get(CONTENT, content_key(company_id, ref))
-        return document is not None and document.get("html") is not None
+        return has_html(await self._store.get(CONTENT, content_key(company_id, ref)))
 
     # --- its recipient ------------------------------------------------------------------------------------
 
@@ -238,10 +240,3 @@ def _key_problems(idempotency_key: str | None) -> Iterator[FieldProblem]:
         yield FieldProblem(IDEMPOTENCY_KEY, "must have 1 to 255 visible ASCII characters")
     elif (kind := find_personal_data(idempotency_key)) is not None:
         yield FieldProblem(IDEMPOTENCY_KEY, f"holds a {kind.value}; use an id that tells nothing about a person")
-
-
-def _html_facts(company_id: str, html: str | None) -> dict[str, Any]:
-    if html is None:
-        return {}
-    content = encoded(html)
-    return {"companyId": company_id, "html": html, "bytes": len(content), "sha256": sha256(content).hexdigest()}

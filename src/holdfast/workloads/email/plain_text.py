@@ -14,8 +14,9 @@ from typing import Final
 
 WIDTH: Final = 78
 
-_TAG: Final = re.compile(r"<(/?)([a-zA-Z][^\s/>]{0,40})((?:[^>\"']++|\"[^\"]*+\"|'[^']*+')*+)>")
-_TAG_WITHOUT_QUOTES: Final = re.compile(r"<(/?)([a-zA-Z][^\s/>]{0,40})([^>]*+)>")
+# Possessive throughout: a match costs its own length, and a failure is counted.
+_TAG: Final = re.compile(r"<(/?)([a-zA-Z][^\s/>]{0,40}+)((?:[^>\"']++|\"[^\"]*+\"|'[^']*+')*+)>")
+_TAG_WITHOUT_QUOTES: Final = re.compile(r"<(/?)([a-zA-Z][^\s/>]{0,40}+)([^>]*+)>")
 _TAG_START: Final = re.compile(r"</?[a-zA-Z]")
 _ATTRIBUTE: Final = re.compile(r"""([^\s"'>/=]++)(?:\s*+=\s*+(?:"([^"]*+)"|'([^']*+)'|([^\s"'>]++)))?""")
 _INVISIBLE: Final = re.compile(r"(?i)display\s*:\s*none|visibility\s*:\s*hidden|mso-hide\s*:\s*all")

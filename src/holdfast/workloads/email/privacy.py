@@ -23,6 +23,7 @@ from holdfast.contracts.times import isoformat
 from holdfast.contracts.workload import Workload
 
 from .content import Content
+from .content_database import content_context
 from .contract import OutboxStatus
 from .documents import CONTENT, OUTBOX, RECIPIENTS, content_key
 from .door import seal_context
@@ -34,6 +35,8 @@ SEALED: Final = ("cpfCnpjSealed", "emailSealed", "nomeSealed", "razaoSocialSeale
 _OF_A_RECIPIENT: Final = (*SEALED, "externalId", "cpfCnpjHash", "emailHash")
 _OF_AN_EMAIL: Final = ("to", "toHash", "subject", "externalId", "cpfCnpjHash", "tags", "lastErrorMessage", "htmlRef")
 _PAGE: Final = 200
+_CONTENT_PAGE: Final = 10
+"""HTML is long."""
 _AT_ONCE: Final = 100
 
 
@@ -91,6 +94,7 @@ class Resealed:
 
     values: int = 0
     recipients: int = 0
+    contents: int = 0
     broken: list[str] = field(default_factory=list)
 
 
@@ -151,8 +155,16 @@ class Privacy:
         return done
 
     async def reseal(self) -> Resealed:
-        """Seal under the current key whatever an older one sealed. Then the older keys may be taken away."""
+        """Seal under the current key whatever an older one sealed. Then the older keys may be taken away.
+
+        That goes for HTML in the database too: it expires, but each new email that uses it puts that off.
+        """
         done = Resealed()
+        await self._reseal_recipients(done)
+        await self._reseal_contents(done)
+        return done
+
+    async def _reseal_recipients(self, done: Resealed) -> None:
         async for document in self._documents(RECIPIENTS, {}):
             changed = {}
             for name in SEALED:
@@ -167,7 +179,21 @@ class Privacy:
                 await self._store.apply([Upsert(RECIPIENTS, document["recipientId"], changed)])
                 done.values += len(changed)
                 done.recipients += 1
-        return done
+
+    async def _reseal_contents(self, done: Resealed) -> None:
+        async for document in self._documents(CONTENT, {}, _CONTENT_PAGE):
+            key, sealed = document["contentKey"], document.get("sealed")
+            try:
+                if sealed is None or not self._vault.needs_rotation(sealed):
+                    continue
+                resealed = self._vault.reseal(sealed, context=content_context(key))
+            except SealBroken:
+                done.broken.append(f"{CONTENT}/{key}")
+                continue
+            # Should it be forgotten at this moment, what is written here must still expire.
+            kept = {name: document.get(name) for name in ("companyId", "bytes", "sha256", "expiresAt")}
+            await self._store.apply([Upsert(CONTENT, key, {"sealed": resealed}, kept)])
+            done.contents += 1
 
     def _resealed(self, document: Mapping[str, Any], name: str) -> str | None:
         sealed = document.get(name)
@@ -200,11 +226,13 @@ class Privacy:
             async for document in self._documents(OUTBOX, {"toHash": each}):
                 person.emails[document["outboxId"]] = document
 
-    async def _documents(self, collection: str, where: Mapping[str, Any]) -> AsyncIterator[Mapping[str, Any]]:
+    async def _documents(
+        self, collection: str, where: Mapping[str, Any], page: int = _PAGE
+    ) -> AsyncIterator[Mapping[str, Any]]:
         cursor = None
         while True:
             query = DocumentQuery(collection=collection, where=where)
-            found = await self._store.find_documents(query, Page(_PAGE, cursor))
+            found = await self._store.find_documents(query, Page(page, cursor))
             for document in found.items:
                 yield document
             cursor = found.next

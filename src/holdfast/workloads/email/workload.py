@@ -22,6 +22,7 @@ from holdfast.contracts.tenants import TENANTS
 from holdfast.contracts.workload import Context, Failure, Job, Reason, Standing, Workload
 
 from .content import Content, ContentError, ContentMissing
+from .content_database import html_in
 from .contract import (
     BACKOFF_DELAYS,
     DEAD_LETTER_QUEUE_NAME,
@@ -93,6 +94,7 @@ class Email(Workload[EmailSendJob]):
     indexed_labels: Sequence[str] = ("companyId",)
     label_columns: Sequence[str] = ("companyId", "traceId")
     mortal = True
+    keep_completed = 0
 
     def __init__(
         self,
@@ -250,10 +252,7 @@ class Email(Workload[EmailSendJob]):
         if self._content is not None:
             return await self._content.get(data.companyId, data.htmlRef)
         kept = await context.get(CONTENT, content_key(data.companyId, data.htmlRef))
-        html = None if kept is None else kept.get("html")
-        if not isinstance(html, str):
-            raise ContentMissing
-        return html
+        return html_in(self._vault, data.companyId, data.htmlRef, kept)
 
     def interrupted(self, attempts: int) -> Reason:
         """``SEND_OUTCOME_UNKNOWN``: the worker went away with the message."""

@@ -30,7 +30,8 @@ for i = 2, #ARGV, 8 do
       {K[11], K[2], K[3], K[7], key, K[4], K[9], K[5], K[1], K[6], K[10]},
       {prefix, now, id, token, delay, kind == "later" and "1" or "0", fields, "0"})
   end
-  if data ~= "" and type(answer) == "number" and answer >= 0 then
+  -- A finished job may be gone by now, and writing to it would bring back a part of it.
+  if data ~= "" and type(answer) == "number" and answer >= 0 and redis.call("EXISTS", key) == 1 then
     redis.call("HSET", key, "data", data)
   end
   answers[#answers + 1] = answer

@@ -1,0 +1,268 @@
+"""Emails between us and Node: its producers put ``email:send`` jobs into our queue, and its readers look at ours."""
+
+from __future__ import annotations
+
+import base64
+import json
+import uuid
+from datetime import UTC, datetime, timedelta
+
+import httpx
+import pytest
+import redis.asyncio
+
+from holdfast.brokers.bullmq import BullmqBroker
+from holdfast.contracts.effects import Upsert
+from holdfast.contracts.queries import LetterQuery, Page
+from holdfast.contracts.queues import Acknowledgement, Failed, Finished, QueueJob
+from holdfast.workloads.email.contract import QUEUE_NAME, EmailDeadLetter
+from holdfast.workloads.email.documents import CONTENT, LOG, OUTBOX, content_key
+from tests.support.smtp_server import SmtpServer
+from tests.support.waiting import eventually
+
+CPF = "529.982.247-25"
+CPF_DIGITS = "52998224725"
+SEED_OPTIONS = {"ttl": 86_400_000, "removeOnComplete": True, "removeOnFail": False}
+HOUR = timedelta(hours=1)
+
+
+@pytest.fixture
+def mail_server():
+    with SmtpServer() as server:
+        yield server
+
+
+@pytest.fixture
+async def gateway(open_gateway_with, mail_server):
+    return await open_gateway_with(
+        email_transport="smtp",
+        smtp_host=mail_server.host,
+        smtp_port=mail_server.port,
+        smtp_security="none",
+        email_from="Holdfast <mail@sender.example>",
+        email_pepper="a pepper for the interop tests 0123456789",
+        email_keys=json.dumps({"first": base64.b64encode(bytes(range(100, 132))).decode()}),
+    )
+
+
+@pytest.fixture
+async def company(gateway) -> str:
+    company_id = (await gateway.system.tenants.add("acme")).company_id
+    html = Upsert(CONTENT, content_key(company_id, "boleto"), {"companyId": company_id, "html": "<p>Olá</p>"})
+    await gateway.system.store.apply([html])
+    return company_id
+
+
+@pytest.fixture
+def send(open_queue):
+    """``new Queue('send', {prefix: 'bull:email'})``."""
+    return open_queue("send", inside="email")
+
+
+@pytest.fixture
+def dead(open_queue):
+    """``new Queue('dlq', {prefix: 'bull:email:send'})``."""
+    return open_queue("dlq", inside="email:send")
+
+
+def a_job(company: str, **changes):
+    """Seed 004's EmailSendJobData, as a producer in Node would write it."""
+    job = {
+        "outboxId": str(uuid.uuid4()),
+        "companyId": company,
+        "requestId": "req-node",
+        "to": "cliente@example.com",
+        "subject": "Seu boleto está disponível",
+        "htmlRef": "boleto",
+        "recipient": {"externalId": "CUST-12345", "nome": "João da Silva", "email": "cliente@example.com"},
+        "attempt": 1,
+        "enqueuedAt": datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+    }
+    return job | changes
+
+
+async def add(queue, job, **options) -> str:
+    return await queue.add(QUEUE_NAME, job, **SEED_OPTIONS | {"jobId": job["outboxId"]} | options)
+
+
+async def status_of(gateway, outbox_id) -> str | None:
+    return (await gateway.system.store.get(OUTBOX, outbox_id) or {}).get("status")
+
+
+async def letters_of(gateway):
+    return (await gateway.system.store.letters(LetterQuery(workload="email"), Page(limit=100))).items
+
+
+async def test_emails_that_node_adds_are_sent_once_each_and_removed_from_the_queue(send, gateway, company, mail_server):
+    jobs = [a_job(company) for _ in range(10)]
+    ids = [each["outboxId"] for each in jobs]
+    async with gateway.working():
+        assert [await add(send, each, priority=number % 10 + 1) for number, each in enumerate(jobs)] == ids
+        for each in ids:
+            await eventually(lambda each=each: _is(gateway, each, "SENT"))
+        for each in jobs:
+            await add(send, each)  # once more, as a producer that is not sure does
+        await eventually(lambda: _is_empty(send))
+
+    assert sorted(each.message_id for each in mail_server.taken) == sorted(f"<{each}@sender.example>" for each in ids)
+    assert [await send.state(each) for each in ids] == ["unknown"] * 10
+    for each in ids:
+        document = await gateway.system.store.get(OUTBOX, each)
+        assert (document["companyId"], document["to"], document["attempt"]) == (company, "c***@e***.com", 1)
+        assert (await gateway.system.store.get(LOG, each))["status"] == "SENT"
+
+
+async def test_a_producer_in_node_that_waits_gets_the_result_of_the_specification(send, gateway, company):
+    job = a_job(company)
+    async with gateway.working():
+        await add(send, job, removeOnComplete=False, delay=300)
+        outcome = await (await send.waiting_for(job["outboxId"]))
+
+    result = outcome["resolved"]
+    assert set(result) == {"sesMessageId", "status", "processedAt", "durationMs", "attempt"}
+    assert (result["status"], result["attempt"]) == ("SENT", 1)
+
+
+async def test_node_sees_what_the_api_accepted_with_its_priority_and_without_html(send, gateway):
+    company_id = (await gateway.system.tenants.add("acme")).company_id
+    _, key = await gateway.system.tenants.create_key(company_id)
+    document = {
+        "to": "cliente@example.com",
+        "subject": "Seu boleto está disponível",
+        "html": "<p>Olá, segredo</p>",
+        "recipient": {"externalId": "CUST-1", "cpfCnpj": CPF},
+        "priority": 3,
+    }
+    transport = httpx.ASGITransport(gateway.system.api())
+    async with httpx.AsyncClient(transport=transport, base_url="http://gateway") as client:
+        answer = await client.post("/v1/email/send", json=document, headers={"authorization": f"Bearer {key}"})
+    assert answer.status_code == 202, answer.text
+    outbox_id = answer.json()["outboxId"]
+
+    job = await eventually(lambda: send.job(outbox_id))
+
+    assert (job["state"], job["id"], job["data"]["outboxId"]) == ("prioritized", outbox_id, outbox_id)
+    assert (job["opts"]["priority"], job["opts"]["jobId"]) == (3, outbox_id)
+    assert len(job["data"]["recipient"]["cpfCnpjHash"]) == 64
+    text = json.dumps(job, ensure_ascii=False)
+    assert [each for each in (CPF, CPF_DIGITS, "segredo") if each in text] == []
+
+
+BROKEN = {
+    "a CPF in the subject": {"subject": f"Boleto de {CPF}"},
+    "a bare CPF in a tag": {"tags": [CPF_DIGITS]},
+    "a CPF in a header": {"headers": {"X-Cliente": CPF}},
+    "a CPF under a name of its own": {"cpfCnpj": CPF},
+    "a CPF as a number": {"documento": int(CPF_DIGITS)},
+    "no address": {"to": f"cliente {CPF}"},
+}
+
+
+async def test_jobs_of_node_that_break_the_contract_become_masked_dead_letters(
+    send, dead, gateway, company, redis_place, mail_server
+):
+    async with gateway.working():
+        for each in BROKEN.values():
+            job = a_job(company, **each)
+            await add(send, job)
+            outcome = await (await send.waiting_for(job["outboxId"]))
+            assert "VALIDATION_FAILED" in outcome["rejected"]
+        await eventually(lambda: _holds(dead, len(BROKEN)))
+
+    told = [job["data"] for job in await dead.call("getWaiting")]
+    for each in told:
+        EmailDeadLetter.model_validate_json(json.dumps(each))
+    assert {each["lastFailureCode"] for each in told} == {"VALIDATION_FAILED"}
+    assert len(await send.call("getFailed")) == len(BROKEN)
+    assert mail_server.taken == []
+    kept = await everything_in(redis_place)
+    assert "c***@e***.com" in kept
+    assert [each for each in (CPF, CPF_DIGITS, "cliente@example.com", "João") if each in kept] == []
+    stored = repr(await letters_of(gateway))
+    assert [each for each in (CPF, CPF_DIGITS, "cliente@example.com", "João") if each in stored] == []
+
+
+async def test_the_same_broken_job_again_leaves_no_clear_copy_either(send, gateway, company, redis_place):
+    """The second one is known and not buried again; a producer that wants to keep it keeps the masked one."""
+    job = a_job(company, subject=f"Boleto de {CPF}")
+    async with gateway.working():
+        for job_id in ("first", "second"):
+            await add(send, job, jobId=job_id, removeOnComplete=False)
+            await (await send.waiting_for(job_id))
+
+    assert (await send.state("first"), await send.state("second")) == ("failed", "completed")
+    assert len(await letters_of(gateway)) == 1
+    kept = await everything_in(redis_place)
+    assert [each for each in (CPF, "cliente@example.com") if each in kept] == []
+
+
+# --- what the broker keeps --------------------------------------------------------------------------------------------
+
+
+async def settled(broker, queue, job_id, handling) -> None:
+    await broker.publish(queue, [QueueJob(job_id, '{"own":1}')])
+    (held,) = await broker.take(queue, 1, wait=timedelta(seconds=10), lease=HOUR)
+    await broker.settle([Acknowledgement(held, handling)])
+
+
+@pytest.mark.parametrize("handling", [Failed("NO: no", '{"other":2}'), Finished(data='{"other":2}')])
+async def test_a_settled_job_is_kept_with_the_data_that_it_was_settled_with(jobs, broker, handling):
+    await settled(broker, "jobs", "a", handling)
+
+    assert (await jobs.job("a"))["data"] == {"other": 2}
+
+
+@pytest.mark.parametrize("handling", [Failed("NO: no", '{"other":2}'), Finished(data='{"other":2}')])
+async def test_nothing_is_left_of_a_job_that_is_not_kept(redis_place, handling):
+    broker = BullmqBroker(redis_place.url, prefix=redis_place.prefix, keep_completed=0, keep_failed=0)
+    await settled(broker, "jobs", "a", handling)
+    await broker.close()
+
+    async with redis.asyncio.Redis.from_url(redis_place.url) as client:
+        assert await client.exists(f"{redis_place.prefix}:jobs:a") == 0
+
+
+async def test_a_queue_keeps_as_many_finished_jobs_as_is_set_for_it(redis_place, open_queue):
+    broker = BullmqBroker(redis_place.url, prefix=redis_place.prefix, keep_completed_in={"none": 0})
+    for queue in ("none", "jobs"):
+        await settled(broker, queue, "a", Finished())
+        await settled(broker, queue, "b", Failed("NO: no"))
+    await broker.close()
+
+    assert [await open_queue("none").state(each) for each in "ab"] == ["unknown", "failed"]
+    assert [await open_queue("jobs").state(each) for each in "ab"] == ["completed", "failed"]
+
+
+async def everything_in(place) -> str:
+    """The content of every key of this test."""
+    found = []
+    async with redis.asyncio.Redis.from_url(place.url, decode_responses=True) as client:
+        async for key in client.scan_iter(f"{place.prefix}:*"):
+            match await client.type(key):
+                case "hash":
+                    found.append((key, await client.hgetall(key)))
+                case "list":
+                    found.append((key, await client.lrange(key, 0, -1)))
+                case "zset":
+                    found.append((key, await client.zrange(key, 0, -1)))
+                case "set":
+                    found.append((key, await client.smembers(key)))
+                case "stream":
+                    found.append((key, await client.xrange(key)))
+                case _:
+                    found.append((key, await client.get(key)))
+    return "\n".join(map(str, found))
+
+
+async def _is(gateway, outbox_id, status) -> bool:
+    return await status_of(gateway, outbox_id) == status
+
+
+async def _is_empty(queue) -> bool:
+    await queue.call("promoteJobs")
+    counts = await queue.counts()
+    return counts["waiting"] + counts["prioritized"] + counts["active"] + counts["delayed"] == 0
+
+
+async def _holds(queue, count) -> bool:
+    return (await queue.counts())["waiting"] == count
