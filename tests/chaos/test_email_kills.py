@@ -34,7 +34,7 @@ IN_FLIGHT = 6
 
 async def test_no_crash_point_makes_an_email_go_out_twice(tmp_path, rounds, seed, tell):
     async with mail_server(tmp_path) as (port, log), arena(tmp_path, seed, **mail_settings(port)) as field:
-        mail = await with_tenant(field, field.fleet._environment, lambda: messages_in(log))
+        mail = await with_tenant(field, lambda: messages_in(log))
         await killed_at_every_point(mail, max(1, rounds // 2), seed, tell)
 
 
@@ -69,7 +69,7 @@ async def test_a_worker_that_slept_while_its_messages_were_out_cannot_say_that_t
     with SmtpServer() as server:
         async with arena(tmp_path, seed, **mail_settings(server.port)) as field:
             messages = lambda: outbox_ids([each.message_id for each in server.taken])  # noqa: E731 - short
-            await slept_with_messages_out(await with_tenant(field, field.fleet._environment, messages), server, tell)
+            await slept_with_messages_out(await with_tenant(field, messages), server, tell)
 
 
 async def slept_with_messages_out(mail: MailArena, server: SmtpServer, tell) -> None:

@@ -110,10 +110,16 @@ def test_personal_data_is_sealed_under_a_new_key(program, data, monkeypatch):
     monkeypatch.setenv("EMAIL_PEPPER", content["pepper"])
     monkeypatch.setenv("EMAIL_KEYS", json.dumps(content["keys"] | {"second": fresh}))
     said = program("privacy", "rotate-keys")
-    assert (said.code, said.err) == (0, "2 values of 1 recipients are sealed with the current key now.\n")
+    told = "2 values of 1 recipients and 1 contents are sealed with the current key now.\n"
+    assert (said.code, said.err) == (0, told)
 
     monkeypatch.setenv("EMAIL_KEYS", json.dumps({"second": fresh}))
-    assert program("privacy", "rotate-keys", "--json").json == {"values": 0, "recipients": 0, "broken": []}
+    assert program("privacy", "rotate-keys", "--json").json == {
+        "values": 0,
+        "recipients": 0,
+        "contents": 0,
+        "broken": [],
+    }
 
 
 def test_a_key_that_is_missing_is_told_and_nothing_is_lost(program, data, monkeypatch):
@@ -123,7 +129,7 @@ def test_a_key_that_is_missing_is_told_and_nothing_is_lost(program, data, monkey
     monkeypatch.setenv("EMAIL_KEYS", json.dumps({"other": base64.b64encode(bytes(range(50, 82))).decode()}))
     said = program("privacy", "rotate-keys")
     assert said.code == 1
-    assert "2 values cannot be opened" in said.err
+    assert "3 values cannot be opened" in said.err
     monkeypatch.delenv("EMAIL_PEPPER")
     monkeypatch.delenv("EMAIL_KEYS")
     assert "current key" in program("privacy", "rotate-keys").err

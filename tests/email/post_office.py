@@ -1,6 +1,6 @@
 """The email workload with everything around it: the real engine, a real mail server, and a tenant who writes letters.
 
-``post_office`` is the embedded deployment on a clock that a test moves; ``apart=True`` has a store that does not publish
+``post_office`` is the embedded deployment on a clock that a test moves. With ``apart=True`` its store does not publish
 by itself, as in a cluster, so that the queue may be away. ``branch_office`` is the same on MongoDB and Valkey, in real
 time.
 """
@@ -12,7 +12,7 @@ import json
 import random
 import uuid
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import count
@@ -42,8 +42,8 @@ from holdfast.workloads.email.contract import (
     QUEUE_NAME,
     EmailDeadLetter,
 )
-from holdfast.workloads.email.door import EmailDoor
 from holdfast.workloads.email.documents import CONTENT, LOG, OUTBOX, content_key
+from holdfast.workloads.email.door import EmailDoor
 from holdfast.workloads.email.mime import Sender
 from holdfast.workloads.email.request import RequestLimits
 from holdfast.workloads.email.suppression import Suppressions
@@ -56,11 +56,9 @@ from tests.support.stage import GRACE, LEASE, CountingIds, Stage, assert_counts_
 from tests.support.trouble import Troubled
 from tests.support.waiting import eventually
 
-SENDER = "Holdfast <mail@sender.example>"
 DOMAIN = "sender.example"
 CPF = "529.982.247-25"
-PEPPER = bytes(range(32))
-VAULT = Vault(PEPPER, {"first": bytes(range(100, 132))}, "first")
+VAULT = Vault(bytes(range(32)), {"first": bytes(range(100, 132))}, "first")
 DAY = timedelta(hours=24)
 
 _PATIENCE = timedelta(seconds=10)
@@ -197,18 +195,18 @@ class PostOffice:
     async def depth(self) -> Depth:
         return await self.stage.broker.depth(QUEUE_NAME)
 
-    async def idle(self, *, held: int = 0) -> None:
-        """Wait until the queue holds nothing that could still be worked on; ``held``: jobs that the test itself took."""
+    async def idle(self) -> None:
+        """Wait until the queue holds nothing that could still be worked on."""
 
         async def nothing() -> bool:
             depth = await self.depth()
-            return (depth.ready, depth.delayed, depth.active) == (0, 0, held)
+            return (depth.ready, depth.delayed, depth.active) == (0, 0, 0)
 
         await eventually(nothing)
 
     # --- time and work --------------------------------------------------------------------------------------
 
-    def working(self, **options: Any):
+    def working(self, **options: Any) -> AbstractAsyncContextManager[Any]:
         return self.stage.working(**options)
 
     def later(self, duration: timedelta) -> None:

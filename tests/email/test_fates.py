@@ -8,12 +8,15 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 
 import pytest
+from aiobotocore.session import get_session
 
+from holdfast.contracts.effects import Upsert
 from holdfast.contracts.ledger import Status
 from holdfast.contracts.settlement import Proceed
+from holdfast.contracts.tenants import TENANTS
 from holdfast.contracts.times import isoformat
 from holdfast.workloads.email.contract import QUEUE_NAME
-from holdfast.workloads.email.documents import SuppressionReason
+from holdfast.workloads.email.documents import LOG, SuppressionReason
 from holdfast.workloads.email.transports.ses import SesOptions, SesTransport
 from tests.email.post_office import DAY, DOMAIN, post_office
 from tests.support.clock import START
@@ -167,9 +170,6 @@ async def test_a_replay_after_the_day_expires():
 
 
 async def test_a_replay_of_an_email_that_turned_out_to_be_sent_sends_nothing():
-    from holdfast.contracts.effects import Upsert
-    from holdfast.workloads.email.documents import LOG
-
     async with post_office() as office:
         outbox_id = await refused(office)
         (letter,) = await office.letters()
@@ -306,8 +306,6 @@ async def _rests(office, outbox_id, wait):
 
 
 async def test_amazon_takes_an_email_and_names_it(moto):
-    from aiobotocore.session import get_session
-
     async with get_session().create_client("sesv2", region_name=moto.region, endpoint_url=moto.url) as client:
         await client.create_email_identity(EmailIdentity="mail@sender.example")
     transport = SesTransport(SesOptions(region=moto.region, endpoint_url=moto.url))
@@ -324,9 +322,6 @@ async def test_amazon_takes_an_email_and_names_it(moto):
 
 
 async def test_a_tenant_with_a_rate_of_its_own_waits_for_its_turn_at_no_attempts_cost():
-    from holdfast.contracts.effects import Upsert
-    from holdfast.contracts.tenants import TENANTS
-
     async with post_office() as office:
         await office.stage.store.apply([Upsert(TENANTS, office.company, {"ratePerSecond": 1})])
         posted = [await office.post() for _ in range(3)]

@@ -1,4 +1,4 @@
-"""The life of an email on both deployments: one SQLite file, and MongoDB with Valkey; the same stories, the same ends."""
+"""The life of an email on both deployments, one SQLite file and MongoDB with Valkey: the same stories and ends."""
 
 from __future__ import annotations
 

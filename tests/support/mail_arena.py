@@ -1,7 +1,7 @@
 """A place for kill tests of emails: a tenant who posts, a mail server that outlives every worker, and a checker.
 
-It stands on an arena (``tests.support.arena`` or ``tests.support.cluster``) and asks three witnesses who know nothing of
-each other: what the tenant was told, what the store holds at the end, and what the mail server took.
+It stands on an arena (``tests.support.arena`` or ``tests.support.cluster``) and asks three witnesses who know nothing
+of each other: what the tenant was told, what the store holds at the end, and what the mail server took.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def mail_settings(port: int) -> dict[str, str]:
         "SMTP_SECURITY": "none",
         "EMAIL_TIMEOUT_MS": "10000",
         "EMAIL_BACKOFF_SECONDS": "0,0,0,0,0",
-        # Limited, so that turns are asked for; and not so low that those of the dead, which rest for a while, are missed.
+        # Limited, so that turns are asked for; and high enough to do without those of the dead, which rest for a while.
         "EMAIL_RATE_MAX": "1000",
         "EMAIL_PEPPER": base64.b64encode(bytes(range(32))).decode(),
         "EMAIL_KEYS": json.dumps({"first": base64.b64encode(bytes(range(40, 72))).decode()}),
@@ -75,7 +75,7 @@ async def mail_server(folder: Path) -> AsyncIterator[tuple[int, Path]]:
     )
     try:
         async with asyncio.timeout(START_SECONDS):
-            while not port_file.exists():  # noqa: ASYNC110 - another process makes it
+            while not port_file.exists():
                 assert process.returncode is None, "the mail server ended"
                 await asyncio.sleep(0.02)
         yield int(port_file.read_text()), log
@@ -233,33 +233,36 @@ def _of_cluster(arena: ClusterArena) -> MailTruth:
 
 def violations(receipts: Mapping[str, str], truth: MailTruth, messages: Counter[str]) -> Iterator[str]:
     """Whatever must never be. ``messages`` counts what the mail server took, by outbox id."""
-    letters = dict(truth.letters)
-    if len(letters) != len(truth.letters):
-        yield "an email has two dead letters"
     for outbox_id in receipts.values():
         if outbox_id not in truth.entries:
             yield f"{outbox_id} was acknowledged and is gone"
-    for outbox_id, status in truth.entries.items():
-        if truth.outbox.get(outbox_id) != _FATES.get(status):
-            yield f"{outbox_id} is {status}, and its outbox says {truth.outbox.get(outbox_id)}"
-        if (status == "processed") != (truth.log.get(outbox_id) == "SENT"):
-            yield f"{outbox_id} is {status}, and its log says {truth.log.get(outbox_id)}"
-        if (status == "dead_lettered") != (outbox_id in letters):
-            yield f"{outbox_id} is {status}, and has {letters.get(outbox_id)} for a dead letter"
-        if status == "processed" and not messages[outbox_id]:
-            yield f"{outbox_id} is SENT, and the mail server never saw it"
-        if status != "processed" and letters.get(outbox_id) != UNKNOWN and messages[outbox_id]:
-            yield f"{outbox_id} is {status} ({letters.get(outbox_id)}), and the mail server has it"
+    for outbox_id in truth.entries:
+        yield from _of_fate(outbox_id, truth, messages[outbox_id])
     for outbox_id, times in messages.items():
         if times > 1:
             yield f"{outbox_id} reached the mail server {times} times"
         if outbox_id not in truth.entries:
             yield f"the mail server has {outbox_id}, which nobody posted"
-    for outbox_id, reason in truth.letters:
-        if reason not in {UNKNOWN, WORKER_LOST}:
-            yield f"{outbox_id} became a dead letter: {reason}"
+    if len(dict(truth.letters)) != len(truth.letters):
+        yield "an email has two dead letters"
     if not len(truth.sent) <= messages.total() <= len(truth.sent) + len(truth.unknown):
         yield f"{len(truth.sent)} SENT, {len(truth.unknown)} unknown, {messages.total()} messages"
+
+
+def _of_fate(outbox_id: str, truth: MailTruth, messages: int) -> Iterator[str]:
+    """One email, one fate, and everybody says the same of it."""
+    status, letter = truth.entries[outbox_id], dict(truth.letters).get(outbox_id)
+    outbox, log = truth.outbox.get(outbox_id), truth.log.get(outbox_id)
+    if outbox != _FATES.get(status):
+        yield f"{outbox_id} is {status}, and its outbox says {outbox}"
+    if (status == "processed") != (log == "SENT"):
+        yield f"{outbox_id} is {status}, and its log says {log}"
+    if (status == "dead_lettered") != (letter is not None) or letter not in {None, UNKNOWN, WORKER_LOST}:
+        yield f"{outbox_id} is {status}, and has {letter} for a dead letter"
+    if status == "processed" and not messages:
+        yield f"{outbox_id} is SENT, and the mail server never saw it"
+    if status != "processed" and letter != UNKNOWN and messages:
+        yield f"{outbox_id} is {status} ({letter}), and the mail server has it"
 
 
 # --- the place ------------------------------------------------------------------------------------------------------
@@ -298,7 +301,9 @@ class MailArena:
             await self.until(lambda: mail_truth(self.arena).settled, "drained")
         except AssertionError as error:
             truth = mail_truth(self.arena)
-            found = f"{Counter(truth.entries.values())}, {truth.waiting} jobs, {truth.told} of {len(truth.letters)} letters"
+            found = (
+                f"{Counter(truth.entries.values())}, {truth.waiting} jobs, {truth.told} of {len(truth.letters)} letters"
+            )
             message = f"{error}: {found}"
             raise AssertionError(message) from None
         living = [member for member in self.arena.fleet.members if member.alive]
@@ -319,9 +324,9 @@ def messages_in(log: Path) -> Counter[str]:
     return outbox_ids([each["messageId"] for each in taken_in(log)])
 
 
-async def with_tenant(arena: Arena, settings: Mapping[str, str], messages: Callable[[], Counter[str]]) -> MailArena:
-    """The arena with a tenant in it. ``settings`` are those that its processes have."""
-    async with open_system(load(settings, arena.folder), app) as system:
+async def with_tenant(arena: Arena, messages: Callable[[], Counter[str]]) -> MailArena:
+    """The arena with a tenant in it. ``messages`` tells what the mail server has taken so far."""
+    async with open_system(load(arena.fleet._environment, arena.folder), app) as system:
         company = await system.tenants.add("acme")
         _, api_key = await system.tenants.create_key(company.company_id)
     return MailArena(arena, Tenant(api_key, arena.chance, lambda: arena.fleet.addresses), messages)

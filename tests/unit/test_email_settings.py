@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from holdfast.config import Settings, SettingsError, email_secrets, load
+from holdfast.config import Settings, SettingsError, email_keys, email_secrets, load
 from holdfast.config.email_keys import KEYS_FILE, KeysUnreadable
 from holdfast.config.email_settings import is_sender
 from holdfast.workloads.email.vault import Vault
@@ -211,6 +211,14 @@ def test_all_who_start_at_once_agree_on_the_keys(tmp_path):
         found = list(pool.map(lambda process: process.communicate("go\n")[0], processes))
     assert len(set(found)) == 1
     assert found[0].strip()
+
+
+def test_who_comes_second_takes_the_keys_of_the_first(tmp_path):
+    """Both saw no file; the slower one must not put its own in the place of the other's."""
+    first = email_secrets(Settings(holdfast_data=tmp_path))
+    email_keys._make(tmp_path / KEYS_FILE)
+    assert email_secrets(Settings(holdfast_data=tmp_path)) == first
+    assert [each.name for each in tmp_path.iterdir()] == [KEYS_FILE]
 
 
 def test_keys_that_move_from_the_file_into_the_settings_stay_the_same(tmp_path):

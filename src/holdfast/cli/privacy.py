@@ -84,11 +84,15 @@ def rotate_keys(data: options.Data = None, json: options.Json = False) -> None:
     """
     done = asyncio.run(_reseal(data))
     if json:
-        print_json({"values": done.values, "recipients": done.recipients, "broken": done.broken})
-    elif not done.values and not done.broken:
+        facts = {"values": done.values, "recipients": done.recipients, "contents": done.contents}
+        print_json({**facts, "broken": done.broken})
+    elif not (done.values or done.contents or done.broken):
         say("Everything is sealed with the current key.")
     else:
-        say(f"{done.values} values of {done.recipients} recipients are sealed with the current key now.")
+        say(
+            f"{done.values} values of {done.recipients} recipients and {done.contents} contents are sealed with the "
+            "current key now."
+        )
     if done.broken:
         shown = ", ".join(done.broken[:_ANSWERS])
         message = f"{len(done.broken)} values cannot be opened with the keys that are set: {shown}."

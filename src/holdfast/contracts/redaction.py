@@ -28,6 +28,9 @@ _RULES: Final[tuple[tuple[re.Pattern[str], str], ...]] = (
     (re.compile(r"\b(?:\d[ -]?){15}\d\b"), "***CARD***"),
 )
 
+# The alphanumeric CNPJ without its punctuation looks like any identifier: only its check digits tell.
+_BARE_CNPJ: Final = re.compile(r"(?<![^\W_])(?:[0-9A-Z]{8}/?[0-9A-Z]{4}|[0-9a-z]{8}/?[0-9a-z]{4})-?\d{2}(?![^\W_])")
+
 
 def scrub(text: str) -> str:
     """Mask what looks like a credential, an address or a tax number, and cap the length.
@@ -37,4 +40,19 @@ def scrub(text: str) -> str:
     text = text.encode("utf-8", "replace").decode().replace("\0", "?")
     for pattern, replacement in _RULES:
         text = pattern.sub(replacement, text)
+    text = _BARE_CNPJ.sub(_masked_if_cnpj, text)
     return text if len(text) <= MAX_MESSAGE else text[: MAX_MESSAGE - 1] + "…"
+
+
+def _masked_if_cnpj(found: re.Match[str]) -> str:
+    bare = re.sub(r"[/-]", "", found[0]).upper()
+    return "***CNPJ***" if _check_digits(bare[:12]) == bare[12:] else found[0]
+
+
+def _check_digits(base: str) -> str:
+    """The two check digits of a CNPJ: modulo 11, a letter counting as its code less that of ``0``."""
+    for _ in range(2):
+        total = sum((ord(each) - ord("0")) * (2 + place % 8) for place, each in enumerate(reversed(base)))
+        rest = total % 11
+        base += str(11 - rest if rest > 1 else 0)
+    return base[12:]

@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # the core install does without the libraries of the email ex
     from holdfast.workloads.email.vault import Vault
     from holdfast.workloads.email.workload import Email
 
-_NEEDED: Final = ("cryptography", "email_validator", "validate_docbr")
+_NEEDED: Final = ("cryptography", "email_validator")
 _DATA_FOLDER_MAIL: Final = "mail"
 _DATA_FOLDER_CONTENT: Final = "mail-content"
 

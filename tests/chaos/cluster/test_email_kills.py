@@ -11,7 +11,7 @@ from tests.support.smtp_server import SmtpServer
 
 async def test_no_crash_point_makes_an_email_go_out_twice(tmp_path, rounds, seed, tell, mongo):
     async with mail_server(tmp_path) as (port, log), cluster(tmp_path, seed, mongo, **mail_settings(port)) as field:
-        mail = await with_tenant(field, field.fleet._environment, lambda: messages_in(log))
+        mail = await with_tenant(field, lambda: messages_in(log))
         await killed_at_every_point(mail, max(1, rounds // 5) if LONG_RUN else 1, seed, tell)
 
 
@@ -21,4 +21,4 @@ async def test_a_worker_that_slept_while_its_messages_were_out_cannot_say_that_t
     with SmtpServer() as server:
         async with cluster(tmp_path, seed, mongo, **mail_settings(server.port)) as field:
             messages = lambda: outbox_ids([each.message_id for each in server.taken])  # noqa: E731 - short
-            await slept_with_messages_out(await with_tenant(field, field.fleet._environment, messages), server, tell)
+            await slept_with_messages_out(await with_tenant(field, messages), server, tell)

@@ -13,6 +13,7 @@ from holdfast.contracts.errors import StoreUnavailable
 from holdfast.sqlite import Database
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.workloads.email.content import ContentUnavailable
+from holdfast.workloads.email.content_database import html_in
 from holdfast.workloads.email.content_folder import FolderContent
 from holdfast.workloads.email.documents import CONTENT, OUTBOX, RECIPIENTS, SuppressionReason
 from holdfast.workloads.email.door import EmailDoor
@@ -183,9 +184,11 @@ async def test_html_is_written_once_and_lives_longer_with_each_use(door, store):
     again = await admit(door, an_email(html=document["html"]), at=NOW + timedelta(days=3))
     await store.apply([effect(again, CONTENT)])
     assert first.data.htmlRef == again.data.htmlRef
-    assert "html" not in effect(again, CONTENT).set
+    assert set(effect(again, CONTENT).set) == {"expiresAt"}
     kept = await store.get(CONTENT, effect(first, CONTENT).key)
-    assert kept["html"] == document["html"]
+    assert kept["sealed"] == effect(first, CONTENT).set_on_insert["sealed"]
+    assert html_in(VAULT, COMPANY, first.data.htmlRef, kept) == document["html"]
+    assert document["html"] not in str(kept)
     assert kept["expiresAt"].startswith("2026-11-28")  # day 19, a life of a day, letters for seven, and one more
 
 

@@ -121,7 +121,7 @@ def _unlucky(stage: Stage) -> str:
     stage.downstream.behave(UNLUCKY.key, [Mood.BROKEN])
     stage.accepted(UNLUCKY, "duplicate")
     entry = stage.settled(UNLUCKY.key)
-    letter = _letter(stage, UNLUCKY)
+    letter = letter_of(stage, UNLUCKY.key)
     stage.narrator.facts(
         {
             "dead letter": letter["id"],
@@ -135,23 +135,23 @@ def _unlucky(stage: Stage) -> str:
 
 
 def _replay(stage: Stage) -> str:
-    letter_id = _letter(stage, UNLUCKY)["id"]
+    letter_id = letter_of(stage, UNLUCKY.key)["id"]
     stage.narrator.say("Nothing is replayed by itself, and nothing without a review. A hasty replay is refused:")
     hasty = _decide(stage, letter_id, "replay", "let us hope for the best")
     if hasty.status != HTTPStatus.CONFLICT:
         message = f"a replay without review was answered with {hasty}"
         raise Surprise(message)
     stage.narrator.say(f"{ACTOR.capitalize()} reads the dead letter and writes down what she found.")
-    _must_decide(stage, letter_id, "review", "the disk was full")
+    must_decide(stage, letter_id, "review", "the disk was full")
     stage.downstream.behave(UNLUCKY.key, [Mood.WORKING])
     stage.narrator.event("The cause is fixed: the downstream works again.")
-    _must_decide(stage, letter_id, "replay", "the disk has space")
+    must_decide(stage, letter_id, "replay", "the disk has space")
     stage.narrator.say(
         "The event starts a second generation, with attempts of its own. The first one's history is kept."
     )
     entry = stage.settled(UNLUCKY.key)
     stage.shipment(UNLUCKY.shipment_id)
-    _must_decide(stage, letter_id, "close", "the shipment is correct")
+    must_decide(stage, letter_id, "close", "the shipment is correct")
     letter = stage.clients.letter(letter_id).body
     stage.narrator.facts({each["step"]: f"by {each['actor']}: {each['reason']}" for each in letter["decisions"]})
     return f"{entry['status']} in generation {entry['generation']}, dead letter {letter['reviewStatus']}"
@@ -285,8 +285,9 @@ def _story(entry: Mapping[str, Any]) -> str:
 # --- dead letters -------------------------------------------------------------------------------------------------
 
 
-def _letter(stage: Stage, note: CourierNote) -> Mapping[str, Any]:
-    letters = stage.clients.letters_of(note.key)
+def letter_of(stage: Stage, key: str) -> Mapping[str, Any]:
+    """The one dead letter of a job."""
+    letters = stage.clients.letters_of(key)
     if len(letters) != 1:
         message = f"{len(letters)} dead letters instead of one"
         raise Surprise(message)
@@ -300,7 +301,8 @@ def _decide(stage: Stage, letter_id: str, step: str, reason: str) -> Reply:
     return reply
 
 
-def _must_decide(stage: Stage, letter_id: str, step: str, reason: str) -> None:
+def must_decide(stage: Stage, letter_id: str, step: str, reason: str) -> None:
+    """Be the operator, and take a step with a dead letter that must succeed for the story to go on."""
     reply = _decide(stage, letter_id, step, reason)
     stage.narrator.command(stage.cli(f"dlq {step} {letter_id} --reason '{reason}'"))
     if reply.status != HTTPStatus.OK:

@@ -1,6 +1,6 @@
-"""Who talks to the server in the demo: a courier that signs what it sends, and an operator with a token.
+"""Who talks to the server in the demo: a courier that signs, a tenant with a key, and an operator with a token.
 
-Both use nothing but HTTP, as the real ones would.
+All use nothing but HTTP, as the real ones would.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from holdfast.contracts.times import isoformat
 from .folder import SOURCE
 
 COURIER_PATH: Final = "/v1/events/courier"
+EMAIL_PATH: Final = "/v1/email"
+SEND_PATH: Final = f"{EMAIL_PATH}/send"
 _PATIENCE_SECONDS: Final = 10.0
 
 
@@ -69,8 +71,31 @@ class CourierNote:
         return self.document(now) | {"idempotencyKey": self.key, "traceId": f"trace_{self.event_id}"}
 
 
+@dataclass(frozen=True, slots=True)
+class EmailNote:
+    """One email that the tenant of the demo wants sent. Nobody in it exists, and the CPF is an invented one."""
+
+    reference: str
+    to: str
+    nome: str
+    subject: str
+    text: str
+    cpf: str | None = None
+
+    @property
+    def personal(self) -> tuple[str, ...]:
+        """What must not stand in clear where others look."""
+        return tuple(filter(None, (self.to, self.nome, self.cpf)))
+
+    def document(self) -> dict[str, Any]:
+        """The body of the request."""
+        person = {"externalId": self.reference, "nome": self.nome} | ({"cpfCnpj": self.cpf} if self.cpf else {})
+        html = f"<p>Dear {self.nome},</p><p>{self.text}</p><p>The Demo Shop</p>"
+        return {"to": self.to, "subject": self.subject, "html": html, "recipient": person}
+
+
 class Clients:
-    """The courier's and the operator's side of the connection. Times in events count from when it was made."""
+    """The side of the connection that is not Holdfast's. Times in events count from when it was made."""
 
     def __init__(self, operator_token: str) -> None:
         self.began = datetime.now(UTC)
@@ -98,6 +123,16 @@ class Clients:
             "x-signature-algorithm": ALGORITHM,
         }
         return _reply(self._http.post(COURIER_PATH, content=body, headers=headers))
+
+    # --- the tenant ---------------------------------------------------------------------------------------
+
+    def send_email(self, note: EmailNote, api_key: str) -> Reply:
+        """Hand an email in."""
+        return _reply(self._http.post(SEND_PATH, json=note.document(), headers={"x-api-key": api_key}))
+
+    def email(self, outbox_id: str, api_key: str) -> Reply:
+        """Where an email stands."""
+        return _reply(self._http.get(f"{EMAIL_PATH}/{outbox_id}", headers={"x-api-key": api_key}))
 
     # --- the operator -------------------------------------------------------------------------------------
 

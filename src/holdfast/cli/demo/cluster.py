@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shlex
 import sys
@@ -12,6 +13,7 @@ from typing import ClassVar, Final
 
 from holdfast.cli.servers import ServerPair
 
+from . import mailing
 from .chapters import Chapter
 from .cluster_chapters import CLUSTER_CHAPTERS
 from .deployment import Surroundings, ToLookAt, program
@@ -22,7 +24,7 @@ from .server import COMMAND, SHORTENED
 
 WORKERS: Final = 3
 """As the narration says."""
-_NAMES: Final = ("REDIS_URL", "MONGO_URI", "MONGO_DB_NAME", "QUEUE_PREFIX")
+_NAMES: Final = ("REDIS_URL", "MONGO_URI", "MONGO_DB_NAME", "QUEUE_PREFIX", "EMAIL_PEPPER", "EMAIL_KEYS")
 
 
 class Cluster:
@@ -44,7 +46,7 @@ class Cluster:
             "REDIS_URL": servers.redis_url,
             "MONGO_URI": servers.mongo_uri,
             "MONGO_DB_NAME": MONGO_DATABASE,
-        }
+        } | ({} if mailing.missing() else mailing.fresh_keys())
         try:
             servers.start()
             _write(folder.cluster_file, settings)
@@ -76,5 +78,6 @@ class Cluster:
 
 
 def _write(file: Path, settings: Mapping[str, str]) -> None:
-    lines = [f'{name.lower()} = "{value}"' for name, value in settings.items()]
+    lines = [f"{name.lower()} = {json.dumps(value)}" for name, value in settings.items()]
+    file.touch(mode=0o600)  # it has the keys to what is sealed in the demo's ledger
     file.write_text("\n".join(["# Made by `holdfast demo --cluster`.", *lines, ""]), encoding="utf-8")

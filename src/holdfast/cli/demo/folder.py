@@ -14,7 +14,7 @@ from holdfast.contracts.errors import ConfigurationError
 from holdfast.wiring import DATABASE_FILE
 
 from . import leftovers
-from .leftovers import CLUSTER_FILE, LOG_FILE, SERVERS, SOURCE
+from .leftovers import CLUSTER_FILE, LOG_FILE, MAILBOX, SERVERS, SOURCE
 
 __all__ = ["LOG_FILE", "MARKER", "SOURCE", "DemoFolder", "claimed"]
 
@@ -37,6 +37,11 @@ class DemoFolder:
     def log(self) -> Path:
         """Where the server's log goes."""
         return self.path / LOG_FILE
+
+    @property
+    def mailbox(self) -> Path:
+        """Where the mail server puts what it takes."""
+        return self.path / MAILBOX
 
     @property
     def servers(self) -> Path:

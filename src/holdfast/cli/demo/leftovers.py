@@ -10,21 +10,36 @@ from pathlib import Path
 from typing import Any, Final
 
 from holdfast.cli.servers import ServerMissing, looking_at
+from holdfast.config.email_keys import KEYS_FILE
+from holdfast.contracts.tenants import TENANTS
 from holdfast.wiring import DATABASE_FILE
 
 SOURCE: Final = "demo-courier"
 """The courier of the demo. Every idempotency key of the demo starts with it, so its data can be told from yours."""
 
+COMPANY_ID: Final = "de300000-0000-4000-8000-000000000001"
+"""The tenant of the demo. Every email of the demo is its, so these can be told from yours, too."""
+
 LOG_FILE: Final = "server.log"
 SERVERS: Final = "servers"
 """Where Valkey and mongod have their data, under the demo's folder."""
+MAILBOX: Final = "mailbox"
+"""Where the mail server of the demo puts the emails that it takes."""
 CLUSTER_FILE: Final = "cluster.toml"
 """Settings with which a command finds the demo's servers."""
 MONGO_DATABASE: Final = "holdfast_demo"
 
-_OTHERS_ENTRIES: Final = f"SELECT EXISTS (SELECT 1 FROM ledger_entries WHERE key NOT GLOB '{SOURCE}:*')"  # noqa: S608
-_HAS_LEDGER: Final = "SELECT EXISTS (SELECT 1 FROM sqlite_master WHERE name = 'ledger_entries')"
-_OTHERS_KEY: Final = {"idempotencyKey": {"$exists": True, "$not": re.compile(f"^{re.escape(SOURCE)}:")}}
+_OTHERS_ROWS: Final = {
+    "ledger_entries": f"key NOT GLOB '{SOURCE}:*' AND labels ->> '$.companyId' IS NOT '{COMPANY_ID}'",
+    TENANTS: f"companyId IS NOT '{COMPANY_ID}'",
+}
+"""By table, what makes a row of it somebody else's."""
+_HAS_TABLE: Final = "SELECT EXISTS (SELECT 1 FROM sqlite_master WHERE name = ?)"
+_OTHERS_KEY: Final = {
+    "idempotencyKey": {"$exists": True, "$not": re.compile(f"^{re.escape(SOURCE)}:")},
+    "companyId": {"$ne": COMPANY_ID},
+}
+_FILES: Final = (LOG_FILE, CLUSTER_FILE, KEYS_FILE)
 _OF_MONGODB: Final = {"admin", "config", "local"}
 
 
@@ -38,8 +53,11 @@ def holds_work_of_others(folder: Path) -> bool:
 
 def remove(folder: Path) -> None:
     """Remove the files that demos make, and no others."""
-    for file in (*folder.glob(f"{DATABASE_FILE}*"), folder / LOG_FILE, folder / CLUSTER_FILE):
+    emails = (folder / MAILBOX).glob("email-*.eml")
+    for file in (*folder.glob(f"{DATABASE_FILE}*"), *emails, *(folder / name for name in _FILES)):
         file.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):  # it is not there, or holds something of yours
+        (folder / MAILBOX).rmdir()
     with contextlib.suppress(FileNotFoundError):
         shutil.rmtree(folder / SERVERS)
 
@@ -47,11 +65,14 @@ def remove(folder: Path) -> None:
 def _in_sqlite(database: Path) -> bool:
     try:
         with contextlib.closing(sqlite3.connect(f"{database.as_uri()}?mode=ro", uri=True)) as connection:
-            if not connection.execute(_HAS_LEDGER).fetchone()[0]:
-                return False
-            return bool(connection.execute(_OTHERS_ENTRIES).fetchone()[0])
+            tables = [name for name in _OTHERS_ROWS if connection.execute(_HAS_TABLE, (name,)).fetchone()[0]]
+            return any(connection.execute(_others_in_table(name)).fetchone()[0] for name in tables)
     except sqlite3.Error:
         return True
+
+
+def _others_in_table(name: str) -> str:
+    return f"SELECT EXISTS (SELECT 1 FROM {name} WHERE {_OTHERS_ROWS[name]})"  # noqa: S608 - names and values are ours
 
 
 def _in_mongo(data: Path) -> bool:
@@ -65,5 +86,7 @@ def _in_mongo(data: Path) -> bool:
 
 def _others_in(database: Any) -> bool:  # noqa: ANN401 - pymongo's Database, which the embedded demo does without
     if database.name != MONGO_DATABASE:
+        return True
+    if database[TENANTS].find_one({"_id": {"$ne": COMPANY_ID}}):
         return True
     return any(database[name].find_one(_OTHERS_KEY) for name in database.list_collection_names())

@@ -36,6 +36,11 @@ _STATUS_STYLES: Final[Mapping[str, str]] = {
     "running": "cyan",
     "processing": "cyan",
     "dead_lettered": "red",
+    "SENT": "green",
+    "RETRYING": "yellow",
+    "FAILED": "red",
+    "EXPIRED": "red",
+    "SENDING": "cyan",
 }
 
 
@@ -104,6 +109,12 @@ class Narrator:
         text = Text(" " * _INDENT) + Text("or ", style="bold blue") + Text(line, style="cyan")
         self._console.print(text, soft_wrap=True)
 
+    def typed(self, line: str) -> None:
+        """A command that the demo runs: never wrapped, so that it can be copied."""
+        text = Text(" " * _INDENT) + Text("$ ", style="bold blue") + Text(line, style="cyan")
+        self._console.print(text, soft_wrap=True)
+        self._amid_facts = True
+
     def event(self, line: str, *, alarming: bool = False) -> None:
         """Something that happens outside HTTP."""
         mark = Text("!! ", style="bold red") if alarming else Text("** ", style="bold green")
@@ -117,6 +128,10 @@ class Narrator:
         for name, value in facts.items():
             table.add_row(name, _coloured(_plain(value)))
         self._indented(table, _INDENT * 2)
+
+    def logged(self, line: str) -> None:
+        """A line of the server's log, as it is."""
+        self._indented(Text(printable(line), style="dim"), _INDENT * 2)
 
     def settings(self, rows: Sequence[tuple[str, str, str]]) -> None:
         """Settings that differ from their defaults."""
@@ -190,6 +205,19 @@ def attempts_of(entry: Mapping[str, Any]) -> RenderableType:
     if wait := _until(entry.get("nextAttemptAt")):
         now.append(f", next attempt in {wait:.1f} s", style="dim")
     return Group(table, now) if history else now
+
+
+def standing_of(email: Mapping[str, Any]) -> RenderableType:
+    """Where an email stands, why, and for how long it may still wait."""
+    status = _plain(email.get("status"))
+    line = Text("   ") + _coloured(status)
+    if status in {"PENDING", "ENQUEUED", "RETRYING"} and (left := _until(email.get("deadline"))) is not None:
+        line.append(f", may be sent for another {left:.1f} s", style="dim")
+    why = email.get("lastErrorCode")
+    if why is None or status == "SENT":
+        return line
+    reason = Text(f"      attempt {email.get('attempt')}: {why}: {_plain(email.get('lastErrorMessage'))}", style="dim")
+    return Group(line, reason)
 
 
 def _fates_table(fates: Sequence[Fate], *, ascii_only: bool) -> Table:

@@ -155,10 +155,28 @@ class Server:
             _close_output(process)
         return process.returncode
 
+    def run(self, arguments: Sequence[str], seconds: float) -> subprocess.CompletedProcess[str]:
+        """Run another command of the program beside the server, with the server's settings."""
+        return subprocess.run(  # noqa: S603 - our own interpreter
+            [sys.executable, "-m", "holdfast", *arguments],
+            cwd=self._folder.path,
+            env=self._environ,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            check=False,
+            text=True,
+            encoding="utf-8",
+            timeout=seconds,
+        )
+
+    def log(self) -> str:
+        """Everything that the server has logged so far."""
+        return self._folder.log.read_text(encoding="utf-8", errors="replace")
+
     def log_tail(self) -> str:
         """The last lines of the server's log."""
         try:
-            lines = self._folder.log.read_text(encoding="utf-8", errors="replace").splitlines()
+            lines = self.log().splitlines()
         except OSError:
             return ""
         return "\n".join(lines[-_TAIL_LINES:])

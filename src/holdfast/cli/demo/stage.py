@@ -1,17 +1,22 @@
-"""What the chapters play on: the server, its clients, the downstream, and waits that end."""
+"""What the chapters play on: the server, its clients, the downstream, a mail server, and waits that end."""
 
 from __future__ import annotations
 
+import shlex
+import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, Final
+
+from rich.console import RenderableType
 
 from holdfast.cli.servers import ServerPair
 
 from .clients import COURIER_PATH, Clients, CourierNote, Reply
 from .downstream import Downstream, Mood
+from .mail_server import MailServer
 from .narration import Narrator, attempts_of
 from .server import DemoSecrets, Server
 
@@ -34,12 +39,15 @@ class Stage:
     server: Server
     clients: Clients
     downstream: Downstream
+    mail: MailServer
     secrets: DemoSecrets
     cli: Callable[[str], str]
     servers: ServerPair | None = None
     """The Valkey and the mongod of a cluster."""
     receipts: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     """The first receipt of every accepted event, by idempotency key."""
+    api_key: str | None = field(default=None, repr=False)
+    """What the tenant shows, once there is one."""
 
     def push(self, note: CourierNote, *fields: str, secret: str | None = None) -> Reply:
         """Be the courier: sign the event, post it, and show what came back."""
@@ -66,6 +74,19 @@ class Stage:
             message = f"not forwarded within {PATIENCE_SECONDS:.0f} s"
             raise Surprise(message)
 
+    def run(self, *arguments: str) -> str:
+        """Run a command of the program and show it; what it printed. Raises :class:`Surprise` when it fails."""
+        self.narrator.typed(self.cli(shlex.join(arguments)))
+        try:
+            done = self.server.run(arguments, PATIENCE_SECONDS)
+        except subprocess.TimeoutExpired:
+            message = f"`{' '.join(arguments[:2])}` took more than {PATIENCE_SECONDS:.0f} s"
+            raise Surprise(message) from None
+        if done.returncode != 0:
+            message = f"`{' '.join(arguments[:2])}` ended with exit code {done.returncode}"
+            raise Surprise(message)
+        return done.stdout
+
     def recorded(self, key: str) -> None:
         """Wait until the ledger has an event that nobody got a receipt for."""
         self.wait_for(lambda: self.clients.event(key).status == HTTPStatus.OK, "not in the ledger")
@@ -89,22 +110,28 @@ class Stage:
 
     def settled(self, key: str) -> Mapping[str, Any]:
         """Watch an event until it has reached its end, and show its attempts meanwhile."""
-        return self.watch(key, lambda entry: entry["status"] in _TERMINAL)
+        return self.watch(lambda: self.entry(key), attempts_of, until=_TERMINAL)
 
-    def watch(self, key: str, done: Callable[[Mapping[str, Any]], bool]) -> Mapping[str, Any]:
-        """Watch an event until ``done`` says so. Raises :class:`Surprise` when that takes too long."""
+    def watch(
+        self,
+        look: Callable[[], Mapping[str, Any]],
+        drawn: Callable[[Mapping[str, Any]], RenderableType],
+        *,
+        until: Collection[str],
+    ) -> Mapping[str, Any]:
+        """Look until the status is one of these. Raises :class:`Surprise` when that takes too long."""
         deadline = time.monotonic() + PATIENCE_SECONDS
-        entry = self.entry(key)
+        seen = look()
         with self.narrator.watching() as show:
-            show(attempts_of(entry))
-            while not done(entry):
+            show(drawn(seen))
+            while seen["status"] not in until:
                 if time.monotonic() > deadline:
-                    message = f"still {entry['status']} after {PATIENCE_SECONDS:.0f} s"
+                    message = f"still {seen['status']} after {PATIENCE_SECONDS:.0f} s"
                     raise Surprise(message)
                 time.sleep(_LOOK_EVERY_SECONDS)
-                entry = self.entry(key)
-                show(attempts_of(entry))
-        return entry
+                seen = look()
+                show(drawn(seen))
+        return seen
 
     def shipment(self, shipment_id: str) -> Mapping[str, Any]:
         """Look a shipment up, and show its state."""

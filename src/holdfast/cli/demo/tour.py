@@ -6,7 +6,7 @@ import contextlib
 import os
 import shlex
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import httpx
@@ -14,15 +14,21 @@ import httpx
 from holdfast.cli.servers import ServerMissing
 from holdfast.config import Settings
 
+from . import mailing
 from .chapters import SLOW, Chapter
 from .clients import Clients
 from .deployment import Deployment, Embedded, ToLookAt
 from .downstream import Downstream, Mood
+from .email_chapters import EMAIL_CHAPTERS
 from .fates import NOT_REACHED, Fate, all_as_expected
 from .folder import DemoFolder, claimed
+from .mail_server import MailServer
 from .narration import Narrator
 from .server import MAX_ATTEMPTS, DemoSecrets, Server, ServerFailed, environment
 from .stage import Stage, Surprise
+
+Value = int | tuple[int, ...]
+"""Of a setting that is shortened."""
 
 
 def take_tour(
@@ -36,7 +42,8 @@ def take_tour(
 ) -> bool:
     """Play the chapters on a fresh data folder; whether every fate is the expected one, and the server stopped well.
 
-    The deployment, embedded by default, has the chapters and the command that belong to it. ``mood`` is how the
+    The deployment, embedded by default, has the chapters and the command that belong to it; those on emails follow
+    where the libraries for them are installed. ``mood`` is how the
     downstream treats events that no chapter says anything about. Raises :class:`ConfigurationError` for a folder that
     is not the demo's to use, and :class:`ServerMissing` when a server of the deployment does not start. Whatever
     happens, no process is left.
@@ -49,12 +56,17 @@ def take_tour(
         keys = DemoSecrets()
         downstream = Downstream(keys.downstream, mood)
         url = opened.enter_context(downstream.listening())
+        mail = MailServer(folder.mailbox)
+        port = opened.enter_context(mail.listening())
         clients = Clients(keys.operator)
         opened.callback(clients.close)
 
-        _open(narrator, deployment)
+        emails = not mailing.missing()
+        shortened = {**deployment.shortened, **(mailing.SHORTENED if emails else {})}
+        _open(narrator, deployment, shortened)
         around = opened.enter_context(deployment.opened(folder, narrator))
-        settings = around.settings | {name: str(value) for name, value in deployment.shortened.items()}
+        settings = around.settings | {name: _written(value) for name, value in shortened.items()}
+        settings |= mailing.settings(port) if emails else {}
         server = Server(folder, environment(os.environ, folder, keys, url, settings), command or deployment.command)
         opened.callback(server.stop)
         try:
@@ -65,8 +77,9 @@ def take_tour(
         narrator.event(f"The server is up: process {server.pid}.")
         if server.parts:
             narrator.facts({f"{duty} processes": ", ".join(map(str, pids)) for duty, pids in _by_duty(server).items()})
-        stage = Stage(narrator, server, clients, downstream, keys, cli, around.servers)
-        fates = play(stage, deployment.chapters if chapters is None else chapters)
+        stage = Stage(narrator, server, clients, downstream, mail, keys, cli, around.servers)
+        whole = (*deployment.chapters, *(EMAIL_CHAPTERS if emails else ()))
+        fates = play(stage, whole if chapters is None else chapters)
         code = server.stop()
 
     narrator.closing(fates, time.monotonic() - began)
@@ -111,26 +124,40 @@ def _by_duty(server: Server) -> dict[str, list[int]]:
     return {duty: [pid for pid, its in server.parts.items() if its == duty] for duty in duties}
 
 
-def _open(narrator: Narrator, deployment: Deployment) -> None:
+def _open(narrator: Narrator, deployment: Deployment, shortened: Mapping[str, Value]) -> None:
     narrator.opening(
         "Holdfast takes in events from others, and never loses one that it has accepted.",
         f"{deployment.introduction} It plays the courier that sends events, the operator who looks after them, and a "
         "downstream system that misbehaves on purpose. Everything stays on this machine.",
     )
     narrator.say("So that you need not wait long, these settings are shorter than they would be by default:")
-    narrator.settings([(name, f"{here:,}", f"{_default(name):,}") for name, here in deployment.shortened.items()])
+    narrator.settings([(name, _shown(here), _shown(_default(name))) for name, here in shortened.items()])
     narrator.say(
         f"An event gets {MAX_ATTEMPTS} attempts. With the default settings the waits in between would be about "
         f"{_default_waits()} seconds."
     )
+    if absent := mailing.missing():
+        narrator.say(
+            f"The chapters on emails are left out, because {', '.join(absent)} is not installed. "
+            "To see them: pip install 'holdfast[email]'"
+        )
 
 
-def _default(name: str) -> int:
-    return int(Settings.model_fields[name.lower()].default)
+def _default(name: str) -> Value:
+    default: Value = Settings.model_fields[name.lower()].default
+    return default
+
+
+def _shown(value: Value) -> str:
+    return f"{value:,}" if isinstance(value, int) else ", ".join(map(str, value))
+
+
+def _written(value: Value) -> str:
+    return str(value) if isinstance(value, int) else ",".join(map(str, value))
 
 
 def _default_waits() -> str:
-    base = _default("RETRY_BACKOFF_BASE_MS") / 1000
+    base = int(Settings.model_fields["retry_backoff_base_ms"].default) / 1000
     factor = float(Settings.model_fields["retry_backoff_multiplier"].default)
     waits = [f"{base * factor**failure:g}" for failure in range(MAX_ATTEMPTS - 1)]
     return f"{', '.join(waits[:-1])} and {waits[-1]}"
@@ -142,8 +169,10 @@ def _say_where_things_are(
     log = shlex.quote(str(data / folder.log.name))
     narrator.plain("")
     narrator.plain(f"Everything is still there to look at. What the server logged is in {log}.")
-    told = "The dead letter, and the event that took three attempts:"
-    for way in deployment.ways_to_look(data, ToLookAt(told, (cli("dlq list"), cli(f"events show {SLOW.key}")))):
+    told, commands = "The dead letters, and the event that took three attempts", ["dlq list", f"events show {SLOW.key}"]
+    if not mailing.missing():
+        told, commands = f"{told}; and the emails", [*commands, "emails list"]
+    for way in deployment.ways_to_look(data, ToLookAt(f"{told}:", [cli(each) for each in commands])):
         narrator.plain(way.sentence)
         for line in way.commands:
             narrator.plain(f"  {line}", style="cyan")

@@ -30,7 +30,14 @@ class SuppressionReason(StrEnum):
 OUTBOX_COLLECTION: Final = Collection(
     OUTBOX,
     key="outboxId",
-    indexes=(("companyId", "status"), ("companyId",), ("companyId", "htmlRef"), ("toHash",), ("recipientId",)),
+    indexes=(
+        # A tenant's list, newest first; with the key at the end, a page is a walk along the index.
+        ("companyId", "enqueuedAt", "outboxId"),
+        ("companyId", "status", "enqueuedAt", "outboxId"),
+        ("companyId", "htmlRef"),
+        ("toHash",),
+        ("recipientId",),
+    ),
     instants=("enqueuedAt", "sentAt", "scheduledFor", "deadline", "expiresAt", "erasedAt"),
     expires="expiresAt",
 )

@@ -65,6 +65,17 @@ def masked_text(text: str) -> str:
     return text if kind is None else f"***{kind.name}***"
 
 
+def without_names(text: str, *names: str | None) -> str:
+    """Another program's words about an email, without the names that we know to be in it.
+
+    A name has no shape that a pattern could find; but a mail server that repeats one has it from us.
+    """
+    for name in names:
+        if name and name.strip():
+            text = re.sub(re.escape(name.strip()), _initial(name), text, flags=re.IGNORECASE)
+    return text
+
+
 def _masked(value: Any, field: str, depth: int) -> Any:  # noqa: ANN401, PLR0911 - any JSON value, a line for each kind
     match value:
         case None | bool():
@@ -85,8 +96,7 @@ def _masked(value: Any, field: str, depth: int) -> Any:  # noqa: ANN401, PLR0911
 
 def _masked_string(text: str, field: str) -> str:
     if field in _NAMES:
-        initial = text.lstrip()[:1]
-        return f"{initial if initial.isalpha() else ''}{HIDDEN}"
+        return _initial(text)
     if field in _HASHES:
         return f"{text[:_HASH_SHOWN]}..." if _HEX.fullmatch(text) else HIDDEN
     if field in _IDENTIFIERS and "@" not in text and text.isprintable() and len(text) <= _LONGEST_TEXT:
@@ -94,6 +104,11 @@ def _masked_string(text: str, field: str) -> str:
         kind = find_personal_data(text)
         return text if kind is None else f"***{kind.name}***"
     return masked_text(text)
+
+
+def _initial(name: str) -> str:
+    initial = name.lstrip()[:1]
+    return f"{initial if initial.isalpha() else ''}{HIDDEN}"
 
 
 def _masked_address(found: re.Match[str]) -> str:

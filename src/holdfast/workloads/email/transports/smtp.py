@@ -276,6 +276,8 @@ class SmtpTransport:
         # It listens while we write: a server may say no, and hang up, in the middle of a message.
         reply = asyncio.create_task(line.protocol.read_response())
         try:
+            # aiosmtplib throws away an answer that comes before somebody reads, and on uvloop a quick one does.
+            await asyncio.sleep(0)
             early = await self._write(line, text, reply)
             if early is not None:
                 self._drop(line)

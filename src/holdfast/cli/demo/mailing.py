@@ -1,0 +1,43 @@
+"""How the tour sends emails, and whether it can: with the libraries of the ``email`` extra only."""
+
+from __future__ import annotations
+
+import base64
+import json
+import secrets
+from collections.abc import Mapping
+from importlib.util import find_spec
+from typing import Final
+
+NEEDED: Final = ("aiosmtplib", "cryptography", "email_validator", "validate_docbr")
+SENDER: Final = "Demo Shop <shop@example.com>"
+
+SHORTENED: Final[Mapping[str, int | tuple[int, ...]]] = {
+    "EMAIL_BACKOFF_SECONDS": (1, 2, 3, 4, 5),
+    "EMAIL_TTL_MS": 6_000,
+}
+"""Settings that make the chapters on emails quick."""
+
+_KEY_BYTES: Final = 32
+
+
+def missing() -> list[str]:
+    """The libraries without which there are no emails."""
+    return [name for name in NEEDED if find_spec(name) is None]
+
+
+def settings(port: int) -> dict[str, str]:
+    """Send by the mail server at this port of this machine."""
+    return {
+        "EMAIL_TRANSPORT": "smtp",
+        "EMAIL_FROM": SENDER,
+        "SMTP_HOST": "127.0.0.1",
+        "SMTP_PORT": str(port),
+        "SMTP_SECURITY": "none",
+    }
+
+
+def fresh_keys() -> dict[str, str]:
+    """Keys for personal data. A cluster needs them in its settings; elsewhere Holdfast makes them itself."""
+    key = base64.b64encode(secrets.token_bytes(_KEY_BYTES)).decode()
+    return {"EMAIL_PEPPER": secrets.token_urlsafe(_KEY_BYTES), "EMAIL_KEYS": json.dumps({"demo": key})}

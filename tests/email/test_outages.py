@@ -1,0 +1,67 @@
+"""Emails while our own store or queue is away: nothing is lost, and no late word undoes another."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+from holdfast.contracts.errors import BrokerUnavailable, StoreUnavailable
+from holdfast.contracts.settlement import Proceed
+from tests.email.post_office import post_office
+from tests.support.smtp_server import HANG
+from tests.support.stage import GRACE, LEASE, outcomes
+from tests.support.waiting import eventually
+
+
+async def test_an_email_that_the_queue_did_not_take_is_pending_until_upkeep_brings_it():
+    async with post_office(apart=True) as office:
+        office.stage.broker.break_down(BrokerUnavailable(), "publish")
+        outbox_id = await office.post()
+        assert await office.status(outbox_id) == "PENDING"
+        office.stage.broker.repair()
+        office.later(GRACE + LEASE + timedelta(seconds=1))
+        await office.stage.upkeep.round()
+        assert await office.status(outbox_id) == "ENQUEUED"
+        async with office.working():
+            await office.until(outbox_id, "SENT")
+
+
+async def test_the_news_that_it_is_queued_never_undoes_what_a_worker_said():
+    async with post_office(apart=True) as office:
+        hold = asyncio.Event()
+        office.stage.store.before("apply", lambda *_: hold.wait())
+        rule = office.server.rule("end", HANG, times=1)
+        outbox_id = await office.post()
+        job = (await office.entry(outbox_id)).body
+        async with office.working():
+            await office.until(outbox_id, "SENDING")
+            hold.set()
+            await office.stage.intake.drain()
+            assert await office.status(outbox_id) == "SENDING"
+            rule.release()
+            await office.until(outbox_id, "SENT")
+        await office.stage.store.apply(office.workload.enqueued(office.workload.contract.model_validate_json(job), 1))
+        assert await office.status(outbox_id) == "SENT"
+
+
+async def test_a_store_that_is_away_at_the_last_moment_costs_no_attempt_and_sends_nothing():
+    async with post_office() as office:
+        outbox_id = await office.post()
+        failures = [StoreUnavailable()]
+
+        async def away(settlements):
+            if failures and any(isinstance(each.verdict, Proceed) for each in settlements):
+                raise failures.pop()
+
+        office.stage.store.before("settle", away)
+        async with office.working():
+            await eventually(lambda: not failures)
+            await eventually(lambda: _waits(office))
+            assert office.server.taken == []
+            office.later(timedelta(seconds=1))
+            await office.until(outbox_id, "SENT")
+        assert outcomes(await office.entry(outbox_id)) == [("succeeded", None)]
+
+
+async def _waits(office):
+    return (await office.depth()).delayed == 1
