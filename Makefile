@@ -33,7 +33,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
-demo: $(STAMP) ## Take a narrated tour of a courier event's whole life (about a minute)
+demo: $(STAMP) ## Take a narrated tour: the whole lives of events and emails (about a minute)
 	@$(BIN)/holdfast demo $(ARGS)
 
 demo-cluster: $(STAMP) ## The same tour on a real Valkey and MongoDB, with three worker processes

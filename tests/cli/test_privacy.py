@@ -122,6 +122,42 @@ def test_personal_data_is_sealed_under_a_new_key(program, data, monkeypatch):
     }
 
 
+def test_a_new_key_joins_the_data_folders_own_and_seals_from_then_on(program, data):
+    hand_in(data, "Acme", to_joana())
+    file = data / "email-keys.json"
+    before = json.loads(file.read_text())
+    said = program("privacy", "new-key", "--name", "second")
+    assert said.code == 0
+    after = json.loads(file.read_text())
+    assert list(after["keys"]) == [*before["keys"], "second"]
+    assert {**after, "keys": before["keys"]} == before
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert after["keys"]["second"] not in said.out + said.err
+
+    assert "2 values of 1 recipients and 1 contents" in program("privacy", "rotate-keys").err
+    again = program("privacy", "new-key", "--name", "second")
+    assert (again.code, "of this name already" in again.err) == (2, True)
+    assert json.loads(file.read_text()) == after
+
+
+def test_a_new_key_for_the_settings_is_printed_and_written_nowhere(program, data, monkeypatch):
+    content = json.loads((data / "email-keys.json").read_text())
+    monkeypatch.setenv("EMAIL_PEPPER", content["pepper"])
+    monkeypatch.setenv("EMAIL_KEYS", json.dumps(content["keys"]))
+    made = [program("privacy", "new-key", "--name", "third") for _ in range(2)]
+    assert [said.code for said in made] == [0, 0]
+    keys = [json.loads(said.out)["third"] for said in made]
+    assert [len(base64.b64decode(key)) for key in keys] == [32, 32]
+    assert keys[0] != keys[1]
+    assert json.loads((data / "email-keys.json").read_text()) == content
+
+
+def test_a_name_that_no_key_can_have_is_refused(program, data):
+    said = program("privacy", "new-key", "--name", "a.b")
+    assert said.code == 2
+    assert "1 to 32 letters" in said.err
+
+
 def test_a_key_that_is_missing_is_told_and_nothing_is_lost(program, data, monkeypatch):
     hand_in(data, "Acme", to_joana())
     content = json.loads((data / "email-keys.json").read_text())

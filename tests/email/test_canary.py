@@ -84,7 +84,6 @@ def assert_it_flew(run, statuses) -> None:
     assert sum(statuses.values()) == canary.EMAILS + len(run.planted)
     assert statuses["dead_lettered"] >= 20 + len(run.planted)
     assert statuses["processed"] > 400
-    assert "u***" not in run.said["API"]
     assert "z***@c***.example" in run.said["API"]
     assert "VALIDATION_FAILED" in run.said["holdfast dlq"]
 

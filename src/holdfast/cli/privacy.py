@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 import re
 import sys
+from datetime import UTC, datetime
+from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from holdfast.config.email_keys import KeysUnreadable, add_key, fresh_key
+from holdfast.config.email_settings import KEY_NAME
 from holdfast.wiring import System
 
 from . import options
@@ -17,6 +21,7 @@ from .email_parts import email_parts
 from .failures import REFUSED, Stop
 from .opening import existing_system
 from .output import print_json, say
+from .settings import settings_with
 
 if TYPE_CHECKING:  # the core install does without the libraries of the email extra
     from holdfast.workloads.email.privacy import Forgotten, Person, Privacy, Resealed, Selector
@@ -76,11 +81,40 @@ def erase(
         raise Stop(message, code=REFUSED)
 
 
+@privacy.command("new-key")
+def new_key(
+    name: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="What the key is called; otherwise today's date.", show_default=False),
+    ] = None,
+    data: options.Data = None,
+) -> None:
+    """Make a new key that seals personal data from the next start on. The older ones still open what they sealed.
+
+    It goes into the data folder's file. Where EMAIL_KEYS is set, it is printed instead, for you to add at its end.
+    """
+    settings = settings_with(holdfast_data=data)
+    name = name or f"{datetime.now(UTC):%Y-%m-%d}"
+    if not KEY_NAME.fullmatch(name):
+        message = "--name takes 1 to 32 letters, digits, - and _."
+        raise Stop(message)
+    if settings.email_keys is not None or settings.cluster:
+        typer.echo(dumps({name: fresh_key()}))
+        say("Add it at the end of EMAIL_KEYS, restart every process, and run `holdfast privacy rotate-keys`.")
+        return
+    try:
+        path = add_key(settings, name)
+    except (KeysUnreadable, ValueError) as error:
+        message = f"{error.filename} {error.strerror}." if isinstance(error, KeysUnreadable) else str(error)
+        raise Stop(message) from error
+    say(f"The key {name} is in {path}. Back it up, restart every process, and run `holdfast privacy rotate-keys`.")
+
+
 @privacy.command("rotate-keys")
 def rotate_keys(data: options.Data = None, json: options.Json = False) -> None:
     """Seal under the current key whatever older keys sealed.
 
-    First add a new key at the end of EMAIL_KEYS and restart every process; then run this; then take the old keys away.
+    First make a new key (`holdfast privacy new-key`) and restart every process; then run this.
     """
     done = asyncio.run(_reseal(data))
     if json:

@@ -8,11 +8,12 @@ no longer read what was sealed, nor recognise whom they wrote to: they belong in
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import os
 import secrets
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -58,30 +59,55 @@ def email_secrets(settings: Settings, *, create: bool = True) -> EmailSecrets | 
     return _read(path) if path.exists() else None
 
 
+def add_key(settings: Settings, name: str) -> Path:
+    """Put a fresh key at the end of the data folder's file, so that it seals from the next start on.
+
+    Raises :class:`KeysUnreadable` for a file that cannot be used, and ValueError where there is none to add to (the
+    settings hold the keys, or none were made yet) or a key of this name is there.
+    """
+    path = settings.holdfast_data / KEYS_FILE
+    if settings.email_keys is not None or settings.cluster or not path.exists():
+        message = "The keys are not kept in the data folder."
+        raise ValueError(message)
+    if name in _read(path).keys:
+        message = "There is a key of this name already."
+        raise ValueError(message)
+    content = json.loads(path.read_text(encoding="ascii"))
+    content["keys"][name] = fresh_key()
+    _write(path, content, lambda made: made.replace(path))
+    return path
+
+
+def fresh_key() -> str:
+    """A random key, as the settings write it."""
+    return base64.b64encode(secrets.token_bytes(_BYTES)).decode("ascii")
+
+
 def _make(path: Path) -> None:
     """Put a whole file there, unless somebody else was faster; then theirs stands."""
-    content = {"pepper": _fresh(), "keys": {_FIRST: _fresh()}}
-    # Beside it first, with mode 0600 and on the disk, then linked: nobody reads half a file, and nobody overwrites one.
+    content = {"pepper": fresh_key(), "keys": {_FIRST: fresh_key()}}
+    with contextlib.suppress(FileExistsError):
+        _write(path, content, path.hardlink_to)
+
+
+def _write(path: Path, content: object, put: Callable[[Path], object]) -> None:
+    """Write a whole file beside ``path``, and let ``put`` bring it there."""
+    # Beside it first, with mode 0600 and on the disk: nobody reads half a file, and nobody loses one to a power cut.
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    made = Path(name)
     try:
         with os.fdopen(descriptor, "w", encoding="ascii") as file:
             json.dump(content, file, indent=2)
             file.flush()
             os.fsync(file.fileno())
-        os.link(name, path)
-    except FileExistsError:
-        return
+        put(made)
     finally:
-        Path(name).unlink()
+        made.unlink(missing_ok=True)
     folder = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(folder)
     finally:
         os.close(folder)
-
-
-def _fresh() -> str:
-    return base64.b64encode(secrets.token_bytes(_BYTES)).decode("ascii")
 
 
 def _read(path: Path) -> EmailSecrets:

@@ -26,7 +26,7 @@ _MOST_BACKOFFS: Final = 5  # the contract of seed 004 counts attempts from 1 to 
 _LONGEST_BACKOFF: Final = 86_400
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1", "[::1]"})
 
-_KEY_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,32}")
+KEY_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,32}")
 _HOST: Final = re.compile(r"[A-Za-z0-9._-]{1,253}|\[?[0-9A-Fa-f:.]+\]?")
 _DOMAIN: Final = re.compile(
     r"(?=.{1,253}$)[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?(?:\.[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?)*"
@@ -259,7 +259,7 @@ def sealing_keys(text: str) -> dict[str, bytes]:
     """The keys in this JSON, in its order. No refusal repeats anything of it."""
     given = _object(text)
     keys = {name: _key(value) for name, value in given.items()}
-    if not keys or not all(_KEY_ID.fullmatch(name) for name in keys) or None in keys.values():
+    if not keys or not all(KEY_NAME.fullmatch(name) for name in keys) or None in keys.values():
         refuse('must be JSON such as {"2026-11": "base64 of 32 random bytes"}; names are letters, digits, - and _')
     return {name: key for name, key in keys.items() if key is not None}
 

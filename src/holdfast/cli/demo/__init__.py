@@ -2,6 +2,7 @@
 
 ``command`` has the options and the exit code; ``tour`` plays the ``chapters`` and compares the ``fates``. They play on
 the ``stage``: the ``server`` (the real program), the ``clients`` that talk to it, and a ``downstream`` that misbehaves.
+The ``email_chapters`` come last, with a ``mail_server`` that misbehaves too; ``mailing`` knows whether they can come.
 ``folder`` guards the data folder, ``leftovers`` knows what an earlier demo left there, and ``narration`` is all that
 reaches the terminal.
 

@@ -133,7 +133,7 @@ EMAIL_CHAPTERS: Final[Sequence[Chapter]] = (
         "202, FAILED after 1 attempt, SMTP_550, dead letter closed",
         _refused,
     ),
-    Chapter("An email that is too late", "a late email", "202, EXPIRED, never sent", _expired),
+    Chapter("An email that is too late", "an email too late", "202, EXPIRED, never sent", _expired),
 )
 """What every tour tells last, where Holdfast has what it needs for emails."""
 

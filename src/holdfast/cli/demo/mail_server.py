@@ -35,8 +35,7 @@ class MailServer:
     @contextlib.contextmanager
     def listening(self) -> Iterator[int]:
         """Serve in the background while the body runs; gives the port."""
-        server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), _handler_for(self))
-        server.daemon_threads = True  # a line that is open but idle must not hold up the end of the demo
+        server = _Server(self)
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
         thread.start()
         try:
@@ -106,62 +105,71 @@ class MailServer:
             return file.stem
 
 
-def _handler_for(mail: MailServer) -> type[socketserver.StreamRequestHandler]:
-    class Handler(socketserver.StreamRequestHandler):
-        def handle(self) -> None:
-            with contextlib.suppress(OSError):  # the other side may be gone, and we may hang up ourselves
-                if mail.called(self.connection):
-                    self._converse()
-                else:
-                    self._say(_DOWN)
+class _Server(socketserver.ThreadingTCPServer):
+    daemon_threads = True  # a line that is open but idle must not hold up the end of the demo
 
-        def finish(self) -> None:
-            mail.hung_up(self.connection)
-            with contextlib.suppress(OSError):
-                super().finish()
+    def __init__(self, mail: MailServer) -> None:
+        self.mail = mail
+        super().__init__(("127.0.0.1", 0), _Line)
 
-        def _converse(self) -> None:
-            self._say("220 The mail server of the demo")
-            recipients: list[str] = []
-            while line := self.rfile.readline(_LONGEST_LINE):
-                match line[:4].strip().upper():
-                    case b"RCPT":
-                        self._recipient(line, recipients)
-                    case b"DATA" if recipients:
-                        self._say("354 Go ahead")
-                        message = self._message()
-                        if message is None:
-                            return
-                        self._say(f"250 2.0.0 OK: queued as {mail.keep(recipients, message)}")
-                    case b"QUIT":
-                        self._say("221 2.0.0 Goodbye")
-                        return
-                    case b"EHLO" | b"HELO" | b"NOOP":
-                        self._say("250 OK")
-                    case b"MAIL" | b"RSET":
-                        recipients.clear()
-                        self._say("250 2.0.0 OK")
-                    case _:
-                        self._say("503 5.5.1 Not that, or not now")
 
-        def _recipient(self, line: bytes, recipients: list[str]) -> None:
-            address = line.partition(b"<")[2].partition(b">")[0].decode("latin-1")
-            if mail.knows(address):
-                recipients.append(address)
-                self._say("250 2.1.5 OK")
+class _Line(socketserver.StreamRequestHandler):
+    """One conversation."""
+
+    server: _Server
+
+    def handle(self) -> None:
+        with contextlib.suppress(OSError):  # the other side may be gone, and we may hang up ourselves
+            if self.server.mail.called(self.connection):
+                self._converse()
             else:
-                self._say(_NO_SUCH_USER)
+                self._say(_DOWN)
 
-        def _message(self) -> bytes | None:
-            """Everything up to the lone dot; None when the line ends before it, because then there is no email."""
-            lines = []
-            while (line := self.rfile.readline(_LONGEST_LINE)) != b".\r\n":
-                if not line:
-                    return None
-                lines.append(line[1:] if line.startswith(b".") else line)
-            return b"".join(lines)
+    def finish(self) -> None:
+        self.server.mail.hung_up(self.connection)
+        with contextlib.suppress(OSError):
+            super().finish()
 
-        def _say(self, answer: str) -> None:
-            self.wfile.write(f"{answer}\r\n".encode())
+    def _converse(self) -> None:
+        self._say("220 The mail server of the demo")
+        recipients: list[str] = []
+        while line := self.rfile.readline(_LONGEST_LINE):
+            match line[:4].strip().upper():
+                case b"RCPT":
+                    self._recipient(line, recipients)
+                case b"DATA" if recipients:
+                    self._say("354 Go ahead")
+                    message = self._message()
+                    if message is None:
+                        return
+                    self._say(f"250 2.0.0 OK: queued as {self.server.mail.keep(recipients, message)}")
+                case b"QUIT":
+                    self._say("221 2.0.0 Goodbye")
+                    return
+                case b"EHLO" | b"HELO" | b"NOOP":
+                    self._say("250 OK")
+                case b"MAIL" | b"RSET":
+                    recipients.clear()
+                    self._say("250 2.0.0 OK")
+                case _:
+                    self._say("503 5.5.1 Not that, or not now")
 
-    return Handler
+    def _recipient(self, line: bytes, recipients: list[str]) -> None:
+        address = line.partition(b"<")[2].partition(b">")[0].decode("latin-1")
+        if self.server.mail.knows(address):
+            recipients.append(address)
+            self._say("250 2.1.5 OK")
+        else:
+            self._say(_NO_SUCH_USER)
+
+    def _message(self) -> bytes | None:
+        """Everything up to the lone dot; None when the line ends before it, because then there is no email."""
+        lines = []
+        while (line := self.rfile.readline(_LONGEST_LINE)) != b".\r\n":
+            if not line:
+                return None
+            lines.append(line[1:] if line.startswith(b".") else line)
+        return b"".join(lines)
+
+    def _say(self, answer: str) -> None:
+        self.wfile.write(f"{answer}\r\n".encode())

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import Final
 
-NEEDED: Final = ("aiosmtplib", "cryptography", "email_validator", "validate_docbr")
+NEEDED: Final = ("aiosmtplib", "cryptography", "email_validator")
 SENDER: Final = "Demo Shop <shop@example.com>"
 
 SHORTENED: Final[Mapping[str, int | tuple[int, ...]]] = {

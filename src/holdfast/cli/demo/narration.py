@@ -213,11 +213,10 @@ def standing_of(email: Mapping[str, Any]) -> RenderableType:
     line = Text("   ") + _coloured(status)
     if status in {"PENDING", "ENQUEUED", "RETRYING"} and (left := _until(email.get("deadline"))) is not None:
         line.append(f", may be sent for another {left:.1f} s", style="dim")
-    why = email.get("lastErrorCode")
-    if why is None or status == "SENT":
+    if status not in {"RETRYING", "FAILED"}:
         return line
-    reason = Text(f"      attempt {email.get('attempt')}: {why}: {_plain(email.get('lastErrorMessage'))}", style="dim")
-    return Group(line, reason)
+    why = f"{_plain(email.get('lastErrorCode'))}: {_plain(email.get('lastErrorMessage'))}"
+    return Group(line, _padded(Text(f"attempt {_plain(email.get('attempt'))}: {why}", style="dim"), _INDENT * 2))
 
 
 def _fates_table(fates: Sequence[Fate], *, ascii_only: bool) -> Table:

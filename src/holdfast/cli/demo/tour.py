@@ -126,9 +126,9 @@ def _by_duty(server: Server) -> dict[str, list[int]]:
 
 def _open(narrator: Narrator, deployment: Deployment, shortened: Mapping[str, Value]) -> None:
     narrator.opening(
-        "Holdfast takes in events from others, and never loses one that it has accepted.",
-        f"{deployment.introduction} It plays the courier that sends events, the operator who looks after them, and a "
-        "downstream system that misbehaves on purpose. Everything stays on this machine.",
+        "Holdfast takes in events and emails from others, and never loses one that it has accepted.",
+        f"{deployment.introduction} It plays those who send, the operator who looks after everything, and the systems "
+        "next in line, which misbehave on purpose. Everything stays on this machine.",
     )
     narrator.say("So that you need not wait long, these settings are shorter than they would be by default:")
     narrator.settings([(name, _shown(here), _shown(_default(name))) for name, here in shortened.items()])

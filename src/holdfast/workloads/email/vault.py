@@ -7,10 +7,9 @@ the configuration. A seal is AES-256-GCM under a named key. Old keys stay listed
 from __future__ import annotations
 
 import hmac
-import json
 import re
 import secrets
-from base64 import b64decode, b64encode, urlsafe_b64decode, urlsafe_b64encode
+from base64 import b64encode, urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping
 from typing import Final
 
@@ -43,15 +42,6 @@ class Vault:
         self._pepper = pepper
         self._keys = {name: AESGCM(key) for name, key in keys.items()}
         self._current = current
-
-    @classmethod
-    def from_settings(cls, pepper_text: str, keys_text: str) -> Vault:
-        """The vault of a configuration.
-
-        ``keys_text`` is JSON, ``{"2026-11": "<base64 of 32 bytes>", "2025-04": ...}``. The first key seals.
-        """
-        keys = _read_keys(keys_text)
-        return cls(pepper_text.encode("utf-8", "surrogatepass"), keys, next(iter(keys), ""))
 
     def __repr__(self) -> str:
         return "Vault(***)"
@@ -98,11 +88,6 @@ class Vault:
         return self.seal(self.open(sealed, context=context), context=context)
 
 
-def generate_key() -> str:
-    """A fresh random key, as the configuration writes it. It makes a good pepper, too."""
-    return b64encode(secrets.token_bytes(KEY_BYTES)).decode()
-
-
 def _bound(name: str, context: str) -> bytes:
     # A key id holds no dot, so two different pairs never give the same bytes.
     return f"{_VERSION}.{name}.{context}".encode()
@@ -124,27 +109,6 @@ def _parts(sealed: str) -> tuple[str, bytes]:
     if _written(content) != text:  # one value has one form; a second one would pass for another value
         raise SealBroken
     return name, content
-
-
-def _read_keys(text: str) -> dict[str, bytes]:
-    try:
-        pairs = json.loads(text, object_pairs_hook=list)
-    except (ValueError, RecursionError):
-        pairs = None
-    if not isinstance(pairs, list) or not all(isinstance(each, tuple) for each in pairs):
-        message = 'The keys must be a JSON object, such as {"2026-11": "<base64 of 32 bytes>"}.'
-        raise ConfigurationError(message)
-    keys: dict[str, bytes] = {}
-    for position, (name, value) in enumerate(pairs, start=1):
-        if name in keys:
-            message = f"Key {position} has a name that an earlier key has already."
-            raise ConfigurationError(message)
-        try:
-            keys[name] = b64decode(value, validate=True)
-        except (TypeError, ValueError):
-            message = f"Key {position} is not base64 text."
-            raise ConfigurationError(message) from None
-    return keys
 
 
 def _check(pepper: bytes, keys: Mapping[str, bytes], current: str) -> None:

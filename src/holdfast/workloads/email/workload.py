@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from hashlib import sha256
 from typing import Any, ClassVar, Final
 
@@ -36,7 +37,7 @@ from .contract import (
 )
 from .dead_letter import dead_letter_payload
 from .documents import CONTENT, EMAIL_COLLECTIONS, LOG, SUPPRESSIONS, content_key
-from .masking import masked_job
+from .masking import masked_job, without_names
 from .mime import BuiltMessage, Sender, build_message
 from .outbox import Outbox
 from .sender import sender_of
@@ -55,6 +56,7 @@ _NOT_SENDING: Final = timedelta(seconds=30)
 """What waiting for a turn and reading may take besides the sending itself."""
 
 
+_LONG: Final = 50_000
 _STEPS: Final = 6
 """A mail server may take its time at each of several steps; only the transport knows which of them can be repeated."""
 
@@ -183,7 +185,9 @@ class Email(Workload[EmailSendJob]):
         try:
             html = await self._html(data, context)
             sender = sender_of(own) if own else self._options.sender
-            return build_message(data, html, sender=sender, domain=self._options.domain, date=data.enqueuedAt)
+            build = partial(build_message, data, html, sender=sender, domain=self._options.domain, date=data.enqueuedAt)
+            # A long text takes a while to read; the other emails need not wait for it.
+            return await asyncio.to_thread(build) if len(html) > _LONG else build()
         except ContentMissing as error:
             return Reject(error.code, error.message)
         except ContentError as error:
@@ -209,7 +213,9 @@ class Email(Workload[EmailSendJob]):
             try:
                 accepted = await self._transport.send(parcel)
             except TransportError as error:
-                return self._not_sent(error)
+                # The server may repeat what it was sent.
+                names = (data.recipient.nome, data.recipient.razaoSocial)
+                return self._not_sent(error, without_names(error.message, *names))
             crash_point("email.sent")
         now = datetime.now(UTC)
         duration = round((time.monotonic() - began) * 1000)
@@ -225,21 +231,21 @@ class Email(Workload[EmailSendJob]):
         rate = self._options.rate
         return _no_turn() if rate is None else context.turn(QUEUE_NAME, rate)
 
-    def _not_sent(self, error: TransportError) -> Outcome:
+    def _not_sent(self, error: TransportError, message: str) -> Outcome:
         """What follows from the transport's word, which says whether the message may be out."""
         match error:
             case Refused():
-                return Reject(error.code, error.message)
+                return Reject(error.code, message)
             case AccountBlocked():
-                return Halt(error.code, error.message)
+                return Halt(error.code, message)
             case OutcomeUnknown() if self._options.resend:
-                return Retry(OUTCOME_UNKNOWN, f"{error.code}: {error.message}")
+                return Retry(OUTCOME_UNKNOWN, f"{error.code}: {message}")
             case TryLater() if error.code.endswith(_THROTTLE):  # nobody's failure: a throttled job costs no attempt
                 return Snooze(error.after or _BREATHER)
             case TryLater():
-                return Retry(error.code, error.message, error.after)
+                return Retry(error.code, message, error.after)
             case _:
-                return Reject(OUTCOME_UNKNOWN, f"{error.code}: {error.message}")
+                return Reject(OUTCOME_UNKNOWN, f"{error.code}: {message}")
 
     async def _suppressed(self, data: EmailSendJob, context: Context) -> bool:
         """Whether an address got onto the list since the email was accepted."""

@@ -1,0 +1,165 @@
+"""HTML at rest is sealed, keys can be changed under it, and a mail server's words do not tell whom an email is for."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from validate_docbr import CNPJ
+
+from holdfast.contracts.effects import Upsert
+from holdfast.contracts.redaction import scrub
+from holdfast.workloads.email.content import ContentMissing, ContentUnavailable
+from holdfast.workloads.email.content_database import has_html, html_facts, html_in
+from holdfast.workloads.email.documents import CONTENT, content_key
+from holdfast.workloads.email.masking import without_names
+from holdfast.workloads.email.privacy import Privacy
+from holdfast.workloads.email.vault import Vault
+from tests.email.post_office import VAULT, post_office
+
+HTML = "<p>segredo de Maria</p>"
+BOTH = Vault(bytes(range(32)), {"first": bytes(range(100, 132)), "second": bytes(range(150, 182))}, "second")
+ONLY_NEW = Vault(bytes(range(32)), {"second": bytes(range(150, 182))}, "second")
+
+
+@pytest.fixture
+async def office():
+    async with post_office() as made:
+        yield made
+
+
+def desk(office, vault):
+    return Privacy(office.stage.store, office.stage.broker, vault, office.workload)
+
+
+async def content_of(office, outbox_id):
+    ref = (await office.outbox(outbox_id))["htmlRef"]
+    return ref, await office.stage.store.get(CONTENT, content_key(office.company, ref))
+
+
+# --- sealed HTML ------------------------------------------------------------------------------------------------------
+
+
+async def test_the_database_holds_html_sealed_and_the_mail_server_gets_it_whole(office):
+    outbox_id = await office.post(html=HTML)
+    ref, kept = await content_of(office, outbox_id)
+    assert "segredo" not in repr(kept)
+    assert html_in(VAULT, office.company, ref, kept) == HTML
+    async with office.working():
+        await office.until(outbox_id, "SENT")
+    assert b"segredo de Maria" in office.delivered(outbox_id)[0].raw
+
+
+def test_sealed_html_opens_in_its_own_document_only():
+    facts = html_facts(VAULT, "acme", "ref", HTML)
+    assert html_in(VAULT, "acme", "ref", facts) == HTML
+    for company, ref in (("other", "ref"), ("acme", "another")):
+        with pytest.raises(ContentUnavailable) as caught:
+            html_in(VAULT, company, ref, facts)
+        assert "segredo" not in str(caught.value)
+
+
+def test_html_that_another_program_left_in_clear_is_read():
+    assert has_html({"html": HTML})
+    assert html_in(VAULT, "acme", "ref", {"html": HTML}) == HTML
+
+
+@pytest.mark.parametrize("document", [None, {}, {"expiresAt": "2026-11-28T00:00:00.000Z"}, {"sealed": None}])
+def test_a_document_without_html_has_none(document):
+    assert not has_html(document)
+    with pytest.raises(ContentMissing):
+        html_in(VAULT, "acme", "ref", document)
+
+
+async def test_an_email_whose_html_no_key_opens_is_tried_again(office):
+    """Somebody may put the key back: it is not refused for good at once."""
+    outbox_id = await office.post(html=HTML)
+    ref, _ = await content_of(office, outbox_id)
+    foreign = html_facts(ONLY_NEW, office.company, ref, HTML)["sealed"]
+    await office.stage.store.apply([Upsert(CONTENT, content_key(office.company, ref), {"sealed": foreign})])
+    async with office.working():
+        told = await office.until(outbox_id, "RETRYING", lastErrorCode="CONTENT_UNAVAILABLE")
+    assert told["attempt"] == 1
+    assert office.delivered(outbox_id) == []
+
+
+# --- another key ------------------------------------------------------------------------------------------------------
+
+
+async def test_html_of_an_older_key_is_sealed_under_the_current_one(office):
+    outbox_ids = [await office.post(html=f"{HTML}{number}") for number in range(12)]
+    before = [await content_of(office, each) for each in outbox_ids]
+
+    done = await desk(office, BOTH).reseal()
+
+    assert (done.contents, done.broken) == (12, [])
+    for number, (outbox_id, (_, old)) in enumerate(zip(outbox_ids, before, strict=True)):
+        ref, kept = await content_of(office, outbox_id)
+        assert html_in(ONLY_NEW, office.company, ref, kept) == f"{HTML}{number}"
+        assert {name: kept[name] for name in ("expiresAt", "bytes", "sha256")} == {
+            name: old[name] for name in ("expiresAt", "bytes", "sha256")
+        }
+    assert (await desk(office, BOTH).reseal()).contents == 0
+
+
+async def test_html_that_no_key_opens_is_named_and_the_rest_is_done(office):
+    first, second = await office.post(html=HTML), await office.post(html=f"{HTML}2")
+    ref, _ = await content_of(office, first)
+    key = content_key(office.company, ref)
+    await office.stage.store.apply([Upsert(CONTENT, key, {"sealed": "v1.lost.AAAA"})])
+
+    done = await desk(office, BOTH).reseal()
+
+    assert (done.contents, done.broken) == (1, [f"{CONTENT}/{key}"])
+    ref, kept = await content_of(office, second)
+    assert html_in(ONLY_NEW, office.company, ref, kept) == f"{HTML}2"
+
+
+async def test_html_in_clear_is_left_as_it_is_when_keys_change(office):
+    await office.keep_html(HTML)
+    assert (await desk(office, BOTH).reseal()).contents == 0
+
+
+# --- a mail server's words --------------------------------------------------------------------------------------------
+
+
+async def test_what_a_mail_server_repeats_tells_nobody_whom_the_email_was_for(office):
+    office.server.rule("rcpt", "550 5.1.1 MARIA SOUZA <maria@example.com> 12ABC34501DE35 unknown")
+    outbox_id = await office.post(recipient={"externalId": "C-1", "nome": "Maria Souza"})
+    async with office.working():
+        told = await office.until(outbox_id, "FAILED")
+    (letter,) = await office.letters()
+    everything = repr((told, letter, await office.entry(outbox_id), await office.told()))
+    words = repr((told["lastErrorMessage"], letter.reason_message, letter.attempts))
+    assert "M***" in words
+    assert [each for each in ("MARIA", "Souza", "12ABC34501DE35", "maria@") if each in words] == []
+    assert "12ABC34501DE35" not in everything
+
+
+@pytest.mark.parametrize("name", ["", "   ", None])
+def test_no_name_takes_nothing_away(name):
+    assert without_names("550 No such user", name) == "550 No such user"
+
+
+@given(st.text(min_size=1).filter(str.strip), st.text(), st.text())
+def test_a_name_is_not_left_whatever_it_is_made_of(name, before, after):
+    assert without_names(f"{before}{name}{after}", name).count("***") >= 1
+
+
+ALPHANUMERIC = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+
+@given(st.text(ALPHANUMERIC, min_size=12, max_size=12), st.integers(0, 99))
+def test_fourteen_letters_and_digits_are_scrubbed_when_they_are_a_cnpj(base, digits):
+    text = f"{base}{digits:02d}"
+    if CNPJ().validate(text):
+        assert text not in scrub(f"unknown: {text}.")
+        assert text.lower() not in scrub(f"unknown: {text.lower()}.")
+
+
+def test_a_bare_alphanumeric_cnpj_is_scrubbed_and_an_order_number_is_not():
+    for written in ("12ABC34501DE35", "12abc34501de35", "12ABC345/01DE-35", "12.ABC.345/01DE-35"):
+        assert written not in scrub(f"550 {written} unknown")
+    assert scrub("order 12ABC34501DE36 of 0123456789abcdef0123456789abcdef") == (
+        "order 12ABC34501DE36 of 0123456789abcdef0123456789abcdef"
+    )
