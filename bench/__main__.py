@@ -1,8 +1,9 @@
-"""``make bench``: intake, work, and both together, on the embedded default."""
+"""``make bench``: intake, work, and both together, on the embedded default; then emails."""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import platform
@@ -10,13 +11,17 @@ import sqlite3
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
+from . import email, email_report
 from .gateway import generate_load, running
 
+_PARTS = ("events", "emails")
 _DRAIN_SECONDS = 180.0
 _STATES = "SELECT status, count(*) FROM processed_events GROUP BY status"
 _SPAN = """
@@ -69,27 +74,48 @@ def span(data: Path) -> dict[str, float]:
     return {"events": count, "seconds": seconds, "events_per_second": count / seconds, "finished_at": int(last) / 1000}
 
 
+def measure_emails(folder: Path, plan: email.Plan) -> dict[str, Any]:
+    """Emails, on files of their own."""
+
+    @contextlib.contextmanager
+    def sites() -> Iterator[email.Site]:
+        yield email.Site(Path(tempfile.mkdtemp(dir=folder)) / "data")
+
+    return email.measure(sites, plan, lambda line: print(line, file=sys.stderr, flush=True))
+
+
 def main() -> int:
     """Measure and print."""
     parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
     parser.add_argument("--count", type=int, default=20_000, help="events in each run (default 20,000)")
     parser.add_argument("--connections", type=int, default=50, help="connections of the load generator (default 50)")
+    parser.add_argument("--emails", type=int, default=3_000, help="emails in the run without a limit (default 3,000)")
+    parser.add_argument("--backlog", type=int, default=10_000, help="emails that ten others meet (default 10,000)")
+    parser.add_argument("--only", choices=_PARTS, nargs="+", default=_PARTS, help="courier events, or emails")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     arguments = parser.parse_args()
-    figures = {}
+    figures: dict[str, Any] = {}
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
-        apart, together = Path(folder) / "apart", Path(folder) / "together"
-        apart.mkdir()
-        together.mkdir()
-        figures["intake"] = measure_intake(apart, arguments.count, arguments.connections)
-        figures["work"] = measure_work(apart)
-        figures["up"] = measure_both(together, arguments.count, arguments.connections)
+        if "events" in arguments.only:
+            apart, together = Path(folder) / "apart", Path(folder) / "together"
+            apart.mkdir()
+            together.mkdir()
+            figures["intake"] = measure_intake(apart, arguments.count, arguments.connections)
+            figures["work"] = measure_work(apart)
+            figures["up"] = measure_both(together, arguments.count, arguments.connections)
+        if "emails" in arguments.only:
+            plan = email.Plan(emails=arguments.emails, backlog=arguments.backlog)
+            figures["emails"] = measure_emails(Path(folder), plan)
     if arguments.json:
         json.dump(figures, sys.stdout, indent=2)
         print()
     else:
-        show(figures, arguments.connections)
-    return 0 if not figures["intake"]["refused"] and not figures["up"]["refused"] else 1
+        if "events" in arguments.only:
+            show(figures, arguments.connections)
+        if "emails" in arguments.only:
+            email_report.show(Console(), figures["emails"])
+    refused = sum(figures[name]["refused"] for name in ("intake", "up") if name in figures)
+    return 1 if refused else 0
 
 
 def show(figures: dict[str, dict[str, float]], connections: int) -> None:

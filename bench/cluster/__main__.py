@@ -1,22 +1,25 @@
-"""``make bench-cluster``: intake, work, both together, and the queue beside Node's, on one Redis and one MongoDB."""
+"""``make bench-cluster``: intake, work, both, the queue beside Node's, and emails, on one Redis and one MongoDB."""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib.metadata
 import json
 import signal
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from bench import email
 from bench.machine import machine
 
 from . import queues, report, system
 from .places import Place, a_place
 
-_PARTS = ("system", "queues")
+_PARTS = ("system", "queues", "emails")
 
 
 def main() -> int:
@@ -46,7 +49,21 @@ def _measure(arguments: argparse.Namespace, place: Place, folder: Path) -> dict[
     if "queues" in arguments.only:
         node = figures["versions"]["node"] is not None
         figures["queues"] = queues.race(place, jobs=arguments.jobs, turns=arguments.turns, node=node, tell=_tell)
+    if "emails" in arguments.only:
+        figures["emails"] = _emails(place, folder, email.Plan(emails=arguments.emails, backlog=arguments.backlog))
     return figures
+
+
+def _emails(place: Place, folder: Path, plan: email.Plan) -> dict[str, Any]:
+    servers = {"redis": place.redis_pid, "mongod": place.mongo_pid}
+    keys = email.keys_for_emails()
+
+    @contextlib.contextmanager
+    def sites() -> Iterator[email.Site]:
+        with system.a_stage(place, folder) as stage:
+            yield email.Site(stage.data, {**stage.settings, **keys}, servers)
+
+    return email.measure(sites, plan, _tell)
 
 
 def _arguments() -> argparse.Namespace:
@@ -57,7 +74,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--workers", type=int, default=2, help="worker processes beside the API (default 2)")
     parser.add_argument("--rounds", type=int, default=3, help="runs of the gateway; the median counts (default 3)")
     parser.add_argument("--turns", type=int, default=7, help="turns on the queue; the median counts (default 7)")
-    parser.add_argument("--only", choices=_PARTS, nargs="+", default=_PARTS, help="the gateway, or the queue alone")
+    parser.add_argument("--emails", type=int, default=3_000, help="emails in the run without a limit (default 3,000)")
+    parser.add_argument("--backlog", type=int, default=10_000, help="emails that ten others meet (default 10,000)")
+    parser.add_argument("--only", choices=_PARTS, nargs="+", default=_PARTS, help="the gateway, the queue, or emails")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     return parser.parse_args()
 

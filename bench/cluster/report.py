@@ -8,6 +8,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from bench import email_report
+
 from .queues import BATCH, CONCURRENCY, KEEP, LANES
 
 Figures = Mapping[str, Any]
@@ -32,6 +34,8 @@ def show(figures: Figures, *, connections: int) -> None:
         _show_system(console, figures["system"], connections)
     if "queues" in figures:
         _show_queues(console, figures["queues"])
+    if "emails" in figures:
+        email_report.show(console, figures["emails"])
 
 
 def _show_machine(console: Console, figures: Figures) -> None:

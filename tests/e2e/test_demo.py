@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -18,8 +19,10 @@ from holdfast.cli import main
 from holdfast.cli.demo import command
 from holdfast.cli.demo.chapters import CHAPTERS, Chapter
 from holdfast.cli.demo.downstream import Mood
+from holdfast.cli.demo.email_chapters import EMAIL_CHAPTERS, INVOICE, LATE, MISTYPED, PATIENT
 from holdfast.cli.demo.fates import NOT_REACHED, Fate, all_as_expected
 from holdfast.cli.demo.folder import LOG_FILE, MARKER, claimed
+from holdfast.cli.demo.leftovers import COMPANY_ID, MAILBOX
 from holdfast.cli.demo.server import announced
 from holdfast.cli.demo.tour import take_tour
 from holdfast.contracts.errors import ConfigurationError
@@ -48,15 +51,17 @@ def test_ends_well_and_lists_every_fate(finished):
     _, done = finished
     assert done.returncode == 0, done.stdout + done.stderr
     table = done.stdout.partition("What became of everything")[2]
-    assert ticked(done.stdout) == [chapter.event for chapter in CHAPTERS]
+    assert ticked(done.stdout) == [chapter.event for chapter in (*CHAPTERS, *EMAIL_CHAPTERS)]
     assert "✗" not in table
-    assert f"All {len(CHAPTERS)} fates are as expected." in table
+    assert f"All {len(CHAPTERS) + len(EMAIL_CHAPTERS)} fates are as expected." in table
     assert done.stderr == ""
 
 
 def test_tells_the_shortened_settings_with_their_defaults(finished):
     _, done = finished
     assert re.search(r"RETRY_BACKOFF_BASE_MS +300 +1,000", done.stdout)
+    assert re.search(r"EMAIL_BACKOFF_SECONDS +1, 2, 3, 4, 5 +1, 5, 30, 120, 600", done.stdout)
+    assert re.search(r"EMAIL_TTL_MS +6,000 +86,400,000", done.stdout)
 
 
 def test_uses_no_colour_where_there_is_no_terminal(finished):
@@ -87,16 +92,40 @@ def test_leaves_its_data_to_look_at(finished):
     assert (folder / LOG_FILE).read_text(encoding="utf-8").count("worker.started") == 2  # one of them was killed
 
 
+def test_leaves_its_emails_to_look_at(finished):
+    folder, _ = finished
+    emails = rows(folder, "SELECT body ->> '$.externalId', status, body ->> '$.to' FROM email_outbox ORDER BY 1")
+    assert emails == [
+        ("CUST-1", "SENT", "b***@e***.com"),
+        ("CUST-2", "SENT", "c***@e***.com"),
+        ("CUST-3", "FAILED", "d***@e***.com"),
+        ("CUST-4", "EXPIRED", "e***@e***.com"),
+    ]
+    letters = rows(folder, "SELECT reason_code, review_status FROM dead_letters WHERE workload = 'email'")
+    assert letters == [("SMTP_550", "closed")]
+    texts = [file.read_text(encoding="utf-8") for file in sorted((folder / MAILBOX).iterdir())]
+    assert [re.findall(r"^To: (.*)$", text, flags=re.MULTILINE) for text in texts] == [[INVOICE.to], [PATIENT.to]]
+
+
+def test_names_nobody_where_others_look(finished):
+    folder, _ = finished
+    people = {word for note in (INVOICE, PATIENT, MISTYPED, LATE) for word in note.personal}
+    assert {INVOICE.to, INVOICE.nome, INVOICE.cpf} < people
+    log = (folder / LOG_FILE).read_text(encoding="utf-8")
+    outbox = str(rows(folder, "SELECT * FROM email_outbox"))
+    assert [word for word in people if word in log or word in outbox] == []
+
+
 def test_every_command_that_it_recommends_works(finished):
     folder, done = finished
     recommended = re.findall(r"^  (holdfast .*|python3 -c .*)$", done.stdout, flags=re.MULTILINE)
-    assert len(recommended) == 3
+    assert len(recommended) == 4
     for line in recommended:
         run = subprocess.run(
             ["bash", "-c", line], cwd=folder.parent, env=environment(), capture_output=True, text=True, check=False
         )
         assert run.returncode == 0, line + run.stderr
-        assert "demo-courier:evt_" in run.stdout, line
+        assert ("EXPIRED" if "emails list" in line else "demo-courier:evt_") in run.stdout, line
 
 
 def test_leaves_no_process_behind(finished):
@@ -195,17 +224,38 @@ def test_refuses_a_file(tmp_path):
         pass
 
 
-def test_refuses_a_demo_folder_that_holds_jobs_of_others(tmp_path):
-    with claimed(tmp_path) as folder, closing(sqlite3.connect(folder.database)) as connection:
-        connection.execute("CREATE TABLE ledger_entries (key TEXT)")
-        connection.execute("INSERT INTO ledger_entries VALUES ('demo-courier:evt_1')")
+OF_THE_DEMO = [
+    ("demo-courier:evt_1", {"eventId": "evt_1"}),
+    ("5d3f7a52-9c1e-5b77-8f0a-3b1f6f0c2e11", {"companyId": COMPANY_ID}),
+]
+SOMEBODY = "11111111-2222-4333-8444-555555555555"
+
+
+def keep(database: Path, entries: list[tuple[str, dict]], *, tenants: list[str]) -> None:
+    with closing(sqlite3.connect(database)) as connection:
+        connection.execute("CREATE TABLE ledger_entries (key TEXT, labels TEXT)")
+        entries = [(key, json.dumps(labels)) for key, labels in entries]
+        connection.executemany("INSERT INTO ledger_entries VALUES (?, ?)", entries)
+        connection.execute("CREATE TABLE tenants (companyId TEXT)")
+        connection.executemany("INSERT INTO tenants VALUES (?)", [(each,) for each in tenants])
         connection.commit()
+
+
+@pytest.mark.parametrize(
+    ("entry", "tenants"),
+    [
+        (("courier-x:evt_1", {"eventId": "evt_1"}), [COMPANY_ID]),
+        (("6d3f7a52-9c1e-5b77-8f0a-3b1f6f0c2e11", {"companyId": SOMEBODY}), [COMPANY_ID]),
+        (("demo-courier:evt_2", {}), [COMPANY_ID, SOMEBODY]),
+    ],
+    ids=["an event", "an email", "a tenant"],
+)
+def test_refuses_a_demo_folder_that_holds_work_of_others(tmp_path, entry, tenants):
+    with claimed(tmp_path) as folder:
+        keep(folder.database, OF_THE_DEMO, tenants=[COMPANY_ID])
     with claimed(tmp_path) as folder:
         assert not folder.database.exists()  # an earlier demo's ledger goes
-    with closing(sqlite3.connect(folder.database)) as connection:
-        connection.execute("CREATE TABLE ledger_entries (key TEXT)")
-        connection.execute("INSERT INTO ledger_entries VALUES ('demo-courier:evt_1'), ('courier-x:evt_1')")
-        connection.commit()
+    keep(folder.database, [*OF_THE_DEMO, entry], tenants=tenants)
     with pytest.raises(ConfigurationError, match="not the demo's"), claimed(tmp_path):
         pass
     assert folder.database.exists()

@@ -17,6 +17,7 @@ from holdfast.cli import main
 from holdfast.cli.demo import command
 from holdfast.cli.demo.chapters import CHAPTERS, Chapter
 from holdfast.cli.demo.downstream import Mood
+from holdfast.cli.demo.email_chapters import EMAIL_CHAPTERS
 from holdfast.cli.demo.folder import LOG_FILE, claimed
 from holdfast.cli.demo.leftovers import CLUSTER_FILE, MONGO_DATABASE, SERVERS
 from holdfast.cli.demo.tour import take_tour
@@ -27,8 +28,8 @@ from tests.support.valkey_server import absent
 
 pytestmark = pytest.mark.slow
 
-# Somebody else's Redis: no demo and no command that it recommends may listen to it.
-ELSEWHERE = {"REDIS_URL": "redis://127.0.0.1:1/0"}
+# Somebody else's settings: no demo and no command that it recommends may listen to them.
+ELSEWHERE = {"REDIS_URL": "redis://127.0.0.1:1/0", "EMAIL_PEPPER": "too short"}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -91,9 +92,10 @@ def started_again(finished):
 def test_ends_well_and_lists_every_fate(finished, cluster):
     _, done = finished
     assert done.returncode == 0, done.stdout + done.stderr
-    assert ticked(done.stdout) == [chapter.event for chapter in cluster.chapters]
+    chapters = [*cluster.chapters, *EMAIL_CHAPTERS]
+    assert ticked(done.stdout) == [chapter.event for chapter in chapters]
     assert "✗" not in done.stdout
-    assert f"All {len(cluster.chapters)} fates are as expected." in done.stdout
+    assert f"All {len(chapters)} fates are as expected." in done.stdout
     assert done.stderr == ""
 
 
@@ -154,6 +156,17 @@ def test_leaves_its_data_to_look_at(started_again):
     assert letters == [("evt_5", "closed")]
 
 
+def test_leaves_its_emails_to_look_at(started_again):
+    with mongo(started_again) as client:
+        emails = client[MONGO_DATABASE]["email_outbox"].find()
+        assert {each["externalId"]: (each["status"], each["to"]) for each in emails} == {
+            "CUST-1": ("SENT", "b***@e***.com"),
+            "CUST-2": ("SENT", "c***@e***.com"),
+            "CUST-3": ("FAILED", "d***@e***.com"),
+            "CUST-4": ("EXPIRED", "e***@e***.com"),
+        }
+
+
 def test_leaves_its_queue_to_look_at(started_again):
     import redis
 
@@ -164,7 +177,7 @@ def test_leaves_its_queue_to_look_at(started_again):
 def test_every_command_that_it_recommends_works(finished, started_again):
     folder, done = finished
     recommended = re.findall(r"^  (?: or )?(\S.*HOLDFAST_CONFIG=.* (?:list|show).*)$", done.stdout, flags=re.MULTILINE)
-    assert len(recommended) == 3
+    assert len(recommended) == 5
     for line in recommended:
         run = subprocess.run(
             ["bash", "-c", line],
@@ -176,7 +189,7 @@ def test_every_command_that_it_recommends_works(finished, started_again):
             timeout=60,
         )
         assert run.returncode == 0, line + run.stderr
-        assert "demo-courier:evt_" in run.stdout, line
+        assert ("SENT" if " emails " in line else "demo-courier:evt_") in run.stdout, line
 
 
 # --- when things are not as they should be ------------------------------------------------------------------------

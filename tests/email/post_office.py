@@ -216,10 +216,11 @@ class PostOffice:
 
     async def lose_worker(self, reached: Callable[[], Any], *, lease: timedelta = LEASE) -> None:
         """A worker runs until that is reached, and is gone without a word: nothing of it is settled any more."""
-        execution = self.stage.execution(lease=lease)
-        running = asyncio.create_task(execution.run(asyncio.Event(), timedelta(0)))
+        execution, stop = self.stage.execution(lease=lease), asyncio.Event()
+        running = asyncio.create_task(execution.run(stop, timedelta(0)))
         await eventually(reached)
         self.stage.store.break_down(StoreUnavailable(), "settle", "renew")
+        stop.set()
         tasks = [running, *(flight.task for flight in execution._in_flight.values() if flight.task)]
         for task in tasks:
             task.cancel()

@@ -149,10 +149,10 @@ def test_a_name_is_not_left_whatever_it_is_made_of(name, before, after):
 ALPHANUMERIC = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
-@given(st.text(ALPHANUMERIC, min_size=12, max_size=12), st.integers(0, 99))
-def test_fourteen_letters_and_digits_are_scrubbed_when_they_are_a_cnpj(base, digits):
-    text = f"{base}{digits:02d}"
-    if CNPJ().validate(text):
+@given(st.text(ALPHANUMERIC, min_size=12, max_size=12))
+def test_every_cnpj_is_scrubbed_with_letters_and_without(base):
+    valid = [text for text in (f"{base}{digits:02d}" for digits in range(100)) if CNPJ().validate(text)]
+    for text in valid:
         assert text not in scrub(f"unknown: {text}.")
         assert text.lower() not in scrub(f"unknown: {text.lower()}.")
 

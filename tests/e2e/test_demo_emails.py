@@ -1,0 +1,118 @@
+"""The chapters of ``holdfast demo`` on emails: they tell a wrong fate, and stay away where they cannot be told."""
+
+from __future__ import annotations
+
+import re
+import sys
+from functools import partial
+
+import pytest
+
+from holdfast.cli import main
+from holdfast.cli.demo import command, mailing
+from holdfast.cli.demo.chapters import CHAPTERS, Chapter
+from holdfast.cli.demo.deployment import Embedded
+from holdfast.cli.demo.email_chapters import EMAIL_CHAPTERS, INVOICE
+from holdfast.cli.demo.leftovers import MAILBOX
+from holdfast.cli.demo.tour import take_tour
+from holdfast.wiring import email as wiring
+from tests.support.demo import ticked, tour
+
+pytestmark = pytest.mark.slow
+
+SENT, HELD_UP, REFUSED, EXPIRED = EMAIL_CHAPTERS
+
+
+def sabotage(how) -> Chapter:
+    def ruin(stage):
+        how(stage)
+        return "ruined"
+
+    return Chapter("Sabotage", "sabotage", "ruined", ruin)
+
+
+# --- when things are not as they should be ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("address", [INVOICE.to, "nobody@example.com"], ids=["refused", "taken"])
+def test_the_exit_code_tells_whether_the_email_met_its_fate(tmp_path, monkeypatch, capsys, address):
+    chapters = [sabotage(lambda stage: stage.mail.refuse(address)), SENT]
+    monkeypatch.setattr(command, "take_tour", partial(take_tour, chapters=chapters))
+    well = address != INVOICE.to
+    assert main(["demo", "--fast", "--data", str(tmp_path / "tour")]) == (0 if well else 1)
+    told = capsys.readouterr().out
+    assert ticked(told) == ["sabotage", "an email"][: 2 if well else 1]
+    assert well or re.search(r"✗ │ an email +│ [^│]+│ 202, FAILED, received 0 times", told)
+
+
+def test_an_email_that_names_somebody_in_the_log_is_told(tmp_path):
+    def gossip(stage):
+        with (tmp_path / "server.log").open("a", encoding="utf-8") as log:
+            log.write(f"sent an email to {INVOICE.nome}\n")
+
+    well, told = tour(tmp_path, chapters=[sabotage(gossip), SENT])
+    assert not well
+    assert re.search(r"✗ │ an email +│ [^│]+│ 202, SENT, received once, named in clear", told)
+
+
+def test_a_mail_server_that_was_never_down_is_not_the_story(tmp_path):
+    def never_break(stage):
+        stage.mail.break_down = lambda: None
+
+    well, told = tour(tmp_path, chapters=[sabotage(never_break), HELD_UP])
+    assert not well
+    assert re.search(r"✗ │ a mail server that is down +│ [^│]+│ 202, SENT after None, SENT, received once", told)
+
+
+def test_an_unknown_address_that_is_known_and_a_queue_that_is_not_paused_are_not_the_story(tmp_path):
+    def be_kind(stage):
+        stage.mail.refuse = lambda address: None
+        run = stage.server.run
+        stage.server.run = lambda arguments, seconds: run(
+            ["queue", "status"] if "pause" in arguments else arguments, seconds
+        )
+
+    well, told = tour(tmp_path, chapters=[sabotage(be_kind), REFUSED, EXPIRED])
+    assert not well
+    assert re.search(r"✗ │ a refused email +│ [^│]+│ 0 dead letters instead of one", told)
+    assert re.search(r"✗ │ an email too late +│ [^│]+│ 202, SENT, offered 1 times", told)
+
+
+def test_a_command_that_fails_is_told_and_the_next_chapter_is_played(tmp_path):
+    def deny(stage):
+        run = stage.server.run
+        stage.server.run = lambda arguments, seconds: run(["no-such-command"], seconds)
+
+    well, told = tour(tmp_path, chapters=[sabotage(deny), SENT, CHAPTERS[0]])
+    assert not well
+    assert re.search(r"✗ │ an email +│ [^│]+│ `tenants add` ended with exit code 2", told)
+    assert ticked(told) == ["sabotage", "a good event"]
+
+
+# --- the folder and the parts -------------------------------------------------------------------------------------
+
+
+def test_a_second_run_in_the_same_folder_starts_afresh(tmp_path):
+    for _ in range(2):
+        well, told = tour(tmp_path, chapters=[SENT])
+        assert well, told
+        (tmp_path / MAILBOX / "mine.txt").write_text("a file that no demo made", encoding="utf-8")
+    assert sorted(file.name for file in (tmp_path / MAILBOX).iterdir()) == ["email-1.eml", "mine.txt"]
+
+
+def test_without_the_libraries_it_says_so_and_leaves_the_emails_out(tmp_path, monkeypatch):
+    class Short(Embedded):
+        chapters = CHAPTERS[:1]
+
+    monkeypatch.setitem(sys.modules, "aiosmtplib", None)
+    well, told = tour(tmp_path, deployment=Short())
+    assert well, told
+    assert "aiosmtplib is not installed" in told
+    assert "pip install 'holdfast[email]'" in told
+    assert ticked(told) == ["a good event"]
+    assert "EMAIL_" not in told
+    assert "emails list" not in told
+
+
+def test_asks_for_the_libraries_that_the_workload_needs():
+    assert set(mailing.NEEDED) == {"aiosmtplib", *wiring._NEEDED}

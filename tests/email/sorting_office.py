@@ -1,0 +1,138 @@
+"""Real worker processes on one store and one queue, a mail server that notes when each message came, and tenants.
+
+The test itself is the producer: it has the same system open as the workers, and hands emails in as the API does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from holdfast.config import load
+from holdfast.contracts.ledger import LedgerEntry
+from holdfast.wiring import System, open_system
+from tests.support.counted_work import GATES_VARIABLE, RUNS_VARIABLE, app
+from tests.support.mail_arena import mail_server, mail_settings
+from tests.support.processes import Fleet
+from tests.support.smtp_server import taken_in
+
+_AT_A_TIME = 250
+
+
+@dataclass(frozen=True)
+class Message:
+    """What the mail server took: whose it was, and when its end came (``time.time()``)."""
+
+    tenant: str
+    number: int
+    at: float
+
+
+@dataclass
+class SortingOffice:
+    """What a test of limits works with."""
+
+    system: System
+    fleet: Fleet
+    log: Path
+    companies: dict[str, str] = field(default_factory=dict)
+    _handed_in: int = 0
+
+    async def tenant(self, name: str, *, rate: int | None = None) -> None:
+        self.companies[name] = (await self.system.tenants.add(name, rate_per_second=rate)).company_id
+
+    async def hand_in(self, tenant: str, count: int, **changes: Any) -> list[str]:
+        """Accept so many emails of the tenant; their outbox ids."""
+        numbers = range(self._handed_in, self._handed_in + count)
+        self._handed_in += count
+        ids: list[str] = []
+        for start in range(0, count, _AT_A_TIME):
+            part = numbers[start : start + _AT_A_TIME]
+            ids += await asyncio.gather(*(self._accept(tenant, number, changes) for number in part))
+        return ids
+
+    async def _accept(self, tenant: str, number: int, changes: dict[str, Any]) -> str:
+        email, clock = self.system.email, self.system.ambient.clock
+        assert email is not None
+        document = {
+            "to": f"{tenant}-{number}@example.com",
+            "subject": "Seu boleto",
+            "html": "<p>Boleto</p>",
+            "recipient": {"externalId": f"{tenant}-{number}"},
+        }
+        admitted = await email.door.admit(
+            document | changes,
+            company_id=self.companies[tenant],
+            idempotency_key=None,
+            request_id="req-limits",
+            received_at=clock.now(),
+        )
+        receipt = await self.system.intake.accept(
+            email.workload,
+            admitted.data,
+            priority=admitted.priority,
+            delay=admitted.delay,
+            effects=admitted.effects,
+        )
+        return receipt.job_id
+
+    async def workers(self, count: int) -> None:
+        started = await asyncio.gather(*(self.fleet.start("worker") for _ in range(count)))
+        assert all(worker.ready for worker in started)
+
+    def messages(self) -> list[Message]:
+        """What the mail server took so far, in the order of arrival."""
+        found = []
+        for line in taken_in(self.log):
+            tenant, _, number = line["recipients"][0].partition("@")[0].rpartition("-")
+            found.append(Message(tenant, int(number), line["at"]))
+        return found
+
+    async def until(self, condition: Callable[[list[Message]], bool], *, within: float = 200) -> list[Message]:
+        """Wait until what the server took is as wanted. The deadline is there so that a broken program fails."""
+        clock = asyncio.get_running_loop().time
+        end = clock() + within
+        while not condition(found := self.messages()):
+            assert clock() < end, f"{len(found)} messages after {within} s"
+            await asyncio.sleep(0.1)
+        return found
+
+    async def settled(self, outbox_id: str) -> LedgerEntry:
+        """The entry of an email whose message is at the server: the settlement follows."""
+        while True:
+            entry = await self.system.store.entry("email", outbox_id)
+            assert entry is not None
+            if entry.status.terminal:
+                return entry
+            await asyncio.sleep(0.02)
+
+
+@asynccontextmanager
+async def sorting_office(folder: Path, **settings: str) -> AsyncIterator[SortingOffice]:
+    """Without servers in ``settings`` it is the embedded deployment, on a file. All that runs in it ends with it."""
+    async with mail_server(folder) as (port, log):
+        variables = {
+            "PATH": os.environ.get("PATH", ""),
+            "PYTHONPATH": os.environ.get("PYTHONPATH", ""),
+            "HOLDFAST_DATA": str(folder),
+            "LOG_FORMAT": "json",
+            RUNS_VARIABLE: str(folder / "runs"),
+            GATES_VARIABLE: str(folder),
+            **mail_settings(port),
+            **settings,
+        }
+        async with open_system(load(variables, folder), app) as system, Fleet(variables, folder) as fleet:
+            try:
+                yield SortingOffice(system, fleet, log)
+            finally:
+                await system.intake.drain()
+
+
+def servers(valkey: Any, mongo: Any, database: str) -> dict[str, str]:
+    """The settings of a cluster on these servers, with a database and a prefix of its own."""
+    return {"REDIS_URL": valkey.url, "MONGO_URI": mongo.uri, "MONGO_DB_NAME": database, "QUEUE_PREFIX": database}

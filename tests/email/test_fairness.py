@@ -1,0 +1,70 @@
+"""Tenants take turns: how many messages of others go before those of a tenant that has only a few."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from tests.email.sorting_office import servers, sorting_office
+
+# Limits on hanging, not on slowness: what is asserted is an order.
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+
+@pytest.fixture(params=["embedded", "cluster"])
+def deployment(request):
+    """The settings of each deployment."""
+    if request.param == "embedded":
+        return {}
+    return servers(*(request.getfixturevalue(name) for name in ("valkey", "mongo", "mongo_database")))
+
+
+def of(tenant, messages):
+    return [place for place, message in enumerate(messages) if message.tenant == tenant]
+
+
+async def test_ten_emails_do_not_wait_for_another_tenants_two_thousand(tmp_path, deployment):
+    enough = 300
+    async with sorting_office(tmp_path, EMAIL_RATE_MAX="100", **deployment) as office:
+        await office.tenant("big")
+        await office.tenant("small")
+        await office.hand_in("big", 2_000)
+        await office.workers(2)
+        await office.until(lambda found: len(found) >= 50)
+        await office.hand_in("small", 10)
+        accepted = len(office.messages())
+        messages = await office.until(lambda found: len(of("small", found)) == 10 or len(found) >= accepted + enough)
+
+    places = of("small", messages)
+    assert len(places) == 10
+    assert places[-1] - accepted < enough  # of 2,000 and more that waited before them
+
+
+async def test_tenants_with_equal_backlogs_get_equal_shares(tmp_path, deployment):
+    async with sorting_office(tmp_path, EMAIL_RATE_MAX="100", **deployment) as office:
+        for name in ("first", "second", "third"):
+            await office.tenant(name)
+            await office.hand_in(name, 200)
+        await office.workers(2)
+        messages = await office.until(lambda found: len(found) >= 300)
+
+    shares = Counter(message.tenant for message in messages[:300])
+    assert set(shares) == {"first", "second", "third"}
+    assert max(shares.values()) <= 1.5 * min(shares.values())
+
+
+async def test_an_urgent_email_passes_the_backlog_of_its_own_tenant(tmp_path, deployment):
+    async with sorting_office(tmp_path, EMAIL_RATE_MAX="100", **deployment) as office:
+        await office.tenant("acme")
+        await office.hand_in("acme", 500)
+        await office.workers(1)
+        await office.until(lambda found: len(found) >= 20)
+        await office.hand_in("acme", 1, priority=1)
+        accepted = len(office.messages())
+        messages = await office.until(
+            lambda found: any(message.number == 500 for message in found) or len(found) >= accepted + 100
+        )
+
+    (place,) = (place for place, message in enumerate(messages) if message.number == 500)
+    assert place - accepted < 100  # of more than 400 that waited before it

@@ -1,0 +1,66 @@
+"""How fast emails leave, counted where it matters: at the mail server, with several worker processes."""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_left
+
+import pytest
+
+from tests.email.sorting_office import servers, sorting_office
+
+# Limits on hanging, not on slowness: what is asserted holds on any machine.
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+
+@pytest.fixture(params=["embedded", "cluster"])
+def deployment(request):
+    """The settings of each deployment."""
+    if request.param == "embedded":
+        return {}
+    return servers(*(request.getfixturevalue(name) for name in ("valkey", "mongo", "mongo_database")))
+
+
+def most_in_a_second(instants):
+    """The most that came in any second, whenever it begins."""
+    instants = sorted(instants)
+    return max(bisect_left(instants, first + 1.0) - place for place, first in enumerate(instants))
+
+
+def test_the_fullest_second_is_found_wherever_it_begins():
+    assert most_in_a_second([0.0, 0.5, 0.9, 1.0, 1.4, 1.49, 3.0]) == 5  # from 0.5 on
+    assert most_in_a_second([0.0, 1.0, 2.0]) == 1
+
+
+@pytest.mark.parametrize(("limit", "emails"), [(100, 1_000), (20, 200)])  # the second: far less than anything can do
+async def test_no_second_at_the_mail_server_sees_more_than_the_limit(tmp_path, deployment, limit, emails):
+    async with sorting_office(tmp_path, EMAIL_RATE_MAX=str(limit), **deployment) as office:
+        await office.tenant("acme")
+        await office.hand_in("acme", emails)
+        await office.workers(3)
+        messages = await office.until(lambda found: len(found) >= emails)
+
+    assert sorted(message.number for message in messages) == list(range(emails))
+    assert most_in_a_second([message.at for message in messages]) <= limit
+
+
+async def test_a_tenants_own_rate_spreads_its_emails_and_holds_up_nobody_else(tmp_path, deployment):
+    own, emails, others = 5, 50, 10
+    async with sorting_office(tmp_path, EMAIL_RATE_MAX="100", **deployment) as office:
+        await office.tenant("slow", rate=own)
+        await office.tenant("free")
+        began = time.time()
+        ids = await office.hand_in("slow", emails)
+        await office.hand_in("free", others)
+        await office.workers(2)
+        messages = await office.until(lambda found: len(found) >= emails + others)
+        entries = [await office.settled(outbox_id) for outbox_id in ids]
+
+    slow = [message.at for message in messages if message.tenant == "slow"]
+    free = [message.at for message in messages if message.tenant == "free"]
+    # Evenly: each has a place in the flow, and the first place cannot be before anything was handed in.
+    too_early = [place for place, at in enumerate(sorted(slow)) if at < began + place / own]
+    assert too_early == []
+    assert max(free) < max(slow)
+    assert (len(slow), len(free)) == (emails, others)
+    assert {(entry.attempt_count, len(entry.attempts)) for entry in entries} == {(1, 1)}
