@@ -19,7 +19,7 @@ from holdfast.cli.demo.chapters import CHAPTERS, Chapter
 from holdfast.cli.demo.downstream import Mood
 from holdfast.cli.demo.email_chapters import EMAIL_CHAPTERS
 from holdfast.cli.demo.folder import LOG_FILE, claimed
-from holdfast.cli.demo.leftovers import CLUSTER_FILE, MONGO_DATABASE, SERVERS
+from holdfast.cli.demo.leftovers import CLUSTER_FILE, COMPANY_ID, MONGO_DATABASE, SERVERS
 from holdfast.cli.demo.tour import take_tour
 from holdfast.cli.servers import ServerMissing, ServerPair, require_servers
 from holdfast.contracts.errors import ConfigurationError
@@ -276,7 +276,7 @@ def test_without_the_drivers_it_says_so_before_anything_starts(tmp_path):
 
 def test_an_embedded_demo_in_the_same_folder_starts_afresh(tmp_path, cluster):
     for deployment in (cluster, None):
-        well, told = tour(tmp_path, deployment=deployment, chapters=CHAPTERS[:1])
+        well, told = tour(tmp_path, deployment=deployment, chapters=[CHAPTERS[0], EMAIL_CHAPTERS[0]])
         assert well, told
     assert not (tmp_path / SERVERS).exists()
     assert not (tmp_path / CLUSTER_FILE).exists()
@@ -288,6 +288,10 @@ def test_refuses_a_folder_whose_servers_run_or_hold_jobs_of_others(tmp_path):
     with running(ServerPair(folder.servers)) as pair, mongo(pair) as client:
         ledger = client[MONGO_DATABASE]["processed_events"]
         ledger.insert_one({"_id": "1", "idempotencyKey": "demo-courier:evt_1"})
+        client[MONGO_DATABASE]["email_jobs"].insert_one(
+            {"_id": "1", "idempotencyKey": "5d3f7a52-9c1e-5b77-8f0a-3b1f6f0c2e11", "companyId": COMPANY_ID}
+        )
+        client[MONGO_DATABASE]["tenants"].insert_one({"_id": COMPANY_ID})
         with pytest.raises(ConfigurationError, match="in use"), claimed(tmp_path):
             pass
         ledger.insert_one({"_id": "2", "idempotencyKey": "courier-x:evt_1"})
@@ -297,6 +301,11 @@ def test_refuses_a_folder_whose_servers_run_or_hold_jobs_of_others(tmp_path):
         ledger = client[MONGO_DATABASE]["processed_events"]
         assert ledger.count_documents({}) == 2  # nothing was changed
         ledger.delete_one({"_id": "2"})
+        client[MONGO_DATABASE]["tenants"].insert_one({"_id": "11111111-2222-4333-8444-555555555555"})
+    with pytest.raises(ConfigurationError, match="not the demo's"), claimed(tmp_path):
+        pass
+    with running(ServerPair(folder.servers)) as pair, mongo(pair) as client:
+        client[MONGO_DATABASE]["tenants"].delete_one({"_id": {"$ne": COMPANY_ID}})
     with claimed(tmp_path):
         assert not folder.servers.exists()  # an earlier demo's ledger goes
 

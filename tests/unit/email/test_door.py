@@ -9,6 +9,7 @@ from uuid import UUID
 import pytest
 
 from holdfast.contracts.admission import InvalidContent, RecipientSuppressed, UnknownReference
+from holdfast.contracts.effects import Delete
 from holdfast.contracts.errors import StoreUnavailable
 from holdfast.sqlite import Database
 from holdfast.stores.sqlite import SqliteStore
@@ -255,3 +256,14 @@ async def test_a_recipient_is_known_by_the_strongest_identifier(door):
     # What a later request does not tell must not undo what an earlier one told.
     assert "externalId" not in by_number.set
     assert "nomeSealed" not in by_number.set
+
+
+async def test_html_that_is_forgotten_after_somebody_referred_to_it_comes_back_whole(door, store):
+    document = an_email()
+    first = await admit(door, document)
+    await store.apply([effect(first, CONTENT)])
+    referring = await admit(door, an_email(html=None, htmlRef=first.data.htmlRef))
+    await store.apply([Delete(CONTENT, effect(first, CONTENT).key)])
+    await store.apply([effect(referring, CONTENT)])
+    kept = await store.get(CONTENT, effect(first, CONTENT).key)
+    assert html_in(VAULT, COMPANY, first.data.htmlRef, kept) == document["html"]

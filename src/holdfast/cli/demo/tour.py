@@ -137,10 +137,8 @@ def _open(narrator: Narrator, deployment: Deployment, shortened: Mapping[str, Va
         f"{_default_waits()} seconds."
     )
     if absent := mailing.missing():
-        narrator.say(
-            f"The chapters on emails are left out, because {', '.join(absent)} is not installed. "
-            "To see them: pip install 'holdfast[email]'"
-        )
+        narrator.say(f"The chapters on emails are left out, without {', '.join(absent)}. To see them, install:")
+        narrator.plain("      pip install 'holdfast[email]'", style="cyan")
 
 
 def _default(name: str) -> Value:

@@ -32,6 +32,12 @@ def has_html(document: Mapping[str, Any] | None) -> bool:
     return document is not None and any(isinstance(document.get(name), str) for name in ("sealed", "html"))
 
 
+def facts_of(document: Mapping[str, Any] | None) -> dict[str, Any]:
+    """What a document says of its HTML, to write it again as it is."""
+    names = ("companyId", "sealed", "html", "bytes", "sha256")
+    return {name: document[name] for name in names if name in document} if document is not None else {}
+
+
 def html_in(vault: Vault, company_id: str, ref: str, document: Mapping[str, Any] | None) -> str:
     """The HTML that the document holds.
 

@@ -25,7 +25,7 @@ from holdfast.contracts.times import isoformat
 from holdfast.contracts.workload import Workload
 
 from .content import Content, ContentMissing, ContentUnavailable, content_ref, is_name
-from .content_database import has_html, html_facts
+from .content_database import facts_of, has_html, html_facts
 from .contract import EmailRecipient, EmailSendJob
 from .documents import CONTENT, OUTBOX, RECIPIENTS, content_key
 from .personal import find_personal_data
@@ -141,35 +141,37 @@ class EmailDoor:
 
     async def _kept_html(self, request: EmailRequest, company_id: str, now: datetime) -> tuple[str, list[Effect]]:
         """The reference to the HTML, and what has to be written for it to last as long as the job may need it."""
-        try:
-            if request.html is None:
-                ref = request.html_ref or ""
-                await self._require_html(company_id, ref)
-            else:
-                ref = content_ref(company_id, request.html)
-                if self._content is not None:
-                    await self._content.put(company_id, ref, request.html)
-        except ContentUnavailable as error:
-            raise StoreUnavailable(error.message) from error
+        html = request.html
+        ref = content_ref(company_id, html) if html is not None else request.html_ref or ""
+        if html is None and not is_name(ref):
+            raise _unknown_reference()
         if self._content is not None:
+            await self._keep_elsewhere(self._content, company_id, ref, html)
             return ref, []
+        if html is not None:
+            facts = html_facts(self._vault, company_id, ref, html)
+        else:
+            kept = await self._store.get(CONTENT, content_key(company_id, ref))
+            if not has_html(kept):
+                raise _unknown_reference()
+            facts = facts_of(kept)  # should it be forgotten before this email is recorded, it comes back whole
         # Longer than any dead letter of the job, which a person may replay.
         life = self._workload.life or timedelta(0)
         lasts = {"expiresAt": isoformat(now + life + self._workload.letter_retention + _A_DAY)}
-        facts = {} if request.html is None else html_facts(self._vault, company_id, ref, request.html)
         return ref, [Upsert(CONTENT, content_key(company_id, ref), lasts, facts)]
 
-    async def _require_html(self, company_id: str, ref: str) -> None:
-        if not is_name(ref) or not await self._has_html(company_id, ref):
-            raise UnknownReference([FieldProblem("htmlRef", "refers to no HTML of this tenant")])
-
-    async def _has_html(self, company_id: str, ref: str) -> bool:
-        if self._content is not None:
-            try:
-                return await self._content.exists(company_id, ref)
-            except ContentMissing:
-                return False
-        return has_html(await self._store.get(CONTENT, content_key(company_id, ref)))
+    @staticmethod
+    async def _keep_elsewhere(content: Content, company_id: str, ref: str, html: str | None) -> None:
+        """Put the HTML into a folder or a bucket; without any, see that it is there."""
+        try:
+            if html is not None:
+                await content.put(company_id, ref, html)
+            elif not await content.exists(company_id, ref):
+                raise _unknown_reference()
+        except ContentMissing:
+            raise _unknown_reference() from None
+        except ContentUnavailable as error:
+            raise StoreUnavailable(error.message) from error
 
     # --- its recipient ------------------------------------------------------------------------------------
 
@@ -207,6 +209,10 @@ class EmailDoor:
             email=person.email,
         )
         return recipient, Upsert(RECIPIENTS, recipient_id, known)
+
+
+def _unknown_reference() -> UnknownReference:
+    return UnknownReference([FieldProblem("htmlRef", "refers to no HTML of this tenant")])
 
 
 def seal_context(company_id: str, recipient_id: str, field: str) -> str:
