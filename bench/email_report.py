@@ -40,7 +40,7 @@ def show(console: Console, emails: Mapping[str, Figures]) -> None:
     )
     table.caption = (
         "Counted at the server. No limit: from the first message to the last. The limit: all seconds, whenever they "
-        "begin, and the mean of the whole seconds from the first message on. Emails of about 1 kB of HTML."
+        f"begin, and the mean rate after the first {LIMIT} messages. Emails of about 1 kB of HTML."
     )
     console.print(table)
 

@@ -291,7 +291,7 @@ def test_refuses_a_folder_whose_servers_run_or_hold_jobs_of_others(tmp_path):
         client[MONGO_DATABASE]["email_jobs"].insert_one(
             {"_id": "1", "idempotencyKey": "5d3f7a52-9c1e-5b77-8f0a-3b1f6f0c2e11", "companyId": COMPANY_ID}
         )
-        client[MONGO_DATABASE]["tenants"].insert_one({"_id": COMPANY_ID})
+        client[MONGO_DATABASE]["tenants"].insert_one({"companyId": COMPANY_ID})
         with pytest.raises(ConfigurationError, match="in use"), claimed(tmp_path):
             pass
         ledger.insert_one({"_id": "2", "idempotencyKey": "courier-x:evt_1"})
@@ -301,11 +301,11 @@ def test_refuses_a_folder_whose_servers_run_or_hold_jobs_of_others(tmp_path):
         ledger = client[MONGO_DATABASE]["processed_events"]
         assert ledger.count_documents({}) == 2  # nothing was changed
         ledger.delete_one({"_id": "2"})
-        client[MONGO_DATABASE]["tenants"].insert_one({"_id": "11111111-2222-4333-8444-555555555555"})
+        client[MONGO_DATABASE]["tenants"].insert_one({"companyId": "11111111-2222-4333-8444-555555555555"})
     with pytest.raises(ConfigurationError, match="not the demo's"), claimed(tmp_path):
         pass
     with running(ServerPair(folder.servers)) as pair, mongo(pair) as client:
-        client[MONGO_DATABASE]["tenants"].delete_one({"_id": {"$ne": COMPANY_ID}})
+        client[MONGO_DATABASE]["tenants"].delete_one({"companyId": {"$ne": COMPANY_ID}})
     with claimed(tmp_path):
         assert not folder.servers.exists()  # an earlier demo's ledger goes
 

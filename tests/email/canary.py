@@ -201,6 +201,7 @@ class Run:
 def environment(folder: Path, server: SmtpServer, **settings: str) -> dict[str, str]:
     return {
         "PATH": os.environ.get("PATH", ""),
+        "PYTHONPATH": os.environ.get("PYTHONPATH", ""),
         "HOLDFAST_DATA": str(folder),
         "API_PORT": "0",
         "OPERATOR_TOKEN": OPERATOR,

@@ -121,6 +121,7 @@ async def sorting_office(folder: Path, **settings: str) -> AsyncIterator[Sorting
             "PYTHONPATH": os.environ.get("PYTHONPATH", ""),
             "HOLDFAST_DATA": str(folder),
             "LOG_FORMAT": "json",
+            "WORKER_DRAIN_TIMEOUT_MS": "2000",
             RUNS_VARIABLE: str(folder / "runs"),
             GATES_VARIABLE: str(folder),
             **mail_settings(port),
@@ -130,6 +131,8 @@ async def sorting_office(folder: Path, **settings: str) -> AsyncIterator[Sorting
             try:
                 yield SortingOffice(system, fleet, log)
             finally:
+                # In good order: MongoDB keeps the transaction of a client that was killed open for a minute.
+                await asyncio.gather(*(member.terminate() for member in fleet.members))
                 await system.intake.drain()
 
 

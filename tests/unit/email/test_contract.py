@@ -404,3 +404,9 @@ def test_the_published_schema_tells_the_limits():
     assert properties["to"]["format"] == "email"
     assert properties["attempt"]["maximum"] == 5
     assert properties["cc"]["anyOf"][0]["maxItems"] == 5
+
+
+def test_two_spellings_of_one_outbox_id_are_one_email():
+    shouted = EmailSendJob.model_validate(JOB | {"outboxId": JOB["outboxId"].upper()})
+
+    assert shouted == EmailSendJob.model_validate(JOB)

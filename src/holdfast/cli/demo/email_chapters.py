@@ -12,6 +12,7 @@ from typing import Any, Final
 from .chapters import ACTOR, Chapter, letter_of, must_decide
 from .clients import SEND_PATH, EmailNote, Reply
 from .leftovers import COMPANY_ID
+from .mailing import LIFE_SECONDS
 from .narration import standing_of
 from .stage import Stage, Surprise
 
@@ -105,8 +106,8 @@ def _refused(stage: Stage) -> str:
 def _expired(stage: Stage) -> str:
     _key(stage)
     stage.narrator.say(
-        "An email that comes too late is worse than none. Each has a time to live: by default a day, here six seconds. "
-        "The operator stops the queue for longer than that. Emails are still accepted."
+        f"An email that comes too late is worse than none. Each has a time to live: by default a day, here "
+        f"{LIFE_SECONDS} seconds. The operator stops the queue for longer than that. Emails are still accepted."
     )
     stage.run("queue", "pause", QUEUE)
     try:

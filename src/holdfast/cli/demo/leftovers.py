@@ -87,6 +87,6 @@ def _in_mongo(data: Path) -> bool:
 def _others_in(database: Any) -> bool:  # noqa: ANN401 - pymongo's Database, which the embedded demo does without
     if database.name != MONGO_DATABASE:
         return True
-    if database[TENANTS].find_one({"_id": {"$ne": COMPANY_ID}}):
+    if database[TENANTS].find_one({"companyId": {"$ne": COMPANY_ID}}):
         return True
     return any(database[name].find_one(_OTHERS_KEY) for name in database.list_collection_names())

@@ -173,7 +173,8 @@ def _headers(headers: dict[str, str]) -> dict[str, str]:
 Clean = AfterValidator(_clean)
 """No clear tax number, card number or token."""
 
-Uuid = Annotated[str, StringConstraints(pattern=UUID_PATTERN)]
+Uuid = Annotated[str, StringConstraints(pattern=UUID_PATTERN, to_lower=True)]
+"""Kept in lower case: two spellings of one id are one email."""
 DocumentHash = Annotated[str, StringConstraints(pattern=HASH_PATTERN)]
 Address = Annotated[
     str,
