@@ -180,7 +180,8 @@ class Model:
             lane, place = LANES[entry.key]
             ends[lane] = max(place, ends.get(lane, 0))
         working = [LANES[each.key][1] for each in unsettled if each.status is Status.PROCESSING]
-        return Lines(max(working, default=0), ends)
+        waiting = [LANES[each.key][1] for each in unsettled if each.status is Status.RECEIVED]
+        return Lines(max(working, default=min(waiting, default=0)), ends)
 
     # --- workers ------------------------------------------------------------------------------------------
 

@@ -238,8 +238,8 @@ class DueEntry:
 class Lines:
     """How the lanes of a workload stand: see :meth:`holdfast.contracts.ports.Ledger.lines`.
 
-    ``front`` is the place that is being worked on, 0 when nothing is. ``ends`` has, for each lane with unsettled jobs,
-    the place of its last.
+    ``front`` is the place that is being worked on or comes next, 0 when nothing does. ``ends`` has, for each lane with
+    unsettled jobs, the place of its last.
     """
 
     front: int = 0

@@ -124,7 +124,8 @@ class Ledger(Protocol):
         """Where the ends of these lanes are, and the place that is being worked on.
 
         A lane's end is the greatest ``priority`` among its unsettled entries; the front is the greatest among the
-        workload's entries in ``processing`` that stand in a lane. Both may be a moment old.
+        workload's entries in ``processing`` that stand in a lane, or, while there are none, the smallest among those
+        that were ``received`` and wait. Both may be a moment old.
         """
         ...
 

@@ -37,9 +37,9 @@ class Lanes:
         await store.record([*standing("a", 3, 1, 7), *standing("b", 5), *standing("c", 2, delay=HOUR)])
 
         elsewhere = await harness.store()
-        assert await elsewhere.lines(THINGS, ["a", "b", "c", "d"]) == Lines(0, {"a": 7, "b": 5, "c": 2})
-        assert await elsewhere.lines(THINGS, ["b"]) == Lines(0, {"b": 5})
-        assert await elsewhere.lines(THINGS, ["a", "a"]) == Lines(0, {"a": 7})
+        assert await elsewhere.lines(THINGS, ["a", "b", "c", "d"]) == Lines(1, {"a": 7, "b": 5, "c": 2})
+        assert await elsewhere.lines(THINGS, ["b"]) == Lines(1, {"b": 5})
+        assert await elsewhere.lines(THINGS, ["a", "a"]) == Lines(1, {"a": 7})
 
     async def test_jobs_that_wait_again_still_stand_in_their_lane(self, store):
         await store.record(standing("a", 1, 2, 3))
@@ -48,7 +48,7 @@ class Lanes:
 
         await settled(store, await claimed(store, "a2"), HandBack())
 
-        assert await store.lines(THINGS, ["a"]) == Lines(0, {"a": 3})
+        assert await store.lines(THINGS, ["a"]) == Lines(1, {"a": 3})
 
     async def test_settled_jobs_have_left_their_lane(self, store):
         await store.record(standing("a", 1, 2, 3, 4))
@@ -64,7 +64,6 @@ class Lanes:
     async def test_the_front_is_the_greatest_place_in_work(self, harness, store):
         await store.record([*standing("a", 1, 4, 9), *standing("b", 6), a_job("k", priority=50)])
         await claimed(store, "k")
-        assert (await store.lines(THINGS, [])).front == 0
         await claimed(store, "a1")
         assert (await store.lines(THINGS, [])).front == 1
 
@@ -74,6 +73,14 @@ class Lanes:
         assert await (await harness.store()).lines(THINGS, ["a", "b"]) == Lines(6, {"a": 9, "b": 6})
         await settled(store, ahead, completed())
         assert await store.lines(THINGS, ["a", "b"]) == Lines(4, {"a": 9})
+
+    async def test_while_nothing_is_in_work_the_front_is_what_comes_next(self, harness, store):
+        await store.record([*standing("a", 9, 12), *standing("b", 7), a_job("k", priority=2)])
+        assert (await (await harness.store()).lines(THINGS, [])).front == 7
+        await settled(store, await claimed(store, "b7"), retried(HOUR))
+        assert await store.lines(THINGS, ["a", "b"]) == Lines(9, {"a": 12, "b": 7})
+        await claimed(store, "a12")
+        assert (await store.lines(THINGS, [])).front == 12
 
     async def test_a_lost_job_is_in_work_until_somebody_takes_it(self, harness, store):
         await store.record(standing("a", 3))
@@ -85,7 +92,7 @@ class Lanes:
         await store.record([*standing("a", 1), *standing("a", 8, workload=OTHERS)])
         await claimed(store, "a8", workload=OTHERS)
 
-        assert await store.lines(THINGS, ["a"]) == Lines(0, {"a": 1})
+        assert await store.lines(THINGS, ["a"]) == Lines(1, {"a": 1})
         assert await store.lines(OTHERS, ["a"]) == Lines(8, {"a": 8})
 
     async def test_a_replayed_job_stands_in_its_lane_again(self, store):
@@ -94,7 +101,7 @@ class Lanes:
 
         await store.replay([(letter, None)], actor="ana", reason="mended")
 
-        assert await store.lines(THINGS, ["a"]) == Lines(0, {"a": 5})
+        assert await store.lines(THINGS, ["a"]) == Lines(5, {"a": 5})
 
     async def test_lanes_are_told_apart_by_their_whole_names(self, store):
         names = ["a", "A", "a ", "", "é", "e\u0301", "$a", "a.b", "%"]
@@ -107,4 +114,4 @@ class Lanes:
 
         lines = await store.lines(THINGS, [f"lane {n}" for n in range(300)])
 
-        assert lines == Lines(0, {f"lane {n}": 801 + n for n in range(200)})
+        assert lines == Lines(1, {f"lane {n}": 801 + n for n in range(200)})

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
-from pymongo import DESCENDING
+from pymongo import ASCENDING, DESCENDING
 
 from holdfast.contracts.ledger import Lines, Status
 
@@ -17,6 +18,7 @@ _LAST_OF_EACH: Final[tuple[Document, ...]] = (
     {"$group": {"_id": "$openLane", "end": {"$first": "$priority"}}},
 )
 _IN_WORK: Final = {"status": Status.PROCESSING.value, "openLane": {"$exists": True}}
+_WAITING: Final = {"status": Status.RECEIVED.value, "openLane": {"$exists": True}}
 
 
 async def lines(link: Link, entries: Collection, lanes: Sequence[str]) -> Lines:
@@ -26,9 +28,11 @@ async def lines(link: Link, entries: Collection, lanes: Sequence[str]) -> Lines:
 
 
 async def _front(link: Link, entries: Collection) -> int:
-    foremost = [("priority", DESCENDING)]
-    found = await link.run(lambda: entries.find_one(_IN_WORK, {"_id": 0, "priority": 1}, sort=foremost))
-    return 0 if found is None else int(found["priority"])
+    for which, order in ((_IN_WORK, DESCENDING), (_WAITING, ASCENDING)):
+        found = await link.run(partial(entries.find_one, which, {"_id": 0, "priority": 1}, sort=[("priority", order)]))
+        if found is not None:
+            return int(found["priority"])
+    return 0
 
 
 async def _ends(link: Link, entries: Collection, lanes: Sequence[str]) -> dict[str, int]:

@@ -211,12 +211,11 @@ def _has_lanes(workload: Workload[Any]) -> bool:
 
 
 def _lane_indexes() -> list[Index]:
-    """The last of each lane, and the first that is in work: each is the first key that a look meets."""
+    """The last of each lane, and the first in work or in line: each is the first key that a look meets."""
     in_line = ("openLane", {"$exists": True})
-    in_work = ("status", {"$eq": Status.PROCESSING.value})
     return [
         Index((("openLane", ASCENDING), ("priority", DESCENDING)), only=(in_line,)),
-        Index((("priority", DESCENDING),), only=(in_line, in_work)),
+        Index((("status", ASCENDING), ("priority", DESCENDING)), only=(in_line,)),
     ]
 
 

@@ -109,6 +109,10 @@ MIGRATIONS: Final[tuple[Migration, ...]] = (
         CREATE INDEX ledger_front ON ledger_entries (workload, priority)
         WHERE lane IS NOT NULL AND status = 'processing'
         """,
+        """
+        CREATE INDEX ledger_next ON ledger_entries (workload, priority)
+        WHERE lane IS NOT NULL AND status = 'received'
+        """,
     ),
 )
 

@@ -21,7 +21,11 @@ FROM json_each(:lanes) AS l
 """
 
 _FRONT: Final = """
-SELECT max(priority) FROM ledger_entries WHERE workload = :workload AND lane IS NOT NULL AND status = 'processing'
+SELECT coalesce(
+    (SELECT max(priority) FROM ledger_entries
+     WHERE workload = :workload AND lane IS NOT NULL AND status = 'processing'),
+    (SELECT min(priority) FROM ledger_entries
+     WHERE workload = :workload AND lane IS NOT NULL AND status = 'received'))
 """
 
 _WITHDRAW: Final = """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final
 
 from email_validator import EmailNotValidError, validate_email
@@ -12,8 +13,10 @@ MAX_ADDRESS: Final = 254
 MAX_LOCAL_PART: Final = 64
 
 _LONGEST_TOP_LEVEL: Final = 24
+_REMEMBERED: Final = 4096
 
 
+@lru_cache(maxsize=_REMEMBERED)  # one email asks for the same few addresses again and again
 def normalised(address: str) -> str:
     """The address as every server understands it: an ASCII domain in lower case, the local part as it was written.
 
