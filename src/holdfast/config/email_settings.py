@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, BeforeValidator, Field, SecretStr, field_validator
 
 from .courier_secrets import refuse
-from .field_types import Int, listed, lower
+from .field_types import Int, listed, lower, path
 
 _HOUR_MS: Final = 3_600_000
 _DAY_MS: Final = 24 * _HOUR_MS
@@ -129,12 +129,7 @@ class EmailSettings(BaseModel):
     @field_validator("email_folder", "email_content_folder", "smtp_ca_file", mode="before")
     @classmethod
     def _path(cls, value: object) -> object:
-        if value == "" or (isinstance(value, str) and "\0" in value):
-            refuse("must be a path")
-        try:
-            return Path(value).expanduser() if isinstance(value, str) else value
-        except RuntimeError:  # ~somebody, who does not exist
-            refuse("names the home folder of a user that does not exist")
+        return path(value)
 
     @field_validator("email_from")
     @classmethod

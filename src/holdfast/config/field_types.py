@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 from pydantic import BeforeValidator, Field
+
+from .courier_secrets import refuse
 
 
 def lower(value: object) -> object:
@@ -25,6 +28,16 @@ def listed(value: object) -> object:
     if isinstance(value, str):
         return tuple(part.strip() for part in value.split(",") if part.strip())
     return value
+
+
+def path(value: object) -> object:
+    """A path as people write it: ``~`` is their home folder. An empty text is none, nor is one with NUL."""
+    if value == "" or (isinstance(value, str) and "\0" in value):
+        refuse("must be a path")
+    try:
+        return Path(value).expanduser() if isinstance(value, str) else value
+    except RuntimeError:  # ~somebody, who does not exist
+        refuse("names the home folder of a user that does not exist")
 
 
 Int = Annotated[int, BeforeValidator(_no_bool)]

@@ -30,7 +30,7 @@ from .cluster_addresses import (
 )
 from .courier_secrets import CourierSecret, parse_courier_secrets, refuse
 from .email_settings import EmailSettings
-from .field_types import Float, Int, lower
+from .field_types import Float, Int, lower, path
 from .secret_safety import secret_problems
 
 Origin = Literal["environment", "holdfast.toml", "default", "code"]
@@ -147,12 +147,7 @@ class _Basics(BaseModel):
     @field_validator("holdfast_data", mode="before")
     @classmethod
     def _folder(cls, value: object) -> object:
-        if value == "" or (isinstance(value, str) and "\0" in value):
-            refuse("must be the path of a folder")
-        try:
-            return Path(value).expanduser() if isinstance(value, str) else value
-        except RuntimeError:  # ~somebody, who does not exist
-            refuse("names the home folder of a user that does not exist")
+        return path(value)
 
     @field_validator("api_host")
     @classmethod

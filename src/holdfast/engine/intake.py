@@ -31,6 +31,7 @@ from holdfast.telemetry import emit, events
 
 from .entries import new_entry, queue_job
 from .fairness import in_line, lane_of
+from .gathering import Gathering
 from .readers import Readers
 
 _MOST_IN_ONE_COMMIT: Final = 256
@@ -64,9 +65,8 @@ class Intake:
         self._store = store
         self._broker = broker
         self._max_pending = max_pending
-        self._waiting: list[_Request] = []
         self._pending = 0
-        self._committing = False
+        self._gathering = Gathering(_MOST_IN_ONE_COMMIT, self._commit)
         self._tasks: set[asyncio.Task[None]] = set()
         self._avoided: dict[str, float] = {}
 
@@ -97,10 +97,7 @@ class Intake:
             raise IntakeSaturated
         answer: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
         self._pending += 1
-        self._waiting.append(_Request(workload, entry, answer))
-        if not self._committing:
-            self._committing = True
-            self._spawn(self._commit_while_waiting())
+        self._gathering.add(_Request(workload, entry, answer))
         try:
             return await answer
         finally:
@@ -108,6 +105,7 @@ class Intake:
 
     async def drain(self) -> None:
         """Wait until everything that was accepted has been committed and published."""
+        await self._gathering.idle()
         while self._tasks:
             await asyncio.wait(set(self._tasks))
 
@@ -115,15 +113,6 @@ class Intake:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-    async def _commit_while_waiting(self) -> None:
-        try:
-            while self._waiting:
-                batch = self._waiting[:_MOST_IN_ONE_COMMIT]
-                del self._waiting[:_MOST_IN_ONE_COMMIT]
-                await self._commit(batch)
-        finally:
-            self._committing = False
 
     async def _commit(self, batch: Sequence[_Request]) -> None:
         crash_point("intake.before_record")

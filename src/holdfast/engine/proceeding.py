@@ -17,6 +17,8 @@ from holdfast.contracts.ledger import Lease
 from holdfast.contracts.ports import Store
 from holdfast.contracts.settlement import OVERDUE, Proceed, Settled, Settlement
 
+from .gathering import Gathering
+
 _MOST_IN_ONE_COMMIT: Final = 100
 
 
@@ -32,31 +34,19 @@ class Proceeding:
     def __init__(self, workload: str, store: Store) -> None:
         self._workload = workload
         self._store = store
-        self._waiting: list[_Request] = []
-        self._committing: asyncio.Task[None] | None = None
+        self._gathering = Gathering(_MOST_IN_ONE_COMMIT, self._commit)
 
     async def proceed(self, lease: Lease, effects: Sequence[Effect], *, repeatable: bool) -> None:
         """Return once the mark is committed. Raises what :meth:`Context.proceed` promises, or what the store raises."""
         answer: asyncio.Future[Settled] = asyncio.get_running_loop().create_future()
         verdict = Proceed(tuple(effects), repeatable)
-        self._waiting.append(_Request(Settlement(self._workload, lease, verdict), answer))
-        if self._committing is None:
-            self._committing = asyncio.create_task(self._commit_while_waiting())
+        self._gathering.add(_Request(Settlement(self._workload, lease, verdict), answer))
         settled = await answer
         if settled.stale:
             raise LeaseLost
         if settled.note == OVERDUE:
             raise DeadlinePassed
         crash_point("worker.proceeded")
-
-    async def _commit_while_waiting(self) -> None:
-        try:
-            while self._waiting:
-                batch = self._waiting[:_MOST_IN_ONE_COMMIT]
-                del self._waiting[:_MOST_IN_ONE_COMMIT]
-                await self._commit(batch)
-        finally:
-            self._committing = None
 
     async def _commit(self, batch: Sequence[_Request]) -> None:
         crash_point("worker.proceeding")

@@ -1,0 +1,42 @@
+"""Group commit: whatever arrives while one commit is under way goes into the next. Nothing waits for a timer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Generic, TypeVar
+
+Item = TypeVar("Item")
+
+
+class Gathering(Generic[Item]):
+    """Hands items to ``commit`` in batches of at most ``most``, one batch after another, in their order.
+
+    ``commit`` answers for its batch whatever happens: what it raises ends the work on those that still wait.
+    """
+
+    def __init__(self, most: int, commit: Callable[[Sequence[Item]], Awaitable[None]]) -> None:
+        self._most = most
+        self._commit = commit
+        self._waiting: list[Item] = []
+        self._working: asyncio.Task[None] | None = None
+
+    def add(self, item: Item) -> None:
+        """Take one more; it goes with the next batch, at once when none is under way."""
+        self._waiting.append(item)
+        if self._working is None:
+            self._working = asyncio.get_running_loop().create_task(self._work())
+
+    async def idle(self) -> None:
+        """Return when nothing waits and nothing is under way."""
+        while self._working is not None:
+            await asyncio.wait({self._working})
+
+    async def _work(self) -> None:
+        try:
+            while self._waiting:
+                batch = self._waiting[: self._most]
+                del self._waiting[: self._most]
+                await self._commit(batch)
+        finally:
+            self._working = None
