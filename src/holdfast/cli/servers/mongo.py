@@ -13,9 +13,9 @@ from .process import ServerMissing, ServerProcess, free_port
 _ELECTION_SECONDS: Final = 60.0
 _LOOK_EVERY: Final = 0.05
 _SET_NAME: Final = "holdfast"
-# 1 s: expiry is seen soon. A quarter of a gigabyte of cache is plenty for a demo and for tests. Each collection and each
-# index is a file; a database that was dropped keeps its files open for as long as somebody could look into its past, five
-# minutes by default, in which tests open thousands.
+# 1 s: expiry is seen soon. A quarter of a gigabyte of cache is plenty for a demo and for tests. Each collection and
+# each index is a file; a database that was dropped keeps its files open for as long as somebody could look into its
+# past, five minutes by default, in which tests open thousands.
 _SMALL: Final = (
     *("--wiredTigerCacheSizeGB", "0.25"),
     *("--setParameter", "ttlMonitorSleepSecs=1"),
