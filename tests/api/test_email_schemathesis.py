@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
-import socket
-import threading
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import asynccontextmanager
 
 import pytest
 import requests
 import schemathesis
-import uvicorn
 from schemathesis import Case, GenerationMode
 from schemathesis.checks import negative_data_rejection
 from schemathesis.core.parameters import ParameterLocation
 
 from tests.api.email_world import BATCH, EVENTS, LIST, SEND, an_email, an_email_world, in_an_hour
+from tests.api.serving import ApiThread
 from tests.api.test_schemathesis import CHECKS, generated
 
 OPERATIONS = [
@@ -41,44 +39,25 @@ class Key(requests.auth.AuthBase):
         return request
 
 
-class Server(threading.Thread):
-    """The API and a few emails, in a loop of their own."""
+class Server(ApiThread):
+    """The API and a few emails."""
 
-    def __init__(self, folder) -> None:
-        super().__init__(daemon=True)
-        self.folder = folder
-        self.socket = socket.create_server(("127.0.0.1", 0))
-        self.url = f"http://127.0.0.1:{self.socket.getsockname()[1]}"
-        self.ready = threading.Event()
-        self.key = ""
-        self.outbox_ids: list[str] = []
+    key = ""
+    outbox_ids: tuple[str, ...] = ()
 
-    def run(self) -> None:
-        asyncio.run(self._serve())
-
-    async def _serve(self) -> None:
+    @asynccontextmanager
+    async def opened(self):
         async with an_email_world(self.folder) as world:
             self.key = world.keys["acme"]
             answers = [await world.send(an_email(sendAt=in_an_hour(world))) for _ in range(2)]
-            self.outbox_ids = [each.json()["outboxId"] for each in answers]
-            config = uvicorn.Config(
-                world.client._transport.app, log_level="warning", lifespan="off", http="httptools", loop="asyncio"
-            )
-            self.server = uvicorn.Server(config)
-            self.ready.set()
-            await self.server.serve(sockets=[self.socket])
-
-    def stop(self) -> None:
-        self.server.should_exit = True
-        self.join(timeout=30)
-        self.socket.close()
+            self.outbox_ids = tuple(each.json()["outboxId"] for each in answers)
+            yield world.client._transport.app
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory) -> Iterator[Server]:
     thread = Server(tmp_path_factory.mktemp("email-schemathesis"))
-    thread.start()
-    assert thread.ready.wait(timeout=30)
+    thread.begin()
     yield thread
     thread.stop()
 

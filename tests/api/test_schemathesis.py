@@ -5,17 +5,14 @@ The app runs in uvicorn on a loopback port, over a real SQLite file.
 
 from __future__ import annotations
 
-import asyncio
-import socket
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import asynccontextmanager
 from datetime import timedelta
 
 import pytest
 import requests
 import schemathesis
-import uvicorn
 from hypothesis import HealthCheck, Phase, given, settings
 from schemathesis import Case, GenerationMode
 from schemathesis.checks import (
@@ -30,6 +27,7 @@ from schemathesis.checks import (
 from schemathesis.core.parameters import ParameterLocation
 
 from holdfast.contracts.settlement import Complete, RetryLater
+from tests.api.serving import ApiThread
 from tests.api.world import COURIER, OPERATOR, OTHER_SECRET, SECRET, a_world, event, signed
 
 CHECKS = [
@@ -58,23 +56,13 @@ class Credentials(requests.auth.AuthBase):
         return request
 
 
-class Server(threading.Thread):
-    """The API and a few records, in a loop of their own."""
+class Server(ApiThread):
+    """The API and a few records."""
 
-    def __init__(self, folder) -> None:
-        super().__init__(daemon=True)
-        self.folder = folder
-        self.socket = socket.create_server(("127.0.0.1", 0))
-        self.url = f"http://127.0.0.1:{self.socket.getsockname()[1]}"
-        self.ready = threading.Event()
-        self.letter = ""
-        self.key = ""
-        self.shipment = ""
+    letter = key = shipment = ""
 
-    def run(self) -> None:
-        asyncio.run(self._serve())
-
-    async def _serve(self) -> None:
+    @asynccontextmanager
+    async def opened(self):
         async with a_world(self.folder) as world:
             self.letter = await world.bury(event())
             applied = event(payload={"shipmentId": "shp_applied"})
@@ -83,23 +71,13 @@ class Server(threading.Thread):
             await world.settle("courier", keys[0], Complete(timedelta(days=1)))
             await world.settle("courier", keys[1], RetryLater(timedelta(hours=1), "TIMEOUT", "No answer."))
             self.key, self.shipment = keys[1], "shp_applied"
-            app = world.client._transport.app
-            config = uvicorn.Config(app, log_level="warning", lifespan="off", http="httptools", loop="asyncio")
-            self.server = uvicorn.Server(config)
-            self.ready.set()
-            await self.server.serve(sockets=[self.socket])
-
-    def stop(self) -> None:
-        self.server.should_exit = True
-        self.join(timeout=30)
-        self.socket.close()
+            yield world.client._transport.app
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory) -> Iterator[Server]:
     thread = Server(tmp_path_factory.mktemp("schemathesis"))
-    thread.start()
-    assert thread.ready.wait(timeout=30)
+    thread.begin()
     yield thread
     thread.stop()
 

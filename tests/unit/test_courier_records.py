@@ -75,9 +75,7 @@ class Records:
     async def settlement(self, claim: Claimed, outcome: Outcome | None = None) -> Settlement:
         job = job_of(self.courier, claim)
         if outcome is None:
-            outcome = (
-                job if isinstance(job, Reject) else await self.courier.handle(job, None)
-            )
+            outcome = job if isinstance(job, Reject) else await self.courier.handle(job, None)
         subject = Subject(key=claim.key, generation=claim.generation, attempt=claim.attempt)
         verdict = self.judge.verdict(outcome, subject)
         return Settlement("courier", Lease(claim.job_id, claim.fence), verdict)
