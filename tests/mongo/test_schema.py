@@ -73,7 +73,8 @@ async def test_only_workloads_with_lanes_pay_for_them(store, parcels, database):
     def of_lanes(found):
         return [keys for keys, each in found if "openLane" in str(each)]
 
-    assert of_lanes(await indexes(database, "parcels_jobs")) == [{"openLane": 1, "priority": -1}, {"priority": -1}]
+    lanes = [{"openLane": 1, "priority": -1}, {"status": 1, "priority": -1}]
+    assert of_lanes(await indexes(database, "parcels_jobs")) == lanes
     assert of_lanes(await indexes(database, "processed_events")) == []
 
 
@@ -94,7 +95,7 @@ async def test_a_ledger_from_before_there_were_lanes_is_opened_and_then_migrated
     assert await store.missing() == [
         "The collection parcels_jobs has no index (deadline).",
         "The collection parcels_jobs has no index (openLane, priority).",
-        "The collection parcels_jobs has no index (priority).",
+        "The collection parcels_jobs has no index (status, priority).",
         "The collection parcel_slips has no index (owner, at, slip).",
         "The collection parcel_slips has no index (until) [TTL].",
     ]
