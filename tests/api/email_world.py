@@ -13,7 +13,8 @@ from typing import Any
 
 import httpx
 
-from holdfast.api import ApiOptions, ApiServices, create_app
+from holdfast.api import ApiOptions, ApiServices
+from holdfast.api.app import create_app
 from holdfast.api.services import EmailServices
 from holdfast.brokers.sqlite import SqliteBroker
 from holdfast.contracts.tenants import TENANT_COLLECTIONS, Scope

@@ -13,7 +13,8 @@ import httpx
 import pytest
 from standardwebhooks import Webhook
 
-from holdfast.api import ApiOptions, SourceSecret, create_app
+from holdfast.api import ApiOptions, SourceSecret
+from holdfast.api.app import create_app
 from holdfast.contracts.ledger import Status
 from holdfast.contracts.times import isoformat
 from holdfast.engine.intake import Intake

@@ -392,7 +392,8 @@ async def test_where_emails_are_not_set_up_every_path_says_so(world):
 
     import httpx
 
-    from holdfast.api import ApiOptions, create_app
+    from holdfast.api import ApiOptions
+    from holdfast.api.app import create_app
 
     app = create_app(replace(world.services, email=None), ApiOptions())
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://holdfast.test") as client:

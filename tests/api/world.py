@@ -16,7 +16,8 @@ import httpx
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from holdfast import Done, ExponentialBackoff, Workload
-from holdfast.api import ApiOptions, ApiServices, SourceSecret, create_app, sign
+from holdfast.api import ApiOptions, ApiServices, SourceSecret, sign
+from holdfast.api.app import create_app
 from holdfast.brokers.sqlite import SqliteBroker
 from holdfast.contracts.dead_letters import letter_id
 from holdfast.contracts.errors import BrokerUnavailable, StoreUnavailable

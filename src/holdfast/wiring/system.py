@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final, NamedTuple
 
-from holdfast.api.app import create_app
 from holdfast.api.services import ApiOptions, ApiServices, EmailServices
 from holdfast.api.verify import SourceSecret
 from holdfast.config import Settings
@@ -74,6 +73,8 @@ class System:
             operator_token=settings.operator_token.get_secret_value() if settings.operator_token else None,
             max_body_bytes=settings.max_body_bytes,
         )
+        from holdfast.api.app import create_app  # noqa: PLC0415 - workers and commands do without a web framework
+
         return create_app(services, options)
 
     def _email_services(self) -> EmailServices | None:
