@@ -10,6 +10,7 @@ import pytest
 
 from holdfast.config import Settings
 from tests.cli.desk import ENVIRONMENT, Program
+from tests.support.valkey_server import RedisServer
 
 
 @pytest.fixture
@@ -19,6 +20,12 @@ def home(tmp_path, monkeypatch) -> Path:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+@pytest.fixture(scope="session")
+def redis_server(valkey) -> RedisServer:
+    """Ours alone: what differs between Redis and Valkey shows in the queue's own tests, which run on both."""
+    return RedisServer(valkey.url, ours=True)
 
 
 @pytest.fixture
