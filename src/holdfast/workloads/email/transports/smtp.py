@@ -20,28 +20,24 @@ from aiosmtplib.protocol import SMTPProtocol
 
 from holdfast.contracts.errors import ConfigurationError
 
-from .port import Accepted, AccountBlocked, OutcomeUnknown, Parcel, Refused, TransportError, TryLater, quoted
-
-CONNECT: Final = "SMTP_CONNECT"
-LOST: Final = "SMTP_LOST"
-TIMEOUT: Final = "SMTP_TIMEOUT"
-NO_ANSWER: Final = "SMTP_NO_ANSWER"
-BAD_ANSWER: Final = "SMTP_BAD_ANSWER"
-BAD_ADDRESS: Final = "SMTP_BAD_ADDRESS"
-TLS_FAILED: Final = "SMTP_TLS_FAILED"
-TLS_UNTRUSTED: Final = "SMTP_TLS_UNTRUSTED"
-NOT_OFFERED: Final = "SMTP_NOT_OFFERED"
+from .port import Accepted, OutcomeUnknown, Parcel, Refused, TransportError, TryLater
+from .smtp_answers import (
+    BAD_ADDRESS,
+    BAD_ANSWER,
+    LOST,
+    NO_ANSWER,
+    TIMEOUT,
+    connection_error,
+    meaning_of,
+    negative,
+    positive,
+    transient,
+)
 
 Security = Literal["none", "starttls", "tls"]
 
-# The first digit of an answer.
-_YES: Final = 2
-_NOT_NOW: Final = 4
-_NEVER: Final = 5
 _GO_AHEAD: Final = 354
 _CLOSING: Final = 421
-# 530: log in first, or use TLS first. 534, 535, 538: the login is not good enough.
-_ACCOUNT: Final = frozenset({530, 534, 535, 538})
 _DOT: Final = b".\r\n"
 _LINE_END: Final = re.compile(rb"\r\n|\r|\n")
 _DOT_AT_LINE_START: Final = re.compile(rb"(?m)^\.")
@@ -216,7 +212,7 @@ class SmtpTransport:
                 await client.ehlo()
         except (aiosmtplib.SMTPException, OSError) as error:
             client.close()
-            raise _connection_error(error) from None
+            raise connection_error(error) from None
         except BaseException:
             client.close()
             raise
@@ -233,9 +229,9 @@ class SmtpTransport:
         if not parcel.raw.isascii() and line.client.supports_extension("8bitmime"):
             words.append(b"BODY=8BITMIME")
         reply = await self._say(line, *words)
-        if not _positive(reply):
+        if not positive(reply):
             self._keep(line)
-            raise _verdict(reply, parcel)
+            raise meaning_of(reply, parcel)
         return line
 
     async def _finish(self, line: _Line, parcel: Parcel) -> Accepted:
@@ -244,30 +240,30 @@ class SmtpTransport:
         reply = await self._say(line, b"DATA")
         if reply.code != _GO_AHEAD:
             await self._abandon(line)
-            raise _verdict(reply, parcel)
+            raise meaning_of(reply, parcel)
         reply = await self._message(line, parcel)
-        if _positive(reply):
+        if positive(reply):
             named = _QUEUE_ID.search(reply.message)
             return Accepted(named[1] if named else parcel.message_id, refused)
-        raise _verdict(reply, parcel)
+        raise meaning_of(reply, parcel)
 
     async def _recipients(self, line: _Line, parcel: Parcel) -> tuple[str, ...]:
         """The recipients that the server refused. Raises where the message must not go out at all."""
         refusals: dict[str, aiosmtplib.SMTPResponse] = {}
         for address in parcel.recipients:
             reply = await self._say(line, b"RCPT", f"TO:<{address}>".encode())
-            if _positive(reply):
+            if positive(reply):
                 continue
             if reply.code == _CLOSING:
-                raise _verdict(reply, parcel)
+                raise meaning_of(reply, parcel)
             refusals[address] = reply
         first = refusals.get(parcel.recipients[0])
         if first is not None:
             if len(refusals) == len(set(parcel.recipients)):
                 # Nobody takes it now. One who may take it later is a reason to come back.
-                first = next((reply for reply in refusals.values() if _transient(reply)), first)
+                first = next((reply for reply in refusals.values() if transient(reply)), first)
             await self._abandon(line)
-            raise _verdict(first, parcel)
+            raise meaning_of(first, parcel)
         return tuple(refusals)
 
     async def _message(self, line: _Line, parcel: Parcel) -> aiosmtplib.SMTPResponse:
@@ -299,7 +295,7 @@ class SmtpTransport:
             raise OutcomeUnknown(BAD_ANSWER, message) from None
         finally:
             reply.cancel()
-        if not (_positive(verdict) or _negative(verdict)):
+        if not (positive(verdict) or negative(verdict)):
             self._drop(line)
             message = f"The server answered the message with {verdict.code}, which is neither yes nor no."
             raise OutcomeUnknown(BAD_ANSWER, message)
@@ -325,7 +321,7 @@ class SmtpTransport:
             lost = TryLater(TIMEOUT, "The server stopped reading in the middle of the message.")
         except OSError:  # aiosmtplib's "disconnected" is one
             lost = TryLater(LOST, "The connection was lost in the middle of the message.")
-        if reply.done() and reply.exception() is None and _negative(reply.result()):
+        if reply.done() and reply.exception() is None and negative(reply.result()):
             return reply.result()
         self._drop(line)
         raise lost or TryLater(LOST, "The server broke off in the middle of the message.")
@@ -349,7 +345,7 @@ class SmtpTransport:
     async def _abandon(self, line: _Line) -> None:
         """Make the server forget the envelope, so that the line can be used again; or drop the line."""
         with suppress(TryLater):
-            if line.alive and _positive(await self._say(line, b"RSET")):
+            if line.alive and positive(await self._say(line, b"RSET")):
                 return
         self._drop(line)
 
@@ -364,55 +360,3 @@ async def _say_goodbye(line: _Line) -> None:
     """QUIT, as good manners want. Nothing depends on it."""
     with suppress(aiosmtplib.SMTPException, OSError):
         await line.client.quit(timeout=1)
-
-
-def _positive(reply: aiosmtplib.SMTPResponse) -> bool:
-    return reply.code // 100 == _YES
-
-
-def _transient(reply: aiosmtplib.SMTPResponse) -> bool:
-    return reply.code // 100 == _NOT_NOW
-
-
-def _negative(reply: aiosmtplib.SMTPResponse) -> bool:
-    return reply.code // 100 in {_NOT_NOW, _NEVER}
-
-
-def _verdict(reply: aiosmtplib.SMTPResponse, parcel: Parcel) -> TransportError:
-    """What an answer to a step of a message means, other than yes."""
-    code, said = f"SMTP_{reply.code}", f"The server answered {reply.code}: {quoted(reply.message, parcel)}"
-    if reply.code in _ACCOUNT:
-        return AccountBlocked(code, said)
-    if _transient(reply):
-        return TryLater(code, said)
-    if _negative(reply):
-        return Refused(code, said)
-    return TryLater(BAD_ANSWER, f"The server answered {reply.code}, which makes no sense at this point.")
-
-
-def _connection_error(error: aiosmtplib.SMTPException | OSError) -> TransportError:
-    """Why there is no connection. None of it is about a message, so a lasting "no" concerns the account."""
-    match error:
-        case aiosmtplib.SMTPResponseException(code=code, message=message):
-            said = f"The server answered {code} to our greeting or login: {quoted(message)}"
-            lasting = code // 100 == _NEVER
-            return (AccountBlocked if lasting else TryLater)(f"SMTP_{code}" if code > 0 else BAD_ANSWER, said)
-        case aiosmtplib.SMTPTimeoutError():
-            return TryLater(TIMEOUT, "The server did not answer the connection in time.")
-        case OSError():
-            return _network_error(error if isinstance(error, ssl.SSLError) else error.__cause__)
-        case _:
-            # aiosmtplib says so where the server does not offer STARTTLS, or no login that we know.
-            return AccountBlocked(
-                NOT_OFFERED, "The server offers no STARTTLS, or no way to log in, but we are to use it."
-            )
-
-
-def _network_error(cause: BaseException | None) -> TransportError:
-    match cause:
-        case ssl.SSLCertVerificationError():
-            return AccountBlocked(TLS_UNTRUSTED, "The server's certificate cannot be trusted.")
-        case ssl.SSLError():
-            return TryLater(TLS_FAILED, "The server and we could not agree on TLS.")
-        case _:
-            return TryLater(CONNECT, "The server cannot be reached.")

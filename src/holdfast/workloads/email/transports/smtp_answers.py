@@ -1,0 +1,82 @@
+"""What a mail server's answers, and a connection that fails, mean for the message."""
+
+from __future__ import annotations
+
+import ssl
+from typing import Final
+
+import aiosmtplib
+
+from .port import AccountBlocked, Parcel, Refused, TransportError, TryLater, quoted
+
+CONNECT: Final = "SMTP_CONNECT"
+LOST: Final = "SMTP_LOST"
+TIMEOUT: Final = "SMTP_TIMEOUT"
+NO_ANSWER: Final = "SMTP_NO_ANSWER"
+BAD_ANSWER: Final = "SMTP_BAD_ANSWER"
+BAD_ADDRESS: Final = "SMTP_BAD_ADDRESS"
+TLS_FAILED: Final = "SMTP_TLS_FAILED"
+TLS_UNTRUSTED: Final = "SMTP_TLS_UNTRUSTED"
+NOT_OFFERED: Final = "SMTP_NOT_OFFERED"
+
+# The first digit of an answer.
+_YES: Final = 2
+_NOT_NOW: Final = 4
+_NEVER: Final = 5
+# 530: log in first, or use TLS first. 534, 535, 538: the login is not good enough.
+_ACCOUNT: Final = frozenset({530, 534, 535, 538})
+
+
+def positive(reply: aiosmtplib.SMTPResponse) -> bool:
+    """Whether it says yes."""
+    return reply.code // 100 == _YES
+
+
+def transient(reply: aiosmtplib.SMTPResponse) -> bool:
+    """Whether it says not now."""
+    return reply.code // 100 == _NOT_NOW
+
+
+def negative(reply: aiosmtplib.SMTPResponse) -> bool:
+    """Whether it says no, now or ever."""
+    return reply.code // 100 in {_NOT_NOW, _NEVER}
+
+
+def meaning_of(reply: aiosmtplib.SMTPResponse, parcel: Parcel) -> TransportError:
+    """What an answer to a step of a message means, other than yes."""
+    code, said = f"SMTP_{reply.code}", f"The server answered {reply.code}: {quoted(reply.message, parcel)}"
+    if reply.code in _ACCOUNT:
+        return AccountBlocked(code, said)
+    if transient(reply):
+        return TryLater(code, said)
+    if negative(reply):
+        return Refused(code, said)
+    return TryLater(BAD_ANSWER, f"The server answered {reply.code}, which makes no sense at this point.")
+
+
+def connection_error(error: aiosmtplib.SMTPException | OSError) -> TransportError:
+    """Why there is no connection. None of it is about a message, so a lasting "no" concerns the account."""
+    match error:
+        case aiosmtplib.SMTPResponseException(code=code, message=message):
+            said = f"The server answered {code} to our greeting or login: {quoted(message)}"
+            lasting = code // 100 == _NEVER
+            return (AccountBlocked if lasting else TryLater)(f"SMTP_{code}" if code > 0 else BAD_ANSWER, said)
+        case aiosmtplib.SMTPTimeoutError():
+            return TryLater(TIMEOUT, "The server did not answer the connection in time.")
+        case OSError():
+            return _network_error(error if isinstance(error, ssl.SSLError) else error.__cause__)
+        case _:
+            # aiosmtplib says so where the server does not offer STARTTLS, or no login that we know.
+            return AccountBlocked(
+                NOT_OFFERED, "The server offers no STARTTLS, or no way to log in, but we are to use it."
+            )
+
+
+def _network_error(cause: BaseException | None) -> TransportError:
+    match cause:
+        case ssl.SSLCertVerificationError():
+            return AccountBlocked(TLS_UNTRUSTED, "The server's certificate cannot be trusted.")
+        case ssl.SSLError():
+            return TryLater(TLS_FAILED, "The server and we could not agree on TLS.")
+        case _:
+            return TryLater(CONNECT, "The server cannot be reached.")
