@@ -237,7 +237,7 @@ class EmailSettings(BaseModel):
     @property
     def message_domain(self) -> str:
         """The domain that Message-IDs are made with."""
-        return self.email_message_domain or parseaddr(self.email_from)[1].rpartition("@")[2].lower()
+        return (self.email_message_domain or parseaddr(self.email_from)[1].rpartition("@")[2]).lower()
 
 
 def is_sender(text: str) -> bool:

@@ -46,10 +46,10 @@ def scrub(text: str) -> str:
 
 def _masked_if_cnpj(found: re.Match[str]) -> str:
     bare = re.sub(r"[/-]", "", found[0]).upper()
-    return "***CNPJ***" if _check_digits(bare[:12]) == bare[12:] else found[0]
+    return "***CNPJ***" if cnpj_check_digits(bare[:12]) == bare[12:] else found[0]
 
 
-def _check_digits(base: str) -> str:
+def cnpj_check_digits(base: str) -> str:
     """The two check digits of a CNPJ: modulo 11, a letter counting as its code less that of ``0``."""
     for _ in range(2):
         total = sum((ord(each) - ord("0")) * (2 + place % 8) for place, each in enumerate(reversed(base)))

@@ -163,10 +163,7 @@ def _surprise(workload: Workload[Any], job: Job[Any], context: HandlerContext, e
 
 
 def _unknown(workload: Workload[Any], job: Job[Any], error: BaseException) -> Outcome:
-    try:
-        reason = workload.interrupted(job.attempt)
-    except Exception:  # noqa: BLE001 - a workload's own code
-        reason = Workload.interrupted(workload, job.attempt)
+    reason = Readers(workload).interrupted(job.attempt)
     return Reject(reason.code, f"{reason.message} ({classify(error, workload).message})")
 
 

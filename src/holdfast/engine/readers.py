@@ -59,6 +59,13 @@ class Readers:
             return ()
         return _safely(lambda: self._workload.withdrawn(data) if withdrawn else self._workload.expired(data))
 
+    def interrupted(self, attempts: int) -> Reason:
+        """What a job died of that was lost beyond its point of no return."""
+        try:
+            return self._workload.interrupted(attempts)
+        except Exception:  # noqa: BLE001 - a workload's own code
+            return Workload.interrupted(self._workload, attempts)
+
     def letter_body(self, body: str) -> str | None:
         """What the dead letter keeps; None: the job's own body."""
         if type(self._workload).letter_body is Workload.letter_body:

@@ -101,10 +101,7 @@ class Judge:
 
     def interrupted(self, subject: Subject, what: str) -> Bury:
         """The verdict on a job that passed its point of no return and did not come back with an outcome (I11)."""
-        try:
-            reason = self._workload.interrupted(subject.attempt)
-        except Exception:  # noqa: BLE001 - a workload's own code
-            reason = Workload.interrupted(self._workload, subject.attempt)
+        reason = self._readers.interrupted(subject.attempt)
         return self.bury(subject, Failure(reason.code, what, retry=False), reason)
 
     def hand_back(self, subject: Subject) -> HandBack:

@@ -67,16 +67,14 @@ def email_of(settings: Settings) -> EmailParts | None:
         raise ConfigurationError(message) from error
     if secrets is None:
         return None
-    from holdfast.workloads.email.sender import sender_of  # noqa: PLC0415 - the libraries are there, as we saw
+    from holdfast.workloads.email.mime import Sender  # noqa: PLC0415 - the libraries are there, as we saw
     from holdfast.workloads.email.vault import Vault  # noqa: PLC0415 - likewise
     from holdfast.workloads.email.workload import Email, EmailOptions  # noqa: PLC0415 - likewise
 
     vault = Vault(secrets.pepper, secrets.keys, secrets.current)
-    sender = sender_of(settings.email_from)
-    domain = settings.email_message_domain or sender.address.rpartition("@")[2]
     options = EmailOptions(
-        sender=sender,
-        domain=domain.lower(),
+        sender=Sender.parse(settings.email_from),
+        domain=settings.message_domain,
         rate=_rate(settings),
         concurrency=settings.email_concurrency,
         backoff=tuple(timedelta(seconds=seconds) for seconds in settings.email_backoff_seconds),

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.workloads.email.addresses import mask_address, normalised, same_address
+from holdfast.workloads.email.addresses import mask_address, normalised
 
 
 @pytest.mark.parametrize(
@@ -73,11 +73,10 @@ def test_the_longest_address_has_254_characters():
         ("a@exämple.de", "a@xn--exmple-cua.de", True),
         ("a@example.com", "A@example.com", False),
         ("a@example.com", "b@example.com", False),
-        ("nothing", "nothing", False),
     ],
 )
 def test_addresses_are_compared_in_that_form(one, other, same):
-    assert same_address(one, other) is same
+    assert (normalised(one) == normalised(other)) is same
 
 
 @pytest.mark.parametrize(

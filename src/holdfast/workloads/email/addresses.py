@@ -38,14 +38,6 @@ def normalised(address: str) -> str:
     return f"{found.local_part}@{found.ascii_domain.lower()}"
 
 
-def same_address(one: str, other: str) -> bool:
-    """Whether both are valid and lead to the same mailbox. The local part is compared as written (RFC 5321)."""
-    try:
-        return normalised(one) == normalised(other)
-    except ValueError:
-        return False
-
-
 def mask_address(address: str) -> str:
     """``user@example.com`` as ``u***@e***.com``. Any text is taken; no more than this is ever shown of it."""
     local, at, domain = address.rpartition("@")

@@ -12,6 +12,8 @@ import unicodedata
 from enum import StrEnum
 from typing import Final
 
+from holdfast.contracts.redaction import cnpj_check_digits
+
 
 class Kind(StrEnum):
     """What was found. The value is the word for people."""
@@ -128,16 +130,10 @@ def _is_cpf(digits: str) -> bool:
 
 
 def _is_cnpj(characters: str) -> bool:
-    # A letter counts as its distance from "0" in ASCII: that is how the Receita Federal defines it.
-    numbers = [ord(character) - ord("0") for character in characters]
-    return (
-        len(set(numbers)) > 1
-        and _check_digit(numbers[:12], (5, 4, 3, 2, 9, 8, 7, 6, 5, 4, 3, 2)) == numbers[12]
-        and _check_digit(numbers[:13], (6, 5, 4, 3, 2, 9, 8, 7, 6, 5, 4, 3, 2)) == numbers[13]
-    )
+    return len(set(characters)) > 1 and cnpj_check_digits(characters[:12]) == characters[12:]
 
 
-def _check_digit(numbers: list[int], weights: range | tuple[int, ...]) -> int:
+def _check_digit(numbers: list[int], weights: range) -> int:
     rest = sum(number * weight for number, weight in zip(numbers, weights, strict=True)) % 11
     return 0 if rest < 2 else 11 - rest  # noqa: PLR2004 - modulo 11: ten and eleven have no digit
 

@@ -52,7 +52,6 @@ _BLOCKS: Final = frozenset(
         "body",
     }
 )
-_CELLS: Final = frozenset({"td", "th"})
 _MAX_MISREAD: Final = 50
 _MAX_INDENT: Final = 8
 

@@ -40,7 +40,6 @@ from .documents import CONTENT, EMAIL_COLLECTIONS, LOG, SUPPRESSIONS, content_ke
 from .masking import masked_job, without_names
 from .mime import BuiltMessage, Sender, build_message
 from .outbox import Outbox
-from .sender import sender_of
 from .suppression import address_hash
 from .transports.port import AccountBlocked, OutcomeUnknown, Parcel, Refused, Transport, TransportError, TryLater
 from .vault import Vault
@@ -184,7 +183,7 @@ class Email(Workload[EmailSendJob]):
         own = tenant.get("sender")
         try:
             html = await self._html(data, context)
-            sender = sender_of(own) if own else self._options.sender
+            sender = Sender.parse(own) if own else self._options.sender
             build = partial(build_message, data, html, sender=sender, domain=self._options.domain, date=data.enqueuedAt)
             # A long text takes a while to read; the other emails need not wait for it.
             return await asyncio.to_thread(build) if len(html) > _LONG else build()
