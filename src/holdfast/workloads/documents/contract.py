@@ -1,0 +1,100 @@
+"""The job as it stands in the ledger and in the queue ``doc_jobs`` (seed 003: snake_case)."""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
+
+JOB_ID: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"
+LANGUAGE: Final = r"^[a-z]{2,3}(-[A-Za-z0-9]{2,8})?$"
+_DIGEST: Final = r"^[0-9a-f]{64}$"
+MOST_METADATA: Final = 16 * 1024
+"""Bytes of ``metadata`` as JSON."""
+
+
+class JobType(StrEnum):
+    """What is wanted."""
+
+    OCR = "OCR"
+    TRANSCRIPTION = "TRANSCRIPTION"
+
+
+class InputType(StrEnum):
+    """What the file is."""
+
+    PDF = "PDF"
+    VIDEO = "VIDEO"
+    AUDIO = "AUDIO"
+
+
+Engine = Literal["local", "gemini"]
+
+FITTING: Final = {
+    JobType.OCR: frozenset({InputType.PDF}),
+    JobType.TRANSCRIPTION: frozenset({InputType.VIDEO, InputType.AUDIO}),
+}
+"""The input that each job type can be done with."""
+
+
+class Upload(BaseModel):
+    """A file that came with the request and is kept by us, named by its content."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    sha256: str = Field(pattern=_DIGEST)
+    size: int = Field(ge=0)
+    filename: str | None = Field(default=None, max_length=255)
+
+
+class DocumentPayload(BaseModel):
+    """What the sender gave: where the file is, and how to read it. Exactly one of url, local_path and upload."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    url: Annotated[str, Field(min_length=1, max_length=4_000)] | None = None
+    local_path: Annotated[str, Field(min_length=1, max_length=1_000)] | None = None
+    upload: Upload | None = None
+    language: Annotated[str, Field(pattern=LANGUAGE)] | None = None
+    engine: Engine | None = None
+    metadata: dict[str, JsonValue] | None = None
+    callback_url: Annotated[str, Field(min_length=1, max_length=2_000)] | None = None
+    cache: bool | None = None
+
+    @model_validator(mode="after")
+    def _one_source(self) -> DocumentPayload:
+        given = [name for name in ("url", "local_path", "upload") if getattr(self, name) is not None]
+        if len(given) != 1:
+            message = "must have exactly one of url, local_path and upload"
+            raise ValueError(message)
+        if self.local_path is not None and re.search(r"[\x00-\x1f\x7f]", self.local_path):
+            message = "local_path must have no control characters"
+            raise ValueError(message)
+        return self
+
+
+class DocumentJob(BaseModel):
+    """One file to be read. ``payload`` is what its dead letter shows; ``company_id`` is whose job it is."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    job_id: str = Field(pattern=JOB_ID)
+    job_type: JobType
+    input_type: InputType
+    payload: DocumentPayload
+    company_id: str | None = Field(default=None, max_length=128)
+    replay_of: str | None = Field(default=None, max_length=128)
+
+    @model_validator(mode="after")
+    def _fits(self) -> DocumentJob:
+        if self.input_type not in FITTING[self.job_type]:
+            fitting = " or ".join(sorted(FITTING[self.job_type]))
+            message = f"{self.job_type.value} needs input_type {fitting}"
+            raise ValueError(message)
+        return self
+
+    def original_payload(self) -> dict[str, Any]:
+        """The payload as it was given: fields that were not given are not there."""
+        return self.payload.model_dump(mode="json", exclude_none=True)

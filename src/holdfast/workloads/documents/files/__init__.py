@@ -1,0 +1,1 @@
+"""Where uploads and results are kept: a folder, or a bucket."""

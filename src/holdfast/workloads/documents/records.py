@@ -1,0 +1,101 @@
+"""The documents that this workload keeps: names, keys, and the fields that readers ask by."""
+
+from __future__ import annotations
+
+import json
+from enum import StrEnum
+from hashlib import sha256
+from typing import Final
+
+from holdfast.contracts.effects import Collection
+
+from .contract import DocumentJob
+
+JOBS: Final = "document_jobs"
+RESULTS: Final = "document_results"
+UNITS: Final = "document_units"
+CACHE: Final = "document_cache"
+
+
+class DocumentStatus(StrEnum):
+    """Where a job stands, for its sender."""
+
+    PENDING = "PENDING"
+    PROCESSING = "PROCESSING"
+    RETRYING = "RETRYING"
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+    CANCELLED = "CANCELLED"
+
+    @property
+    def final(self) -> bool:
+        """Whether nothing more will happen to the job."""
+        return self in {DocumentStatus.COMPLETED, DocumentStatus.FAILED, DocumentStatus.CANCELLED}
+
+
+class Stage(StrEnum):
+    """What is being done, for whoever watches."""
+
+    QUEUED = "queued"
+    FETCHING = "fetching"
+    LOADING = "loading"
+    READING = "reading"
+    WRITING = "writing"
+    FINISHED = "finished"
+
+
+JOBS_COLLECTION: Final = Collection(
+    JOBS,
+    key="job_id",
+    indexes=(
+        ("company_id", "accepted_at", "job_id"),
+        ("company_id", "status", "accepted_at", "job_id"),
+    ),
+    instants=("accepted_at", "started_at", "finished_at", "expires_at"),
+    expires="expires_at",
+)
+"""One job and where it stands.
+
+company_id, job_type, input_type, status, stage, progress (percent), unit ("page" or "chunk"), units_done, units,
+attempts, max_attempts, error ({error_type, code, message, detail} or null), engine, language, metadata, filename, cached,
+replay_of, replayed_as, cancel_requested, accepted_at, started_at, finished_at, expires_at.
+"""
+
+RESULTS_COLLECTION: Final = Collection(
+    RESULTS,
+    key="job_id",
+    indexes=(("company_id",),),
+    instants=("finished_at", "expires_at"),
+    expires="expires_at",
+)
+"""What became of a job: job_id, company_id, status (COMPLETED, FAILED or CANCELLED), duration_sec, output_path (null unless
+COMPLETED), pages (null for a recording), engine, model, language, characters, confidence, media_seconds, units_reused,
+cached, error, finished_at, expires_at."""
+
+UNITS_COLLECTION: Final = Collection(UNITS, key="unit_id", indexes=(), instants=("expires_at",), expires="expires_at")
+"""Pages and stretches of sound that are read: checkpoints. ``unit_id`` is ``<work>:<index>``, where ``work`` names the
+content of the file and everything that decides what is read in it: :func:`work_id`. ``result``, ``expires_at``."""
+
+CACHE_COLLECTION: Final = Collection(CACHE, key="cache_id", indexes=(), instants=("expires_at",), expires="expires_at")
+"""Finished results by what was asked: ``job_id`` of the job that has it, ``expires_at``. See :func:`cache_id`."""
+
+COLLECTIONS: Final = (JOBS_COLLECTION, RESULTS_COLLECTION, UNITS_COLLECTION, CACHE_COLLECTION)
+
+
+def work_id(content: str, *, job_type: str, engine: str, model: str, language: str | None, chunk: float) -> str:
+    """The name of a work: the same for the same content, read in the same way."""
+    facts = json.dumps([content, job_type, engine, model, language, chunk])
+    return sha256(facts.encode()).hexdigest()[:40]
+
+
+def unit_id(work: str, index: int) -> str:
+    """The key of a checkpoint."""
+    return f"{work}:{index:06d}"
+
+
+def cache_id(job: DocumentJob, content: str, engine: str) -> str:
+    """The name of a result: one tenant's, for one content and one way of reading. Nobody finds another's."""
+    facts = json.dumps(
+        [job.company_id, content, job.job_type.value, job.input_type.value, engine, job.payload.language]
+    )
+    return sha256(facts.encode()).hexdigest()[:40]
