@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
 from pydantic import BaseModel
 
@@ -49,6 +50,13 @@ class Admitted:
     delay: timedelta = timedelta(0)
     due: datetime | None = None
     effects: Sequence[Effect] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AdmittedDocument(Admitted):
+    """A file to be read. ``cached`` is the finished result, where the same file was read in the same way before."""
+
+    cached: Mapping[str, Any] | None = None
 
 
 class NotAcceptable(HoldfastError):

@@ -57,8 +57,8 @@ JOBS_COLLECTION: Final = Collection(
 """One job and where it stands.
 
 company_id, job_type, input_type, status, stage, progress (percent), unit ("page" or "chunk"), units_done, units,
-attempts, max_attempts, error ({error_type, code, message, detail} or null), engine, language, metadata, filename, cached,
-replay_of, replayed_as, cancel_requested, accepted_at, started_at, finished_at, expires_at.
+attempts, max_attempts, error ({error_type, code, message, detail} or null), engine, language, metadata, filename,
+cached, replay_of, replayed_as, cancel_requested, accepted_at, started_at, finished_at, expires_at.
 """
 
 RESULTS_COLLECTION: Final = Collection(
@@ -68,8 +68,8 @@ RESULTS_COLLECTION: Final = Collection(
     instants=("finished_at", "expires_at"),
     expires="expires_at",
 )
-"""What became of a job: job_id, company_id, status (COMPLETED, FAILED or CANCELLED), duration_sec, output_path (null unless
-COMPLETED), pages (null for a recording), engine, model, language, characters, confidence, media_seconds, units_reused,
+"""What became of a job: job_id, company_id, status (COMPLETED, FAILED or CANCELLED), duration_sec, output_path (null
+unless COMPLETED), pages (null for a recording), engine, model, language, characters, confidence, media_seconds, units_reused,
 cached, error, finished_at, expires_at."""
 
 UNITS_COLLECTION: Final = Collection(UNITS, key="unit_id", indexes=(), instants=("expires_at",), expires="expires_at")
@@ -82,9 +82,9 @@ CACHE_COLLECTION: Final = Collection(CACHE, key="cache_id", indexes=(), instants
 COLLECTIONS: Final = (JOBS_COLLECTION, RESULTS_COLLECTION, UNITS_COLLECTION, CACHE_COLLECTION)
 
 
-def work_id(content: str, *, job_type: str, engine: str, model: str, language: str | None, chunk: float) -> str:
-    """The name of a work: the same for the same content, read in the same way."""
-    facts = json.dumps([content, job_type, engine, model, language, chunk])
+def work_id(content: str, *how: str | float | None) -> str:
+    """The name of a work: the same for the same content, read in the same way (``how``)."""
+    facts = json.dumps([content, *how])
     return sha256(facts.encode()).hexdigest()[:40]
 
 

@@ -4,31 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Protocol
 
-
-@dataclass(frozen=True, slots=True)
-class Stored:
-    """An upload that is kept: its name is the SHA-256 of its content, in hex. ``head`` are its first bytes."""
-
-    sha256: str
-    size: int
-    head: bytes
-
-
-class UploadTooLarge(Exception):
-    """The upload is larger than it may be. Nothing of it is kept."""
-
-
-class FileMissing(Exception):
-    """There is no such file here, or not any more."""
-
-
-class FilesUnavailable(Exception):
-    """The storage does not answer, or refuses. It may pass."""
+from holdfast.contracts.files import Stored
 
 
 class Files(Protocol):

@@ -1,0 +1,28 @@
+"""Files that come with a request: what a door says about them to the route in front of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .errors import HoldfastError
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """An upload that is kept: its name is the SHA-256 of its content, in hex. ``head`` are its first bytes."""
+
+    sha256: str
+    size: int
+    head: bytes
+
+
+class UploadTooLarge(HoldfastError):
+    """The upload is larger than it may be. Nothing of it is kept."""
+
+
+class FileMissing(HoldfastError):
+    """There is no such file here, or not any more."""
+
+
+class FilesUnavailable(HoldfastError):
+    """The storage of files does not answer, or refuses. It may pass."""
