@@ -10,6 +10,7 @@ import pytest
 
 from tests.conformance.store.claiming import Claiming, Renewing
 from tests.conformance.store.effects import Effects
+from tests.conformance.store.following import Following
 from tests.conformance.store.lanes import Lanes
 from tests.conformance.store.proceeding import Proceeding, VerdictsWithEffects
 from tests.conformance.store.reading import Reading, ReadingDocuments, ReadingLetters
@@ -32,6 +33,7 @@ class StoreSuite(
     VerdictsWithEffects,
     Proceeding,
     Effects,
+    Following,
     Withdrawing,
     Mortality,
     Lanes,

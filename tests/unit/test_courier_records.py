@@ -21,7 +21,7 @@ from holdfast.contracts.queues import Delivery
 from holdfast.contracts.settlement import Settlement
 from holdfast.contracts.times import from_ms, to_ms
 from holdfast.engine.adoption import adopt
-from holdfast.engine.entries import new_entry
+from holdfast.contracts.entries import new_entry
 from holdfast.engine.handling import job_of
 from holdfast.engine.projection import Projection
 from holdfast.engine.verdicts import Judge, Subject

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # an entry has effects, and an effect may have an entry
+    from .ledger import NewEntry
 
 IGNORED_STALE = "ignored_stale"
 """The note on a ledger entry whose effect lost to a newer document (I16)."""
@@ -42,7 +45,18 @@ class Delete:
     key: str
 
 
-Effect = Upsert | Delete
+@dataclass(frozen=True, slots=True)
+class Enqueue:
+    """Hand in a job that follows from the one that is settled: recorded in the same commit, queued soon after.
+
+    Its workload must be part of the process. A job that is known by its key already is left as it is. Only verdicts may
+    have this effect; see :func:`holdfast.contracts.entries.new_entry`.
+    """
+
+    entry: NewEntry
+
+
+Effect = Upsert | Delete | Enqueue
 
 
 @dataclass(frozen=True, slots=True)

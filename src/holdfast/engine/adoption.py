@@ -7,13 +7,14 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
+from holdfast.contracts.entries import new_entry
 from holdfast.contracts.ledger import NewEntry, RecordVerdict
 from holdfast.contracts.ports import Store
 from holdfast.contracts.queues import Delivery, usable_job_id
 from holdfast.contracts.workload import Workload
 from holdfast.telemetry import emit, events
 
-from .entries import new_entry, refused_entry
+from .entries import refused_entry
 from .failures import describe_validation
 from .readers import Readers
 

@@ -1,19 +1,13 @@
-"""Making ledger entries and queue jobs out of a workload's data."""
+"""Making entries of jobs that are refused, and queue jobs out of entries."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
 from datetime import timedelta
 from hashlib import sha256
 from typing import Any, Final
 
-from pydantic import BaseModel
-
-from holdfast.contracts.admission import FieldProblem, InvalidContent
-from holdfast.contracts.effects import Effect
 from holdfast.contracts.ledger import NewEntry
-from holdfast.contracts.queues import QueueJob, usable_job_id
+from holdfast.contracts.queues import QueueJob
 from holdfast.contracts.workload import Workload
 
 from .readers import Readers
@@ -22,45 +16,6 @@ REFUSED: Final = "_refused"
 """The label that says why an entry must not be handled."""
 REFUSED_BECAUSE: Final = "_because"
 """The label that says it in words."""
-
-_MAX_KEY: Final = 400
-_UNPRINTABLE: Final = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
-
-
-def new_entry(  # noqa: PLR0913 - a job and what its sender wants for it
-    workload: Workload[Any],
-    data: BaseModel,
-    *,
-    job_id: str | None = None,
-    priority: int = 0,
-    delay: timedelta = timedelta(0),
-    replay_of: str | None = None,
-    lane: str | None = None,
-    effects: Sequence[Effect] = (),
-) -> NewEntry:
-    """The entry to record for a job. Raises :class:`InvalidContent` when its identity cannot be used."""
-    key = workload.key(data)
-    if not key or len(key) > _MAX_KEY or _UNPRINTABLE.search(key):
-        problem = f"must have 1 to {_MAX_KEY} characters, none of them a control character"
-        raise InvalidContent([FieldProblem("key", problem)])
-    job_id = job_id or workload.job_id(key, data)
-    if not usable_job_id(job_id):
-        raise InvalidContent([FieldProblem("jobId", "cannot be used as a job id: see holdfast.contracts.queues")])
-    return NewEntry(
-        workload=workload.name,
-        key=key,
-        job_id=job_id,
-        body=data.model_dump_json(),
-        fingerprint=workload.fingerprint(data),
-        labels=workload.labels(data),
-        priority=priority,
-        delay=delay,
-        life=workload.life,
-        mortal=workload.mortal,
-        replay_of=replay_of,
-        lane=lane,
-        effects=effects,
-    )
 
 
 def refused_entry(workload: Workload[Any], data: str, why: str, because: str) -> NewEntry:

@@ -16,6 +16,7 @@ from pydantic import BaseModel
 
 from holdfast.contracts.crash_points import crash_point
 from holdfast.contracts.effects import Effect
+from holdfast.contracts.entries import new_entry
 from holdfast.contracts.errors import (
     BrokerUnavailable,
     EffectRefused,
@@ -29,7 +30,7 @@ from holdfast.contracts.queues import QueueJob
 from holdfast.contracts.workload import Workload
 from holdfast.telemetry import emit, events
 
-from .entries import new_entry, queue_job
+from .entries import queue_job
 from .fairness import in_line, lane_of
 from .gathering import Gathering
 from .readers import Readers

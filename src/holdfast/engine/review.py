@@ -9,6 +9,7 @@ from typing import Any, Final
 from holdfast.contracts.crash_points import crash_point
 from holdfast.contracts.dead_letters import DeadLetter, ReviewStatus
 from holdfast.contracts.effects import Effect
+from holdfast.contracts.entries import new_entry
 from holdfast.contracts.errors import BrokerUnavailable, InvalidQuery, NotFound, ReviewRefused, StoreUnavailable
 from holdfast.contracts.ledger import NewEntry
 from holdfast.contracts.ports import Broker, Store
@@ -16,7 +17,7 @@ from holdfast.contracts.queries import LetterQuery, Page, Slice
 from holdfast.contracts.workload import Workload
 from holdfast.telemetry import emit, events
 
-from .entries import new_entry, queue_job
+from .entries import queue_job
 from .projection import Projection
 from .readers import Readers
 
@@ -137,7 +138,11 @@ class Review:
         workload = self._workload_of(letter)
         try:
             data = workload.replayed(letter)
-            return None if data is None else new_entry(workload, data, replay_of=letter.key)
+            if data is None:
+                return None
+            # Recorded with its words for its readers, as any new job is.
+            effects = Readers(workload).accepted(data, queued=False)
+            return new_entry(workload, data, replay_of=letter.key, effects=effects)
         except Exception as error:
             message = f"The workload {workload.name} cannot make a new job of {letter.id}: {type(error).__name__}."
             raise ReviewRefused(message) from error

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from holdfast.contracts.effects import Delete, Effect, Upsert
+from holdfast.contracts.effects import Delete, Effect, Enqueue, Upsert
 from holdfast.contracts.errors import EffectRefused
+from holdfast.contracts.ledger import NewEntry
 
 CREATED: Final = "createdAt"
 UPDATED: Final = "updatedAt"
@@ -15,7 +16,25 @@ UPDATED: Final = "updatedAt"
 _to_json = json.JSONEncoder(allow_nan=False, ensure_ascii=False).encode
 
 
-def check_effect(job_id: str, effect: Effect) -> None:
+Write = Upsert | Delete
+"""An effect on a document."""
+
+
+def told_apart(effects: Sequence[Effect]) -> tuple[list[Write], list[NewEntry]]:
+    """Effects on documents, and the jobs that follow."""
+    writes = [each for each in effects if not isinstance(each, Enqueue)]
+    return writes, [each.entry for each in effects if isinstance(each, Enqueue)]
+
+
+def writes_of(job_id: str, effects: Sequence[Effect]) -> list[Write]:
+    """Effects on documents; refuses any other."""
+    writes, entries = told_apart(effects)
+    if entries:
+        raise EffectRefused(job_id, "Only the verdict on a job may let another follow.")
+    return writes
+
+
+def check_effect(job_id: str, effect: Write) -> None:
     """Refuse an effect that no store could apply."""
     if not effect.key or "\0" in effect.key:  # NUL: SQLite's JSON functions would cut the key there
         raise EffectRefused(job_id, f"A document key of {effect.collection} must be text, not empty, without NUL.")
@@ -34,7 +53,7 @@ class Fold:
         self._now = now
         self.documents: dict[str, dict[str, dict[str, Any]]] = {}
 
-    def apply(self, job_id: str, effect: Effect, key_field: str) -> bool:
+    def apply(self, job_id: str, effect: Write, key_field: str) -> bool:
         """Apply one effect; False when it lost to a newer document (I16)."""
         documents = self.documents[effect.collection]
         if isinstance(effect, Delete):

@@ -20,7 +20,7 @@ from holdfast.contracts.errors import EffectRefused, InvalidQuery
 from holdfast.contracts.queries import DocumentQuery, Page, Slice
 from holdfast.contracts.times import isoformat
 from holdfast.stores.cursors import position_of, to_cursor
-from holdfast.stores.folding import CREATED, UPDATED, Fold, check_effect
+from holdfast.stores.folding import CREATED, UPDATED, Fold, Write, check_effect, writes_of
 
 from .entries import too_deep
 from .failures import DUPLICATE_KEY, TOO_MUCH_AT_ONCE, passing, write_errors
@@ -138,7 +138,7 @@ class Shelves:
         self,
         session: Session,
         now: datetime,
-        effects: Sequence[tuple[str, Sequence[Effect]]],
+        effects: Sequence[tuple[str, Sequence[Write]]],
     ) -> list[str | None]:
         """Fold the jobs' effects into the documents, in order, and write each document once.
 
@@ -167,9 +167,10 @@ class Shelves:
         Should the answer to its commit be lost, they are applied once more: the documents end up the same.
         """
         now = await self._link.about_now()
-        await self._link.transaction(lambda session: self.apply(session, now, [(_NO_JOB, effects)]))
+        writes = writes_of(_NO_JOB, effects)
+        await self._link.transaction(lambda session: self.apply(session, now, [(_NO_JOB, writes)]))
 
-    def _check(self, job_id: str, effect: Effect) -> None:
+    def _check(self, job_id: str, effect: Write) -> None:
         shelf = self._shelves.get(effect.collection)
         if shelf is None:
             raise EffectRefused(job_id, f"No workload declares the collection {effect.collection!r}.")

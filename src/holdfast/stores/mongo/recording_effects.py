@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from holdfast.contracts.effects import Effect
 from holdfast.contracts.ledger import NewEntry, Recorded, RecordVerdict
+from holdfast.stores.folding import Write, writes_of
 
 from .documents import Shelves
 from .entries import STANDING, compared, id_taken, new_document, new_mark
@@ -68,7 +68,7 @@ class _Batch:
     async def record(self, entries: Sequence[NewEntry]) -> list[Recorded]:
         """Entries count in their order: a second one of a key, or of a job id, is held against the first."""
         ledgers = await self._standing(entries)
-        effects: list[tuple[str, Sequence[Effect]]] = []
+        effects: list[tuple[str, list[Write]]] = []
         answers = []
         for position, entry in enumerate(entries):
             ledger = ledgers[entry.workload]
@@ -83,7 +83,7 @@ class _Batch:
                 ledger.by_key[entry.key] = document
                 ledger.job_ids.add(entry.job_id)
                 ledger.new.append(document)
-                effects.append((entry.job_id, entry.effects))
+                effects.append((entry.job_id, writes_of(entry.job_id, entry.effects)))
                 answers.append(compared(entry, document, RecordVerdict.NEW))
         for ledger in ledgers.values():
             if ledger.new:

@@ -10,6 +10,7 @@ from pymongo import UpdateOne
 
 from holdfast.contracts.dead_letters import ReviewStatus
 from holdfast.contracts.ledger import NewEntry, Status
+from holdfast.stores.folding import writes_of
 
 from .documents import Shelves
 from .entries import new_document, new_mark
@@ -142,7 +143,11 @@ class _Replay:
                 document = new_document(records.workload, entry, now, self._grace, self._mark)
                 await records.entries.insert_one(document, session=self._session)
                 started.add(letter_id)
-        effects = [(entry.job_id, entry.effects) for letter_id, entry in new.items() if letter_id in started]
+        effects = [
+            (entry.job_id, writes_of(entry.job_id, entry.effects))
+            for letter_id, entry in new.items()
+            if letter_id in started
+        ]
         await self._shelves.apply(self._session, now, effects)
         return started
 

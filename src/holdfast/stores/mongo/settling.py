@@ -14,7 +14,7 @@ from typing import Any, Final, assert_never
 
 from pymongo import UpdateOne
 
-from holdfast.contracts.ledger import AttemptOutcome, Status
+from holdfast.contracts.ledger import AttemptOutcome, NewEntry, Status
 from holdfast.contracts.settlement import (
     OVERDUE,
     Bury,
@@ -27,9 +27,10 @@ from holdfast.contracts.settlement import (
     Settlement,
 )
 from holdfast.contracts.times import duration_ms
+from holdfast.stores.folding import Write, told_apart
 
 from .documents import Shelves
-from .entries import new_letter, new_mark
+from .entries import new_document, new_letter, new_mark
 from .link import Document, Link, Session
 from .records import AllRecords, Records
 
@@ -137,15 +138,28 @@ class _Batch:
         return dict(sorted(found.items()))
 
     async def _apply(self, settlements: Mapping[int, Settlement], now: datetime) -> dict[int, str | None]:
-        effects = {
-            position: (each.lease.job_id, each.verdict.effects)
-            for position, each in settlements.items()
-            if each.verdict.effects
-        }
+        effects: dict[int, tuple[str, list[Write]]] = {}
+        followers: list[NewEntry] = []
+        for position, each in settlements.items():
+            if each.verdict.effects:
+                writes, entries = told_apart(each.verdict.effects)
+                effects[position] = (each.lease.job_id, writes)
+                followers += entries
         if not effects:
             return {}
         notes = await self._shelves.apply(self._session, now, list(effects.values()))
+        await self._follow(followers, now)
         return dict(zip(effects, notes, strict=True))
+
+    async def _follow(self, entries: Sequence[NewEntry], now: datetime) -> None:
+        """Record jobs that follow from others, due at once: upkeep's next round puts them into their queues."""
+        by_workload: dict[str, list[UpdateOne]] = {}
+        for entry in entries:
+            document = new_document(self._records.of(entry.workload).workload, entry, now, timedelta(0), self._mark)
+            known = {"_id": document.pop("_id")}
+            by_workload.setdefault(entry.workload, []).append(UpdateOne(known, {"$setOnInsert": document}, upsert=True))
+        for workload, writes in by_workload.items():
+            await self._records.of(workload).entries.bulk_write(writes, session=self._session)
 
 
 def _told_again(entry: Mapping[str, Any]) -> Settled:

@@ -7,13 +7,13 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from holdfast.contracts.effects import IGNORED_STALE, Collection, Effect
+from holdfast.contracts.effects import IGNORED_STALE, Collection
 from holdfast.contracts.errors import EffectRefused, InvalidQuery
 from holdfast.contracts.queries import DocumentQuery, Page, Slice
 from holdfast.contracts.times import from_ms, isoformat
 from holdfast.sqlite.database import one
 from holdfast.stores.cursors import pair_of, position_of, to_cursor, to_pair_cursor
-from holdfast.stores.folding import Fold, check_effect
+from holdfast.stores.folding import Fold, Write, check_effect
 
 from .rows import to_json
 from .schema import instants_of, quoted
@@ -89,7 +89,7 @@ class Shelves:
         self,
         connection: sqlite3.Connection,
         now: int,
-        effects: Sequence[tuple[str, Sequence[Effect]]],
+        effects: Sequence[tuple[str, Sequence[Write]]],
     ) -> dict[str, str]:
         """Fold the jobs' effects into the documents, in order, and write each document once.
 
@@ -112,7 +112,7 @@ class Shelves:
             self._write(connection, self.shelf(name), fold.documents[name], keys)
         return notes
 
-    def _check(self, job_id: str, effect: Effect) -> None:
+    def _check(self, job_id: str, effect: Write) -> None:
         if effect.collection not in self._shelves:
             raise EffectRefused(job_id, f"Nothing declares the collection {effect.collection!r}.")
         check_effect(job_id, effect)

@@ -32,6 +32,7 @@ from holdfast.contracts.ledger import (
 )
 from holdfast.contracts.times import duration_ms, from_ms
 from holdfast.sqlite.database import one
+from holdfast.stores.folding import writes_of
 
 from .documents import Shelves
 from .rows import maybe, to_json
@@ -73,9 +74,18 @@ def record(  # noqa: PLR0913 - the store's own parts
     recorded = _insert(connection, now, grace, entries, queued=queued)
     if any(entry.effects for entry in entries):
         pairs = zip(entries, recorded, strict=True)
-        effects = [(each.job_id, each.effects) for each, answer in pairs if answer.verdict is RecordVerdict.NEW]
+        effects = [
+            (each.job_id, writes_of(each.job_id, each.effects))
+            for each, answer in pairs
+            if answer.verdict is RecordVerdict.NEW
+        ]
         shelves.apply(connection, now, effects)
     return recorded
+
+
+def follow(connection: sqlite3.Connection, now: int, entries: Sequence[NewEntry]) -> None:
+    """Record jobs that follow from others, due at once: upkeep's next round puts them into their queues."""
+    _insert(connection, now, 0, entries, queued=False)
 
 
 def _insert(

@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Any, Final, assert_never
 
-from holdfast.contracts.ledger import AttemptOutcome, Status
+from holdfast.contracts.ledger import AttemptOutcome, NewEntry, Status
 from holdfast.contracts.settlement import (
     OVERDUE,
     Bury,
@@ -22,7 +22,9 @@ from holdfast.contracts.settlement import (
 )
 from holdfast.contracts.times import duration_ms
 from holdfast.sqlite.database import one
+from holdfast.stores.folding import Write, told_apart
 
+from . import ledger
 from .documents import Shelves
 from .rows import to_json
 
@@ -162,23 +164,19 @@ def settle(
         for position, (_, _, deadline) in mine.items()
         if deadline is not None and deadline <= now and isinstance(settlements[int(position)].verdict, Proceed)
     }
-    effects = [
-        (each.lease.job_id, each.verdict.effects)
-        for position, each in enumerate(settlements)
-        if str(position) in mine and each.verdict.effects and str(position) not in late
-    ]
-    notes = shelves.apply(connection, now, effects) if effects else {}
+    held = [each for position, each in enumerate(settlements) if str(position) in mine.keys() - late]
+    notes = _apply(connection, now, shelves, held)
     batch = _Batch(now)
     answers = []
     for position, each in enumerate(settlements):
-        held = mine.get(str(position))
-        if held is None:
+        found = mine.get(str(position))
+        if found is None:
             answers.append(Settled(each.lease.job_id, None))
         elif str(position) in late:
             answers.append(Settled(each.lease.job_id, Status.PROCESSING, OVERDUE))
         else:
             note = _note(each.verdict, notes.get(each.lease.job_id))
-            answers.append(Settled(each.lease.job_id, batch.add(held[0], held[1], each, note), note))
+            answers.append(Settled(each.lease.job_id, batch.add(found[0], found[1], each, note), note))
     if batch.proceeding:
         connection.execute(_PROCEED, {"rows": to_json(batch.proceeding)})
     if batch.rows:
@@ -188,6 +186,25 @@ def settle(
     if batch.last_steps:
         connection.execute(_LAST_STEP, {"rows": to_json(batch.last_steps)})
     return answers
+
+
+def _apply(
+    connection: sqlite3.Connection,
+    now: int,
+    shelves: Shelves,
+    settlements: Sequence[Settlement],
+) -> dict[str, str]:
+    """Write the documents, and record the jobs that follow. A note for each job that had an effect skipped."""
+    effects: list[tuple[str, list[Write]]] = []
+    followers: list[NewEntry] = []
+    for each in settlements:
+        if each.verdict.effects:
+            writes, entries = told_apart(each.verdict.effects)
+            effects.append((each.lease.job_id, writes))
+            followers += entries
+    if followers:
+        ledger.follow(connection, now, followers)
+    return shelves.apply(connection, now, effects) if effects else {}
 
 
 def _note(verdict: Verdict, told: str | None) -> str | None:

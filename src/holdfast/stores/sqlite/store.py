@@ -27,6 +27,7 @@ from holdfast.contracts.times import duration_ms, from_ms
 from holdfast.contracts.workload import Workload
 from holdfast.sqlite import Database, Outbox
 from holdfast.stores.cursors import to_cursor
+from holdfast.stores.folding import writes_of
 
 from . import ledger, letters, schema, senders
 from .documents import Shelves
@@ -251,7 +252,7 @@ class SqliteStore:
     async def apply(self, effects: Sequence[Effect]) -> None:
         """See :meth:`holdfast.contracts.ports.Documents.apply`."""
         now = self._database.now
-        await self._database.write(lambda c: self._shelves.apply(c, now(), [("", effects)]))
+        await self._database.write(lambda c: self._shelves.apply(c, now(), [("", writes_of("", effects))]))
 
     async def get(self, collection: str, key: str) -> Mapping[str, Any] | None:
         """See :meth:`holdfast.contracts.ports.Documents.get`."""

@@ -15,7 +15,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from holdfast.contracts.dead_letters import letter_id
-from holdfast.contracts.effects import Delete, Effect, Upsert
+from holdfast.contracts.effects import Delete, Upsert
 from holdfast.contracts.ledger import LedgerEntry
 from holdfast.contracts.ports import Broker, Store
 from holdfast.contracts.queries import DocumentQuery, EntryQuery, Page
@@ -309,14 +309,14 @@ def _has_ended(email: Mapping[str, Any]) -> bool:
     return OutboxStatus(email.get("status", OutboxStatus.PENDING)).terminal
 
 
-def _forget_emails(person: Person, now: datetime) -> Iterator[Effect]:
+def _forget_emails(person: Person, now: datetime) -> Iterator[Upsert | Delete]:
     """What still says something about the person. An email in work keeps it: its worker has yet to write."""
     for outbox_id, email in person.emails.items():
         if _has_ended(email) and any(email.get(name) for name in _OF_AN_EMAIL):
             yield Upsert(OUTBOX, outbox_id, {**dict.fromkeys(_OF_AN_EMAIL), "erasedAt": isoformat(now)})
 
 
-def _forget_recipients(person: Person, now: datetime, *, keep: bool) -> Iterator[Effect]:
+def _forget_recipients(person: Person, now: datetime, *, keep: bool) -> Iterator[Upsert | Delete]:
     """While an email is in work its recipient is kept, so that asking again finds the email."""
     if keep:
         return

@@ -1,0 +1,55 @@
+"""Making the ledger's entry of a job out of a workload's data."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any, Final
+
+from pydantic import BaseModel
+
+from .admission import FieldProblem, InvalidContent
+from .effects import Effect
+from .ledger import NewEntry
+from .queues import usable_job_id
+from .workload import Workload
+
+_MAX_KEY: Final = 400
+_UNPRINTABLE: Final = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
+
+
+def new_entry(  # noqa: PLR0913 - a job and what its sender wants for it
+    workload: Workload[Any],
+    data: BaseModel,
+    *,
+    job_id: str | None = None,
+    priority: int = 0,
+    delay: timedelta = timedelta(0),
+    replay_of: str | None = None,
+    lane: str | None = None,
+    effects: Sequence[Effect] = (),
+) -> NewEntry:
+    """The entry to record for a job. Raises :class:`InvalidContent` when its identity cannot be used."""
+    key = workload.key(data)
+    if not key or len(key) > _MAX_KEY or _UNPRINTABLE.search(key):
+        problem = f"must have 1 to {_MAX_KEY} characters, none of them a control character"
+        raise InvalidContent([FieldProblem("key", problem)])
+    job_id = job_id or workload.job_id(key, data)
+    if not usable_job_id(job_id):
+        raise InvalidContent([FieldProblem("jobId", "cannot be used as a job id: see holdfast.contracts.queues")])
+    return NewEntry(
+        workload=workload.name,
+        key=key,
+        job_id=job_id,
+        body=data.model_dump_json(),
+        fingerprint=workload.fingerprint(data),
+        labels=workload.labels(data),
+        priority=priority,
+        delay=delay,
+        life=workload.life,
+        mortal=workload.mortal,
+        replay_of=replay_of,
+        lane=lane,
+        effects=effects,
+    )
