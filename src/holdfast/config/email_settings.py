@@ -10,12 +10,11 @@ from collections.abc import Mapping
 from email.utils import parseaddr
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
-from urllib.parse import urlsplit
 
 from pydantic import BaseModel, BeforeValidator, Field, SecretStr, field_validator
 
 from .courier_secrets import refuse
-from .field_types import Int, listed, lower, path
+from .field_types import Int, listed, lower, path, web_address
 
 _HOUR_MS: Final = 3_600_000
 _DAY_MS: Final = 24 * _HOUR_MS
@@ -155,17 +154,7 @@ class EmailSettings(BaseModel):
     @field_validator("ses_endpoint_url")
     @classmethod
     def _endpoint(cls, value: str | None) -> str | None:
-        if value is None:
-            return value
-        try:
-            parts = urlsplit(value)
-            usable = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
-        except ValueError:
-            usable = False
-            parts = urlsplit("")
-        if not usable or "@" in parts.netloc or _WORD.fullmatch(value) is None:
-            refuse("must be an http:// or https:// address without a user name")
-        return value
+        return value if value is None else web_address(value)
 
     @field_validator("ses_region", "ses_configuration_set", "email_content_bucket", "smtp_username")
     @classmethod

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated
+from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field
 
@@ -38,6 +40,19 @@ def path(value: object) -> object:
         return Path(value).expanduser() if isinstance(value, str) else value
     except RuntimeError:  # ~somebody, who does not exist
         refuse("names the home folder of a user that does not exist")
+
+
+def web_address(value: str) -> str:
+    """An ``http`` or ``https`` address without a user name. No refusal repeats it: it may hold a password."""
+    try:
+        parts = urlsplit(value)
+        usable = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+        parts = urlsplit("")
+    if not usable or "@" in parts.netloc or re.fullmatch(r"[!-~]+", value) is None:
+        refuse("must be an http:// or https:// address without a user name")
+    return value
 
 
 Int = Annotated[int, BeforeValidator(_no_bool)]

@@ -29,6 +29,7 @@ from .cluster_addresses import (
     shown_address,
 )
 from .courier_secrets import CourierSecret, parse_courier_secrets, refuse
+from .document_settings import DocumentSettings
 from .email_settings import EmailSettings
 from .field_types import Float, Int, lower, path
 from .secret_safety import secret_problems
@@ -40,7 +41,9 @@ _HOUR_MS: Final = 3_600_000
 _MOST_IN_MONGO: Final = 4 * 1024 * 1024
 _ADDRESSES: Final = frozenset({"redis_url", "mongo_uri"})
 _EMAIL_SECRETS: Final = frozenset({"email_pepper", "email_keys"})
-_WEB_ADDRESSES: Final = frozenset({"courier_downstream_url", "ses_endpoint_url"})
+_WEB_ADDRESSES: Final = frozenset(
+    {"courier_downstream_url", "document_s3_endpoint_url", "gemini_base_url", "ses_endpoint_url"}
+)
 
 
 class SettingRow(NamedTuple):
@@ -53,7 +56,7 @@ class SettingRow(NamedTuple):
 
 
 class _Basics(BaseModel):
-    """Everything that is not about emails."""
+    """Everything that is neither about emails nor about documents."""
 
     # --- the process --------------------------------------------------------------------------------------
 
@@ -202,7 +205,7 @@ class _Basics(BaseModel):
         return queue_prefix(value)
 
 
-class Settings(EmailSettings, _Basics):
+class Settings(DocumentSettings, EmailSettings, _Basics):
     """What the operator decided. Frozen; secrets are masked in ``repr``, ``str`` and :meth:`describe`.
 
     Made by :func:`holdfast.config.load`, or directly, by name, in tests and by programs that embed Holdfast.
@@ -217,7 +220,7 @@ class Settings(EmailSettings, _Basics):
         problem = half_a_cluster(redis=self.redis_url is not None, mongo=self.mongo_uri is not None)
         if problem is not None:
             refuse(problem)
-        if problems := self.email_problems():
+        if problems := [*self.email_problems(), *self.document_problems()]:
             refuse(" ".join(problems))
         if self.cluster and self.max_body_bytes > _MOST_IN_MONGO:
             refuse(f"MAX_BODY_BYTES can be {_MOST_IN_MONGO} at most in a cluster: MongoDB must hold the job.")

@@ -36,6 +36,8 @@ class Scope(StrEnum):
     EMAIL_SEND = "email:send"
     EMAIL_READ = "email:read"
     EMAIL_CANCEL = "email:cancel"
+    DOCUMENTS_WRITE = "documents:write"
+    DOCUMENTS_READ = "documents:read"
 
 
 class TenancyRefused(HoldfastError):

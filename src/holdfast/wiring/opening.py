@@ -24,6 +24,7 @@ from holdfast.telemetry import emit, events
 
 from .ambient import system_ambient
 from .cluster import Cluster, connect
+from .documents import open_documents
 from .email import open_email
 from .system import System, workloads_of
 
@@ -53,13 +54,16 @@ async def open_system(
     The courier workload is part of every system; its HTTP door opens to sources that have a secret. In a cluster, a
     MongoDB that is away is waited for, as long as ``patience`` lasts; Redis may be away.
     """
-    courier, email, everything = workloads_of(settings, app)
+    courier, email, documents, everything = workloads_of(settings, app)
     opening = _cluster(settings, everything, patience) if settings.cluster else _file(settings, everything)
     async with opening as (store, broker, cluster):
         workloads = {workload.name: workload for workload in everything}
         intake = Intake(store, broker, max_pending=settings.intake_max_pending)
         ambient = ambient or system_ambient()
-        async with open_email(settings, email, store) as email_system:
+        async with (
+            open_email(settings, email, store) as email_system,
+            open_documents(settings, documents, store) as document_system,
+        ):
             yield System(
                 settings=settings,
                 workloads=workloads,
@@ -72,6 +76,7 @@ async def open_system(
                 withdrawal=Withdrawal(store, broker),
                 tenants=Tenants(store, ambient.clock),
                 email=email_system,
+                documents=document_system,
                 cluster=cluster,
             )
             await intake.drain()

@@ -46,11 +46,16 @@ class _LastAnswers:
 
     def __init__(self, app: Any) -> None:  # noqa: ANN401 - an ASGI app
         self._app = app
-        self.leaving = False
+        self._leaving = False
+
+    def leave(self) -> None:
+        """From now on clients are asked to hang up, and answers that would go on for long end."""
+        self._leaving = True
+        self._app.leave()
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:  # noqa: ANN401 - as ASGI has it
         """Answer one request."""
-        await self._app(scope, receive, _closing(send) if self.leaving else send)
+        await self._app(scope, receive, _closing(send) if self._leaving else send)
 
 
 def _closing(send: Any) -> Any:  # noqa: ANN401 - as ASGI has it
@@ -85,7 +90,7 @@ class _Server(uvicorn.Server):
             server.close()
         for each in sockets or ():
             each.close()
-        self._app.leaving = True
+        self._app.leave()
         loop = asyncio.get_running_loop()
         end = loop.time() + _LAST_REQUESTS.total_seconds()
         while True:

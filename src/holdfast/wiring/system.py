@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final, NamedTuple
 
-from holdfast.api.services import ApiOptions, ApiServices, EmailServices
+from holdfast.api.services import ApiOptions, ApiServices, DocumentServices, EmailServices
 from holdfast.api.verify import SourceSecret
 from holdfast.config import Settings
+from holdfast.contracts.effects import Upsert
 from holdfast.contracts.ports import Ambient, Broker, Store
 from holdfast.contracts.retry import ExponentialBackoff
 from holdfast.contracts.workload import App, Workload
@@ -25,6 +26,7 @@ from holdfast.worker import Worker
 from holdfast.workloads.courier import Courier, CourierDoor, CourierOptions
 
 from .cluster import Cluster
+from .documents import DocumentParts, DocumentSystem, documents_of
 from .email import EmailParts, EmailSystem, email_of
 
 _SELDOM: Final = 3
@@ -47,6 +49,7 @@ class System:
     withdrawal: Withdrawal
     tenants: Tenants
     email: EmailSystem | None = None
+    documents: DocumentSystem | None = None
     cluster: Cluster | None = None
     """The servers that ``store`` and ``broker`` talk to; None when both are one SQLite file."""
 
@@ -63,6 +66,7 @@ class System:
             workloads=self.workloads,
             courier=None if self.courier is None else CourierDoor(self.courier),
             email=self._email_services(),
+            documents=self._document_services(),
         )
         options = ApiOptions(
             secrets={
@@ -90,6 +94,20 @@ class System:
             max_batch_bytes=self.settings.email_max_batch_bytes,
         )
 
+    def _document_services(self) -> DocumentServices | None:
+        if self.documents is None:
+            return None
+        return DocumentServices(
+            door=self.documents.door,
+            tenants=self.tenants,
+            withdrawal=self.withdrawal,
+            cancel=self._cancel_document,
+        )
+
+    async def _cancel_document(self, job_id: str) -> None:
+        """Ask the worker that reads it to stop."""
+        await self.store.apply([Upsert("document_jobs", job_id, {"cancel_requested": True})])
+
     def upkeep(self, *, alone: bool = False) -> Upkeep:
         """What heals. In a process that does not work (``alone``), it looks less often: workers do so too."""
         interval = timedelta(milliseconds=self.settings.upkeep_interval_ms * (_SELDOM if alone else 1))
@@ -116,14 +134,17 @@ class Workloads(NamedTuple):
 
     courier: Courier
     email: EmailParts | None
+    documents: DocumentParts | None
     everything: tuple[Workload[Any], ...]
 
 
 def workloads_of(settings: Settings, app: App | None) -> Workloads:
     """All workloads as configured. Checked as one app: names and queues of the user's must not meet ours."""
-    courier, email = courier_of(settings), email_of(settings)
+    courier, email, documents = courier_of(settings), email_of(settings), documents_of(settings)
     ours: list[Workload[Any]] = [courier] if email is None else [courier, email.workload]
-    return Workloads(courier, email, App([*ours, *(app.workloads if app else ())]).workloads)
+    if documents is not None:
+        ours += documents.workloads
+    return Workloads(courier, email, documents, App([*ours, *(app.workloads if app else ())]).workloads)
 
 
 def courier_of(settings: Settings) -> Courier:

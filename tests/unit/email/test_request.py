@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.contracts.admission import FieldProblem, InvalidContent
-from holdfast.workloads.email.personal import Kind
+from holdfast.contracts.personal_data import Kind
 from holdfast.workloads.email.request import EmailSendBody, RequestLimits, admit_request
 from holdfast.workloads.email.vault import Vault
 

@@ -4,26 +4,19 @@ Delivery is at least once: a worker that dies between the downstream's answer an
 request therefore carries the event's idempotency key, in ``webhook-id`` and ``Idempotency-Key``, also in retries and
 replays. Late events are forwarded too: the downstream may keep another order than we do.
 
-Requests follow Standard Webhooks: ``webhook-signature`` is ``v1,`` and the base64 HMAC-SHA-256 of
-``<webhook-id>.<webhook-timestamp>.<body>``.
+Requests follow Standard Webhooks.
 """
 
 from __future__ import annotations
 
 import asyncio
-import base64
-import binascii
 import errno
-import hashlib
-import hmac
-import re
 import socket
 import ssl
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import Final
 
@@ -31,10 +24,9 @@ import httpx
 
 from holdfast.contracts.errors import ConfigurationError
 from holdfast.contracts.outcomes import Reject, Retry
+from holdfast.contracts.standard_webhooks import retry_after, signed_headers, signing_key
 
 from .contract import CourierEvent
-
-LONGEST_RETRY_AFTER: Final = timedelta(hours=1)
 
 TIMEOUT: Final = "TIMEOUT"
 THROTTLED: Final = "THROTTLED"
@@ -46,7 +38,6 @@ NETWORK: Final = "NETWORK"
 
 _TRANSIENT_STATUSES: Final = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY, HTTPStatus.TOO_MANY_REQUESTS})
 _STATUSES_WITH_RETRY_AFTER: Final = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE})
-_STANDARD_SECRET: Final = "whsec_"  # noqa: S105 - the prefix, not a secret
 _MAX_DRAINED: Final = 64 * 1024
 _DRAIN_SECONDS: Final = 1.0
 
@@ -76,21 +67,15 @@ class DownstreamOptions:
         if url.scheme not in {"http", "https"} or not url.host:
             message = "COURIER_DOWNSTREAM_URL must be an http:// or https:// address."
             raise ConfigurationError(message)
-        signing_key(self.secret)
+        _key(self.secret)
 
 
-def signing_key(secret: str) -> bytes:
-    """The bytes that sign. ``whsec_<base64>`` is the Standard Webhooks way to write them; other secrets are text."""
+def _key(secret: str) -> bytes:
+    """The bytes that sign."""
     if not secret:
         message = "COURIER_DOWNSTREAM_URL needs COURIER_DOWNSTREAM_SECRET, which signs what is forwarded."
         raise ConfigurationError(message)
-    if not secret.startswith(_STANDARD_SECRET):
-        return secret.encode()
-    try:
-        encoded = secret.removeprefix(_STANDARD_SECRET).rstrip("=")
-        key = base64.b64decode(encoded + "=" * (-len(encoded) % 4), validate=True)
-    except binascii.Error:
-        key = b""
+    key = signing_key(secret)
     if not key:
         message = "COURIER_DOWNSTREAM_SECRET starts with whsec_, but what follows is not base64."
         raise ConfigurationError(message)
@@ -102,7 +87,7 @@ class Downstream:
 
     def __init__(self, options: DownstreamOptions, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         self._options = options
-        self._key = signing_key(options.secret)
+        self._key = _key(options.secret)
         self._now = now
         self._client: httpx.AsyncClient | None = None
 
@@ -152,13 +137,8 @@ class Downstream:
         return Answer(response.status_code, retry_after(response.headers.get("retry-after"), self._now()))
 
     def _headers(self, event: CourierEvent, body: bytes) -> dict[str, str]:
-        timestamp = str(int(self._now().timestamp()))
-        signed = b".".join((event.idempotencyKey.encode(), timestamp.encode(), body))
-        signature = base64.b64encode(hmac.new(self._key, signed, hashlib.sha256).digest()).decode()
         return {
-            "webhook-id": event.idempotencyKey,
-            "webhook-timestamp": timestamp,
-            "webhook-signature": f"v1,{signature}",
+            **signed_headers(self._key, event.idempotencyKey, int(self._now().timestamp()), body),
             "idempotency-key": event.idempotencyKey,
             "x-request-id": event.traceId,
         }
@@ -189,21 +169,6 @@ def verdict_on(answer: Answer) -> Retry | Reject | None:
     if status in _TRANSIENT_STATUSES or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         return Retry(f"HTTP_{status}", f"The downstream answered {status}.", after)
     return Reject(f"HTTP_{status}", f"The downstream refused the event ({status}).")
-
-
-def retry_after(header: str | None, now: datetime) -> timedelta | None:
-    """The wait that a ``Retry-After`` header asks for, at most an hour; None when it says nothing readable."""
-    text = (header or "").strip()
-    if re.fullmatch(r"[0-9]{1,9}", text):
-        asked = timedelta(seconds=int(text))
-    else:
-        try:
-            when = parsedate_to_datetime(text)
-        except ValueError:
-            return None
-        # "-0000" is how mail says that the zone is unknown; HTTP dates are always GMT.
-        asked = (when if when.tzinfo is not None else when.replace(tzinfo=UTC)) - now
-    return min(max(asked, timedelta(0)), LONGEST_RETRY_AFTER)
 
 
 def _network_code(error: httpx.HTTPError) -> str:

@@ -69,8 +69,8 @@ RESULTS_COLLECTION: Final = Collection(
     expires="expires_at",
 )
 """What became of a job: job_id, company_id, status (COMPLETED, FAILED or CANCELLED), duration_sec, output_path (null
-unless COMPLETED), pages (null for a recording), engine, model, language, characters, confidence, media_seconds, units_reused,
-cached, error, finished_at, expires_at."""
+unless COMPLETED), pages (null for a recording), engine, model, language, characters, confidence, media_seconds,
+units_reused, cached, error, finished_at, expires_at."""
 
 UNITS_COLLECTION: Final = Collection(UNITS, key="unit_id", indexes=(), instants=("expires_at",), expires="expires_at")
 """Pages and stretches of sound that are read: checkpoints. ``unit_id`` is ``<work>:<index>``, where ``work`` names the

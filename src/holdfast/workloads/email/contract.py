@@ -26,10 +26,10 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from holdfast.contracts.personal_data import find_personal_data
 from holdfast.contracts.times import isoformat
 
 from .addresses import MAX_ADDRESS, normalised
-from .personal import find_personal_data
 
 QUEUE_NAME: Final = "email:send"
 DEAD_LETTER_QUEUE_NAME: Final = "email:send:dlq"

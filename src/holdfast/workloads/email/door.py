@@ -20,6 +20,7 @@ from pydantic import BaseModel
 from holdfast.contracts.admission import Admitted, FieldProblem, InvalidContent, UnknownReference
 from holdfast.contracts.effects import Effect, Upsert
 from holdfast.contracts.errors import StoreUnavailable
+from holdfast.contracts.personal_data import find_personal_data
 from holdfast.contracts.ports import Documents
 from holdfast.contracts.times import isoformat
 from holdfast.contracts.workload import Workload
@@ -28,7 +29,6 @@ from .content import Content, ContentMissing, ContentUnavailable, content_ref, i
 from .content_database import facts_of, has_html, html_facts
 from .contract import EmailRecipient, EmailSendJob
 from .documents import CONTENT, OUTBOX, RECIPIENTS, content_key
-from .personal import find_personal_data
 from .request import EmailRequest, EmailSendBody, RequestLimits, RequestRecipient, admit_request
 from .suppression import Suppressions, address_hash
 from .vault import Vault

@@ -9,10 +9,10 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
+from holdfast.contracts.personal_data import find_personal_data
 from holdfast.contracts.redaction import scrub
 
 from .addresses import mask_address
-from .personal import find_personal_data
 
 HIDDEN: Final = "***"
 MAX_DEPTH: Final = 32

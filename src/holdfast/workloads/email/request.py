@@ -15,11 +15,11 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstra
 from pydantic_core import PydanticCustomError
 
 from holdfast.contracts.admission import FieldProblem, InvalidContent
+from holdfast.contracts.personal_data import Kind, find_personal_data, normalise_document
 from holdfast.contracts.times import duration_ms
 
 from . import contract
 from .addresses import normalised
-from .personal import Kind, find_personal_data, normalise_document
 from .vault import Vault
 
 MAX_PROBLEMS: Final = 50

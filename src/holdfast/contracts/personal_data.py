@@ -12,7 +12,7 @@ import unicodedata
 from enum import StrEnum
 from typing import Final
 
-from holdfast.contracts.redaction import cnpj_check_digits
+from .redaction import cnpj_check_digits
 
 
 class Kind(StrEnum):

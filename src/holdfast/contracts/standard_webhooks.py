@@ -1,0 +1,55 @@
+"""Standard Webhooks: how a request is signed, and what the answer to one may ask for.
+
+``webhook-signature`` is ``v1,`` and the base64 HMAC-SHA-256 of ``<webhook-id>.<webhook-timestamp>.<body>``.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import re
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
+from typing import Final
+
+SECRET_PREFIX: Final = "whsec_"  # noqa: S105 - how a secret begins, not a secret
+LONGEST_RETRY_AFTER: Final = timedelta(hours=1)
+
+
+def signing_key(secret: str) -> bytes:
+    """The key bytes of a secret: base64 after ``whsec_``, otherwise its UTF-8 bytes. Empty: nothing can be signed."""
+    if not secret.startswith(SECRET_PREFIX):
+        return secret.encode()
+    encoded = secret.removeprefix(SECRET_PREFIX).rstrip("=")
+    try:
+        return binascii.a2b_base64(encoded + "=" * (-len(encoded) % 4), strict_mode=True)
+    except ValueError:  # binascii.Error is one; a character beyond ASCII is another
+        return b""
+
+
+def signed_headers(key: bytes, message_id: str, timestamp: int, body: bytes) -> dict[str, str]:
+    """The three headers that vouch for ``body``. ``message_id`` stays the same when a message is sent again."""
+    signed = b".".join((message_id.encode(), b"%d" % timestamp, body))
+    signature = base64.b64encode(hmac.digest(key, signed, hashlib.sha256)).decode()
+    return {
+        "webhook-id": message_id,
+        "webhook-timestamp": str(timestamp),
+        "webhook-signature": f"v1,{signature}",
+    }
+
+
+def retry_after(header: str | None, now: datetime) -> timedelta | None:
+    """The wait that a ``Retry-After`` header asks for, at most an hour; None when it says nothing readable."""
+    text = (header or "").strip()
+    if re.fullmatch(r"[0-9]{1,9}", text):
+        asked = timedelta(seconds=int(text))
+    else:
+        try:
+            when = parsedate_to_datetime(text)
+        except ValueError:
+            return None
+        # "-0000" is how mail says that the zone is unknown; HTTP dates are always GMT.
+        asked = (when if when.tzinfo is not None else when.replace(tzinfo=UTC)) - now
+    return min(max(asked, timedelta(0)), LONGEST_RETRY_AFTER)

@@ -1,0 +1,162 @@
+"""The documents workload as configured, with its door; absent where its libraries are."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from datetime import timedelta
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast.config import Settings
+from holdfast.contracts.errors import ConfigurationError
+from holdfast.contracts.ports import Store
+from holdfast.contracts.retry import ExponentialBackoff
+from holdfast.contracts.workload import Workload
+
+if TYPE_CHECKING:  # the core install does without the libraries of the documents extra
+    from holdfast.workloads.documents.callbacks import DocumentCallbacks
+    from holdfast.workloads.documents.door import DocumentDoor
+    from holdfast.workloads.documents.fetching.addresses import AddressPolicy
+    from holdfast.workloads.documents.files.port import Files
+    from holdfast.workloads.documents.local_paths import LocalPaths
+    from holdfast.workloads.documents.options import DocumentOptions
+    from holdfast.workloads.documents.workload import Documents
+
+NEEDED: Final = ("av", "faster_whisper", "pypdfium2", "python_multipart", "rapidocr")
+_DATA_FOLDER: Final = "documents"
+_MEGABYTE: Final = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentParts:
+    """The workload, the one that calls back, and what both share with the door."""
+
+    workload: Documents
+    callbacks: DocumentCallbacks | None
+    files: Files
+    paths: LocalPaths
+
+    @property
+    def workloads(self) -> list[Workload[Any]]:
+        """Everything that a worker runs for documents."""
+        return [self.workload] if self.callbacks is None else [self.workload, self.callbacks]
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentSystem:
+    """The parts of the documents workload that the API and the command line use."""
+
+    workload: Documents
+    door: DocumentDoor
+    files: Files
+
+
+def documents_of(settings: Settings) -> DocumentParts | None:
+    """The documents workload; None without the ``documents`` extra."""
+    if any(find_spec(name) is None for name in NEEDED):
+        return None
+    from holdfast.workloads.documents.callbacks import CallbackOptions, DocumentCallbacks  # noqa: PLC0415 - is there
+    from holdfast.workloads.documents.fetching.addresses import AddressPolicy  # noqa: PLC0415 - likewise
+    from holdfast.workloads.documents.fetching.fetch import Fetcher, FetchOptions  # noqa: PLC0415 - likewise
+    from holdfast.workloads.documents.local_paths import LocalPaths  # noqa: PLC0415 - likewise
+    from holdfast.workloads.documents.sources import Sources  # noqa: PLC0415 - likewise
+    from holdfast.workloads.documents.workload import Documents  # noqa: PLC0415 - likewise
+
+    options = document_options(settings)
+    policy: AddressPolicy = AddressPolicy(settings.document_allowed_addresses)
+    secret = settings.document_callback_secret
+    callbacks = (
+        None if secret is None else DocumentCallbacks(CallbackOptions(secret=secret.get_secret_value(), policy=policy))
+    )
+    files, paths = _files(settings, options), LocalPaths(settings.document_roots)
+    fetching = FetchOptions(
+        policy=policy,
+        max_bytes=settings.document_max_bytes,
+        timeout=timedelta(seconds=settings.document_fetch_timeout_seconds),
+    )
+    sources = Sources(files, paths, Fetcher(fetching), options.scratch, settings.document_max_bytes)
+    return DocumentParts(Documents(options, sources, callbacks), callbacks, files, paths)
+
+
+def document_options(settings: Settings) -> DocumentOptions:
+    """How files are read, as configured."""
+    from holdfast.workloads.documents.options import DocumentOptions  # noqa: PLC0415 - only where documents are
+
+    key = settings.gemini_api_key
+    return DocumentOptions(
+        scratch=_folder(settings) / "work",
+        engine=settings.document_engine,
+        language=settings.document_language,
+        concurrency=settings.document_concurrency,
+        retry=ExponentialBackoff(
+            max_attempts=settings.document_max_attempts,
+            base=timedelta(milliseconds=settings.document_retry_base_ms),
+        ),
+        timeout=timedelta(seconds=settings.document_timeout_seconds),
+        unit_timeout=timedelta(seconds=settings.document_unit_timeout_seconds),
+        memory=settings.document_memory_mb * _MEGABYTE,
+        threads=settings.document_threads,
+        max_bytes=settings.document_max_bytes,
+        max_pages=settings.document_max_pages,
+        max_seconds=settings.document_max_media_seconds,
+        chunk_seconds=settings.document_chunk_seconds,
+        cache=settings.document_cache,
+        retention=timedelta(days=settings.document_ttl_days),
+        letter_retention=timedelta(days=settings.document_dlq_ttl_days),
+        whisper_model_dir=settings.whisper_model_dir,
+        gemini_model=settings.gemini_model,
+        gemini_base_url=settings.gemini_base_url,
+        gemini_timeout=timedelta(seconds=settings.gemini_timeout_seconds),
+        environment={} if key is None else {"GEMINI_API_KEY": key.get_secret_value()},
+    )
+
+
+@contextlib.asynccontextmanager
+async def open_documents(
+    settings: Settings,
+    parts: DocumentParts | None,
+    store: Store,
+) -> AsyncIterator[DocumentSystem | None]:
+    """The workload with its door over an open store."""
+    if parts is None:
+        yield None
+        return
+    from holdfast.workloads.documents.door import DocumentDoor, DoorOptions  # noqa: PLC0415 - the libraries are there
+
+    options = DoorOptions(
+        max_upload_bytes=settings.document_max_bytes,
+        local_paths=settings.document_local_path_over_http,
+        callbacks=parts.callbacks is not None,
+    )
+    await parts.files.open()
+    try:
+        door = DocumentDoor(parts.workload, store, parts.files, parts.paths, options)
+        yield DocumentSystem(parts.workload, door, parts.files)
+    finally:
+        await parts.files.close()
+
+
+def _folder(settings: Settings) -> Path:
+    return settings.document_folder or settings.holdfast_data / _DATA_FOLDER
+
+
+def _files(settings: Settings, options: DocumentOptions) -> Files:
+    if settings.document_storage == "folder":
+        from holdfast.workloads.documents.files.folder import FolderFiles  # noqa: PLC0415
+
+        return FolderFiles(_folder(settings))
+    if find_spec("aiobotocore") is None:
+        message = "DOCUMENT_STORAGE=s3 needs aiobotocore. Install it: pip install 'holdfast[email]'"
+        raise ConfigurationError(message)
+    from holdfast.workloads.documents.files.s3 import S3Files  # noqa: PLC0415
+
+    return S3Files(
+        settings.document_bucket or "",
+        settings.document_prefix,
+        region=settings.document_s3_region,
+        endpoint_url=settings.document_s3_endpoint_url,
+        scratch=options.scratch,
+    )

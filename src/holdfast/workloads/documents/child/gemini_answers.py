@@ -1,0 +1,187 @@
+"""What Gemini's answers mean: text, segments, or a failure of the table. Nothing heavy is imported here.
+
+Answers are judged as they came over the wire. The SDK's own reading of them warns, raises pydantic errors that quote
+the content, or raises TypeError, depending on how an answer is broken.
+
+A failure tells of an HTTP status and of words of Google's enumerations, never of anything else that was answered (I14).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
+from http import HTTPStatus
+from typing import Any, Final
+
+from holdfast.contracts.redaction import scrub
+from holdfast.workloads.documents.contract import LANGUAGE
+from holdfast.workloads.documents.failures import Code, DocumentFailure
+
+from .protocol import Segment
+
+EMPTY_PAGE: Final = "[[EMPTY PAGE]]"
+"""What the model is told to say of a page without text: no text at all is also how an answer looks that went wrong."""
+LONGEST_RETRY_AFTER: Final = timedelta(hours=1)
+
+_REFUSALS: Final = frozenset(
+    {
+        "BLOCKLIST",
+        "IMAGE_OTHER",
+        "IMAGE_PROHIBITED_CONTENT",
+        "IMAGE_RECITATION",
+        "IMAGE_SAFETY",
+        "LANGUAGE",
+        "OTHER",
+        "PROHIBITED_CONTENT",
+        "RECITATION",
+        "SAFETY",
+        "SPII",
+    }
+)
+_CUTS: Final = frozenset({"CONTINUATION", "MAX_TOKENS"})
+_WORD: Final = re.compile(r"[A-Z][A-Z_]{1,39}")
+_DELAY: Final = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)s")
+
+
+def whole_text(body: str | None) -> str:
+    """The text of an answer with status 200 that is whole and has one; anything else is a DocumentFailure."""
+    answer = _json(body)
+    if not isinstance(answer, dict):
+        raise _malformed(detail="no object")
+    feedback = answer.get("promptFeedback")
+    if isinstance(feedback, dict) and feedback.get("blockReason"):
+        raise DocumentFailure(Code.MODEL_REFUSED, detail=_told("prompt blocked", feedback["blockReason"]))
+    candidates = answer.get("candidates")
+    if not isinstance(candidates, list) or not candidates or not isinstance(candidates[0], dict):
+        raise _malformed(detail="no candidate")
+    reason = str(candidates[0].get("finishReason"))
+    if reason in _REFUSALS:
+        raise DocumentFailure(Code.MODEL_REFUSED, detail=_told("finish reason", reason))
+    if reason in _CUTS:
+        raise DocumentFailure(Code.MODEL_TRUNCATED, detail=_told("finish reason", reason))
+    if reason != "STOP":
+        raise _malformed(detail=_told("finish reason", reason))
+    text = "".join(_texts(candidates[0].get("content")))
+    if not text.strip():
+        raise _malformed(detail="no text")
+    return text
+
+
+def page_text(answer: str) -> str:
+    """The text of a page: without space around it, and empty where the model saw none."""
+    text = _storable(answer.replace("\r\n", "\n")).strip()
+    return "" if text == EMPTY_PAGE else text
+
+
+def transcript(answer: str, duration: float) -> tuple[str | None, tuple[Segment, ...]]:
+    """The language, where the answer names one, and the segments in the order of time, within 0 and ``duration``."""
+    said = _json(answer)
+    if not isinstance(said, dict) or not isinstance(said.get("segments"), list):
+        raise _malformed(detail="no segments")
+    segments = [_segment(each, duration) for each in said["segments"]]
+    language = said.get("language")
+    known = language if isinstance(language, str) and re.fullmatch(LANGUAGE, language) else None
+    return known, tuple(sorted((each for each in segments if each.text), key=lambda each: each.start))
+
+
+def http_failure(status: int, details: object, retry_after: str | None, now: datetime) -> DocumentFailure:
+    """The failure of an answer that is not a 200.
+
+    ``details`` is its body as JSON, whatever that is; ``retry_after`` the header. A wait that the body asks for
+    (RetryInfo) counts more than one in the header.
+    """
+    error = details.get("error") if isinstance(details, dict) else None
+    word = error.get("status") if isinstance(error, dict) else None
+    told = _told(str(status), word)
+    asked = _retry_info(error)
+    after = asked if asked is not None else _retry_header(retry_after, now)
+    if status == HTTPStatus.TOO_MANY_REQUESTS:
+        return DocumentFailure(Code.MODEL_RATE_LIMIT, detail=told, retry_after=after)
+    if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        return DocumentFailure(Code.MODEL_UNAVAILABLE, detail=told, retry_after=after)
+    if status == HTTPStatus.REQUEST_TIMEOUT:
+        return DocumentFailure(Code.MODEL_TIMEOUT, detail=told, retry_after=after)
+    if status < HTTPStatus.MULTIPLE_CHOICES:
+        return _malformed(detail=told)
+    return DocumentFailure(Code.MODEL_REJECTED, detail=told)
+
+
+def _json(text: str | None) -> Any:  # noqa: ANN401 - whatever the other side wrote
+    try:
+        # Whole numbers become floats too: a number with thousands of digits is then infinite, not an error of its own.
+        return json.loads(text or "", parse_int=float)
+    except (ValueError, RecursionError):
+        pass
+    # Outside the handler: the decoder's error holds the whole answer.
+    raise _malformed(detail="not JSON")
+
+
+def _texts(content: object) -> Iterator[str]:
+    parts = content.get("parts") if isinstance(content, dict) else None
+    if not isinstance(parts, list):
+        raise _malformed(detail="no parts")
+    for part in parts:
+        if not isinstance(part, dict) or not isinstance(part.get("text", ""), str):
+            raise _malformed(detail="a part that is not text")
+        if not part.get("thought"):
+            yield part.get("text", "")
+
+
+def _segment(said: object, duration: float) -> Segment:
+    if not isinstance(said, dict) or not isinstance(said.get("text"), str):
+        raise _malformed(detail="a segment without text")
+    start, end = _time(said.get("start")), _time(said.get("end"))
+    if end < start:
+        raise _malformed(detail="a segment that ends before it starts")
+    return Segment(start=_within(start, duration), end=_within(end, duration), text=_storable(said["text"]).strip())
+
+
+def _time(value: object) -> float:
+    if not isinstance(value, float) or not math.isfinite(value):
+        raise _malformed(detail="a segment without times")
+    return value
+
+
+def _within(time: float, duration: float) -> float:
+    return min(max(round(time, 3), 0.0), duration)
+
+
+def _storable(text: str) -> str:
+    """Text that every store can keep: JSON may hold NUL and half characters."""
+    return text.encode("utf-8", "replace").decode().replace("\0", "")
+
+
+def _retry_info(error: object) -> timedelta | None:
+    details = error.get("details") if isinstance(error, dict) else None
+    for each in details if isinstance(details, list) else ():
+        if isinstance(each, dict) and str(each.get("@type")).endswith("google.rpc.RetryInfo"):
+            found = _DELAY.fullmatch(str(each.get("retryDelay")))
+            return min(timedelta(seconds=float(found[1])), LONGEST_RETRY_AFTER) if found else None
+    return None
+
+
+def _retry_header(header: str | None, now: datetime) -> timedelta | None:
+    text = (header or "").strip()
+    if re.fullmatch(r"[0-9]{1,9}", text):
+        asked = timedelta(seconds=int(text))
+    else:
+        try:
+            when = parsedate_to_datetime(text)
+        except ValueError:
+            return None
+        # "-0000" is how mail says that the zone is unknown; HTTP dates are always GMT.
+        asked = (when if when.tzinfo is not None else when.replace(tzinfo=UTC)) - now
+    return min(max(asked, timedelta(0)), LONGEST_RETRY_AFTER)
+
+
+def _told(what: str, word: object) -> str:
+    """``what`` with Google's word for it, where that is a word of an enumeration and nothing else."""
+    return scrub(f"{what} {word}") if isinstance(word, str) and _WORD.fullmatch(word) else what
+
+
+def _malformed(*, detail: str) -> DocumentFailure:
+    return DocumentFailure(Code.MODEL_MALFORMED, detail=detail)

@@ -1,0 +1,122 @@
+"""A dead letter as the queue ``doc_jobs_dead`` tells it: seed 003's schema v1, to the letter.
+
+Fields may be added to it, none renamed or removed: ``error_code``, ``error_detail``, ``replay_of`` and
+``attempt_history`` are ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
+
+from holdfast.contracts.dead_letters import DeadLetter
+from holdfast.contracts.ledger import Attempt
+from holdfast.contracts.times import isoformat
+
+from .contract import InputType, JobType
+from .failures import ErrorType, kind_of, told_apart
+
+SCHEMA_VERSION: Final = "v1"
+_UNKNOWN: Final = "UNKNOWN"
+
+
+_THEIR_WORDS: Final[dict[str, JsonValue]] = {
+    "if": {"properties": {"error_type": {"const": ErrorType.VALIDATION.value}}},
+    "else": {
+        "properties": {
+            "job_type": {"enum": [each.value for each in JobType]},
+            "input_type": {"enum": [each.value for each in InputType]},
+        }
+    },
+}
+"""Only a job that broke its contract can have had another type than these."""
+
+
+class PastAttempt(BaseModel):
+    """One attempt, and how it ended."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    attempt: int
+    outcome: str
+    error_code: str | None = None
+    error: str | None = None
+    worker_id: str | None = None
+    started_at: datetime
+    finished_at: datetime | None = None
+
+
+class DocumentDeadLetter(BaseModel):
+    """Why a document was not read. The fields up to ``schema_version`` are seed 003's.
+
+    ``job_type`` and ``input_type`` are what the job said: for a job that was refused, perhaps another word than the
+    contract's.
+    """
+
+    model_config = ConfigDict(extra="allow", json_schema_extra=_THEIR_WORDS)
+
+    job_id: str
+    job_type: str = Field(min_length=1)
+    input_type: str = Field(min_length=1)
+    payload: JsonValue = Field(description="The original payload, whole.")
+    status: Literal["FAILED"]
+    error: str = Field(description="The final error, for people.")
+    error_type: ErrorType
+    attempts: int = Field(ge=0)
+    max_attempts: int = Field(ge=1)
+    failed_at: datetime
+    worker_id: str | None = None
+    schema_version: Literal["v1"]
+    error_code: str
+    error_detail: str | None = None
+    replay_of: str | None = None
+    attempt_history: list[PastAttempt] = Field(default_factory=list)
+
+
+def dead_letter_payload(letter: DeadLetter, job: object, max_attempts: int) -> Mapping[str, Any]:
+    """The letter of a job. Built, not validated: a job that broke its contract gets a letter too."""
+    told: Mapping[str, Any] = job if isinstance(job, dict) else {}
+    error, detail = told_apart(letter.reason_message)
+    document: dict[str, Any] = {
+        "job_id": _word(told.get("job_id")) or letter.job_id,
+        "job_type": _word(told.get("job_type")) or _UNKNOWN,
+        "input_type": _word(told.get("input_type")) or _UNKNOWN,
+        "payload": told.get("payload", job),
+        "status": "FAILED",
+        "error": error or letter.reason_code,
+        "error_type": kind_of(letter.reason_code).error_type.value,
+        "attempts": letter.attempt_count,
+        "max_attempts": max_attempts,
+        "failed_at": isoformat(letter.created_at),
+        "schema_version": SCHEMA_VERSION,
+        "error_code": letter.reason_code,
+        "attempt_history": [_attempt(each) for each in letter.attempts],
+    }
+    if letter.attempts:
+        document["worker_id"] = letter.attempts[-1].worker
+    if detail is not None:
+        document["error_detail"] = detail
+    if _word(told.get("replay_of")) is not None:
+        document["replay_of"] = told["replay_of"]
+    return document
+
+
+def _attempt(attempt: Attempt) -> dict[str, Any]:
+    message = told_apart(attempt.error_message or "")[0]
+    told: dict[str, Any] = {
+        "attempt": attempt.attempt,
+        "outcome": attempt.outcome.value,
+        "error_code": attempt.error_code,
+        "error": message or None,
+        "worker_id": attempt.worker,
+        "started_at": isoformat(attempt.started_at),
+        "finished_at": None if attempt.finished_at is None else isoformat(attempt.finished_at),
+    }
+    return {name: value for name, value in told.items() if value is not None}
+
+
+def _word(value: object) -> str | None:
+    return value if isinstance(value, str) and value else None

@@ -1,0 +1,253 @@
+"""The way in: a tenant's request becomes a job. What can be known to be wrong is told at once."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Annotated, Any, Final
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
+
+from holdfast.contracts.admission import AdmittedDocument, FieldProblem, InvalidContent, NotAcceptable
+from holdfast.contracts.effects import Effect
+from holdfast.contracts.files import FileMissing, Stored
+from holdfast.contracts.personal_data import find_personal_data
+from holdfast.contracts.ports import Documents as DocumentStore
+
+from .contract import (
+    FITTING,
+    JOB_ID,
+    LANGUAGE,
+    MOST_METADATA,
+    DocumentJob,
+    DocumentPayload,
+    Engine,
+    InputType,
+    JobType,
+    Upload,
+)
+from .failures import Code, DocumentFailure
+from .files.port import Files
+from .finding import cached_result
+from .local_paths import LocalPaths
+from .sniffing import mismatch
+from .workload import Documents, new_job_id
+
+_SOURCES: Final = ("url", "local_path")
+_LONGEST_NAME: Final = 255
+
+
+class DocumentRequest(BaseModel):
+    """What a tenant asks for. Exactly one of a file in the request, ``url`` and ``local_path`` says where it is."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    job_type: JobType
+    input_type: InputType
+    url: Annotated[str, Field(min_length=1, max_length=4_000)] | None = Field(
+        default=None, description="Where the file can be fetched: http or https."
+    )
+    local_path: Annotated[str, Field(min_length=1, max_length=1_000, pattern=r"^[^\x00-\x1f\x7f]+$")] | None = Field(
+        default=None, description="A file in one of the folders that the operator opened (DOCUMENT_ROOTS)."
+    )
+    job_id: Annotated[str, Field(pattern=JOB_ID)] | None = Field(
+        default=None, description="Your name for the job; made when absent. The same job again is a duplicate."
+    )
+    language: Annotated[str, Field(pattern=LANGUAGE)] | None = Field(
+        default=None, description="The language of the content, such as pt or en."
+    )
+    engine: Engine | None = Field(default=None, description="What reads the file; otherwise what the operator chose.")
+    metadata: dict[str, JsonValue] | None = Field(
+        default=None, description="Yours: given back with the job. No personal data, no secrets."
+    )
+    callback_url: Annotated[str, Field(min_length=1, max_length=2_000)] | None = Field(
+        default=None, description="Called, signed as Standard Webhooks, when the job has ended."
+    )
+    cache: bool | None = Field(default=None, description="false: read the file anew, even if the same was read before.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DoorOptions:
+    """What an operator lets tenants ask for."""
+
+    max_upload_bytes: int
+    local_paths: bool = False
+    callbacks: bool = False
+
+
+class DocumentDoor:
+    """Admits requests to read a file."""
+
+    request_model: type[BaseModel] = DocumentRequest
+
+    def __init__(
+        self,
+        workload: Documents,
+        store: DocumentStore,
+        files: Files,
+        paths: LocalPaths,
+        options: DoorOptions,
+    ) -> None:
+        self._workload = workload
+        self._store = store
+        self._files = files
+        self._paths = paths
+        self._options = options
+
+    @property
+    def workload(self) -> Documents:
+        """The workload that the jobs are for."""
+        return self._workload
+
+    @property
+    def max_upload_bytes(self) -> int:
+        """The largest file that may come with a request."""
+        return self._options.max_upload_bytes
+
+    async def keep(self, content: AsyncIterator[bytes]) -> Stored:
+        """Keep a file while it arrives. Raises ``UploadTooLarge`` or ``FilesUnavailable``."""
+        return await self._files.keep(content, self._options.max_upload_bytes)
+
+    async def admit(
+        self,
+        fields: Mapping[str, object],
+        *,
+        company_id: str,
+        received_at: datetime,
+        upload: Stored | None = None,
+        filename: str | None = None,
+    ) -> AdmittedDocument:
+        """The job. Raises :class:`InvalidContent` or :class:`NotAcceptable`, with everything that is wrong."""
+        del received_at
+        try:
+            request = DocumentRequest.model_validate(fields)
+        except ValidationError as error:
+            raise InvalidContent(list(_problems(error))) from None
+        wrong = [*_wrong_source(request, upload), *_wrong_kind(request), *_wrong_words(request)]
+        if wrong:
+            raise InvalidContent(wrong)
+        refused = [*self._not_here(request), *await self._not_what_it_says(request, upload)]
+        if refused:
+            raise NotAcceptable(refused)
+        data = _job_of(request, company_id, upload, filename)
+        cached, effects = await self._cached(data)
+        return AdmittedDocument(data, effects=effects, cached=cached)
+
+    async def output(self, result: Mapping[str, Any], name: str) -> bytes:
+        """An output file of a finished job. Raises ``FileMissing`` or ``FilesUnavailable``."""
+        path = result.get("output_path")
+        if not isinstance(path, str):
+            raise FileMissing
+        return await self._files.read(path, name)
+
+    def _not_here(self, request: DocumentRequest) -> Iterator[FieldProblem]:
+        """What this installation does not do."""
+        if request.local_path is not None and not self._options.local_paths:
+            yield FieldProblem("local_path", "is not open over HTTP here (DOCUMENT_LOCAL_PATH_OVER_HTTP)")
+        if request.callback_url is not None and not self._options.callbacks:
+            yield FieldProblem("callback_url", "cannot be called: there is no DOCUMENT_CALLBACK_SECRET here")
+        if request.engine == "gemini" and not self._workload.options.has_gemini:
+            yield FieldProblem("engine", "gemini is not set up here (GEMINI_API_KEY)")
+
+    async def _not_what_it_says(self, request: DocumentRequest, upload: Stored | None) -> list[FieldProblem]:
+        """What the file's first bytes say against the request, where they are at hand."""
+        if upload is not None:
+            problem = mismatch(request.input_type, upload.head)
+            return [] if problem is None else [FieldProblem("file", problem)]
+        if request.local_path is None or not self._options.local_paths:
+            return []
+        try:
+            head = await asyncio.to_thread(self._paths.head_of, request.local_path)
+        except DocumentFailure as failure:
+            # One that is not there may come to be there: the worker will see (seed 003, 4.1).
+            lasting = failure.code is Code.PATH_NOT_ALLOWED
+            return [FieldProblem("local_path", failure.message)] if lasting else []
+        problem = mismatch(request.input_type, head)
+        return [] if problem is None else [FieldProblem("local_path", problem)]
+
+    async def _cached(self, data: DocumentJob) -> tuple[Mapping[str, Any] | None, tuple[Effect, ...]]:
+        """The finished result, and what says so where readers look; for a file whose content is known now."""
+        workload = self._workload
+        if data.payload.upload is None or not workload.options.caches(data):
+            return None, ()
+        content = data.payload.upload.sha256
+        found = await cached_result(self._store.get, self._files, data, content, workload.options)
+        if found is None:
+            return None, ()
+        effects = workload.records.from_cache(data, workload.options.engine_of(data), found)
+        return found, tuple(effects)
+
+
+def _job_of(request: DocumentRequest, company_id: str, upload: Stored | None, filename: str | None) -> DocumentJob:
+    payload = request.model_dump(exclude={"job_id", "job_type", "input_type"}, exclude_none=True)
+    if upload is not None:
+        name = None if filename is None else _plain_name(filename)
+        payload["upload"] = Upload(sha256=upload.sha256, size=upload.size, filename=name)
+    return DocumentJob(
+        job_id=request.job_id or new_job_id(),
+        job_type=request.job_type,
+        input_type=request.input_type,
+        payload=DocumentPayload(**payload),
+        company_id=company_id,
+    )
+
+
+def _plain_name(filename: str) -> str | None:
+    """The last part of a file's name, without what no name should have."""
+    last = filename.replace("\\", "/").rpartition("/")[2]
+    kept = "".join(character for character in last if character.isprintable())[:_LONGEST_NAME]
+    return None if not kept or find_personal_data(kept) is not None else kept
+
+
+def _problems(error: ValidationError) -> Iterator[FieldProblem]:
+    for each in error.errors(include_url=False, include_context=False, include_input=False):
+        yield FieldProblem(".".join(map(str, each["loc"])) or "document", each["msg"])
+
+
+def _wrong_source(request: DocumentRequest, upload: Stored | None) -> Iterator[FieldProblem]:
+    given = [name for name in _SOURCES if getattr(request, name) is not None]
+    if len(given) + (upload is not None) != 1:
+        yield FieldProblem("document", "must have exactly one of a file, url and local_path")
+    for name in ("url", "callback_url"):
+        address = getattr(request, name)
+        if address is not None and not _is_web_address(address):
+            yield FieldProblem(name, "must be an http:// or https:// address, without a user name or a password")
+
+
+def _is_web_address(address: str) -> bool:
+    try:
+        parts = urlsplit(address)
+        return (
+            parts.scheme in {"http", "https"}
+            and bool(parts.hostname)
+            and parts.username is None
+            and parts.password is None
+            and parts.port != 0
+            and address.isprintable()
+            and " " not in address
+        )
+    except ValueError:
+        return False
+
+
+def _wrong_kind(request: DocumentRequest) -> Iterator[FieldProblem]:
+    if request.input_type not in FITTING[request.job_type]:
+        fitting = " or ".join(sorted(each.value for each in FITTING[request.job_type]))
+        yield FieldProblem("input_type", f"{request.job_type.value} needs {fitting}")
+
+
+def _wrong_words(request: DocumentRequest) -> Iterator[FieldProblem]:
+    """Personal data and secrets do not travel in a queue (I14)."""
+    if request.metadata is not None:
+        text = json.dumps(request.metadata, ensure_ascii=False)
+        if len(text.encode(errors="surrogatepass")) > MOST_METADATA:
+            yield FieldProblem("metadata", f"must have at most {MOST_METADATA} bytes as JSON")
+        kind = find_personal_data(text)
+        if kind is not None:
+            yield FieldProblem("metadata", f"must not hold a {kind.value}")
+    if request.job_id is not None and find_personal_data(request.job_id) is not None:
+        yield FieldProblem("job_id", "must not hold personal data")

@@ -1,0 +1,219 @@
+"""HTTP to vetted addresses only.
+
+A name is resolved once for each connection, every address that it has is vetted, and the connection is made to one of
+these addresses and not to the name: a second answer of its name server (DNS rebinding) is never asked for. A name that
+has one address that must not be reached is not connected to at all. TLS is checked against the name.
+
+No proxy is used, whatever the environment says, and no connection is used twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from ipaddress import ip_address
+from typing import Final
+
+import httpcore
+import httpx
+
+from .addresses import Address, AddressBlocked, AddressPolicy
+
+Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
+"""Gives the addresses of a host. Raises :class:`OSError` when it has none."""
+
+REFUSED: Final = "ECONNREFUSED"
+RESET: Final = "ECONNRESET"
+UNKNOWN_HOST: Final = "ENOTFOUND"
+TLS_FAILED: Final = "TLS_FAILED"
+NETWORK: Final = "NETWORK"
+
+_SocketOption = tuple[int, int, int] | tuple[int, int, bytes | bytearray] | tuple[int, int, None, int]
+
+# Lookups cannot be cancelled. On threads of their own, those that hang keep nobody else's work waiting.
+_LOOKUPS: Final = ThreadPoolExecutor(max_workers=8, thread_name_prefix="holdfast-lookup")
+
+
+async def resolved(host: str, port: int) -> Sequence[str]:
+    """The addresses that the system knows for a host."""
+    loop = asyncio.get_running_loop()
+    found = await loop.run_in_executor(_LOOKUPS, _look_up, host, port)
+    return list(dict.fromkeys(found))
+
+
+def _look_up(host: str, port: int) -> list[str]:
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except UnicodeError:  # a label that is too long for DNS
+        raise socket.gaierror(socket.EAI_NONAME, "Not a host name") from None
+    return [str(place[0]) for *_, place in found]
+
+
+class VettedBackend(httpcore.AsyncNetworkBackend):
+    """Makes connections to addresses that the policy allows. Raises :class:`AddressBlocked` for others."""
+
+    def __init__(self, policy: AddressPolicy, resolve: Resolver = resolved) -> None:
+        self._policy = policy
+        self._resolve = resolve
+        self._sockets = httpcore.AnyIOBackend()
+
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,  # noqa: ASYNC109 - httpcore's signature
+        local_address: str | None = None,
+        socket_options: Iterable[_SocketOption] | None = None,
+    ) -> httpcore.AsyncNetworkStream:
+        """Connect to the first address that answers; looking the name up is part of ``timeout``."""
+        try:
+            async with asyncio.timeout(timeout) as limit:
+                addresses = await self._vetted(host, port)
+                for place, address in enumerate(addresses):
+                    share = _share(limit.when(), len(addresses) - place)
+                    try:
+                        return await self._sockets.connect_tcp(str(address), port, share, local_address, socket_options)
+                    except (httpcore.ConnectError, httpcore.ConnectTimeout):
+                        if place == len(addresses) - 1:
+                            raise
+        except TimeoutError as error:
+            raise httpcore.ConnectTimeout from error
+        message = "The host has no address."
+        raise httpcore.ConnectError(message)
+
+    async def connect_unix_socket(
+        self,
+        path: str,
+        timeout: float | None = None,  # noqa: ASYNC109 - httpcore's signature
+        socket_options: Iterable[_SocketOption] | None = None,
+    ) -> httpcore.AsyncNetworkStream:
+        """Never."""
+        del path, timeout, socket_options
+        message = "Sockets of this machine are not fetched from."
+        raise AddressBlocked(message)
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait."""
+        await asyncio.sleep(seconds)
+
+    async def _vetted(self, host: str, port: int) -> list[Address]:
+        """The addresses of the host, all of which may be reached."""
+        try:
+            addresses = [ip_address(host)]
+        except ValueError:
+            try:
+                addresses = [ip_address(each) for each in await self._resolve(host, port)]
+            except OSError as error:
+                message = "The host is not known."
+                raise httpcore.ConnectError(message) from error
+        if not all(self._policy.allows(address) for address in addresses):
+            message = f"The host {host} has an address that must not be reached."
+            raise AddressBlocked(message)
+        return addresses
+
+
+def _share(deadline: float | None, addresses: int) -> float | None:
+    """The time for one of so many addresses, so that a dead one leaves some for the next."""
+    if deadline is None:
+        return None
+    return max(deadline - asyncio.get_running_loop().time(), 0) / addresses
+
+
+class VettedClient:
+    """Sends requests to vetted addresses. It follows no redirect, unpacks no body, and keeps no cookies."""
+
+    def __init__(
+        self,
+        policy: AddressPolicy,
+        connect_timeout: timedelta,
+        *,
+        resolve: Resolver = resolved,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self._backend = VettedBackend(policy, resolve)
+        self._connect_timeout = connect_timeout.total_seconds()
+        self._tls = tls
+        self._pool: httpcore.AsyncConnectionPool | None = None
+
+    async def open(self) -> None:
+        """Make ready. Connections are opened by the requests that need them."""
+        self._pool = httpcore.AsyncConnectionPool(
+            ssl_context=self._tls or httpx.create_ssl_context(trust_env=False),
+            max_connections=None,
+            max_keepalive_connections=0,
+            network_backend=self._backend,
+        )
+
+    async def close(self) -> None:
+        """Close all connections."""
+        if self._pool is not None:
+            await self._pool.aclose()
+            self._pool = None
+
+    @asynccontextmanager
+    async def exchange(
+        self,
+        method: str,
+        url: httpx.URL,
+        headers: Mapping[str, str],
+        content: bytes | None = None,
+    ) -> AsyncIterator[httpcore.Response]:
+        """Send a request; inside, its answer has begun and its body can be read. The caller limits the time.
+
+        Raises :class:`AddressBlocked`, and httpcore's errors.
+        """
+        if self._pool is None:
+            message = "open() has not been called."
+            raise RuntimeError(message)
+        told = {"host": url.netloc.decode("ascii"), "user-agent": "holdfast", "connection": "close", **headers}
+        if content is not None:
+            told["content-length"] = str(len(content))
+        async with self._pool.stream(
+            method,
+            httpcore.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path),
+            headers=list(told.items()),
+            content=content,
+            extensions={"timeout": {"connect": self._connect_timeout}},
+        ) as response:
+            yield response
+
+
+def header(response: httpcore.Response, name: str) -> str | None:
+    """The first header of this name (in lower case)."""
+    for found, value in response.headers:
+        if found.decode("latin-1").lower() == name:
+            return value.decode("utf-8", "replace").strip()
+    return None
+
+
+def network_code(error: Exception) -> str:
+    """The name that people know a failed exchange by; Node and the seeds use those of the operating system."""
+    for cause in _causes(error):
+        match cause:
+            case socket.gaierror():
+                return UNKNOWN_HOST
+            case ssl.SSLError():
+                return TLS_FAILED
+            case OSError(errno=int(number)) if number in errno.errorcode:
+                return errno.errorcode[number]
+    broken_off = httpcore.ReadError | httpcore.WriteError | httpcore.RemoteProtocolError
+    return RESET if isinstance(error, broken_off) else NETWORK
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """The error, and what it came from: httpcore wraps anyio, which wraps the system's own."""
+    pending: list[BaseException | None] = [error]
+    while pending:
+        cause = pending.pop()
+        if cause is None:
+            continue
+        yield cause
+        if isinstance(cause, BaseExceptionGroup):
+            pending.extend(cause.exceptions)
+        pending.append(cause.__cause__ or cause.__context__)

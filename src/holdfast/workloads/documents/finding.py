@@ -1,0 +1,36 @@
+"""Finding a finished result for the same file, read in the same way, of the same tenant."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from holdfast.contracts.files import FilesUnavailable
+
+from .contract import DocumentJob
+from .files.port import Files
+from .job_records import result_object
+from .options import DocumentOptions
+from .records import CACHE, RESULTS, DocumentStatus, cache_id
+
+Get = Callable[[str, str], Awaitable[Mapping[str, Any] | None]]
+
+
+async def cached_result(
+    get: Get,
+    files: Files,
+    data: DocumentJob,
+    content: str,
+    options: DocumentOptions,
+) -> dict[str, Any] | None:
+    """The result as this job's own; None when there is none, or its files are gone. ``get`` reads a document."""
+    known = await get(CACHE, cache_id(data, content, options.engine_of(data)))
+    result = None if known is None else await get(RESULTS, known["job_id"])
+    if result is None or result.get("status") != DocumentStatus.COMPLETED:
+        return None
+    try:
+        if not await files.touch(output_path=result["output_path"]):
+            return None
+    except FilesUnavailable:
+        return None
+    return result_object(result) | {"unit": result["unit"], "job_id": data.job_id, "cached": True}

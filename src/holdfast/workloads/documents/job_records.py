@@ -1,0 +1,240 @@
+"""What ``document_jobs`` and ``document_results`` say of a job at each step of its life, as effects."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from holdfast.contracts.effects import Delete, Effect, Enqueue, Upsert
+from holdfast.contracts.entries import new_entry
+from holdfast.contracts.times import isoformat
+from holdfast.contracts.workload import Reason, Standing
+
+from .callbacks import CallbackJob, DocumentCallbacks, callback_id
+from .contract import DocumentJob, InputType
+from .failures import kind_of, told_apart
+from .records import CACHE, JOBS, RESULTS, UNITS, DocumentStatus, Stage, unit_id
+
+_WHOLE: Final = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reached:
+    """How far the reading has come: units that are read, of how many."""
+
+    stage: Stage
+    unit: str | None = None
+    done: int = 0
+    units: int | None = None
+
+    @property
+    def percent(self) -> int:
+        """Rounded down: it is 100 when all is done, and not before."""
+        return self.done * _WHOLE // self.units if self.units else 0
+
+
+class JobRecords:
+    """The words for each step. ``callbacks`` is the workload that tells senders of the end, where there is one."""
+
+    def __init__(self, *, max_attempts: int, retention: timedelta, callbacks: DocumentCallbacks | None) -> None:
+        self._max_attempts = max_attempts
+        self._retention = retention
+        self._callbacks = callbacks
+
+    # --- on the way -------------------------------------------------------------------------------------------
+
+    def accepted(self, data: DocumentJob, engine: str) -> Sequence[Effect]:
+        """PENDING; and the job that it replays says so."""
+        now = datetime.now(UTC)
+        facts = self._facts(data, engine) | {
+            "status": DocumentStatus.PENDING,
+            "stage": Stage.QUEUED,
+            "progress": 0,
+            "unit": None,
+            "units_done": 0,
+            "units": None,
+            "attempts": 0,
+            "error": None,
+            "cached": False,
+            "accepted_at": isoformat(now),
+        }
+        effects: list[Effect] = [Upsert(JOBS, data.job_id, {}, set_on_insert=facts)]
+        if data.replay_of is not None:
+            effects.append(Upsert(JOBS, data.replay_of, {"replayed_as": data.job_id}))
+        return effects
+
+    def began(self, data: DocumentJob, attempt: int) -> Upsert:
+        """PROCESSING: an attempt has begun."""
+        told = {
+            "status": DocumentStatus.PROCESSING,
+            "stage": Stage.FETCHING,
+            "attempts": attempt,
+            "started_at": isoformat(datetime.now(UTC)),
+        }
+        return Upsert(JOBS, data.job_id, told)
+
+    @staticmethod
+    def reached(data: DocumentJob, so_far: Reached) -> Upsert:
+        """Still PROCESSING, and further."""
+        told = {
+            "stage": so_far.stage,
+            "progress": so_far.percent,
+            "unit": so_far.unit,
+            "units_done": so_far.done,
+            "units": so_far.units,
+        }
+        return Upsert(JOBS, data.job_id, told)
+
+    def retrying(self, job: Standing[DocumentJob], reason: Reason) -> Sequence[Effect]:
+        """RETRYING: the attempt failed, and there will be another."""
+        told = {
+            "status": DocumentStatus.RETRYING,
+            "stage": Stage.QUEUED,
+            "attempts": job.attempt,
+            "error": _error(reason),
+        }
+        return [Upsert(JOBS, job.data.job_id, told)]
+
+    def handed_back(self, job: Standing[DocumentJob]) -> Sequence[Effect]:
+        """As before the attempt: it waits."""
+        attempts = max(job.attempt - 1, 0)
+        status = DocumentStatus.RETRYING if attempts else DocumentStatus.PENDING
+        told = {"status": status, "stage": Stage.QUEUED, "attempts": attempts}
+        return [Upsert(JOBS, job.data.job_id, told)]
+
+    # --- the end ----------------------------------------------------------------------------------------------
+
+    def completed(
+        self,
+        data: DocumentJob,
+        result: Mapping[str, Any],
+        *,
+        attempts: int,
+        cache_id: str | None = None,
+        work: str | None = None,
+    ) -> Sequence[Effect]:
+        """COMPLETED. The checkpoints of ``work`` have served; the same file again is known by ``cache_id``."""
+        now = datetime.now(UTC)
+        told = {
+            "status": DocumentStatus.COMPLETED,
+            "stage": Stage.FINISHED,
+            "progress": _WHOLE,
+            "unit": result["unit"],
+            "units_done": result["units"],
+            "units": result["units"],
+            "attempts": attempts,
+            "error": None,
+            "cached": result["cached"],
+        }
+        effects = self._end(data, told, {**result, "status": DocumentStatus.COMPLETED}, now)
+        if cache_id is not None and not result["cached"]:
+            kept = {"job_id": data.job_id, "expires_at": isoformat(now + self._retention)}
+            effects.append(Upsert(CACHE, cache_id, kept))
+        if work is not None:
+            effects += [Delete(UNITS, unit_id(work, index)) for index in range(result["units"])]
+        return effects
+
+    def from_cache(self, data: DocumentJob, engine: str, result: Mapping[str, Any]) -> Sequence[Effect]:
+        """COMPLETED on arrival. Its callback comes with the worker's verdict, as that of any other job."""
+        told = {
+            "status": DocumentStatus.COMPLETED,
+            "stage": Stage.FINISHED,
+            "progress": _WHOLE,
+            "unit": result["unit"],
+            "units_done": result["units"],
+            "units": result["units"],
+            "cached": True,
+        }
+        now = datetime.now(UTC)
+        return self._end(data, self._facts(data, engine) | told, result, now, tell=False)
+
+    def failed(self, job: Standing[DocumentJob], reason: Reason, duration: float | None) -> Sequence[Effect]:
+        """FAILED, with what its dead letter says."""
+        error = _error(reason)
+        told = {"status": DocumentStatus.FAILED, "stage": Stage.FINISHED, "attempts": job.attempt, "error": error}
+        result = _nothing(job.data, DocumentStatus.FAILED, duration) | {"error": error}
+        return self._end(job.data, told, result, datetime.now(UTC))
+
+    def cancelled(self, data: DocumentJob) -> Sequence[Effect]:
+        """CANCELLED: its sender does not want it any more."""
+        told = {"status": DocumentStatus.CANCELLED, "stage": Stage.FINISHED}
+        return self._end(data, told, _nothing(data, DocumentStatus.CANCELLED, None), datetime.now(UTC))
+
+    # --- parts ------------------------------------------------------------------------------------------------
+
+    def _facts(self, data: DocumentJob, engine: str) -> dict[str, Any]:
+        payload = data.payload
+        return {
+            "company_id": data.company_id,
+            "job_type": data.job_type.value,
+            "input_type": data.input_type.value,
+            "max_attempts": self._max_attempts,
+            "engine": engine,
+            "language": payload.language,
+            "metadata": payload.metadata,
+            "filename": None if payload.upload is None else payload.upload.filename,
+            "replay_of": data.replay_of,
+        }
+
+    def _end(
+        self,
+        data: DocumentJob,
+        told: Mapping[str, Any],
+        result: Mapping[str, Any],
+        now: datetime,
+        *,
+        tell: bool = True,
+    ) -> list[Effect]:
+        end = {"finished_at": isoformat(now), "expires_at": isoformat(now + self._retention)}
+        effects: list[Effect] = [
+            Upsert(JOBS, data.job_id, {**told, **end}),
+            Upsert(RESULTS, data.job_id, {**result, **end, "company_id": data.company_id}),
+        ]
+        if tell and self._callbacks is not None and data.payload.callback_url is not None:
+            effects.append(Enqueue(new_entry(self._callbacks, _callback(data, result, now))))
+        return effects
+
+
+def result_object(result: Mapping[str, Any]) -> dict[str, Any]:
+    """A result as its sender sees it: what is ours alone is left out."""
+    return {name: value for name, value in result.items() if name not in _OURS}
+
+
+_OURS: Final = frozenset({"company_id", "expires_at", "createdAt", "updatedAt", "unit"})
+
+
+def _nothing(data: DocumentJob, status: DocumentStatus, duration: float | None) -> dict[str, Any]:
+    """The result of a job that has none."""
+    return {
+        "job_id": data.job_id,
+        "status": status,
+        "duration_sec": None if duration is None else round(duration, 3),
+        "output_path": None,
+        "pages": 0 if data.input_type is InputType.PDF else None,
+        "cached": False,
+    }
+
+
+def _error(reason: Reason) -> dict[str, Any]:
+    message, detail = told_apart(reason.message)
+    return {
+        "error_type": kind_of(reason.code).error_type.value,
+        "code": reason.code,
+        "message": message,
+        "detail": detail,
+    }
+
+
+def _callback(data: DocumentJob, result: Mapping[str, Any], now: datetime) -> CallbackJob:
+    """Standard Webhooks: a type, a time, and what it is about."""
+    told = result_object(result) | {"finished_at": isoformat(now), "metadata": data.payload.metadata}
+    status: DocumentStatus = told["status"]
+    return CallbackJob(
+        callback_id=callback_id(data.job_id),
+        url=data.payload.callback_url or "",
+        job_id=data.job_id,
+        company_id=data.company_id,
+        body={"type": f"document.{status.value.lower()}", "timestamp": isoformat(now), "data": told},
+    )

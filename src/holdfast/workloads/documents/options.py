@@ -1,0 +1,91 @@
+"""What an operator decides about documents."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+
+from holdfast.contracts.retry import ExponentialBackoff, RetryPolicy
+
+from .child.protocol import Spec
+from .contract import DocumentJob, Engine, InputType
+
+_MEGABYTE = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DocumentOptions:
+    """The defaults are those of seed 003 where it names any.
+
+    ``scratch`` is a folder for files in work. ``unit_timeout`` is how long a page or a stretch of sound may take,
+    ``timeout`` a whole attempt. ``environment`` is what the child process needs besides the usual: the key of a model.
+    """
+
+    scratch: Path
+    engine: Engine = "local"
+    language: str | None = None
+    concurrency: int = 1
+    retry: RetryPolicy = field(default_factory=lambda: ExponentialBackoff(max_attempts=3, base=timedelta(seconds=5)))
+    timeout: timedelta = timedelta(hours=2)
+    unit_timeout: timedelta = timedelta(minutes=5)
+    memory: int | None = 2_048 * _MEGABYTE
+    threads: int = 2
+    max_bytes: int = 512 * _MEGABYTE
+    max_pages: int = 2_000
+    max_seconds: int = 6 * 3600
+    chunk_seconds: float = 60.0
+    cache: bool = True
+    retention: timedelta = timedelta(days=30)
+    letter_retention: timedelta = timedelta(days=90)
+    whisper_model_dir: Path | None = None
+    gemini_model: str = "gemini-2.5-flash"
+    gemini_base_url: str | None = None
+    gemini_timeout: timedelta = timedelta(minutes=2)
+    environment: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @property
+    def has_gemini(self) -> bool:
+        """Whether there is a key for it."""
+        return bool(self.environment.get("GEMINI_API_KEY"))
+
+    def engine_of(self, data: DocumentJob) -> Engine:
+        """The engine that reads this job's file."""
+        return data.payload.engine or self.engine
+
+    def caches(self, data: DocumentJob) -> bool:
+        """Whether a finished result may be used again for this job."""
+        return self.cache and data.payload.cache is not False
+
+    def language_of(self, data: DocumentJob) -> str | None:
+        """The language that the file is said to be in."""
+        return data.payload.language or self.language
+
+    def way_of_reading(self, data: DocumentJob) -> tuple[str | float | None, ...]:
+        """Everything besides the file's content that decides what is read in it."""
+        engine = self.engine_of(data)
+        model = self.gemini_model if engine == "gemini" else None
+        chunk = None if data.input_type is InputType.PDF else self.chunk_seconds
+        return (data.job_type.value, engine, model, self.language_of(data), chunk)
+
+    def spec(self, data: DocumentJob, path: Path, done: int) -> Spec:
+        """What the child is told."""
+        model_dir = self.whisper_model_dir
+        return Spec(
+            path=str(path),
+            job_type=data.job_type.value,
+            input_type=data.input_type.value,
+            engine=self.engine_of(data),
+            language=self.language_of(data),
+            done=done,
+            memory=self.memory,
+            threads=self.threads,
+            max_pages=self.max_pages,
+            max_seconds=self.max_seconds,
+            chunk_seconds=self.chunk_seconds,
+            whisper_model_dir=None if model_dir is None else str(model_dir),
+            gemini_model=self.gemini_model,
+            gemini_base_url=self.gemini_base_url,
+            gemini_timeout=self.gemini_timeout.total_seconds(),
+        )

@@ -1,0 +1,115 @@
+"""One attempt at reading a file: the child reads, its units are committed, and a result is made of all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from holdfast.contracts.effects import Effect
+from holdfast.contracts.workload import Context, Job
+
+from .checkpoints import Checkpoints, units_of
+from .child.protocol import Plan, Stage, Unit
+from .contract import DocumentJob, InputType
+from .failures import Code, DocumentFailure
+from .job_records import JobRecords, Reached
+from .options import DocumentOptions
+from .records import DocumentStatus
+from .records import Stage as Step
+from .rendering import outputs_of, summary_of
+from .running import ChildOptions, read_in_child
+
+_LOADING: Final = "loading"
+
+
+class Reading:
+    """Reads one file for one job. ``work`` names what is read, and how."""
+
+    def __init__(self, job: Job[DocumentJob], context: Context, options: DocumentOptions, work: str) -> None:
+        self._job = job
+        self._context = context
+        self._options = options
+        self._units: list[dict[str, Any]] = []
+        self._reused = 0
+        self._plan: Plan | None = None
+        self._work = work
+        self._checkpoints = Checkpoints(work, self._commit, self._reached, keep=options.retention)
+
+    async def run(self, path: Path) -> tuple[Sequence[Mapping[str, Any]], Plan]:
+        """All units, those of earlier attempts included. Raises :class:`DocumentFailure`."""
+        self._units = await units_of(self._context, self._work)
+        self._reused = len(self._units)
+        options = self._options
+        child = ChildOptions(
+            memory=options.memory,
+            unit_timeout=options.unit_timeout,
+            total_timeout=options.timeout,
+            environment=options.environment,
+        )
+        try:
+            await read_in_child(options.spec(self._job.data, path, self._reused), child, self._heard)
+            await self._checkpoints.flush()
+        finally:
+            await self._checkpoints.give_up()
+        if self._plan is None or len(self._units) != self._plan.units:
+            detail = f"{len(self._units)} units are read, of a plan for {self._plan.units if self._plan else 'none'}"
+            raise DocumentFailure(Code.CHILD_CRASHED, detail=detail)
+        return self._units, self._plan
+
+    async def _heard(self, message: Plan | Unit | Stage) -> None:
+        match message:
+            case Plan():
+                self._plan = message
+                await self._commit([self._reached(self._reused)])
+            case Unit():
+                self._units.append(message.result)
+                self._checkpoints.add(message.index, message.result)
+            case Stage():
+                step = Step.LOADING if message.stage == _LOADING else Step.READING
+                await self._commit([self._reached(len(self._units), step)])
+
+    async def writing(self) -> None:
+        """Say that all is read."""
+        await self._commit([self._reached(len(self._units), Step.WRITING)])
+
+    async def _commit(self, effects: Sequence[Effect]) -> None:
+        await self._context.proceed(self._job, effects, repeatable=True)
+
+    def _reached(self, done: int, step: Step = Step.READING) -> Effect:
+        plan = self._plan
+        so_far = Reached(
+            stage=step,
+            unit=None if plan is None else plan.unit,
+            done=done,
+            units=None if plan is None else plan.units,
+        )
+        return JobRecords.reached(self._job.data, so_far)
+
+    def result(
+        self,
+        units: Sequence[Mapping[str, Any]],
+        plan: Plan,
+        duration: float,
+    ) -> tuple[dict[str, Any], dict[str, bytes]]:
+        """The result object, but for the place of its outputs; and the outputs."""
+        data = self._job.data
+        result: dict[str, Any] = {
+            "job_id": data.job_id,
+            "status": DocumentStatus.COMPLETED,
+            "duration_sec": round(duration, 3),
+            "output_path": None,
+            "pages": plan.units if data.input_type is InputType.PDF else None,
+            "unit": plan.unit,
+            "units": plan.units,
+            "units_reused": self._reused,
+            "engine": plan.engine,
+            "model": plan.model,
+            "language": self._options.language_of(data),
+            "media_seconds": plan.duration,
+            "cached": False,
+            "error": None,
+            **summary_of(data.job_type, units),
+        }
+        told = {"job_type": data.job_type.value, "input_type": data.input_type.value, **result}
+        return result, outputs_of(data.job_type, units, told)

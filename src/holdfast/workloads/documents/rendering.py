@@ -1,0 +1,308 @@
+"""What was read, as files for people and programs. Pure: the units of the child in, text out.
+
+``pages`` are dicts as ``Page`` of :mod:`.child.protocol`, ``chunks`` as its ``Chunk``. What engines say is not trusted:
+times may be wrong, and text may hold anything. Whatever comes in, the files are well-formed.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Final
+
+from .contract import JobType
+
+Unit = Mapping[str, Any]
+
+LINE: Final = 42
+LINES: Final = 2
+"""How much of a subtitle can be read at a glance: so many characters in a line, and so many lines."""
+
+_PAUSE: Final = 2.0
+"""Seconds of silence that begin a new paragraph."""
+_SHORTEST: Final = 200
+"""Milliseconds that a subtitle stands at least."""
+_LONGEST_RECORDING: Final = 360_000_000
+"""Milliseconds: a hundred hours. A time beyond is a mistake of the engine's."""
+_GAP: Final = 0.7
+"""Of a line's height: more white than that between two lines begins a new paragraph."""
+
+_CONTROLS: Final = re.compile(r"[\x00-\x08\x0b\x0e-\x1f\x7f-\x84\x86-\x9f\ufeff\ufffe\uffff]")
+_LINE_ENDS: Final = re.compile(r"\r\n|[\r\x0c\x85\u2028\u2029]")
+_ARROW: Final = re.compile(r"--+>")
+_SURROGATES: Final = re.compile(r"[\ud800-\udfff]")
+_ITEM: Final = re.compile(r"(?:[\u2022\u2023\u25e6\u25aa\u25cf\u00b7*\u2013\u2014-]|\(?\d{1,3}[.)])\s")
+_RESULT: Final = (
+    "job_id",
+    "job_type",
+    "input_type",
+    "engine",
+    "model",
+    "language",
+    "duration_sec",
+    "media_seconds",
+    "characters",
+    "confidence",
+)
+
+
+def outputs_of(job_type: JobType, units: Sequence[Unit], result: Mapping[str, Any]) -> dict[str, bytes]:
+    """The output files by name: ``text.txt`` and ``result.json``; ``document.md`` for a PDF, subtitles for a recording.
+
+    ``result`` gives what ``result.json`` says beside the units, and ``filename``, the title of ``document.md``. Where it
+    has no ``characters`` or ``confidence``, they are counted here.
+    """
+    facts: dict[str, Any] = {
+        "characters": characters_of(job_type, units),
+        "confidence": confidence_of(job_type, units),
+        **{name: value for name, value in result.items() if value is not None},
+        "job_type": job_type.value,
+    }
+    told = {name: facts.get(name) for name in _RESULT}
+    match job_type:
+        case JobType.OCR:
+            title = str(result.get("filename") or result.get("job_id") or "Document")
+            files = {"text.txt": text_of_pages(units), "document.md": markdown_of_pages(units, title=title)}
+            told["pages"] = [_without(page, "seconds") for page in units]
+        case JobType.TRANSCRIPTION:
+            files = {
+                "text.txt": text_of_chunks(units),
+                "transcript.srt": srt_of(units),
+                "transcript.vtt": vtt_of(units),
+            }
+            told["segments"] = [dict(segment) for segment in segments_of(units)]
+    files["result.json"] = json.dumps(_finite(told), ensure_ascii=False, allow_nan=False, indent=1) + "\n"
+    return {name: _SURROGATES.sub("\ufffd", content).encode() for name, content in files.items()}
+
+
+def characters_of(job_type: JobType, units: Sequence[Unit]) -> int:
+    """How many characters were read; white space is not counted."""
+    return sum(len("".join(part["text"].split())) for part in _parts(job_type, units))
+
+
+def confidence_of(job_type: JobType, units: Sequence[Unit]) -> float | None:
+    """How sure the engine was, from 0 to 1: the mean over all characters of which it said so. None: of none."""
+    rated = [
+        (len(part["text"]), part["confidence"])
+        for part in _parts(job_type, units)
+        if part.get("confidence") is not None and math.isfinite(part["confidence"]) and part["text"]
+    ]
+    characters = sum(length for length, _ in rated)
+    return round(sum(length * sure for length, sure in rated) / characters, 4) if characters else None
+
+
+def segments_of(chunks: Sequence[Unit]) -> list[Unit]:
+    """The segments of all stretches."""
+    return [segment for chunk in chunks for segment in chunk["segments"]]
+
+
+# --- text -------------------------------------------------------------------------------------------------------------
+
+
+def text_of_pages(pages: Sequence[Unit]) -> str:
+    """The text of the pages as it stands there. A form feed ends each page but the last, as printers know it."""
+    return "\n\f".join(_clean(page["text"]).strip("\n") for page in pages) + "\n"
+
+
+def text_of_chunks(chunks: Sequence[Unit]) -> str:
+    """What was said, in paragraphs: a longer silence begins a new one."""
+    paragraphs: list[list[str]] = []
+    silent_since = -math.inf
+    for segment in segments_of(chunks):
+        said = _one_line(segment["text"])
+        if not said:
+            continue
+        if not paragraphs or segment["start"] - silent_since >= _PAUSE:
+            paragraphs.append([])
+        paragraphs[-1].append(said)
+        silent_since = segment["end"]
+    return "\n\n".join(map(" ".join, paragraphs)) + "\n"
+
+
+def _clean(text: str) -> str:
+    """Without what no text needs: control characters, and line ends that only some programs know."""
+    return _CONTROLS.sub("", _LINE_ENDS.sub("\n", text))
+
+
+def _one_line(text: str) -> str:
+    return " ".join(_clean(text).split())
+
+
+# --- Markdown ---------------------------------------------------------------------------------------------------------
+
+
+def markdown_of_pages(pages: Sequence[Unit], *, title: str) -> str:
+    """The text as Markdown that can be searched: a heading for each page with an anchor, and whole paragraphs.
+
+    A word that was divided at the end of a line is one word again. Nothing in the text is taken for Markdown or HTML.
+    """
+    blocks = [f"# {_escaped(_one_line(title))}"]
+    for page in pages:
+        blocks.append(f'<a id="page-{page["number"]}"></a>\n\n## Page {page["number"]}')
+        blocks += map(_escaped, _paragraphs(page))
+    return "\n\n".join(blocks) + "\n"
+
+
+def _paragraphs(page: Unit) -> Iterator[str]:
+    """The paragraphs of a page, each in one line. Where the text has no empty lines, the white between lines tells."""
+    lines = [" ".join(line.split()) for line in _clean(page["text"]).strip().split("\n")]
+    begins = [False] * len(lines)
+    if "" not in lines:
+        begins = _after_white(page, lines)
+    paragraph = ""
+    for line, begin in zip(lines, begins, strict=True):
+        if paragraph and (begin or not line or _ITEM.match(line)):
+            yield paragraph
+            paragraph = ""
+        paragraph = _joined(paragraph, line)
+    if paragraph:
+        yield paragraph
+
+
+def _after_white(page: Unit, lines: Sequence[str]) -> list[bool]:
+    """For each line, whether it stands apart from the one before it; where their boxes are not known, none does."""
+    boxes = [line.get("box") for line in page.get("lines", ())]
+    if len(boxes) != len(lines) or not all(boxes):
+        return [False] * len(lines)
+    apart = [False]
+    for (_, top, _, bottom), (_, next_top, _, _) in pairwise(boxes):
+        # A line that stands higher than the one before it is in the next column: the sentence may well go on there.
+        apart.append(next_top - bottom > _GAP * (bottom - top))
+    return apart
+
+
+def _joined(before: str, line: str) -> str:
+    if not before:
+        return line
+    if before.endswith("\u00ad"):
+        return before[:-1] + line
+    if before.endswith("-") and before[-2:-1].isalpha() and line[:1].islower():
+        return before[:-1] + line
+    return f"{before} {line}"
+
+
+_SPECIAL: Final = re.compile(r"[\\`*#\[\]<>~&$]|(?<![^\W_])_|_(?![^\W_])")
+_AT_THE_START: Final = re.compile(r"^(?:([+-])|(\d{1,9})([.)]))")
+
+
+def _escaped(line: str) -> str:
+    """One line of text as Markdown that shows just that."""
+    line = _SPECIAL.sub(r"\\\g<0>", line)
+    return _AT_THE_START.sub(lambda found: f"{found[2] or ''}\\{found[1] or found[3]}", line)
+
+
+# --- subtitles --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Stretch:
+    """Text that is shown from ``start`` to ``end``, in milliseconds, as one subtitle after the other."""
+
+    start: int
+    end: int
+    shown: list[list[str]]
+
+    @property
+    def least(self) -> int:
+        return _SHORTEST * len(self.shown)
+
+
+def srt_of(chunks: Sequence[Unit]) -> str:
+    """SubRip. It cannot escape, so that an arrow in the text is made shorter than the one between times."""
+    return "".join(
+        f"{number}\n{_time(start, ',')} --> {_time(end, ',')}\n{_ARROW.sub('->', text)}\n\n"
+        for number, (start, end, text) in enumerate(_subtitles(chunks), start=1)
+    )
+
+
+def vtt_of(chunks: Sequence[Unit]) -> str:
+    """WebVTT."""
+    return "WEBVTT\n\n" + "".join(
+        f"{_time(start, '.')} --> {_time(end, '.')}\n{_entities(text)}\n\n" for start, end, text in _subtitles(chunks)
+    )
+
+
+def _subtitles(chunks: Sequence[Unit]) -> Iterator[tuple[int, int, str]]:
+    """Start, end and text of each subtitle: in order, none empty, none while another is shown."""
+    for stretch in _apart(_stretches(chunks)):
+        characters = [sum(map(len, lines)) for lines in stretch.shown]
+        spare = stretch.end - stretch.start - stretch.least
+        start = stretch.start
+        for index, lines in enumerate(stretch.shown, start=1):
+            # Each stands for as long as its part of the text.
+            read = sum(characters[:index]) / sum(characters)
+            end = stretch.start + _SHORTEST * index + int(spare * read)
+            yield start, end, "\n".join(lines)
+            start = end
+
+
+def _stretches(chunks: Sequence[Unit]) -> list[_Stretch]:
+    stretches = []
+    for segment in segments_of(chunks):
+        said = _one_line(segment["text"])
+        if said:
+            lines = textwrap.wrap(said, LINE, break_on_hyphens=False)
+            shown = [lines[first : first + LINES] for first in range(0, len(lines), LINES)]
+            stretches.append(_Stretch(_milliseconds(segment["start"]), _milliseconds(segment["end"]), shown))
+    return sorted(stretches, key=lambda stretch: stretch.start)
+
+
+def _apart(stretches: Iterable[_Stretch]) -> Iterator[_Stretch]:
+    """The same, none while another is shown: the earlier one ends sooner, or where it is short, the later one waits."""
+    before: _Stretch | None = None
+    for stretch in stretches:
+        if before is not None:
+            if before.start + before.least <= stretch.start:
+                before.end = min(before.end, stretch.start)
+            else:
+                before.end = before.start + before.least
+                stretch.start = before.end
+            yield before
+        stretch.end = max(stretch.end, stretch.start + stretch.least)
+        before = stretch
+    if before is not None:
+        yield before
+
+
+def _milliseconds(seconds: float) -> int:
+    if not math.isfinite(seconds):
+        return 0
+    return min(max(round(seconds * 1000), 0), _LONGEST_RECORDING)
+
+
+def _time(milliseconds: int, point: str) -> str:
+    seconds, thousandths = divmod(milliseconds, 1000)
+    minutes, seconds = divmod(seconds, 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours:02d}:{minutes:02d}:{seconds:02d}{point}{thousandths:03d}"
+
+
+def _entities(text: str) -> str:
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+# --- JSON -------------------------------------------------------------------------------------------------------------
+
+
+def _parts(job_type: JobType, units: Sequence[Unit]) -> Sequence[Unit]:
+    return units if job_type is JobType.OCR else segments_of(units)
+
+
+def _without(page: Unit, *names: str) -> dict[str, Any]:
+    return {name: value for name, value in page.items() if name not in names}
+
+
+def _finite(value: Any) -> Any:  # noqa: ANN401 - JSON
+    """The same, where numbers that JSON does not know are null."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {name: _finite(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(inner) for inner in value]
+    return value

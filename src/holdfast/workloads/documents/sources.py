@@ -1,0 +1,94 @@
+"""Getting the file of a job to hand: what came with the request, what lies in a folder, what a URL leads to."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+import tempfile
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from holdfast.contracts.files import FileMissing, FilesUnavailable
+
+from .contract import DocumentJob, InputType, Upload
+from .failures import Code, DocumentFailure
+from .fetching.fetch import Fetcher
+from .files.port import Files
+from .local_paths import LocalPaths
+from .sniffing import HEAD, mismatch
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A file at hand: where it is, and the SHA-256 of its content."""
+
+    path: Path
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """Where files may come from. A file is no larger than ``max_bytes``, and is what its job says that it is."""
+
+    files: Files
+    paths: LocalPaths
+    fetcher: Fetcher
+    scratch: Path
+    max_bytes: int
+
+    @contextlib.asynccontextmanager
+    async def at_hand(self, data: DocumentJob) -> AsyncIterator[Source]:
+        """The file, for as long as the context lasts. Raises :class:`DocumentFailure`."""
+        payload = data.payload
+        if payload.upload is not None:
+            async with self._uploaded(data, payload.upload) as source:
+                yield source
+            return
+        await asyncio.to_thread(self.scratch.mkdir, parents=True, exist_ok=True, mode=0o700)
+        folder = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="job-", dir=self.scratch))
+        try:
+            copy = folder / "file"
+            if payload.local_path is not None:
+                copying = partial(self.paths.copy_to, payload.local_path, copy, self.max_bytes)
+                sha256, _, head = await asyncio.to_thread(copying)
+            else:
+                fetched = await self.fetcher.fetch(payload.url or "", copy, what=_word_for(data.input_type))
+                sha256, head = fetched.sha256, fetched.head
+            require_content(data.input_type, head)
+            yield Source(copy, sha256)
+        finally:
+            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+
+    @contextlib.asynccontextmanager
+    async def _uploaded(self, data: DocumentJob, upload: Upload) -> AsyncIterator[Source]:
+        async with contextlib.AsyncExitStack() as stack:
+            try:
+                path = await stack.enter_async_context(self.files.at_hand(upload.sha256))
+                head = await asyncio.to_thread(_head_of, path)
+            except FileMissing as error:
+                message = f"File not found: {upload.filename or upload.sha256}"
+                raise DocumentFailure(Code.FILE_NOT_FOUND, message) from error
+            except FilesUnavailable as error:
+                raise DocumentFailure(Code.STORAGE_UNAVAILABLE) from error
+            require_content(data.input_type, head)
+            yield Source(path, upload.sha256)
+
+
+def require_content(input_type: InputType, head: bytes) -> None:
+    """Refuse a file whose first bytes are not those of its kind."""
+    problem = mismatch(input_type, head)
+    if problem is not None:
+        raise DocumentFailure(Code.CONTENT_MISMATCH, problem)
+
+
+def _head_of(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(HEAD)
+
+
+def _word_for(input_type: InputType) -> str:
+    """What could not be downloaded (seed 003, 4.2, speaks of the audio of a video)."""
+    return "document" if input_type is InputType.PDF else "audio"
