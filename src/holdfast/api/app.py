@@ -20,6 +20,7 @@ from holdfast.contracts.ports import Ids
 from .answering import send_refusal
 from .dead_letters import dead_letter_routes
 from .docs_page import CONTENT_SECURITY_POLICY, render
+from .documents import document_routes, no_document_routes
 from .email import email_routes, no_email_routes
 from .errors import Code, Refusal, refusal_of
 from .events import event_routes, shipment_routes
@@ -29,6 +30,7 @@ from .jobs import job_routes
 from .openapi import describe
 from .operators import OperatorGuard
 from .problems import field_problems
+from .progress_stream import Streams
 from .reading import REQUEST_ID, TRACE, Disconnected, Message, Receive, Scope, Send, pick, sound_trace_id
 from .services import ApiOptions, ApiServices
 from .unexpected import report_unexpected
@@ -39,10 +41,15 @@ _SAFE_HEADERS: Final = ((b"x-content-type-options", b"nosniff"), (b"cache-contro
 class Gateway:
     """The whole API as one ASGI app."""
 
-    def __init__(self, courier: CourierIntake | None, rest: FastAPI, ids: Ids) -> None:
+    def __init__(self, courier: CourierIntake | None, rest: FastAPI, ids: Ids, streams: Streams) -> None:
         self._courier = courier
         self._rest = rest
         self._ids = ids
+        self._streams = streams
+
+    def leave(self) -> None:
+        """The process is about to stop: answers that would go on for long end now. Others are finished as usual."""
+        self._streams.leave()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection."""
@@ -95,7 +102,8 @@ def create_app(services: ApiServices, options: ApiOptions) -> Gateway:
     rest.add_exception_handler(HTTPException, _answer_routing)
     rest.add_exception_handler(Exception, _answer_unexpected)
 
-    courier = services.courier
+    courier, documents = services.courier, services.documents
+    streams = Streams(documents.max_streams if documents else 0)
     operators_only = [Depends(OperatorGuard(options))]
     rest.include_router(health_routes(services))
     rest.include_router(job_routes(services, options), dependencies=operators_only)
@@ -104,8 +112,9 @@ def create_app(services: ApiServices, options: ApiOptions) -> Gateway:
         rest.include_router(event_routes(services, courier), dependencies=operators_only)
         rest.include_router(shipment_routes(services, courier), dependencies=operators_only)
     rest.include_router(no_email_routes() if services.email is None else email_routes(services, services.email))
+    rest.include_router(document_routes(services, documents, streams) if documents else no_document_routes())
     _add_documentation(rest, lambda: describe(rest, services))
-    return Gateway(CourierIntake(courier, services, options) if courier else None, rest, services.ids)
+    return Gateway(CourierIntake(courier, services, options) if courier else None, rest, services.ids, streams)
 
 
 def _add_documentation(rest: FastAPI, document: Callable[[], dict[str, Any]]) -> None:

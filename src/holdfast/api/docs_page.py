@@ -114,7 +114,10 @@ def _operation(method: str, path: str, operation: Mapping[str, Any]) -> Iterator
 
 
 def _content(holder: Mapping[str, Any]) -> Iterator[str]:
-    for content in holder.get("content", {}).values():
+    kinds = holder.get("content", {})
+    for kind, content in kinds.items():
+        if len(kinds) > 1:
+            yield f"<p><code>{escape(kind)}</code></p>"
         schema = content.get("schema", {})
         if "$ref" in schema:
             yield f"<p>{_type(schema)}</p>"
@@ -140,7 +143,7 @@ def _components(components: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _folded(label: str, value: object) -> str:
-    text = escape(json.dumps(value, indent=2, ensure_ascii=False))
+    text = escape(value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False))
     return f"<details><summary>{label}</summary><pre>{text}</pre></details>"
 
 

@@ -19,6 +19,7 @@ from typing import Final
 from holdfast.contracts.admission import (
     FieldProblem,
     InvalidContent,
+    NotAcceptable,
     NotificationRefused,
     RecipientSuppressed,
     UnknownReference,
@@ -32,6 +33,7 @@ from holdfast.contracts.errors import (
     ReviewRefused,
     StoreUnavailable,
 )
+from holdfast.contracts.files import FileMissing, FilesUnavailable, UploadTooLarge
 from holdfast.contracts.tenants import KeyRefused, ScopeMissing
 
 
@@ -50,10 +52,13 @@ class Code(StrEnum):
     IDEMPOTENCY_CONFLICT = "IDEMPOTENCY_CONFLICT"
     REVIEW_STATE_CONFLICT = "REVIEW_STATE_CONFLICT"
     TOO_LATE_TO_CANCEL = "TOO_LATE_TO_CANCEL"
+    NOT_FINISHED = "NOT_FINISHED"
+    GONE = "GONE"
     PAYLOAD_TOO_LARGE = "PAYLOAD_TOO_LARGE"
     UNSUPPORTED_MEDIA_TYPE = "UNSUPPORTED_MEDIA_TYPE"
     RECIPIENT_SUPPRESSED = "RECIPIENT_SUPPRESSED"
     UNKNOWN_HTML_REF = "UNKNOWN_HTML_REF"
+    NOT_ACCEPTABLE = "NOT_ACCEPTABLE"
     TOO_MANY_REQUESTS = "TOO_MANY_REQUESTS"
     INTERNAL_ERROR = "INTERNAL_ERROR"
     INTAKE_UNAVAILABLE = "INTAKE_UNAVAILABLE"
@@ -73,10 +78,13 @@ STATUS_OF: Final[Mapping[Code, int]] = {
     Code.IDEMPOTENCY_CONFLICT: 409,
     Code.REVIEW_STATE_CONFLICT: 409,
     Code.TOO_LATE_TO_CANCEL: 409,
+    Code.NOT_FINISHED: 409,
+    Code.GONE: 410,
     Code.PAYLOAD_TOO_LARGE: 413,
     Code.UNSUPPORTED_MEDIA_TYPE: 415,
     Code.RECIPIENT_SUPPRESSED: 422,
     Code.UNKNOWN_HTML_REF: 422,
+    Code.NOT_ACCEPTABLE: 422,
     Code.TOO_MANY_REQUESTS: 429,
     Code.INTERNAL_ERROR: 500,
     Code.INTAKE_UNAVAILABLE: 503,
@@ -96,11 +104,14 @@ MESSAGES: Final[Mapping[Code, str]] = {
     Code.METHOD_NOT_ALLOWED: "This path does not take that method.",
     Code.IDEMPOTENCY_CONFLICT: "Another document was accepted under this idempotency key.",
     Code.REVIEW_STATE_CONFLICT: "The dead letter is not in a state that allows this step.",
-    Code.TOO_LATE_TO_CANCEL: "The email does not wait any more.",
+    Code.TOO_LATE_TO_CANCEL: "It has gone too far to be cancelled.",
+    Code.NOT_FINISHED: "The job is not finished yet.",
+    Code.GONE: "The files of this result are not kept any more.",
     Code.PAYLOAD_TOO_LARGE: "The body is too large.",
     Code.UNSUPPORTED_MEDIA_TYPE: "The body must be application/json in UTF-8, and not compressed.",
     Code.RECIPIENT_SUPPRESSED: "An address of this email gets no more emails.",
     Code.UNKNOWN_HTML_REF: "The htmlRef refers to no HTML of this tenant.",
+    Code.NOT_ACCEPTABLE: "The document fulfils its contract, and still cannot be accepted here.",
     Code.TOO_MANY_REQUESTS: "Too many requests are waiting to be recorded; try again shortly.",
     Code.INTERNAL_ERROR: "Something unexpected went wrong; the trace id leads to it in the log.",
     Code.INTAKE_UNAVAILABLE: "The ledger cannot record the document now; try again later.",
@@ -157,19 +168,23 @@ def refusal_of(error: HoldfastError) -> Refusal:
 
 
 def _about_the_sender(error: HoldfastError) -> Refusal | None:
+    refusal = None
     match error:
         case KeyRefused():
-            return Refusal(Code.INVALID_API_KEY, headers={"www-authenticate": 'Bearer realm="holdfast"'})
+            refusal = Refusal(Code.INVALID_API_KEY, headers={"www-authenticate": 'Bearer realm="holdfast"'})
         case ScopeMissing():
-            return Refusal(Code.MISSING_SCOPE, error.message)
+            refusal = Refusal(Code.MISSING_SCOPE, error.message)
         case RecipientSuppressed():
-            return Refusal(Code.RECIPIENT_SUPPRESSED, details=error.problems)
+            refusal = Refusal(Code.RECIPIENT_SUPPRESSED, details=error.problems)
         case UnknownReference():
-            return Refusal(Code.UNKNOWN_HTML_REF, details=error.problems)
+            refusal = Refusal(Code.UNKNOWN_HTML_REF, details=error.problems)
+        case NotAcceptable():
+            refusal = Refusal(Code.NOT_ACCEPTABLE, details=error.problems)
         case NotificationRefused():
-            return Refusal(Code.UNTRUSTED_NOTIFICATION)
-        case _:
-            return None
+            refusal = Refusal(Code.UNTRUSTED_NOTIFICATION)
+        case UploadTooLarge():
+            refusal = Refusal(Code.PAYLOAD_TOO_LARGE, "The file is larger than it may be.")
+    return refusal
 
 
 def _about_the_system(error: HoldfastError) -> Refusal:
@@ -184,7 +199,9 @@ def _about_the_system(error: HoldfastError) -> Refusal:
             refusal = Refusal(Code.REVIEW_STATE_CONFLICT, error.message)
         case IntakeSaturated():
             refusal = Refusal(Code.TOO_MANY_REQUESTS)
-        case StoreUnavailable() | BrokerUnavailable():
+        case FileMissing():
+            refusal = Refusal(Code.GONE)
+        case StoreUnavailable() | BrokerUnavailable() | FilesUnavailable():
             refusal = Refusal(Code.SERVICE_UNAVAILABLE)
         case _:
             refusal = Refusal(Code.INTERNAL_ERROR)
@@ -193,6 +210,6 @@ def _about_the_system(error: HoldfastError) -> Refusal:
 
 def intake_refusal_of(error: HoldfastError) -> Refusal:
     """The same for a document on its way in: a store that cannot be reached means that it was not accepted."""
-    if isinstance(error, StoreUnavailable):
+    if isinstance(error, StoreUnavailable | FilesUnavailable):
         return Refusal(Code.INTAKE_UNAVAILABLE)
     return refusal_of(error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Annotated, Any, Final
 
@@ -11,6 +12,7 @@ from holdfast.contracts.errors import HoldfastError, NotFound
 from holdfast.contracts.ledger import RecordVerdict
 from holdfast.contracts.workload import Workload
 
+from .documents import DOCUMENTS_PATH
 from .email import SEND_PATH
 from .errors import Code, Refusal, intake_refusal_of
 from .intake import COURIER_PATH
@@ -27,8 +29,7 @@ WorkloadName = Annotated[str, Path(description="The workload's name.")]
 def job_routes(services: ApiServices, options: ApiOptions) -> APIRouter:
     """Intake by a workload's contract, and the state of its jobs."""
     routes = APIRouter(tags=["jobs"])
-    courier = services.courier.workload.name if services.courier else None
-    email = services.email.door.workload.name if services.email else None
+    elsewhere = dict(_other_doors(services))
 
     def known(name: str) -> Workload[Any]:
         found = services.workloads.get(name)
@@ -49,10 +50,8 @@ def job_routes(services: ApiServices, options: ApiOptions) -> APIRouter:
         delay_ms: Annotated[int, Query(alias="delayMs", ge=0, le=_MAX_DELAY_MS, description="Start no earlier.")] = 0,
         priority: Annotated[int, Query(ge=0, le=_MAX_PRIORITY, description="Smaller goes first, 0 before all.")] = 0,
     ) -> JobReceipt:
-        if workload == courier:
-            raise Refusal(Code.NOT_FOUND, f"Courier events have a signed door of their own: POST {COURIER_PATH}.")
-        if workload == email:
-            raise Refusal(Code.NOT_FOUND, f"Emails have a door of their own, for tenants: POST {SEND_PATH}.")
+        if workload in elsewhere:
+            raise Refusal(Code.NOT_FOUND, elsewhere[workload])
         target = known(workload)
         raw = await read_raw_json(request, options.max_body_bytes)
         data = fulfil(target.contract, raw)
@@ -84,3 +83,14 @@ def job_routes(services: ApiServices, options: ApiOptions) -> APIRouter:
         return JobView.of(entry)
 
     return routes
+
+
+def _other_doors(services: ApiServices) -> Iterator[tuple[str, str]]:
+    """The workloads that have a door of their own, and where it is."""
+    if services.courier is not None:
+        yield services.courier.workload.name, f"Courier events have a signed door of their own: POST {COURIER_PATH}."
+    if services.email is not None:
+        yield services.email.door.workload.name, f"Emails have a door of their own, for tenants: POST {SEND_PATH}."
+    if services.documents is not None:
+        message = f"Files have a door of their own, for tenants: POST {DOCUMENTS_PATH}."
+        yield services.documents.door.workload.name, message

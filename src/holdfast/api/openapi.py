@@ -17,6 +17,10 @@ from pydantic.json_schema import models_json_schema
 from holdfast import __version__
 
 from .dead_letters import ReplayBody
+from .document_examples import DOCUMENT_EXAMPLES
+from .document_intake import form_model
+from .document_openapi import FORM_SCHEMA, add_file, add_text_examples, body_of, own_codes
+from .documents import DOCUMENTS_PATH
 from .email import BATCH_PATH, EMAIL_PATH, EVENTS_PATH, MAX_BATCH, SEND_PATH
 from .email_examples import EMAIL_EXAMPLES
 from .errors import MESSAGES, STATUS_OF, Code
@@ -37,11 +41,13 @@ A 2xx answer is a promise: the job is in the ledger and will end as exactly one 
 `expired`. An error answer is one too: nothing was accepted, and the same request may be sent again.
 
 Every answer carries `x-request-id`: yours where you sent one (1 to 200 visible ASCII characters), otherwise a new one.
-Records and decisions need the operator token, emails the API key of a tenant; `/health` and `/ready` need nothing.
+Records and decisions need the operator token, emails and documents the API key of a tenant; `/health` and `/ready`
+need nothing.
 """
 _TAGS: Final = (
     ("intake", "Signed events from couriers."),
     ("email", "Emails of tenants. Needs an API key; what is another tenant's does not exist."),
+    ("documents", "Files of tenants, to be read. Needs an API key; what is another tenant's does not exist."),
     ("jobs", "Jobs of other workloads. Needs the operator token."),
     ("events", "What became of an event. Needs the operator token."),
     ("shipments", "What the events add up to. Needs the operator token."),
@@ -84,7 +90,8 @@ _IDEMPOTENCY_KEY: Final = (
 )
 _BATCH_SCHEMA: Final = "EmailBatch"
 _ITEM_SCHEMA: Final = "EmailBatchItem"
-_ALL_EXAMPLES: Final = EXAMPLES | EMAIL_EXAMPLES
+_ALL_EXAMPLES: Final = EXAMPLES | EMAIL_EXAMPLES | DOCUMENT_EXAMPLES
+_OF_TENANTS: Final = (EMAIL_PATH, DOCUMENTS_PATH)
 _INTAKE: Final = (Code.IDEMPOTENCY_CONFLICT, Code.TOO_MANY_REQUESTS, Code.INTAKE_UNAVAILABLE)
 _HEADERS_OF_ERRORS: Final[Mapping[int, tuple[str, str]]] = {
     401: ("WWW-Authenticate", "Where the operator token or the API key is missing or wrong."),
@@ -123,6 +130,9 @@ def _add_models(schemas: dict[str, Any], services: ApiServices) -> dict[type[Bas
     inputs: list[type[BaseModel]] = [DecisionBody, ReplayBody, *(each.contract for each in _without_door(services))]
     if services.email is not None:
         inputs.append(services.email.door.request_model)
+    if services.documents is not None:
+        asked = services.documents.door.request_model
+        inputs += [asked, form_model(asked)]
     references, definitions = models_json_schema(
         [*((each, "validation") for each in inputs), (ErrorView, "serialization"), (EventReceipt, "serialization")],
         ref_template=_SCHEMAS + "{model}",
@@ -130,6 +140,8 @@ def _add_models(schemas: dict[str, Any], services: ApiServices) -> dict[type[Bas
     schemas |= definitions["$defs"]
     if services.email is not None:
         _add_batch(schemas, services.email.door.request_model.__name__)
+    if services.documents is not None:
+        add_file(schemas[FORM_SCHEMA])
     return {each: references[each, "validation"] for each in inputs}
 
 
@@ -177,6 +189,11 @@ def _describe_bodies(
             if told is None:
                 continue
             schema = told
+        elif path.startswith(DOCUMENTS_PATH):
+            content = _documents_body(path, services, references)
+            if content is not None:
+                operations["post"]["requestBody"] = {"required": True, "content": content}
+            continue
         else:
             schema = dict(references[ReplayBody if path.endswith("letters/replay") else DecisionBody])
         operations["post"]["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
@@ -199,6 +216,17 @@ def _email_body(
     return None
 
 
+def _documents_body(
+    path: str,
+    services: ApiServices,
+    references: Mapping[type[BaseModel], dict[str, Any]],
+) -> dict[str, Any] | None:
+    """What a route for documents takes, by media type; None where it takes nothing."""
+    if services.documents is None:
+        return None
+    return body_of(path, dict(references[services.documents.door.request_model]), _SCHEMAS)
+
+
 def _add_examples(document: dict[str, Any]) -> None:
     """Show each known document where it is taken or given."""
     for operations in document["paths"].values():
@@ -208,12 +236,14 @@ def _add_examples(document: dict[str, Any]) -> None:
                     name = content.get("schema", {}).get("$ref", "").removeprefix(_SCHEMAS)
                     if name in _ALL_EXAMPLES:
                         content["example"] = _ALL_EXAMPLES[name]
+    if DOCUMENTS_PATH in document["paths"]:
+        add_text_examples(document["paths"])
 
 
 def _without_door(services: ApiServices) -> list[Any]:
     """The workloads that take their jobs at the general door."""
-    doors = [services.courier, services.email.door if services.email else None]
-    taken = {door.workload.name for door in doors if door is not None}
+    tenants = [each.door for each in (services.email, services.documents) if each is not None]
+    taken = {door.workload.name for door in (services.courier, *tenants) if door is not None}
     return [workload for name, workload in services.workloads.items() if name not in taken]
 
 
@@ -222,7 +252,7 @@ def _codes_of(path: str, method: str, operation: Mapping[str, Any]) -> Iterable[
     places = {each["in"] for each in operation.get("parameters", ())}
     if "security" in operation:
         yield Code.SERVICE_UNAVAILABLE
-        yield from (Code.INVALID_API_KEY, Code.MISSING_SCOPE) if path.startswith(EMAIL_PATH) else (Code.UNAUTHORIZED,)
+        yield from (Code.INVALID_API_KEY, Code.MISSING_SCOPE) if path.startswith(_OF_TENANTS) else (Code.UNAUTHORIZED,)
     if "requestBody" in operation:
         yield from _BODY
     if "query" in places:
@@ -235,6 +265,9 @@ def _codes_of(path: str, method: str, operation: Mapping[str, Any]) -> Iterable[
 
 def _own_codes(path: str, method: str, places: set[str]) -> Iterable[Code]:
     """What only this operation answers."""
+    if path.startswith(DOCUMENTS_PATH):
+        yield from own_codes(path, method)
+        return
     if path in {JOBS_PATH, SEND_PATH}:
         yield from _INTAKE
     if path == SEND_PATH:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 
 from pydantic import BaseModel
 
-from holdfast.contracts.admission import Admitted, SignatureMeta
+from holdfast.contracts.admission import Admitted, AdmittedDocument, SignatureMeta
+from holdfast.contracts.files import Stored
 from holdfast.contracts.ports import Broker, Clock, Ids, Store
 from holdfast.contracts.workload import Workload
 from holdfast.engine.intake import Intake
@@ -93,6 +94,66 @@ class EmailServices:
     max_batch_bytes: int = 8 * 1024 * 1024
 
 
+class DocumentDoor(Protocol):
+    """How a tenant's file becomes a job. The documents workload brings it; the API only knows this much."""
+
+    @property
+    def workload(self) -> Workload[Any]:
+        """The workload that the jobs are for."""
+        ...
+
+    @property
+    def request_model(self) -> type[BaseModel]:
+        """The shape of the document that a tenant sends for a file that is somewhere else."""
+        ...
+
+    @property
+    def max_upload_bytes(self) -> int:
+        """The largest file that is kept."""
+        ...
+
+    async def keep(self, content: AsyncIterator[bytes]) -> Stored:
+        """Keep a file while it arrives; all of it, or nothing when this or ``content`` raises.
+
+        Raises :class:`~holdfast.contracts.files.UploadTooLarge` or ``FilesUnavailable``.
+        """
+        ...
+
+    async def admit(
+        self,
+        fields: Mapping[str, object],
+        *,
+        company_id: str,
+        received_at: datetime,
+        upload: Stored | None = None,
+        filename: str | None = None,
+    ) -> AdmittedDocument:
+        """The job. Raises :class:`~holdfast.contracts.admission.InvalidContent` or ``NotAcceptable``."""
+        ...
+
+    async def output(self, result: Mapping[str, Any], name: str) -> bytes:
+        """One of the files that a finished job has left. Raises :class:`~holdfast.contracts.files.FileMissing`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DocumentServices:
+    """What the routes of the documents workload call.
+
+    ``cancel`` asks a job that is in work to stop. ``max_streams`` is how many clients may watch jobs at a time; they
+    hear what changed after ``stream_pace`` at the latest, and that the stream is alive after ``stream_silence``.
+    """
+
+    door: DocumentDoor
+    tenants: Tenants
+    withdrawal: Withdrawal
+    cancel: Callable[[str], Awaitable[None]]
+    max_body_bytes: int = 256 * 1024
+    max_streams: int = 200
+    stream_pace: timedelta = timedelta(milliseconds=300)
+    stream_silence: timedelta = timedelta(seconds=15)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiServices:
     """Everything that the routes call."""
@@ -106,6 +167,7 @@ class ApiServices:
     workloads: Mapping[str, Workload[Any]]
     courier: CourierDoor | None = None
     email: EmailServices | None = None
+    documents: DocumentServices | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

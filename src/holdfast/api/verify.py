@@ -26,6 +26,7 @@ from typing import Final
 
 from holdfast.contracts.admission import SignatureMeta
 from holdfast.contracts.errors import ConfigurationError
+from holdfast.contracts.standard_webhooks import SECRET_PREFIX, signing_key
 
 ALGORITHM: Final = "hmac-sha256"
 _ALGORITHM: Final = ALGORITHM.encode()
@@ -40,7 +41,6 @@ SIGNATURE_HEADERS: Final = frozenset(
     {X_SIGNATURE, X_TIMESTAMP, X_ALGORITHM, WEBHOOK_ID, WEBHOOK_TIMESTAMP, WEBHOOK_SIGNATURE},
 )
 
-_SECRET_PREFIX: Final = "whsec_"  # noqa: S105 - how a secret begins, not a secret
 _TIMESTAMP: Final = re.compile(rb"[1-9][0-9]{0,11}")
 _HEX: Final = re.compile(rb"[0-9a-fA-F]{64}")
 _DIGEST_BYTES: Final = 32
@@ -63,17 +63,6 @@ class Vouched:
 
     sources: frozenset[str]
     meta: SignatureMeta
-
-
-def signing_key(secret: str) -> bytes:
-    """The key bytes of a secret: base64 after ``whsec_``, as Standard Webhooks has it; otherwise its UTF-8 bytes."""
-    if not secret.startswith(_SECRET_PREFIX):
-        return secret.encode()
-    encoded = secret.removeprefix(_SECRET_PREFIX).rstrip("=")
-    try:
-        return binascii.a2b_base64(encoded + "=" * (-len(encoded) % 4), strict_mode=True)
-    except (binascii.Error, ValueError):
-        return b""
 
 
 def sign(secret: str, timestamp: int, body: bytes) -> str:
@@ -129,7 +118,7 @@ class _Seal:
     def __init__(self, source: str, secret: SourceSecret) -> None:
         key = signing_key(secret.secret)
         if not key:
-            message = f"A secret of source {source!r} is empty, or is not base64 after {_SECRET_PREFIX!r}."
+            message = f"A secret of source {source!r} is empty, or is not base64 after {SECRET_PREFIX!r}."
             raise ConfigurationError(message)
         if len(key) > _BLOCK_BYTES:
             key = hashlib.sha256(key).digest()

@@ -33,6 +33,12 @@ COMMANDS: tuple[Entry, ...] = (
     Entry("dlq", "holdfast.cli.letters:dlq", READ, "Read, review, replay and close dead letters."),
     Entry("emails", "holdfast.cli.emails:emails", READ, "See what became of emails; cancel."),
     Entry(
+        "documents",
+        "holdfast.cli.documents:documents",
+        READ,
+        "Read a file; hand files in; see what became of them; cancel.",
+    ),
+    Entry(
         "suppressions",
         "holdfast.cli.suppressions:suppressions",
         READ,

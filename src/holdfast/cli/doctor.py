@@ -11,6 +11,7 @@ from holdfast.contracts.errors import HoldfastError
 from . import options
 from .checkup import FAIL, WARN, Finding
 from .checkup.cluster import cluster
+from .checkup.documents import documents
 from .checkup.environment import clock, configuration, port, versions
 from .checkup.ledger import ledger
 from .checkup.mail import mail
@@ -32,6 +33,7 @@ def doctor(app: options.App = None, data: options.Data = None, json: options.Jso
         findings.append(port(settings))
         server = asyncio.run(mail(settings))
         findings += [] if server is None else [server]
+        findings += asyncio.run(documents(settings))
         if not settings.cluster:
             findings += asyncio.run(storage(settings))
         try:

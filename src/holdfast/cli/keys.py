@@ -33,7 +33,11 @@ def create(
     tenant: TenantName,
     scope: Annotated[
         list[Scope] | None,
-        typer.Option(help="What it may be used for, repeatable; otherwise everything.", show_default=False),
+        typer.Option(
+            help="What it may be used for, repeatable; otherwise everything. documents:write hands files in and "
+            "cancels; documents:read watches them and fetches what was read.",
+            show_default=False,
+        ),
     ] = None,
     expires: Annotated[
         str | None,

@@ -56,8 +56,13 @@ def load(name: str, where: Mapping[str, str]) -> Any:  # noqa: ANN401 - a comman
 
 
 def _flowing(text: str) -> str:
-    """Docstrings are broken into lines for their source file; on a terminal, a paragraph finds its own."""
-    return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
+    """Docstrings are broken into lines for their source file; on a terminal, a paragraph finds its own.
+
+    Not so one that begins with a backspace: its lines are examples, to be copied.
+    """
+    return "\n\n".join(
+        paragraph if paragraph.startswith("\b") else " ".join(paragraph.split()) for paragraph in text.split("\n\n")
+    )
 
 
 def _stand_in() -> None:

@@ -12,6 +12,13 @@ import typer
 from pydantic import BaseModel
 
 from holdfast.api.dead_letters import ReplayBody
+from holdfast.api.document_views import (
+    DocumentCancel,
+    DocumentContent,
+    DocumentList,
+    DocumentReceipt,
+    DocumentView,
+)
 from holdfast.api.operators import DecisionBody
 from holdfast.api.views import (
     ErrorView,
@@ -25,6 +32,11 @@ from holdfast.api.views import (
     ShipmentView,
 )
 from holdfast.workloads.courier import ActiveShipment, Courier, CourierDeadLetter, CourierIntake
+from holdfast.workloads.documents.callbacks import CallbackJob, DocumentCallbacks
+from holdfast.workloads.documents.contract import DocumentJob
+from holdfast.workloads.documents.dead_letter import DocumentDeadLetter
+from holdfast.workloads.documents.door import DocumentRequest
+from holdfast.workloads.documents.workload import Documents
 
 from . import options
 from .opening import app_of
@@ -61,6 +73,12 @@ _COURIER: Final = (
     Contract("courier.dead-letter", CourierDeadLetter, f"a job of {Courier.dead_letter_queue}", "serialization"),
     Contract("courier.active-shipment", ActiveShipment, "a document of active_shipments", "serialization"),
 )
+_DOCUMENTS: Final = (
+    Contract("documents.job", DocumentJob, f"a job of {Documents.queue}"),
+    Contract("documents.request", DocumentRequest, "what a tenant posts to /v1/documents, as JSON"),
+    Contract("documents.dead-letter", DocumentDeadLetter, f"a job of {Documents.dead_letter_queue}", "serialization"),
+    Contract("document_callbacks.job", CallbackJob, f"a job of {DocumentCallbacks.queue}; its body is the callback's"),
+)
 _HTTP: Final = (
     Contract("http.event-receipt", EventReceipt, "the answer to an accepted event", "serialization"),
     Contract("http.job-receipt", JobReceipt, "the answer to an accepted job", "serialization"),
@@ -73,6 +91,11 @@ _HTTP: Final = (
     Contract("http.decision", DecisionBody, "who reviews, replays or closes, and why"),
     Contract("http.replay", ReplayBody, "a replay of many"),
     Contract("http.replay-report", ReplayView, "what a replay of many did", "serialization"),
+    Contract("http.document-receipt", DocumentReceipt, "the answer to an accepted document", "serialization"),
+    Contract("http.document", DocumentView, "where a document stands", "serialization"),
+    Contract("http.documents", DocumentList, "a page of documents", "serialization"),
+    Contract("http.document-result", DocumentContent, "what became of a document, and what was read", "serialization"),
+    Contract("http.document-cancel", DocumentCancel, "where a document stands that is cancelled", "serialization"),
 )
 
 
@@ -83,7 +106,7 @@ def contracts(app: str | None) -> list[Contract]:
         Contract(f"{workload.name}.job", workload.contract, f"a job of {workload.queue}")
         for workload in (Courier(), *(own.workloads if own else ()))
     ]
-    return [*jobs, *_COURIER, *_HTTP]
+    return [*jobs, *_COURIER, *_DOCUMENTS, *_HTTP]
 
 
 @schema.command("list")

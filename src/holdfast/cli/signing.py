@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import time
-from base64 import b64encode
 from datetime import UTC, datetime
 
-from holdfast.api.verify import ALGORITHM, sign, signing_key
+from holdfast.api.verify import ALGORITHM, sign
 from holdfast.config import Settings
+from holdfast.contracts.standard_webhooks import signed_headers, signing_key
 
 from .failures import Stop
 
@@ -26,14 +24,7 @@ def headers(secret: str, body: bytes) -> dict[str, str]:
 
 def standard_headers(secret: str, message_id: str, body: bytes) -> dict[str, str]:
     """Standard Webhooks, at this moment."""
-    timestamp = int(time.time())
-    signed = f"{message_id}.{timestamp}.".encode() + body
-    digest = hmac.digest(signing_key(secret), signed, hashlib.sha256)
-    return {
-        "webhook-id": message_id,
-        "webhook-timestamp": str(timestamp),
-        "webhook-signature": f"v1,{b64encode(digest).decode()}",
-    }
+    return signed_headers(signing_key(secret), message_id, int(time.time()), body)
 
 
 def usable(secret: str) -> str:

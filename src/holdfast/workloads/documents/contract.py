@@ -6,7 +6,15 @@ import re
 from enum import StrEnum
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    JsonValue,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 
 JOB_ID: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"
 LANGUAGE: Final = r"^[a-z]{2,3}(-[A-Za-z0-9]{2,8})?$"
@@ -39,20 +47,26 @@ FITTING: Final = {
 """The input that each job type can be done with."""
 
 
-class Upload(BaseModel):
-    """A file that came with the request and is kept by us, named by its content."""
+class AsGiven(BaseModel):
+    """A part of the job that travels as it was given: a field that was not given is not there (seed 003, 4.1)."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @model_serializer(mode="wrap")
+    def _without_absent(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return {name: value for name, value in plain(self).items() if value is not None}
+
+
+class Upload(AsGiven):
+    """A file that came with the request and is kept by us, named by its content."""
 
     sha256: str = Field(pattern=_DIGEST)
     size: int = Field(ge=0)
     filename: str | None = Field(default=None, max_length=255)
 
 
-class DocumentPayload(BaseModel):
+class DocumentPayload(AsGiven):
     """What the sender gave: where the file is, and how to read it. Exactly one of url, local_path and upload."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     url: Annotated[str, Field(min_length=1, max_length=4_000)] | None = None
     local_path: Annotated[str, Field(min_length=1, max_length=1_000)] | None = None
@@ -75,10 +89,8 @@ class DocumentPayload(BaseModel):
         return self
 
 
-class DocumentJob(BaseModel):
+class DocumentJob(AsGiven):
     """One file to be read. ``payload`` is what its dead letter shows; ``company_id`` is whose job it is."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     job_id: str = Field(pattern=JOB_ID)
     job_type: JobType
@@ -94,7 +106,3 @@ class DocumentJob(BaseModel):
             message = f"{self.job_type.value} needs input_type {fitting}"
             raise ValueError(message)
         return self
-
-    def original_payload(self) -> dict[str, Any]:
-        """The payload as it was given: fields that were not given are not there."""
-        return self.payload.model_dump(mode="json", exclude_none=True)

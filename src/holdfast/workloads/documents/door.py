@@ -34,7 +34,7 @@ from .failures import Code, DocumentFailure
 from .files.port import Files
 from .finding import cached_result
 from .local_paths import LocalPaths
-from .sniffing import mismatch
+from .sniffing import HEAD, mismatch
 from .workload import Documents, new_job_id
 
 _SOURCES: Final = ("url", "local_path")
@@ -161,7 +161,7 @@ class DocumentDoor:
         if request.local_path is None or not self._options.local_paths:
             return []
         try:
-            head = await asyncio.to_thread(self._paths.head_of, request.local_path)
+            head = await asyncio.to_thread(_head_of, self._paths, request.local_path)
         except DocumentFailure as failure:
             # One that is not there may come to be there: the worker will see (seed 003, 4.1).
             lasting = failure.code is Code.PATH_NOT_ALLOWED
@@ -180,6 +180,11 @@ class DocumentDoor:
             return None, ()
         effects = workload.records.from_cache(data, workload.options.engine_of(data), found)
         return found, tuple(effects)
+
+
+def _head_of(paths: LocalPaths, local_path: str) -> bytes:
+    with paths.opened(local_path) as file:
+        return file.read(HEAD)
 
 
 def _job_of(request: DocumentRequest, company_id: str, upload: Stored | None, filename: str | None) -> DocumentJob:

@@ -44,7 +44,7 @@ class LocalPaths:
     """
 
     def __init__(self, roots: Sequence[Path]) -> None:
-        self._roots = tuple(Path(os.path.abspath(root)) for root in roots)
+        self._roots = tuple(root.absolute() for root in roots)
 
     def resolve(self, local_path: str) -> Path:
         """Where the file is. It could be opened just now. To read just this one, use :meth:`opened`."""

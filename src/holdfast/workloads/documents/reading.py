@@ -17,7 +17,7 @@ from .job_records import JobRecords, Reached
 from .options import DocumentOptions
 from .records import DocumentStatus
 from .records import Stage as Step
-from .rendering import outputs_of, summary_of
+from .rendering import characters_of, confidence_of, outputs_of
 from .running import ChildOptions, read_in_child
 
 _LOADING: Final = "loading"
@@ -105,11 +105,23 @@ class Reading:
             "units_reused": self._reused,
             "engine": plan.engine,
             "model": plan.model,
-            "language": self._options.language_of(data),
+            "language": self._options.language_of(data) or _heard_language(units),
+            "characters": characters_of(data.job_type, units),
+            "confidence": confidence_of(data.job_type, units),
             "media_seconds": plan.duration,
             "cached": False,
             "error": None,
-            **summary_of(data.job_type, units),
         }
-        told = {"job_type": data.job_type.value, "input_type": data.input_type.value, **result}
+        upload = data.payload.upload
+        told = {
+            "job_type": data.job_type.value,
+            "input_type": data.input_type.value,
+            "filename": (upload and upload.filename) or data.job_id,
+            **result,
+        }
         return result, outputs_of(data.job_type, units, told)
+
+
+def _heard_language(units: Sequence[Mapping[str, Any]]) -> str | None:
+    """The language that a recording was found to be in."""
+    return next((each["language"] for each in units if each.get("language")), None)

@@ -27,8 +27,8 @@ _PAUSE: Final = 2.0
 """Seconds of silence that begin a new paragraph."""
 _SHORTEST: Final = 200
 """Milliseconds that a subtitle stands at least."""
-_LONGEST_RECORDING: Final = 360_000_000
-"""Milliseconds: a hundred hours. A time beyond is a mistake of the engine's."""
+_LONGEST_RECORDING: Final = 360_000
+"""Seconds: a hundred hours. A time beyond is a mistake of the engine's."""
 _GAP: Final = 0.7
 """Of a line's height: more white than that between two lines begins a new paragraph."""
 
@@ -54,8 +54,8 @@ _RESULT: Final = (
 def outputs_of(job_type: JobType, units: Sequence[Unit], result: Mapping[str, Any]) -> dict[str, bytes]:
     """The output files by name: ``text.txt`` and ``result.json``; ``document.md`` for a PDF, subtitles for a recording.
 
-    ``result`` gives what ``result.json`` says beside the units, and ``filename``, the title of ``document.md``. Where it
-    has no ``characters`` or ``confidence``, they are counted here.
+    ``result`` gives what ``result.json`` says beside the units, and ``filename``, the title of ``document.md``.
+    Where it has no ``characters`` or ``confidence``, they are counted here.
     """
     facts: dict[str, Any] = {
         "characters": characters_of(job_type, units),
@@ -270,9 +270,9 @@ def _apart(stretches: Iterable[_Stretch]) -> Iterator[_Stretch]:
 
 
 def _milliseconds(seconds: float) -> int:
-    if not math.isfinite(seconds):
+    if math.isnan(seconds):
         return 0
-    return min(max(round(seconds * 1000), 0), _LONGEST_RECORDING)
+    return round(min(max(seconds, 0), _LONGEST_RECORDING) * 1000)
 
 
 def _time(milliseconds: int, point: str) -> str:

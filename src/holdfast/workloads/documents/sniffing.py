@@ -127,8 +127,8 @@ def _kind_of(head: bytes) -> _Kind | None:
     kind = _binary(head)
     if kind is not None:
         return kind
-    # Mail gateways and web servers put lines of their own before a PDF; readers look for its header a little further.
-    if b"%PDF-" in head[: _PDF_WITHIN + len(b"%PDF-") - 1]:
+    # Mail gateways and web servers put lines of their own before a PDF; readers look so far for its header (pdfium, too).
+    if b"%PDF-" in head[: _PDF_WITHIN + len(b"%PDF-")]:
         return _PDF
     return _frames(head) or _text(head)
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 GOOGLE: Final = "https://generativelanguage.googleapis.com"
 SAMPLE_RATE: Final = 16_000
 
-_API_VERSION: Final = "v1beta"  # the SDK's own default, v1, has no promise of system instructions and answer schemas
+_API_VERSION: Final = "v1beta"  # v1, the SDK's default, was seen to refuse system instructions (400)
 _SHORTEST_SERVER_DEADLINE: Final = 10  # seconds; Google refuses a request with a shorter one (400)
 _MODEL: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_-]|[./](?![./]))*")
 _LONGEST_SIDE: Final = 3_072  # pixels; more is scaled down by Google before the model sees it

@@ -1,0 +1,153 @@
+"""Taking a tenant's file in: with the request, as a form; or with the word where it is, as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from fastapi import Request
+from pydantic import BaseModel, ConfigDict, ValidationError, create_model
+
+from holdfast.contracts.admission import FieldProblem
+from holdfast.contracts.files import Stored
+from holdfast.contracts.ledger import RecordVerdict
+from holdfast.engine.intake import Receipt
+
+from . import strict_json
+from .document_views import CachedDocument, DocumentReceipt, DocumentResult, DocumentStatus, status_of
+from .errors import Code, Refusal
+from .problems import field_problems
+from .reading import BODY_HEADERS, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, pick, read_body, require_plain_json
+from .services import ApiServices, DocumentServices
+from .tenant_guard import tenant_of
+from .uploads import ROOM, Expected, boundary_of, read_form
+
+JOBS: Final = "document_jobs"
+
+_ELSEWHERE: Final = frozenset({"url", "local_path"})
+"""Fields that say where the file is. A form brings the file itself."""
+
+
+def form_model(request_model: type[BaseModel]) -> type[BaseModel]:
+    """The fields of a form, besides its file."""
+    fields = {
+        name: (field.annotation, field) for name, field in request_model.model_fields.items() if name not in _ELSEWHERE
+    }
+    made: type[BaseModel] = create_model(  # type: ignore[call-overload]
+        "DocumentForm", __config__=ConfigDict(extra="forbid"), **fields
+    )
+    return made
+
+
+class DocumentDesk:
+    """Takes requests in, whichever way they bring the file."""
+
+    def __init__(self, services: ApiServices, documents: DocumentServices) -> None:
+        self._services = services
+        self._door = documents.door
+        self._max_body = documents.max_body_bytes
+        self._form = form_model(self._door.request_model)
+        self._expected = Expected(
+            names=frozenset(self._form.model_fields),
+            limit=self._door.max_upload_bytes + ROOM,
+            check=self._check,
+        )
+
+    async def accept(self, request: Request) -> DocumentReceipt:
+        """Keep the file, admit the job and record it. Raises a refusal, or what the door or the ledger raises."""
+        fields, upload, filename = await self._read(request)
+        admitted = await self._door.admit(
+            fields,
+            company_id=tenant_of(request).company_id,
+            received_at=self._services.clock.now(),
+            upload=upload,
+            filename=filename,
+        )
+        receipt = await self._services.intake.accept(
+            self._door.workload,
+            admitted.data,
+            priority=admitted.priority,
+            delay=admitted.delay,
+            effects=admitted.effects,
+        )
+        match receipt.verdict:
+            case RecordVerdict.CONFLICT:
+                raise Refusal(Code.IDEMPOTENCY_CONFLICT, "Another job was accepted under this job_id.")
+            case RecordVerdict.DUPLICATE:
+                return await self._first_receipt(receipt)
+            case RecordVerdict.NEW if admitted.cached is not None:
+                result = DocumentResult.of(admitted.cached)
+                return CachedDocument(**_facts(receipt, result.status, cached=True), result=result)
+            case RecordVerdict.NEW:
+                return DocumentReceipt(**_facts(receipt, DocumentStatus.PENDING))
+
+    async def _first_receipt(self, receipt: Receipt) -> DocumentReceipt:
+        """Of the job that stands, with what has become of it since."""
+        record = await self._services.store.get(JOBS, receipt.job_id) or {"status": DocumentStatus.PENDING}
+        return DocumentReceipt(**_facts(receipt, status_of(record), cached=bool(record.get("cached"))))
+
+    async def _read(self, request: Request) -> tuple[Mapping[str, object], Stored | None, str | None]:
+        """The fields, and the file where it came along."""
+        headers, repeated = pick(request.scope["headers"], BODY_HEADERS)
+        encoding = headers.get(CONTENT_ENCODING, b"identity").strip().lower()
+        if encoding != b"identity" or repeated & {CONTENT_TYPE, CONTENT_ENCODING}:
+            raise _unsupported()
+        declared = headers.get(CONTENT_LENGTH)
+        boundary = boundary_of(headers.get(CONTENT_TYPE, b""))
+        if boundary is not None:
+            if declared is not None and declared.isdigit() and int(declared[:20]) > self._expected.limit:
+                raise Refusal(Code.PAYLOAD_TOO_LARGE, f"A file may have at most {self._door.max_upload_bytes} bytes.")
+            form = await read_form(request.receive, boundary, self._expected, self._door.keep)
+            return form.fields, form.upload, form.filename
+        try:
+            require_plain_json(headers, repeated)
+        except Refusal as error:
+            raise _unsupported() from error
+        document = _parsed(await read_body(request.receive, declared, self._max_body))
+        if not isinstance(document, dict):
+            raise Refusal(Code.INVALID_PAYLOAD, "The body must be a JSON object.")
+        return document, None, None
+
+    def _check(self, fields: Mapping[str, str]) -> Mapping[str, object]:
+        """The fields of a form as JSON would have them. What is wrong by itself is told before the file is kept."""
+        values: dict[str, object] = dict(fields)
+        if "metadata" in fields:
+            values["metadata"] = _json_in("metadata", fields["metadata"])
+        if fields.get("cache") in {"true", "false"}:
+            values["cache"] = fields["cache"] == "true"
+        try:
+            self._form.model_validate(values)
+        except ValidationError as error:
+            details = field_problems(error.errors(include_url=False, include_context=False))
+            raise Refusal(Code.INVALID_PAYLOAD, details=details) from error
+        return values
+
+
+def _facts(receipt: Receipt, status: DocumentStatus, *, cached: bool = False) -> dict[str, object]:
+    return {
+        "job_id": receipt.job_id,
+        "status": status,
+        "duplicate": receipt.verdict is RecordVerdict.DUPLICATE,
+        "cached": cached,
+        "queued": receipt.queued,
+        "accepted_at": receipt.received_at,
+    }
+
+
+def _parsed(raw: bytes) -> object:
+    try:
+        return strict_json.parse(raw)
+    except strict_json.NotStrictJson as error:
+        raise Refusal(Code.INVALID_PAYLOAD, str(error)) from error
+
+
+def _json_in(field: str, text: str) -> object:
+    try:
+        return strict_json.parse(text.encode())
+    except strict_json.NotStrictJson as error:
+        raise Refusal(Code.INVALID_PAYLOAD, details=[FieldProblem(field, "must be JSON, as text")]) from error
+
+
+def _unsupported() -> Refusal:
+    message = "The body must be multipart/form-data, or application/json in UTF-8; and not compressed."
+    return Refusal(Code.UNSUPPORTED_MEDIA_TYPE, message)

@@ -1,0 +1,56 @@
+"""What the OpenAPI document says of ``/v1/documents`` beyond what FastAPI knows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from .document_examples import TEXT_EXAMPLES
+from .documents import DOCUMENTS_PATH, JOB_PATH, OUTPUTS
+from .errors import Code
+from .uploads import FILE
+
+FORM_SCHEMA: Final = "DocumentForm"
+
+_INTAKE: Final = (
+    Code.IDEMPOTENCY_CONFLICT,
+    Code.NOT_ACCEPTABLE,
+    Code.TOO_MANY_REQUESTS,
+    Code.INTAKE_UNAVAILABLE,
+)
+_OF_RESULTS: Final = (Code.NOT_FINISHED, Code.GONE)
+_OWN_CODES: Final[dict[tuple[str, str], Iterable[Code]]] = {
+    ("post", DOCUMENTS_PATH): _INTAKE,
+    ("post", f"{JOB_PATH}/cancel"): (Code.TOO_LATE_TO_CANCEL,),
+    ("get", f"{JOB_PATH}/events"): (Code.TOO_MANY_REQUESTS,),
+    ("get", f"{JOB_PATH}/result"): _OF_RESULTS,
+    **{("get", f"{JOB_PATH}/{output.path}"): _OF_RESULTS for output in OUTPUTS},
+}
+
+
+def own_codes(path: str, method: str) -> Iterable[Code]:
+    """The ways in which only this operation can refuse."""
+    return _OWN_CODES.get((method, path), ())
+
+
+def add_file(form: dict[str, Any]) -> None:
+    """Put the file among the fields of the form's schema."""
+    form["description"] = "A file, and how to read it. Each part is given once, in any order."
+    file = {"type": "string", "format": "binary", "description": "The file itself."}
+    form["properties"] = {FILE: file, **form["properties"]}
+    form["required"] = [FILE, *form["required"]]
+
+
+def body_of(path: str, request: dict[str, Any], schemas: str) -> dict[str, Any] | None:
+    """What a route takes; None where it takes nothing. ``request`` refers to the schema of the JSON body."""
+    if path != DOCUMENTS_PATH:
+        return None
+    form = {"$ref": f"{schemas}{FORM_SCHEMA}"}
+    return {"multipart/form-data": {"schema": form}, "application/json": {"schema": request}}
+
+
+def add_text_examples(paths: dict[str, Any]) -> None:
+    """Show what the routes give that is no JSON."""
+    for name, example in TEXT_EXAMPLES.items():
+        for content in paths[f"{JOB_PATH}/{name}"]["get"]["responses"]["200"]["content"].values():
+            content["example"] = example

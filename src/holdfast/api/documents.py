@@ -1,0 +1,292 @@
+"""``/v1/documents``: tenants hand in files to be read, watch the work, and fetch what was read.
+
+A request shows an API key before anything of its body is read. What one tenant has does not exist for another.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from holdfast.contracts.admission import FieldProblem
+from holdfast.contracts.errors import HoldfastError, NotFound
+from holdfast.contracts.files import FileMissing
+from holdfast.contracts.queries import DocumentQuery, Page
+from holdfast.contracts.tenants import Principal, Scope
+
+from .document_intake import JOBS, DocumentDesk
+from .document_views import (
+    CachedDocument,
+    DocumentCancel,
+    DocumentContent,
+    DocumentList,
+    DocumentReceipt,
+    DocumentStatus,
+    DocumentView,
+    status_of,
+)
+from .errors import Code, Refusal, intake_refusal_of
+from .progress_stream import ProgressStream, Sight, Streams
+from .services import ApiServices, DocumentServices
+from .tenant_guard import TenantGuard, tenant_of
+
+DOCUMENTS_PATH: Final = "/v1/documents"
+JOB_PATH: Final = f"{DOCUMENTS_PATH}/{{job_id}}"
+RESULTS: Final = "document_results"
+
+_MAX_PAGE: Final = 200
+_WHOLE: Final = "result.json"
+
+JobId = Annotated[str, Path(examples=["ocr-009"])]
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """One of the files that a finished job leaves: where it is shown, and of which input."""
+
+    path: str
+    file: str
+    media_type: str
+    summary: str
+    of: frozenset[str]
+    only: str
+
+
+_ANY: Final = frozenset({"PDF", "AUDIO", "VIDEO"})
+_PDF: Final = frozenset({"PDF"})
+_RECORDING: Final = frozenset({"AUDIO", "VIDEO"})
+
+OUTPUTS: Final = (
+    Output("text", "text.txt", "text/plain", "The text that was read", _ANY, ""),
+    Output("markdown", "document.md", "text/markdown", "The text of a PDF as Markdown", _PDF, "PDFs"),
+    Output("srt", "transcript.srt", "application/x-subrip", "A transcript as SRT subtitles", _RECORDING, "recordings"),
+    Output("vtt", "transcript.vtt", "text/vtt", "A transcript as WebVTT subtitles", _RECORDING, "recordings"),
+)
+
+
+class DocumentListing(BaseModel):
+    """A page of the tenant's jobs."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    status: DocumentStatus | None = None
+    limit: int = Field(default=50, ge=1, le=_MAX_PAGE)
+    cursor: Annotated[str, Field(min_length=1, max_length=500)] | None = Field(
+        default=None, description="The `next` of the page before."
+    )
+
+
+def no_document_routes() -> APIRouter:
+    """Every path says that no documents are read here, and why."""
+    routes = APIRouter(include_in_schema=False)
+    methods = ["GET", "POST", "PUT", "PATCH", "DELETE"]
+
+    @routes.api_route(DOCUMENTS_PATH, methods=methods)
+    @routes.api_route(f"{DOCUMENTS_PATH}/{{rest:path}}", methods=methods)
+    async def nothing_here() -> None:
+        message = "Documents are not set up here: `holdfast doctor` tells what is missing."
+        raise Refusal(Code.NOT_FOUND, message)
+
+    return routes
+
+
+def document_routes(services: ApiServices, documents: DocumentServices, streams: Streams) -> APIRouter:
+    """Hand in, read, watch, fetch what was read, cancel."""
+    routes = APIRouter(tags=["documents"])
+    reading = [Depends(TenantGuard(documents.tenants, Scope.DOCUMENTS_READ))]
+    writing = [Depends(TenantGuard(documents.tenants, Scope.DOCUMENTS_WRITE))]
+    records = _Records(services, documents)
+    _add_intake(routes, DocumentDesk(services, documents), writing)
+    _add_reading(routes, services, records, reading)
+    _add_watching(routes, documents, records, streams, reading)
+    _add_outputs(routes, records, reading)
+    _add_cancelling(routes, documents, records, writing)
+    return routes
+
+
+def _add_intake(routes: APIRouter, desk: DocumentDesk, guarded: list[Any]) -> None:
+    @routes.post(
+        DOCUMENTS_PATH,
+        status_code=202,
+        dependencies=guarded,
+        summary="Have a file read",
+        description=_SUBMIT,
+        response_model=DocumentReceipt,
+        responses={200: {"model": CachedDocument, "description": "The same file was read before: here is the result."}},
+    )
+    async def submit_document(request: Request) -> Response:
+        try:
+            answer = await desk.accept(request)
+        except HoldfastError as error:
+            raise intake_refusal_of(error) from error
+        status = 200 if isinstance(answer, CachedDocument) else 202
+        return Response(answer.model_dump_json(), status, media_type="application/json")
+
+
+# --- reading ----------------------------------------------------------------------------------------------------
+
+
+class _Records:
+    """What is known of a tenant's jobs. Those of another tenant are answered as such that do not exist."""
+
+    def __init__(self, services: ApiServices, documents: DocumentServices) -> None:
+        self._store = services.store
+        self._door = documents.door
+
+    async def own(self, who: Principal, job_id: str) -> Mapping[str, Any]:
+        """The tenant's job. Raises :class:`NotFound`."""
+        document = await self._store.get(JOBS, job_id)
+        if document is None or document.get("company_id") != who.company_id:
+            raise NotFound
+        return document
+
+    async def result(self, job: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What became of a job. Raises a refusal for one that is not finished, and :class:`FileMissing`."""
+        status = status_of(job)
+        if not status.final:
+            message = f"The job is {status.value}: there is no result yet."
+            raise Refusal(Code.NOT_FINISHED, message, details=[FieldProblem("status", status.value)])
+        found = await self._store.get(RESULTS, job["job_id"])
+        if found is None and status is DocumentStatus.COMPLETED:
+            raise FileMissing
+        return job if found is None else found
+
+    async def content(self, result: Mapping[str, Any], file: str) -> bytes | None:
+        """One file of a result; None where the job was not completed. Raises :class:`FileMissing`."""
+        if status_of(result) is not DocumentStatus.COMPLETED:
+            return None
+        return await self._door.output(result, file)
+
+
+def _add_reading(routes: APIRouter, services: ApiServices, records: _Records, guarded: list[Any]) -> None:
+    @routes.get(DOCUMENTS_PATH, dependencies=guarded, summary="List your jobs, newest first")
+    async def list_documents(request: Request, asked: Annotated[DocumentListing, Query()]) -> DocumentList:
+        where: dict[str, Any] = {"company_id": tenant_of(request).company_id}
+        if asked.status is not None:
+            where["status"] = asked.status.value
+        query = DocumentQuery(collection=JOBS, where=where, newest_by="accepted_at")
+        found = await services.store.find_documents(query, Page(asked.limit, asked.cursor))
+        return DocumentList(items=[DocumentView.of(each) for each in found.items], next=found.next)
+
+    @routes.get(JOB_PATH, dependencies=guarded, summary="Show where one of your jobs stands")
+    async def show_document(request: Request, job_id: JobId) -> DocumentView:
+        return DocumentView.of(await records.own(tenant_of(request), job_id))
+
+    @routes.get(
+        f"{JOB_PATH}/result",
+        dependencies=guarded,
+        summary="What became of a job, with everything that was read",
+        description=_RESULT,
+    )
+    async def show_result(request: Request, job_id: JobId) -> DocumentContent:
+        result = await records.result(await records.own(tenant_of(request), job_id))
+        content = await records.content(result, _WHOLE)
+        return DocumentContent.whole(result, None if content is None else json.loads(content))
+
+
+def _add_outputs(routes: APIRouter, records: _Records, guarded: list[Any]) -> None:
+    for output in OUTPUTS:
+        _add_output(routes, records, guarded, output)
+
+
+def _add_output(routes: APIRouter, records: _Records, guarded: list[Any], output: Output) -> None:
+    @routes.get(
+        f"{JOB_PATH}/{output.path}",
+        name=f"show_{output.path}",
+        dependencies=guarded,
+        summary=output.summary,
+        response_class=Response,
+        responses={200: {"content": {output.media_type: {"schema": {"type": "string"}}}}},
+    )
+    async def show_output(request: Request, job_id: JobId) -> Response:
+        job = await records.own(tenant_of(request), job_id)
+        if job["input_type"] not in output.of:
+            message = f"There is {output.path} of {output.only} only, and this job's input_type is another."
+            raise Refusal(Code.NOT_FOUND, message)
+        result = await records.result(job)
+        content = await records.content(result, output.file)
+        if content is None:
+            raise Refusal(Code.NOT_FOUND, f"The job is {status_of(result).value}: nothing was read. See its result.")
+        return Response(content, media_type=f"{output.media_type}; charset=utf-8")
+
+
+# --- watching and cancelling ------------------------------------------------------------------------------------
+
+
+def _add_watching(
+    routes: APIRouter,
+    documents: DocumentServices,
+    records: _Records,
+    streams: Streams,
+    guarded: list[Any],
+) -> None:
+    @routes.get(
+        f"{JOB_PATH}/events",
+        dependencies=guarded,
+        summary="Watch a job: server-sent events",
+        description=_EVENTS,
+        response_class=Response,
+        responses={200: {"content": {ProgressStream.media_type: {"schema": {"type": "string"}}}}},
+    )
+    async def watch_document(request: Request, job_id: JobId) -> Response:
+        who = tenant_of(request)
+        await records.own(who, job_id)
+
+        async def look() -> Sight | None:
+            try:
+                view = DocumentView.of(await records.own(who, job_id))
+            except NotFound:
+                return None
+            return Sight(view.model_dump_json(), view.status.final)
+
+        return ProgressStream(streams, look, pace=documents.stream_pace, silence=documents.stream_silence)
+
+
+def _add_cancelling(routes: APIRouter, documents: DocumentServices, records: _Records, guarded: list[Any]) -> None:
+    @routes.post(
+        f"{JOB_PATH}/cancel",
+        dependencies=guarded,
+        summary="Cancel a job that is not finished",
+        description=_CANCEL,
+        responses={202: {"model": DocumentCancel, "description": "It is in work, and will stop soon."}},
+    )
+    async def cancel_document(request: Request, response: Response, job_id: JobId) -> DocumentCancel:
+        who = tenant_of(request)
+        await records.own(who, job_id)
+        if await documents.withdrawal.withdraw(documents.door.workload, job_id):
+            return DocumentCancel(job_id=job_id, status=DocumentStatus.CANCELLED, cancel_requested=False)
+        status = status_of(await records.own(who, job_id))
+        # Cancelling twice is no mistake: the second answer is the first one's.
+        if status is DocumentStatus.CANCELLED:
+            return DocumentCancel(job_id=job_id, status=status, cancel_requested=False)
+        if status.final:
+            message = f"The job is {status.value}: it is finished."
+            raise Refusal(Code.TOO_LATE_TO_CANCEL, message, details=[FieldProblem("status", status.value)])
+        await documents.cancel(job_id)
+        response.status_code = 202
+        return DocumentCancel(job_id=job_id, status=status, cancel_requested=True)
+
+
+_SUBMIT: Final = """\
+A file to be read: as a part `file` of a form, which may stand before or behind the other fields (`metadata` is JSON,
+as text); or in JSON, with the `url` or the `local_path` where it is. `local_path` is refused unless the operator has
+allowed it.
+
+The file is read once, and the job ends as exactly one of `COMPLETED`, `FAILED` and `CANCELLED`. `job_id` decides what
+is a duplicate: the same job again is answered with the first receipt and `duplicate: true`, another job under the same
+`job_id` with 409. A file that was read before, in the same way and for you, is answered with its result at once (200,
+`cached: true`), unless `cache` is false."""
+_RESULT: Final = """\
+409 with the status while the job is not finished. For a job that failed or was cancelled, the result says why, and its
+`content` is null. 410 when the files of the result are not kept any more."""
+_EVENTS: Final = """\
+`event: progress` with the same JSON as the job's status, at once and after each change; then `event: end` with the
+last one, and the stream ends. A stream that breaks off without an `end` may be opened again."""
+_CANCEL: Final = """\
+A job that waits will not be worked (200, `CANCELLED`). One that is in work is asked to stop (202); its status tells
+when it has. One that is finished is answered with 409 and its status. Cancelling twice is answered as once."""

@@ -1,0 +1,135 @@
+"""What kind of file somebody named, and what is to be done with it: as told, or guessed where nothing is told."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Annotated, BinaryIO, Final
+from urllib.parse import urlsplit
+
+import typer
+
+from holdfast.workloads.documents.contract import FITTING, InputType, JobType
+from holdfast.workloads.documents.sniffing import HEAD, Family, family_of, mismatch
+
+from .failures import Stop
+
+JobTypeOption = Annotated[
+    JobType | None,
+    typer.Option("--job-type", help="What is wanted; otherwise what fits the file.", show_default=False),
+]
+InputTypeOption = Annotated[
+    InputType | None,
+    typer.Option("--input-type", help="What the file is; otherwise its first bytes tell.", show_default=False),
+]
+_SOUND: Final = frozenset(
+    {".aac", ".flac", ".m4a", ".m4b", ".mka", ".mp3", ".oga", ".ogg", ".opus", ".wav", ".weba", ".wma"}
+)
+_PICTURES: Final = frozenset(
+    {".avi", ".flv", ".m4v", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".mts", ".ogv", ".ts", ".webm", ".wmv"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FileKind:
+    """What a file is, and what is to be done with it. Not ``certain``: it is a recording, perhaps of the other kind."""
+
+    job_type: JobType
+    input_type: InputType
+    certain: bool = True
+
+    @property
+    def other(self) -> FileKind:
+        """A recording without pictures, where this is one with them; and the other way round."""
+        swapped = InputType.AUDIO if self.input_type is InputType.VIDEO else InputType.VIDEO
+        return FileKind(self.job_type, swapped)
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[tuple[BinaryIO, int]]:
+    """A file that is there, and its size. Raises :class:`Stop` for anything else."""
+    try:
+        # Without waiting: a pipe that nobody writes to would never open.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        message = f"There is no file {path}."
+        raise Stop(message) from None
+    except ValueError:  # a NUL in the name
+        message = "That is not the name of a file."
+        raise Stop(message) from None
+    except OSError as error:
+        message = f"{path} cannot be read: {error.strerror}."
+        raise Stop(message) from None
+    with os.fdopen(descriptor, "rb") as file:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            message = f"{path} is not a file."
+            raise Stop(message)
+        yield file, found.st_size
+
+
+def kind_of_file(path: Path, job_type: JobType | None, input_type: InputType | None) -> FileKind:
+    """The kind of a file. Raises :class:`Stop` for one that is not there, not of the kind that is told, or of none."""
+    with opened(path) as (file, _):
+        head = file.read(HEAD)
+    if input_type is None and job_type is JobType.OCR:
+        input_type = InputType.PDF
+    if input_type is not None:
+        problem = mismatch(input_type, head)
+        if problem is not None:
+            message = f"{path}: {problem}"
+            raise Stop(message)
+        return _fitting(job_type, input_type)
+    match family_of(head):
+        case Family.PDF:
+            return _fitting(job_type, InputType.PDF)
+        case Family.AUDIO:
+            return _fitting(job_type, InputType.AUDIO)
+        case Family.CONTAINER:
+            # The first bytes do not tell whether there are pictures.
+            return _fitting(job_type, _by_name(path.suffix) or InputType.VIDEO, certain=False)
+        case None:
+            raise _unknown(path, head)
+
+
+def kind_of_url(url: str, job_type: JobType | None, input_type: InputType | None) -> FileKind:
+    """The kind of what a URL leads to: as told, or by its name. Raises :class:`Stop` where neither tells."""
+    if input_type is None:
+        try:
+            input_type = _by_name(PurePosixPath(urlsplit(url).path).suffix)
+        except ValueError:
+            input_type = None
+    if input_type is None:
+        message = "What kind of file the URL leads to cannot be told from it: give --input-type."
+        raise Stop(message)
+    return _fitting(job_type, input_type)
+
+
+def _by_name(suffix: str) -> InputType | None:
+    suffix = suffix.lower()
+    if suffix == ".pdf":
+        return InputType.PDF
+    if suffix in _SOUND:
+        return InputType.AUDIO
+    return InputType.VIDEO if suffix in _PICTURES else None
+
+
+def _fitting(job_type: JobType | None, input_type: InputType, *, certain: bool = True) -> FileKind:
+    fits = next(each for each, inputs in FITTING.items() if input_type in inputs)
+    if job_type not in {None, fits}:
+        message = f"{fits.value} is what can be done with {input_type.value}, and --job-type says another thing."
+        raise Stop(message)
+    return FileKind(fits, input_type, certain)
+
+
+def _unknown(path: Path, head: bytes) -> Stop:
+    if mismatch(InputType.AUDIO, head) is None:
+        message = f"{path}: its first bytes do not tell what it is. Say it with --input-type."
+        return Stop(message)
+    # Of a kind that is known, and that nothing here reads; or empty.
+    problem = mismatch(InputType.PDF, head) or ""
+    return Stop(f"{path}: {problem}", "PDFs, audio and video can be read.")

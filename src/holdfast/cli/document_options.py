@@ -1,0 +1,96 @@
+"""What the commands that read files have in common: options, and how what was read reaches the reader."""
+
+from __future__ import annotations
+
+import re
+import sys
+from enum import StrEnum
+from typing import Annotated, Final
+
+import typer
+
+from holdfast.workloads.documents.contract import LANGUAGE, JobType
+from holdfast.workloads.documents.failures import kind_of
+
+from .failures import REFUSED, Stop
+
+
+class EngineName(StrEnum):
+    """What reads files."""
+
+    LOCAL = "local"
+    GEMINI = "gemini"
+
+
+class Format(StrEnum):
+    """How what was read is written."""
+
+    TEXT = "text"
+    JSON = "json"
+    MARKDOWN = "markdown"
+    SRT = "srt"
+    VTT = "vtt"
+
+
+Engine = Annotated[
+    EngineName | None,
+    typer.Option("--engine", help="What reads it; otherwise DOCUMENT_ENGINE.", show_default=False),
+]
+Language = Annotated[
+    str | None,
+    typer.Option(
+        "--language",
+        metavar="LANGUAGE",
+        help="The language of the content, such as pt; otherwise DOCUMENT_LANGUAGE, or it is found out.",
+        show_default=False,
+    ),
+]
+
+_FILES: Final = {
+    Format.TEXT: "text.txt",
+    Format.JSON: "result.json",
+    Format.MARKDOWN: "document.md",
+    Format.SRT: "transcript.srt",
+    Format.VTT: "transcript.vtt",
+}
+_ONLY: Final = {
+    Format.MARKDOWN: (JobType.OCR, "PDFs"),
+    Format.SRT: (JobType.TRANSCRIPTION, "recordings"),
+    Format.VTT: (JobType.TRANSCRIPTION, "recordings"),
+}
+# A terminal obeys these, or shows what follows in another order. A form feed is but a new line to it.
+_STEERING: Final = re.compile("[\x00-\x08\x0b\x0d-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+def output_file(form: Format, job_type: JobType) -> str:
+    """The name of the output file with this format. Raises :class:`Stop` for one that such a job does not have."""
+    only, words = _ONLY.get(form, (job_type, ""))
+    if only is not job_type:
+        message = f"--format {form.value} is for {words} only."
+        raise Stop(message)
+    return _FILES[form]
+
+
+def require_language(language: str | None) -> None:
+    """Raise :class:`Stop` for what is not a language."""
+    if language is not None and re.fullmatch(LANGUAGE, language) is None:
+        message = "--language takes a language such as pt, en or pt-BR."
+        raise Stop(message)
+
+
+def failed(message: str, code: str, error_type: str | None = None, detail: str | None = None) -> Stop:
+    """The end of a command whose file could not be read."""
+    kind = error_type or kind_of(code).error_type.value
+    return Stop(f"{message.rstrip('.')} ({code}, {kind})", *([detail] if detail else []), code=REFUSED)
+
+
+def print_content(content: bytes) -> None:
+    """What was read, on standard output, as it is. A terminal gets it without what would steer it."""
+    out = sys.stdout
+    out.flush()
+    if out.isatty():
+        text = content.decode(errors="replace")
+        shown = _STEERING.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+        content = shown.encode(out.encoding or "utf-8", errors="replace")
+    out.buffer.write(content)
+    out.buffer.flush()

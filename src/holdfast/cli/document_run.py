@@ -1,0 +1,208 @@
+"""``documents run``: one file from the shell, without a ledger, a queue or a server.
+
+The file is read as a worker reads it: in a child process, under the same limits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from holdfast.wiring.documents import document_options
+from holdfast.workloads.documents.child.protocol import Plan, Stage, Unit
+from holdfast.workloads.documents.contract import DocumentJob, DocumentPayload, InputType
+from holdfast.workloads.documents.failures import Code, DocumentFailure
+from holdfast.workloads.documents.options import DocumentOptions
+from holdfast.workloads.documents.rendering import characters_of, confidence_of, outputs_of
+from holdfast.workloads.documents.running import ChildOptions, read_in_child
+
+from .document_kinds import FileKind, InputTypeOption, JobTypeOption, kind_of_file, opened
+from .document_options import Engine, EngineName, Format, Language, failed, output_file, print_content, require_language
+from .document_parts import require_documents
+from .document_progress import Course, course, pages, sound
+from .failures import Stop
+from .output import say
+from .settings import settings_with
+from .unwinding import signals_unwind
+
+
+def run(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A PDF, audio or video.", show_default=False)],
+    job_type: JobTypeOption = None,
+    input_type: InputTypeOption = None,
+    language: Language = None,
+    engine: Engine = None,
+    form: Annotated[Format, typer.Option("--format", help="How what was read is written.")] = Format.TEXT,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="PATH", help="Write it there, not on standard output."),
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar, no summary.")] = False,
+) -> None:
+    """Read one file here and now, and print its text.
+
+    It needs no running gateway and leaves nothing behind. Settings such as DOCUMENT_MEMORY_MB hold as in a worker. Exit
+    code 0: read; 1: it could not be read; 2: asked wrongly; 130: interrupted.
+
+    \b
+    holdfast documents run letter.pdf
+    holdfast documents run interview.mp3 --language pt --format srt -o interview.srt
+    """
+    require_documents()
+    require_language(language)
+    kind = kind_of_file(file, job_type, input_type)
+    name = output_file(form, kind.job_type)
+    if output is not None:
+        _require_place(output, file)
+    options = document_options(settings_with())
+    if (engine or options.engine) == EngineName.GEMINI and not options.has_gemini:
+        message = "--engine gemini needs GEMINI_API_KEY."
+        raise Stop(message)
+    try:
+        with signals_unwind():
+            reading = asyncio.run(_read(file, kind, options, language, engine, quiet=quiet))
+    except DocumentFailure as failure:
+        raise failed(failure.message, failure.code, detail=failure.detail) from failure
+    content = reading.outputs(file.name)[name]
+    if output is None:
+        print_content(content)
+    else:
+        output.write_bytes(content)
+    if not quiet:
+        say(reading.summary())
+
+
+@dataclass(slots=True)
+class _Reading:
+    """One file while it is read, and when it is."""
+
+    data: DocumentJob
+    language: str | None
+    course: Course
+    began: float = field(default_factory=time.monotonic)
+    plan: Plan | None = None
+    units: list[dict[str, Any]] = field(default_factory=list)
+    seconds: float = 0.0
+
+    async def heard(self, message: Plan | Unit | Stage) -> None:
+        """The child tells how far it is."""
+        match message:
+            case Stage():
+                self.course.stage(message.stage)
+            case Plan():
+                self.plan = message
+                self.course.stage("reading")
+                self._show()
+            case Unit():
+                self.units.append(message.result)
+                self.course.stage("reading")
+                self._show()
+
+    def finish(self) -> None:
+        """All is read. Raises :class:`DocumentFailure` when that is not true."""
+        self.seconds = time.monotonic() - self.began
+        if self.plan is None or len(self.units) != self.plan.units:
+            raise DocumentFailure(Code.CHILD_CRASHED, detail="it said that it had finished, and had not")
+
+    def outputs(self, filename: str) -> dict[str, bytes]:
+        """The output files, as a worker writes them."""
+        plan = self.plan
+        told = {
+            "job_id": None,
+            "filename": filename,
+            "input_type": self.data.input_type.value,
+            "engine": plan.engine if plan else None,
+            "model": plan.model if plan else None,
+            "language": self.language or _language_heard(self.units),
+            "duration_sec": round(self.seconds, 3),
+            "media_seconds": plan.duration if plan else None,
+        }
+        return outputs_of(self.data.job_type, self.units, told)
+
+    def summary(self) -> str:
+        """What was done, in a line."""
+        characters = characters_of(self.data.job_type, self.units)
+        sure = confidence_of(self.data.job_type, self.units)
+        what = f"{len(self.units)} page{'s' * (len(self.units) != 1)}"
+        if self.data.input_type is not InputType.PDF:
+            what = f"{sound(self.plan.duration or 0 if self.plan else 0, None)} of sound"
+        told = f"Read {what} in {self.seconds:.1f} s: {characters:,} characters"
+        return f"{told}." if sure is None else f"{told}, confidence {sure:.0%}."
+
+    def _show(self) -> None:
+        if self.plan is None:
+            return
+        if self.plan.unit == "page":
+            self.course.reached(len(self.units), self.plan.units, pages(len(self.units), self.plan.units))
+        else:
+            done = float(self.units[-1]["end"]) if self.units else 0.0
+            self.course.reached(done, self.plan.duration, sound(done, self.plan.duration))
+
+
+async def _read(
+    file: Path,
+    kind: FileKind,
+    options: DocumentOptions,
+    language: str | None,
+    engine: EngineName | None,
+    *,
+    quiet: bool,
+) -> _Reading:
+    with opened(file) as (_, size):
+        if size > options.max_bytes:
+            limit = f"The file has {size} bytes, and may have {options.max_bytes} (DOCUMENT_MAX_BYTES)"
+            raise DocumentFailure(Code.TOO_LARGE, limit)
+    with course(quiet=quiet) as bar:
+        try:
+            return await _attempt(file, kind, options, language, engine, bar)
+        except DocumentFailure as failure:
+            # Whether a recording has pictures is known only now, and nothing of it was read yet.
+            if kind.certain or failure.code is not Code.CONTENT_MISMATCH:
+                raise
+        return await _attempt(file, kind.other, options, language, engine, bar)
+
+
+async def _attempt(  # noqa: PLR0913 - what to read, how, and who watches
+    file: Path,
+    kind: FileKind,
+    options: DocumentOptions,
+    language: str | None,
+    engine: EngineName | None,
+    bar: Course,
+) -> _Reading:
+    # The path is the child's to know, and no part of a job here: it may be any, unlike a local_path.
+    payload = DocumentPayload(local_path="-", language=language, engine=None if engine is None else engine.value)
+    data = DocumentJob(job_id="run", job_type=kind.job_type, input_type=kind.input_type, payload=payload)
+    reading = _Reading(data, options.language_of(data), bar)
+    limits = ChildOptions(
+        memory=options.memory,
+        unit_timeout=options.unit_timeout,
+        total_timeout=options.timeout,
+        environment=options.environment,
+    )
+    await read_in_child(options.spec(data, file.absolute(), done=0), limits, reading.heard)
+    reading.finish()
+    return reading
+
+
+def _language_heard(units: Sequence[dict[str, Any]]) -> str | None:
+    """The language of a recording, as the engine found it."""
+    return next((unit["language"] for unit in units if unit.get("language")), None)
+
+
+def _require_place(output: Path, file: Path) -> None:
+    """Refuse a place that cannot be written to, before the work is done."""
+    place = output if output.exists() else output.absolute().parent
+    if output.is_dir() or not os.access(place, os.W_OK):
+        message = f"--output {output} cannot be written: name a file, in a folder that is there and yours."
+        raise Stop(message)
+    if output.exists() and output.samefile(file):
+        message = "--output is the file itself."
+        raise Stop(message)

@@ -1,0 +1,217 @@
+"""``documents``: read a file, hand files in, and see what became of them."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from holdfast.api.document_views import DocumentStatus, DocumentView
+from holdfast.api.views import AttemptView
+from holdfast.contracts.effects import Upsert
+from holdfast.contracts.errors import NotFound
+from holdfast.contracts.files import FileMissing
+from holdfast.contracts.ledger import LedgerEntry
+from holdfast.contracts.queries import DocumentQuery, Page, Slice
+from holdfast.wiring import System
+from holdfast.workloads.documents.job_records import result_object
+from holdfast.workloads.documents.records import JOBS, RESULTS
+
+from . import options
+from .document_options import print_content
+from .document_parts import document_parts
+from .document_run import run
+from .document_submit import submit
+from .events import show_attempts
+from .failures import REFUSED, Stop
+from .opening import existing_system
+from .output import print_json, say
+from .tables import heading, moment, show_facts, show_table
+
+documents = typer.Typer(
+    help="Read a file; hand files in; see what became of them; cancel.", no_args_is_help=True, add_completion=False
+)
+documents.command("run")(run)
+documents.command("submit")(submit)
+
+JobId = Annotated[str, typer.Argument(metavar="JOB_ID", help="The job.", show_default=False)]
+_TEXT = "text.txt"
+
+
+@documents.command("list")
+def list_(
+    tenant: Annotated[
+        str | None, typer.Option(metavar="TENANT", help="Only this tenant's, by id or name.", show_default=False)
+    ] = None,
+    status: Annotated[DocumentStatus | None, typer.Option(help="Only jobs that stand so.", show_default=False)] = None,
+    limit: options.Limit = 20,
+    cursor: options.Cursor = None,
+    data: options.Data = None,
+    json: options.Json = False,
+) -> None:
+    """Jobs, newest first."""
+    found = asyncio.run(_list(tenant, status, Page(limit, cursor), data))
+    if json:
+        print_json({"items": [_document(each) for each in found.items], "next": found.next})
+        return
+    if not found.items:
+        say("There is no such job." if tenant or status else "There are no documents yet.")
+        return
+    rows = (
+        (
+            view.job_id,
+            view.status,
+            view.input_type,
+            view.filename,
+            f"{view.progress:.0f} %",
+            view.attempts,
+            view.error and view.error.code,
+            moment(view.accepted_at),
+        )
+        for view in map(DocumentView.of, found.items)
+    )
+    columns = ("id", "status", "input", "file", "progress", "attempts", "error", "accepted")
+    show_table(columns, rows, whole=("id", "status", "accepted"))
+    if found.next:
+        say(f"There are more: --cursor {found.next}")
+
+
+@documents.command("show")
+def show(job_id: JobId, data: options.Data = None, json: options.Json = False) -> None:
+    """Everything about one job: where it stands, every attempt, what came of it, and what it replays."""
+    record, result, entry = asyncio.run(_show(job_id, data))
+    if json:
+        attempts = () if entry is None else entry.attempts
+        history = [AttemptView.of(each).model_dump(mode="json", by_alias=False) for each in attempts]
+        print_json({**_document(record), "result": result, "attempt_history": history})
+        return
+    view = DocumentView.of(record)
+    error = record.get("error")
+    show_facts(
+        {
+            "id": view.job_id,
+            "status": f"{view.status}{' (asked to stop)' * (view.cancel_requested and not view.status.final)}",
+            "stage": view.stage,
+            "progress": _progress(view),
+            "job": f"{view.job_type} of {view.input_type}",
+            "tenant": record.get("company_id"),
+            "file": view.filename,
+            "engine": view.engine,
+            "language": view.language,
+            "metadata": view.metadata,
+            "attempts": f"{view.attempts} of {view.max_attempts or '?'}",
+            "error": error and f"{error['message']} ({error['code']}, {error['error_type']})",
+            "detail": error and error.get("detail"),
+            "from an earlier result": "yes" if view.cached else None,
+            "replay of": view.replay_of,
+            "replayed as": view.replayed_as,
+            "accepted": moment(view.accepted_at),
+            "started": moment(view.started_at),
+            "finished": moment(view.finished_at),
+            "deleted after": moment(view.expires_at),
+        }
+    )
+    if entry is not None:
+        show_attempts(entry.attempts)
+    if result is not None and view.status is DocumentStatus.COMPLETED:
+        heading("Result")
+        show_facts({name: value for name, value in result.items() if name not in {"job_id", "status", "error"}})
+
+
+@documents.command("text")
+def text(job_id: JobId, data: options.Data = None) -> None:
+    """The text of a job that is COMPLETED, on standard output. Of any other there is none: exit code 1."""
+    print_content(asyncio.run(_text(job_id, data)))
+
+
+@documents.command("cancel")
+def cancel(job_id: JobId, data: options.Data = None, json: options.Json = False) -> None:
+    """A job that waits will not be read; one that is in work is asked to stop. One that has ended stays: exit code 1."""
+    status, asked = asyncio.run(_cancel(job_id, data))
+    if json:
+        print_json({"job_id": job_id, "status": status.value, "cancel_requested": asked})
+    if asked:
+        words = f"{job_id} is in work, and will stop soon."
+    elif status is DocumentStatus.CANCELLED:
+        words = f"{job_id} will not be read."
+    else:
+        message = f"The job is {status.value}: it has ended."
+        raise Stop(message, code=REFUSED)
+    if not json:
+        say(words)
+
+
+def _document(record: dict[str, Any]) -> dict[str, Any]:
+    """As ``GET /v1/documents/{job_id}`` shows it, with what is for operators only: whose it is, and the detail."""
+    view = DocumentView.of(record).model_dump(mode="json")
+    return {**view, "company_id": record.get("company_id"), "error": record.get("error")}
+
+
+def _progress(view: DocumentView) -> str:
+    percent = f"{view.progress:.0f} %"
+    if view.pages is not None:
+        return f"{percent}, {view.pages_done} of {view.pages} pages"
+    if view.chunks is not None:
+        return f"{percent}, {view.chunks_done} of {view.chunks} stretches of sound"
+    return percent
+
+
+async def _list(
+    tenant: str | None, status: DocumentStatus | None, page: Page, data: Path | None
+) -> Slice[dict[str, Any]]:
+    async with existing_system(data, None) as system:
+        document_parts(system)
+        where = {} if tenant is None else {"company_id": (await system.tenants.named(tenant)).company_id}
+        if status is not None:
+            where["status"] = status.value
+        query = DocumentQuery(collection=JOBS, where=where, newest_by="accepted_at")
+        found = await system.store.find_documents(query, page)
+    return Slice([dict(each) for each in found.items], found.next)
+
+
+async def _show(job_id: str, data: Path | None) -> tuple[dict[str, Any], dict[str, Any] | None, LedgerEntry | None]:
+    async with existing_system(data, None) as system:
+        parts = document_parts(system)
+        record = await _record(system, job_id)
+        result = await system.store.get(RESULTS, job_id)
+        entry = await system.store.entry(parts.workload.name, job_id)
+    return record, None if result is None else result_object(result), entry
+
+
+async def _text(job_id: str, data: Path | None) -> bytes:
+    async with existing_system(data, None) as system:
+        parts = document_parts(system)
+        status = DocumentStatus((await _record(system, job_id))["status"])
+        if status is not DocumentStatus.COMPLETED:
+            message = f"The job is {status.value}: there is no text{'' if status.final else ' yet'}."
+            raise Stop(message, code=REFUSED)
+        result = await system.store.get(RESULTS, job_id)
+        try:
+            return await parts.door.output(result or {}, _TEXT)
+        except FileMissing:
+            message = "The files of this result are not kept any more."
+            raise Stop(message, code=REFUSED) from None
+
+
+async def _cancel(job_id: str, data: Path | None) -> tuple[DocumentStatus, bool]:
+    """Where the job stands now, and whether its worker was asked to stop."""
+    async with existing_system(data, None) as system:
+        parts = document_parts(system)
+        await _record(system, job_id)
+        if await system.withdrawal.withdraw(parts.workload, job_id):
+            return DocumentStatus.CANCELLED, False
+        status = DocumentStatus((await _record(system, job_id))["status"])
+        if status.final:
+            return status, False
+        await system.store.apply([Upsert(JOBS, job_id, {"cancel_requested": True})])
+        return status, True
+
+
+async def _record(system: System, job_id: str) -> dict[str, Any]:
+    document = await system.store.get(JOBS, job_id)
+    if document is None:
+        message = "There is no such job; `holdfast documents list` shows them."
+        raise NotFound(message)
+    return dict(document)

@@ -1,0 +1,285 @@
+"""The documents routes over the real system in a SQLite file, for tests. The test itself is the worker."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from holdfast.api import ApiOptions, ApiServices
+from holdfast.api.app import Gateway, create_app
+from holdfast.config.loading import load
+from holdfast.contracts.dead_letters import letter_id
+from holdfast.contracts.ledger import Claimed, Lease, LedgerEntry
+from holdfast.contracts.queries import EntryQuery, Page
+from holdfast.contracts.settlement import Bury, Complete, Settlement
+from holdfast.contracts.tenants import Scope
+from holdfast.contracts.workload import Reason, Standing
+from holdfast.wiring.opening import open_system
+from holdfast.wiring.system import System
+from holdfast.workloads.documents.contract import DocumentJob
+from holdfast.workloads.documents.failures import Code
+from holdfast.workloads.documents.job_records import Reached
+from holdfast.workloads.documents.records import Stage, cache_id
+from holdfast.workloads.documents.rendering import outputs_of
+from tests.api.world import TOKEN, CountingIds
+
+DOCUMENTS = "/v1/documents"
+MAX_BYTES = 100_000
+PDF = b"%PDF-1.7\n" + b"pages of a contract\n" * 20
+WAV = b"RIFF\x24\x08\x00\x00WAVEfmt " + bytes(2_000)
+OCR = {"job_type": "OCR", "input_type": "PDF"}
+SPEECH = {"job_type": "TRANSCRIPTION", "input_type": "AUDIO"}
+ELSEWHERE = OCR | {"url": "https://example.com/contract.pdf"}
+BOUNDARY = "the-boundary-of-the-tests"
+
+_numbers = count(1)
+
+
+def a_pdf() -> bytes:
+    """A PDF, as far as its first bytes go, that nobody has sent before."""
+    return PDF + b"%d\n" % next(_numbers)
+
+
+def a_wav() -> bytes:
+    """The same for a recording."""
+    return WAV + b"%d\n" % next(_numbers)
+
+
+def part(name: str, content: str | bytes, *, filename: str | None = None, **headers: str) -> bytes:
+    """One part of a form, as it travels."""
+    called = f'; filename="{filename}"' if filename is not None else ""
+    lines = [f'content-disposition: form-data; name="{name}"{called}']
+    lines += [f"{header.replace('_', '-')}: {value}" for header, value in headers.items()]
+    body = content.encode() if isinstance(content, str) else content
+    return f"--{BOUNDARY}\r\n".encode() + "\r\n".join([*lines, "", ""]).encode() + body + b"\r\n"
+
+
+def form(*parts: bytes, end: bytes = f"--{BOUNDARY}--\r\n".encode()) -> bytes:
+    """A form, as it travels."""
+    return b"".join(parts) + end
+
+
+def fields(**given: str) -> list[bytes]:
+    """The parts of fields."""
+    return [part(name, value) for name, value in given.items()]
+
+
+@dataclass(frozen=True)
+class DocumentsWorld:
+    client: httpx.AsyncClient
+    app: Gateway
+    system: System
+    services: ApiServices
+    keys: Mapping[str, str]
+    """API keys: ``acme`` and ``other`` may do everything."""
+    ids: Mapping[str, str]
+    folder: Path
+
+    # --- as a tenant ------------------------------------------------------------------------------------------
+
+    def bearer(self, who: str = "acme") -> dict[str, str]:
+        return {"authorization": f"Bearer {self.keys[who]}"}
+
+    async def send(self, document: Any, *, who: str = "acme") -> httpx.Response:
+        return await self.client.post(DOCUMENTS, json=document, headers=self.bearer(who))
+
+    async def upload(self, content: bytes, *, who: str = "acme", filename="contract.pdf", **given: str):
+        """Send a file as any HTTP client does."""
+        return await self.client.post(
+            DOCUMENTS, files={"file": (filename, content)}, data=OCR | given, headers=self.bearer(who)
+        )
+
+    async def post(self, body: bytes, *, who: str = "acme", **headers: str) -> httpx.Response:
+        """Send a form that was written by hand."""
+        declared = {"content-type": f"multipart/form-data; boundary={BOUNDARY}"}
+        declared |= {name.replace("_", "-"): value for name, value in headers.items()}
+        return await self.client.post(DOCUMENTS, content=body, headers=self.bearer(who) | declared)
+
+    async def get(self, path: str = "", *, who: str = "acme", **query: Any) -> httpx.Response:
+        return await self.client.get(f"{DOCUMENTS}{path}", params=query, headers=self.bearer(who))
+
+    async def cancel(self, job_id: str, *, who: str = "acme") -> httpx.Response:
+        return await self.client.post(f"{DOCUMENTS}/{job_id}/cancel", headers=self.bearer(who))
+
+    async def handed_in(self, content: bytes | None = None, *, who: str = "acme", **given: str) -> str:
+        """The id of a job that waits."""
+        answer = await self.upload(a_pdf() if content is None else content, who=who, **given)
+        assert answer.status_code == 202, answer.text
+        return answer.json()["job_id"]
+
+    # --- as the worker ----------------------------------------------------------------------------------------
+
+    @property
+    def workload(self):
+        return self.system.documents.workload
+
+    async def claim(self, job_id: str) -> tuple[Lease, DocumentJob]:
+        """Take the job into work."""
+        (claimed,) = await self.system.store.claim(
+            "documents", [job_id], worker="tests", lease=timedelta(seconds=30), max_attempts=3
+        )
+        assert isinstance(claimed, Claimed), claimed
+        data = DocumentJob.model_validate_json(claimed.body)
+        await self.system.store.apply([self.workload.records.began(data, 1)])
+        return Lease(job_id, claimed.fence), data
+
+    async def reach(self, data: DocumentJob, done: int, units: int) -> None:
+        """Say how far the work has come."""
+        reached = Reached(stage=Stage.READING, unit="page", done=done, units=units)
+        await self.system.store.apply([self.workload.records.reached(data, reached)])
+
+    async def complete(self, job_id: str, text: str = "What the page says.") -> None:
+        """Read the file, as far as anybody can tell."""
+        lease, data = await self.claim(job_id)
+        await self.finish(lease, data, text)
+
+    async def finish(self, lease: Lease, data: DocumentJob, text: str = "What the page says.") -> None:
+        """The end of the work that :meth:`claim` began."""
+        page = {"number": 1, "text": text, "source": "ocr", "confidence": 0.9, "rotation": 0, "lines": []}
+        chunk = {"segments": [{"start": 0.0, "end": 1.5, "text": text, "confidence": 0.9}]}
+        pdf = data.input_type == "PDF"
+        units = [page if pdf else chunk]
+        facts = {
+            "job_id": data.job_id,
+            "status": "COMPLETED",
+            "duration_sec": 1.25,
+            "pages": 1 if pdf else None,
+            "unit": "page" if pdf else "chunk",
+            "units": 1,
+            "units_reused": 0,
+            "engine": "local",
+            "model": "tests",
+            "language": None,
+            "media_seconds": None if pdf else 1.5,
+            "characters": len(text),
+            "confidence": 0.9,
+            "cached": False,
+            "error": None,
+        }
+        told = {"job_type": data.job_type.value, "input_type": data.input_type.value, **facts}
+        outputs = outputs_of(data.job_type, units, told)
+        facts["output_path"] = await self.system.documents.files.write(f"{data.job_id}/1", outputs)
+        known = cache_id(data, data.payload.upload.sha256, "local") if data.payload.upload else None
+        effects = self.workload.records.completed(data, facts, attempts=1, cache_id=known)
+        verdict = Complete(timedelta(days=1), effects)
+        (settled,) = await self.system.store.settle([Settlement("documents", lease, verdict)])
+        assert settled.status is not None
+
+    async def fail(self, job_id: str, code: Code = Code.PDF_ENCRYPTED) -> None:
+        """Give it up, with a detail that is for operators."""
+        lease, data = await self.claim(job_id)
+        reason = Reason(code, "The PDF is encrypted\nwith a detail for operators")
+        verdict = Bury(
+            letter_id=letter_id("documents", job_id, 1),
+            code=code,
+            message="no",
+            reason_code=code,
+            reason_message="no",
+            retention=timedelta(days=1),
+            letter_retention=timedelta(days=1),
+            effects=self.workload.records.failed(Standing(data, 1, 1), reason, 0.5),
+        )
+        (settled,) = await self.system.store.settle([Settlement("documents", lease, verdict)])
+        assert settled.status is not None
+
+    async def entries(self) -> list[LedgerEntry]:
+        """All jobs."""
+        return (await self.system.store.find(EntryQuery(workload="documents"), Page(100))).items
+
+    # --- as whoever looks into the folder ---------------------------------------------------------------------
+
+    def kept(self) -> list[bytes]:
+        """The uploads that are kept."""
+        return [each.read_bytes() for each in (self.folder / "documents" / "uploads").rglob("*") if each.is_file()]
+
+    def arriving(self) -> list[Path]:
+        """What is on its way in."""
+        return list((self.folder / "documents" / "incoming").iterdir())
+
+    async def empty(self) -> bool:
+        """Whether nothing was accepted, and nothing is left of what was not."""
+        return not await self.entries() and not self.kept() and not self.arriving()
+
+
+@asynccontextmanager
+async def a_documents_world(folder: Path, **changes: Any) -> AsyncIterator[DocumentsWorld]:
+    """``changes`` are of the services of the documents routes."""
+    settings = load({"HOLDFAST_DATA": str(folder), "DOCUMENT_MAX_BYTES": str(MAX_BYTES)}, folder)
+    async with open_system(settings) as system:
+        made = system._document_services()
+        assert made is not None
+        documents = replace(made, **{"stream_pace": timedelta(milliseconds=10), **changes})
+        services = ApiServices(
+            store=system.store,
+            broker=system.broker,
+            intake=system.intake,
+            review=system.review,
+            clock=system.ambient.clock,
+            ids=CountingIds(),
+            workloads=system.workloads,
+            documents=documents,
+        )
+        keys, ids = {}, {}
+        for name in ("acme", "other"):
+            tenant = await system.tenants.add(name)
+            ids[name] = tenant.company_id
+            _, keys[name] = await system.tenants.create_key(tenant.company_id)
+        _, keys["reads only"] = await system.tenants.create_key(ids["acme"], scopes=[Scope.DOCUMENTS_READ])
+        _, keys["emails only"] = await system.tenants.create_key(ids["acme"], scopes=[Scope.EMAIL_SEND])
+        app = create_app(services, ApiOptions(operator_token=TOKEN))
+        transport = httpx.ASGITransport(app=app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://holdfast.test") as client:
+            yield DocumentsWorld(client, app, system, services, keys, ids, folder)
+            await system.intake.drain()
+        await asyncio.sleep(0)
+
+
+def problems(response: httpx.Response) -> dict[str, str]:
+    """What is wrong, by field."""
+    return {each["field"]: each["problem"] for each in response.json()["details"]}
+
+
+def events_in(stream: str) -> list[tuple[str, Any]]:
+    """The events of a stream, with what they say."""
+    found = []
+    for block in stream.split("\n\n"):
+        lines = dict(line.split(": ", 1) for line in block.splitlines() if not line.startswith(":"))
+        if "event" in lines:
+            found.append((lines["event"], json.loads(lines["data"])))
+    return found
+
+
+class Sender:
+    """A client that sends its request piece by piece, and is asked for each."""
+
+    def __init__(self, world, *pieces: bytes, **headers: str) -> None:
+        self._world = world
+        self._pieces = list(pieces)
+        headers = {"content-type": f"multipart/form-data; boundary={BOUNDARY}"} | headers | world.bearer()
+        self._headers = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
+        self.asked = 0
+        self.heard: list[Any] = []
+
+    async def run(self) -> int | None:
+        """The status of the answer, if there was one."""
+        scope = {"type": "http", "method": "POST", "path": DOCUMENTS, "query_string": b"", "headers": self._headers}
+        await self._world.app(scope, self._receive, self._send)
+        return self.heard[0]["status"] if self.heard else None
+
+    async def _receive(self):
+        self.asked += 1
+        if self._pieces:
+            return {"type": "http.request", "body": self._pieces.pop(0), "more_body": True}
+        return {"type": "http.disconnect"}
+
+    async def _send(self, message):
+        self.heard.append(message)

@@ -1,0 +1,172 @@
+"""``GET /v1/documents/{job_id}/events``: what a client hears that stays on the line."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from datetime import timedelta
+
+import pytest
+
+from holdfast.contracts.effects import Delete
+from holdfast.contracts.errors import StoreUnavailable
+from tests.api.documents_world import DOCUMENTS, a_documents_world, events_in
+from tests.support.waiting import eventually
+
+
+@pytest.fixture
+async def world(tmp_path):
+    async with a_documents_world(tmp_path, max_streams=2) as made:
+        yield made
+
+
+class Listener:
+    """A client that hears the stream as it comes, and may hang up."""
+
+    def __init__(self, world, job_id: str) -> None:
+        self._app = world.app
+        headers = [(name.encode(), value.encode()) for name, value in world.bearer().items()]
+        path = f"{DOCUMENTS}/{job_id}/events"
+        self._scope = {"type": "http", "method": "GET", "path": path, "query_string": b"", "headers": headers}
+        self._asked = False
+        self._gone = asyncio.Event()
+        self.status = None
+        self.headers = {}
+        self.heard = ""
+        self.ended = False
+
+    @asynccontextmanager
+    async def listening(self):
+        running = asyncio.create_task(self._app(self._scope, self._receive, self._send))
+        try:
+            await eventually(lambda: self.status is not None)
+            yield running
+        finally:
+            self.hang_up()
+            await running
+
+    def hang_up(self) -> None:
+        self._gone.set()
+
+    def events(self):
+        return events_in(self.heard)
+
+    async def _receive(self):
+        if not self._asked:
+            self._asked = True
+            return {"type": "http.request", "body": b"", "more_body": False}
+        await self._gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def _send(self, message):
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            self.headers = {name.decode(): value.decode() for name, value in message["headers"]}
+        else:
+            self.heard += message.get("body", b"").decode()
+            self.ended = not message.get("more_body", False)
+
+
+async def test_a_client_hears_of_every_change_and_of_the_end(world):
+    job_id = await world.handed_in()
+    listener = Listener(world, job_id)
+    async with listener.listening() as running:
+        assert listener.status == 200
+        assert listener.headers["content-type"].startswith("text/event-stream")
+        assert "content-length" not in listener.headers
+        await eventually(lambda: len(listener.events()) == 1)
+        assert listener.events()[0] == ("progress", (await world.get(f"/{job_id}")).json())
+        lease, data = await world.claim(job_id)
+        for done in range(1, 4):
+            await world.reach(data, done, 3)
+            await eventually(lambda done=done: listener.events()[-1][1]["pages_done"] == done)
+        await world.finish(lease, data)
+        await running
+    assert listener.ended
+    told = listener.events()
+    assert [name for name, _ in told[:-1]] == ["progress"] * (len(told) - 1)
+    last = (await world.get(f"/{job_id}")).json()
+    assert told[-2:] == [("progress", last), ("end", last)]
+    assert all(before != after for before, after in zip(told[:-2], told[1:-1], strict=True))
+
+
+async def test_of_a_finished_job_the_end_comes_at_once(world):
+    job_id = await world.handed_in()
+    await world.cancel(job_id)
+    answer = await world.get(f"/{job_id}/events")
+    assert [(name, told["status"]) for name, told in events_in(answer.text)] == [
+        ("progress", "CANCELLED"),
+        ("end", "CANCELLED"),
+    ]
+
+
+async def test_a_client_that_hangs_up_is_told_no_more_and_makes_room(world, monkeypatch):
+    job_id = await world.handed_in()
+    first, second, third = (Listener(world, job_id) for _ in range(3))
+    async with first.listening(), second.listening() as other:
+        async with third.listening():
+            assert third.status == 429
+            assert third.headers["retry-after"]
+            assert "TOO_MANY_REQUESTS" in third.heard
+        second.hang_up()
+        await other
+        async with Listener(world, job_id).listening() as running:
+            assert not running.done()
+        assert (await world.get(f"/{job_id}")).status_code == 200
+    looks = []
+
+    async def get(self, collection, key):
+        looks.append(key)
+
+    monkeypatch.setattr(type(world.system.store), "get", get)
+    await asyncio.sleep(world.services.documents.stream_pace.total_seconds() * 5)
+    assert looks == []
+
+
+async def test_a_process_that_stops_ends_the_streams_and_says_no_end(world):
+    job_id = await world.handed_in()
+    listener = Listener(world, job_id)
+    async with listener.listening() as running:
+        await eventually(listener.events)
+        world.app.leave()
+        await running
+        assert listener.ended
+        assert [name for name, _ in listener.events()] == ["progress"]
+
+
+async def test_a_stream_on_which_nothing_happens_shows_that_it_is_alive(tmp_path):
+    async with a_documents_world(tmp_path, stream_silence=timedelta(0)) as world:
+        listener = Listener(world, await world.handed_in())
+        async with listener.listening():
+            await eventually(lambda: listener.heard.count("\n\n: ") >= 2)
+        assert len(listener.events()) == 1
+
+
+async def test_a_store_that_does_not_answer_for_a_while_breaks_no_stream(world, monkeypatch):
+    job_id = await world.handed_in()
+    listener = Listener(world, job_id)
+    refused = []
+
+    async def away(self, collection, key):
+        refused.append(key)
+        raise StoreUnavailable
+
+    async with listener.listening() as running:
+        await eventually(listener.events)
+        with monkeypatch.context() as patch:
+            patch.setattr(type(world.system.store), "get", away)
+            await eventually(lambda: len(refused) > 2)
+        await world.cancel(job_id)
+        await running
+    assert [name for name, _ in listener.events()] == ["progress", "progress", "end"]
+
+
+async def test_a_job_that_is_forgotten_ends_its_stream(world):
+    job_id = await world.handed_in()
+    listener = Listener(world, job_id)
+    async with listener.listening() as running:
+        await eventually(listener.events)
+        await world.system.store.apply([Delete("document_jobs", job_id)])
+        await running
+    assert listener.ended
+    assert [name for name, _ in listener.events()] == ["progress"]

@@ -1,0 +1,192 @@
+"""``POST /v1/documents``: what is accepted."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from holdfast.api import ApiOptions
+from holdfast.api.app import create_app
+from holdfast.contracts.files import FilesUnavailable
+from tests.api.documents_world import (
+    BOUNDARY,
+    ELSEWHERE,
+    MAX_BYTES,
+    OCR,
+    PDF,
+    SPEECH,
+    Sender,
+    a_documents_world,
+    a_pdf,
+    fields,
+    form,
+    part,
+    problems,
+)
+from tests.api.world import AwayStore
+
+
+@pytest.fixture
+async def world(tmp_path):
+    async with a_documents_world(tmp_path) as made:
+        yield made
+
+
+# --- accepted ---------------------------------------------------------------------------------------------------------
+
+
+async def test_a_file_is_kept_and_its_job_is_recorded_queued_and_acknowledged(world):
+    content = a_pdf()
+    answer = await world.upload(content, job_id="ocr-009", language="pt", metadata='{"case": 17}', cache="false")
+    assert answer.status_code == 202
+    assert answer.json() | {"accepted_at": None} == {
+        "job_id": "ocr-009",
+        "status": "PENDING",
+        "duplicate": False,
+        "cached": False,
+        "queued": True,
+        "accepted_at": None,
+    }
+    (entry,) = await world.entries()
+    payload = json.loads(entry.body)["payload"]
+    assert payload["upload"]["size"] == len(content)
+    assert (payload["upload"]["filename"], payload["language"]) == ("contract.pdf", "pt")
+    assert (payload["metadata"], payload["cache"]) == ({"case": 17}, False)
+    assert json.loads(entry.body)["company_id"] == world.ids["acme"]
+    assert world.kept() == [content]
+    assert world.arriving() == []
+    assert (await world.system.broker.depth("doc_jobs")).ready == 1
+
+
+async def test_a_file_that_is_elsewhere_is_named_in_json_and_gets_an_id(world):
+    answer = await world.send(ELSEWHERE | {"metadata": {"case": "17"}})
+    assert answer.status_code == 202
+    (entry,) = await world.entries()
+    assert entry.job_id == answer.json()["job_id"]
+    assert json.loads(entry.body)["payload"]["url"] == ELSEWHERE["url"]
+
+
+async def test_fields_may_stand_before_and_behind_the_file_and_the_body_may_come_in_any_pieces(world):
+    content = a_pdf() + f"\r\n--{BOUNDARY[:9]}\r\n--\r\n".encode()
+    file = part("file", content, filename="C:\\Documents\\contráct.pdf", content_type="application/pdf")
+    (kind,), (of,) = fields(job_type="OCR"), fields(input_type="PDF")
+    body = b"\r\n" + form(kind, file, of) + b"an epilogue"
+
+    async def drip(step):
+        for start in range(0, len(body), step):
+            yield body[start : start + step]
+
+    for step in (1, 7, 4_096):
+        answer = await world.post(drip(step))
+        assert answer.status_code == 202, answer.text
+        entry = await world.system.store.entry("documents", answer.json()["job_id"])
+        assert json.loads(entry.body)["payload"]["upload"]["filename"] == "contráct.pdf"
+    assert world.kept() == [content]
+
+
+async def test_the_same_job_again_is_a_duplicate_that_tells_where_it_stands(world):
+    content = a_pdf()
+    first = (await world.upload(content, job_id="one")).json()
+    await world.claim("one")
+    again = await world.upload(content, job_id="one", filename="another name.pdf")
+    assert again.status_code == 202
+    assert again.json() == first | {"duplicate": True, "status": "PROCESSING"}
+    assert len(await world.entries()) == 1
+
+
+@pytest.mark.parametrize("who", ["acme", "other"])
+async def test_another_job_under_the_same_id_is_a_conflict(world, who):
+    await world.upload(a_pdf(), job_id="one")
+    answer = await world.upload(a_pdf(), job_id="one", who=who)
+    assert (answer.status_code, answer.json()["errorCode"]) == (409, "IDEMPOTENCY_CONFLICT")
+    assert len(await world.entries()) == 1
+
+
+async def test_a_file_that_was_read_before_is_answered_with_its_result(world):
+    content = a_pdf()
+    await world.complete(await world.handed_in(content), "What it says.")
+    answer = await world.upload(content, job_id="again")
+    assert answer.status_code == 200
+    told = answer.json()
+    assert (told["job_id"], told["status"], told["cached"], told["duplicate"]) == ("again", "COMPLETED", True, False)
+    assert (told["result"]["job_id"], told["result"]["pages"]) == ("again", 1)
+    assert told["result"]["cached"] is True
+    shown = (await world.get("/again")).json()
+    assert (shown["status"], shown["cached"], shown["progress"]) == ("COMPLETED", True, 100)
+    assert "What it says." in (await world.get("/again/text")).text
+    once_more = await world.upload(content, job_id="again")
+    assert (once_more.status_code, once_more.json()["duplicate"], once_more.json()["cached"]) == (202, True, True)
+
+
+@pytest.mark.parametrize(("who", "given"), [("other", {}), ("acme", {"language": "pt"}), ("acme", {"cache": "false"})])
+async def test_a_file_of_another_tenant_or_to_be_read_otherwise_or_anew_is_read(world, who, given):
+    content = a_pdf()
+    await world.complete(await world.handed_in(content))
+    answer = await world.upload(content, who=who, **given)
+    assert (answer.status_code, answer.json()["cached"]) == (202, False)
+
+
+# --- refused in the end ---
+
+
+@pytest.mark.parametrize(("content", "given"), [(b"MZ\x90\x00 a program", OCR), (b"", OCR), (PDF, SPEECH)])
+async def test_a_file_that_is_not_what_it_is_said_to_be_is_refused(world, content, given):
+    answer = await world.upload(content, **given)
+    assert (answer.status_code, answer.json()["errorCode"]) == (422, "NOT_ACCEPTABLE")
+    assert set(problems(answer)) == {"file"}
+    assert await world.entries() == []
+
+
+async def test_a_file_of_the_largest_size_is_accepted_and_a_larger_one_is_not(world):
+    largest = PDF.ljust(MAX_BYTES, b"\n")
+    assert (await world.upload(largest)).status_code == 202
+    answer = await world.upload(largest + b"\n")
+    assert (answer.status_code, answer.json()["errorCode"]) == (413, "PAYLOAD_TOO_LARGE")
+    assert world.kept() == [largest]
+    assert world.arriving() == []
+
+
+async def test_of_a_file_no_more_is_read_than_is_kept(world):
+    asked = []
+
+    class Watched:
+        def __getattr__(self, name):
+            return getattr(world.services.documents.door, name)
+
+        async def keep(self, content):
+            asked.extend([sender.asked async for _ in content])
+            raise FilesUnavailable
+
+    documents = replace(world.services.documents, door=Watched())
+    app = create_app(replace(world.services, documents=documents), ApiOptions())
+    start = part("file", PDF, filename="a.pdf").removesuffix(b"\r\n")
+    sender = Sender(replace(world, app=app), start, *[b"x" * 1_000] * 20)
+    await sender.run()
+    assert asked == list(range(1, 22))
+
+
+async def test_a_storage_that_does_not_answer_asks_for_patience(world, monkeypatch):
+    async def away(content, limit):
+        message = "the disk at /secret is full"
+        raise FilesUnavailable(message)
+
+    monkeypatch.setattr(world.system.documents.files, "keep", away)
+    answer = await world.upload(a_pdf())
+    assert (answer.status_code, answer.json()["errorCode"]) == (503, "INTAKE_UNAVAILABLE")
+    assert answer.headers["retry-after"]
+    assert "secret" not in answer.text
+
+
+async def test_a_ledger_that_cannot_record_says_so(world, monkeypatch):
+    monkeypatch.setattr(type(world.system.store), "record", AwayStore.record)
+    answer = await world.send(ELSEWHERE)
+    assert (answer.status_code, answer.json()["errorCode"]) == (503, "INTAKE_UNAVAILABLE")
+
+
+async def test_a_key_that_only_reads_hands_nothing_in_and_cancels_nothing(world):
+    job_id = await world.handed_in()
+    assert (await world.upload(a_pdf(), who="reads only")).status_code == 403
+    assert (await world.cancel(job_id, who="reads only")).status_code == 403
+    assert (await world.get(f"/{job_id}", who="reads only")).status_code == 200

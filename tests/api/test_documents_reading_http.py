@@ -1,0 +1,258 @@
+"""Reading jobs and what they left, and cancelling them."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from holdfast.contracts.dead_letters import letter_id
+from holdfast.contracts.effects import Delete, Upsert
+from holdfast.contracts.files import FilesUnavailable
+from holdfast.contracts.ledger import Status
+from tests.api.documents_world import SPEECH, a_documents_world, a_wav
+
+OUTPUTS = ("/text", "/markdown", "/srt", "/vtt")
+
+
+@pytest.fixture
+async def world(tmp_path):
+    async with a_documents_world(tmp_path) as made:
+        yield made
+
+
+# --- where a job stands -----------------------------------------------------------------------------------------------
+
+
+async def test_a_job_is_shown_as_it_goes_on(world):
+    job_id = await world.handed_in(job_id="ocr-009", metadata='{"case": 17}', language="pt")
+    shown = (await world.get(f"/{job_id}")).json()
+    accepted_at, expected = (
+        shown["accepted_at"],
+        {
+            "job_id": "ocr-009",
+            "job_type": "OCR",
+            "input_type": "PDF",
+            "status": "PENDING",
+            "stage": "queued",
+            "progress": 0,
+            "unit": None,
+            "pages_done": None,
+            "pages": None,
+            "chunks_done": None,
+            "chunks": None,
+            "attempts": 0,
+            "max_attempts": 3,
+            "error": None,
+            "engine": "local",
+            "language": "pt",
+            "filename": "contract.pdf",
+            "metadata": {"case": 17},
+            "cached": False,
+            "cancel_requested": False,
+            "replay_of": None,
+            "replayed_as": None,
+            "started_at": None,
+            "finished_at": None,
+            "expires_at": None,
+        },
+    )
+    assert shown == expected | {"accepted_at": accepted_at}
+    assert accepted_at.endswith("Z")
+    lease, data = await world.claim(job_id)
+    await world.reach(data, 2, 5)
+    shown = (await world.get(f"/{job_id}")).json()
+    assert (shown["status"], shown["stage"], shown["progress"], shown["attempts"]) == ("PROCESSING", "reading", 40, 1)
+    assert (shown["unit"], shown["pages_done"], shown["pages"], shown["chunks"]) == ("page", 2, 5, None)
+    assert shown["started_at"]
+    await world.finish(lease, data)
+    shown = (await world.get(f"/{job_id}")).json()
+    assert (shown["status"], shown["stage"], shown["progress"]) == ("COMPLETED", "finished", 100)
+    assert shown["finished_at"] < shown["expires_at"]
+
+
+async def test_what_another_tenant_has_does_not_exist(world):
+    job_id = await world.handed_in(who="other")
+    await world.complete(job_id)
+    unknown = (await world.get("/unknown")).json()
+    assert unknown["errorCode"] == "NOT_FOUND"
+    answers = [await world.get(f"/{job_id}{rest}") for rest in ("", "/result", "/events", *OUTPUTS)]
+    for answer in (*answers, await world.cancel(job_id)):
+        assert answer.status_code == 404
+        assert answer.json() | {"traceId": ""} == unknown | {"traceId": ""}
+    assert (await world.get()).json() == {"items": [], "next": None}
+    assert (await world.get(f"/{job_id}/text", who="other")).status_code == 200
+
+
+async def test_jobs_are_listed_newest_first_in_pages_and_by_status(world):
+    ids = []
+    for number in range(5):
+        ids.append(await world.handed_in())
+        # The instants of two jobs may be the same; of these they are not.
+        accepted_at = f"2026-11-16T12:00:0{number}.000Z"
+        await world.system.store.apply([Upsert("document_jobs", ids[-1], {"accepted_at": accepted_at})])
+    await world.handed_in(who="other")
+    await world.complete(ids[1])
+    seen, cursor, pages = [], None, 0
+    while cursor is not None or not pages:
+        page = (await world.get("", limit=2, **({"cursor": cursor} if cursor else {}))).json()
+        seen += [each["job_id"] for each in page["items"]]
+        cursor, pages = page["next"], pages + 1
+    assert seen == ids[::-1]
+    assert pages == 3
+    listed = (await world.get("", status="COMPLETED")).json()["items"]
+    assert [each["job_id"] for each in listed] == [ids[1]]
+    for query in ({"status": "completed"}, {"limit": 0}, {"limit": 201}, {"cursor": "???"}, {"company_id": "x"}):
+        answer = await world.get("", **query)
+        assert (answer.status_code, answer.json()["errorCode"]) == (400, "INVALID_QUERY")
+
+
+# --- what it left -----------------------------------------------------------------------------------------------------
+
+
+async def test_the_result_of_a_pdf_comes_whole_as_text_and_as_markdown(world):
+    job_id = await world.handed_in()
+    await world.complete(job_id, "Contrato de prestação de serviço")
+    answer = await world.get(f"/{job_id}/result")
+    assert answer.status_code == 200
+    result = answer.json()
+    assert (result["job_id"], result["status"], result["duration_sec"], result["pages"]) == (
+        job_id,
+        "COMPLETED",
+        1.25,
+        1,
+    )
+    assert (result["engine"], result["confidence"], result["error"]) == ("local", 0.9, None)
+    assert result["output_path"].endswith(f"{job_id}/1")
+    assert result["content"]["pages"][0]["text"] == "Contrato de prestação de serviço"
+    assert not {"company_id", "createdAt", "unit"} & set(result)
+    text = await world.get(f"/{job_id}/text")
+    assert text.headers["content-type"] == "text/plain; charset=utf-8"
+    assert text.content.decode() == "Contrato de prestação de serviço\n"
+    markdown = await world.get(f"/{job_id}/markdown")
+    assert markdown.headers["content-type"] == "text/markdown; charset=utf-8"
+    assert "prestação" in markdown.text
+    for rest in ("/srt", "/vtt"):
+        answer = await world.get(f"/{job_id}{rest}")
+        assert (answer.status_code, answer.json()["errorCode"]) == (404, "NOT_FOUND")
+        assert "recordings only" in answer.json()["message"]
+
+
+async def test_the_result_of_a_recording_comes_as_subtitles_too(world):
+    job_id = await world.handed_in(a_wav(), **SPEECH)
+    await world.complete(job_id, "Good morning.")
+    assert (await world.get(f"/{job_id}")).json()["chunks_done"] == 1
+    result = (await world.get(f"/{job_id}/result")).json()
+    assert (result["pages"], result["media_seconds"]) == (None, 1.5)
+    assert result["content"]["segments"][0]["end"] == 1.5
+    assert "Good morning." in (await world.get(f"/{job_id}/text")).text
+    subtitles = await world.get(f"/{job_id}/srt")
+    assert subtitles.headers["content-type"] == "application/x-subrip; charset=utf-8"
+    assert "00:00:00,000 --> 00:00:01,500\nGood morning." in subtitles.text
+    subtitles = await world.get(f"/{job_id}/vtt")
+    assert subtitles.headers["content-type"] == "text/vtt; charset=utf-8"
+    assert subtitles.text.startswith("WEBVTT")
+    answer = await world.get(f"/{job_id}/markdown")
+    assert answer.status_code == 404
+    assert "PDFs only" in answer.json()["message"]
+
+
+async def test_there_is_no_result_before_the_end(world):
+    job_id = await world.handed_in()
+    for status in ("PENDING", "PROCESSING"):
+        for rest in ("/result", "/text", "/markdown"):
+            answer = await world.get(f"/{job_id}{rest}")
+            assert (answer.status_code, answer.json()["errorCode"]) == (409, "NOT_FINISHED")
+            assert answer.json()["details"] == [{"field": "status", "problem": status}]
+        if status == "PENDING":
+            await world.claim(job_id)
+
+
+async def test_the_result_of_a_job_that_failed_says_why(world):
+    job_id = await world.handed_in()
+    await world.fail(job_id)
+    error = {"error_type": "VALIDATION", "code": "PDF_ENCRYPTED", "message": "The PDF is encrypted"}
+    answer = await world.get(f"/{job_id}/result")
+    assert answer.status_code == 200
+    result = answer.json()
+    assert (result["status"], result["output_path"], result["content"]) == ("FAILED", None, None)
+    assert result["error"] == error
+    assert (await world.get(f"/{job_id}")).json()["error"] == error
+    answer = await world.get(f"/{job_id}/text")
+    assert answer.status_code == 404
+    assert "FAILED" in answer.json()["message"]
+
+
+async def test_a_finished_job_that_left_no_result_is_told_as_far_as_it_is_known(world):
+    failed, completed = await world.handed_in(), await world.handed_in()
+    await world.fail(failed)
+    await world.complete(completed)
+    await world.system.store.apply([Delete("document_results", each) for each in (failed, completed)])
+    result = (await world.get(f"/{failed}/result")).json()
+    assert (result["status"], result["error"]["code"]) == ("FAILED", "PDF_ENCRYPTED")
+    for rest in ("/result", "/text"):
+        assert (await world.get(f"/{completed}{rest}")).status_code == 410
+
+
+async def test_files_that_are_gone_are_gone_and_a_storage_that_is_away_is_not(world, monkeypatch):
+    job_id = await world.handed_in()
+    await world.complete(job_id)
+    shutil.rmtree(world.folder / "documents" / "results" / job_id)
+    for rest in ("/result", "/text", "/markdown"):
+        answer = await world.get(f"/{job_id}{rest}")
+        assert (answer.status_code, answer.json()["errorCode"]) == (410, "GONE")
+
+    async def away(output_path, name):
+        raise FilesUnavailable
+
+    monkeypatch.setattr(world.system.documents.files, "read", away)
+    answer = await world.get(f"/{job_id}/text")
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
+
+
+# --- cancelling -------------------------------------------------------------------------------------------------------
+
+
+async def test_a_job_that_waits_is_cancelled_and_stays_so(world):
+    job_id = await world.handed_in()
+    answer = await world.cancel(job_id)
+    assert answer.status_code == 200
+    assert answer.json() == {"job_id": job_id, "status": "CANCELLED", "cancel_requested": False}
+    assert (await world.get(f"/{job_id}")).json()["status"] == "CANCELLED"
+    assert (await world.system.store.entry("documents", job_id)).status is Status.EXPIRED
+    assert (await world.system.broker.depth("doc_jobs")).ready == 0
+    again = await world.cancel(job_id)
+    assert (again.status_code, again.json()) == (200, answer.json())
+    result = (await world.get(f"/{job_id}/result")).json()
+    assert (result["status"], result["content"]) == ("CANCELLED", None)
+
+
+async def test_a_job_in_work_is_asked_to_stop(world):
+    job_id = await world.handed_in()
+    await world.claim(job_id)
+    for _ in range(2):
+        answer = await world.cancel(job_id)
+        assert answer.status_code == 202
+        assert answer.json() == {"job_id": job_id, "status": "PROCESSING", "cancel_requested": True}
+    assert (await world.get(f"/{job_id}")).json()["cancel_requested"] is True
+    assert (await world.system.store.entry("documents", job_id)).status is Status.PROCESSING
+
+
+async def test_a_finished_job_is_not_cancelled(world):
+    job_id = await world.handed_in()
+    await world.complete(job_id)
+    answer = await world.cancel(job_id)
+    assert (answer.status_code, answer.json()["errorCode"]) == (409, "TOO_LATE_TO_CANCEL")
+    assert answer.json()["details"] == [{"field": "status", "problem": "COMPLETED"}]
+    assert (await world.get(f"/{job_id}")).json()["cancel_requested"] is False
+
+
+async def test_a_replay_and_the_job_that_it_replays_know_each_other(world):
+    job_id = await world.handed_in()
+    await world.fail(job_id)
+    letter = letter_id("documents", job_id, 1)
+    await world.system.review.review(letter, actor="ana", reason="The password is known.")
+    await world.system.review.replay(letter, actor="ana", reason="The password is known.")
+    replay = (await world.get(f"/{job_id}")).json()["replayed_as"]
+    shown = (await world.get(f"/{replay}")).json()
+    assert (shown["replay_of"], shown["status"]) == (job_id, "PENDING")
