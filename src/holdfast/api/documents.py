@@ -231,7 +231,7 @@ def _add_watching(
         summary="Watch a job: server-sent events",
         description=_EVENTS,
         response_class=Response,
-        responses={200: {"content": {ProgressStream.media_type: {"schema": {"type": "string"}}}}},
+        responses={200: {"content": {ProgressStream.media_type: {"schema": _EVENT}}}},
     )
     async def watch_document(request: Request, job_id: JobId) -> Response:
         who = tenant_of(request)
@@ -287,6 +287,19 @@ _RESULT: Final = """\
 _EVENTS: Final = """\
 `event: progress` with the same JSON as the job's status, at once and after each change; then `event: end` with the
 last one, and the stream ends. A stream that breaks off without an `end` may be opened again."""
+_EVENT: Final = {
+    "type": "object",
+    "description": "One event of the stream.",
+    "required": ["event", "data"],
+    "properties": {
+        "event": {"type": "string", "enum": ["progress", "end"]},
+        "data": {
+            "type": "string",
+            "contentMediaType": "application/json",
+            "contentSchema": {"$ref": "#/components/schemas/DocumentView"},
+        },
+    },
+}
 _CANCEL: Final = """\
 A job that waits will not be worked (200, `CANCELLED`). One that is in work is asked to stop (202); its status tells
 when it has. One that is finished is answered with 409 and its status. Cancelling twice is answered as once."""

@@ -51,9 +51,9 @@ def sending(what: str, size: int) -> Iterator[Callable[[int], None]]:
         yield lambda done: bar.update(task, completed=done)
 
 
-def pages(done: int, total: int | None) -> str:
+def pages(done: int, total: int) -> str:
     """A count of pages, in words."""
-    return f"{done} of {total} pages" if total is not None else f"{done} pages"
+    return f"{done} of {total} page{'' if total == 1 else 's'}"
 
 
 def sound(done: float, total: float | None) -> str:

@@ -51,9 +51,8 @@ def run(
     It needs no running gateway and leaves nothing behind. Settings such as DOCUMENT_MEMORY_MB hold as in a worker. Exit
     code 0: read; 1: it could not be read; 2: asked wrongly; 130: interrupted.
 
-    \b
     holdfast documents run letter.pdf
-    holdfast documents run interview.mp3 --language pt --format srt -o interview.srt
+    holdfast documents run talk.mp3 --language pt --format srt -o talk.srt
     """
     require_documents()
     require_language(language)
@@ -67,7 +66,7 @@ def run(
         raise Stop(message)
     try:
         with signals_unwind():
-            reading = asyncio.run(_read(file, kind, options, language, engine, quiet=quiet))
+            reading = asyncio.run(_read(file.absolute(), kind, options, language, engine, quiet=quiet))
     except DocumentFailure as failure:
         raise failed(failure.message, failure.code, detail=failure.detail) from failure
     content = reading.outputs(file.name)[name]
@@ -169,7 +168,7 @@ async def _read(
         return await _attempt(file, kind.other, options, language, engine, bar)
 
 
-async def _attempt(  # noqa: PLR0913 - what to read, how, and who watches
+async def _attempt(
     file: Path,
     kind: FileKind,
     options: DocumentOptions,
@@ -187,7 +186,7 @@ async def _attempt(  # noqa: PLR0913 - what to read, how, and who watches
         total_timeout=options.timeout,
         environment=options.environment,
     )
-    await read_in_child(options.spec(data, file.absolute(), done=0), limits, reading.heard)
+    await read_in_child(options.spec(data, file, done=0), limits, reading.heard)
     reading.finish()
     return reading
 

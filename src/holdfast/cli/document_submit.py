@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json as json_module
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterable
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO, Final
+from typing import Annotated, Any, Final
 from urllib.parse import quote
 
 import httpx
@@ -69,7 +70,6 @@ def submit(
     With --wait, its text goes to standard output; with --json too, the whole result. Exit code 0: accepted (or read,
     with --wait); 1: refused, or it could not be read; 2: could not be sent.
 
-    \b
     holdfast documents submit letter.pdf --wait
     holdfast documents submit https://example.com/talk.mp3 --metadata case=42
     """
@@ -153,37 +153,25 @@ async def _post_file(where: str, headers: dict[str, str], source: str, request: 
     form = {name: value if isinstance(value, str) else json_module.dumps(value) for name, value in request.items()}
     with opened(path) as (file, size), sending(f"Sending {path.name}", size) as sent:
         async with connected(where) as client:
-            part = (path.name, _Counted(file, sent), "application/octet-stream")
+            part = (path.name, _Counted(file.fileno(), sent), "application/octet-stream")
             response = await client.post(
                 DOCUMENTS_PATH, data=form, files={"file": part}, headers=headers, timeout=_UPLOAD_PATIENCE
             )
     return Answer(response.status_code, _document(response))
 
 
-class _Counted:
-    """A file that tells how much of it was read."""
+class _Counted(io.FileIO):
+    """An open file that tells how much of it was read."""
 
-    def __init__(self, file: BinaryIO, told: Callable[[int], None]) -> None:
-        self._file = file
+    def __init__(self, descriptor: int, told: Callable[[int], None]) -> None:
+        super().__init__(descriptor, closefd=False)
         self._told = told
 
-    def read(self, size: int = -1) -> bytes:
+    def read(self, size: int | None = -1, /) -> bytes:
         """The next bytes."""
-        found = self._file.read(size)
-        self._told(self._file.tell())
+        found = super().read(size)
+        self._told(self.tell())
         return found
-
-    def seek(self, offset: int, whence: int = 0) -> int:
-        """Go there."""
-        return self._file.seek(offset, whence)
-
-    def tell(self) -> int:
-        """Where it is."""
-        return self._file.tell()
-
-    def fileno(self) -> int:
-        """The file itself, for those who ask for its size."""
-        return self._file.fileno()
 
 
 # --- waiting ----------------------------------------------------------------------------------------------------------

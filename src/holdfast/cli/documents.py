@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json as json_module
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -100,7 +101,7 @@ def show(job_id: JobId, data: options.Data = None, json: options.Json = False) -
             "file": view.filename,
             "engine": view.engine,
             "language": view.language,
-            "metadata": view.metadata,
+            "metadata": view.metadata and json_module.dumps(view.metadata, ensure_ascii=False),
             "attempts": f"{view.attempts} of {view.max_attempts or '?'}",
             "error": error and f"{error['message']} ({error['code']}, {error['error_type']})",
             "detail": error and error.get("detail"),
@@ -117,7 +118,7 @@ def show(job_id: JobId, data: options.Data = None, json: options.Json = False) -
         show_attempts(entry.attempts)
     if result is not None and view.status is DocumentStatus.COMPLETED:
         heading("Result")
-        show_facts({name: value for name, value in result.items() if name not in {"job_id", "status", "error"}})
+        show_facts({name: value for name, value in result.items() if name not in {"job_id", "status", "error", "cached"}})
 
 
 @documents.command("text")
@@ -128,7 +129,10 @@ def text(job_id: JobId, data: options.Data = None) -> None:
 
 @documents.command("cancel")
 def cancel(job_id: JobId, data: options.Data = None, json: options.Json = False) -> None:
-    """A job that waits will not be read; one that is in work is asked to stop. One that has ended stays: exit code 1."""
+    """A job that waits will not be read; one that is in work is asked to stop.
+
+    One that has ended stays as it is: exit code 1.
+    """
     status, asked = asyncio.run(_cancel(job_id, data))
     if json:
         print_json({"job_id": job_id, "status": status.value, "cancel_requested": asked})

@@ -58,11 +58,10 @@ def load(name: str, where: Mapping[str, str]) -> Any:  # noqa: ANN401 - a comman
 def _flowing(text: str) -> str:
     """Docstrings are broken into lines for their source file; on a terminal, a paragraph finds its own.
 
-    Not so one that begins with a backspace: its lines are examples, to be copied.
+    A paragraph of commands keeps its lines: they are examples, to be copied.
     """
-    return "\n\n".join(
-        paragraph if paragraph.startswith("\b") else " ".join(paragraph.split()) for paragraph in text.split("\n\n")
-    )
+    paragraphs = text.split("\n\n")
+    return "\n\n".join(f"\b\n{each}" if each.startswith("holdfast ") else " ".join(each.split()) for each in paragraphs)
 
 
 def _stand_in() -> None:

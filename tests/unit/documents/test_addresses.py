@@ -12,12 +12,12 @@ from holdfast.contracts.errors import ConfigurationError
 from holdfast.workloads.documents.fetching.addresses import AddressBlocked, AddressPolicy, web_address
 
 PUBLIC = AddressPolicy()
-TEREDO_OF_A_PRIVATE_CLIENT = IPv6Address(
-    (0x20010000 << 96) | (int(IPv4Address("65.54.227.120")) << 64) | (~int(IPv4Address("10.0.0.1")) & 0xFFFFFFFF)
-)
-TEREDO_OF_A_PUBLIC_CLIENT = IPv6Address(
-    (0x20010000 << 96) | (int(IPv4Address("65.54.227.120")) << 64) | (~int(IPv4Address("8.8.8.8")) & 0xFFFFFFFF)
-)
+
+
+def teredo(server, client):
+    return str(
+        IPv6Address((0x20010000 << 96) | (int(IPv4Address(server)) << 64) | (~int(IPv4Address(client)) & 0xFFFFFFFF))
+    )
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,8 @@ TEREDO_OF_A_PUBLIC_CLIENT = IPv6Address(
         "64:ff9b:1::808:808",  # NAT64 of a network's own
         "100::1",
         "2001::1",
-        str(TEREDO_OF_A_PRIVATE_CLIENT),
+        teredo("65.54.227.120", "10.0.0.1"),
+        teredo("10.0.0.1", "8.8.8.8"),
         "2001:2::1",
         "2001:db8::1",
         "2002:7f00:1::",  # 6to4 of 127.0.0.1
@@ -97,7 +98,7 @@ def test_what_is_not_public_is_blocked(address):
         "::ffff:8.8.8.8",
         "64:ff9b::808:808",
         "2002:808:808::1",
-        str(TEREDO_OF_A_PUBLIC_CLIENT),
+        teredo("65.54.227.120", "8.8.8.8"),
         "2606:4700:4700::1111",
         "2a00:1450:4001:80b::200e",
     ],

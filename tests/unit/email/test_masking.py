@@ -6,7 +6,7 @@ import copy
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from holdfast.workloads.email.contract import EmailSendJob
@@ -181,6 +181,7 @@ def test_any_json_can_be_masked_and_stays_json(document):
 @given(st.emails())
 def test_no_address_survives_in_any_text(address):
     local, _, domain = address.rpartition("@")
+    assume(set(local) != {"*"})  # a mask could not be told from it
     shown = masked_text(f"from <{address}>, {address}; mailto:{address}")
 
     assert f"{local}@" not in shown

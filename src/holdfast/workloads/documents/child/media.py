@@ -7,6 +7,7 @@ attempt that goes on where another one stopped cuts in the same places.
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -191,9 +192,9 @@ def _sound(path: Path, input_type: str, max_seconds: float) -> Iterator[np.ndarr
         declared = _declared(path, container)
         _within(declared or 0.0, max_seconds)
         reading = _Reading(container, stream)
-        for block in reading.blocks(max_seconds):
-            yield block
+        for block in _seconds(reading.blocks(max_seconds)):
             _within(reading.length / RATE, max_seconds)
+            yield block
         if declared is not None and reading.end < declared - max(_SLACK_SECONDS, declared * _SLACK):
             message = f"The recording is cut short: it has {reading.end:.0f} of {declared:.0f} seconds"
             raise DocumentFailure(Code.MEDIA_CORRUPT, message)
@@ -292,6 +293,20 @@ def _within(seconds: float, max_seconds: float) -> None:
         raise DocumentFailure(Code.TOO_LARGE, f"The recording is longer than {max_seconds:.0f} seconds")
 
 
+def _seconds(blocks: Iterator[np.ndarray]) -> Iterator[np.ndarray]:
+    """The same sound in blocks of a second or more: those of a decoder are tiny. All samples are in [-1, 1]."""
+    import numpy as np  # noqa: PLC0415 - heavy
+
+    held: list[np.ndarray] = []
+    for block in itertools.chain(blocks, [None]):
+        if block is not None:
+            held.append(block)
+        if held and (block is None or sum(map(len, held)) >= RATE):
+            # A damaged float recording may hold what is no number at all.
+            yield np.clip(np.nan_to_num(np.concatenate(held)), -1.0, 1.0)
+            held = []
+
+
 class _Reading:
     """One way through a recording: the sound so far, in samples, and where the last packet of any stream ended."""
 
@@ -366,9 +381,6 @@ class _Resampling:
             yield from self._through(None)
 
     def _through(self, frame: AudioFrame | None) -> Iterator[np.ndarray]:
-        import numpy as np  # noqa: PLC0415 - heavy
-
         if self._resampler is not None:
             for part in self._resampler.resample(frame):
-                # A damaged float recording may hold what is no number at all.
-                yield np.clip(np.nan_to_num(part.to_ndarray()[0]), -1.0, 1.0)
+                yield part.to_ndarray()[0]

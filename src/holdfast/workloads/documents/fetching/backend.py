@@ -146,7 +146,6 @@ class VettedClient:
         self._pool = httpcore.AsyncConnectionPool(
             ssl_context=self._tls or httpx.create_ssl_context(trust_env=False),
             max_connections=None,
-            max_keepalive_connections=0,
             network_backend=self._backend,
         )
 

@@ -1,0 +1,330 @@
+"""The child process as the worker sees it: its lines, its memory, and its end."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import re
+import signal
+import subprocess
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import IO, Any, Final, cast
+
+from holdfast.contracts.redaction import scrub
+
+from .child.limits import says_no_memory
+from .failures import Code, DocumentFailure
+
+LONGEST_LINE: Final = 64 * 1024 * 1024
+"""Bytes. A message is never so long: a child that writes more has lost its mind."""
+
+_LOOK_EVERY: Final = 0.2
+"""Seconds between looks at the child's memory."""
+_NEAR: Final = 0.9
+"""A child that ends without a word with so much of its memory taken, ended for want of it."""
+_GRACE: Final = 2.0
+"""Seconds in which a child that closed its output has to end, and the output of a child that ended has to close."""
+_KEPT_ERRORS: Final = 4096
+_MEGABYTE: Final = 1024 * 1024
+
+
+class Child:
+    """One child process. :meth:`end` must be awaited, whatever happened.
+
+    Started without the event loop's own means. Those of asyncio wait for the end of a process for as long as any other
+    holds its pipes; those of uvloop give it our open files and more ends of its own pipes. Both read ahead without end
+    while nobody takes the lines.
+    """
+
+    def __init__(self, memory: int | None) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._memory = memory
+        self._process: subprocess.Popen[bytes] | None = None
+        self._output = _Pipe(self._heard, self._wake)
+        self._complaints = _Pipe(self._complained)
+        self._lines: deque[bytes] = deque()
+        self._unfinished = bytearray()
+        self._errors = b""
+        self._news = asyncio.Event()
+        self._exited: asyncio.Future[None] = self._loop.create_future()
+        self._reaping = threading.Lock()
+        self._reaped = False
+        self._looking: asyncio.TimerHandle | None = None
+        self._taken = 0
+        self._killed_for: DocumentFailure | None = None
+
+    async def start(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
+        """Start it as the leader of a session of its own, so that all that it starts can be killed with it."""
+        try:
+            self._process = process = _spawned(command, environment)
+        except OSError as error:
+            why = f"it cannot be started ({errno.errorcode.get(error.errno or 0, 'EIO')})"
+            raise DocumentFailure(Code.CHILD_CRASHED, detail=why) from None
+        try:
+            threading.Thread(target=self._await_end, args=(process,), name="documents-child", daemon=True).start()
+        except RuntimeError:
+            # The system has no more threads to give. Nobody would see it end.
+            _kill_group(process.pid)
+            self._await_end(process)
+            raise DocumentFailure(Code.CHILD_CRASHED, detail="it cannot be watched: no more threads") from None
+        for pipe, file in ((self._output, process.stdout), (self._complaints, process.stderr)):
+            await _surely(self._loop.create_task(self._loop.connect_read_pipe(partial(_itself, pipe), file)))
+        self._look()
+
+    def give(self, line: bytes) -> None:
+        """Write a line to its standard input, which stays open: its end would tell the child that we are gone.
+
+        The line must fit into a pipe (16 KB at the least), so that this never waits.
+        """
+        # A child that is gone already has its own story; it is heard from its ending.
+        with suppress(BrokenPipeError):
+            os.write(self._file(0).fileno(), line)
+
+    async def next_line(self) -> bytes | None:
+        """The next line that it wrote. None: there will be no more."""
+        while not self._lines:
+            if self._output.ended.done():
+                return None
+            self._output.resume()
+            self._news.clear()
+            try:
+                # A process that left the group may hold on to the output of the child that started it.
+                async with asyncio.timeout(_GRACE if self._exited.done() else None):
+                    await self._news.wait()
+            except TimeoutError:
+                return None
+        return self._lines.popleft()
+
+    async def verdict(self) -> DocumentFailure:
+        """Why it ended without a last word."""
+        await asyncio.wait({self._exited}, timeout=_GRACE)
+        if self._killed_for is not None:
+            return self._killed_for
+        if not self._exited.done():
+            return DocumentFailure(Code.CHILD_CRASHED, detail="it closed its output and went on")
+        await asyncio.wait({self._complaints.ended}, timeout=_GRACE)
+        errors = self._errors.decode("utf-8", "replace")
+        ending = _ending(self._running.returncode)
+        if says_no_memory(errors) or (self._memory is not None and self._taken >= self._memory * _NEAR):
+            return DocumentFailure(Code.OUT_OF_MEMORY, detail=f"{ending}, with {self._of_memory()}")
+        return DocumentFailure(Code.CHILD_CRASHED, detail=scrub("\n".join((ending, *_known_lines(errors)))))
+
+    async def end(self) -> None:
+        """Kill what is left of it, and wait until it is gone and its pipes are closed."""
+        if self._process is None:
+            return
+        self._kill()
+        try:
+            await _surely(self._exited)
+        finally:
+            if self._looking is not None:
+                self._looking.cancel()
+            try:
+                await _surely(asyncio.gather(self._output.close(), self._complaints.close()))
+            finally:
+                for fd in range(3):
+                    self._file(fd).close()
+
+    # --- what happens to it -------------------------------------------------------------------------------------------
+
+    def _heard(self, data: bytes) -> None:
+        *whole, rest = data.split(b"\n")
+        if whole:
+            whole[0] = bytes(self._unfinished) + whole[0]
+            self._unfinished.clear()
+        self._unfinished += rest
+        if any(len(line) > LONGEST_LINE for line in (self._unfinished, *whole)):
+            self._unfinished.clear()
+            self._kill_for(DocumentFailure(Code.CHILD_CRASHED, detail=f"a line of more than {LONGEST_LINE} bytes"))
+            return
+        self._lines.extend(whole)
+        if whole:
+            self._output.pause()
+            self._wake()
+
+    def _complained(self, data: bytes) -> None:
+        self._errors = (self._errors + data)[-_KEPT_ERRORS:]
+
+    def _wake(self) -> None:
+        self._news.set()
+
+    def _await_end(self, process: subprocess.Popen[bytes]) -> None:
+        """In a thread of its own: wait for its end, and end what it started, which is left without a keeper."""
+        if hasattr(os, "waitid"):
+            # Without reaping it: its number stays its own until its group has been killed.
+            os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        else:
+            process.wait()
+        with self._reaping:
+            _kill_group(process.pid)
+            process.wait()
+            self._reaped = True
+        self._loop.call_soon_threadsafe(self._ended)
+
+    def _ended(self) -> None:
+        self._exited.set_result(None)
+        self._wake()
+
+    def _look(self) -> None:
+        """Look how much memory it has, again and again. The system refuses it most of what is too much; not all."""
+        if self._memory is None or self._exited.done():
+            return
+        taken, resident = _memory_of(self._running.pid)
+        # A process that is ending has nothing any more.
+        self._taken = max(taken, resident) or self._taken
+        if resident > self._memory:
+            self._kill_for(DocumentFailure(Code.OUT_OF_MEMORY, detail=f"killed with {self._of_memory()}"))
+            return
+        self._looking = self._loop.call_later(_LOOK_EVERY, self._look)
+
+    def _kill_for(self, why: DocumentFailure) -> None:
+        self._killed_for = self._killed_for or why
+        self._kill()
+
+    def _kill(self) -> None:
+        with self._reaping:
+            if not self._reaped:
+                _kill_group(self._running.pid)
+
+    # ------------------------------------------------------------------------------------------------------------------
+
+    @property
+    def _running(self) -> subprocess.Popen[bytes]:
+        return cast("subprocess.Popen[bytes]", self._process)
+
+    def _file(self, fd: int) -> IO[bytes]:
+        return cast("IO[bytes]", (self._running.stdin, self._running.stdout, self._running.stderr)[fd])
+
+    def _of_memory(self) -> str:
+        most = "" if self._memory is None else f" of {self._memory // _MEGABYTE}"
+        return f"{self._taken // _MEGABYTE}{most} MB in use"
+
+
+class _Pipe(asyncio.Protocol):
+    """A pipe that the child writes to. ``ended`` is done when nothing more comes and the pipe is closed."""
+
+    def __init__(self, on_data: Callable[[bytes], None], on_end: Callable[[], None] | None = None) -> None:
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._on_data = on_data
+        self._on_end = on_end
+        self._transport: asyncio.ReadTransport | None = None
+
+    def pause(self) -> None:
+        """Hear nothing for now; the child waits when the pipe is full."""
+        if self._transport is not None:
+            self._transport.pause_reading()
+
+    def resume(self) -> None:
+        """Hear again."""
+        if self._transport is not None:
+            self._transport.resume_reading()
+
+    async def close(self) -> None:
+        """Close it, and wait until it is closed."""
+        if self._transport is not None:
+            self._transport.close()
+            await self.ended
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The event loop has it."""
+        self._transport = cast("asyncio.ReadTransport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        """The child wrote."""
+        self._on_data(data)
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - how it was lost says nothing
+        """It is closed, by either side."""
+        self.ended.set_result(None)
+        if self._on_end is not None:
+            self._on_end()
+
+
+def _itself(pipe: _Pipe) -> _Pipe:
+    return pipe
+
+
+def _spawned(command: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    # Not in another thread: the system ends the child together with the thread that started it.
+    return subprocess.Popen(  # noqa: S603 - our own program, or what a test names
+        command,
+        bufsize=0,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=dict(environment),
+        start_new_session=True,
+    )
+
+
+def _kill_group(leader: int) -> None:
+    # macOS says EPERM for a group of which only a zombie is left.
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(leader, signal.SIGKILL)
+
+
+async def _surely(future: asyncio.Future[Any]) -> None:
+    """Wait until it is done, come what may. A cancellation in the meantime is raised afterwards."""
+    cancelled: asyncio.CancelledError | None = None
+    while not future.done():
+        try:
+            await asyncio.wait({future})
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        future.exception()
+        raise cancelled
+    future.result()
+
+
+def _memory_of(pid: int) -> tuple[int, int]:
+    """What a process has taken, as its limit counts it, and what of that is really in memory and cannot be dropped.
+
+    Pages of files are not counted: the system takes them back when it needs to. Zeros where there is no /proc.
+    """
+    try:
+        status = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return 0, 0
+    kilobytes = {name: int(amount) for name, amount in re.findall(r"^(\w+):\s+(\d+) kB$", status, re.MULTILINE)}
+    resident = kilobytes.get("RssAnon", 0) + kilobytes.get("RssShmem", 0)
+    return kilobytes.get("VmData", 0) * 1024, resident * 1024
+
+
+def _ending(status: int) -> str:
+    if status >= 0:
+        return f"exit code {status}"
+    try:
+        return f"signal {-status} ({signal.Signals(-status).name})"
+    except ValueError:
+        return f"signal {-status}"
+
+
+_FRAME: Final = re.compile(r'^\s*File "(?:[^"]*/)?([^"/]+)", line (\d+),? in (<?\w+>?)$')
+_KNOWN: Final = re.compile(
+    r"^(?:Fatal Python error: [A-Z][a-z]+(?: [a-z]+){0,3}$"
+    r"|terminate called after throwing an instance of '[\w:<>, ]+'$"
+    r"|ModuleNotFoundError: No module named '[\w.]+'$"
+    r"|(?:\w+\.)*\w+(?:Error|Exception|Warning)(?=:|$)"
+    r"|(?:free|malloc|munmap_chunk|realloc|corrupted|double free)[\w ()]*[:a-z ]*$)"
+)
+
+
+def _known_lines(errors: str) -> list[str]:
+    """The lines that tell of a crash: kinds of errors, and places in the code.
+
+    Anything else that was written to standard error may quote the document, and is not told (I14).
+    """
+    told = []
+    for line in errors.splitlines():
+        if frame := _FRAME.match(line):
+            told.append(f"{frame[1]}:{frame[2]} in {frame[3]}")
+        elif known := _KNOWN.match(line):
+            told.append(known[0])
+    return told
