@@ -259,10 +259,11 @@ def events_in(stream: str) -> list[tuple[str, Any]]:
 
 
 class Sender:
-    """A client that sends its request piece by piece, and is asked for each."""
+    """A client that sends its request piece by piece, and is asked for each. Then it hangs up, or falls ``silent``."""
 
-    def __init__(self, world, *pieces: bytes, **headers: str) -> None:
+    def __init__(self, world, *pieces: bytes, silent: bool = False, **headers: str) -> None:
         self._world = world
+        self._silent = silent
         self._pieces = list(pieces)
         headers = {"content-type": f"multipart/form-data; boundary={BOUNDARY}"} | headers | world.bearer()
         self._headers = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
@@ -279,6 +280,8 @@ class Sender:
         self.asked += 1
         if self._pieces:
             return {"type": "http.request", "body": self._pieces.pop(0), "more_body": True}
+        if self._silent:
+            await asyncio.Event().wait()
         return {"type": "http.disconnect"}
 
     async def _send(self, message):

@@ -93,6 +93,7 @@ async def test_a_file_arrives_whole_and_is_described(server, to):
     assert (request.method, request.target) == ("GET", "/a.pdf?token=t")
     assert request.headers["accept-encoding"] == "identity"
     assert request.headers["host"] == f"127.0.0.1:{server.port}"
+    assert request.headers["connection"] == "close"  # the next one is vetted again
 
 
 @pytest.mark.parametrize("body", [b"", b"x", bytes(CAP)])
@@ -114,6 +115,17 @@ async def test_redirects_are_followed(server, to):
 
     assert (await fetch(server.url("/one"), to)).size == 5
     assert [request.target for request in server.requests] == ["/one", "/two?b=c", "/three"]
+
+
+async def test_an_ipv6_address_is_written_in_brackets(server, to):
+    server.file("/a", b"six")
+    try:
+        socket.create_connection(("::ffff:127.0.0.1", server.port)).close()
+    except OSError:
+        pytest.skip("this machine has no IPv6")
+
+    assert (await fetch(server.url("/a", "[::ffff:127.0.0.1]"), to)).size == 3
+    assert server.requests[-1].headers["host"] == f"[::ffff:127.0.0.1]:{server.port}"
 
 
 async def test_the_environment_names_no_proxy(server, to, monkeypatch):
@@ -151,6 +163,7 @@ async def test_a_server_that_does_not_give_the_file_fails_the_download(server, t
     failure = await failure_of(server.answers("/it", reply), to, "audio")
 
     assert (failure.code, failure.message, failure.detail) == (code, "Unable to download audio", detail)
+    assert len(server.requests) <= 6  # the first, and five redirects
 
 
 @pytest.mark.parametrize(

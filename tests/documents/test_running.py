@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from holdfast.workloads.documents import running
+from holdfast.workloads.documents import child_process
 from holdfast.workloads.documents.child.protocol import Plan, Spec, Stage, Unit
 from holdfast.workloads.documents.failures import Code, DocumentFailure
 from holdfast.workloads.documents.running import ChildOptions, read_in_child
@@ -184,7 +184,7 @@ async def test_a_line_that_is_no_message_is_a_crash_and_is_not_quoted(line, tmp_
 
 
 async def test_a_line_without_end_is_a_crash(monkeypatch):
-    monkeypatch.setattr(running, "LONGEST_LINE", MEGABYTE)
+    monkeypatch.setattr(child_process, "LONGEST_LINE", MEGABYTE)
     failure = await failure_of(stand_in("endless_line"))
     assert (failure.code, failure.detail) == (Code.CHILD_CRASHED, "a line of more than 1048576 bytes")
 
@@ -195,7 +195,7 @@ async def test_a_program_that_is_not_there_is_a_crash(run):
 
 
 def test_a_child_that_closes_its_output_and_goes_on_is_ended(run, monkeypatch):
-    monkeypatch.setattr(running, "_GRACE", 0.1)
+    monkeypatch.setattr(child_process, "_GRACE", 0.1)
     failure = run(failure_of(stand_in("closing")))
     assert (failure.code, failure.detail) == (Code.CHILD_CRASHED, "it closed its output and went on")
 
@@ -236,9 +236,9 @@ def test_a_child_that_takes_more_memory_than_its_limit_is_ended_for_that(run, ki
 async def test_a_crash_with_nearly_all_memory_taken_is_a_want_of_memory(monkeypatch, tmp_path):
     """A native library that is refused memory often just crashes."""
     measured = []
-    measure = running._memory_of
-    monkeypatch.setattr(running, "_LOOK_EVERY", 0.01)
-    monkeypatch.setattr(running, "_memory_of", lambda pid: measured.append(measure(pid)) or measured[-1])
+    measure = child_process._memory_of
+    monkeypatch.setattr(child_process, "_LOOK_EVERY", 0.01)
+    monkeypatch.setattr(child_process, "_memory_of", lambda pid: measured.append(measure(pid)) or measured[-1])
 
     async def listen(message):
         await eventually(lambda: measured[-1][1] > 195 * MEGABYTE)
@@ -253,7 +253,7 @@ async def test_a_crash_with_nearly_all_memory_taken_is_a_want_of_memory(monkeypa
 
 
 @pytest.mark.parametrize(
-    "words", ["MemoryError\n", "what():  std::bad_alloc\n", "mkl_malloc: failed to allocate memory"]
+    "words", ["MemoryError\n", "what():  std::bad_alloc\n", "OpenBLAS error: Memory allocation still failed"]
 )
 async def test_a_crash_that_speaks_of_memory_is_a_want_of_memory(words):
     failure = await failure_of(stand_in("crash", "SIGABRT", words), memory=800 * MEGABYTE)
@@ -283,23 +283,21 @@ def test_cancelling_ends_the_child_and_all_that_it_started_first(run, times):
 
 
 def test_cancelling_while_the_child_starts_leaves_nothing(run, monkeypatch):
-    started = []
-    made = running._Child.connection_made
+    started, tasks = [], []
+    spawned = child_process._spawned
 
-    def connection_made(self, transport):
-        made(self, transport)
-        started.append(transport.get_pid())
+    def spawned_and_cancelled(*arguments):
+        process = spawned(*arguments)
+        started.append(process.pid)
+        tasks[0].cancel()
+        return process
 
-    monkeypatch.setattr(running._Child, "connection_made", connection_made)
+    monkeypatch.setattr(child_process, "_spawned", spawned_and_cancelled)
 
     async def cancelled():
-        task = asyncio.create_task(kept(stand_in("looping")))
-        # One turn starts the task, another starts the start.
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        task.cancel()
+        tasks.append(asyncio.create_task(kept(stand_in("looping"))))
         with pytest.raises(asyncio.CancelledError):
-            await task
+            await tasks[0]
 
     run(cancelled())
     assert started
@@ -331,7 +329,7 @@ def test_a_child_that_ends_takes_its_family_with_it(run):
 
 @pytest.mark.parametrize("how", ["ends", "stays"])
 def test_a_process_that_left_the_group_and_holds_the_pipes_holds_up_nobody(run, monkeypatch, how):
-    monkeypatch.setattr(running, "_GRACE", 0.1)
+    monkeypatch.setattr(child_process, "_GRACE", 0.1)
     family = []
 
     async def listen(message):
@@ -365,7 +363,7 @@ def test_a_slow_listener_makes_the_child_wait_and_loses_nothing(run, tmp_path):
 
 
 def test_what_a_child_says_before_it_ends_is_heard_however_late(run, monkeypatch, tmp_path):
-    monkeypatch.setattr(running, "_GRACE", 0.05)
+    monkeypatch.setattr(child_process, "_GRACE", 0.05)
 
     async def listen(message):
         if isinstance(message, Stage):

@@ -11,6 +11,7 @@ import io
 import random
 import zlib
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import Final
 
 import numpy as np
@@ -64,17 +65,23 @@ _HELVETICA: Final = dict(zip(map(chr, range(32, 127)), map(int, _WIDTHS.split())
 
 
 def text_pdf(
-    pages: Sequence[str | Sequence[str]], *, columns: int = 1, font: str = "Helvetica", size: float = 11
+    pages: Sequence[str | Sequence[str]],
+    *,
+    columns: int = 1,
+    font: str = "Helvetica",
+    size: float = 11,
+    interleaved: bool = False,
 ) -> bytes:
     """A born-digital PDF. A page is a text, or its paragraphs; an empty one stays blank.
 
     Long lines are wrapped at words, never hyphenated. With several columns the text runs down the first, then the next,
-    as even as it goes. Raises ValueError for a text that a page has no room for.
+    as even as it goes; ``interleaved`` writes them into the file row by row across the columns all the same, as some
+    programs do. Raises ValueError for a text that a page has no room for.
     """
     file = _File()
     fonts = file.add(f"<< /Type /Font /Subtype /Type1 /BaseFont /{font} /Encoding /WinAnsiEncoding >>")
     for page in pages:
-        content = file.add_stream("", _set(_paragraphs(page), columns, size))
+        content = file.add_stream("", _set(_paragraphs(page), columns, size, interleaved=interleaved))
         file.add_page(content, f"<< /Font << /F1 {fonts} 0 R >> >>")
     return file.finished()
 
@@ -86,20 +93,22 @@ def scanned_pdf(
     dpi: int = 200,
     degrade: bool = False,
     rotate: int = 0,
+    turned: int = 0,
     font: str = "Helvetica",
     size: float = 11,
 ) -> bytes:
     """A PDF of nothing but images, as a scanner makes it.
 
-    ``rotate`` is by how many degrees each sheet lay turned, clockwise: 90, 180 or 270. ``degrade`` gives a poor scan:
-    a little askew, blurred, noisy, with the artefacts of a strong compression.
+    ``rotate`` is by how many degrees each sheet lay turned, clockwise: 90, 180 or 270; ``turned`` is the page's
+    /Rotate, by which a reader turns it on showing. ``degrade`` gives a poor scan: a little askew, blurred, noisy, with
+    the artefacts of a strong compression.
     """
     images = page_images(text_pdf(pages, columns=columns, font=font, size=size), dpi=dpi)
     if degrade:
         images = [_degraded(image, seed) for seed, image in enumerate(images)]
     if rotate:
         images = [image.rotate(-rotate, expand=True) for image in images]
-    return image_pdf(images, dpi=dpi, quality=40 if degrade else 90)
+    return image_pdf(images, dpi=dpi, quality=40 if degrade else 90, turned=turned)
 
 
 def mixed_pdf(born: str, scanned: str) -> bytes:
@@ -122,9 +131,9 @@ def stamped_pdf(scanned: str, stamp: str) -> bytes:
     return file.finished()
 
 
-def image_pdf(images: Sequence[Image.Image], *, dpi: int = 200, quality: int = 90) -> bytes:
+def image_pdf(images: Sequence[Image.Image], *, dpi: int = 200, quality: int = 90, turned: int = 0) -> bytes:
     """A PDF with one image to a page, each as large as its pixels at ``dpi``."""
-    file = _File()
+    file = _File(turned=turned)
     for image in images:
         _add_image_page(file, image, dpi=dpi, quality=quality)
     return file.finished()
@@ -192,10 +201,11 @@ def vast_pdf(text: str = "A page as large as a barn") -> bytes:
 class _File:
     """A PDF as it is written. Objects 1 and 2 are the catalogue and the tree of pages."""
 
-    def __init__(self, key: bytes | None = None) -> None:
+    def __init__(self, key: bytes | None = None, *, turned: int = 0) -> None:
         self._objects: list[bytes] = [b"<< /Type /Catalog /Pages 2 0 R >>", b""]
         self._pages: list[int] = []
         self._key = key
+        self._turned = turned
 
     def add(self, body: str | bytes) -> int:
         """Its number."""
@@ -211,8 +221,8 @@ class _File:
         return self.add(head + content + b"\nendstream")
 
     def add_page(self, content: int, resources: str, *, width: float = WIDTH, height: float = HEIGHT) -> None:
-        page = f"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 {width:g} {height:g}] /Resources {resources} "
-        self._pages.append(self.add(f"{page} /Contents {content} 0 R >>"))
+        page = f"/Type /Page /Parent 2 0 R /MediaBox [0 0 {width:g} {height:g}] /Rotate {self._turned}"
+        self._pages.append(self.add(f"<< {page} /Resources {resources} /Contents {content} 0 R >>"))
 
     def finished(self, trailer: str = "") -> bytes:
         kids = " ".join(f"{number} 0 R" for number in self._pages)
@@ -237,7 +247,7 @@ def _paragraphs(page: str | Sequence[str]) -> list[str]:
     return [line for text in given for line in text.splitlines()]
 
 
-def _set(paragraphs: Sequence[str], columns: int, size: float) -> bytes:
+def _set(paragraphs: Sequence[str], columns: int, size: float, *, interleaved: bool = False) -> bytes:
     """The content stream of a page of text."""
     leading = size * 1.35
     room = int((HEIGHT - 2 * MARGIN) / leading)
@@ -252,8 +262,9 @@ def _set(paragraphs: Sequence[str], columns: int, size: float) -> bytes:
         left = MARGIN + column * (width + GUTTER)
         for row, line in enumerate(lines[column * share : (column + 1) * share]):
             top = HEIGHT - MARGIN - size - row * leading
-            said.append(f"BT /F1 {size:g} Tf 1 0 0 1 {left:.2f} {top:.2f} Tm ({_escaped(line)}) Tj ET")
-    return "\n".join(said).encode("cp1252")
+            show = f"BT /F1 {size:g} Tf 1 0 0 1 {left:.2f} {top:.2f} Tm ({_escaped(line)}) Tj ET"
+            said.append((row if interleaved else 0, show))
+    return "\n".join(show for _, show in sorted(said, key=itemgetter(0))).encode("cp1252")
 
 
 def _wrapped(paragraph: str, width: float, size: float) -> list[str]:

@@ -6,10 +6,11 @@ import asyncio
 import itertools
 import json
 import signal
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, Self
+
+from .nursery import Child, nursery
 
 ROOT: Final = Path(__file__).parents[2]
 START_SECONDS: Final = 60
@@ -18,7 +19,7 @@ START_SECONDS: Final = 60
 class Gateway:
     """One process. ``address`` is its API's; None for a worker, and for a process that died before it was ready."""
 
-    def __init__(self, process: asyncio.subprocess.Process, roles: tuple[str, ...], log: Path) -> None:
+    def __init__(self, process: Child, roles: tuple[str, ...], log: Path) -> None:
         self._process = process
         self.roles = roles
         self.log = log
@@ -40,8 +41,7 @@ class Gateway:
 
     async def wait_until_ready(self) -> None:
         """Return once it is up, or has died on the way there (an armed process may)."""
-        assert self._process.stdout is not None
-        line = await asyncio.wait_for(self._process.stdout.readline(), START_SECONDS)
+        line = await asyncio.wait_for(self._process.first_line(), START_SECONDS)
         if line:
             told = json.loads(line)
             self.address, self.ready = told["address"], told["ready"]
@@ -53,9 +53,8 @@ class Gateway:
         return await asyncio.wait_for(self._process.wait(), within)
 
     def signal(self, number: signal.Signals) -> None:
-        """asyncio knows whether the process still is ours, so this never reaches a stranger with a recycled id."""
-        if self.alive:
-            self._process.send_signal(number)
+        """Does nothing to a process that has ended."""
+        self._process.signal(number)
 
     async def kill(self) -> None:
         self.signal(signal.SIGKILL)
@@ -87,19 +86,7 @@ class Fleet:
     async def start(self, *roles: str, **settings: str) -> Gateway:
         """Start a process and wait until it is ready, or dead."""
         log = self._logs / f"{next(self._numbers):04d}-{'-'.join(roles)}.log"
-        with log.open("wb") as stderr:
-            process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                "tests.support.run_gateway",
-                *roles,
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=stderr,
-                env=self._environment | settings,
-                cwd=ROOT,
-                start_new_session=True,
-            )
+        process = await nursery().start(self._environment | settings, roles, log)
         member = Gateway(process, roles, log)
         self.members.append(member)
         await member.wait_until_ready()

@@ -181,6 +181,7 @@ def _pictures(container, codec: str):
     stream = container.add_stream(codec, rate=_FRAMES_PER_SECOND)
     stream.width, stream.height = _PICTURE
     stream.pix_fmt = "yuv420p"
+    stream.codec_context.thread_count = 1  # so small a picture is not worth a thread on each core
     return stream
 
 

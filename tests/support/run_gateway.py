@@ -1,7 +1,7 @@
-"""One real gateway process for a test: ``python -m tests.support.run_gateway api`` (or ``worker``, or both).
+"""What a gateway process of a test does with its life: it is the API, the worker, or both.
 
-It is ``holdfast api`` and ``holdfast worker`` without the command line's start-up cost. Settings come from the
-environment; once up, it prints ``{"ready": true, "address": ...}`` on standard output.
+It is ``holdfast api`` and ``holdfast worker`` without the command line; ``tests.support.nursery`` starts it. Settings
+come from the environment; once up, it prints ``{"ready": true, "address": ...}`` on standard output.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import json
 import os
 import sys
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 from holdfast import wiring
@@ -19,11 +20,10 @@ from holdfast.config import load
 from .counted_work import app
 
 
-def main() -> None:
+def main(roles: Sequence[str]) -> None:
     # Whoever started this process holds the other end of its standard input: it must not outlive them.
     threading.Thread(target=_end_with_parent, daemon=True).start()
     settings = load(os.environ, Path(os.environ["HOLDFAST_DATA"]))
-    roles = set(sys.argv[1:])
     asyncio.run(wiring.run(settings, app, api="api" in roles, worker="worker" in roles, ready=_ready))
 
 
@@ -36,7 +36,3 @@ def _end_with_parent() -> None:
     while os.read(0, 1):
         pass
     os._exit(70)
-
-
-if __name__ == "__main__":
-    main()

@@ -50,6 +50,7 @@ class DocumentDesk:
         self._expected = Expected(
             names=frozenset(self._form.model_fields),
             limit=self._door.max_upload_bytes + ROOM,
+            patience=documents.upload_patience,
             check=self._check,
         )
 

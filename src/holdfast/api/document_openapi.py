@@ -13,6 +13,7 @@ from .uploads import FILE
 FORM_SCHEMA: Final = "DocumentForm"
 
 _INTAKE: Final = (
+    Code.REQUEST_TIMEOUT,
     Code.IDEMPOTENCY_CONFLICT,
     Code.NOT_ACCEPTABLE,
     Code.TOO_MANY_REQUESTS,

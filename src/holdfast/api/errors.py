@@ -49,6 +49,7 @@ class Code(StrEnum):
     UNTRUSTED_NOTIFICATION = "UNTRUSTED_NOTIFICATION"
     NOT_FOUND = "NOT_FOUND"
     METHOD_NOT_ALLOWED = "METHOD_NOT_ALLOWED"
+    REQUEST_TIMEOUT = "REQUEST_TIMEOUT"
     IDEMPOTENCY_CONFLICT = "IDEMPOTENCY_CONFLICT"
     REVIEW_STATE_CONFLICT = "REVIEW_STATE_CONFLICT"
     TOO_LATE_TO_CANCEL = "TOO_LATE_TO_CANCEL"
@@ -75,6 +76,7 @@ STATUS_OF: Final[Mapping[Code, int]] = {
     Code.UNTRUSTED_NOTIFICATION: 403,
     Code.NOT_FOUND: 404,
     Code.METHOD_NOT_ALLOWED: 405,
+    Code.REQUEST_TIMEOUT: 408,
     Code.IDEMPOTENCY_CONFLICT: 409,
     Code.REVIEW_STATE_CONFLICT: 409,
     Code.TOO_LATE_TO_CANCEL: 409,
@@ -102,6 +104,7 @@ MESSAGES: Final[Mapping[Code, str]] = {
     Code.UNTRUSTED_NOTIFICATION: "The notification is not from a topic that is trusted here.",
     Code.NOT_FOUND: "There is no such record.",
     Code.METHOD_NOT_ALLOWED: "This path does not take that method.",
+    Code.REQUEST_TIMEOUT: "Nothing more of the body came for too long.",
     Code.IDEMPOTENCY_CONFLICT: "Another document was accepted under this idempotency key.",
     Code.REVIEW_STATE_CONFLICT: "The dead letter is not in a state that allows this step.",
     Code.TOO_LATE_TO_CANCEL: "It has gone too far to be cancelled.",

@@ -140,8 +140,9 @@ class DocumentDoor(Protocol):
 class DocumentServices:
     """What the routes of the documents workload call.
 
-    ``cancel`` asks a job that is in work to stop. ``max_streams`` is how many clients may watch jobs at a time; they
-    hear what changed after ``stream_pace`` at the latest, and that the stream is alive after ``stream_silence``.
+    ``cancel`` asks a job that is in work to stop. ``max_body_bytes`` is for JSON; a sender of a file may be silent for
+    ``upload_patience``. ``max_streams`` is how many clients may watch jobs at a time; they hear what changed after
+    ``stream_pace`` at the latest, and that the stream is alive after ``stream_silence``.
     """
 
     door: DocumentDoor
@@ -149,6 +150,7 @@ class DocumentServices:
     withdrawal: Withdrawal
     cancel: Callable[[str], Awaitable[None]]
     max_body_bytes: int = 256 * 1024
+    upload_patience: timedelta = timedelta(seconds=60)
     max_streams: int = 200
     stream_pace: timedelta = timedelta(milliseconds=300)
     stream_silence: timedelta = timedelta(seconds=15)

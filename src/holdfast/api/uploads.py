@@ -6,10 +6,12 @@ So there is never more of it in memory than one message of the server.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Final
 
 from holdfast.contracts.admission import FieldProblem
@@ -17,7 +19,7 @@ from holdfast.contracts.files import Stored
 from holdfast.contracts.redaction import scrub
 
 from .errors import Code, Refusal
-from .reading import Disconnected, Receive
+from .reading import Disconnected, Message, Receive
 
 FILE: Final = "file"
 """The name of the part that is the file."""
@@ -40,11 +42,13 @@ Keep = Callable[[AsyncIterator[bytes]], Awaitable[Stored]]
 class Expected:
     """What a form must be: no larger than ``limit``, with no other fields than ``names``, and well in all of them.
 
-    ``check`` gets the fields as text and returns their values; it raises a refusal.
+    ``check`` gets the fields as text and returns their values; it raises a refusal. ``patience`` is how long the sender
+    may be silent: one that vanished without a word would leave half a file here for ever.
     """
 
     names: frozenset[str]
     limit: int
+    patience: timedelta
     check: Check
 
 
@@ -139,9 +143,7 @@ class _Arriving:
 
         if self._complete:
             return False
-        message = await self._receive()
-        if message["type"] == "http.disconnect":
-            raise Disconnected
+        message = await self._next_message()
         chunk: bytes = message.get("body", b"")
         self._size += len(chunk)
         if self._size > self._expected.limit:
@@ -153,6 +155,16 @@ class _Arriving:
         if not message.get("more_body", False):
             self._finish()
         return True
+
+    async def _next_message(self) -> Message:
+        try:
+            async with asyncio.timeout(self._expected.patience.total_seconds()):
+                message = await self._receive()
+        except TimeoutError as error:
+            raise Refusal(Code.REQUEST_TIMEOUT, headers={"connection": "close"}) from error
+        if message["type"] == "http.disconnect":
+            raise Disconnected
+        return message
 
     def _finish(self) -> None:
         self._complete = True

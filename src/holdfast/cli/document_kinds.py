@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -53,8 +52,12 @@ class FileKind:
 def opened(path: Path) -> Iterator[tuple[BinaryIO, int]]:
     """A file that is there, and its size. Raises :class:`Stop` for anything else."""
     try:
-        # Without waiting: a pipe that nobody writes to would never open.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        found = path.stat()
+        # A pipe that nobody writes to would never open.
+        if not stat.S_ISREG(found.st_mode):
+            message = f"{path} is not a file."
+            raise Stop(message)
+        file = path.open("rb")
     except FileNotFoundError:
         message = f"There is no file {path}."
         raise Stop(message) from None
@@ -64,11 +67,7 @@ def opened(path: Path) -> Iterator[tuple[BinaryIO, int]]:
     except OSError as error:
         message = f"{path} cannot be read: {error.strerror}."
         raise Stop(message) from None
-    with os.fdopen(descriptor, "rb") as file:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode):
-            message = f"{path} is not a file."
-            raise Stop(message)
+    with file:
         yield file, found.st_size
 
 

@@ -23,6 +23,7 @@ from holdfast.workloads.documents.records import JOBS, RESULTS
 from . import options
 from .document_options import print_content
 from .document_parts import document_parts
+from .document_progress import pages
 from .document_run import run
 from .document_submit import submit
 from .events import show_attempts
@@ -118,7 +119,9 @@ def show(job_id: JobId, data: options.Data = None, json: options.Json = False) -
         show_attempts(entry.attempts)
     if result is not None and view.status is DocumentStatus.COMPLETED:
         heading("Result")
-        show_facts({name: value for name, value in result.items() if name not in {"job_id", "status", "error", "cached"}})
+        show_facts(
+            {name: value for name, value in result.items() if name not in {"job_id", "status", "error", "cached"}}
+        )
 
 
 @documents.command("text")
@@ -156,7 +159,7 @@ def _document(record: dict[str, Any]) -> dict[str, Any]:
 def _progress(view: DocumentView) -> str:
     percent = f"{view.progress:.0f} %"
     if view.pages is not None:
-        return f"{percent}, {view.pages_done} of {view.pages} pages"
+        return f"{percent}, {pages(view.pages_done or 0, view.pages)}"
     if view.chunks is not None:
         return f"{percent}, {view.chunks_done} of {view.chunks} stretches of sound"
     return percent

@@ -130,6 +130,11 @@ def test_a_segment_that_runs_into_the_next_ends_sooner():
     ]
 
 
+def test_subtitles_come_in_the_order_of_their_time():
+    cues = parse_srt(srt_of([chunk((5.0, 6.0, "b"), (1.0, 2.0, "a"))]))
+    assert cues == [(1000, 2000, ["a"]), (5000, 6000, ["b"])]
+
+
 def test_nothing_said_is_an_empty_but_whole_file():
     for chunks in ([], [chunk()], [chunk((0.0, 1.0, " \n\x00"))]):
         assert srt_of(chunks) == ""

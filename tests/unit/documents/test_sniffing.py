@@ -7,6 +7,7 @@ import io
 import struct
 import wave
 import zipfile
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -38,18 +39,18 @@ ENCODED = [
 ]
 
 
-def sound(container, codec, **options):
+def sound(container, codec, hertz=48_000, **options):
     """A second of a tone, as an encoder writes it."""
     import av
     import numpy as np
 
     file = io.BytesIO()
     with av.open(file, "w", format=container, options=options) as output:
-        stream = output.add_stream(codec, rate=48_000, layout="mono")
-        wave_form = (8000 * np.sin(np.arange(48_000) / 20)).astype(np.int16).reshape(1, -1)
+        stream = output.add_stream(codec, rate=hertz, layout="mono")
+        wave_form = (8000 * np.sin(np.arange(hertz) / 20)).astype(np.int16).reshape(1, -1)
         frame = av.AudioFrame.from_ndarray(wave_form, format="s16", layout="mono")
-        frame.sample_rate = 48_000
-        resampler = av.AudioResampler(stream.format.name, "mono", 48_000, frame_size=stream.codec_context.frame_size)
+        frame.sample_rate = hertz
+        resampler = av.AudioResampler(stream.format.name, "mono", hertz, frame_size=stream.codec_context.frame_size)
         for part in [*resampler.resample(frame), *resampler.resample(None)]:
             output.mux(stream.encode(part))
         output.mux(stream.encode(None))
@@ -75,6 +76,26 @@ def test_an_mp3_is_known_with_and_without_a_tag():
     for head in (plain[:HEAD], plain[:100], tagged[:HEAD], large[:HEAD]):
         assert family_of(head) is Family.AUDIO
         assert mismatch(InputType.VIDEO, head) == "The file begins like an MP3 recording, not like a video."
+
+
+@pytest.mark.parametrize("hertz", [44_100, 22_050, 16_000, 8_000])
+def test_the_frames_of_an_mp3_are_found_at_every_rate(hertz):
+    plain = sound("mp3", "libmp3lame", hertz, id3v2_version="0", write_xing="0")
+    # From every frame on: some are padded by a byte, and some are not.
+    starts = [at for at in range(2000) if plain[at : at + 2] == plain[:2] and family_of(plain[at : at + HEAD])]
+    lengths = {after - before for before, after in pairwise(starts)}
+    assert len(starts) > 3
+    assert max(lengths) - min(lengths) <= 1
+    if hertz == 44_100:
+        assert len(lengths) == 2
+
+
+def test_a_transport_stream_of_a_disc_has_times_between_its_packets():
+    plain = sound("mpegts", "mp2")
+    packets = [plain[at : at + 188] for at in range(0, len(plain), 188)]
+    disc = b"".join(b"\x00\x01\x02\x03" + packet for packet in packets)
+    assert family_of(disc[:HEAD]) is Family.CONTAINER
+    assert family_of(b"G" + bytes(HEAD)) is None
 
 
 def test_a_frame_alone_makes_no_mp3_where_another_should_follow():

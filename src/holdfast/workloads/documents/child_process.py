@@ -26,8 +26,10 @@ LONGEST_LINE: Final = 64 * 1024 * 1024
 
 _LOOK_EVERY: Final = 0.2
 """Seconds between looks at the child's memory."""
-_NEAR: Final = 0.9
-"""A child that ends without a word with so much of its memory taken, ended for want of it."""
+_NEAR: Final = 0.1
+_ROOM: Final = 128 * 1024 * 1024
+"""A child that ends without a word when less than this part of its memory, or less than so many bytes, is left, ended
+for want of it: native libraries that are refused memory often just crash, and ask for a hundred megabytes at a time."""
 _GRACE: Final = 2.0
 """Seconds in which a child that closed its output has to end, and the output of a child that ended has to close."""
 _KEPT_ERRORS: Final = 4096
@@ -111,7 +113,7 @@ class Child:
         await asyncio.wait({self._complaints.ended}, timeout=_GRACE)
         errors = self._errors.decode("utf-8", "replace")
         ending = _ending(self._running.returncode)
-        if says_no_memory(errors) or (self._memory is not None and self._taken >= self._memory * _NEAR):
+        if says_no_memory(errors) or self._was_nearly_full():
             return DocumentFailure(Code.OUT_OF_MEMORY, detail=f"{ending}, with {self._of_memory()}")
         return DocumentFailure(Code.CHILD_CRASHED, detail=scrub("\n".join((ending, *_known_lines(errors)))))
 
@@ -200,6 +202,12 @@ class Child:
 
     def _file(self, fd: int) -> IO[bytes]:
         return cast("IO[bytes]", (self._running.stdin, self._running.stdout, self._running.stderr)[fd])
+
+    def _was_nearly_full(self) -> bool:
+        # Without a look there is no telling.
+        if self._memory is None or not self._taken:
+            return False
+        return self._memory - self._taken < max(self._memory * _NEAR, _ROOM)
 
     def _of_memory(self) -> str:
         most = "" if self._memory is None else f" of {self._memory // _MEGABYTE}"
@@ -306,7 +314,7 @@ def _ending(status: int) -> str:
         return f"signal {-status}"
 
 
-_FRAME: Final = re.compile(r'^\s*File "(?:[^"]*/)?([^"/]+)", line (\d+),? in (<?\w+>?)$')
+_FRAME: Final = re.compile(r'^\s*File "(?:[^"]*/)?([^"/<>]+)", line (\d+),? in (<?\w+>?)$')
 _KNOWN: Final = re.compile(
     r"^(?:Fatal Python error: [A-Z][a-z]+(?: [a-z]+){0,3}$"
     r"|terminate called after throwing an instance of '[\w:<>, ]+'$"

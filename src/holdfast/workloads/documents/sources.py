@@ -6,10 +6,13 @@ import asyncio
 import contextlib
 import shutil
 import tempfile
+import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 from holdfast.contracts.files import FileMissing, FilesUnavailable
 
@@ -19,6 +22,10 @@ from .fetching.fetch import Fetcher
 from .files.port import Files
 from .local_paths import LocalPaths
 from .sniffing import HEAD, mismatch
+
+
+_FOLDER: Final = "job-"
+"""What the names of folders with a file in work begin with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +55,7 @@ class Sources:
                 yield source
             return
         await asyncio.to_thread(self.scratch.mkdir, parents=True, exist_ok=True, mode=0o700)
-        folder = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="job-", dir=self.scratch))
+        folder = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix=_FOLDER, dir=self.scratch))
         try:
             copy = folder / "file"
             if payload.local_path is not None:
@@ -61,6 +68,10 @@ class Sources:
             yield Source(copy, sha256)
         finally:
             await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+
+    async def sweep(self, older_than: timedelta) -> None:
+        """Remove what workers that died have left of files in work."""
+        await asyncio.to_thread(_sweep, self.scratch, time.time() - older_than.total_seconds())
 
     @contextlib.asynccontextmanager
     async def _uploaded(self, data: DocumentJob, upload: Upload) -> AsyncIterator[Source]:
@@ -82,6 +93,13 @@ def require_content(input_type: InputType, head: bytes) -> None:
     problem = mismatch(input_type, head)
     if problem is not None:
         raise DocumentFailure(Code.CONTENT_MISMATCH, problem)
+
+
+def _sweep(scratch: Path, before: float) -> None:
+    for folder in scratch.glob(f"{_FOLDER}*"):
+        with contextlib.suppress(FileNotFoundError):  # a worker was quicker
+            if folder.stat().st_mtime < before:
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 def _head_of(path: Path) -> bytes:

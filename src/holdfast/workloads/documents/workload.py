@@ -127,16 +127,16 @@ class Documents(Workload[DocumentJob]):
         try:
             outcome = await self._unless_cancelled(job, context, began)
         except DocumentFailure as failure:
-            self._spent[job.job_id] = time.monotonic() - began
+            self._spent[job.data.job_id] = time.monotonic() - began
             return failure.outcome
         return outcome
 
     async def _unless_cancelled(self, job: Job[DocumentJob], context: Context, began: float) -> Outcome:
         """Work until done or told to stop."""
-        if await _cancel_requested(context, job.job_id):
+        if await _cancel_requested(context, job.data.job_id):
             return Expired(self.records.cancelled(job.data))
         working = asyncio.ensure_future(self._work(job, context, began))
-        watching = asyncio.ensure_future(_until_cancelled(context, job.job_id))
+        watching = asyncio.ensure_future(_until_cancelled(context, job.data.job_id))
         try:
             await asyncio.wait({working, watching}, return_when=asyncio.FIRST_COMPLETED)
             if working.done():
@@ -180,7 +180,7 @@ class Documents(Workload[DocumentJob]):
 
     async def _write(self, job: Job[DocumentJob], outputs: Mapping[str, bytes]) -> str:
         try:
-            return await self._files.write(f"{job.job_id}/{job.attempt}", outputs)
+            return await self._files.write(f"{job.data.job_id}/{job.attempt}", outputs)
         except FilesUnavailable as error:
             raise DocumentFailure(Code.STORAGE_UNAVAILABLE) from error
 
@@ -189,6 +189,7 @@ class Documents(Workload[DocumentJob]):
         keep = max(self.retention, self.letter_retention) + timedelta(days=1)
         while True:
             with contextlib.suppress(FilesUnavailable, OSError):
+                await self._sources.sweep(self.timeout)
                 await self._files.sweep(keep)
             await asyncio.sleep(_SWEEP_EVERY.total_seconds())
 

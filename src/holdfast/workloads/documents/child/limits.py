@@ -28,9 +28,10 @@ _NO_MEMORY: Final = (
     "unable to allocate",
     "cannot allocate memory",
     "insufficient memory",
+    "memory allocation",
     "out of memory",
 )
-"""The words of Python, C++, numpy, MKL, the system, OpenCV and onnxruntime."""
+"""The words of Python, C++, numpy, MKL, the system, OpenCV, OpenBLAS and onnxruntime."""
 
 
 def says_no_memory(text: str) -> bool:

@@ -1,0 +1,267 @@
+"""The child process itself: what it is given, what becomes of its surprises, and that it never outlives its worker."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+from datetime import timedelta
+
+import pytest
+
+from holdfast.workloads.documents.child import work
+from holdfast.workloads.documents.child.protocol import Failed, Finished, Plan, Spec, Stage, Unit, spec_line
+from holdfast.workloads.documents.failures import Code, DocumentFailure
+from holdfast.workloads.documents.running import ChildOptions, read_in_child
+from tests.support.child_stand_ins import heard
+from tests.support.pages import scanned_pdf
+from tests.support.recordings import kennedy, wav
+from tests.support.waiting import eventually
+
+MEGABYTE = 1024 * 1024
+SPEC = Spec(path="a.pdf", job_type="OCR", input_type="PDF")
+
+
+def child_that(does: str) -> list[str]:
+    """The command of the real child, with something else to do than to read a document."""
+    program = f"""
+import json, os, sys
+from holdfast.workloads.documents.child import work
+from holdfast.workloads.documents.child.__main__ import main
+from holdfast.workloads.documents.child.protocol import Stage
+
+def read(spec, tell):
+    def say(**facts):
+        tell(Stage(stage=json.dumps({{"pid": os.getpid(), **facts}})))
+{os.linesep.join("    " + line for line in does.strip().splitlines())}
+
+work._read = read
+main()
+"""
+    return [sys.executable, "-c", program]
+
+
+async def kept(spec=SPEC, command=None, memory=None, **environment) -> list:
+    said = []
+
+    async def listen(message):
+        said.append(message)
+
+    long = timedelta(seconds=100)
+    options = ChildOptions(memory=memory, unit_timeout=long, total_timeout=long, environment=environment)
+    await read_in_child(spec, options, listen, command)
+    return said
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+async def test_the_child_is_limited_stands_back_and_keeps_its_output_to_itself():
+    does = """
+import resource, signal
+print("a library that prints", flush=True)
+os.write(1, b"a native library that prints")
+say(
+    data=resource.getrlimit(resource.RLIMIT_DATA), core=resource.getrlimit(resource.RLIMIT_CORE), nice=os.nice(0),
+    threads=os.environ["OMP_NUM_THREADS"], interrupts=signal.getsignal(signal.SIGINT) == signal.SIG_IGN,
+    input=os.read(0, 10).decode(), inheritable=[fd for fd in range(3, 20) if _inheritable(fd)],
+)
+"""
+    does = (
+        "def _inheritable(fd):\n"
+        "    try:\n"
+        "        return os.get_inheritable(fd)\n"
+        "    except OSError:\n"
+        "        return False\n"
+    ) + does
+    (about,) = await kept(Spec(path="a", job_type="OCR", input_type="PDF", threads=3), child_that(does), 900 * MEGABYTE)
+    facts = heard(about)
+    assert facts["data"] == [900 * MEGABYTE] * 2
+    assert facts["core"] == [0, 0]
+    assert facts["nice"] == os.nice(0) + 5
+    assert facts["threads"] == "3"
+    assert facts["interrupts"]
+    assert not facts["input"]
+    assert facts["inheritable"] == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux chooses by this")
+async def test_the_kernel_takes_the_child_before_the_worker():
+    (about,) = await kept(command=child_that('say(score=open("/proc/self/oom_score_adj").read().strip())'))
+    assert heard(about)["score"] == "800"
+
+
+@pytest.mark.parametrize(
+    ("does", "code", "detail"),
+    [
+        ("bytearray(1 << 30)", Code.OUT_OF_MEMORY, "MemoryError at __main__:"),
+        (
+            "import ctypes\nctypes.string_at(0)",
+            Code.CHILD_CRASHED,
+            "signal 11 (SIGSEGV)\nFatal Python error: Segmentation fault\n__init__.py:",
+        ),
+        ("sys.exit(4)", Code.CHILD_CRASHED, "exit code 4"),
+        ("raise ValueError('the diagnosis')", Code.UNEXPECTED, "ValueError at __main__:"),
+    ],
+)
+async def test_what_goes_wrong_in_the_child_is_told_by_its_name(does, code, detail):
+    with pytest.raises(DocumentFailure) as raised:
+        await kept(command=child_that(does), memory=500 * MEGABYTE)
+    assert raised.value.code is code
+    assert raised.value.detail.startswith(detail)
+    assert "diagnosis" not in f"{raised.value.message} {raised.value.detail}"
+
+
+def raised_from(cause: Exception) -> DocumentFailure:
+    failure = DocumentFailure(Code.MODEL_FILES_DAMAGED)
+    failure.__context__ = cause
+    failure.__suppress_context__ = True
+    return failure
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "message"),
+    [
+        (MemoryError(), Code.OUT_OF_MEMORY, None),
+        (RuntimeError("[ONNXRuntimeError] : 6 : Status Message: std::bad_alloc"), Code.OUT_OF_MEMORY, None),
+        (OSError(errno.ENOMEM, "no"), Code.OUT_OF_MEMORY, None),
+        (OSError(errno.EIO, "no", "out of memory.pdf"), Code.UNEXPECTED, None),
+        (raised_from(RuntimeError("mkl_malloc: failed to allocate memory")), Code.OUT_OF_MEMORY, None),
+        (raised_from(RuntimeError("bad magic")), Code.MODEL_FILES_DAMAGED, "The model's files are missing or damaged"),
+        (
+            ModuleNotFoundError("No module named 'pypdfium2'", name="pypdfium2"),
+            Code.ENGINE_UNAVAILABLE,
+            "The engine needs pypdfium2, which is not installed here: pip install 'holdfast[documents]'",
+        ),
+        (ModuleNotFoundError("No module", name="holdfast.workloads.gone"), Code.UNEXPECTED, None),
+        (KeyError("the diagnosis"), Code.UNEXPECTED, None),
+    ],
+)
+def test_each_surprise_has_its_code_and_quotes_nothing(monkeypatch, error, code, message):
+    def read(spec, tell):
+        raise error
+
+    said = []
+    monkeypatch.setattr(work, "_read", read)
+    work.run(SPEC, said.append)
+    (failed,) = said
+    assert isinstance(failed, Failed)
+    assert (failed.code, failed.message) == (code, message)
+    assert "diagnosis" not in str(failed)
+    if code is Code.UNEXPECTED:
+        assert failed.detail.startswith(f"{type(error).__name__} at {__name__}:")
+
+
+def test_a_failure_keeps_its_words_and_the_wait_that_was_asked_for(monkeypatch):
+    def read(spec, tell):
+        raise DocumentFailure(Code.MODEL_RATE_LIMIT, "Not now", "429", retry_after=timedelta(seconds=9))
+
+    said = []
+    monkeypatch.setattr(work, "_read", read)
+    work.run(SPEC, said.append)
+    assert said == [Failed(code="MODEL_RATE_LIMIT", message="Not now", detail="429", retry_after=9.0)]
+    monkeypatch.setattr(work, "_read", lambda spec, tell: tell(Stage(stage="reading")))
+    said.clear()
+    work.run(SPEC, said.append)
+    assert said == [Stage(stage="reading"), Finished()]
+
+
+# --- it does not outlive its worker -----------------------------------------------------------------------------------
+
+BUSY = "say()\nwhile True:\n    pass"
+
+
+def pid_told(line: bytes) -> int:
+    return json.loads(json.loads(line)["stage"])["pid"]
+
+
+def test_a_worker_that_is_killed_leaves_no_child():
+    program = f"""
+import asyncio
+from datetime import timedelta
+from holdfast.workloads.documents.child.protocol import Spec
+from holdfast.workloads.documents.running import ChildOptions, read_in_child
+
+async def listen(message):
+    print(message.stage, flush=True)
+
+long = timedelta(seconds=100)
+options = ChildOptions(memory=None, unit_timeout=long, total_timeout=long)
+asyncio.run(read_in_child({SPEC!r}, options, listen, {child_that(BUSY)!r}))
+"""
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as worker:
+        pid = json.loads(worker.stdout.readline())["pid"]
+        assert alive(pid)
+        worker.kill()
+    asyncio.run(eventually(lambda: not alive(pid)))
+
+
+def test_a_child_whose_orders_end_ends_at_once():
+    with subprocess.Popen(child_that(BUSY), stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0) as child:
+        child.stdin.write(spec_line(SPEC))
+        assert pid_told(child.stdout.readline()) == child.pid
+        assert child.poll() is None
+        child.stdin.close()
+        assert child.wait(20) == 1
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux can end a child with its parent")
+def test_a_child_ends_with_its_parent_even_where_its_orders_do_not():
+    orders, ours = os.pipe()
+    starter = f"import subprocess, sys; subprocess.Popen({child_that(BUSY)!r}).wait()"
+    try:
+        with subprocess.Popen([sys.executable, "-c", starter], stdin=orders, stdout=subprocess.PIPE) as worker:
+            os.write(ours, spec_line(SPEC))
+            pid = pid_told(worker.stdout.readline())
+            worker.send_signal(signal.SIGKILL)
+            worker.wait()
+            asyncio.run(eventually(lambda: not alive(pid)))
+    finally:
+        os.close(orders)
+        os.close(ours)
+
+
+# --- the real libraries under a real cap ------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def scan(tmp_path_factory):
+    path = tmp_path_factory.mktemp("scan") / "scan.pdf"
+    path.write_bytes(scanned_pdf(["The lamp had burned all night."]))
+    return Spec(path=str(path), job_type="OCR", input_type="PDF")
+
+
+@pytest.fixture(scope="module")
+def recording(tmp_path_factory):
+    path = tmp_path_factory.mktemp("recording") / "speech.wav"
+    path.write_bytes(wav(kennedy()))
+    return Spec(path=str(path), job_type="TRANSCRIPTION", input_type="AUDIO", language="en")
+
+
+async def test_a_scan_is_read_within_a_gigabyte_and_a_half(scan):
+    said = await kept(scan, memory=1536 * MEGABYTE)
+    assert [message.units for message in said if isinstance(message, Plan)] == [1]
+    (page,) = [message.result for message in said if isinstance(message, Unit)]
+    assert page["text"].strip() == "The lamp had burned all night."
+
+
+async def test_speech_is_heard_within_a_gigabyte_and_a_half(recording):
+    said = await kept(recording, memory=1536 * MEGABYTE)
+    (chunk,) = [message.result for message in said if isinstance(message, Unit)]
+    assert "ask not what your country can do for you" in " ".join(each["text"] for each in chunk["segments"]).lower()
+
+
+@pytest.mark.parametrize("what", ["scan", "recording"])
+async def test_the_libraries_that_are_refused_memory_are_out_of_memory(request, what):
+    with pytest.raises(DocumentFailure) as raised:
+        await kept(request.getfixturevalue(what), memory=500 * MEGABYTE)
+    assert raised.value.code is Code.OUT_OF_MEMORY

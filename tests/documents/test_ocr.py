@@ -1,0 +1,126 @@
+"""The local engine reads real pages: both languages, poor scans, columns, and sheets that lay the wrong way round."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pypdfium2 as pdfium
+import pytest
+from PIL import Image
+
+from holdfast.workloads.documents.child.ocr import LocalPages, Read
+from holdfast.workloads.documents.failures import Code, DocumentFailure
+from tests.support import pages
+from tests.support.pages import SAMPLES
+
+SCALE = 200 / 72
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[LocalPages]:
+    """One engine for all, loaded and used where no connection can be made."""
+    with pytest.MonkeyPatch.context() as patch:
+
+        def refuse(*_: object) -> None:
+            message = "the engine tried the network"
+            raise AssertionError(message)
+
+        patch.setattr(socket.socket, "connect", refuse)
+        patch.setattr(socket, "getaddrinfo", refuse)
+        yield LocalPages(threads=2)
+
+
+def image_of(content: bytes) -> Image.Image:
+    with pdfium.PdfDocument(content) as document:
+        return document[0].render(scale=SCALE).to_pil().convert("RGB")
+
+
+def read(engine: LocalPages, content: bytes) -> Read:
+    return engine.read(image_of(content), scale=SCALE, language=None)
+
+
+def error_rate(found: str, wanted: str) -> float:
+    """The character error rate: edits to get from one to the other, where line ends count as spaces."""
+    a, b = " ".join(found.split()), " ".join(wanted.split())
+    above = list(range(len(b) + 1))
+    for i, sign in enumerate(a, 1):
+        row = [i]
+        for j, other in enumerate(b, 1):
+            row.append(min(above[j] + 1, row[-1] + 1, above[j - 1] + (sign != other)))
+        above = row
+    return above[-1] / len(b)
+
+
+@pytest.mark.parametrize(
+    ("language", "scan", "rotation"),
+    [
+        ("en", {"degrade": True}, 0),
+        ("pt", {"columns": 2, "degrade": True, "font": "Times-Roman"}, 0),
+        ("pt", {"rotate": 180}, 180),
+        ("en", {"rotate": 90, "columns": 2}, 270),
+        ("pt", {"rotate": 270}, 90),
+        ("en", {"rotate": 90, "turned": 270}, 0),
+    ],
+    ids=["poor", "poor columns", "on its head", "on its right side", "on its left side", "turned by the file"],
+)
+def test_a_page_is_read_with_at_most_one_wrong_character_in_two_hundred(
+    engine: LocalPages, language: str, scan: dict, rotation: int
+) -> None:
+    found = read(engine, pages.scanned_pdf([SAMPLES[language]], **scan))
+    assert error_rate(found.text, SAMPLES[language]) <= 0.005
+    assert found.rotation == rotation
+    assert found.confidence is not None
+    assert 0.95 < found.confidence <= 1
+
+
+def test_lines_stand_where_they_are_on_the_page_as_it_was_given(engine: LocalPages) -> None:
+    # One line near the top left corner of a sheet; each way of lying puts it near another corner.
+    text = "Somewhere near the corner"
+    left, right, top, bottom = 56, 56 + 134, 56, 56 + 13
+    wide, high = pages.WIDTH, pages.HEIGHT
+    expected = {
+        0: (left, top, right, bottom),
+        90: (high - bottom, left, high - top, right),
+        180: (wide - right, high - bottom, wide - left, high - top),
+        270: (top, wide - right, bottom, wide - left),
+    }
+    for rotate, box in expected.items():
+        found = read(engine, pages.scanned_pdf([text], rotate=rotate))
+        assert found.text == text
+        (line,) = found.lines
+        assert line.box == pytest.approx(box, abs=6)
+        assert line.confidence == found.confidence
+
+
+def test_confidence_weighs_lines_by_their_characters(engine: LocalPages) -> None:
+    found = read(engine, pages.scanned_pdf([["A", SAMPLES["en"][:150]]]))
+    total = sum(line.confidence * len(line.text) for line in found.lines)
+    assert found.confidence == pytest.approx(total / sum(len(line.text) for line in found.lines), abs=0.001)
+
+
+def test_a_picture_without_text_gives_none(engine: LocalPages) -> None:
+    found = engine.read(Image.linear_gradient("L").resize((800, 800)), scale=SCALE, language="en")
+    assert (found.text, found.confidence, found.lines, found.rotation) == ("", None, (), 0)
+
+
+def test_the_engine_says_nothing_on_its_own(engine: LocalPages, capfd: pytest.CaptureFixture[str]) -> None:
+    LocalPages(threads=1)
+    assert "".join(capfd.readouterr()) == ""
+
+
+def test_models_that_are_missing_or_damaged_are_named(
+    engine: LocalPages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rapidocr.__file__", str(tmp_path / "__init__.py"))
+    (tmp_path / "models").mkdir()
+    with pytest.raises(DocumentFailure) as caught:
+        LocalPages(threads=1)
+    assert caught.value.code is Code.MODEL_FILES_DAMAGED
+    assert "PP-OCRv6_det_small.onnx" in (caught.value.detail or "")
+    for name in ("det", "rec"):
+        (tmp_path / "models" / f"PP-OCRv6_{name}_small.onnx").write_bytes(b"not a model")
+    with pytest.raises(DocumentFailure) as caught:
+        LocalPages(threads=1)
+    assert caught.value.code is Code.MODEL_FILES_DAMAGED
