@@ -10,6 +10,7 @@ import sys
 import pytest
 
 from holdfast.cli import document_parts
+from holdfast.cli.document_options import print_content
 from tests.support.pages import encrypted_pdf, image_pdf, page_images, scanned_pdf, text_pdf
 from tests.support.program import is_alive, wait_until
 from tests.support.recordings import mp4, opus, silence
@@ -146,6 +147,21 @@ def test_what_is_asked_wrongly_is_told_before_anything_is_read(program, folder, 
     assert said.out == ""
     assert words in " ".join(said.err.split())
     assert (folder / "born.pdf").read_bytes() == files["born.pdf"]
+
+
+def test_a_terminal_gets_the_text_without_what_would_steer_it_and_a_pipe_gets_it_as_it_is(capsysbinary, monkeypatch):
+    hostile = "caf\u00e9\x1b]0;owned\x07\x9b2J\u202e\n\fp. 2\n".encode()
+    print_content(hostile)
+    assert capsysbinary.readouterr().out == hostile
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    print_content(hostile)
+    shown = capsysbinary.readouterr().out.decode()
+    assert shown == "caf\u00e9\\x1b]0;owned\\x07\\x9b2J\\u202e\n\fp. 2\n"
+
+
+def test_the_help_has_examples_to_copy(program):
+    lines = [line.strip() for line in program("documents", "run", "--help").out.splitlines()]
+    assert "holdfast documents run letter.pdf" in lines, "each on a line of its own"
 
 
 def test_without_the_libraries_it_says_what_to_install(program, folder, monkeypatch):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -145,39 +146,63 @@ def test_what_cannot_be_sent_is_told(submit, program, monkeypatch):
     assert "holdfast keys create" in keyless.err
 
 
-def test_a_stream_that_breaks_off_is_opened_again(program, home, monkeypatch):
+def answering(status, body, kind="application/json"):
+    def reply(client):
+        client.head(status, {"content-type": kind})
+        client.body([body])
+
+    return reply
+
+
+def event(name, **view):
+    return f"event: {name}\ndata: {json.dumps(view)}\n\n".encode()
+
+
+@pytest.fixture
+def stand_in(home, monkeypatch):
+    """A server that accepts a job, shows it badly, and has its text."""
     monkeypatch.setattr("holdfast.cli.document_submit._AGAIN_AFTER", 0.01)
     monkeypatch.setenv("HOLDFAST_API_KEY", "hf_any_key")
     Path("letter.pdf").write_bytes(text_pdf([TEXT]))
-
-    def answering(status, body, kind="application/json"):
-        def reply(client):
-            client.head(status, {"content-type": kind})
-            client.body([body])
-
-        return reply
-
-    def event(name, **view):
-        return f"event: {name}\ndata: {json.dumps(view)}\n\n".encode()
-
-    broken = event("progress", status="PROCESSING", stage="reading", pages_done=1, pages=2)
-    ended = event("progress", status="COMPLETED") + event("end", status="COMPLETED")
     with FileServer() as server:
-        receipt = {"job_id": "one", "status": "PENDING"}
-        server.answers("/v1/documents", answering(202, json.dumps(receipt).encode()))
-        server.answers(
-            "/v1/documents/one/events",
-            answering(503, b"{}"),
-            answering(200, b": still here\n\n" + broken, "text/event-stream"),
-            answering(200, ended, "text/event-stream"),
-        )
+        server.answers("/v1/documents", answering(202, b'{"job_id": "one", "status": "PENDING"}'))
         server.answers("/v1/documents/one/result", answering(200, b'{"status": "COMPLETED"}'))
         server.answers("/v1/documents/one/text", answering(200, TEXT.encode(), "text/plain"))
-        said = program("documents", "submit", "letter.pdf", "--wait", "--url", server.url(""))
-        assert (said.code, said.out) == (0, TEXT), said.err
-        assert len(server.to("/v1/documents/one/events")) == 3
-        monkeypatch.setattr("holdfast.cli.document_submit._TIMES", 2)
-        server.answers("/v1/documents/one/events", answering(503, b"{}"))
-        lost = program("documents", "submit", "letter.pdf", "--wait", "--url", server.url(""))
-    assert lost.code == 2
-    assert "the job goes on" in lost.err
+        yield server
+
+
+def test_a_stream_that_breaks_off_is_opened_again(program, stand_in, monkeypatch):
+    broken = event("progress", status="PROCESSING", stage="reading", pages_done=1, pages=2)
+    ended = event("progress", status="COMPLETED") + event("end", status="COMPLETED")
+    stand_in.answers(
+        "/v1/documents/one/events",
+        answering(503, b"{}"),
+        answering(200, b": still here\n\n" + broken, "text/event-stream"),
+        answering(200, ended, "text/event-stream"),
+    )
+    with monkeypatch.context() as watched:
+        watched.setenv("TERM", "xterm")
+        watched.setattr(sys.stderr, "isatty", lambda: True)
+        said = program("documents", "submit", "letter.pdf", "--wait", "--url", stand_in.url(""))
+    assert (said.code, said.out) == (0, TEXT), said.err
+    assert "1 of 2 pages" in said.err
+    assert len(stand_in.to("/v1/documents/one/events")) == 3
+
+
+def test_a_stream_that_never_comes_back_is_given_up(program, stand_in, monkeypatch):
+    monkeypatch.setattr("holdfast.cli.document_submit._TIMES", 2)
+    stand_in.answers("/v1/documents/one/events", answering(503, b"{}"))
+    said = program("documents", "submit", "letter.pdf", "--wait", "--url", stand_in.url(""))
+    assert said.code == 2
+    assert "the job goes on" in said.err
+    assert len(stand_in.to("/v1/documents/one/events")) == 2
+
+
+def test_whoever_stops_waiting_is_told_that_the_job_goes_on(program, stand_in, monkeypatch):
+    async def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("holdfast.cli.document_submit._follow", interrupted)
+    said = program("documents", "submit", "letter.pdf", "--wait", "--url", stand_in.url(""))
+    assert said.code == 130
+    assert said.err == "The job goes on: holdfast documents show one\n"

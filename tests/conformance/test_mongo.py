@@ -45,7 +45,7 @@ class MongoHarness:
 
 class TestMongoStore(StoreSuite):
     @pytest.fixture
-    async def harness(self, mongo, mongo_database):
-        harness = MongoHarness(mongo.uri, mongo_database)
+    async def harness(self, mongo, emptied_mongo_database):
+        harness = MongoHarness(mongo.uri, emptied_mongo_database)
         yield harness
         await harness.close()

@@ -264,4 +264,4 @@ async def test_speech_is_heard_within_a_gigabyte_and_a_half(recording):
 async def test_the_libraries_that_are_refused_memory_are_out_of_memory(request, what):
     with pytest.raises(DocumentFailure) as raised:
         await kept(request.getfixturevalue(what), memory=500 * MEGABYTE)
-    assert raised.value.code is Code.OUT_OF_MEMORY
+    assert raised.value.code is Code.OUT_OF_MEMORY, raised.value.detail

@@ -17,7 +17,7 @@ def deployment(request):
     """The settings of each deployment."""
     if request.param == "embedded":
         return {}
-    return servers(*(request.getfixturevalue(name) for name in ("valkey", "mongo", "mongo_database")))
+    return servers(*(request.getfixturevalue(name) for name in ("valkey", "mongo", "emptied_mongo_database")))
 
 
 def of(tenant, messages):

@@ -36,7 +36,7 @@ def opened(request) -> Iterator[Opening]:
     if request.param == "embedded":
         yield lambda **options: post_office(**({"backoff": BACKOFF} | options))
         return
-    mongo, database = request.getfixturevalue("mongo"), request.getfixturevalue("mongo_database")
+    mongo, database = request.getfixturevalue("mongo"), request.getfixturevalue("emptied_mongo_database")
     place = RedisPlace(request.getfixturevalue("valkey").url, f"hf{uuid.uuid4().hex[:12]}")
 
     @asynccontextmanager

@@ -47,6 +47,12 @@ async def downstream():
 
 
 @pytest.fixture
+def mongo_database(emptied_mongo_database) -> str:
+    """How collections come to be is tested elsewhere."""
+    return emptied_mongo_database
+
+
+@pytest.fixture
 async def open_gateway_with(redis_place, mongo, mongo_database):
     """Opens a gateway with settings of the test's own."""
     async with contextlib.AsyncExitStack() as stack:

@@ -17,6 +17,12 @@ NEW = RecordVerdict.NEW
 
 
 @pytest.fixture
+def mongo_database(emptied_mongo_database) -> str:
+    """How collections come to be is tested elsewhere."""
+    return emptied_mongo_database
+
+
+@pytest.fixture
 async def line(mongo):
     """A troubled line to the server."""
     async with TcpProxy(mongo.members[0].port) as proxy:

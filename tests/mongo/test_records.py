@@ -32,6 +32,12 @@ from tests.mongo.steps import (
 )
 
 
+@pytest.fixture
+def mongo_database(emptied_mongo_database) -> str:
+    """How collections come to be is tested elsewhere."""
+    return emptied_mongo_database
+
+
 async def test_an_entry_has_the_fields_of_seed_002(store, database):
     await store.record([an_event()])
     await store.settle([settlement(await claimed(store), RetryLater(timedelta(0), "HTTP_503", "busy"))])

@@ -17,6 +17,12 @@ HOUR = timedelta(hours=1)
 
 
 @pytest.fixture
+def mongo_database(emptied_mongo_database) -> str:
+    """How collections come to be is tested elsewhere."""
+    return emptied_mongo_database
+
+
+@pytest.fixture
 def wrong_clock(monkeypatch):
     """From now on this process is hours ahead, or behind."""
     right = time.time

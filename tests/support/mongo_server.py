@@ -4,6 +4,9 @@ A pytest plugin: ``tests/conftest.py`` names it. Ask for
 
 - ``mongo``: the server that we started. A test may do anything to its data, but not to its process.
 - ``mongo_database``: the name of a database that nobody else uses; it is dropped after the test.
+- ``emptied_mongo_database``: the name of a database whose collections and indexes stay for the next test of the module,
+  and whose documents are deleted after each. To make them costs the server more than most tests do: use it where
+  nothing is said about how they come to be.
 """
 
 from __future__ import annotations
@@ -41,6 +44,25 @@ def mongo_database(mongo) -> Iterator[str]:
     yield name
     with MongoClient(mongo.uri) as client:
         client.drop_database(name)
+
+
+@pytest.fixture(scope="module")
+def _kept_mongo_database(mongo):
+    """The database of one module, open."""
+    from pymongo import MongoClient
+
+    with MongoClient(mongo.uri) as client:
+        name = f"hf_{uuid.uuid4().hex[:12]}"
+        yield client[name]
+        client.drop_database(name)
+
+
+@pytest.fixture
+def emptied_mongo_database(_kept_mongo_database) -> Iterator[str]:
+    """A database for one test after another."""
+    yield _kept_mongo_database.name
+    for name in _kept_mongo_database.list_collection_names():
+        _kept_mongo_database[name].delete_many({})
 
 
 def collect_what_the_driver_left() -> None:

@@ -24,7 +24,7 @@ from .failures import Code, DocumentFailure
 LONGEST_LINE: Final = 64 * 1024 * 1024
 """Bytes. A message is never so long: a child that writes more has lost its mind."""
 
-_LOOK_EVERY: Final = 0.2
+_LOOK_EVERY: Final = 0.1
 """Seconds between looks at the child's memory."""
 _NEAR: Final = 0.1
 _ROOM: Final = 128 * 1024 * 1024
@@ -332,7 +332,9 @@ def _known_lines(errors: str) -> list[str]:
     told = []
     for line in errors.splitlines():
         if frame := _FRAME.match(line):
-            told.append(f"{frame[1]}:{frame[2]} in {frame[3]}")
+            # The thread that waits for the worker's end is in every picture.
+            if frame[1] != "threading.py" and frame[3] != "_end_with_worker":
+                told.append(f"{frame[1]}:{frame[2]} in {frame[3]}")
         elif known := _KNOWN.match(line):
             told.append(known[0])
     return told

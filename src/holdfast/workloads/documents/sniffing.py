@@ -127,7 +127,7 @@ def _kind_of(head: bytes) -> _Kind | None:
     kind = _binary(head)
     if kind is not None:
         return kind
-    # Mail gateways and web servers put lines of their own before a PDF; readers look so far for its header (pdfium, too).
+    # Gateways and web servers put lines of their own before a PDF; readers (pdfium, too) look so far for its header.
     if b"%PDF-" in head[: _PDF_WITHIN + len(b"%PDF-")]:
         return _PDF
     return _frames(head) or _text(head)

@@ -19,7 +19,7 @@ def main() -> NoReturn:
     # Ctrl-C is for the worker, which decides what becomes of its children.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # Where a crash in a native library happened: the names of functions, without their values.
-    faulthandler.enable(all_threads=False)
+    faulthandler.enable()
     orders, answers = _pipes()
     line = orders.readline()
     threading.Thread(target=_end_with_worker, args=(orders,), daemon=True).start()

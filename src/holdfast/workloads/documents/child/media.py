@@ -192,9 +192,7 @@ def _sound(path: Path, input_type: str, max_seconds: float) -> Iterator[np.ndarr
         declared = _declared(path, container)
         _within(declared or 0.0, max_seconds)
         reading = _Reading(container, stream)
-        for block in _seconds(reading.blocks(max_seconds)):
-            _within(reading.length / RATE, max_seconds)
-            yield block
+        yield from _seconds(reading.blocks(max_seconds))
         if declared is not None and reading.end < declared - max(_SLACK_SECONDS, declared * _SLACK):
             message = f"The recording is cut short: it has {reading.end:.0f} of {declared:.0f} seconds"
             raise DocumentFailure(Code.MEDIA_CORRUPT, message)
@@ -324,7 +322,7 @@ class _Reading:
         resampling = _Resampling()
         for frame in self._frames():
             at = self.length / RATE if frame.time is None else frame.time - self._origin
-            _within(at, max_seconds)
+            _within(max(at, self.length / RATE), max_seconds)  # its clock may stand still, or leap
             while (missing := at - self.length / RATE) > _GAP:
                 yield self._counted(np.zeros(round(min(missing, 1.0) * RATE), np.float32))
             for block in resampling.of(frame):

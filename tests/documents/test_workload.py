@@ -1,0 +1,360 @@
+"""The lives of documents, from the request to the end, on both deployments: real workers, real children, real files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from holdfast.contracts.ledger import Status
+from tests.support import file_server as replies
+from tests.support.document_arena import (
+    AUDIO,
+    CLUSTER,
+    EMBEDDED,
+    OCR,
+    PATIENCE,
+    Script,
+    alive,
+    arena_on,
+    failed,
+    page,
+    pages,
+    plan,
+)
+from tests.support.pages import mixed_pdf, text_pdf
+from tests.support.recordings import KENNEDY, kennedy, opus, word_error_rate, words
+from tests.support.stage import outcomes
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+FINISHED = {"stage": "finished", "progress": 100, "error": None}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=[EMBEDDED, CLUSTER])
+async def arena(request, tmp_path_factory):
+    async with arena_on(request.param, request, tmp_path_factory.mktemp("arena")) as arena:
+        yield arena
+
+
+def facts(document, *names):
+    return {name: document.get(name) for name in names}
+
+
+def instants_in_order(*instants):
+    return None not in instants and list(instants) == sorted(instants)
+
+
+# --- read -----------------------------------------------------------------------------------------------------------
+
+
+async def test_an_upload_is_read_and_every_record_and_file_says_so(arena):
+    """One page with a text layer and one that only OCR can read."""
+    born, scanned = "The first page was born digital", "THE SECOND PAGE WAS SCANNED"
+    job_id = await arena.handed_in(
+        mixed_pdf(born, scanned), language="en", metadata=json.dumps({"order": 7}), filename="C:\\in\\deed.pdf"
+    )
+    job = await arena.until(job_id, "COMPLETED")
+
+    company = arena.companies["acme"]
+    assert facts(job, "company_id", "job_type", "input_type", "engine", "language", "metadata", "filename") == {
+        "company_id": company,
+        "job_type": "OCR",
+        "input_type": "PDF",
+        "engine": "local",
+        "language": "en",
+        "metadata": {"order": 7},
+        "filename": "deed.pdf",
+    }
+    counted = {"unit": "page", "units_done": 2, "units": 2, "attempts": 1, "max_attempts": 3, "cached": False}
+    assert facts(job, *FINISHED, *counted) == FINISHED | counted
+    assert facts(job, "replay_of", "replayed_as", "cancel_requested") == dict.fromkeys(
+        ("replay_of", "replayed_as", "cancel_requested")
+    )
+    assert instants_in_order(job["accepted_at"], job["started_at"], job["finished_at"], job["expires_at"])
+
+    result = await arena.result(job_id)
+    assert facts(result, "job_id", "company_id", "status", "pages", "units_reused", "cached", "error") == {
+        "job_id": job_id,
+        "company_id": company,
+        "status": "COMPLETED",
+        "pages": 2,
+        "units_reused": 0,
+        "cached": False,
+        "error": None,
+    }
+    assert facts(result, "engine", "language", "media_seconds") == {
+        "engine": "local",
+        "language": "en",
+        "media_seconds": None,
+    }
+    assert result["model"]
+    assert result["duration_sec"] > 0
+    assert 0.5 < result["confidence"] <= 1
+    assert (result["finished_at"], result["expires_at"]) == (job["finished_at"], job["expires_at"])
+
+    output = Path(result["output_path"])
+    assert output == arena.folder / "documents" / "results" / job_id / "1"
+    text = (output / "text.txt").read_text(encoding="utf-8")
+    assert born in text
+    assert scanned in text.upper()
+    assert result["characters"] == len(born) + len(scanned)
+    assert born in (output / "text.md").read_text(encoding="utf-8")
+    whole = json.loads((output / "result.json").read_text(encoding="utf-8"))
+    assert [each["source"] for each in whole["pages"]] == ["text_layer", "ocr"]
+    assert (await arena.get(f"{job_id}/text")).text == text
+
+    entry = await arena.entry(job_id)
+    assert (entry.status, outcomes(entry)) == (Status.PROCESSED, [("succeeded", None)])
+    assert entry.result == facts(result, "job_id", "status", "duration_sec", "output_path", "pages")
+    assert await arena.letters(job_id) == []
+
+
+async def test_a_recording_becomes_timed_segments_and_subtitles(arena):
+    job_id = await arena.handed_in(opus(kennedy()), filename="speech.opus", language="en", **AUDIO)
+    job = await arena.until(job_id, "COMPLETED")
+    assert facts(job, "unit", "units", "units_done", "attempts") == {
+        "unit": "chunk",
+        "units": 1,
+        "units_done": 1,
+        "attempts": 1,
+    }
+    result = await arena.result(job_id)
+    assert facts(result, "pages", "language", "engine") == {"pages": None, "language": "en", "engine": "local"}
+    assert result["media_seconds"] == pytest.approx(kennedy().size / 16_000, abs=0.5)
+
+    whole = json.loads(await arena.output(job_id, "result.json"))
+    segments = whole["segments"]
+    heard = " ".join(each["text"].strip() for each in segments)
+    assert word_error_rate(KENNEDY, heard) <= 0.05
+    assert all(0 <= each["start"] < each["end"] <= result["media_seconds"] + 0.5 for each in segments)
+    assert words((await arena.output(job_id, "text.txt")).decode()) == words(heard)
+    srt = (await arena.get(f"{job_id}/srt")).text
+    vtt = (await arena.get(f"{job_id}/vtt")).text
+    assert srt.startswith("1\n00:00:0")
+    assert srt.count(" --> ") == vtt.count(" --> ") == len(segments)
+    assert vtt.startswith("WEBVTT\n")
+
+
+async def test_a_file_in_a_folder_that_may_be_read_is_read(arena):
+    (arena.roots / "inbox").mkdir()
+    (arena.roots / "inbox" / "deed.pdf").write_bytes(text_pdf(["From a folder"]))
+    job_id = await arena.handed_in(local_path="inbox/deed.pdf")
+    await arena.until(job_id, "COMPLETED", units=1)
+    assert b"From a folder" in await arena.output(job_id, "text.txt")
+    assert list((arena.folder / "documents" / "work").iterdir()) == []
+
+
+async def test_a_file_behind_a_url_that_fails_once_is_read_at_the_second_attempt(arena):
+    content = text_pdf(["From a server"])
+    url = arena.server.answers("/deed.pdf", replies.status(500), replies.content(content))
+    job_id = await arena.handed_in(url=f"{url}?token=s3cret")
+    job = await arena.until(job_id, "COMPLETED", attempts=2)
+    assert job["error"] is None
+    assert b"From a server" in await arena.output(job_id, "text.txt")
+    assert [each.target for each in arena.server.to("/deed.pdf")] == ["/deed.pdf?token=s3cret"] * 2
+    assert outcomes(await arena.entry(job_id)) == [("failed", "HTTP_STATUS"), ("succeeded", None)]
+    assert "s3cret" not in repr((await arena.entry(job_id)).attempts)
+
+
+# --- one job, one result --------------------------------------------------------------------------------------------
+
+
+async def test_the_same_job_again_is_a_duplicate_and_another_under_its_id_a_conflict(arena):
+    script = Script(pages(1))
+    job_id = await arena.handed_in(script, job_id="deed-1")
+    await arena.until(job_id, "COMPLETED")
+
+    again = await arena.upload(script.content, job_id="deed-1", filename="renamed.pdf")
+    assert (again.status_code, again.json()["duplicate"], again.json()["status"]) == (202, True, "COMPLETED")
+    for other in (
+        await arena.upload(text_pdf(["Another"]), job_id="deed-1"),
+        await arena.upload(script.content, job_id="deed-1", language="pt"),
+        await arena.upload(script.content, job_id="deed-1", who="other"),
+    ):
+        assert (other.status_code, other.json()["code"]) == (409, "IDEMPOTENCY_CONFLICT")
+    assert len(script.specs) == 1
+    assert (await arena.job("deed-1"))["company_id"] == arena.companies["acme"]
+    assert await arena.letters("deed-1") == []
+
+
+async def test_the_same_file_again_has_its_result_at_once(arena):
+    script = Script(pages(2))
+    first = await arena.handed_in(script)
+    await arena.until(first, "COMPLETED")
+    path = (await arena.result(first))["output_path"]
+
+    answer = await arena.upload(script.content, job_id="again-1")
+    assert (answer.status_code, answer.json()["cached"]) == (200, True)
+    assert facts(answer.json()["result"], "job_id", "status", "output_path", "pages", "cached") == {
+        "job_id": "again-1",
+        "status": "COMPLETED",
+        "output_path": path,
+        "pages": 2,
+        "cached": True,
+    }
+    await eventually(lambda: _is(arena, "again-1", Status.PROCESSED), within=PATIENCE)
+    job, result = await arena.job("again-1"), await arena.result("again-1")
+    assert facts(job, *FINISHED, "status", "cached", "units") == FINISHED | {
+        "status": "COMPLETED",
+        "cached": True,
+        "units": 2,
+    }
+    assert facts(result, "output_path", "cached", "status") == {
+        "output_path": path,
+        "cached": True,
+        "status": "COMPLETED",
+    }
+    assert b"page 2" in await arena.output("again-1", "text.txt")
+    assert len(script.specs) == 1
+
+
+@pytest.mark.parametrize("difference", ["another tenant", "told not to", "another language", "outputs are gone"])
+async def test_a_file_is_read_anew_where_there_is_no_result_to_be_had(arena, difference):
+    script = Script(pages(1))
+    first = await arena.handed_in(script)
+    await arena.until(first, "COMPLETED")
+    if difference == "outputs are gone":
+        output = Path((await arena.result(first))["output_path"])
+        for each in output.iterdir():
+            each.unlink()
+        output.rmdir()
+    given = {"another tenant": {"who": "other"}, "told not to": {"cache": "false"}, "another language": {"language": "pt"}}
+
+    again = await arena.handed_in(script, **given.get(difference, {}))
+    job = await arena.until(again, "COMPLETED")
+    assert job["cached"] is False
+    assert len(script.specs) == 2
+    assert b"page 1" in await arena.output(again, "text.txt")
+    assert (await arena.result(again))["output_path"].endswith(f"{again}/1")
+
+
+async def test_a_job_that_a_stranger_put_into_the_queue_is_adopted_and_read(arena):
+    (arena.roots / "strange.pdf").write_bytes(text_pdf(["From a stranger"]))
+    await arena.put({"job_id": "strange-1", **OCR, "payload": {"local_path": "strange.pdf"}}, "strange-1")
+    job = await arena.until("strange-1", "COMPLETED")
+    assert (job["company_id"], job["attempts"], job["units"]) == (None, 1, 1)
+    assert b"From a stranger" in await arena.output("strange-1", "text.txt")
+
+
+# --- attempts and checkpoints ---------------------------------------------------------------------------------------
+
+
+async def test_what_a_failed_attempt_has_read_is_not_read_again(arena):
+    script = Script(
+        [plan(3), page(0), page(1), failed("MODEL_UNAVAILABLE", "The model is not available", detail="HTTP 503")],
+        [plan(3), failed("MODEL_RATE_LIMIT", retry_after=0.0)],
+        [plan(3), page(2), failed("OUT_OF_MEMORY")],
+    )
+    job_id = await arena.handed_in(script)
+    letter = await arena.the_letter(job_id)
+    assert [spec.done for spec in script.specs] == [0, 2, 2]
+    assert [each["error_code"] for each in letter["attempt_history"]] == [
+        "MODEL_UNAVAILABLE",
+        "MODEL_RATE_LIMIT",
+        "OUT_OF_MEMORY",
+    ]
+    # The third attempt read the last page before it died: a new job of the same file reads nothing any more.
+    script.attempts = [[plan(3), pages(3)[-1]]]
+    again = await arena.handed_in(script)
+    await arena.until(again, "COMPLETED")
+    assert script.specs[-1].done == 3
+    assert (await arena.result(again))["units_reused"] == 3
+    assert (await arena.output(again, "text.txt")).decode().split("\f")[0].startswith("page 1")
+
+
+async def test_checkpoints_are_gone_when_they_have_served(arena):
+    script = Script([plan(2), page(0), failed("TIMEOUT")], [plan(2), page(1), pages(2)[-1]])
+    job_id = await arena.handed_in(script)
+    job = await arena.until(job_id, "COMPLETED", attempts=2, units_done=2)
+    assert job["error"] is None
+    result = await arena.result(job_id)
+    assert (result["units_reused"], result["pages"], result["characters"]) == (1, 2, 12)
+
+    anew = await arena.handed_in(script, cache="false")
+    await eventually(lambda: len(script.specs) == 3, within=PATIENCE)
+    assert script.specs[-1].done == 0
+    await arena.until(anew, "FAILED")
+
+
+async def test_stopping_a_worker_costs_no_attempt_and_the_next_goes_on_from_the_checkpoints(arena):
+    script = Script([plan(3), page(0), page(1)], [plan(3), page(2), pages(3)[-1]])
+    job_id = await arena.handed_in(script)
+    await arena.until(job_id, "PROCESSING", units_done=2)
+    child = script.pid
+    async with arena.resting():
+        assert not alive(child)
+        waiting = await arena.job(job_id)
+        assert facts(waiting, "status", "stage", "attempts", "units_done", "error") == {
+            "status": "PENDING",
+            "stage": "queued",
+            "attempts": 0,
+            "units_done": 2,
+            "error": None,
+        }
+        entry = await arena.entry(job_id)
+        assert (entry.status.terminal, entry.attempt_count) == (False, 0)
+    job = await arena.until(job_id, "COMPLETED")
+    assert job["attempts"] == 1
+    assert [spec.done for spec in script.specs] == [0, 2]
+    assert (await arena.result(job_id))["units_reused"] == 2
+    assert outcomes(await arena.entry(job_id)) == [("succeeded", None)]
+
+
+# --- cancelled ------------------------------------------------------------------------------------------------------
+
+
+async def cancelled(arena, job_id):
+    """Its end, as every record tells it."""
+    await arena.until(job_id, "CANCELLED", stage="finished")
+    result = await arena.result(job_id)
+    assert facts(result, "status", "output_path", "pages") == {"status": "CANCELLED", "output_path": None, "pages": 0}
+    await arena.look_after()
+    assert (await arena.entry(job_id)).status is Status.EXPIRED
+    assert await arena.letters(job_id) == []
+    assert await arena.told(job_id) == []
+
+
+async def test_a_job_that_waits_is_cancelled_and_never_begins(arena):
+    script = Script(pages(1))
+    async with arena.resting():
+        job_id = await arena.handed_in(script)
+        answer = await arena.cancel(job_id)
+        assert (answer.status_code, answer.json()["status"]) == (200, "CANCELLED")
+    await cancelled(arena, job_id)
+    assert (await arena.entry(job_id)).attempt_count == 0
+    assert (await arena.cancel(job_id)).json()["status"] == "CANCELLED"
+    assert script.specs == []
+
+
+async def test_a_job_in_work_is_cancelled_and_its_child_is_gone(arena):
+    script = Script([plan(2), page(0)])
+    job_id = await arena.handed_in(script)
+    await arena.until(job_id, "PROCESSING", units_done=1)
+    assert alive(script.pid)
+
+    assert (await arena.cancel(job_id, who="other")).status_code == 404
+    answer = await arena.cancel(job_id)
+    assert (answer.status_code, answer.json()["cancel_requested"]) == (202, True)
+    await cancelled(arena, job_id)
+    assert not alive(script.pid)
+    assert len(script.specs) == 1
+
+
+async def test_a_job_that_has_ended_cannot_be_cancelled(arena):
+    done = await arena.handed_in(Script(pages(1)))
+    await arena.until(done, "COMPLETED")
+    lost = await arena.handed_in(local_path="nowhere.pdf")
+    await arena.until(lost, "FAILED")
+    for job_id in (done, lost):
+        before = await arena.job(job_id)
+        answer = await arena.cancel(job_id)
+        assert (answer.status_code, answer.json()["code"]) == (409, "TOO_LATE_TO_CANCEL")
+        assert await arena.job(job_id) == before
+
+
+async def _is(arena, job_id, status) -> bool:
+    return (await arena.entry(job_id)).status is status

@@ -1,0 +1,380 @@
+"""A place where documents live their whole lives: the real system of either deployment, with a real worker in it.
+
+Tenants come through the real HTTP routes, strangers put jobs straight into the queue, and every file is read by a real
+child process. A test may also write a :class:`Script`: a file whose child is a small program that says what the script
+says, so that causes that are hard to make in earnest can be told by a process all the same.
+
+What the queue ``doc_jobs_dead`` holds is read past Holdfast's own code.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import sqlite3
+import sys
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Final
+from unittest.mock import patch
+
+import httpx
+import pytest
+from redis.asyncio import Redis
+
+from holdfast.config import Settings
+from holdfast.contracts.dead_letters import DeadLetter
+from holdfast.contracts.ledger import LedgerEntry
+from holdfast.contracts.queries import LetterQuery, Page
+from holdfast.contracts.queues import QueueJob
+from holdfast.contracts.retry import ExponentialBackoff
+from holdfast.wiring import DATABASE_FILE, System, open_system
+from holdfast.workloads.documents.child.protocol import Finished, Message, Plan, Spec, Unit, encoded
+from holdfast.workloads.documents.child.protocol import Failed as ChildFailed
+from holdfast.workloads.documents.running import read_in_child
+from holdfast.workloads.documents.workload import DEAD_LETTER_QUEUE, QUEUE
+
+from .file_server import FileServer
+from .gemini_server import GeminiServer
+from .stage import assert_counts_its_attempts
+from .valkey_server import RedisPlace, forget
+from .waiting import eventually
+
+EMBEDDED: Final = "embedded"
+CLUSTER: Final = "cluster"
+SECRET: Final = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+OCR: Final = {"job_type": "OCR", "input_type": "PDF"}
+AUDIO: Final = {"job_type": "TRANSCRIPTION", "input_type": "AUDIO"}
+ROUTE: Final = "/v1/documents"
+PATIENCE: Final = 100.0
+"""Seconds. Reading takes long on a busy machine; nothing depends on the length."""
+
+
+# --- children that say what they are told to ------------------------------------------------------------------------
+
+_PROGRAM: Final = """
+import os, sys, time
+with open(sys.argv[2], "w") as file:
+    file.write(str(os.getpid()))
+os.write(1, sys.argv[1].encode())
+time.sleep(3600)
+"""
+_MARK: Final = b"%PDF-1.7\n%script "
+
+
+class Script:
+    """A PDF, as far as its first bytes go; each attempt at it says the next of ``attempts``, the last again and again.
+
+    The child stays, silent, when it has said its messages: only a last word ends it. ``specs`` is what the children
+    were told, one for each attempt.
+    """
+
+    def __init__(self, *attempts: Sequence[Message]) -> None:
+        self.name = uuid.uuid4().hex
+        self.content = _MARK + self.name.encode() + b"\n%%EOF\n"
+        self.specs: list[Spec] = []
+        self.attempts = list(attempts)
+
+    @property
+    def pid(self) -> int:
+        """The process of the attempt that began last."""
+        return int(self._pid_file.read_text())
+
+    def begin(self, spec: Spec, folder: Path) -> list[str]:
+        """The command of the next attempt."""
+        said = self.attempts.pop(0) if len(self.attempts) > 1 else self.attempts[0]
+        self.specs.append(spec)
+        self._pid_file = folder / f"pid-{self.name}"
+        lines = b"".join(map(encoded, said)).decode()
+        return [sys.executable, "-S", "-c", _PROGRAM, lines, str(self._pid_file)]
+
+
+def plan(units: int) -> Plan:
+    return Plan(units=units, unit="page", engine="local", model="script")
+
+
+def page(index: int) -> Unit:
+    """A page that was read: its text says which."""
+    text = f"page {index + 1}"
+    return Unit(index=index, result={"number": index + 1, "text": text, "source": "ocr", "confidence": 0.9, "lines": []})
+
+
+def pages(count: int) -> list[Message]:
+    """A whole document."""
+    return [plan(count), *map(page, range(count)), Finished()]
+
+
+def failed(code: str, message: str | None = None, **facts: Any) -> ChildFailed:
+    return ChildFailed(code=code, message=message, **facts)
+
+
+# --- the place ------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class DocumentArena:
+    """What a test works with. ``server`` has files and takes callbacks; ``roots`` is the folder for local paths."""
+
+    system: System
+    folder: Path
+    server: FileServer
+    gemini: GeminiServer
+    place: RedisPlace | None
+    scripts: dict[str, Script] = field(default_factory=dict)
+    keys: dict[str, str] = field(default_factory=dict)
+    companies: dict[str, str] = field(default_factory=dict)
+    _client: httpx.AsyncClient | None = None
+    _stop: asyncio.Event | None = None
+    _running: asyncio.Task[None] | None = None
+
+    @property
+    def roots(self) -> Path:
+        return self.folder / "roots"
+
+    @property
+    def workload(self) -> Any:
+        return self.system.workloads["documents"]
+
+    # --- tenants --------------------------------------------------------------------------------------------
+
+    async def send(self, document: Mapping[str, Any], *, who: str = "acme") -> httpx.Response:
+        """Ask for a file that is elsewhere."""
+        return await self._http.post(ROUTE, json=document, headers=self._bearer(who))
+
+    async def upload(
+        self, content: bytes, *, who: str = "acme", filename: str = "contract.pdf", **given: str
+    ) -> httpx.Response:
+        """Ask with the file. ``given`` are other fields of the form."""
+        form = OCR | given
+        return await self._http.post(
+            ROUTE, files={"file": (filename, content)}, data=form, headers=self._bearer(who)
+        )
+
+    async def handed_in(self, file: bytes | Script | None = None, *, who: str = "acme", **given: Any) -> str:
+        """The id of a job that was accepted: with the file, or with the word where it is."""
+        if isinstance(file, Script):
+            self.scripts[file.name] = file
+            file = file.content
+        if file is None:
+            answer = await self.send(OCR | given, who=who)
+        else:
+            answer = await self.upload(file, who=who, **given)
+        assert answer.status_code == 202, answer.text
+        return answer.json()["job_id"]
+
+    async def cancel(self, job_id: str, *, who: str = "acme") -> httpx.Response:
+        return await self._http.post(f"{ROUTE}/{job_id}/cancel", headers=self._bearer(who))
+
+    async def get(self, path: str, *, who: str = "acme") -> httpx.Response:
+        return await self._http.get(f"{ROUTE}/{path}", headers=self._bearer(who))
+
+    # --- strangers ------------------------------------------------------------------------------------------
+
+    async def put(self, document: Any, name: str | None = None) -> None:
+        """Put a job straight into the queue, as a producer does that knows nothing of our API."""
+        data = document if isinstance(document, str) else json.dumps(document)
+        await self.system.broker.publish(QUEUE, [QueueJob(name or f"stranger-{uuid.uuid4()}", data)])
+
+    # --- looking --------------------------------------------------------------------------------------------
+
+    async def job(self, job_id: str) -> dict[str, Any]:
+        return dict(await self.system.store.get("document_jobs", job_id) or {})
+
+    async def result(self, job_id: str) -> dict[str, Any] | None:
+        found = await self.system.store.get("document_results", job_id)
+        return None if found is None else dict(found)
+
+    async def until(self, job_id: str, status: str, **facts: Any) -> dict[str, Any]:
+        """Wait until the job's record says so. One that has ended otherwise is told at once."""
+        wanted = {"status": status, **facts}
+
+        async def reached() -> dict[str, Any] | None:
+            job = await self.job(job_id)
+            if wanted.items() <= job.items():
+                return job
+            assert job.get("status") not in {"COMPLETED", "FAILED", "CANCELLED"}, job
+            return None
+
+        return await eventually(reached, within=PATIENCE)
+
+    async def entry(self, job_id: str) -> LedgerEntry:
+        entry = await self.system.store.entry("documents", job_id)
+        assert entry is not None, f"no entry for {job_id}"
+        assert_counts_its_attempts(entry)
+        return entry
+
+    async def output(self, job_id: str, name: str) -> bytes:
+        """An output file of a completed job."""
+        return await self.system.documents.door.output(await self.result(job_id), name)
+
+    async def letters(self, job_id: str) -> list[DeadLetter]:
+        """The dead letters of a job in the store, also of one that was refused and has another name there."""
+        found = await self.system.store.letters(LetterQuery(workload="documents"), Page(1_000))
+        return [each for each in found.items if self.workload.dead_letter_payload(each)["job_id"] == job_id]
+
+    async def told(self, job_id: str) -> list[dict[str, Any]]:
+        """What ``doc_jobs_dead`` holds about a job."""
+        return [each for each in await self._dead_letter_queue() if each["job_id"] == job_id]
+
+    async def the_letter(self, job_id: str) -> dict[str, Any]:
+        """The job's one dead letter, which the store and the queue tell alike, also after rounds of upkeep."""
+        await eventually(lambda: self.told(job_id), within=PATIENCE)
+        await self.look_after()
+        (letter,) = await self.letters(job_id)
+        (told,) = await self.told(job_id)
+        assert json.loads(json.dumps(self.workload.dead_letter_payload(letter))) == told
+        return told
+
+    async def look_after(self, rounds: int = 3) -> None:
+        """Let upkeep do what it does."""
+        upkeep = self.system.upkeep()
+        for _ in range(rounds):
+            await upkeep.round()
+
+    async def _dead_letter_queue(self) -> list[dict[str, Any]]:
+        if self.place is None:
+            return [json.loads(data) for data in await asyncio.to_thread(self._letters_in_file)]
+        async with Redis.from_url(self.place.url, decode_responses=True) as redis:
+            base = f"{self.place.prefix}:{DEAD_LETTER_QUEUE}"
+            names = await redis.lrange(f"{base}:wait", 0, -1)
+            return [json.loads(await redis.hget(f"{base}:{name}", "data")) for name in names]
+
+    def _letters_in_file(self) -> list[str]:
+        with contextlib.closing(sqlite3.connect(self.folder / DATABASE_FILE, timeout=30)) as connection:
+            rows = connection.execute("SELECT data FROM queue_jobs WHERE queue = ?", (DEAD_LETTER_QUEUE,))
+            return [data for (data,) in rows]
+
+    # --- people ---------------------------------------------------------------------------------------------
+
+    async def replay(self, letter: DeadLetter) -> DeadLetter:
+        await self.system.review.review(letter.id, actor="ana", reason="looked")
+        return await self.system.review.replay(letter.id, actor="ana", reason="mended")
+
+    # --- the worker -----------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        self._stop = asyncio.Event()
+        self._running = asyncio.create_task(self.system.worker().run(self._stop))
+
+    async def stop(self) -> None:
+        """Let the worker go as an operator does."""
+        assert self._stop is not None
+        assert self._running is not None
+        self._stop.set()
+        await self._running
+
+    @contextlib.asynccontextmanager
+    async def resting(self) -> AsyncIterator[None]:
+        """Nobody works inside."""
+        await self.stop()
+        try:
+            yield
+        finally:
+            self.start()
+
+    # --- parts ----------------------------------------------------------------------------------------------
+
+    @property
+    def _http(self) -> httpx.AsyncClient:
+        assert self._client is not None
+        return self._client
+
+    def _bearer(self, who: str) -> dict[str, str]:
+        return {"authorization": f"Bearer {self.keys[who]}"}
+
+    def _script_of(self, path: str) -> Script | None:
+        with Path(path).open("rb") as file:
+            head = file.read(len(_MARK) + 32)
+        return self.scripts.get(head[len(_MARK) :].decode()) if head.startswith(_MARK) else None
+
+    async def _read(self, spec: Spec, options: Any, on_message: Callable[..., Any]) -> None:
+        """The real keeper; a script's file has its own child."""
+        script = self._script_of(spec.path)
+        command = None if script is None else script.begin(spec, self.folder)
+        await read_in_child(spec, options, on_message, command)
+
+
+def alive(pid: int) -> bool:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, 0)
+        return True
+    return False
+
+
+@contextlib.asynccontextmanager
+async def document_arena(
+    folder: Path, *, place: RedisPlace | None = None, mongo: Any = None, **settings: Any
+) -> AsyncIterator[DocumentArena]:
+    """The embedded deployment in ``folder``; with a ``place`` and a ``mongo``, a cluster on those servers."""
+    (folder / "roots").mkdir()
+    with FileServer() as server, GeminiServer() as gemini, _database(mongo) as name:
+        facts: dict[str, Any] = {
+            "holdfast_data": folder,
+            "document_concurrency": 4,
+            "document_retry_base_ms": 0,
+            "document_roots": (folder / "roots",),
+            "document_local_path_over_http": True,
+            "document_allowed_addresses": ("127.0.0.1",),
+            "document_callback_secret": SECRET,
+            "gemini_api_key": "a-key-for-the-tests-of-documents",
+            "gemini_base_url": gemini.url,
+            "upkeep_interval_ms": 200,
+            "worker_drain_timeout_ms": 0,
+        }
+        if place is not None:
+            facts |= {"redis_url": place.url, "queue_prefix": place.prefix, "mongo_uri": mongo.uri}
+            facts |= {"mongo_db_name": name, "publish_grace_ms": 200}
+        async with open_system(Settings(**facts | settings)) as system:
+            arena = DocumentArena(system, folder, server, gemini, place)
+            callbacks = system.workloads["document_callbacks"]
+            callbacks.retry = ExponentialBackoff(max_attempts=3, base=timedelta(0))
+            for who in ("acme", "other"):
+                arena.companies[who] = (await system.tenants.add(who)).company_id
+                _, arena.keys[who] = await system.tenants.create_key(arena.companies[who])
+            transport = httpx.ASGITransport(system.api())
+            async with httpx.AsyncClient(transport=transport, base_url="http://holdfast.test") as client:
+                arena._client = client
+                with patch("holdfast.workloads.documents.reading.read_in_child", arena._read):
+                    arena.start()
+                    try:
+                        yield arena
+                    finally:
+                        await arena.stop()
+
+
+@contextlib.asynccontextmanager
+async def arena_on(
+    deployment: str, request: pytest.FixtureRequest, folder: Path, **settings: Any
+) -> AsyncIterator[DocumentArena]:
+    """An arena of this deployment; the servers of a cluster are those of this pytest process."""
+    if deployment == EMBEDDED:
+        async with document_arena(folder, **settings) as arena:
+            yield arena
+        return
+    place = RedisPlace(request.getfixturevalue("valkey").url, f"hf{uuid.uuid4().hex[:12]}")
+    try:
+        async with document_arena(folder, place=place, mongo=request.getfixturevalue("mongo"), **settings) as arena:
+            yield arena
+    finally:
+        await asyncio.to_thread(forget, place)
+
+
+@contextlib.contextmanager
+def _database(mongo: Any) -> Iterator[str | None]:
+    """The name of a database of our own, which is dropped in the end."""
+    if mongo is None:
+        yield None
+        return
+    from pymongo import MongoClient
+
+    name = f"hf_{uuid.uuid4().hex[:12]}"
+    try:
+        yield name
+    finally:
+        with MongoClient(mongo.uri) as client:
+            client.drop_database(name)
