@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -10,7 +11,7 @@ from holdfast.contracts.effects import Effect
 from holdfast.contracts.workload import Context, Job
 
 from .checkpoints import Checkpoints, units_of
-from .child.protocol import Plan, Stage, Unit
+from .child.protocol import Plan, Spec, Stage, Unit
 from .contract import DocumentJob, InputType
 from .failures import Code, DocumentFailure
 from .job_records import JobRecords, Reached
@@ -48,7 +49,7 @@ class Reading:
             environment=options.environment,
         )
         try:
-            await read_in_child(options.spec(self._job.data, path, self._reused), child, self._heard)
+            await read_in_child(self._spec(path), child, self._heard)
             await self._checkpoints.flush()
         finally:
             await self._checkpoints.give_up()
@@ -56,6 +57,11 @@ class Reading:
             detail = f"{len(self._units)} units are read, of a plan for {self._plan.units if self._plan else 'none'}"
             raise DocumentFailure(Code.CHILD_CRASHED, detail=detail)
         return self._units, self._plan
+
+    def _spec(self, path: Path) -> Spec:
+        """A recording goes on in the language that its beginning was found to be in."""
+        spec = self._options.spec(self._job.data, path, self._reused)
+        return replace(spec, language=spec.language or _heard_language(self._units))
 
     async def _heard(self, message: Plan | Unit | Stage) -> None:
         match message:
