@@ -48,9 +48,10 @@ def test_a_missing_extra_is_information(doctor, monkeypatch):
 def test_what_is_to_be_mended_is_told(doctor, home):
     (home / "papers").mkdir()
     (home / "blocked").write_text("")
+    (home / "blocked").chmod(0o755)
     code, found = doctor(
         WHISPER_MODEL_DIR=str(home / "papers"),
-        DOCUMENT_ROOTS=f"{home / 'papers'},{home / 'nowhere'}",
+        DOCUMENT_ROOTS=f"{home / 'papers'},{home / 'blocked'}",
         DOCUMENT_FOLDER=str(home / "blocked" / "inside"),
         DOCUMENT_CALLBACK_SECRET="whsec_!!",
     )
@@ -64,7 +65,7 @@ def test_what_is_to_be_mended_is_told(doctor, home):
         "document storage": "FAIL",
     }
     assert "model.bin" in found["speech model"]["message"]
-    assert str(home / "nowhere") in found["document roots"]["message"]
+    assert str(home / "blocked") in found["document roots"]["message"]
     assert "blocked" in found["document storage"]["message"]
     assert "whsec_!!" not in str(found)
 

@@ -172,6 +172,7 @@ def stand_in(home, monkeypatch):
 
 
 def test_a_stream_that_breaks_off_is_opened_again(program, stand_in, monkeypatch):
+    monkeypatch.setattr("holdfast.cli.document_submit._TIMES", 2)  # in a row
     broken = event("progress", status="PROCESSING", stage="reading", pages_done=1, pages=2)
     ended = event("progress", status="COMPLETED") + event("end", status="COMPLETED")
     stand_in.answers(

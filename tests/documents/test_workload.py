@@ -175,7 +175,7 @@ async def test_the_same_job_again_is_a_duplicate_and_another_under_its_id_a_conf
         await arena.upload(script.content, job_id="deed-1", language="pt"),
         await arena.upload(script.content, job_id="deed-1", who="other"),
     ):
-        assert (other.status_code, other.json()["code"]) == (409, "IDEMPOTENCY_CONFLICT")
+        assert (other.status_code, other.json()["errorCode"]) == (409, "IDEMPOTENCY_CONFLICT")
     assert len(script.specs) == 1
     assert (await arena.job("deed-1"))["company_id"] == arena.companies["acme"]
     assert await arena.letters("deed-1") == []
@@ -352,7 +352,7 @@ async def test_a_job_that_has_ended_cannot_be_cancelled(arena):
     for job_id in (done, lost):
         before = await arena.job(job_id)
         answer = await arena.cancel(job_id)
-        assert (answer.status_code, answer.json()["code"]) == (409, "TOO_LATE_TO_CANCEL")
+        assert (answer.status_code, answer.json()["errorCode"]) == (409, "TOO_LATE_TO_CANCEL")
         assert await arena.job(job_id) == before
 
 

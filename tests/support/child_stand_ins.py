@@ -77,11 +77,6 @@ def crash(how: str, words: str = "") -> None:
     os.kill(os.getpid(), getattr(signal, how))
 
 
-def printing(text: str) -> None:
-    os.write(1, text.encode() + b"\n")
-    sleep_for_ever()
-
-
 def endless_line() -> None:
     while True:
         os.write(1, b"x" * 65536)

@@ -14,6 +14,7 @@ import atexit
 import contextlib
 import functools
 import gc
+import importlib
 import json
 import os
 import selectors
@@ -139,11 +140,25 @@ def main() -> None:
 
 
 def _import_everything() -> None:
-    import holdfast.api.app
-    import holdfast.brokers.bullmq
-    import holdfast.stores.mongo
-    import holdfast.wiring
-    import holdfast.workloads.email.transports.smtp  # noqa: F401 - imported to be there
+    """All that some gateway needs, and what FastAPI looks for when it is given its first route."""
+    for name in (
+        "holdfast.api.app",
+        "holdfast.brokers.bullmq",
+        "holdfast.stores.mongo",
+        "holdfast.wiring.serving",
+        "holdfast.workloads.courier.downstream",
+        "holdfast.workloads.documents.door",
+        "holdfast.workloads.documents.files.folder",
+        "holdfast.workloads.documents.workload",
+        "holdfast.workloads.email.door",
+        "holdfast.workloads.email.notifications",
+        "holdfast.workloads.email.transports.smtp",
+        "holdfast.workloads.email.workload",
+        "pydantic.v1",
+        "uvicorn.lifespan.off",
+        "uvicorn.protocols.http.httptools_impl",
+    ):
+        importlib.import_module(name)
 
 
 def _attend(control: socket.socket) -> list[str] | None:

@@ -8,11 +8,9 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from datetime import timedelta
 from typing import Any, Final
-
-import uvicorn
 
 from holdfast.config import Settings
 from holdfast.contracts import crash_points
@@ -34,75 +32,7 @@ _SWITCH_INTERVAL: Final = 0.00005
 back from a busy event loop. Against 0.5 ms, five interleaved runs each on a noisy machine gave a mean intake of 3,586
 against 3,197 requests/s; 10 us gave no more. The worker showed no difference. A cluster has no such thread."""
 
-_LAST_REQUESTS: Final = timedelta(seconds=1)
-"""How long a connection may stay silent, after the process began to stop, before it is closed."""
-_LOOK_EVERY: Final = timedelta(milliseconds=10)
-
 Ready = Callable[[str | None], None]
-
-
-class _LastAnswers:
-    """The API, which asks its clients to hang up once the process is leaving."""
-
-    def __init__(self, app: Any) -> None:  # noqa: ANN401 - an ASGI app
-        self._app = app
-        self._leaving = False
-
-    def leave(self) -> None:
-        """From now on clients are asked to hang up, and answers that would go on for long end."""
-        self._leaving = True
-        self._app.leave()
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:  # noqa: ANN401 - as ASGI has it
-        """Answer one request."""
-        await self._app(scope, receive, _closing(send) if self._leaving else send)
-
-
-def _closing(send: Any) -> Any:  # noqa: ANN401 - as ASGI has it
-    async def say(message: Any) -> None:  # noqa: ANN401 - as ASGI has it
-        if message["type"] == "http.response.start":
-            message = {**message, "headers": [*message.get("headers", ()), (b"connection", b"close")]}
-        await send(message)
-
-    return say
-
-
-class _Server(uvicorn.Server):
-    """uvicorn without its own signal handling: this module stops all parts in order."""
-
-    def __init__(self, config: uvicorn.Config, app: _LastAnswers) -> None:
-        super().__init__(config)
-        self._app = app
-        self.up = asyncio.Event()
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start listening, and tell."""
-        await super().startup(sockets)
-        self.up.set()
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Stop listening, answer those who were let in already, and only then close connections.
-
-        uvicorn closes at once a connection whose request has not been read yet. Where other processes listen on the
-        same socket, such a client need not have met the one that stops.
-        """
-        for server in self.servers:
-            server.close()
-        for each in sockets or ():
-            each.close()
-        self._app.leave()
-        loop = asyncio.get_running_loop()
-        end = loop.time() + _LAST_REQUESTS.total_seconds()
-        while True:
-            await asyncio.sleep(_LOOK_EVERY.total_seconds())
-            if not self.server_state.connections or loop.time() > end:
-                break
-        await super().shutdown(sockets)
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Leave signals alone."""
-        yield
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -237,19 +167,10 @@ async def _serve(
     stop: asyncio.Event,
     ready: Ready | None,
 ) -> None:
-    settings = system.settings
-    app = _LastAnswers(system.api())
-    config = uvicorn.Config(
-        app,
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,
-        lifespan="off",
-        http="httptools",
-        timeout_graceful_shutdown=max(1, settings.worker_drain_timeout_ms // 1000),
-    )
-    server = _Server(config, app)
+    from .serving import server_of  # noqa: PLC0415 - a web server, where one is needed
+
+    patience = timedelta(milliseconds=system.settings.worker_drain_timeout_ms)
+    server = server_of(system.api(), patience)
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     stopping = asyncio.create_task(stop.wait())
     coming_up = asyncio.create_task(server.up.wait())

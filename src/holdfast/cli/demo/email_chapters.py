@@ -11,13 +11,12 @@ from typing import Any, Final
 
 from .chapters import ACTOR, Chapter, letter_of, must_decide
 from .clients import SEND_PATH, EmailNote, Reply
-from .leftovers import COMPANY_ID
 from .mailing import LIFE_SECONDS
 from .narration import standing_of
 from .stage import Stage, Surprise
+from .tenant import api_key
 
 QUEUE: Final = "email:send"
-TENANT: Final = "Demo Shop"
 
 INVOICE: Final = EmailNote(
     "CUST-1", "bia.lima@example.com", "Bia Lima", "Your invoice", "Your invoice is ready.", cpf="529.982.247-25"
@@ -59,7 +58,7 @@ def _sent(stage: Stage) -> str:
 
 
 def _held_up(stage: Stage) -> str:
-    _key(stage)
+    api_key(stage)
     stage.narrator.say("The mail server goes down. It hangs up, and answers every call with 421: not now.")
     stage.mail.break_down()
     stage.narrator.event("The mail server is down.", alarming=True)
@@ -79,7 +78,7 @@ def _held_up(stage: Stage) -> str:
 
 
 def _refused(stage: Stage) -> str:
-    _key(stage)
+    api_key(stage)
     stage.narrator.say(
         "Somebody mistyped an address. The mail server knows nobody of that name, and says so with 550. To ask again "
         "would be rude, and could not help: the email becomes a dead letter at once."
@@ -104,7 +103,7 @@ def _refused(stage: Stage) -> str:
 
 
 def _expired(stage: Stage) -> str:
-    _key(stage)
+    api_key(stage)
     stage.narrator.say(
         f"An email that comes too late is worse than none. Each has a time to live: by default a day, here "
         f"{LIFE_SECONDS} seconds. The operator stops the queue for longer than that. Emails are still accepted."
@@ -139,30 +138,12 @@ EMAIL_CHAPTERS: Final[Sequence[Chapter]] = (
 """What every tour tells last, where Holdfast has what it needs for emails."""
 
 
-# --- the tenant ---------------------------------------------------------------------------------------------------
-
-
-def _key(stage: Stage) -> str:
-    """The tenant's API key. The first chapter that needs one makes the tenant."""
-    if stage.api_key is None:
-        stage.narrator.say("Who sends emails is a tenant, and shows a key. The operator makes both.")
-        stage.run("tenants", "add", TENANT, "--id", COMPANY_ID, "--json")
-        stage.api_key = _made_key(stage.run("keys", "create", COMPANY_ID, "--json"))
-        stage.narrator.say("A key is shown once, when it is made, and only its hash is kept.")
-    return stage.api_key
-
-
-def _made_key(printed: str) -> str:
-    try:
-        return str(json.loads(printed)["key"])
-    except (ValueError, KeyError, TypeError):
-        message = "no key was made"
-        raise Surprise(message) from None
+# --- the tenant ----------------------------------------------------------------------------------------------------
 
 
 def _handed_in(stage: Stage, note: EmailNote) -> str:
     """Be the tenant: hand in an email that must be accepted for the story to go on; its outbox id."""
-    key = _key(stage)
+    key = api_key(stage)
     stage.narrator.request(f"POST {SEND_PATH}  to {note.to}: {note.subject}")
     reply = stage.clients.send_email(note, key)
     stage.narrator.reply(reply, "errorCode" if "errorCode" in reply.body else "outboxId")
@@ -184,7 +165,7 @@ def _watched(stage: Stage, outbox_id: str, *, until: Collection[str]) -> Mapping
 
 
 def _email(stage: Stage, outbox_id: str) -> Mapping[str, Any]:
-    reply: Reply = stage.clients.email(outbox_id, _key(stage))
+    reply: Reply = stage.clients.email(outbox_id, api_key(stage))
     if reply.status != HTTPStatus.OK:
         message = f"cannot read the email: {reply}"
         raise Surprise(message)

@@ -14,7 +14,7 @@ from holdfast.contracts.errors import ConfigurationError
 from holdfast.wiring import DATABASE_FILE
 
 from . import leftovers
-from .leftovers import CLUSTER_FILE, LOG_FILE, MAILBOX, SERVERS, SOURCE
+from .leftovers import CLUSTER_FILE, DOCUMENTS, INBOX, LOG_FILE, MAILBOX, SERVERS, SOURCE
 
 __all__ = ["LOG_FILE", "MARKER", "SOURCE", "DemoFolder", "claimed"]
 
@@ -42,6 +42,16 @@ class DemoFolder:
     def mailbox(self) -> Path:
         """Where the mail server puts what it takes."""
         return self.path / MAILBOX
+
+    @property
+    def inbox(self) -> Path:
+        """Where jobs may name files of the server's machine."""
+        return self.path / INBOX
+
+    @property
+    def documents(self) -> Path:
+        """Where the server keeps documents, and what it read in them."""
+        return self.path / DOCUMENTS
 
     @property
     def servers(self) -> Path:

@@ -18,19 +18,26 @@ SOURCE: Final = "demo-courier"
 """The courier of the demo. Every idempotency key of the demo starts with it, so its data can be told from yours."""
 
 COMPANY_ID: Final = "de300000-0000-4000-8000-000000000001"
-"""The tenant of the demo. Every email of the demo is its, so these can be told from yours, too."""
+"""The tenant of the demo. Every email and every document of the demo is its, so these can be told from yours, too."""
 
 LOG_FILE: Final = "server.log"
 SERVERS: Final = "servers"
 """Where Valkey and mongod have their data, under the demo's folder."""
 MAILBOX: Final = "mailbox"
 """Where the mail server of the demo puts the emails that it takes."""
+INBOX: Final = "inbox"
+"""The folder of the server's machine in which a job of the demo may name a file."""
+DOCUMENTS: Final = "documents"
+"""Where Holdfast keeps the documents of the demo, and what it read in them."""
+LATE_FILE: Final = "samples/missing.pdf"
+"""In the inbox; at first it is not there."""
 CLUSTER_FILE: Final = "cluster.toml"
 """Settings with which a command finds the demo's servers."""
 MONGO_DATABASE: Final = "holdfast_demo"
 
 _OTHERS_ROWS: Final = {
-    "ledger_entries": f"key NOT GLOB '{SOURCE}:*' AND labels ->> '$.companyId' IS NOT '{COMPANY_ID}'",
+    "ledger_entries": f"key NOT GLOB '{SOURCE}:*' AND labels ->> '$.companyId' IS NOT '{COMPANY_ID}' "
+    f"AND labels ->> '$.company_id' IS NOT '{COMPANY_ID}'",
     TENANTS: f"companyId IS NOT '{COMPANY_ID}'",
 }
 """By table, what makes a row of it somebody else's."""
@@ -38,8 +45,10 @@ _HAS_TABLE: Final = "SELECT EXISTS (SELECT 1 FROM sqlite_master WHERE name = ?)"
 _OTHERS_KEY: Final = {
     "idempotencyKey": {"$exists": True, "$not": re.compile(f"^{re.escape(SOURCE)}:")},
     "companyId": {"$ne": COMPANY_ID},
+    "company_id": {"$ne": COMPANY_ID},  # a document's
 }
-_FILES: Final = (LOG_FILE, CLUSTER_FILE, KEYS_FILE)
+_FILES: Final = (LOG_FILE, CLUSTER_FILE, KEYS_FILE, f"{DOCUMENTS}/.lock")
+_OF_DOCUMENTS: Final = ("incoming", "results", "uploads", "work")
 _OF_MONGODB: Final = {"admin", "config", "local"}
 
 
@@ -54,12 +63,15 @@ def holds_work_of_others(folder: Path) -> bool:
 def remove(folder: Path) -> None:
     """Remove the files that demos make, and no others."""
     emails = (folder / MAILBOX).glob("email-*.eml")
-    for file in (*folder.glob(f"{DATABASE_FILE}*"), *emails, *(folder / name for name in _FILES)):
+    late = folder / INBOX / LATE_FILE
+    for file in (*folder.glob(f"{DATABASE_FILE}*"), *emails, late, *(folder / name for name in _FILES)):
         file.unlink(missing_ok=True)
-    with contextlib.suppress(OSError):  # it is not there, or holds something of yours
-        (folder / MAILBOX).rmdir()
-    with contextlib.suppress(FileNotFoundError):
-        shutil.rmtree(folder / SERVERS)
+    for kept in (folder / SERVERS, *(folder / DOCUMENTS / name for name in _OF_DOCUMENTS)):
+        with contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(kept)
+    for made in (folder / MAILBOX, late.parent, folder / INBOX, folder / DOCUMENTS):
+        with contextlib.suppress(OSError):  # it is not there, or holds something of yours
+            made.rmdir()
 
 
 def _in_sqlite(database: Path) -> bool:

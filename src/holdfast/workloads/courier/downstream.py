@@ -27,14 +27,7 @@ from holdfast.contracts.outcomes import Reject, Retry
 from holdfast.contracts.standard_webhooks import retry_after, signed_headers, signing_key
 
 from .contract import CourierEvent
-
-TIMEOUT: Final = "TIMEOUT"
-THROTTLED: Final = "THROTTLED"
-REFUSED: Final = "ECONNREFUSED"
-RESET: Final = "ECONNRESET"
-UNKNOWN_HOST: Final = "ENOTFOUND"
-TLS_FAILED: Final = "TLS_FAILED"
-NETWORK: Final = "NETWORK"
+from .downstream_codes import NETWORK, RESET, THROTTLED, TIMEOUT, TLS_FAILED, UNKNOWN_HOST
 
 _TRANSIENT_STATUSES: Final = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY, HTTPStatus.TOO_MANY_REQUESTS})
 _STATUSES_WITH_RETRY_AFTER: Final = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE})

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from hashlib import sha256
-from typing import Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from holdfast.contracts.dead_letters import DeadLetter
 from holdfast.contracts.effects import Collection, Upsert
@@ -19,19 +19,12 @@ from holdfast.contracts.times import isoformat
 from holdfast.contracts.workload import Context, Failure, Job, Reason, Workload, readable_body
 
 from .contract import CourierEvent
-from .downstream import (
-    NETWORK,
-    REFUSED,
-    RESET,
-    THROTTLED,
-    TIMEOUT,
-    TLS_FAILED,
-    UNKNOWN_HOST,
-    Downstream,
-    DownstreamOptions,
-)
+from .downstream_codes import NETWORK, REFUSED, RESET, THROTTLED, TIMEOUT, TLS_FAILED, UNKNOWN_HOST
 from .portable import first_problem
 from .timeliness import rejection
+
+if TYPE_CHECKING:
+    from .downstream import Downstream
 
 ACTIVE_SHIPMENTS: Final = "active_shipments"
 
@@ -80,6 +73,8 @@ class CourierOptions:
         """The client for the configured downstream, if there is one."""
         if self.downstream_url is None:
             return None
+        from .downstream import Downstream, DownstreamOptions  # noqa: PLC0415 - an HTTP client, where one is needed
+
         return Downstream(
             DownstreamOptions(
                 url=self.downstream_url,

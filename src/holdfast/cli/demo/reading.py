@@ -1,0 +1,24 @@
+"""How the tour has documents read, and whether it can: with the libraries of the ``documents`` extra only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.util import find_spec
+from typing import Final
+
+from holdfast.wiring.documents import NEEDED
+
+from .leftovers import INBOX
+
+SHORTENED: Final[Mapping[str, int]] = {"DOCUMENT_RETRY_BASE_MS": 300}
+"""Settings that make the chapters on documents quick."""
+
+
+def missing() -> list[str]:
+    """The libraries without which no documents are read."""
+    return [name for name in NEEDED if find_spec(name) is None]
+
+
+def settings() -> dict[str, str]:
+    """Requests may name files in the inbox of the demo's folder, in which the server runs."""
+    return {"DOCUMENT_ROOTS": INBOX, "DOCUMENT_LOCAL_PATH_OVER_HTTP": "true"}
