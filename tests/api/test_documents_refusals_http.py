@@ -79,17 +79,17 @@ async def test_a_form_that_breaks_a_rule_is_refused_by_field_and_nothing_is_kept
         (form(*KIND, FILE)[:-60], {}),
         (form(*KIND, FILE), {"content_type": "multipart/form-data; boundary=another"}),
         (form(*KIND, FILE), {"content_type": "multipart/form-data"}),
-        (form(*KIND, FILE), {"content_type": f"multipart/form-data; boundary={'x' * 71}"}),
+        (form(*KIND, FILE), {"content_type": f"multipart/form-data; boundary={'x' * 300}"}),
         (form(*KIND, part("file", PDF, content_transfer_encoding="base64")), {}),
         (form(*KIND, part("file", PDF, x_long="x" * 5_000)), {}),
         (form(*KIND, part("file", PDF, **{f"x_{number}": "x" for number in range(10)})), {}),
     ],
 )
-async def test_a_body_that_is_no_sound_form_is_refused_and_nothing_is_kept(world, body, headers, capfd):
+async def test_a_body_that_is_no_sound_form_is_refused_and_nothing_is_kept(world, body, headers, caplog):
     answer = await world.post(body, **headers)
     assert (answer.status_code, answer.json()["errorCode"]) == (400, "INVALID_PAYLOAD"), answer.text
     assert await world.empty()
-    assert capfd.readouterr().err == ""
+    assert caplog.records == []
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from datetime import datetime
-from pathlib import Path
 
 import jsonschema_rs
 import pytest
@@ -25,6 +24,7 @@ from tests.support.document_arena import (
     OCR,
     Script,
     arena_on,
+    eventually,
     failed,
     page,
     pages,
@@ -138,9 +138,7 @@ BROKEN = {
 async def test_a_strangers_job_that_breaks_the_contract_is_adopted_and_refused(arena, what):
     job = BROKEN[what] | {"job_id": f"b-{what.replace(' ', '-')}"}
     await arena.put(job)
-    letter = await letter_of(
-        arena, job["job_id"], "VALIDATION_FAILED", "VALIDATION", payload=job.get("payload", job)
-    )
+    letter = await letter_of(arena, job["job_id"], "VALIDATION_FAILED", "VALIDATION", payload=job.get("payload", job))
     for name in ("job_type", "input_type"):
         said = job.get(name)
         assert letter[name] == (said if isinstance(said, str) else "UNKNOWN")
@@ -151,7 +149,7 @@ async def test_a_strangers_job_that_breaks_the_contract_is_adopted_and_refused(a
 
 @pytest.mark.parametrize("text", ["not JSON", "17", "[]", '"text"', "null", '{"job_id": ["a list"]}'])
 async def test_what_is_no_job_at_all_is_not_lost_either(arena, text):
-    before = {each["job_id"] for each in await arena._dead_letter_queue()}
+    before = {each["job_id"] for each in await arena.dead_letter_queue()}
     await arena.put(text)
     (job_id,) = await _new_letters(arena, before)
     letter = await letter_of(arena, job_id, "VALIDATION_FAILED", "VALIDATION")
@@ -169,11 +167,11 @@ async def test_what_is_no_job_at_all_is_not_lost_either(arena, text):
     ],
 )
 async def test_a_tenant_is_told_at_once_of_a_type_that_is_not_supported(arena, document, field):
-    before = await arena._dead_letter_queue()
+    before = await arena.dead_letter_queue()
     answer = await arena.send(document | {"job_id": "refused-at-the-door"})
     assert answer.status_code == 400
     assert field in {each["field"] for each in answer.json()["details"]}
-    assert await arena._dead_letter_queue() == before
+    assert await arena.dead_letter_queue() == before
     assert await arena.job("refused-at-the-door") == {}
 
 
@@ -248,6 +246,7 @@ async def test_what_must_not_be_read_fails_at_the_first_attempt(arena, payload, 
 # --- Gemini / OCR returns repeated fatal errors ---------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("arena", [EMBEDDED], indirect=True)
 async def test_a_model_that_fails_again_and_again(arena):
     arena.gemini.script(gemini.status(500, "Internal: the page said hunter2"), gemini.html(502), gemini.status(503))
     job_id = await arena.handed_in(scanned_pdf(["A page for Gemini"]), engine="gemini")
@@ -263,6 +262,15 @@ async def test_a_model_that_refuses_the_content_is_not_asked_again(arena):
     letter = await letter_of(arena, job_id, "MODEL_REFUSED", "MODEL")
     await has_failed(arena, job_id, letter)
     assert len(arena.gemini.requests) == 1
+
+
+async def test_ocr_that_fails_again_and_again(arena):
+    crash = [plan(2), page(0), failed("CHILD_CRASHED", detail="signal 11 (SIGSEGV)")]
+    script = Script(crash, [plan(2), *crash[2:]])
+    job_id = await arena.handed_in(script)
+    letter = await letter_of(arena, job_id, "CHILD_CRASHED", "SYSTEM", attempts=3)
+    await has_failed(arena, job_id, letter)
+    assert [spec.done for spec in script.specs] == [0, 1, 1]
 
 
 async def test_a_model_whose_files_are_not_there(arena):
@@ -320,9 +328,7 @@ async def test_the_table_decides_how_often_a_failure_is_tried_and_what_it_is_cal
 
 
 async def _new_letters(arena, before) -> set[str]:
-    from tests.support.waiting import eventually
-
     async def new() -> set[str]:
-        return {each["job_id"] for each in await arena._dead_letter_queue()} - before
+        return {each["job_id"] for each in await arena.dead_letter_queue()} - before
 
     return await eventually(new)

@@ -11,10 +11,9 @@ from holdfast.contracts.dead_letters import ReviewStatus
 from holdfast.contracts.errors import ReviewRefused
 from holdfast.contracts.ledger import Status
 from holdfast.contracts.queries import EntryQuery, LetterQuery, Page
-from tests.support.document_arena import CLUSTER, EMBEDDED, OCR, PATIENCE, arena_on
+from tests.support.document_arena import CLUSTER, EMBEDDED, OCR, arena_on, eventually
 from tests.support.pages import text_pdf
 from tests.support.stage import outcomes
-from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -83,7 +82,9 @@ async def test_a_replay_that_fails_too_has_a_letter_of_its_own(arena):
 
 
 async def test_the_letter_of_an_invalid_job_cannot_be_replayed(arena):
-    await arena.put({"job_id": "broken-1", "job_type": "POETRY", "input_type": "PDF", "payload": {"local_path": "a.pdf"}})
+    await arena.put(
+        {"job_id": "broken-1", "job_type": "POETRY", "input_type": "PDF", "payload": {"local_path": "a.pdf"}}
+    )
     await arena.the_letter("broken-1")
     (letter,) = await arena.letters("broken-1")
     await arena.system.review.review(letter.id, actor="ana", reason="looked")
@@ -116,7 +117,7 @@ async def test_nothing_is_ever_replayed_by_itself(arena):
         await arena.look_after(rounds=10)
     await arena.look_after(rounds=10)
 
-    await eventually(lambda: _quiet(arena), within=PATIENCE)
+    await eventually(lambda: _quiet(arena))
     assert json.dumps(sorted(each.key for each in await entries(arena))) == before
     for job_id, status in ((pending, ReviewStatus.PENDING), (reviewed, ReviewStatus.REVIEWED)):
         (letter,) = await arena.letters(job_id)
@@ -133,7 +134,9 @@ async def test_letters_are_replayed_by_filter_each_as_a_job_of_its_own(arena):
         if job_id is not jobs[2]:
             await arena.system.review.review(letter.id, actor="ana", reason="looked")
         (arena.roots / f"many-{jobs.index(job_id)}.pdf").write_bytes(text_pdf([f"File {job_id}"]))
-    query = LetterQuery(workload="documents", labels={"company_id": arena.companies["acme"]}, reason_code="FILE_NOT_FOUND")
+    query = LetterQuery(
+        workload="documents", labels={"company_id": arena.companies["acme"]}, reason_code="FILE_NOT_FOUND"
+    )
 
     report = await arena.system.review.replay_where(query, limit=50, actor="ana", reason="the folder is back")
 

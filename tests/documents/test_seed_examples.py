@@ -9,8 +9,7 @@ import pytest
 import pytest_asyncio
 
 from tests.support import file_server as replies
-from tests.support.document_arena import CLUSTER, EMBEDDED, PATIENCE, arena_on
-from tests.support.waiting import eventually
+from tests.support.document_arena import CLUSTER, EMBEDDED, arena_on, eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -128,7 +127,7 @@ async def test_example_4_2_with_a_server_that_forbids_it(hasty):
     require(letter, example, added={"error_detail"})
     assert (letter["error_code"], letter["error_detail"]) == ("HTTP_STATUS", "HTTP 403")
     assert len(hasty.server.to("/private")) == 2
-    await eventually(lambda: _quiet(hasty), within=PATIENCE)
+    await eventually(lambda: _quiet(hasty))
 
 
 async def _quiet(arena) -> bool:

@@ -15,10 +15,10 @@ from tests.support.document_arena import (
     CLUSTER,
     EMBEDDED,
     OCR,
-    PATIENCE,
     Script,
     alive,
     arena_on,
+    eventually,
     failed,
     page,
     pages,
@@ -27,7 +27,6 @@ from tests.support.document_arena import (
 from tests.support.pages import mixed_pdf, text_pdf
 from tests.support.recordings import KENNEDY, kennedy, opus, word_error_rate, words
 from tests.support.stage import outcomes
-from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -196,7 +195,7 @@ async def test_the_same_file_again_has_its_result_at_once(arena):
         "pages": 2,
         "cached": True,
     }
-    await eventually(lambda: _is(arena, "again-1", Status.PROCESSED), within=PATIENCE)
+    await eventually(lambda: _is(arena, "again-1", Status.PROCESSED))
     job, result = await arena.job("again-1"), await arena.result("again-1")
     assert facts(job, *FINISHED, "status", "cached", "units") == FINISHED | {
         "status": "COMPLETED",
@@ -222,7 +221,11 @@ async def test_a_file_is_read_anew_where_there_is_no_result_to_be_had(arena, dif
         for each in output.iterdir():
             each.unlink()
         output.rmdir()
-    given = {"another tenant": {"who": "other"}, "told not to": {"cache": "false"}, "another language": {"language": "pt"}}
+    given = {
+        "another tenant": {"who": "other"},
+        "told not to": {"cache": "false"},
+        "another language": {"language": "pt"},
+    }
 
     again = await arena.handed_in(script, **given.get(difference, {}))
     job = await arena.until(again, "COMPLETED")
@@ -275,7 +278,7 @@ async def test_checkpoints_are_gone_when_they_have_served(arena):
     assert (result["units_reused"], result["pages"], result["characters"]) == (1, 2, len("page1page2"))
 
     anew = await arena.handed_in(script, cache="false")
-    await eventually(lambda: len(script.specs) == 3, within=PATIENCE)
+    await eventually(lambda: len(script.specs) == 3)
     assert script.specs[-1].done == 0
     await arena.until(anew, "FAILED")
 

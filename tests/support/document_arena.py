@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 import json
 import os
 import sqlite3
@@ -25,7 +26,7 @@ from unittest.mock import patch
 
 import httpx
 import pytest
-from redis.asyncio import Redis
+from redis import Redis
 
 from holdfast.config import Settings
 from holdfast.contracts.dead_letters import DeadLetter
@@ -43,7 +44,6 @@ from .file_server import FileServer
 from .gemini_server import GeminiServer
 from .stage import assert_counts_its_attempts
 from .valkey_server import RedisPlace, forget
-from .waiting import eventually
 
 EMBEDDED: Final = "embedded"
 CLUSTER: Final = "cluster"
@@ -53,6 +53,24 @@ AUDIO: Final = {"job_type": "TRANSCRIPTION", "input_type": "AUDIO"}
 ROUTE: Final = "/v1/documents"
 PATIENCE: Final = 100.0
 """Seconds. Reading takes long on a busy machine; nothing depends on the length."""
+
+_FIRST_PAUSE: Final = 0.005
+_LONGEST_PAUSE: Final = 0.1
+
+
+async def eventually(condition: Callable[[], Any]) -> Any:
+    """As ``tests.support.waiting.eventually``, for what takes long: it looks ever less often, and so costs little."""
+    loop = asyncio.get_running_loop()
+    end, pause = loop.time() + PATIENCE, _FIRST_PAUSE
+    while True:
+        answer = condition()
+        if inspect.isawaitable(answer):
+            answer = await answer
+        if answer:
+            return answer
+        assert loop.time() < end, f"did not become true within {PATIENCE} s: {inspect.getsource(condition).strip()}"
+        await asyncio.sleep(pause)
+        pause = min(pause * 1.5, _LONGEST_PAUSE)
 
 
 # --- children that say what they are told to ------------------------------------------------------------------------
@@ -101,7 +119,9 @@ def plan(units: int) -> Plan:
 def page(index: int) -> Unit:
     """A page that was read: its text says which."""
     text = f"page {index + 1}"
-    return Unit(index=index, result={"number": index + 1, "text": text, "source": "ocr", "confidence": 0.9, "lines": []})
+    return Unit(
+        index=index, result={"number": index + 1, "text": text, "source": "ocr", "confidence": 0.9, "lines": []}
+    )
 
 
 def pages(count: int) -> list[Message]:
@@ -151,9 +171,7 @@ class DocumentArena:
     ) -> httpx.Response:
         """Ask with the file. ``given`` are other fields of the form."""
         form = OCR | given
-        return await self._http.post(
-            ROUTE, files={"file": (filename, content)}, data=form, headers=self._bearer(who)
-        )
+        return await self._http.post(ROUTE, files={"file": (filename, content)}, data=form, headers=self._bearer(who))
 
     async def handed_in(self, file: bytes | Script | None = None, *, who: str = "acme", **given: Any) -> str:
         """The id of a job that was accepted: with the file, or with the word where it is."""
@@ -200,7 +218,7 @@ class DocumentArena:
             assert job.get("status") not in {"COMPLETED", "FAILED", "CANCELLED"}, job
             return None
 
-        return await eventually(reached, within=PATIENCE)
+        return await eventually(reached)
 
     async def entry(self, job_id: str) -> LedgerEntry:
         entry = await self.system.store.entry("documents", job_id)
@@ -219,11 +237,11 @@ class DocumentArena:
 
     async def told(self, job_id: str) -> list[dict[str, Any]]:
         """What ``doc_jobs_dead`` holds about a job."""
-        return [each for each in await self._dead_letter_queue() if each["job_id"] == job_id]
+        return [each for each in await self.dead_letter_queue() if each["job_id"] == job_id]
 
     async def the_letter(self, job_id: str) -> dict[str, Any]:
         """The job's one dead letter, which the store and the queue tell alike, also after rounds of upkeep."""
-        await eventually(lambda: self.told(job_id), within=PATIENCE)
+        await eventually(lambda: self.told(job_id))
         await self.look_after()
         (letter,) = await self.letters(job_id)
         (told,) = await self.told(job_id)
@@ -236,18 +254,24 @@ class DocumentArena:
         for _ in range(rounds):
             await upkeep.round()
 
-    async def _dead_letter_queue(self) -> list[dict[str, Any]]:
-        if self.place is None:
-            return [json.loads(data) for data in await asyncio.to_thread(self._letters_in_file)]
-        async with Redis.from_url(self.place.url, decode_responses=True) as redis:
-            base = f"{self.place.prefix}:{DEAD_LETTER_QUEUE}"
-            names = await redis.lrange(f"{base}:wait", 0, -1)
-            return [json.loads(await redis.hget(f"{base}:{name}", "data")) for name in names]
+    async def dead_letter_queue(self) -> list[dict[str, Any]]:
+        """Every letter that ``doc_jobs_dead`` holds."""
+        held = self._letters_in_file if self.place is None else self._letters_in_redis
+        return [json.loads(data) for data in await asyncio.to_thread(held)]
 
     def _letters_in_file(self) -> list[str]:
         with contextlib.closing(sqlite3.connect(self.folder / DATABASE_FILE, timeout=30)) as connection:
             rows = connection.execute("SELECT data FROM queue_jobs WHERE queue = ?", (DEAD_LETTER_QUEUE,))
             return [data for (data,) in rows]
+
+    def _letters_in_redis(self) -> list[str]:
+        assert self.place is not None
+        with contextlib.closing(Redis.from_url(self.place.url, decode_responses=True)) as redis:
+            base = f"{self.place.prefix}:{DEAD_LETTER_QUEUE}"
+            pipeline = redis.pipeline()
+            for name in redis.lrange(f"{base}:wait", 0, -1):
+                pipeline.hget(f"{base}:{name}", "data")
+            return pipeline.execute()
 
     # --- people ---------------------------------------------------------------------------------------------
 
@@ -323,7 +347,6 @@ async def document_arena(
             "document_callback_secret": SECRET,
             "gemini_api_key": "a-key-for-the-tests-of-documents",
             "gemini_base_url": gemini.url,
-            "upkeep_interval_ms": 200,
             "worker_drain_timeout_ms": 0,
         }
         if place is not None:

@@ -15,7 +15,6 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from holdfast.contracts.admission import FieldProblem
 from holdfast.contracts.errors import HoldfastError, NotFound
-from holdfast.contracts.files import FileMissing
 from holdfast.contracts.queries import DocumentQuery, Page
 from holdfast.contracts.tenants import Principal, Scope
 
@@ -146,18 +145,15 @@ class _Records:
         return document
 
     async def result(self, job: Mapping[str, Any]) -> Mapping[str, Any]:
-        """What became of a job. Raises a refusal for one that is not finished, and :class:`FileMissing`."""
+        """What became of a job, as far as it is known. Raises a refusal for one that is not finished."""
         status = status_of(job)
         if not status.final:
             message = f"The job is {status.value}: there is no result yet."
             raise Refusal(Code.NOT_FINISHED, message, details=[FieldProblem("status", status.value)])
-        found = await self._store.get(RESULTS, job["job_id"])
-        if found is None and status is DocumentStatus.COMPLETED:
-            raise FileMissing
-        return job if found is None else found
+        return await self._store.get(RESULTS, job["job_id"]) or job
 
     async def content(self, result: Mapping[str, Any], file: str) -> bytes | None:
-        """One file of a result; None where the job was not completed. Raises :class:`FileMissing`."""
+        """One file of a result; None where the job was not completed. Raises ``FileMissing``."""
         if status_of(result) is not DocumentStatus.COMPLETED:
             return None
         return await self._door.output(result, file)

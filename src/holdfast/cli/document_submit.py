@@ -15,6 +15,7 @@ import httpx
 import typer
 
 from holdfast.api.documents import DOCUMENTS_PATH
+from holdfast.contracts.redaction import scrub
 
 from . import options
 from .document_kinds import FileKind, InputTypeOption, JobTypeOption, kind_of_file, kind_of_url, opened
@@ -150,10 +151,11 @@ async def _post_url(where: str, headers: dict[str, str], source: str, request: d
 async def _post_file(where: str, headers: dict[str, str], source: str, request: dict[str, Any]) -> Answer:
     """The file goes as it is read, and is never in memory as a whole."""
     path = Path(source)
+    name = path.name.encode(errors="replace").decode()
     form = {name: value if isinstance(value, str) else json_module.dumps(value) for name, value in request.items()}
-    with opened(path) as (file, size), sending(f"Sending {path.name}", size) as sent:
+    with opened(path) as (file, size), sending(f"Sending {name}", size) as sent:
         async with connected(where) as client:
-            part = (path.name, _Counted(file.fileno(), sent), "application/octet-stream")
+            part = (name, _Counted(file.fileno(), sent), "application/octet-stream")
             response = await client.post(
                 DOCUMENTS_PATH, data=form, files={"file": part}, headers=headers, timeout=_UPLOAD_PATIENCE
             )
@@ -274,4 +276,4 @@ def _document(response: httpx.Response) -> Any:  # noqa: ANN401 - JSON
 
 
 def _not_holdfast(where: str) -> Stop:
-    return Stop(f"{where} answered, and not as Holdfast does. Is --url right?", code=REFUSED)
+    return Stop(f"{scrub(where)} answered, and not as Holdfast does. Is --url right?", code=REFUSED)

@@ -11,7 +11,6 @@ import typer
 
 from holdfast.api.document_views import DocumentStatus, DocumentView
 from holdfast.api.views import AttemptView
-from holdfast.contracts.effects import Upsert
 from holdfast.contracts.errors import NotFound
 from holdfast.contracts.files import FileMissing
 from holdfast.contracts.ledger import LedgerEntry
@@ -206,13 +205,15 @@ async def _cancel(job_id: str, data: Path | None) -> tuple[DocumentStatus, bool]
     """Where the job stands now, and whether its worker was asked to stop."""
     async with existing_system(data, None) as system:
         parts = document_parts(system)
-        await _record(system, job_id)
+        status = DocumentStatus((await _record(system, job_id))["status"])
+        if status.final:
+            return status, False
         if await system.withdrawal.withdraw(parts.workload, job_id):
             return DocumentStatus.CANCELLED, False
         status = DocumentStatus((await _record(system, job_id))["status"])
         if status.final:
             return status, False
-        await system.store.apply([Upsert(JOBS, job_id, {"cancel_requested": True})])
+        await parts.door.ask_to_stop(job_id)
         return status, True
 
 

@@ -12,7 +12,6 @@ from typing import Any, Final, NamedTuple
 from holdfast.api.services import ApiOptions, ApiServices, DocumentServices, EmailServices
 from holdfast.api.verify import SourceSecret
 from holdfast.config import Settings
-from holdfast.contracts.effects import Upsert
 from holdfast.contracts.ports import Ambient, Broker, Store
 from holdfast.contracts.retry import ExponentialBackoff
 from holdfast.contracts.workload import App, Workload
@@ -101,12 +100,8 @@ class System:
             door=self.documents.door,
             tenants=self.tenants,
             withdrawal=self.withdrawal,
-            cancel=self._cancel_document,
+            cancel=self.documents.door.ask_to_stop,
         )
-
-    async def _cancel_document(self, job_id: str) -> None:
-        """Ask the worker that reads it to stop."""
-        await self.store.apply([Upsert("document_jobs", job_id, {"cancel_requested": True})])
 
     def upkeep(self, *, alone: bool = False) -> Upkeep:
         """What heals. In a process that does not work (``alone``), it looks less often: workers do so too."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -23,7 +23,10 @@ from .folder import SOURCE
 COURIER_PATH: Final = "/v1/events/courier"
 EMAIL_PATH: Final = "/v1/email"
 SEND_PATH: Final = f"{EMAIL_PATH}/send"
+DOCUMENTS_PATH: Final = "/v1/documents"
 _PATIENCE_SECONDS: Final = 10.0
+_LISTENING_SECONDS: Final = 30.0
+"""A stream that has nothing to tell says so more often than that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +136,36 @@ class Clients:
     def email(self, outbox_id: str, api_key: str) -> Reply:
         """Where an email stands."""
         return _reply(self._http.get(f"{EMAIL_PATH}/{outbox_id}", headers={"x-api-key": api_key}))
+
+    def upload(self, name: str, content: bytes, fields: Mapping[str, str], api_key: str) -> Reply:
+        """Hand a file in, as a form."""
+        file = {"file": (name, content, "application/pdf")}
+        headers = {"x-api-key": api_key}
+        return _reply(self._http.post(DOCUMENTS_PATH, data=dict(fields), files=file, headers=headers))
+
+    def submit(self, job: Mapping[str, Any], api_key: str) -> Reply:
+        """Say where a file is, as JSON."""
+        return _reply(self._http.post(DOCUMENTS_PATH, json=dict(job), headers={"x-api-key": api_key}))
+
+    def document(self, job_id: str, api_key: str, part: str = "") -> Reply:
+        """Where a document stands; or, as a part, its ``/result``."""
+        return _reply(self._http.get(f"{DOCUMENTS_PATH}/{job_id}{part}", headers={"x-api-key": api_key}))
+
+    def text(self, job_id: str, api_key: str) -> str:
+        """What was read in a document; nothing, where there is no such text."""
+        reply = self._http.get(f"{DOCUMENTS_PATH}/{job_id}/text", headers={"x-api-key": api_key})
+        return reply.text if reply.is_success else ""
+
+    def progress(self, job_id: str, api_key: str) -> Iterator[Mapping[str, Any]]:
+        """Listen to a document's progress stream to its end: where it stands, again whenever that changes.
+
+        Nothing new is told as nothing, so that the listener can lose patience.
+        """
+        path, headers = f"{DOCUMENTS_PATH}/{job_id}/events", {"x-api-key": api_key}
+        with self._http.stream("GET", path, headers=headers, timeout=_LISTENING_SECONDS) as response:
+            for line in response.iter_lines():
+                field, _, value = line.partition(":")
+                yield json.loads(value) if field == "data" else {}
 
     # --- the operator -------------------------------------------------------------------------------------
 

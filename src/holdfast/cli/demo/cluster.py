@@ -8,12 +8,13 @@ import os
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import ClassVar, Final
 
 from holdfast.cli.servers import ServerPair
 
-from . import mailing
+from . import mailing, stranger
 from .chapters import Chapter
 from .cluster_chapters import CLUSTER_CHAPTERS
 from .deployment import Surroundings, ToLookAt, program
@@ -24,7 +25,15 @@ from .server import COMMAND, SHORTENED
 
 WORKERS: Final = 3
 """As the narration says."""
-_NAMES: Final = ("REDIS_URL", "MONGO_URI", "MONGO_DB_NAME", "QUEUE_PREFIX", "EMAIL_PEPPER", "EMAIL_KEYS")
+_NAMES: Final = (
+    "REDIS_URL",
+    "MONGO_URI",
+    "MONGO_DB_NAME",
+    "QUEUE_PREFIX",
+    "EMAIL_PEPPER",
+    "EMAIL_KEYS",
+    "DOCUMENT_FOLDER",
+)
 
 
 class Cluster:
@@ -46,13 +55,14 @@ class Cluster:
             "REDIS_URL": servers.redis_url,
             "MONGO_URI": servers.mongo_uri,
             "MONGO_DB_NAME": MONGO_DATABASE,
+            "DOCUMENT_FOLDER": str(folder.documents),
         } | ({} if mailing.missing() else mailing.fresh_keys())
         try:
             servers.start()
             _write(folder.cluster_file, settings)
             narrator.event(f"MongoDB is up: process {servers.mongod.pid}.")
             narrator.event(f"Valkey is up: process {servers.valkey.pid}.")
-            yield Surroundings(settings, servers)
+            yield Surroundings(settings, partial(stranger.waiting, servers.redis_url), servers)
         finally:
             servers.stop()
 

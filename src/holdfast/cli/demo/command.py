@@ -41,11 +41,11 @@ def demo_command(
     fast: Annotated[bool, typer.Option("--fast", help="Do not pause for reading.")] = False,
     no_color: Annotated[bool, typer.Option("--no-color", help="No colours. NO_COLOR does the same.")] = False,
 ) -> None:
-    """Take a narrated tour of what Holdfast does with events and emails, good and bad.
+    """Take a narrated tour of what Holdfast does with events, emails and documents, good and bad.
 
     Starts the real server on this machine and shows what becomes of a good event, of a duplicate, of a forged one, and
-    of others; and of emails that arrive, wait, are refused or come too late. Exits with 0 only if each met the fate
-    that it should.
+    of others; of emails that arrive, wait, are refused or come too late; and of documents that are read, or not there.
+    Exits with 0 only if each met the fate that it should.
     """
     width = None if sys.stdout.isatty() else _WIDTH_IN_A_FILE
     console = Console(width=width, no_color=no_color or None, highlight=False, emoji=False)

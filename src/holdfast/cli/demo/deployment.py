@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import shlex
 import shutil
+import sqlite3
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import ClassVar, Final, NamedTuple, Protocol
+from typing import Any, ClassVar, Final, NamedTuple, Protocol
 
 from holdfast.cli.servers import ServerPair
 from holdfast.wiring import DATABASE_FILE
@@ -21,12 +24,16 @@ from .server import COMMAND, SHORTENED
 
 _QUERY: Final = "SELECT idempotencyKey, status, generation, attemptCount, note FROM processed_events"
 
+_IN_QUEUE: Final = "SELECT data FROM queue_jobs WHERE queue = ? ORDER BY seq"
+
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
     """What the program runs on: settings that name it, and the servers, where there are any."""
 
     settings: dict[str, str]
+    queued: Callable[[str], Sequence[Mapping[str, Any]]]
+    """What waits in a queue, by its name."""
     servers: ServerPair | None = None
 
 
@@ -70,7 +77,7 @@ class Embedded:
     @contextlib.contextmanager
     def opened(self, folder: DemoFolder, narrator: Narrator) -> Iterator[Surroundings]:  # noqa: ARG002 - of the protocol
         """The folder is all that it needs."""
-        yield Surroundings({})
+        yield Surroundings({}, partial(_queued, folder.database))
 
     def cli(self, data: Path) -> Callable[[str], str]:
         """The folder is an option."""
@@ -84,6 +91,12 @@ class Embedded:
         code = f'import sqlite3, sys; print(*sqlite3.connect(sys.argv[1]).execute("{_QUERY}"), sep="\\n")'
         tables = "In SQLite, the ledger and the rest: processed_events, active_shipments, dead_letter_events."
         return [commands, ToLookAt(tables, (f"python3 -c '{code}' {database}",))]
+
+
+def _queued(database: Path, queue: str) -> list[Mapping[str, Any]]:
+    with contextlib.closing(sqlite3.connect(f"{database.as_uri()}?mode=ro", uri=True)) as connection:
+        jobs = connection.execute(_IN_QUEUE, (queue,)).fetchall()
+    return [json.loads(data) for (data,) in jobs]
 
 
 def program() -> str:

@@ -135,10 +135,10 @@ EMAIL_CHAPTERS: Final[Sequence[Chapter]] = (
     ),
     Chapter("An email that is too late", "an email too late", "202, EXPIRED, never sent", _expired),
 )
-"""What every tour tells last, where Holdfast has what it needs for emails."""
+"""What every tour tells next, where Holdfast has what it needs for emails."""
 
 
-# --- the tenant ----------------------------------------------------------------------------------------------------
+# --- the tenant ---------------------------------------------------------------------------------------------------
 
 
 def _handed_in(stage: Stage, note: EmailNote) -> str:

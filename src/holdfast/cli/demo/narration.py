@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -37,6 +38,8 @@ _STATUS_STYLES: Final[Mapping[str, str]] = {
     "processing": "cyan",
     "dead_lettered": "red",
     "SENT": "green",
+    "COMPLETED": "green",
+    "PROCESSING": "cyan",
     "RETRYING": "yellow",
     "FAILED": "red",
     "EXPIRED": "red",
@@ -129,6 +132,19 @@ class Narrator:
             table.add_row(name, _coloured(_plain(value)))
         self._indented(table, _INDENT * 2)
 
+    def beside(self, left: tuple[str, str], right: tuple[str, str]) -> None:
+        """Two texts next to each other, each under its heading."""
+        table = Table(box=None, padding=(0, 2), header_style="dim")
+        for heading, _ in (left, right):
+            table.add_column(heading)
+        table.add_row(*(Text("\n".join(map(printable, text.splitlines()))) for _, text in (left, right)))
+        self._indented(table)
+
+    def document(self, document: Mapping[str, object]) -> None:
+        """A document as JSON, whole."""
+        for line in json.dumps(document, indent=2, ensure_ascii=False).splitlines():
+            self._indented(Text(printable(line)), _INDENT * 2)
+
     def logged(self, line: str) -> None:
         """A line of the server's log, as it is."""
         self._indented(Text(printable(line), style="dim"), _INDENT * 2)
@@ -217,6 +233,29 @@ def standing_of(email: Mapping[str, Any]) -> RenderableType:
         return line
     why = f"{_plain(email.get('lastErrorCode'))}: {_plain(email.get('lastErrorMessage'))}"
     return Group(line, _padded(Text(f"attempt {_plain(email.get('attempt'))}: {why}", style="dim"), _INDENT * 2))
+
+
+def course_of(views: Sequence[Mapping[str, Any]]) -> RenderableType:
+    """The stages that a document went through, when each was reached, and how far the reading had come."""
+    table = Table(box=None, padding=(0, 2), header_style="dim")
+    for heading in ("since", "status", "stage", "progress", "pages"):
+        table.add_column(heading, justify="right" if heading in {"since", "progress"} else "left")
+    for view in views:
+        pages = "" if view.get("pages") is None else f"{view['pages_done']} of {view['pages']}"
+        progress = f"{view['progress']:.0f} %"
+        table.add_row(f"+{view['since']:.1f} s", _coloured(view["status"]), _plain(view["stage"]), progress, pages)
+    return table
+
+
+def reading_of(view: Mapping[str, Any]) -> RenderableType:
+    """Where a document stands, and what the last failed attempt died of."""
+    line = Text("   ") + _coloured(_plain(view.get("status")))
+    line.append(f", attempt {_plain(view.get('attempts'))} of {_plain(view.get('max_attempts'))}", style="dim")
+    error = view.get("error")
+    if not error:
+        return line
+    why = f"{_plain(error.get('error_type'))}, {_plain(error.get('code'))}: {_plain(error.get('message'))}"
+    return Group(line, _padded(Text(why, style="dim"), _INDENT * 2))
 
 
 def _fates_table(fates: Sequence[Fate], *, ascii_only: bool) -> Table:

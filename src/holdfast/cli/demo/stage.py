@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import subprocess
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, Final
@@ -16,6 +16,7 @@ from holdfast.cli.servers import ServerPair
 
 from .clients import COURIER_PATH, Clients, CourierNote, Reply
 from .downstream import Downstream, Mood
+from .folder import DemoFolder
 from .mail_server import MailServer
 from .narration import Narrator, attempts_of
 from .server import DemoSecrets, Server
@@ -41,7 +42,10 @@ class Stage:
     downstream: Downstream
     mail: MailServer
     secrets: DemoSecrets
+    folder: DemoFolder
     cli: Callable[[str], str]
+    queued: Callable[[str], Sequence[Mapping[str, Any]]]
+    """What waits in a queue, by its name, as the programs see it that read the queue."""
     servers: ServerPair | None = None
     """The Valkey and the mongod of a cluster."""
     receipts: dict[str, Mapping[str, Any]] = field(default_factory=dict)

@@ -1,18 +1,20 @@
-"""A program that is not ours and puts jobs straight into the queue, with BullMQ's own library.
+"""A program that is not ours and puts jobs straight into a queue, or looks into one, with BullMQ's own library.
 
-It stands for any BullMQ producer, in Node or elsewhere, and knows no more of Holdfast than the name of the queue.
+It stands for any program with BullMQ, in Node or elsewhere, and knows no more of Holdfast than the names of queues.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from bullmq import Job, Queue
 
 QUEUE: Final = "courier-events-main"
 JOB_NAME: Final = "courier-event"
+
+T = TypeVar("T")
 
 
 def add(redis_url: str, data: Mapping[str, Any], times: int) -> list[str]:
@@ -21,7 +23,7 @@ def add(redis_url: str, data: Mapping[str, Any], times: int) -> list[str]:
     async def added(queue: Queue) -> list[str]:
         return [(await queue.add(JOB_NAME, dict(data))).id for _ in range(times)]
 
-    return asyncio.run(_with_queue(redis_url, added))
+    return asyncio.run(_with_queue(redis_url, QUEUE, added))
 
 
 def states(redis_url: str, job_ids: Sequence[str]) -> list[str]:
@@ -30,11 +32,20 @@ def states(redis_url: str, job_ids: Sequence[str]) -> list[str]:
     async def looked_up(queue: Queue) -> list[str]:
         return [await (await Job.fromId(queue, job_id)).getState() for job_id in job_ids]
 
-    return asyncio.run(_with_queue(redis_url, looked_up))
+    return asyncio.run(_with_queue(redis_url, QUEUE, looked_up))
 
 
-async def _with_queue(redis_url: str, use: Callable[[Queue], Awaitable[list[str]]]) -> list[str]:
-    queue = Queue(QUEUE, {"connection": redis_url})
+def waiting(redis_url: str, name: str) -> list[Mapping[str, Any]]:
+    """``queue.getWaiting``: what the jobs carry that wait in this queue, the oldest first."""
+
+    async def found(queue: Queue) -> list[Mapping[str, Any]]:
+        return [job.data for job in await queue.getJobs(["waiting"], asc=True)]
+
+    return asyncio.run(_with_queue(redis_url, name, found))
+
+
+async def _with_queue(redis_url: str, name: str, use: Callable[[Queue], Awaitable[list[T]]]) -> list[T]:
+    queue = Queue(name, {"connection": redis_url})
     try:
         return await use(queue)
     finally:

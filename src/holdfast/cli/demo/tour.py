@@ -14,10 +14,11 @@ import httpx
 from holdfast.cli.servers import ServerMissing
 from holdfast.config import Settings
 
-from . import mailing
+from . import mailing, reading
 from .chapters import SLOW, Chapter
 from .clients import Clients
 from .deployment import Deployment, Embedded, ToLookAt
+from .document_chapters import DOCUMENT_CHAPTERS
 from .downstream import Downstream, Mood
 from .email_chapters import EMAIL_CHAPTERS
 from .fates import NOT_REACHED, Fate, all_as_expected
@@ -42,11 +43,10 @@ def take_tour(
 ) -> bool:
     """Play the chapters on a fresh data folder; whether every fate is the expected one, and the server stopped well.
 
-    The deployment, embedded by default, has the chapters and the command that belong to it; those on emails follow
-    where the libraries for them are installed. ``mood`` is how the
-    downstream treats events that no chapter says anything about. Raises :class:`ConfigurationError` for a folder that
-    is not the demo's to use, and :class:`ServerMissing` when a server of the deployment does not start. Whatever
-    happens, no process is left.
+    The deployment, embedded by default, has the chapters and the command that belong to it; those on emails and on
+    documents follow where the libraries for them are installed. ``mood`` is how the downstream treats events that no
+    chapter says anything about. Raises :class:`ConfigurationError` for a folder that is not the demo's to use, and
+    :class:`ServerMissing` when a server of the deployment does not start. Whatever happens, no process is left.
     """
     began = time.monotonic()
     deployment = deployment or Embedded()
@@ -61,12 +61,17 @@ def take_tour(
         clients = Clients(keys.operator)
         opened.callback(clients.close)
 
-        emails = not mailing.missing()
-        shortened = {**deployment.shortened, **(mailing.SHORTENED if emails else {})}
+        emails, documents = not mailing.missing(), not reading.missing()
+        shortened = {
+            **deployment.shortened,
+            **(mailing.SHORTENED if emails else {}),
+            **(reading.SHORTENED if documents else {}),
+        }
         _open(narrator, deployment, shortened)
         around = opened.enter_context(deployment.opened(folder, narrator))
         settings = around.settings | {name: _written(value) for name, value in shortened.items()}
         settings |= mailing.settings(port) if emails else {}
+        settings |= reading.settings() if documents else {}
         server = Server(folder, environment(os.environ, folder, keys, url, settings), command or deployment.command)
         opened.callback(server.stop)
         try:
@@ -77,8 +82,12 @@ def take_tour(
         narrator.event(f"The server is up: process {server.pid}.")
         if server.parts:
             narrator.facts({f"{duty} processes": ", ".join(map(str, pids)) for duty, pids in _by_duty(server).items()})
-        stage = Stage(narrator, server, clients, downstream, mail, keys, cli, around.servers)
-        whole = (*deployment.chapters, *(EMAIL_CHAPTERS if emails else ()))
+        stage = Stage(narrator, server, clients, downstream, mail, keys, folder, cli, around.queued, around.servers)
+        whole = (
+            *deployment.chapters,
+            *(EMAIL_CHAPTERS if emails else ()),
+            *(DOCUMENT_CHAPTERS if documents else ()),
+        )
         fates = play(stage, whole if chapters is None else chapters)
         code = server.stop()
 
@@ -126,7 +135,7 @@ def _by_duty(server: Server) -> dict[str, list[int]]:
 
 def _open(narrator: Narrator, deployment: Deployment, shortened: Mapping[str, Value]) -> None:
     narrator.opening(
-        "Holdfast takes in events and emails from others, and never loses one that it has accepted.",
+        "Holdfast takes in events, emails and documents from others, and never loses one that it has accepted.",
         f"{deployment.introduction} It plays those who send, the operator who looks after everything, and the systems "
         "next in line, which misbehave on purpose. Everything stays on this machine.",
     )
@@ -136,9 +145,13 @@ def _open(narrator: Narrator, deployment: Deployment, shortened: Mapping[str, Va
         f"An event gets {MAX_ATTEMPTS} attempts. With the default settings the waits in between would be about "
         f"{_default_waits()} seconds."
     )
-    if absent := mailing.missing():
-        narrator.say(f"The chapters on emails are left out, without {', '.join(absent)}. To see them, install:")
-        narrator.plain("      pip install 'holdfast[email]'", style="cyan")
+    for what, extra, absent in (
+        ("emails", "email", mailing.missing()),
+        ("documents", "documents", reading.missing()),
+    ):
+        if absent:
+            narrator.say(f"The chapters on {what} are left out, without {', '.join(absent)}. To see them, install:")
+            narrator.plain(f"      pip install 'holdfast[{extra}]'", style="cyan")
 
 
 def _default(name: str) -> Value:
@@ -169,7 +182,11 @@ def _say_where_things_are(
     narrator.plain(f"Everything is still there to look at. What the server logged is in {log}.")
     told, commands = "The dead letters, and the event that took three attempts", ["dlq list", f"events show {SLOW.key}"]
     if not mailing.missing():
-        told, commands = f"{told}; and the emails", [*commands, "emails list"]
+        told, commands = f"{told}; the emails", [*commands, "emails list"]
+    if not reading.missing():
+        results = shlex.quote(str(data / folder.documents.name / "results"))
+        narrator.plain(f"What it read is in {results}: text.txt, document.md and result.json of each document.")
+        told, commands = f"{told}; the documents", [*commands, "documents list"]
     for way in deployment.ways_to_look(data, ToLookAt(f"{told}:", [cli(each) for each in commands])):
         narrator.plain(way.sentence)
         for line in way.commands:
