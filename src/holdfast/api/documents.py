@@ -253,8 +253,8 @@ def _add_cancelling(routes: APIRouter, documents: DocumentServices, records: _Re
     )
     async def cancel_document(request: Request, response: Response, job_id: JobId) -> DocumentCancel:
         who = tenant_of(request)
-        await records.own(who, job_id)
-        if await documents.withdrawal.withdraw(documents.door.workload, job_id):
+        status = status_of(await records.own(who, job_id))
+        if not status.final and await documents.withdrawal.withdraw(documents.door.workload, job_id):
             return DocumentCancel(job_id=job_id, status=DocumentStatus.CANCELLED, cancel_requested=False)
         status = status_of(await records.own(who, job_id))
         # Cancelling twice is no mistake: the second answer is the first one's.

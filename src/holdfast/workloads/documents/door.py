@@ -17,6 +17,7 @@ from holdfast.contracts.effects import Effect, Upsert
 from holdfast.contracts.files import FileMissing, Stored
 from holdfast.contracts.personal_data import find_personal_data
 from holdfast.contracts.ports import Documents as DocumentStore
+from holdfast.contracts.queues import usable_job_id
 
 from .contract import (
     FITTING,
@@ -259,5 +260,9 @@ def _wrong_words(request: DocumentRequest) -> Iterator[FieldProblem]:
         kind = find_personal_data(text)
         if kind is not None:
             yield FieldProblem("metadata", f"must not hold a {kind.value}")
-    if request.job_id is not None and find_personal_data(request.job_id) is not None:
+    if request.job_id is None:
+        return
+    if find_personal_data(request.job_id) is not None:
         yield FieldProblem("job_id", "must not hold personal data")
+    if not usable_job_id(request.job_id):
+        yield FieldProblem("job_id", "is a word that queues keep for themselves")

@@ -62,7 +62,7 @@ class JobRecords:
         }
         effects: list[Effect] = [Upsert(JOBS, data.job_id, {}, set_on_insert=facts)]
         if data.replay_of is not None:
-            effects.append(Upsert(JOBS, data.replay_of, {"replayed_as": data.job_id}))
+            effects.append(self._replayed(data, facts, now))
         return effects
 
     def began(self, data: DocumentJob, attempt: int) -> Upsert:
@@ -163,6 +163,12 @@ class JobRecords:
         return self._end(data, told, _nothing(data, DocumentStatus.CANCELLED, None), datetime.now(UTC))
 
     # --- parts ------------------------------------------------------------------------------------------------
+
+    def _replayed(self, data: DocumentJob, facts: Mapping[str, Any], now: datetime) -> Upsert:
+        """What the job says that ``data`` replays. Its record may be forgotten by now: letters are kept for longer."""
+        ended = {"status": DocumentStatus.FAILED, "stage": Stage.FINISHED, "replay_of": None}
+        end = {"finished_at": isoformat(now), "expires_at": isoformat(now + self._retention)}
+        return Upsert(JOBS, str(data.replay_of), {"replayed_as": data.job_id}, set_on_insert={**facts, **ended, **end})
 
     def _facts(self, data: DocumentJob, engine: str) -> dict[str, Any]:
         payload = data.payload

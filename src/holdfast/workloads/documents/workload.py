@@ -243,7 +243,9 @@ class Documents(Workload[DocumentJob]):
     def replayed(self, letter: DeadLetter) -> DocumentJob:
         """A new job with a new id, that knows what it replays (seed 003, section 6)."""
         data = DocumentJob.model_validate_json(letter.body)
-        return data.model_copy(update={"job_id": new_job_id(), "replay_of": data.job_id})
+        # One that was refused because its id was taken: the job of that id is another's, and is not replayed.
+        replay_of = data.job_id if letter.key == data.job_id else None
+        return data.model_copy(update={"job_id": new_job_id(), "replay_of": replay_of})
 
 
 def new_job_id() -> str:

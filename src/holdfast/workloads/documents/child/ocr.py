@@ -6,7 +6,6 @@ language of a page need not be known.
 
 from __future__ import annotations
 
-import logging
 import math
 from dataclasses import dataclass
 from pathlib import Path
@@ -126,7 +125,6 @@ def _loaded(threads: int) -> Any:  # noqa: ANN401 - rapidocr's types lie about w
     import rapidocr  # noqa: PLC0415 - likewise
     from omegaconf import flag_override  # noqa: PLC0415 - likewise
 
-    logging.getLogger("RapidOCR").setLevel(logging.CRITICAL)
     cv2.setNumThreads(threads)
     models = Path(rapidocr.__file__).parent / "models"
     engine = rapidocr.RapidOCR(

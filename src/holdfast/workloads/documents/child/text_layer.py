@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import unicodedata
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 import pypdfium2.raw as pdfium
@@ -33,9 +35,18 @@ class TextLayer:
     """Whether its characters are characters."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
+class _Letter:
+    """A sign on the page as it is shown; spaces have no box. ``ends`` is where pdfium ends a line."""
+
+    sign: str
+    box: Box | None
+    ends: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class _Run:
-    """Letters that follow each other on one line."""
+    """Letters that follow each other on one line; ``box`` is as if the text of the page ran to the right."""
 
     text: str
     box: Box
@@ -43,17 +54,18 @@ class _Run:
 
 def text_layer(page: PdfPage) -> TextLayer:
     """The text layer of a page; without letters where there is none."""
-    runs = [run for run in _runs(page) if run.text.strip()]
-    whole = "".join(run.text for run in runs)
-    signs = [sign for sign in whole if not sign.isspace()]
+    letters = _letters(page)
+    quarters = _quarters(letters)
+    runs = [run for run in _runs(letters, quarters) if run.text.strip()]
+    signs = [sign for run in runs for sign in run.text if not sign.isspace()]
     strange = sum(sign == "\ufffd" or unicodedata.category(sign) in _NOTHING for sign in signs)
-    # Text that runs down the page is left in the order in which the file has it.
-    downward = sum(len(run.text) for run in runs if _is_tall(run)) * 2 > len(whole)
-    boxes = [run.box for run in runs]
-    order = [[[index] for index in range(len(runs))]] if downward else reading_order(boxes)
+    order = reading_order([run.box for run in runs])
     texts = [" ".join(run.text.split()) for run in runs]
     lines = tuple(
-        Line(text=texts[index], box=_rounded(boxes[index])) for block in order for row in block for index in row
+        Line(text=texts[index], box=_rounded(_turned(runs[index].box, -quarters)))
+        for block in order
+        for row in block
+        for index in row
     )
     return TextLayer(
         text=composed(texts, order),
@@ -63,45 +75,57 @@ def text_layer(page: PdfPage) -> TextLayer:
     )
 
 
-def _runs(page: PdfPage) -> list[_Run]:
-    """The letters of a page, put together where they follow each other. pdfium says where lines end."""
+def _letters(page: PdfPage) -> list[_Letter]:
+    """The letters of a page in the order of the file."""
     textpage = page.get_textpage()
     try:
         place = _Place(page)
         rect = pdfium.FS_RECTF()
         where = ctypes.byref(rect)
-        runs: list[_Run] = []
-        signs: list[str] = []
-        box: Box | None = None
-
-        def end() -> None:
-            if box:
-                text = "".join(signs).encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-                runs.append(_Run(text, box))
-            signs.clear()
-
+        letters = []
         for index in range(textpage.count_chars()):
             sign = chr(pdfium.FPDFText_GetUnicode(textpage, index))
             if sign in "\r\n":
-                end()
-                box = None
-                continue
-            if sign == "\x02":
-                # What pdfium makes of a hyphen at the end of a line.
-                sign = "-"
-            if sign.isspace() or not pdfium.FPDFText_GetLooseCharBox(textpage, index, where):
-                signs.append(sign)
-                continue
-            new = place.shown(rect.left, rect.top, rect.right, rect.bottom)
-            if box and _apart(box, new):
-                end()
-                box = None
-            box = _joined(box, new) if box else new
-            signs.append(sign)
-        end()
-        return runs
+                letters.append(_Letter(sign, None, ends=True))
+            elif sign.isspace() or not pdfium.FPDFText_GetLooseCharBox(textpage, index, where):
+                letters.append(_Letter(sign, None))
+            else:
+                box = place.shown(rect.left, rect.top, rect.right, rect.bottom)
+                # What pdfium makes of a hyphen at the end of a line is the sign 2.
+                letters.append(_Letter("-" if sign == "\x02" else sign, box))
+        return letters
     finally:
         textpage.close()
+
+
+def _quarters(letters: list[_Letter]) -> int:
+    """The way in which most of the text runs: 0 to the right, 1 down, 2 to the left, 3 up."""
+    steps = [0, 0, 0, 0]
+    for one, other in pairwise(letters):
+        if one.box and other.box:
+            across = other.box[0] + other.box[2] - one.box[0] - one.box[2]
+            down = other.box[1] + other.box[3] - one.box[1] - one.box[3]
+            if abs(across) >= abs(down):
+                steps[0 if across >= 0 else 2] += 1
+            else:
+                steps[1 if down > 0 else 3] += 1
+    return steps.index(max(steps))
+
+
+def _runs(letters: list[_Letter], quarters: int) -> Iterator[_Run]:
+    """The letters put together where they follow each other."""
+    signs: list[str] = []
+    box: Box | None = None
+    for letter in [*letters, _Letter("\n", None, ends=True)]:
+        new = _turned(letter.box, quarters) if letter.box else None
+        if box and (letter.ends or (new and _apart(box, new))):
+            # A sign outside the basic plane comes as two halves.
+            yield _Run("".join(signs).encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace"), box)
+            signs, box = [], None
+        if new:
+            box = _joined(box, new) if box else new
+        if not letter.ends:
+            signs.append(letter.sign)
 
 
 class _Place:
@@ -135,9 +159,16 @@ def _joined(a: Box, b: Box) -> Box:
     return min(a[0], b[0]), min(a[1], b[1]), max(a[2], b[2]), max(a[3], b[3])
 
 
-def _is_tall(run: _Run) -> bool:
-    left, top, right, bottom = run.box
-    return len(run.text.strip()) > 2 and bottom - top > 2 * (right - left)  # noqa: PLR2004 - twice as tall as wide
+def _turned(box: Box, quarters: int) -> Box:
+    """A box on the page turned back by so many quarters: text that ran that way runs to the right."""
+    left, top, right, bottom = box
+    turns = (
+        (left, top, right, bottom),
+        (top, -right, bottom, -left),
+        (-right, -bottom, -left, -top),
+        (-bottom, left, -top, right),
+    )
+    return turns[quarters % 4]
 
 
 def _rounded(box: Box) -> Box:
