@@ -6,19 +6,24 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
+# Tests with real processes wait much of their time: one test process more than two cores would need.
+TEST_PROCESSES ?= 3
+
 # How many rounds each crash point gets in `make chaos`; the test suite itself runs few.
 HOLDFAST_CHAOS_ROUNDS ?= 25
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Programs are started hundreds of times here: they should find their bytecode.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo demo-cluster test check format bench bench-cluster mutants chaos clean
+.PHONY: help install demo demo-cluster test check format bench bench-cluster bench-documents mutants chaos clean
 
 help: ## Show this list
 	@echo "Holdfast. Usage: make <target> [ARGS='...'] [PYTHON=python3.12]"
 	@echo
-	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 install: $(STAMP) ## Create .venv with Holdfast and the development tools; quick when nothing changed
 
@@ -33,14 +38,14 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
-demo: $(STAMP) ## Take a narrated tour: the whole lives of events and emails (about a minute)
+demo: $(STAMP) ## Take a narrated tour: the whole lives of events, emails and documents (about a minute)
 	@$(BIN)/holdfast demo $(ARGS)
 
 demo-cluster: $(STAMP) ## The same tour on a real Valkey and MongoDB, with three worker processes
 	@$(BIN)/holdfast demo --cluster $(ARGS)
 
 test: $(STAMP) ## Run the tests; ARGS goes to pytest, e.g. make test ARGS='tests/unit -k retry'
-	$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
+	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 check: $(STAMP) ## Check style, formatting, types and the import rules
 	$(BIN)/ruff check .
@@ -57,6 +62,9 @@ bench: $(STAMP) ## Measure intake and end-to-end throughput on this machine
 
 bench-cluster: $(STAMP) ## Measure the cluster on Valkey and MongoDB, and its queue beside Node's BullMQ
 	$(BIN)/python -m bench.cluster $(ARGS)
+
+bench-documents: $(STAMP) ## Measure how well and how fast pages and speech are read; ARGS='--quick' for a minute
+	$(BIN)/python -m bench.documents $(ARGS)
 
 mutants: $(STAMP) ## Break the engine on purpose and see that the simulation notices every time
 	$(BIN)/python -m tests.mutants $(ARGS)

@@ -4,7 +4,8 @@ This module is the public API: what a workload of your own needs. Everything els
 """
 
 from .contracts.dead_letters import DeadLetter, ReviewStatus
-from .contracts.effects import Collection, Delete, Effect, Upsert
+from .contracts.effects import Collection, Delete, Effect, Enqueue, Upsert
+from .contracts.entries import new_entry
 from .contracts.errors import (
     DeadlinePassed,
     HandlingError,
@@ -32,6 +33,7 @@ __all__ = [
     "Delete",
     "Done",
     "Effect",
+    "Enqueue",
     "Expired",
     "ExponentialBackoff",
     "Failure",
@@ -57,4 +59,5 @@ __all__ = [
     "TransientError",
     "Upsert",
     "Workload",
+    "new_entry",
 ]

@@ -104,6 +104,21 @@ def test_a_text_layer_in_two_columns_reads_down_the_columns(told: Reader, *, int
     assert bottom - top < 15
 
 
+@pytest.mark.parametrize("turned", [90, 180, 270])
+def test_a_text_layer_that_is_shown_turned_is_read_all_the_same(told: Reader, turned: int) -> None:
+    (page,) = results(told(pages.text_pdf([PT], columns=2, turned=turned)))
+    assert words(page["text"]) == words(PT)
+    (upright,) = results(told(pages.text_pdf([PT], columns=2)))
+    left, top, right, bottom = upright["lines"][0]["box"]
+    wide, high = pages.WIDTH, pages.HEIGHT
+    expected = {
+        90: (high - bottom, left, high - top, right),
+        180: (wide - right, high - bottom, wide - left, high - top),
+        270: (top, wide - right, bottom, wide - left),
+    }
+    assert page["lines"][0]["box"] == pytest.approx(expected[turned], abs=0.2)
+
+
 def test_pages_that_are_done_are_not_read_again(told: Reader, engine: Onlooker) -> None:
     messages = told(pages.mixed_pdf(EN, PT), done=1)
     assert messages[0].units == 2

@@ -151,7 +151,7 @@ async def test_letters_are_replayed_by_filter_each_as_a_job_of_its_own(arena):
 
 
 async def test_a_conflicting_job_of_a_stranger_can_be_replayed_under_an_id_of_its_own(arena):
-    """Its letter shows its own payload, not that of the job which had the id first."""
+    """Its letter shows its own payload, not that of the job which had the id first and hears nothing of all this."""
     (arena.roots / "theirs.pdf").write_bytes(text_pdf(["Theirs"]))
     first = await arena.handed_in(local_path="theirs.pdf", job_id="same-id", language="pt")
     await arena.until(first, "COMPLETED")
@@ -165,7 +165,9 @@ async def test_a_conflicting_job_of_a_stranger_can_be_replayed_under_an_id_of_it
     replayed = await arena.replay(letter)
 
     new = await arena.until(replayed.replayed_as, "COMPLETED")
-    assert (new["replay_of"], new["company_id"], new["language"]) == ("same-id", None, None)
+    assert (new["replay_of"], new["company_id"], new["language"]) == (None, None, None)
+    assert (await arena.entry(new["job_id"])).replay_of == letter.key
+    assert (await arena.job("same-id")).get("replayed_as") is None
 
 
 async def _quiet(arena) -> bool:

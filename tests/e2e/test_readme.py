@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.cli import COMMANDS, main
+from tests.support.pages import text_pdf
 
 README = Path(__file__).parents[2] / "README.md"
 
@@ -99,32 +100,28 @@ def test_the_example_is_about_twenty_lines_of_workload(place):
     assert len([line for line in lines.splitlines() if line.strip()]) <= 20
 
 
-@pytest.fixture
-def checkout(tmp_path):
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory):
     """A folder that looks like a checkout after ``make install``: the program is at ``.venv/bin/holdfast``."""
-    program = tmp_path / ".venv" / "bin" / "holdfast"
+    folder = tmp_path_factory.mktemp("checkout")
+    program = folder / ".venv" / "bin" / "holdfast"
     program.parent.mkdir(parents=True)
     program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m holdfast "$@"\n', encoding="utf-8")
     program.chmod(0o755)
     environment = {name: value for name, value in os.environ.items() if name in {"PATH", "HOME", "PYTHONPATH"}}
-    return tmp_path, environment | {"LANG": "C.UTF-8"}
+    return folder, environment | {"LANG": "C.UTF-8"}
 
 
-def commands(block):
-    """What a console block tells to type, as one script."""
-    return "\n".join(line.removeprefix("$ ") for line in block.splitlines())
-
-
-@pytest.mark.skipif(shutil.which("curl") is None, reason="The README uses curl, which is not installed here.")
-def test_an_email_is_sent_with_the_commands_of_the_readme(checkout):
+@pytest.fixture(scope="module")
+def shell(checkout):
+    """Runs what the README says while ``holdfast up`` runs there, at a port of its own."""
     folder, environment = checkout
-    (block,) = [each for each in blocks("console") if "/v1/email/send" in each]
 
-    def shell(script):
+    def run(script, **more):
         done = subprocess.run(
             ["bash", "-euc", script],
             cwd=folder,
-            env=environment,
+            env=environment | more,
             capture_output=True,
             text=True,
             check=False,
@@ -133,7 +130,7 @@ def test_an_email_is_sent_with_the_commands_of_the_readme(checkout):
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    shell(".venv/bin/holdfast init")
+    run(".venv/bin/holdfast init")
     up = subprocess.Popen(
         [".venv/bin/holdfast", "up", "--json"],
         cwd=folder,
@@ -144,26 +141,63 @@ def test_an_email_is_sent_with_the_commands_of_the_readme(checkout):
     )
     try:
         port = json.loads(up.stdout.readline())["address"].rsplit(":", 1)[1]
-        typed = commands(block).replace(":8080", f":{port}")
-        tenant, request, look = typed.partition("curl ")[0], *re.split(r"\n(?=\.venv/bin/holdfast emails)", typed)
-
-        first = json.loads(shell(request).splitlines()[-1])
-        eventually(lambda: "SENT" in shell(".venv/bin/holdfast emails list"), wanted=True)
-        shown = shell(look)
-
-        assert first["duplicate"] is False
-        assert "m***@e***.com" in shown
-        assert "To: maria@example.com" in shown
-        assert f"Message-ID: <{first['outboxId']}@" in shown
-
-        again = tenant.replace("tenants add Acme ", "tenants list ") + "curl " + request.partition("curl ")[2]
-        second = json.loads(shell(again).splitlines()[-1])
-        assert (second["outboxId"], second["duplicate"]) == (first["outboxId"], True)
-        assert len(list((folder / "holdfast-data" / "mail").glob("*.eml"))) == 1
+        yield lambda script, **more: run(script.replace(":8080", f":{port}"), API_PORT=port, **more)
     finally:
         up.send_signal(signal.SIGTERM)
         assert up.wait(30) == 0
         up.stdout.close()
+
+
+def commands(block):
+    """What a console block tells to type, as one script."""
+    return "\n".join(line.removeprefix("$ ") for line in block.splitlines())
+
+
+NEEDS_CURL = pytest.mark.skipif(
+    shutil.which("curl") is None, reason="The README uses curl, which is not installed here."
+)
+
+
+@NEEDS_CURL
+def test_an_email_is_sent_with_the_commands_of_the_readme(checkout, shell):
+    folder, _ = checkout
+    (block,) = [each for each in blocks("console") if "/v1/email/send" in each]
+    typed = commands(block)
+    tenant, request, look = typed.partition("curl ")[0], *re.split(r"\n(?=\.venv/bin/holdfast emails)", typed)
+
+    first = json.loads(shell(request).splitlines()[-1])
+    eventually(lambda: "SENT" in shell(".venv/bin/holdfast emails list"), wanted=True)
+    shown = shell(look)
+
+    assert first["duplicate"] is False
+    assert "m***@e***.com" in shown
+    assert "To: maria@example.com" in shown
+    assert f"Message-ID: <{first['outboxId']}@" in shown
+
+    again = tenant.replace("tenants add Acme ", "tenants list ") + "curl " + request.partition("curl ")[2]
+    second = json.loads(shell(again).splitlines()[-1])
+    assert (second["outboxId"], second["duplicate"]) == (first["outboxId"], True)
+    assert len(list((folder / "holdfast-data" / "mail").glob("*.eml"))) == 1
+
+
+@NEEDS_CURL
+def test_a_document_is_read_with_the_commands_of_the_readme(checkout, shell):
+    folder, _ = checkout
+    (folder / "letter.pdf").write_bytes(text_pdf(["Dear Maria, the lamp burns again."]))
+    (alone,) = [each for each in blocks("console") if "documents run" in each]
+    (through,) = [each for each in blocks("console") if "documents submit" in each]
+    shell(".venv/bin/holdfast tenants add Readers")
+    key = shell(".venv/bin/holdfast keys create Readers").strip()
+
+    text = shell(commands(alone))
+    submit, curl, look = re.split(r"\n(?=curl )|\n(?=\.venv/bin/holdfast documents list)", commands(through))
+    submitted = shell(submit, KEY=key)
+    again = json.loads(shell(curl, KEY=key))
+
+    assert text == submitted
+    assert "the lamp burns again" in text
+    assert (again["status"], again["cached"], again["result"]["pages"]) == ("COMPLETED", True, 1)
+    assert shell(look).count("COMPLETED") == 2
 
 
 def test_every_command_of_the_readme_exists(capsys):

@@ -82,8 +82,8 @@ async def test_a_canary_run_leaves_no_trace_in_one_file(tmp_path):
 def assert_it_flew(run, statuses) -> None:
     """The run went through everything that it is for."""
     assert sum(statuses.values()) == canary.EMAILS + len(run.planted)
-    assert statuses["dead_lettered"] >= 20 + len(run.planted)
-    assert statuses["processed"] > 400
+    assert statuses["dead_lettered"] >= canary.REFUSED + len(run.planted)
+    assert statuses["processed"] > canary.EMAILS - 100
     assert "z***@c***.example" in run.said["API"]
     assert "VALIDATION_FAILED" in run.said["holdfast dlq"]
 

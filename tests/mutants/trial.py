@@ -17,6 +17,7 @@ import holdfast
 from .catalogue import Mutant
 
 ROOT: Final = Path(__file__).parents[2]
+SOURCE: Final = Path(holdfast.__file__).parent
 _FOUND: Final = re.compile(r"^seed (\d+):\n  (.*)$", re.MULTILINE)
 
 
@@ -33,18 +34,24 @@ class Trial:
     finding: str
 
 
-def breed(mutant: Mutant, folder: Path) -> None:
-    """Put a copy of the package, with the mutant's edits, into the folder."""
-    source = Path(holdfast.__file__).parent
-    package = folder / "holdfast"
-    shutil.copytree(source, package, ignore=shutil.ignore_patterns("__pycache__"))
+def edited(mutant: Mutant) -> dict[str, str]:
+    """The files that the mutant changes, by name, as it leaves them."""
+    files: dict[str, str] = {}
     for edit in mutant.edits:
-        file = package / edit.file
-        text = file.read_text()
+        text = files.get(edit.file) or (SOURCE / edit.file).read_text()
         if text.count(edit.old) != 1:
             message = f"{mutant.name}: {edit.file} has {text.count(edit.old)} times: {edit.old!r}"
             raise DoesNotApply(message)
-        file.write_text(text.replace(edit.old, edit.new))
+        files[edit.file] = text.replace(edit.old, edit.new)
+    return files
+
+
+def breed(mutant: Mutant, folder: Path) -> None:
+    """Put a copy of the package, with the mutant's edits, into the folder."""
+    package = folder / "holdfast"
+    shutil.copytree(SOURCE, package, ignore=shutil.ignore_patterns("__pycache__"))
+    for file, text in edited(mutant).items():
+        (package / file).write_text(text)
 
 
 def attempt(mutant: Mutant, seeds: int) -> Trial:

@@ -19,7 +19,7 @@ _PLAIN: Final = {
     events.BATCH_SPLIT: "batch split",
 }
 
-SEEDS: Final = int(os.environ.get("HOLDFAST_SIM_SEEDS", "1000"))
+SEEDS: Final = int(os.environ.get("HOLDFAST_SIM_SEEDS", "500"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,8 +35,8 @@ from holdfast.contracts.queries import LetterQuery, Page
 from holdfast.contracts.queues import QueueJob
 from holdfast.contracts.retry import ExponentialBackoff
 from holdfast.wiring import DATABASE_FILE, System, open_system
-from holdfast.workloads.documents.child.protocol import Finished, Message, Plan, Spec, Unit, encoded
 from holdfast.workloads.documents.child.protocol import Failed as ChildFailed
+from holdfast.workloads.documents.child.protocol import Finished, Message, Plan, Spec, Unit, encoded
 from holdfast.workloads.documents.running import read_in_child
 from holdfast.workloads.documents.workload import DEAD_LETTER_QUEUE, QUEUE
 
@@ -119,9 +119,8 @@ def plan(units: int) -> Plan:
 def page(index: int) -> Unit:
     """A page that was read: its text says which."""
     text = f"page {index + 1}"
-    return Unit(
-        index=index, result={"number": index + 1, "text": text, "source": "ocr", "confidence": 0.9, "lines": []}
-    )
+    said = {"number": index + 1, "text": text, "source": "ocr", "confidence": 0.9, "lines": []}
+    return Unit(index=index, result=said)
 
 
 def pages(count: int) -> list[Message]:
@@ -248,7 +247,7 @@ class DocumentArena:
         assert json.loads(json.dumps(self.workload.dead_letter_payload(letter))) == told
         return told
 
-    async def look_after(self, rounds: int = 3) -> None:
+    async def look_after(self, rounds: int = 2) -> None:
         """Let upkeep do what it does."""
         upkeep = self.system.upkeep()
         for _ in range(rounds):

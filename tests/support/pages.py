@@ -71,14 +71,15 @@ def text_pdf(
     font: str = "Helvetica",
     size: float = 11,
     interleaved: bool = False,
+    turned: int = 0,
 ) -> bytes:
     """A born-digital PDF. A page is a text, or its paragraphs; an empty one stays blank.
 
     Long lines are wrapped at words, never hyphenated. With several columns the text runs down the first, then the next,
     as even as it goes; ``interleaved`` writes them into the file row by row across the columns all the same, as some
-    programs do. Raises ValueError for a text that a page has no room for.
+    programs do. ``turned`` is the pages' /Rotate. Raises ValueError for a text that a page has no room for.
     """
-    file = _File()
+    file = _File(turned=turned)
     fonts = file.add(f"<< /Type /Font /Subtype /Type1 /BaseFont /{font} /Encoding /WinAnsiEncoding >>")
     for page in pages:
         content = file.add_stream("", _set(_paragraphs(page), columns, size, interleaved=interleaved))

@@ -25,6 +25,8 @@ WORDS = {
     "Seed 002": f"""{EVENT_FIELDS} {LETTER_FIELDS} status lastErrorCode lastErrorMessage firstSeenAt updatedAt expiresAt
         received processing processed failed dead_lettered shipmentId orderId currentState lastEventId lastEventType
         lastEventAt metadata createdAt reviewStatus pending reviewed replayed closed courier-events-main""",
+    "Seed 003": """job_id job_type input_type payload status error error_type attempts max_attempts failed_at worker_id
+        schema_version OCR TRANSCRIPTION PDF VIDEO AUDIO FAILED VALIDATION IO MODEL SYSTEM v1 doc_jobs_dead""",
     "Seed 004": """email:send data opts outboxId companyId requestId to cc bcc subject htmlRef replyTo headers tags
         recipient recipientId externalId cpfCnpjHash razaoSocial nome recipient.email attempt enqueuedAt jobId ttl
         priority delay removeOnComplete removeOnFail EMAIL_JOB_CONFIG QUEUE_NAME DEFAULT_TTL DEFAULT_PRIORITY

@@ -14,6 +14,7 @@ import pytest
 
 from holdfast.brokers.sqlite import SqliteBroker
 from holdfast.contracts.dead_letters import ReviewStatus
+from holdfast.contracts.entries import new_entry
 from holdfast.contracts.ledger import Claimed, Lease, LedgerEntry, NotNow, RecordVerdict, Status
 from holdfast.contracts.outcomes import Outcome, Reject, Retry
 from holdfast.contracts.queries import LetterQuery, Page
@@ -21,7 +22,6 @@ from holdfast.contracts.queues import Delivery
 from holdfast.contracts.settlement import Settlement
 from holdfast.contracts.times import from_ms, to_ms
 from holdfast.engine.adoption import adopt
-from holdfast.contracts.entries import new_entry
 from holdfast.engine.handling import job_of
 from holdfast.engine.projection import Projection
 from holdfast.engine.verdicts import Judge, Subject

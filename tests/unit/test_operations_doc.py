@@ -16,9 +16,11 @@ from holdfast.brokers.bullmq.scripts import load_scripts
 from holdfast.cli import COMMANDS
 from holdfast.cli.lazy import load
 from holdfast.config import Settings, email_secrets
+from holdfast.config.document_settings import DocumentSettings
 from holdfast.config.email_keys import KEYS_FILE
 from holdfast.config.email_settings import EmailSettings
 from holdfast.telemetry import events, logs
+from holdfast.workloads.documents.failures import TABLE
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -117,16 +119,21 @@ def test_every_setting_of_the_cluster_is_explained():
     assert cluster - settings_in(OPERATIONS.read_text(encoding="utf-8")) == set()
 
 
-def settings_of_emails() -> dict[str, str]:
+def section_of(heading: str) -> str:
+    return OPERATIONS.read_text(encoding="utf-8").split(f"### {heading}\n")[1].partition("\n#")[0]
+
+
+def settings_in_table(heading: str) -> dict[str, str]:
     """The table: each setting and its default, as the page says it."""
-    section = OPERATIONS.read_text(encoding="utf-8").split("### Settings of emails")[1].partition("\n#")[0]
-    return dict(re.findall(r"^\| `([A-Z_]+)` \| (.*?) \|", section, re.MULTILINE))
+    return dict(re.findall(r"^\| `([A-Z0-9_]+)` \| (.*?) \|", section_of(heading), re.MULTILINE))
 
 
 def as_written(default: object) -> str:
     match default:
         case None | ():
             return "none"
+        case bool():
+            return str(default).lower()
         case int():
             return f"{default:,}"
         case tuple():
@@ -135,10 +142,19 @@ def as_written(default: object) -> str:
             return str(default)
 
 
-def test_the_table_of_email_settings_has_every_one_with_its_default():
-    assert settings_of_emails() == {
-        name.upper(): as_written(field.get_default()) for name, field in EmailSettings.model_fields.items()
+@pytest.mark.parametrize(
+    ("heading", "settings"), [("Settings of emails", EmailSettings), ("Settings of documents", DocumentSettings)]
+)
+def test_the_table_of_settings_has_every_one_with_its_default(heading, settings):
+    assert settings_in_table(heading) == {
+        name.upper(): as_written(field.get_default()) for name, field in settings.model_fields.items()
     }
+
+
+def test_the_table_of_failures_says_of_each_what_becomes_of_it():
+    rows = re.findall(r"^\| `(\w+)` \| (\w+) \| (yes|no) \|", section_of("Why a document was not read"), re.MULTILINE)
+
+    assert rows == [(code, kind.error_type, "yes" if kind.retried else "no") for code, kind in TABLE.items()]
 
 
 def test_the_keys_of_a_data_folder_may_be_moved_into_the_settings_as_they_are(tmp_path):

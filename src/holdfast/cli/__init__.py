@@ -46,7 +46,7 @@ COMMANDS: tuple[Entry, ...] = (
     ),
     Entry("queue", "holdfast.cli.queues:queue", READ, "See how much waits; pause and resume."),
     Entry("init", "holdfast.cli.configuring:init", SET_UP, "Write a holdfast.toml with fresh secrets."),
-    Entry("tenants", "holdfast.cli.tenants:tenants", SET_UP, "Who may send emails: add and list tenants."),
+    Entry("tenants", "holdfast.cli.tenants:tenants", SET_UP, "Who may hand in work: add and list tenants."),
     Entry("keys", "holdfast.cli.keys:keys", SET_UP, "API keys of tenants: create, list and revoke."),
     Entry("privacy", "holdfast.cli.privacy:privacy", SET_UP, "Forget a person; seal personal data under a new key."),
     Entry("config", "holdfast.cli.configuring:config", SET_UP, "See the settings in force."),

@@ -19,7 +19,7 @@ from .output import print_json, print_line, say
 from .settings import settings_with
 from .tables import show_table
 
-tenants = typer.Typer(help="Who may send emails: add and list tenants.", no_args_is_help=True, add_completion=False)
+tenants = typer.Typer(help="Who may hand in work: add and list tenants.", no_args_is_help=True, add_completion=False)
 
 
 @tenants.command("add")

@@ -65,7 +65,7 @@ class DocumentSettings(BaseModel):
         (), description="Folders that a job's local_path may lie in; none: no local_path is read."
     )
     document_local_path_over_http: bool = Field(
-        default=False, description="Whether requests may name a local_path; otherwise only the command line and queues."
+        default=False, description="Whether requests may name a local_path; otherwise only jobs from the queue."
     )
     document_fetch_timeout_seconds: Int = Field(
         300, ge=1, le=24 * _HOUR, description="How long fetching a job's url may take, all of it."

@@ -47,7 +47,7 @@ def test_three_columns_are_read_one_after_the_other() -> None:
 
 def test_a_headline_and_a_footer_across_the_columns_stay_where_they_are() -> None:
     page = (
-        {"head": (50, 60, 540, 75), "middle": (50, 180, 540, 192), "foot": (250, 300, 350, 312)}
+        {"head": (50, 86, 540, 103), "middle": (50, 180, 540, 192), "foot": (250, 300, 350, 312)}
         | named("a", column(LEFT, 100, 3))
         | named("b", column(RIGHT, 100, 3))
         | named("c", column(LEFT, 210, 3))

@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from difflib import SequenceMatcher
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any, Final
 
 from . import scan
@@ -35,7 +36,6 @@ LETTER: Final = (
 
 _ENDS: Final = frozenset({"COMPLETED", "FAILED", "CANCELLED"})
 _WHAT: Final = {"job_type": "OCR", "input_type": "PDF"}
-_FACTS: Final = ("engine", "model", "confidence", "duration_sec", "output_path")
 _SCHEMA: Final = (
     *("job_id", "job_type", "input_type", "payload", "status", "error", "error_type", "attempts", "max_attempts"),
     *("failed_at", "worker_id", "schema_version"),
@@ -76,7 +76,7 @@ def _scanned(stage: Stage) -> str:
     view = _followed(stage, reply.body["job_id"])
     text = stage.clients.text(view["job_id"], key)
     stage.narrator.beside(("printed on the page", "\n".join(LOGBOOK)), ("read in the picture", text))
-    _show_result(stage, view["job_id"])
+    _show_result(stage, view["job_id"], "engine", "model", "confidence")
     return f"{reply.status}, {view['status']}, {_compared(text, LOGBOOK)}"
 
 
@@ -95,10 +95,11 @@ def _missing(stage: Stage) -> str:
         "The file could have been on its way, and so it was looked for three times. Then the job became a dead letter. "
         f"This is what programs find in the queue {DEAD_LETTERS}:"
     )
+    letter = letter_of(stage, JOB_ID)
     told = _dead_letter(stage)
     stage.narrator.document({name: told[name] for name in _SCHEMA if name in told})
     stage.narrator.facts({"and besides": ", ".join(name for name in told if name not in _SCHEMA)})
-    stage.narrator.command(stage.cli(f"dlq show {letter_of(stage, JOB_ID)['id']}"))
+    stage.narrator.command(stage.cli(f"dlq show {letter['id']}"))
     wrong = [name for name, value in _AS_IT_SHOULD_BE.items() if told.get(name) != value]
     truth = f"not the truth about {', '.join(wrong)}" if wrong else "the whole truth"
     return f"{reply.status}, {view['status']} after {told['attempts']} attempts, {truth} in {DEAD_LETTERS}"
@@ -126,7 +127,7 @@ def _replayed(stage: Stage) -> str:
     first = _document(stage, JOB_ID)["status"]
     another = "a new job" if new["job_id"] != JOB_ID and new["replay_of"] == JOB_ID else "not a new job"
     closed = stage.clients.letter(letter_id).body["reviewStatus"]
-    return f"{first}, {another} {new['status']}, {_compared(text, LETTER)}, dead letter {closed}"
+    return f"{another} {new['status']}, {_compared(text, LETTER)}, the first still {first}, dead letter {closed}"
 
 
 DOCUMENT_CHAPTERS: Final[Sequence[Chapter]] = (
@@ -140,7 +141,7 @@ DOCUMENT_CHAPTERS: Final[Sequence[Chapter]] = (
     Chapter(
         "Mended, and replayed as a new job",
         "its replay as a new job",
-        "FAILED, a new job COMPLETED, every word as printed, dead letter closed",
+        "a new job COMPLETED, every word as printed, the first still FAILED, dead letter closed",
         _replayed,
     ),
 )
@@ -193,10 +194,14 @@ def _document(stage: Stage, job_id: str) -> Mapping[str, Any]:
     return reply.body
 
 
-def _show_result(stage: Stage, job_id: str) -> None:
+def _show_result(stage: Stage, job_id: str, *names: str) -> None:
+    """Show these fields of the result, how long it took, and the files that it left."""
     result = stage.clients.document(job_id, api_key(stage), "/result").body
-    stage.narrator.facts({name: result.get(name) for name in _FACTS})
-    stage.narrator.command(stage.cli(f"documents show {job_id}"))
+    facts = {name: result.get(name) for name in (*names, "duration_sec", "output_path")}
+    if result.get("output_path"):
+        facts["files there"] = ", ".join(sorted(file.name for file in Path(result["output_path"]).iterdir()))
+    stage.narrator.facts(facts)
+    stage.narrator.command(stage.cli(f"documents text {job_id}"))
 
 
 def _dead_letter(stage: Stage) -> Mapping[str, Any]:

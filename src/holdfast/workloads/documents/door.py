@@ -69,7 +69,9 @@ class DocumentRequest(BaseModel):
     callback_url: Annotated[str, Field(min_length=1, max_length=2_000)] | None = Field(
         default=None, description="Called, signed as Standard Webhooks, when the job has ended."
     )
-    cache: bool | None = Field(default=None, description="false: read the file anew, even if the same was read before.")
+    cache: Annotated[bool, Field(strict=True)] | None = Field(
+        default=None, description="false: read the file anew, even if the same was read before."
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

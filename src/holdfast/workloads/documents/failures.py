@@ -30,7 +30,6 @@ class Code(StrEnum):
     # The job or its file is not what it has to be.
     VALIDATION_FAILED = "VALIDATION_FAILED"
     IDEMPOTENCY_CONFLICT = "IDEMPOTENCY_CONFLICT"
-    UNSUPPORTED_JOB = "UNSUPPORTED_JOB"
     CONTENT_MISMATCH = "CONTENT_MISMATCH"
     PDF_ENCRYPTED = "PDF_ENCRYPTED"
     PDF_CORRUPT = "PDF_CORRUPT"
@@ -80,7 +79,6 @@ _V, _I, _M, _S = ErrorType.VALIDATION, ErrorType.IO, ErrorType.MODEL, ErrorType.
 TABLE: Final[dict[Code, Kind]] = {
     Code.VALIDATION_FAILED: Kind(_V, retried=False, words="The job does not fulfil its contract"),
     Code.IDEMPOTENCY_CONFLICT: Kind(_V, retried=False, words="Another job has this job_id"),
-    Code.UNSUPPORTED_JOB: Kind(_V, retried=False, words="This job_type cannot be done with this input_type"),
     Code.CONTENT_MISMATCH: Kind(_V, retried=False, words="The file is not what input_type says"),
     Code.PDF_ENCRYPTED: Kind(_V, retried=False, words="The PDF is encrypted"),
     Code.PDF_CORRUPT: Kind(_V, retried=False, words="The PDF is damaged"),

@@ -11,7 +11,7 @@ from .contract import DocumentJob
 from .files.port import Files
 from .job_records import result_object
 from .options import DocumentOptions
-from .records import CACHE, RESULTS, DocumentStatus, cache_id
+from .records import CACHE, RESULTS, DocumentStatus, cache_id, work_id
 
 Get = Callable[[str, str], Awaitable[Mapping[str, Any] | None]]
 
@@ -24,7 +24,8 @@ async def cached_result(
     options: DocumentOptions,
 ) -> dict[str, Any] | None:
     """The result as this job's own; None when there is none, or its files are gone. ``get`` reads a document."""
-    known = await get(CACHE, cache_id(data, content, options.engine_of(data)))
+    work = work_id(content, *options.way_of_reading(data))
+    known = await get(CACHE, cache_id(data, work))
     result = None if known is None else await get(RESULTS, known["job_id"])
     if result is None or result.get("status") != DocumentStatus.COMPLETED:
         return None

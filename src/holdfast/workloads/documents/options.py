@@ -64,9 +64,13 @@ class DocumentOptions:
 
     def way_of_reading(self, data: DocumentJob) -> tuple[str | float | None, ...]:
         """Everything besides the file's content that decides what is read in it."""
-        engine = self.engine_of(data)
-        model = self.gemini_model if engine == "gemini" else None
-        chunk = None if data.input_type is InputType.PDF else self.chunk_seconds
+        engine, pages = self.engine_of(data), data.input_type is InputType.PDF
+        model = None
+        if engine == "gemini":
+            model = self.gemini_model
+        elif not pages and self.whisper_model_dir is not None:
+            model = str(self.whisper_model_dir)
+        chunk = None if pages else self.chunk_seconds
         return (data.job_type.value, engine, model, self.language_of(data), chunk)
 
     def spec(self, data: DocumentJob, path: Path, done: int) -> Spec:

@@ -22,6 +22,7 @@ from .rendering import characters_of, confidence_of, outputs_of
 from .running import ChildOptions, read_in_child
 
 _LOADING: Final = "loading"
+_COPIED: Final = frozenset({"text_layer", "blank"})
 
 
 class Reading:
@@ -49,7 +50,12 @@ class Reading:
             environment=options.environment,
         )
         try:
-            await read_in_child(self._spec(path), child, self._heard)
+            try:
+                await read_in_child(self._spec(path), child, self._heard)
+            except DocumentFailure:
+                # What was read before it failed is for the next attempt.
+                await self._checkpoints.flush()
+                raise
             await self._checkpoints.flush()
         finally:
             await self._checkpoints.give_up()
@@ -110,7 +116,7 @@ class Reading:
             "units": plan.units,
             "units_reused": self._reused,
             "engine": plan.engine,
-            "model": plan.model,
+            "model": plan.model if _needed_a_model(units) else None,
             "language": self._options.language_of(data) or _heard_language(units),
             "characters": characters_of(data.job_type, units),
             "confidence": confidence_of(data.job_type, units),
@@ -126,6 +132,11 @@ class Reading:
             **result,
         }
         return result, outputs_of(data.job_type, units, told)
+
+
+def _needed_a_model(units: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether anything was read that was not there to be copied; every recording is."""
+    return any(each.get("source") not in _COPIED for each in units)
 
 
 def _heard_language(units: Sequence[Mapping[str, Any]]) -> str | None:

@@ -93,9 +93,7 @@ def unit_id(work: str, index: int) -> str:
     return f"{work}:{index:06d}"
 
 
-def cache_id(job: DocumentJob, content: str, engine: str) -> str:
-    """The name of a result: one tenant's, for one content and one way of reading. Nobody finds another's."""
-    facts = json.dumps(
-        [job.company_id, content, job.job_type.value, job.input_type.value, engine, job.payload.language]
-    )
+def cache_id(job: DocumentJob, work: str) -> str:
+    """The name of a result: one tenant's, for one work. Nobody finds another's."""
+    facts = json.dumps([job.company_id, job.input_type.value, work])
     return sha256(facts.encode()).hexdigest()[:40]

@@ -23,7 +23,6 @@ from .files.port import Files
 from .local_paths import LocalPaths
 from .sniffing import HEAD, mismatch
 
-
 _FOLDER: Final = "job-"
 """What the names of folders with a file in work begin with."""
 

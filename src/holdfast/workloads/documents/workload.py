@@ -165,8 +165,8 @@ class Documents(Workload[DocumentJob]):
         result, outputs = reading.result(units, plan, time.monotonic() - began)
         await reading.writing()
         result["output_path"] = await self._write(job, outputs)
-        name = cache_id(data, source.sha256, self.options.engine_of(data))
-        effects = self.records.completed(data, result, attempts=job.attempt, cache_id=name, work=work)
+        known_as = cache_id(data, work)
+        effects = self.records.completed(data, result, attempts=job.attempt, cache_id=known_as, work=work)
         return Done(effects, _told(result))
 
     async def _known(self, job: Job[DocumentJob], context: Context, content: str) -> Outcome | None:

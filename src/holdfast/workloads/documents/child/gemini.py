@@ -10,7 +10,6 @@ import io
 import math
 import re
 import wave
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
@@ -18,7 +17,8 @@ from urllib.parse import urlsplit
 from holdfast.workloads.documents.failures import Code, DocumentFailure
 
 from .gemini_answers import EMPTY_PAGE, http_failure, page_text, transcript, whole_text
-from .protocol import Line, Segment
+from .port import Reading
+from .protocol import Segment
 
 if TYPE_CHECKING:
     import numpy as np
@@ -68,16 +68,6 @@ _TRANSCRIPT: Final[dict[str, Any]] = {
     },
     "required": ["segments"],
 }
-
-
-@dataclass(slots=True)
-class ModelReading:
-    """What the model wrote down of a page. It tells neither how sure it is nor where a line stands."""
-
-    text: str
-    confidence: float | None = None
-    rotation: int = 0
-    lines: tuple[Line, ...] = ()
 
 
 class _Gemini:
@@ -147,7 +137,7 @@ class _Gemini:
 class GeminiPages(_Gemini):
     """Reads the image of a page."""
 
-    def read(self, image: Image.Image, *, scale: float, language: str | None) -> ModelReading:  # noqa: ARG002 - no boxes
+    def read(self, image: Image.Image, *, scale: float, language: str | None) -> Reading:  # noqa: ARG002 - no boxes
         """The text of a page, as the model wrote it down."""
         from google.genai import types  # noqa: PLC0415 - as above
 
@@ -156,7 +146,7 @@ class GeminiPages(_Gemini):
         if language:
             order += f" Its language is {language} (BCP 47)."
         blob = types.Part.from_bytes(data=data, mime_type=kind)
-        return ModelReading(page_text(self._ask(_PAGE_RULES, blob, order)))
+        return Reading(text=page_text(self._ask(_PAGE_RULES, blob, order)))
 
 
 class GeminiSpeech(_Gemini):

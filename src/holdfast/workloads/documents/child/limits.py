@@ -47,7 +47,8 @@ def limit_memory(most: int | None) -> None:
     memory that it needs. On macOS the system knows the limit and does not hold to it.
     """
     # The image would hold the document.
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    with suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if most is None:
         return
     _, highest = resource.getrlimit(resource.RLIMIT_DATA)
@@ -61,7 +62,8 @@ def stand_back(threads: int) -> None:
     """Let the worker go first, for the processor and for memory. Libraries imported later use so many threads."""
     for name in _THREADS:
         os.environ[name] = str(threads)
-    os.nice(_NICE)
+    with suppress(OSError):  # a sandbox may forbid either; both are manners
+        os.nice(_NICE)
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text(_FIRST_TO_GO)
 

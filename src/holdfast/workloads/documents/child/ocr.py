@@ -1,7 +1,7 @@
 """Pages read on this machine: rapidocr with the models of its own wheel. Nothing is ever fetched.
 
-The models are PP-OCRv6's small ones. They read some fifty languages with one alphabet, accents included, so that the
-language of a page need not be known.
+The models are PP-OCRv6's small ones. One model reads English and Portuguese, accents included, so that the language of
+a page need not be known.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from holdfast.workloads.documents.failures import Code, DocumentFailure
 
 from .layout import Box, composed, reading_order
+from .port import Reading
 from .protocol import Line
 
 if TYPE_CHECKING:
@@ -32,16 +33,6 @@ _WORST_LINE: Final = 0.5
 _WORST_PAGE: Final = 0.85
 # How much taller than wide a piece is before it is taken for a line that runs down the page.
 _TALL: Final = 1.5
-
-
-@dataclass(frozen=True, slots=True)
-class Read:
-    """What was found on a page. ``rotation`` is by how many degrees, clockwise, the page was turned to be read."""
-
-    text: str
-    confidence: float | None
-    rotation: int
-    lines: tuple[Line, ...]
 
 
 Point = tuple[float, float]
@@ -69,7 +60,7 @@ class LocalPages:
     def __init__(self, threads: int) -> None:
         self._engine = _loaded(threads)
 
-    def read(self, image: Image.Image, *, scale: float, language: str | None) -> Read:  # noqa: ARG002 - of the port
+    def read(self, image: Image.Image, *, scale: float, language: str | None) -> Reading:  # noqa: ARG002 - of the port
         """The text of a page in reading order, and its lines where they stand on the page as it was given."""
         rotation, pieces = self._best(image)
         pieces = [piece for piece in pieces if piece.score >= _WORST_LINE and piece.text.strip()]
@@ -86,7 +77,7 @@ class LocalPages:
             for index in row
         )
         confidence = round(_mean_score(pieces), 4) if pieces else None
-        return Read(text=composed(texts, order), confidence=confidence, rotation=rotation, lines=lines)
+        return Reading(text=composed(texts, order), confidence=confidence, rotation=rotation, lines=lines)
 
     def _best(self, image: Image.Image) -> tuple[int, list[_Piece]]:
         """The page turned as it reads best."""
@@ -150,7 +141,7 @@ def _session(model: Path, threads: int) -> InferenceSession:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
-    # Threads that wait by spinning take the processor from other jobs: a third more time on a busy machine.
+    # Threads that wait by spinning take the processor from other jobs: a fifth of what a page costs.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.enable_cpu_mem_arena = False
     options.log_severity_level = 4

@@ -6,6 +6,7 @@ with a code of the table; anything else is a surprise.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from .protocol import Line, Segment
@@ -15,13 +16,18 @@ if TYPE_CHECKING:
     from PIL import Image
 
 
-class Reading(Protocol):
-    """What a page engine found: the text in reading order, and how it came to it."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """What a page engine found: the text in reading order, and how it came to it.
+
+    ``rotation`` is by how many degrees, clockwise, the page was turned to be read. An engine that does not tell how
+    sure it is, nor where a line stands, leaves the rest out.
+    """
 
     text: str
-    confidence: float | None
-    rotation: int
-    lines: tuple[Line, ...]
+    confidence: float | None = None
+    rotation: int = 0
+    lines: tuple[Line, ...] = ()
 
 
 class PageEngine(Protocol):
