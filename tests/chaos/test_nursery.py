@@ -1,4 +1,4 @@
-"""The processes of kill tests are real ones, though they are forked: they have their own ends, and end with the test."""
+"""The processes of kill tests are forked and real all the same: each has its own end, and none outlives its test."""
 
 from __future__ import annotations
 

@@ -11,7 +11,8 @@ import pypdfium2 as pdfium
 import pytest
 from PIL import Image
 
-from holdfast.workloads.documents.child.ocr import LocalPages, Read
+from holdfast.workloads.documents.child.ocr import LocalPages
+from holdfast.workloads.documents.child.port import Reading
 from holdfast.workloads.documents.failures import Code, DocumentFailure
 from tests.support import pages
 from tests.support.pages import SAMPLES
@@ -38,7 +39,7 @@ def image_of(content: bytes) -> Image.Image:
         return document[0].render(scale=SCALE).to_pil().convert("RGB")
 
 
-def read(engine: LocalPages, content: bytes) -> Read:
+def read(engine: LocalPages, content: bytes) -> Reading:
     return engine.read(image_of(content), scale=SCALE, language=None)
 
 

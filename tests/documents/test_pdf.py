@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from holdfast.workloads.documents.child.ocr import MODEL, Read
+from holdfast.workloads.documents.child.ocr import MODEL
+from holdfast.workloads.documents.child.port import Reading
 from holdfast.workloads.documents.child.pdf import read_pdf
 from holdfast.workloads.documents.child.protocol import Message, Plan, Spec, Stage, Unit, encoded
 from holdfast.workloads.documents.failures import Code, DocumentFailure
@@ -38,9 +39,9 @@ class Onlooker:
         self.loaded += 1
         return self
 
-    def read(self, image: Image.Image, *, scale: float, language: str | None) -> Read:
+    def read(self, image: Image.Image, *, scale: float, language: str | None) -> Reading:
         self.shown.append((image, scale, language))
-        return Read(text=f"picture {len(self.shown)}", confidence=0.9, rotation=180, lines=())
+        return Reading(text=f"picture {len(self.shown)}", confidence=0.9, rotation=180, lines=())
 
 
 @pytest.fixture
