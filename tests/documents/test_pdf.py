@@ -15,8 +15,8 @@ import pytest
 from PIL import Image
 
 from holdfast.workloads.documents.child.ocr import MODEL
-from holdfast.workloads.documents.child.port import Reading
 from holdfast.workloads.documents.child.pdf import read_pdf
+from holdfast.workloads.documents.child.port import Reading
 from holdfast.workloads.documents.child.protocol import Message, Plan, Spec, Stage, Unit, encoded
 from holdfast.workloads.documents.failures import Code, DocumentFailure
 from tests.support import pages
