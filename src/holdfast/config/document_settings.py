@@ -33,7 +33,7 @@ class DocumentSettings(BaseModel):
     document_concurrency: Int = Field(1, ge=1, le=64, description="Files that one worker reads at a time.")
     document_threads: Int = Field(2, ge=1, le=64, description="Processor threads for each of them.")
     document_memory_mb: Int = Field(
-        2_048, ge=256, le=1_048_576, description="The most memory that reading one file may take."
+        2_048, ge=320, le=1_048_576, description="The most memory that reading one file may take."
     )
     document_timeout_seconds: Int = Field(
         7_200, ge=1, le=24 * _HOUR, description="How long one attempt at a file may take."

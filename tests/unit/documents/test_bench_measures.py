@@ -102,6 +102,7 @@ def test_an_aim_counts_in_every_set_and_in_all():
     assert missed({"pages": {"sets": [page, poor], "all": page}}) == [
         "poor: characters 0.51 % wrong, and 0.5 % is the aim."
     ]
+    assert len(missed({"pages": {"sets": [page], "all": poor}})) == 1
     speech = [{"name": "opus", "word_error_rate": 0.05}, {"name": "mp3", "word_error_rate": 0.06}]
     layer = {"character_error_rate": 0.02}
     assert missed({"text_layer": layer, "speech": speech}) == [

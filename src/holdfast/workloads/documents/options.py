@@ -63,7 +63,10 @@ class DocumentOptions:
         return data.payload.language or self.language
 
     def way_of_reading(self, data: DocumentJob) -> tuple[str | float | None, ...]:
-        """Everything besides the file's content that decides what is read in it."""
+        """Everything besides the file's content that decides what is read in it, and for whom.
+
+        Nobody learns from how far a work has come that somebody else has the same file.
+        """
         engine, pages = self.engine_of(data), data.input_type is InputType.PDF
         model = None
         if engine == "gemini":
@@ -71,7 +74,7 @@ class DocumentOptions:
         elif not pages and self.whisper_model_dir is not None:
             model = str(self.whisper_model_dir)
         chunk = None if pages else self.chunk_seconds
-        return (data.job_type.value, engine, model, self.language_of(data), chunk)
+        return (data.company_id, data.job_type.value, engine, model, self.language_of(data), chunk)
 
     def spec(self, data: DocumentJob, path: Path, done: int) -> Spec:
         """What the child is told."""

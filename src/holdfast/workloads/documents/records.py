@@ -94,6 +94,6 @@ def unit_id(work: str, index: int) -> str:
 
 
 def cache_id(job: DocumentJob, work: str) -> str:
-    """The name of a result: one tenant's, for one work. Nobody finds another's."""
-    facts = json.dumps([job.company_id, job.input_type.value, work])
+    """The name of a result: that of its work, which is one tenant's. Nobody finds another's."""
+    facts = json.dumps([job.input_type.value, work])
     return sha256(facts.encode()).hexdigest()[:40]
