@@ -60,9 +60,9 @@ def _show_machine(console: Console, figures: Figures) -> None:
 
 
 def _show_pages(console: Console, pages: Figures, tesseract: str | None) -> None:
-    table = _table("Scanned pages", "wrong characters", "rate", "pages/min", "cpu s/page", "peak memory")
+    table = _table("Scanned pages", "wrong", "rate", "pages/min", "cpu s", "memory")
     if tesseract:
-        for column in ("Tesseract: rate", "pages/min", "cpu s/page", "peak memory"):
+        for column in ("Tesseract", "pages/min", "cpu s", "memory"):
             table.add_column(column, justify="right")
     for run in (*pages["sets"], pages["all"]):
         beside = run["tesseract"]
@@ -77,8 +77,10 @@ def _show_pages(console: Console, pages: Figures, tesseract: str | None) -> None
     start = pages["all"]["start_seconds"]
     table.caption = (
         f"In parentheses: pages. Aim: at most {100 * MOST_CHARACTERS:g} % in each line. 200 dpi, 11 points, Helvetica "
-        "and Times. Wrong characters: Levenshtein's distance, white space of any length being one blank. Starting the "
-        f"child and loading the models, {start:.1f} s for each file, is in processor time and not in pages/min."
+        "and Times. Wrong: characters, by Levenshtein's distance, white space of any length being one blank. Starting "
+        f"the child and loading the models, {start:.1f} s for each file, is in its processor time for a page, and not "
+        "in pages/min. Memory: the most that it ever had. "
+        "Ours has two threads; Tesseract, which is started for each page, has one."
     )
     console.print(table)
 
@@ -144,7 +146,7 @@ def _show_jobs(console: Console, runs: Sequence[Figures]) -> None:
 
 def _table(title: str, *columns: str) -> Table:
     table = Table(title=title, title_justify="left", caption_justify="left")
-    table.add_column("what")
+    table.add_column("what", no_wrap=True)
     for column in columns:
         table.add_column(column, justify="right")
     return table

@@ -174,6 +174,7 @@ async def test_an_upload_that_is_cancelled_leaves_nothing(place):
 
 @pytest.mark.parametrize("sha256", ["0" * 64, "../../etc/passwd", "", "0" * 63 + "/", "A" * 64])
 async def test_what_was_never_kept_is_missing(place, sha256):
+    await place.files.keep(pieces(CONTENT), LIMIT)
     with pytest.raises(FileMissing):
         async with place.files.at_hand(sha256):
             pass
@@ -320,6 +321,7 @@ async def test_an_upload_is_on_the_disk_before_it_has_its_name_and_its_name_befo
     shard = folder.root / "uploads" / stored.sha256[:2]
     steps = [(name, "incoming" if path.parent == folder.arriving else path) for name, path in done]
     assert steps == [
+        ("fsync", folder.root),  # its folders are made for the first file
         ("fsync", "incoming"),
         ("fsync", folder.root / "uploads"),
         ("rename", "incoming"),
@@ -449,12 +451,22 @@ async def test_a_folder_that_went_away_is_unavailable_and_not_missing(folder):
     assert await folder.files.read(path, "text.txt") == b"one"
 
 
+async def test_a_process_that_keeps_no_files_makes_no_folder(tmp_path):
+    files = FolderFiles(tmp_path / "files")
+    await files.open()
+    assert await files.sweep(timedelta(0)) == 0
+    with pytest.raises(FilesUnavailable):
+        await files.touch("0" * 64)
+    await files.close()
+    assert not (tmp_path / "files").exists()
+
+
 async def test_a_folder_that_must_not_be_written_is_unavailable(tmp_path):
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(FilesUnavailable, match="ENOTDIR"):
-        await FolderFiles(tmp_path / "file" / "files").open()
+        await FolderFiles(tmp_path / "file" / "files").keep(pieces(b"x"), LIMIT)
     files = FolderFiles(tmp_path / "files")
-    await files.open()
+    await files.keep(pieces(b"first"), LIMIT)
     shutil.rmtree(tmp_path / "files" / "incoming")
     (tmp_path / "files").chmod(0o500)
     with pytest.raises(FilesUnavailable):

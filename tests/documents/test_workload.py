@@ -345,6 +345,16 @@ async def test_a_job_in_work_is_cancelled_and_its_child_is_gone(arena):
     assert len(script.specs) == 1
 
 
+async def test_a_look_for_the_wish_to_cancel_that_fails_cancels_nothing(arena, monkeypatch):
+    async def failing(*_):
+        message = "the driver has a bad day"
+        raise RuntimeError(message)
+
+    monkeypatch.setattr("holdfast.workloads.documents.workload._until_cancelled", failing)
+    job_id = await arena.handed_in(Script(pages(1)))
+    await arena.until(job_id, "COMPLETED", attempts=1)
+
+
 async def test_a_job_that_has_ended_cannot_be_cancelled(arena):
     script = Script(pages(1))
     done = await arena.handed_in(script)

@@ -240,17 +240,10 @@ class DocumentArena:
 
     async def the_letter(self, job_id: str) -> dict[str, Any]:
         """The job's one dead letter, which the store and the queue tell alike, also after rounds of upkeep."""
-
-        async def buried() -> list[dict[str, Any]]:
-            told = await self.told(job_id)
-            job = await self.job(job_id)
-            assert told or job.get("status") not in {"COMPLETED", "CANCELLED"} or job.get("error"), job
-            return told
-
         try:
-            await eventually(buried)
+            await eventually(lambda: self.told(job_id))
         except AssertionError as error:
-            error.add_note(f"{await self.job(job_id)}")
+            error.add_note(f"the job: {await self.job(job_id)}")
             raise
         await self.look_after()
         (letter,) = await self.letters(job_id)

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-_LONGEST = 20.0
+_LONGEST = 60.0
 _POLL = 0.005
 
 

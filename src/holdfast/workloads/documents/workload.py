@@ -139,9 +139,10 @@ class Documents(Workload[DocumentJob]):
         watching = asyncio.ensure_future(_until_cancelled(context, job.data.job_id))
         try:
             await asyncio.wait({working, watching}, return_when=asyncio.FIRST_COMPLETED)
-            if working.done():
-                return working.result()
-            return Expired(self.records.cancelled(job.data))
+            # Only a look that found the wish is one: a look that failed says nothing.
+            if not working.done() and watching.exception() is None:
+                return Expired(self.records.cancelled(job.data))
+            return await working
         finally:
             for task in (working, watching):
                 task.cancel()

@@ -42,16 +42,17 @@ class FolderFiles:
     def __init__(self, root: Path) -> None:
         self._root = root.absolute()
         self._incoming = self._root / _INCOMING
+        self._ready = False
 
     async def open(self) -> None:
-        """Make the folders, where there are none."""
-        await on_disk(self._make_ready)
+        """Nothing yet: many a process keeps no files. The folders are made for the first one."""
 
     async def close(self) -> None:
         """Nothing to let go of."""
 
     async def keep(self, content: AsyncIterator[bytes], limit: int) -> Stored:
         """Keep an upload. One that is there already is kept once, and counts as used now."""
+        await on_disk(self._make_ready)
         async with arrived(self._incoming, content, limit) as file:
             await on_disk(file.sync)
             await on_disk(self._place_upload, file)
@@ -72,6 +73,7 @@ class FolderFiles:
         """Keep output files; those that were in this place before are gone."""
         require_outputs(place, list(outputs))
         target = self._root / RESULTS / place
+        await on_disk(self._make_ready)
         await on_disk(self._write, target, outputs)
         return str(target)
 
@@ -101,11 +103,15 @@ class FolderFiles:
         return removed
 
     def _make_ready(self) -> None:
+        """Make the folders, once: should they go away later, the disk has."""
+        if self._ready:
+            return
         self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
         for name in (UPLOADS, RESULTS, _INCOMING):
             (self._root / name).mkdir(mode=0o700, exist_ok=True)
         os.close(os.open(self._root / _LOCK, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
         sync_folder(self._root)
+        self._ready = True
 
     def _place_upload(self, file: Arriving) -> None:
         target = self._root / upload_name(file.stored.sha256)
@@ -180,7 +186,7 @@ class FolderFiles:
     def _locked(self, how: int) -> Iterator[None]:
         """Hold the lock, for moments only.
 
-        It was made at the start. Where it is not there, the disk is not: the storage is missing, and not a file.
+        It was made with the first file. Where it is not there, the disk is not: the storage is missing, and not a file.
         """
         try:
             descriptor = os.open(self._root / _LOCK, os.O_RDONLY | os.O_CLOEXEC)
