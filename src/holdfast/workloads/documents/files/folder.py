@@ -95,7 +95,7 @@ class FolderFiles:
 
     async def sweep(self, older_than: timedelta) -> int:
         """Take old files away. What is used meanwhile stays."""
-        if not await on_disk(self._incoming.is_dir):  # nothing was ever kept here
+        if not self._ready and not await on_disk(self._incoming.is_dir):  # nothing was ever kept here
             return 0
         removed = await on_disk(sweep_arriving, self._incoming, older_than)
         # One trip for each folder, so that a worker that stops does not wait for all of them.
