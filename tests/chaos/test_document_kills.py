@@ -14,9 +14,7 @@ from tests.support.document_kills import (
     DocumentKills,
     DocumentTruth,
     Memory,
-    PageServer,
     Posted,
-    Reading,
     children_of,
     document_settings,
     gone,
@@ -26,6 +24,7 @@ from tests.support.document_kills import (
     with_documents,
 )
 from tests.support.long_run import LONG_RUN
+from tests.support.page_server import PageServer, Reading
 from tests.support.pages import SAMPLES, text_pdf
 from tests.support.processes import Gateway
 

@@ -11,7 +11,8 @@ from tests.chaos.test_document_kills import (
     slept_in_mid_page,
 )
 from tests.support.cluster import cluster
-from tests.support.document_kills import PageServer, document_settings, with_documents
+from tests.support.document_kills import document_settings, with_documents
+from tests.support.page_server import PageServer
 
 
 async def test_a_document_goes_on_where_a_kill_stopped_it(tmp_path, rounds, seed, tell, mongo):
