@@ -87,7 +87,7 @@ def measure_speech(*, quick: bool, tell: Tell) -> list[Figures]:
                 "start_seconds": reading.seconds - reading.at_work,
                 "cpu_seconds": reading.cpu_seconds,
                 "peak_bytes": reading.peak_bytes,
-                "differences": list(differences(*(" ".join(words(text)) for text in (recording.said, heard)))),
+                "differences": differences(*(" ".join(words(text)) for text in (recording.said, heard))),
             }
         )
         tell(f"{recording.name}: {errors.wrong} of {errors.total} words wrong")

@@ -68,19 +68,19 @@ def _show_pages(console: Console, pages: Figures, tesseract: str | None) -> None
         beside = run["tesseract"]
         table.add_row(
             f"{run['name']} ({run['pages']})",
-            f"{run['wrong']} of {run['characters']:,}",
+            f"{run['wrong']}",
             _percent(run["character_error_rate"]),
             *_page_speed(run),
             *((_percent(beside["character_error_rate"]), *_page_speed(beside)) if beside else ()),
             end_section=run is pages["sets"][-1],
         )
-    start = pages["all"]["start_seconds"]
+    everything = pages["all"]
     table.caption = (
-        f"In parentheses: pages. Aim: at most {100 * MOST_CHARACTERS:g} % in each line. 200 dpi, 11 points, Helvetica "
-        "and Times. Wrong: characters, by Levenshtein's distance, white space of any length being one blank. Starting "
-        f"the child and loading the models, {start:.1f} s for each file, is in its processor time for a page, and not "
-        "in pages/min. Memory: the most that it ever had. "
-        "Ours has two threads; Tesseract, which is started for each page, has one."
+        f"In parentheses: pages; {everything['characters']:,} characters in all. Aim: at most "
+        f"{100 * MOST_CHARACTERS:g} % wrong in each line. 200 dpi, 11 points, Helvetica and Times. Wrong: characters "
+        "by Levenshtein's distance, white space of any length as one blank. Starting the child and loading models, "
+        f"{everything['start_seconds']:.1f} s for each file, is in its processor time for a page, not in pages/min. "
+        "Memory: the most that it ever had. Ours has two threads; Tesseract, which is started for each page, has one."
     )
     console.print(table)
 

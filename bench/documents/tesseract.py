@@ -18,6 +18,7 @@ from .memory import LOOK_EVERY, Watch, cpu_of_children
 _DPI: Final = 200
 _NAMES: Final = {"en": "eng", "pt": "por"}
 _ORIENTATION: Final = "osd"
+_NICE: Final = 5
 _THREADS: Final = 1
 """Its threads wait by spinning: on a busy machine two of them took seven times the processor time of one."""
 
@@ -55,9 +56,10 @@ class Tesseract:
             for page in page_images(pdf, dpi=_DPI):
                 page.save(image, dpi=(_DPI, _DPI))
                 began = time.perf_counter()
-                _run(["tesseract", str(image), str(out), *options], watch)
+                done = _run(["tesseract", str(image), str(out), *options], watch)
                 seconds += time.perf_counter() - began
-                texts.append(out.with_suffix(".txt").read_text(encoding="utf-8"))
+                # When it cannot make out how a page lies, or find text at all, that is a reading too: an empty one.
+                texts.append(out.with_suffix(".txt").read_text(encoding="utf-8") if done else "")
         return Sheets(texts, seconds, cpu_of_children() - used, watch.peak)
 
 
@@ -77,12 +79,12 @@ def _told(option: str) -> str:
     return subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=True).stdout
 
 
-def _run(command: list[str], watch: Watch) -> None:
+def _run(command: list[str], watch: Watch) -> bool:
+    """Whether it succeeded. It lets others go first, as our child does."""
     environment = {**os.environ, "OMP_THREAD_LIMIT": str(_THREADS)}
-    with subprocess.Popen(command, stderr=subprocess.DEVNULL, env=environment) as process:
+    behind = ["nice", "-n", str(_NICE), *command]
+    with subprocess.Popen(behind, stderr=subprocess.DEVNULL, env=environment) as process:
         while process.poll() is None:
             watch.look()
             time.sleep(LOOK_EVERY)
-    # It could not make out how the page lies, or find text at all: that is a reading too, an empty one.
-    if process.returncode:
-        Path(f"{command[2]}.txt").write_text("", encoding="utf-8")
+    return process.returncode == 0

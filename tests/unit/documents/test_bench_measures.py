@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 
 import pytest
@@ -91,8 +92,21 @@ def test_numbers_are_compared_as_they_are_written():
 
 
 def test_differences_show_what_was_read_instead():
-    assert list(differences("above 60 °C may", "above 60 C may")) == ["...above 60 [° -> ]C may..."]
-    assert not list(differences("the same", "the  same\n"))
+    assert differences("above 60 °C may", "above 60 C may") == ["...above 60 [° -> ]C may..."]
+    assert differences("the end", "teh ends") == ["...t[he -> eh] end...", "...the end[ -> s]..."]
+    assert not differences("the same", "the  same\n")
+
+
+def test_differences_of_a_text_that_repeats_itself_are_where_it_differs():
+    assert differences("ask what you can do " * 3, "ask what you can do " * 2 + "ask that you can do") == [
+        "... can do ask [w -> t]hat you can ..."
+    ]
+
+
+@given(SHORT, SHORT)
+def test_differences_are_the_edits_that_were_counted(known, read):
+    shown = [re.fullmatch(r"\.\.\..*\[(.*) -> (.*)\].*\.\.\.", line) for line in differences(known, read)]
+    assert sum(max(map(len, pair.groups())) for pair in shown) == characters_wrong(known, read).wrong
 
 
 def test_an_aim_counts_in_every_set_and_in_all():
