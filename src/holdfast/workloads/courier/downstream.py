@@ -10,10 +10,7 @@ Requests follow Standard Webhooks.
 from __future__ import annotations
 
 import asyncio
-import errno
-import socket
-import ssl
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -23,11 +20,11 @@ from typing import Final
 import httpx
 
 from holdfast.contracts.errors import ConfigurationError
+from holdfast.contracts.network_failures import THROTTLED, TIMEOUT, network_code
 from holdfast.contracts.outcomes import Reject, Retry
 from holdfast.contracts.standard_webhooks import retry_after, signed_headers, signing_key
 
 from .contract import CourierEvent
-from .downstream_codes import NETWORK, RESET, THROTTLED, TIMEOUT, TLS_FAILED, UNKNOWN_HOST
 
 _TRANSIENT_STATUSES: Final = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY, HTTPStatus.TOO_MANY_REQUESTS})
 _STATUSES_WITH_RETRY_AFTER: Final = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE})
@@ -108,7 +105,8 @@ class Downstream:
         except (TimeoutError, httpx.TimeoutException):
             return Retry(TIMEOUT, f"The downstream did not answer within {self._options.timeout.total_seconds():g} s.")
         except httpx.HTTPError as error:
-            code = _network_code(error)
+            broken_off = isinstance(error, httpx.ReadError | httpx.WriteError | httpx.RemoteProtocolError)
+            code = network_code(error, broken_off=broken_off)
             return Retry(code, f"The downstream could not be reached ({code}).")
         return verdict_on(answer)
 
@@ -162,29 +160,3 @@ def verdict_on(answer: Answer) -> Retry | Reject | None:
     if status in _TRANSIENT_STATUSES or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         return Retry(f"HTTP_{status}", f"The downstream answered {status}.", after)
     return Reject(f"HTTP_{status}", f"The downstream refused the event ({status}).")
-
-
-def _network_code(error: httpx.HTTPError) -> str:
-    """The name that people know the failure by; Node and the seeds use those of the operating system."""
-    for cause in _causes(error):
-        match cause:
-            case socket.gaierror():
-                return UNKNOWN_HOST
-            case ssl.SSLError():
-                return TLS_FAILED
-            case OSError(errno=int(number)) if number in errno.errorcode:
-                return errno.errorcode[number]
-    return RESET if isinstance(error, httpx.ReadError | httpx.WriteError | httpx.RemoteProtocolError) else NETWORK
-
-
-def _causes(error: BaseException) -> Iterator[BaseException]:
-    """The error, and what it came from: httpx wraps httpcore, which wraps the system's own."""
-    pending: list[BaseException | None] = [error]
-    while pending:
-        cause = pending.pop()
-        if cause is None:
-            continue
-        yield cause
-        if isinstance(cause, BaseExceptionGroup):
-            pending.extend(cause.exceptions)
-        pending.append(cause.__cause__ or cause.__context__)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from holdfast.contracts.dead_letters import DeadLetter
 from holdfast.contracts.effects import Collection, Upsert
 from holdfast.contracts.errors import ConfigurationError
+from holdfast.contracts.network_failures import NETWORK, REFUSED, RESET, THROTTLED, TIMEOUT, TLS_FAILED, UNKNOWN_HOST
 from holdfast.contracts.outcomes import Done, Outcome
 from holdfast.contracts.redaction import scrub
 from holdfast.contracts.retry import ExponentialBackoff, RetryPolicy
@@ -19,7 +20,6 @@ from holdfast.contracts.times import isoformat
 from holdfast.contracts.workload import Context, Failure, Job, Reason, Workload, readable_body
 
 from .contract import CourierEvent
-from .downstream_codes import NETWORK, REFUSED, RESET, THROTTLED, TIMEOUT, TLS_FAILED, UNKNOWN_HOST
 from .portable import first_problem
 from .timeliness import rejection
 

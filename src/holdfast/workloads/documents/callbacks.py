@@ -19,6 +19,7 @@ import httpcore
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from holdfast.contracts.errors import ConfigurationError
+from holdfast.contracts.network_failures import THROTTLED, TIMEOUT
 from holdfast.contracts.outcomes import Done, Outcome, Reject, Retry
 from holdfast.contracts.retry import ExponentialBackoff, RetryPolicy
 from holdfast.contracts.standard_webhooks import retry_after, signed_headers, signing_key
@@ -26,10 +27,8 @@ from holdfast.contracts.workload import Context, Job, Workload, readable_body
 
 from .contract import JOB_ID
 from .fetching.addresses import AddressBlocked, AddressPolicy, web_address
-from .fetching.backend import Resolver, VettedClient, header, network_code, resolved
+from .fetching.backend import Resolver, VettedClient, code_of, header, resolved
 
-TIMEOUT: Final = "TIMEOUT"
-THROTTLED: Final = "THROTTLED"
 BLOCKED: Final = "ADDRESS_BLOCKED"
 
 _CALLBACK_ID: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,159}$"
@@ -144,7 +143,7 @@ class DocumentCallbacks(Workload[CallbackJob]):
         except (TimeoutError, httpcore.TimeoutException):
             return Retry(TIMEOUT, f"The callback's receiver did not answer within {self._limit.total_seconds():g} s.")
         except (httpcore.NetworkError, httpcore.ProtocolError) as error:
-            code = network_code(error)
+            code = code_of(error)
             return Retry(code, f"The callback's receiver could not be reached ({code}).")
 
     async def _sent(self, data: CallbackJob) -> Outcome:

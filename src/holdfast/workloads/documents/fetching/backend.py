@@ -10,10 +10,9 @@ No proxy is used, whatever the environment says, and no connection is used twice
 from __future__ import annotations
 
 import asyncio
-import errno
 import socket
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -23,16 +22,13 @@ from typing import Final
 import httpcore
 import httpx
 
+from holdfast.contracts.network_failures import network_code
+
 from .addresses import Address, AddressBlocked, AddressPolicy
 
 Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
 """Gives the addresses of a host. Raises :class:`OSError` when it has none."""
 
-REFUSED: Final = "ECONNREFUSED"
-RESET: Final = "ECONNRESET"
-UNKNOWN_HOST: Final = "ENOTFOUND"
-TLS_FAILED: Final = "TLS_FAILED"
-NETWORK: Final = "NETWORK"
 
 _SocketOption = tuple[int, int, int] | tuple[int, int, bytes | bytearray] | tuple[int, int, None, int]
 
@@ -191,28 +187,7 @@ def header(response: httpcore.Response, name: str) -> str | None:
     return None
 
 
-def network_code(error: Exception) -> str:
-    """The name that people know a failed exchange by; Node and the seeds use those of the operating system."""
-    for cause in _causes(error):
-        match cause:
-            case socket.gaierror():
-                return UNKNOWN_HOST
-            case ssl.SSLError():
-                return TLS_FAILED
-            case OSError(errno=int(number)) if number in errno.errorcode:
-                return errno.errorcode[number]
-    broken_off = httpcore.ReadError | httpcore.WriteError | httpcore.RemoteProtocolError
-    return RESET if isinstance(error, broken_off) else NETWORK
-
-
-def _causes(error: BaseException) -> Iterator[BaseException]:
-    """The error, and what it came from: httpcore wraps anyio, which wraps the system's own."""
-    pending: list[BaseException | None] = [error]
-    while pending:
-        cause = pending.pop()
-        if cause is None:
-            continue
-        yield cause
-        if isinstance(cause, BaseExceptionGroup):
-            pending.extend(cause.exceptions)
-        pending.append(cause.__cause__ or cause.__context__)
+def code_of(error: Exception) -> str:
+    """The name that people know a failed exchange by."""
+    broken_off = isinstance(error, httpcore.ReadError | httpcore.WriteError | httpcore.RemoteProtocolError)
+    return network_code(error, broken_off=broken_off)

@@ -22,11 +22,12 @@ from typing import Final
 import httpcore
 import httpx
 
+from holdfast.contracts.network_failures import REFUSED, RESET, TLS_FAILED, UNKNOWN_HOST
 from holdfast.contracts.standard_webhooks import retry_after
 from holdfast.workloads.documents.failures import Code, DocumentFailure
 
 from .addresses import AddressBlocked, AddressPolicy, web_address
-from .backend import REFUSED, RESET, TLS_FAILED, UNKNOWN_HOST, Resolver, VettedClient, header, network_code, resolved
+from .backend import Resolver, VettedClient, code_of, header, resolved
 
 HEAD_BYTES: Final = 4096
 """How much of a file's beginning is told: enough for every format's signature."""
@@ -179,7 +180,7 @@ def _told(what: str, timeout: timedelta) -> Iterator[None]:
         detail = f"not finished within {timeout.total_seconds():g} s"
         raise DocumentFailure(Code.DOWNLOAD_TIMEOUT, unable, detail) from None
     except (httpcore.NetworkError, httpcore.ProtocolError) as error:
-        code = network_code(error)
+        code = code_of(error)
         raise DocumentFailure(Code.DOWNLOAD_FAILED, unable, _WORDS.get(code, code)) from None
 
 
