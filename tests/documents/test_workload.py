@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
 import shutil
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -353,6 +356,24 @@ async def test_a_look_for_the_wish_to_cancel_that_fails_cancels_nothing(arena, m
     monkeypatch.setattr("holdfast.workloads.documents.workload._until_cancelled", failing)
     job_id = await arena.handed_in(Script(pages(1)))
     await arena.until(job_id, "COMPLETED", attempts=1)
+
+
+async def test_a_job_ends_although_its_last_look_for_that_wish_did_not_hear_of_it(arena, monkeypatch):
+    """As with a driver that swallows a cancellation."""
+    looks = []
+
+    async def deaf(*_):
+        looks.append(None)
+        if len(looks) == 2:
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.Event().wait()
+        return False
+
+    monkeypatch.setattr("holdfast.workloads.documents.workload._cancel_requested", deaf)
+    monkeypatch.setattr("holdfast.workloads.documents.workload._LOOK_EVERY", timedelta(milliseconds=1))
+    job_id = await arena.handed_in(Script(pages(1)))
+    await arena.until(job_id, "COMPLETED", attempts=1)
+    assert len(looks) >= 2
 
 
 async def test_a_job_that_has_ended_cannot_be_cancelled(arena):

@@ -136,7 +136,7 @@ class Documents(Workload[DocumentJob]):
         if await _cancel_requested(context, job.data.job_id):
             return Expired(self.records.cancelled(job.data))
         working = asyncio.ensure_future(self._work(job, context, began))
-        watching = asyncio.ensure_future(_until_cancelled(context, job.data.job_id))
+        watching = asyncio.ensure_future(_until_cancelled(context, job.data.job_id, working))
         try:
             await asyncio.wait({working, watching}, return_when=asyncio.FIRST_COMPLETED)
             # Only a look that found the wish is one: a look that failed says nothing.
@@ -263,9 +263,12 @@ async def _cancel_requested(context: Context, job_id: str) -> bool:
     return bool((await context.get(JOBS, job_id) or {}).get("cancel_requested"))
 
 
-async def _until_cancelled(context: Context, job_id: str) -> None:
-    """Return when the job's sender asks for its end."""
-    while True:
+async def _until_cancelled(context: Context, job_id: str, working: asyncio.Future[Outcome]) -> None:
+    """Return when the job's sender asks for its end, or the work is over.
+
+    A driver may swallow our cancellation (``asyncio.wait_for`` does, before Python 3.12): this ends without it too.
+    """
+    while not working.done():
         await asyncio.sleep(_LOOK_EVERY.total_seconds())
         with contextlib.suppress(StoreUnavailable):
             if await _cancel_requested(context, job_id):
