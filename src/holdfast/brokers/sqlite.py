@@ -206,7 +206,8 @@ class SqliteBroker:
                     return []
                 pause = min(left, self._poll, next_job / 1000 if next_job else self._poll)
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(wake.wait(), pause)
+                    async with asyncio.timeout(pause):
+                        await wake.wait()
         finally:
             self._waiting[queue].discard(wake)
 

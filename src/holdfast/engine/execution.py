@@ -341,7 +341,8 @@ class Execution:
             self._finish(flight, self._given_up(flight))
         await self._context.settle()
         with contextlib.suppress(TimeoutError):  # a store that is away ends the wait: the leases will run out
-            await asyncio.wait_for(self._all_settled(), max(drain, _LAST_WAIT).total_seconds())
+            async with asyncio.timeout(max(drain, _LAST_WAIT).total_seconds()):
+                await self._all_settled()
 
     def _given_up(self, flight: InFlight) -> Verdict:
         """A handler that was ended by us: its job is for others to do, unless it may be done already (I11)."""
@@ -366,4 +367,5 @@ def _subject(flight: InFlight) -> Subject:
 
 async def _pause(stop: asyncio.Event) -> None:
     with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(stop.wait(), _BACK_OFF.total_seconds())
+        async with asyncio.timeout(_BACK_OFF.total_seconds()):
+            await stop.wait()

@@ -230,4 +230,5 @@ class Upkeep:
 
 async def _sleep(stop: asyncio.Event, interval: timedelta) -> None:
     with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(stop.wait(), interval.total_seconds())
+        async with asyncio.timeout(interval.total_seconds()):
+            await stop.wait()

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import random
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
 
@@ -166,7 +166,7 @@ class Link:
             with pymongo.timeout(seconds):
                 return await work()
 
-        return await self._persist(once, patience)
+        return await _cancellable(self._persist(once, patience))
 
     async def in_time(self, work: Callable[[], Awaitable[object]], seconds: float) -> bool:
         """Do what may be done twice; False when it was not done in time.
@@ -184,7 +184,7 @@ class Link:
                 raise
             return True
 
-        return await self._persist(once, _PATIENCE)
+        return await _cancellable(self._persist(once, _PATIENCE))
 
     async def transaction(
         self,
@@ -214,6 +214,9 @@ class Link:
             crash_point("store.committed")
             return result
 
+        return await _cancellable(self._commit(once, contention))
+
+    async def _commit(self, once: Callable[[], Awaitable[Result]], contention: float) -> Result:
         try:
             return await once()
         except PyMongoError as error:
@@ -266,6 +269,22 @@ def rights_explained() -> Iterator[None]:
             message = "The user in MONGO_URI lacks rights in the database; docs/operations.md lists what it needs."
             raise ConfigurationError(message) from error
         raise
+
+
+async def _cancellable(asking: Coroutine[Any, Any, Result]) -> Result:
+    """Ask; a task that is cancelled meanwhile is cancelled.
+
+    The driver waits with ``asyncio.wait_for``, which before Python 3.12 forgets a cancellation that comes together with
+    the answer. Whoever cancelled the task would wait for its end for ever.
+    """
+    task = asyncio.current_task()
+    assert task is not None  # noqa: S101 - this is a coroutine, so there is one
+    before = task.cancelling()
+    try:
+        return await asking
+    finally:
+        if task.cancelling() > before:
+            raise asyncio.CancelledError
 
 
 async def _abort(session: Session) -> None:
