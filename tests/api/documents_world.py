@@ -204,7 +204,7 @@ class DocumentsWorld:
 
     def arriving(self) -> list[Path]:
         """What is on its way in."""
-        return list((self.folder / "documents" / "incoming").iterdir())
+        return list((self.folder / "documents" / "incoming").glob("*"))  # made for the first file
 
     async def empty(self) -> bool:
         """Whether nothing was accepted, and nothing is left of what was not."""
