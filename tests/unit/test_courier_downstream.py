@@ -18,8 +18,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from standardwebhooks import Webhook
 
+from holdfast.contracts.network_failures import retry_after
 from holdfast.contracts.outcomes import Done, Outcome, Reject, Retry
-from holdfast.contracts.standard_webhooks import retry_after
 from holdfast.contracts.workload import Job
 from holdfast.workloads.courier import Courier, CourierEvent, CourierOptions
 from tests.support.courier_documents import event_document, payload

@@ -1,4 +1,5 @@
-"""What can go wrong between us and another server, by the names that a ledger entry shows.
+"""What can go wrong between us and another server, by the names that a ledger entry shows; and how long it asks us to
+wait.
 
 Node and the seeds use those of the operating system, and so do we. No client is imported here: whoever only reads
 entries need not load one.
@@ -7,9 +8,12 @@ entries need not load one.
 from __future__ import annotations
 
 import errno
+import re
 import socket
 import ssl
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
 from typing import Final
 
 TIMEOUT: Final = "TIMEOUT"
@@ -19,6 +23,8 @@ RESET: Final = "ECONNRESET"
 UNKNOWN_HOST: Final = "ENOTFOUND"
 TLS_FAILED: Final = "TLS_FAILED"
 NETWORK: Final = "NETWORK"
+
+LONGEST_RETRY_AFTER: Final = timedelta(hours=1)
 
 
 def network_code(error: Exception, *, broken_off: bool) -> str:
@@ -45,3 +51,18 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
         if isinstance(cause, BaseExceptionGroup):
             pending.extend(cause.exceptions)
         pending.append(cause.__cause__ or cause.__context__)
+
+
+def retry_after(header: str | None, now: datetime) -> timedelta | None:
+    """The wait that a ``Retry-After`` header asks for, at most an hour; None when it says nothing readable."""
+    text = (header or "").strip()
+    if re.fullmatch(r"[0-9]{1,9}", text):
+        asked = timedelta(seconds=int(text))
+    else:
+        try:
+            when = parsedate_to_datetime(text)
+        except ValueError:
+            return None
+        # "-0000" is how mail says that the zone is unknown; HTTP dates are always GMT.
+        asked = (when if when.tzinfo is not None else when.replace(tzinfo=UTC)) - now
+    return min(max(asked, timedelta(0)), LONGEST_RETRY_AFTER)

@@ -9,13 +9,9 @@ import base64
 import binascii
 import hashlib
 import hmac
-import re
-from datetime import UTC, datetime, timedelta
-from email.utils import parsedate_to_datetime
 from typing import Final
 
 SECRET_PREFIX: Final = "whsec_"  # noqa: S105 - how a secret begins, not a secret
-LONGEST_RETRY_AFTER: Final = timedelta(hours=1)
 
 
 def signing_key(secret: str) -> bytes:
@@ -38,18 +34,3 @@ def signed_headers(key: bytes, message_id: str, timestamp: int, body: bytes) -> 
         "webhook-timestamp": str(timestamp),
         "webhook-signature": f"v1,{signature}",
     }
-
-
-def retry_after(header: str | None, now: datetime) -> timedelta | None:
-    """The wait that a ``Retry-After`` header asks for, at most an hour; None when it says nothing readable."""
-    text = (header or "").strip()
-    if re.fullmatch(r"[0-9]{1,9}", text):
-        asked = timedelta(seconds=int(text))
-    else:
-        try:
-            when = parsedate_to_datetime(text)
-        except ValueError:
-            return None
-        # "-0000" is how mail says that the zone is unknown; HTTP dates are always GMT.
-        asked = (when if when.tzinfo is not None else when.replace(tzinfo=UTC)) - now
-    return min(max(asked, timedelta(0)), LONGEST_RETRY_AFTER)

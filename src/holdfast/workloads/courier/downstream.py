@@ -20,9 +20,9 @@ from typing import Final
 import httpx
 
 from holdfast.contracts.errors import ConfigurationError
-from holdfast.contracts.network_failures import THROTTLED, TIMEOUT, network_code
+from holdfast.contracts.network_failures import THROTTLED, TIMEOUT, network_code, retry_after
 from holdfast.contracts.outcomes import Reject, Retry
-from holdfast.contracts.standard_webhooks import retry_after, signed_headers, signing_key
+from holdfast.contracts.standard_webhooks import signed_headers, signing_key
 
 from .contract import CourierEvent
 

@@ -19,10 +19,10 @@ import httpcore
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from holdfast.contracts.errors import ConfigurationError
-from holdfast.contracts.network_failures import THROTTLED, TIMEOUT
+from holdfast.contracts.network_failures import THROTTLED, TIMEOUT, retry_after
 from holdfast.contracts.outcomes import Done, Outcome, Reject, Retry
 from holdfast.contracts.retry import ExponentialBackoff, RetryPolicy
-from holdfast.contracts.standard_webhooks import retry_after, signed_headers, signing_key
+from holdfast.contracts.standard_webhooks import signed_headers, signing_key
 from holdfast.contracts.workload import Context, Job, Workload, readable_body
 
 from .contract import JOB_ID

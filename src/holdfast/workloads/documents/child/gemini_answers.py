@@ -12,11 +12,11 @@ import json
 import math
 import re
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
-from email.utils import parsedate_to_datetime
+from datetime import datetime, timedelta
 from http import HTTPStatus
 from typing import Any, Final
 
+from holdfast.contracts.network_failures import LONGEST_RETRY_AFTER, retry_after
 from holdfast.contracts.redaction import scrub
 from holdfast.workloads.documents.contract import LANGUAGE
 from holdfast.workloads.documents.failures import Code, DocumentFailure
@@ -25,7 +25,6 @@ from .protocol import Segment
 
 EMPTY_PAGE: Final = "[[EMPTY PAGE]]"
 """What the model is told to say of a page without text: no text at all is also how an answer looks that went wrong."""
-LONGEST_RETRY_AFTER: Final = timedelta(hours=1)
 
 _REFUSALS: Final = frozenset(
     {
@@ -88,17 +87,17 @@ def transcript(answer: str, duration: float) -> tuple[str | None, tuple[Segment,
     return known, tuple(sorted((each for each in segments if each.text), key=lambda each: each.start))
 
 
-def http_failure(status: int, details: object, retry_after: str | None, now: datetime) -> DocumentFailure:
+def http_failure(status: int, details: object, header: str | None, now: datetime) -> DocumentFailure:
     """The failure of an answer that is not a 200.
 
-    ``details`` is its body as JSON, whatever that is; ``retry_after`` the header. A wait that the body asks for
+    ``details`` is its body as JSON, whatever that is; ``header`` its Retry-After. A wait that the body asks for
     (RetryInfo) counts more than one in the header.
     """
     error = details.get("error") if isinstance(details, dict) else None
     word = error.get("status") if isinstance(error, dict) else None
     told = _told(str(status), word)
     asked = _retry_info(error)
-    after = asked if asked is not None else _retry_header(retry_after, now)
+    after = asked if asked is not None else retry_after(header, now)
     if status == HTTPStatus.TOO_MANY_REQUESTS:
         return DocumentFailure(Code.MODEL_RATE_LIMIT, detail=told, retry_after=after)
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
@@ -162,20 +161,6 @@ def _retry_info(error: object) -> timedelta | None:
             found = _DELAY.fullmatch(str(each.get("retryDelay")))
             return min(timedelta(seconds=float(found[1])), LONGEST_RETRY_AFTER) if found else None
     return None
-
-
-def _retry_header(header: str | None, now: datetime) -> timedelta | None:
-    text = (header or "").strip()
-    if re.fullmatch(r"[0-9]{1,9}", text):
-        asked = timedelta(seconds=int(text))
-    else:
-        try:
-            when = parsedate_to_datetime(text)
-        except ValueError:
-            return None
-        # "-0000" is how mail says that the zone is unknown; HTTP dates are always GMT.
-        asked = (when if when.tzinfo is not None else when.replace(tzinfo=UTC)) - now
-    return min(max(asked, timedelta(0)), LONGEST_RETRY_AFTER)
 
 
 def _told(what: str, word: object) -> str:

@@ -22,8 +22,7 @@ from typing import Final
 import httpcore
 import httpx
 
-from holdfast.contracts.network_failures import REFUSED, RESET, TLS_FAILED, UNKNOWN_HOST
-from holdfast.contracts.standard_webhooks import retry_after
+from holdfast.contracts.network_failures import REFUSED, RESET, TLS_FAILED, UNKNOWN_HOST, retry_after
 from holdfast.workloads.documents.failures import Code, DocumentFailure
 
 from .addresses import AddressBlocked, AddressPolicy, web_address
