@@ -1,5 +1,4 @@
-"""What can go wrong between us and another server, by the names that a ledger entry shows; and how long it asks us to
-wait.
+"""What can go wrong between us and another server, by the names that a ledger entry shows; and the wait it asks for.
 
 Node and the seeds use those of the operating system, and so do we. No client is imported here: whoever only reads
 entries need not load one.

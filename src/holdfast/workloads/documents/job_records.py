@@ -117,17 +117,7 @@ class JobRecords:
     ) -> Sequence[Effect]:
         """COMPLETED. The checkpoints of ``work`` have served; the same file again is known by ``cache_id``."""
         now = datetime.now(UTC)
-        told = {
-            "status": DocumentStatus.COMPLETED,
-            "stage": Stage.FINISHED,
-            "progress": _WHOLE,
-            "unit": result["unit"],
-            "units_done": result["units"],
-            "units": result["units"],
-            "attempts": attempts,
-            "error": None,
-            "cached": result["cached"],
-        }
+        told = _whole(result) | {"attempts": attempts, "error": None}
         effects = self._end(data, told, {**result, "status": DocumentStatus.COMPLETED}, now)
         if cache_id is not None and not result["cached"]:
             kept = {"job_id": data.job_id, "expires_at": isoformat(now + self._retention)}
@@ -138,17 +128,8 @@ class JobRecords:
 
     def from_cache(self, data: DocumentJob, engine: str, result: Mapping[str, Any]) -> Sequence[Effect]:
         """COMPLETED on arrival. Its callback comes with the worker's verdict, as that of any other job."""
-        told = {
-            "status": DocumentStatus.COMPLETED,
-            "stage": Stage.FINISHED,
-            "progress": _WHOLE,
-            "unit": result["unit"],
-            "units_done": result["units"],
-            "units": result["units"],
-            "cached": True,
-        }
-        now = datetime.now(UTC)
-        return self._end(data, self._facts(data, engine) | told, result, now, tell=False)
+        told = self._facts(data, engine) | _whole(result)
+        return self._end(data, told, result, datetime.now(UTC), tell=False)
 
     def failed(self, job: Standing[DocumentJob], reason: Reason, duration: float | None) -> Sequence[Effect]:
         """FAILED, with what its dead letter says."""
@@ -209,6 +190,19 @@ def result_object(result: Mapping[str, Any]) -> dict[str, Any]:
 
 
 _OURS: Final = frozenset({"company_id", "expires_at", "createdAt", "updatedAt", "unit"})
+
+
+def _whole(result: Mapping[str, Any]) -> dict[str, Any]:
+    """What a job says that is done."""
+    return {
+        "status": DocumentStatus.COMPLETED,
+        "stage": Stage.FINISHED,
+        "progress": _WHOLE,
+        "unit": result["unit"],
+        "units_done": result["units"],
+        "units": result["units"],
+        "cached": result["cached"],
+    }
 
 
 def _nothing(data: DocumentJob, status: DocumentStatus, duration: float | None) -> dict[str, Any]:
