@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 
 # Shared checks and conformance suites are not test files themselves; pytest must still explain their failing asserts.
@@ -9,3 +11,8 @@ pytest.register_assert_rewrite("tests.support", "tests.conformance")
 
 # Fixtures that many folders share: real servers, and Node.
 pytest_plugins = ("tests.support.mongo_server", "tests.support.node", "tests.support.valkey_server")
+
+# A shell lets what it starts in the background ignore Ctrl-C, and programs hand that on to those that they start: the
+# ones that tests send it to would not hear it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
