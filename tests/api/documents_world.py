@@ -28,7 +28,7 @@ from holdfast.wiring.system import System
 from holdfast.workloads.documents.contract import DocumentJob
 from holdfast.workloads.documents.failures import Code
 from holdfast.workloads.documents.job_records import Reached
-from holdfast.workloads.documents.records import Stage, cache_id, work_id
+from holdfast.workloads.documents.records import Stage, work_id
 from holdfast.workloads.documents.rendering import outputs_of
 from tests.api.world import TOKEN, CountingIds
 
@@ -169,8 +169,8 @@ class DocumentsWorld:
         outputs = outputs_of(data.job_type, units, told)
         facts["output_path"] = await self.system.documents.files.write(f"{data.job_id}/1", outputs)
         upload, options = data.payload.upload, self.workload.options
-        known = cache_id(data, work_id(upload.sha256, *options.way_of_reading(data))) if upload else None
-        effects = self.workload.records.completed(data, facts, attempts=1, cache_id=known)
+        work = work_id(upload.sha256, *options.way_of_reading(data)) if upload else None
+        effects = self.workload.records.completed(data, facts, attempts=1, work=work)
         verdict = Complete(timedelta(days=1), effects)
         (settled,) = await self.system.store.settle([Settlement("documents", lease, verdict)])
         assert settled.status is not None

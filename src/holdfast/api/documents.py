@@ -263,7 +263,7 @@ def _add_cancelling(routes: APIRouter, documents: DocumentServices, records: _Re
         if status.final:
             message = f"The job is {status.value}: it is finished."
             raise Refusal(Code.TOO_LATE_TO_CANCEL, message, details=[FieldProblem("status", status.value)])
-        await documents.cancel(job_id)
+        await documents.door.ask_to_stop(job_id)
         response.status_code = 202
         return DocumentCancel(job_id=job_id, status=status, cancel_requested=True)
 

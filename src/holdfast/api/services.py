@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Protocol
@@ -131,6 +131,10 @@ class DocumentDoor(Protocol):
         """The job. Raises :class:`~holdfast.contracts.admission.InvalidContent` or ``NotAcceptable``."""
         ...
 
+    async def ask_to_stop(self, job_id: str) -> None:
+        """Tell the worker that reads this job's file that nobody wants it any more. The job must exist."""
+        ...
+
     async def output(self, result: Mapping[str, Any], name: str) -> bytes:
         """One of the files that a finished job has left. Raises :class:`~holdfast.contracts.files.FileMissing`."""
         ...
@@ -140,15 +144,14 @@ class DocumentDoor(Protocol):
 class DocumentServices:
     """What the routes of the documents workload call.
 
-    ``cancel`` asks a job that is in work to stop. ``max_body_bytes`` is for JSON; a sender of a file may be silent for
-    ``upload_patience``. ``max_streams`` is how many clients may watch jobs at a time; they hear what changed after
-    ``stream_pace`` at the latest, and that the stream is alive after ``stream_silence``.
+    ``max_body_bytes`` is for JSON; a sender of a file may be silent for ``upload_patience``. ``max_streams`` is how
+    many clients may watch jobs at a time; they hear what changed after ``stream_pace`` at the latest, and that the
+    stream is alive after ``stream_silence``.
     """
 
     door: DocumentDoor
     tenants: Tenants
     withdrawal: Withdrawal
-    cancel: Callable[[str], Awaitable[None]]
     max_body_bytes: int = 256 * 1024
     upload_patience: timedelta = timedelta(seconds=60)
     max_streams: int = 200

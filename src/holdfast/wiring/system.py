@@ -100,7 +100,6 @@ class System:
             door=self.documents.door,
             tenants=self.tenants,
             withdrawal=self.withdrawal,
-            cancel=self.documents.door.ask_to_stop,
         )
 
     def upkeep(self, *, alone: bool = False) -> Upkeep:

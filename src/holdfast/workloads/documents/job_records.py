@@ -15,7 +15,7 @@ from holdfast.contracts.workload import Reason, Standing
 from .callbacks import CallbackJob, DocumentCallbacks, callback_id
 from .contract import DocumentJob, InputType
 from .failures import kind_of, told_apart
-from .records import CACHE, JOBS, RESULTS, UNITS, DocumentStatus, Stage, unit_id
+from .records import CACHE, JOBS, RESULTS, UNITS, DocumentStatus, Stage, cache_id, unit_id
 
 _WHOLE: Final = 100
 
@@ -112,17 +112,15 @@ class JobRecords:
         result: Mapping[str, Any],
         *,
         attempts: int,
-        cache_id: str | None = None,
         work: str | None = None,
     ) -> Sequence[Effect]:
-        """COMPLETED. The checkpoints of ``work`` have served; the same file again is known by ``cache_id``."""
+        """COMPLETED. The checkpoints of ``work`` have served, and the same again is known by it; None: it was known."""
         now = datetime.now(UTC)
         told = _whole(result) | {"attempts": attempts, "error": None}
         effects = self._end(data, told, {**result, "status": DocumentStatus.COMPLETED}, now)
-        if cache_id is not None and not result["cached"]:
-            kept = {"job_id": data.job_id, "expires_at": isoformat(now + self._retention)}
-            effects.append(Upsert(CACHE, cache_id, kept))
         if work is not None:
+            kept = {"job_id": data.job_id, "expires_at": isoformat(now + self._retention)}
+            effects.append(Upsert(CACHE, cache_id(data, work), kept))
             effects += [Delete(UNITS, unit_id(work, index)) for index in range(result["units"])]
         return effects
 

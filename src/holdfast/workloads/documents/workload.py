@@ -34,7 +34,7 @@ from .finding import cached_result
 from .job_records import JobRecords
 from .options import DocumentOptions
 from .reading import Reading
-from .records import COLLECTIONS, JOBS, cache_id, work_id
+from .records import COLLECTIONS, JOBS, work_id
 from .sources import Sources
 
 QUEUE: Final = "doc_jobs"
@@ -125,11 +125,10 @@ class Documents(Workload[DocumentJob]):
         """Read the file, unless it was read before or nobody wants it any more."""
         began = time.monotonic()
         try:
-            outcome = await self._unless_cancelled(job, context, began)
+            return await self._unless_cancelled(job, context, began)
         except DocumentFailure as failure:
             self._spent[job.data.job_id] = time.monotonic() - began
             return failure.outcome
-        return outcome
 
     async def _unless_cancelled(self, job: Job[DocumentJob], context: Context, began: float) -> Outcome:
         """Work until done or told to stop."""
@@ -166,9 +165,7 @@ class Documents(Workload[DocumentJob]):
         result, outputs = reading.result(units, plan, time.monotonic() - began)
         await reading.writing()
         result["output_path"] = await self._write(job, outputs)
-        known_as = cache_id(data, work)
-        effects = self.records.completed(data, result, attempts=job.attempt, cache_id=known_as, work=work)
-        return Done(effects, _told(result))
+        return Done(self.records.completed(data, result, attempts=job.attempt, work=work), _told(result))
 
     async def _known(self, job: Job[DocumentJob], context: Context, content: str) -> Outcome | None:
         """Done at once, where the same file was read in the same way before."""
