@@ -264,6 +264,11 @@ class Workload(Generic[Data]):
         del job, reason
         return ()
 
+    def worked_elsewhere(self, job: Standing[Data], result: Mapping[str, Any] | None) -> Sequence[Effect]:
+        """Somebody else's worker has done the job, and returned this."""
+        del job, result
+        return ()
+
     def expired(self, data: Data) -> Sequence[Effect]:
         """The job outlived its deadline."""
         del data

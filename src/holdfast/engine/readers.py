@@ -7,7 +7,7 @@ nothing of it.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -61,6 +61,10 @@ class Readers:
     def buried(self, job: Standing[Any] | None, reason: Reason) -> Sequence[Effect]:
         """Effects of its death."""
         return () if job is None else _safely(lambda: self._workload.buried(job, reason))
+
+    def worked_elsewhere(self, job: Standing[Any] | None, result: Mapping[str, Any] | None) -> Sequence[Effect]:
+        """Effects of work that somebody else did."""
+        return () if job is None else _safely(lambda: self._workload.worked_elsewhere(job, result))
 
     def expired(self, data: BaseModel | None, *, withdrawn: bool = False) -> Sequence[Effect]:
         """Effects of its end by age, or by its sender's wish."""

@@ -189,7 +189,7 @@ class _Writing:
         if isinstance(settlement.verdict, Proceed):
             self._proceeds(entry, settlement.verdict)
             return Settled(entry["_id"], Status.PROCESSING)
-        if isinstance(settlement.verdict, Expire) and settlement.verdict.note is not None:
+        if isinstance(settlement.verdict, Complete | Expire) and settlement.verdict.note is not None:
             note = settlement.verdict.note
         changes = self._changes(entry, settlement.verdict)
         fields, gone = changes["$set"], changes["$unset"]
