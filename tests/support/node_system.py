@@ -89,7 +89,7 @@ class NodeSystem:
     n}``), which is in ``applied_database`` for the test to check.
     """
 
-    def __init__(  # noqa: PLR0913 - a place in Redis, and one in MongoDB
+    def __init__(
         self,
         *,
         redis_url: str,
