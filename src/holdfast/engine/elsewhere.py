@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Final
 
-from holdfast.contracts.ledger import Claimed, DueEntry, Lease, NotNow, Status
+from holdfast.contracts.ledger import Claimed, DueEntry, Lease, NotNow
 from holdfast.contracts.personal_data import find_personal_data
 from holdfast.contracts.ports import Ambient, Broker, Store
 from holdfast.contracts.queues import WorkedElsewhere
@@ -84,12 +84,14 @@ class Elsewhere:
                 del self._following[queue]
             return 0
         entries = await self._store.unsettled(workload.name, list(ended))
-        following.postponed = await self._settle(workload, [(entry, ended[entry.job_id]) for entry in entries])
-        return len(entries) - len(following.postponed)
+        found = [(entry, ended[entry.job_id]) for entry in entries]
+        settled, following.postponed = await self._settle(workload, found)
+        return settled
 
-    async def settle(self, workload: Workload[Any], found: Sequence[tuple[DueEntry, WorkedElsewhere]]) -> None:
-        """Settle jobs whose end the queue has told."""
-        await self._settle(workload, [pair for pair in found if not pair[0].foreign])
+    async def settle(self, workload: Workload[Any], found: Sequence[tuple[DueEntry, WorkedElsewhere]]) -> int:
+        """Settle jobs whose end the queue has told; return how many."""
+        settled, _ = await self._settle(workload, [pair for pair in found if not pair[0].foreign])
+        return settled
 
     def unsure(self, workload: Workload[Any], jobs: int) -> None:
         """These are gone from the queue and are published again; where others work too, they may be done twice."""
@@ -99,12 +101,12 @@ class Elsewhere:
 
     async def _settle(
         self, workload: Workload[Any], found: Sequence[tuple[DueEntry, WorkedElsewhere]]
-    ) -> dict[str, WorkedElsewhere]:
-        """Settle; return what has to wait, because a worker of ours holds the job or its time has not come."""
+    ) -> tuple[int, dict[str, WorkedElsewhere]]:
+        """Settle; return how many, and what has to wait: a worker of ours holds it, or its time has not come."""
         # What ended before a person replayed the job says nothing about the replay.
         ended = {entry.job_id: each for entry, each in found if entry.generation == 1 or each.at > entry.changed_at}
         if not ended:
-            return {}
+            return 0, {}
         claims = await self._store.claim(
             workload.name, list(ended), worker=_NAME, lease=_SHORT_LEASE, max_attempts=_AS_OFTEN_AS_IT_WAS
         )
@@ -114,16 +116,11 @@ class Elsewhere:
             if isinstance(claim, Held):
                 verdict = _verdict(workload, judge, readers, claim, ended[claim.job_id])
                 settlements.append(Settlement(workload.name, Lease(claim.job_id, claim.fence), verdict))
-        for settled in await end(self._store, settlements):
-            if settled.status in (Status.PROCESSED, Status.DEAD_LETTERED):
-                emit(
-                    events.JOB_WORKED_ELSEWHERE,
-                    workload=workload.name,
-                    job_id=settled.job_id,
-                    outcome=settled.status.value,
-                )
+        outcomes = {each.job_id: each.status for each in await end(self._store, settlements) if each.status is not None}
+        for job_id, status in outcomes.items():
+            emit(events.JOB_WORKED_ELSEWHERE, workload=workload.name, job_id=job_id, outcome=status.value)
         postponed = [claim.job_id for claim in claims if isinstance(claim, NotNow)]
-        return {job_id: ended[job_id] for job_id in postponed[:_MOST_POSTPONED]}
+        return len(outcomes), {job_id: ended[job_id] for job_id in postponed[:_MOST_POSTPONED]}
 
 
 def _verdict(

@@ -122,27 +122,25 @@ class Upkeep:
         try:
             report.recovered += await self._broker.recover(workload.queue)
             report.worked_elsewhere += await self._elsewhere.follow(workload)
-            report.republished += await self._republish(workload)
+            await self._republish(workload, report)
             report.letters_published += await self._projection.publish(workload)
             report.letters_withdrawn += await self._projection.tidy(workload)
         except BrokerUnavailable as error:
             return error
         return None
 
-    async def _republish(self, workload: Workload[Any]) -> int:
+    async def _republish(self, workload: Workload[Any], report: UpkeepReport) -> None:
         """Publish what the queue has lost, and settle what somebody else's worker has finished.
 
         A queue with a long line probably has the jobs, and a sweep must not become its main work: a few each round.
         """
-        republished = 0
         backlog = (await self._broker.depth(workload.queue)).ready > _LONG_LINE
         size = _SWEEP_SOME if backlog else _SWEEP_BATCH
         while due := await self._store.due(workload.name, size, again_after=self._again_after):
             crash_point("upkeep.swept")
             found = list(zip(due, await self._look_up(workload, due), strict=True))
-            await self._elsewhere.settle(
-                workload, [(entry, each) for entry, each in found if isinstance(each, WorkedElsewhere)]
-            )
+            ended = [(entry, each) for entry, each in found if isinstance(each, WorkedElsewhere)]
+            report.worked_elsewhere += await self._elsewhere.settle(workload, ended)
             # What another system writes itself counts as open until it says otherwise, whatever its queue says.
             still = [pair for pair in found if pair[0].foreign or not isinstance(pair[1], WorkedElsewhere)]
             missing = [entry for entry, each in still if each is not Presence.OPEN]
@@ -151,10 +149,9 @@ class Upkeep:
                 await self._broker.publish(workload.queue, [_again(workload, entry) for entry in missing])
             crash_point("upkeep.republished")
             await self._tell_readers(workload, [entry for entry, _ in still])
-            republished += len(missing)
+            report.republished += len(missing)
             if len(due) < _SWEEP_BATCH or backlog:
                 break
-        return republished
 
     async def _look_up(self, workload: Workload[Any], due: Sequence[DueEntry]) -> list[Presence | WorkedElsewhere]:
         return await self._broker.look_up(workload.queue, [entry.job_id for entry in due])
