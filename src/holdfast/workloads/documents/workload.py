@@ -228,6 +228,10 @@ class Documents(Workload[DocumentJob]):
         """FAILED."""
         return self.records.failed(job, reason, self._spent.pop(job.data.job_id, None))
 
+    def worked_elsewhere(self, job: Standing[DocumentJob], result: Mapping[str, Any] | None) -> Sequence[Effect]:
+        """COMPLETED, by somebody else's worker."""
+        return self.records.completed_elsewhere(job, result or {})
+
     def expired(self, data: DocumentJob) -> Sequence[Effect]:
         """CANCELLED: a job of this kind has no deadline, and ends early only when its sender wants it."""
         return self.records.cancelled(data)
