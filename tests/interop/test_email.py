@@ -142,10 +142,20 @@ async def test_node_sees_what_the_api_accepted_with_its_priority_and_without_htm
     job = await eventually(lambda: send.job(outbox_id))
 
     assert (job["state"], job["id"], job["data"]["outboxId"]) == ("prioritized", outbox_id, outbox_id)
+    assert job["name"] == "email:send"
     assert (job["opts"]["priority"], job["opts"]["jobId"]) == (3, outbox_id)
     assert len(job["data"]["recipient"]["cpfCnpjHash"]) == 64
     text = json.dumps(job, ensure_ascii=False)
     assert [each for each in (CPF, CPF_DIGITS, "segredo") if each in text] == []
+
+
+async def test_a_job_of_node_is_sent_whatever_its_name_is(send, gateway, company, mail_server):
+    job = a_job(company)
+    async with gateway.working():
+        await send.add("boleto", job, **SEED_OPTIONS | {"jobId": job["outboxId"]})
+        await eventually(lambda: _is(gateway, job["outboxId"], "SENT"))
+
+    assert len(mail_server.taken) == 1
 
 
 BROKEN = {

@@ -112,6 +112,8 @@ class Workload(Generic[Data]):
     contract: type[Data]
     queue: ClassVar[str]
     dead_letter_queue: ClassVar[str]
+    job_name: str | None = None
+    """The name that the jobs have in BullMQ; None: the workload's name."""
 
     retry: RetryPolicy = ExponentialBackoff()
     timeout: timedelta = timedelta(seconds=30)

@@ -33,6 +33,8 @@ from .addresses import MAX_ADDRESS, normalised
 
 QUEUE_NAME: Final = "email:send"
 DEAD_LETTER_QUEUE_NAME: Final = "email:send:dlq"
+JOB_NAME: Final = "email:send"
+"""What BullMQ calls each job, whatever the queue is called."""
 DEFAULT_TTL: Final = 86_400_000
 """Milliseconds: 24 hours."""
 DEFAULT_PRIORITY: Final = 5

@@ -29,6 +29,7 @@ from .contract import (
     DEAD_LETTER_QUEUE_NAME,
     DEFAULT_TTL,
     DLQ_TTL,
+    JOB_NAME,
     MAX_ATTEMPTS,
     QUEUE_NAME,
     EmailSendJob,
@@ -91,6 +92,7 @@ class Email(Workload[EmailSendJob]):
     contract = EmailSendJob
     queue: ClassVar[str] = QUEUE_NAME
     dead_letter_queue: ClassVar[str] = DEAD_LETTER_QUEUE_NAME
+    job_name = JOB_NAME
     collections: Sequence[Collection] = EMAIL_COLLECTIONS
     indexed_labels: Sequence[str] = ("companyId",)
     label_columns: Sequence[str] = ("companyId", "traceId")
