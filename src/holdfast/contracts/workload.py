@@ -110,8 +110,8 @@ class Workload(Generic[Data]):
 
     name: ClassVar[str]
     contract: type[Data]
-    queue: ClassVar[str]
-    dead_letter_queue: ClassVar[str]
+    queue: str
+    dead_letter_queue: str
     job_name: str | None = None
     """The name that the jobs have in BullMQ; None: the workload's name."""
 

@@ -90,8 +90,8 @@ class Courier(Workload[CourierEvent]):
 
     name: ClassVar[str] = "courier"
     contract = CourierEvent
-    queue: ClassVar[str] = "courier-events-main"
-    dead_letter_queue: ClassVar[str] = "courier-events-dlq"
+    queue = "courier-events-main"
+    dead_letter_queue = "courier-events-dlq"
     ledger_name = "processed_events"
     letters_name = "dead_letter_events"
     collections: Sequence[Collection] = (

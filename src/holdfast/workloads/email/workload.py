@@ -35,6 +35,7 @@ from .contract import (
     EmailSendJob,
     EmailSendResult,
     OutboxStatus,
+    dead_letter_queue_of,
 )
 from .dead_letter import dead_letter_payload
 from .documents import CONTENT, EMAIL_COLLECTIONS, LOG, SUPPRESSIONS, content_key
@@ -60,6 +61,8 @@ _LONG: Final = 50_000
 _STEPS: Final = 6
 """A mail server may take its time at each of several steps; only the transport knows which of them can be repeated."""
 
+_FLOW: Final = "email:send"
+"""What the limits go by: the same for workers on two queues, while emails move from the one to the other."""
 _RATE: Final = RateLimit(100, timedelta(seconds=1))
 _BACKOFF: Final = tuple(timedelta(seconds=seconds) for seconds in BACKOFF_DELAYS)
 
@@ -83,6 +86,7 @@ class EmailOptions:
     letter_retention: timedelta = timedelta(milliseconds=DLQ_TTL)
     send_timeout: timedelta = timedelta(seconds=15)
     resend: bool = False
+    queue: str = QUEUE_NAME
 
 
 class Email(Workload[EmailSendJob]):
@@ -90,8 +94,8 @@ class Email(Workload[EmailSendJob]):
 
     name: ClassVar[str] = "email"
     contract = EmailSendJob
-    queue: ClassVar[str] = QUEUE_NAME
-    dead_letter_queue: ClassVar[str] = DEAD_LETTER_QUEUE_NAME
+    queue = QUEUE_NAME
+    dead_letter_queue = DEAD_LETTER_QUEUE_NAME
     job_name = JOB_NAME
     collections: Sequence[Collection] = EMAIL_COLLECTIONS
     indexed_labels: Sequence[str] = ("companyId",)
@@ -107,6 +111,8 @@ class Email(Workload[EmailSendJob]):
         content: Content | None = None,
     ) -> None:
         """Without ``content``, HTML is kept in the database."""
+        self.queue = options.queue
+        self.dead_letter_queue = dead_letter_queue_of(options.queue)
         self.retry = ListedDelays(options.backoff, options.max_attempts)
         self.timeout = options.send_timeout * _STEPS + _NOT_SENDING
         self.life: timedelta = options.life
@@ -174,7 +180,7 @@ class Email(Workload[EmailSendJob]):
         if await self._suppressed(job.data, context):
             return Reject(SUPPRESSED, "An address of this email is on the suppression list.")
         if tenant.get("ratePerSecond"):
-            flow = f"{QUEUE_NAME}:{job.data.companyId}"
+            flow = f"{_FLOW}:{job.data.companyId}"
             wait = await context.reserve(job, flow, _per_second(tenant["ratePerSecond"]))
             if wait > timedelta(0):
                 return Snooze(wait)
@@ -230,7 +236,7 @@ class Email(Workload[EmailSendJob]):
 
     def _turn(self, context: Context) -> contextlib.AbstractAsyncContextManager[None]:
         rate = self._options.rate
-        return _no_turn() if rate is None else context.turn(QUEUE_NAME, rate)
+        return _no_turn() if rate is None else context.turn(_FLOW, rate)
 
     def _not_sent(self, error: TransportError, message: str) -> Outcome:
         """What follows from the transport's word, which says whether the message may be out."""
