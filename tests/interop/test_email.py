@@ -143,6 +143,21 @@ async def test_a_producer_in_node_that_waits_gets_the_result_of_the_specificatio
     assert (result["status"], result["attempt"]) == ("SENT", 1)
 
 
+async def test_a_producer_in_node_that_adds_a_job_again_gets_already_sent(send, gateway, company, mail_server):
+    job = a_job(company)
+    outcomes = []
+    async with gateway.working():
+        for options in ({"removeOnComplete": True}, {"removeOnComplete": True}, {"removeOnComplete": False}):
+            await add(send, job, **options, delay=300)
+            outcomes.append((await (await send.waiting_for(job["outboxId"])))["resolved"])
+
+    again = {"status": "ALREADY_SENT", "sesMessageId": outcomes[0]["sesMessageId"]}
+    assert [each["status"] for each in outcomes] == ["SENT", "ALREADY_SENT", "ALREADY_SENT"]
+    assert outcomes[1:] == [again, again]
+    assert (await send.job(job["outboxId"]))["returnvalue"] == again
+    assert len(mail_server.taken) == 1
+
+
 async def test_node_sees_what_the_api_accepted_with_its_priority_and_without_html(send, gateway):
     company_id = (await gateway.system.tenants.add("acme")).company_id
     _, key = await gateway.system.tenants.create_key(company_id)

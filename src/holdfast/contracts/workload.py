@@ -187,6 +187,14 @@ class Workload(Generic[Data]):
         """Do many jobs at once and return one outcome for each, in order. Used when ``batch_size`` is set."""
         raise NotImplementedError
 
+    def repeated(self, result: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+        """What a job returns to its queue that is delivered once more after it was processed; by default nothing.
+
+        ``result`` is what the ledger keeps of the job's own. Called for each such job of a batch: no I/O here.
+        """
+        del result
+        return None
+
     def classify(self, error: Exception) -> Failure | None:
         """Name a failure that the engine does not know. None: let the engine decide."""
         del error

@@ -166,7 +166,8 @@ class Email(Workload[EmailSendJob]):
             return Expired(self.expired(data))  # it lay in the queue for its whole life before we saw it (I10)
         log, tenant = await asyncio.gather(context.get(LOG, data.outboxId), context.get(TENANTS, data.companyId))
         if log is not None and log.get("status") == OutboxStatus.SENT:
-            return _already_sent(data, log)
+            answer = _already_sent(log)
+            return Done([Outbox.was_sent(data, answer["sesMessageId"])], answer)
         hindrance = await self._hindrance(job, context, tenant or {})
         if hindrance is not None:
             return hindrance
@@ -267,6 +268,10 @@ class Email(Workload[EmailSendJob]):
         kept = await context.get(CONTENT, content_key(data.companyId, data.htmlRef))
         return html_in(self._vault, data.companyId, data.htmlRef, kept)
 
+    def repeated(self, result: Mapping[str, Any] | None) -> Mapping[str, Any]:
+        """``ALREADY_SENT``, with the id that the provider gave."""
+        return _already_sent(result or {})
+
     def interrupted(self, attempts: int) -> Reason:
         """``SEND_OUTCOME_UNKNOWN``: the worker went away with the message."""
         return Reason(OUTCOME_UNKNOWN, f"Attempt {attempts} ended while it was sending: the email may be out, or not.")
@@ -319,11 +324,9 @@ class Email(Workload[EmailSendJob]):
         return dead_letter_payload(letter, self.readable(letter.body))
 
 
-def _already_sent(data: EmailSendJob, log: Mapping[str, Any]) -> Done:
-    """A job whose email is out: acknowledged, and not sent again."""
-    message_id = str(log.get("sesMessageId") or "")
-    result = {"status": "ALREADY_SENT", "sesMessageId": message_id}
-    return Done([Outbox.was_sent(data, message_id)], result)
+def _already_sent(known: Mapping[str, Any]) -> dict[str, str]:
+    """What a job returns whose email is out, by the log or by an earlier result."""
+    return {"status": "ALREADY_SENT", "sesMessageId": str(known.get("sesMessageId") or "")}
 
 
 def _per_second(rate: float) -> RateLimit:
