@@ -201,10 +201,11 @@ class NotNow:
 
 @dataclass(frozen=True, slots=True)
 class AlreadySettled:
-    """The job has reached a terminal state; the queue's copy can go."""
+    """The job has reached a terminal state; the queue's copy can go. ``result`` is what its handler returned."""
 
     job_id: str
     status: Status
+    result: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ from holdfast.contracts.ledger import (
     Lease,
     NotNow,
     Overdue,
+    Status,
     Unrecorded,
 )
 from holdfast.contracts.outcomes import Halt, Outcome
@@ -214,7 +215,7 @@ class Execution:
                 case NotNow():
                     not_ours.append(Acknowledgement(delivery, Again(claim.after)))
                 case AlreadySettled():
-                    not_ours.append(Acknowledgement(delivery, Finished(data=self._readers.letter_body(delivery.data))))
+                    not_ours.append(Acknowledgement(delivery, self._repeated(delivery, claim)))
                 case Unrecorded():  # adopted a moment ago and gone again: its sender may try once more
                     not_ours.append(Acknowledgement(delivery, Again(_BACK_OFF)))
                 case _ as never:
@@ -222,6 +223,12 @@ class Execution:
         self._dispatch(to_handle)
         if not_ours:
             await self._broker.settle(not_ours)
+
+    def _repeated(self, delivery: Delivery, claim: AlreadySettled) -> Finished:
+        """How a job is acknowledged that was settled before; only one that was processed returns anything."""
+        processed = claim.status is Status.PROCESSED
+        result = self._readers.repeated(claim.result) if processed else "null"
+        return Finished(result, self._readers.letter_body(delivery.data))
 
     # --- handling -----------------------------------------------------------------------------------------
 

@@ -7,7 +7,6 @@ answers that it is settled.
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -26,6 +25,7 @@ from holdfast.telemetry import emit, events
 from .entries import body_at_attempt
 from .failures import EFFECT_REFUSED
 from .projection import Projection
+from .readers import result_text
 from .verdicts import Judge, Subject
 
 _MOST_IN_ONE_COMMIT: Final = 100
@@ -183,7 +183,7 @@ class Settler:
     def _handling(self, finish: Finish) -> Handling:
         match finish.verdict:
             case Complete(result=result):
-                return Finished(json.dumps(result, separators=(",", ":")) if result is not None else "null")
+                return Finished(result_text(result))
             case RetryLater(after=after, code=code, message=message):
                 data = body_at_attempt(self._workload, finish.body, finish.attempt + 1)
                 return Again(after, data, f"{code}: {message}")

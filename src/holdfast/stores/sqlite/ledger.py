@@ -161,7 +161,7 @@ def _compared(
 _CANDIDATES: Final = """
 SELECT json_group_array(json_array(e.job_id, e.id, e.key, e.generation, e.status, e.fence, json(e.attempts), e.body,
                                    json(e.labels), e.first_seen_at, e.lease_until, e.not_before, e.deadline,
-                                   e.proceeded, e.withdrawn))
+                                   e.proceeded, e.withdrawn, json(e.result)))
 FROM json_each(:job_ids) AS j
 CROSS JOIN ledger_entries AS e ON e.workload = :workload AND e.job_id = j.value
 """
@@ -211,9 +211,9 @@ def _decide(  # noqa: PLR0911, PLR0913, PLR0917 - one candidate, the facts that 
     if row is None:
         return Unrecorded(job_id)
     (_, row_id, key, generation, status, fence, attempts, body, labels, first_seen, lease_until, not_before,
-     deadline, proceeded, withdrawn) = row  # fmt: skip
+     deadline, proceeded, withdrawn, result) = row  # fmt: skip
     if status in _TERMINAL:
-        return AlreadySettled(job_id, Status(status))
+        return AlreadySettled(job_id, Status(status), result)
     held, overdue = status == Status.PROCESSING, deadline is not None and deadline <= now
     wait = (lease_until if held else not_before) - now
     if wait > 0 and (held or not overdue):  # what waits past its deadline waits for nothing

@@ -51,8 +51,8 @@ class Documents(Workload[DocumentJob]):
 
     name: ClassVar[str] = "documents"
     contract = DocumentJob
-    queue: ClassVar[str] = QUEUE
-    dead_letter_queue: ClassVar[str] = DEAD_LETTER_QUEUE
+    queue = QUEUE
+    dead_letter_queue = DEAD_LETTER_QUEUE
     collections: Sequence[Collection] = COLLECTIONS
     indexed_labels: Sequence[str] = ("company_id", "job_type")
     label_columns: Sequence[str] = ("company_id", "job_type", "input_type")
