@@ -23,7 +23,8 @@ class Upsert:
 
     ``set`` replaces the named fields and leaves the others. ``set_on_insert`` applies only when the document is
     created. ``only_if_newer`` names a field of ``set``: when the stored document's value of that field is greater,
-    the effect is skipped and the entry is noted as ``ignored_stale``; equal values apply, in commit order.
+    the effect is skipped, and the entry and the job's result have the note ``ignored_stale``; equal values apply, in
+    commit order.
 
     ``key`` is the document's key and is written into the collection's key field. Values must be JSON; timestamps
     are ISO-8601 strings in UTC with a fixed width (see :func:`holdfast.contracts.times.isoformat`), so that comparing
