@@ -67,7 +67,8 @@ class Collection:
     Each index is a tuple of top-level field names. ``instants`` names the top-level fields that hold instants, as
     :func:`holdfast.contracts.times.isoformat` writes them: a store that has a type for instants uses it, so that people
     can query by time. Effects and readers see the text in any case. ``expires`` names one of them: a document is
-    forgotten some time after that instant; one without it stays.
+    forgotten some time after that instant; one without it stays. ``columns`` names further top-level fields that people
+    see as columns where a store has columns; the key, indexed fields and instants are columns anyway.
     """
 
     name: str
@@ -75,3 +76,4 @@ class Collection:
     indexes: tuple[tuple[str, ...], ...] = ()
     instants: tuple[str, ...] = ()
     expires: str | None = None
+    columns: tuple[str, ...] = ()
