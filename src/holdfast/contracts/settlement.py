@@ -81,6 +81,11 @@ class Expire:
     note: str | None = None
 
 
+def noted_result(result: Mapping[str, Any] | None, note: str | None) -> Mapping[str, Any] | None:
+    """A handler's result as it is kept and as the queue gets it: it says when an effect did not apply."""
+    return result if result is None or note is None else {"note": note, **result}
+
+
 Verdict = Complete | RetryLater | HandBack | Proceed | Bury | Expire
 
 OVERDUE: Final = "overdue"

@@ -169,32 +169,26 @@ class Execution:
         await self._sort(pairs)
 
     async def _claim_or_adopt(self, deliveries: Sequence[Delivery]) -> list[tuple[Delivery, ClaimResult]]:
-        named = [delivery for delivery in deliveries if identifies(delivery)]
-        strangers = [delivery for delivery in deliveries if not identifies(delivery)]
-        pairs: list[tuple[Delivery, ClaimResult]] = []
-        for delivery, claim in await self._claim(named, [delivery.job_id for delivery in named]):
-            if isinstance(claim, Unrecorded):
-                strangers.append(delivery)
-            else:
-                pairs.append((delivery, claim))
-        if strangers:
-            job_ids = await adopt(self._store, self._workload, strangers)
-            pairs += await self._claim(strangers, job_ids)
-        return pairs
+        """The claims in the order of the deliveries: of two that write to one document, the first to come is first."""
+        named = [position for position, delivery in enumerate(deliveries) if identifies(delivery)]
+        found = await self._claim([deliveries[position].job_id for position in named])
+        claims: dict[int, ClaimResult] = {
+            position: claim for position, claim in zip(named, found, strict=True) if not isinstance(claim, Unrecorded)
+        }
+        unknown = [position for position in range(len(deliveries)) if position not in claims]
+        if unknown:
+            job_ids = await adopt(self._store, self._workload, [deliveries[position] for position in unknown])
+            claims |= zip(unknown, await self._claim(job_ids), strict=True)
+        return [(delivery, claims[position]) for position, delivery in enumerate(deliveries)]
 
-    async def _claim(
-        self,
-        deliveries: Sequence[Delivery],
-        job_ids: Sequence[str],
-    ) -> list[tuple[Delivery, ClaimResult]]:
-        claims = await self._store.claim(
+    async def _claim(self, job_ids: Sequence[str]) -> Sequence[ClaimResult]:
+        return await self._store.claim(
             self._workload.name,
             job_ids,
             worker=self._options.worker,
             lease=self._options.lease,
             max_attempts=self._workload.retry.max_attempts,
         )
-        return list(zip(deliveries, claims, strict=True))
 
     async def _sort(self, pairs: Sequence[tuple[Delivery, ClaimResult]]) -> None:
         """Each claim decides what its delivery needs next."""

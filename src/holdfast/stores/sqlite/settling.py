@@ -19,6 +19,7 @@ from holdfast.contracts.settlement import (
     Settled,
     Settlement,
     Verdict,
+    noted_result,
 )
 from holdfast.contracts.times import duration_ms
 from holdfast.sqlite.database import one
@@ -80,7 +81,8 @@ class _Batch:
         match settlement.verdict:
             case Complete() as verdict:
                 self._close(attempts, AttemptOutcome.SUCCEEDED)
-                result = None if verdict.result is None else to_json(verdict.result)
+                told = noted_result(verdict.result, note)
+                result = None if told is None else to_json(told)
                 self._row(row_id, Status.PROCESSED, attempts, note=note, result=result, keep=verdict.retention)
                 return Status.PROCESSED
             case RetryLater() as verdict:
