@@ -19,12 +19,12 @@ from holdfast.contracts.times import isoformat
 from .contract import InputType, JobType
 from .failures import ErrorType, kind_of, told_apart
 
-SCHEMA_VERSION: Final = "v1"
+SCHEMA_VERSION: Final[Literal["v1"]] = "v1"
 _UNKNOWN: Final = "UNKNOWN"
 
 
 _THEIR_WORDS: Final[dict[str, JsonValue]] = {
-    "if": {"properties": {"error_type": {"const": ErrorType.VALIDATION.value}}},
+    "if": {"properties": {"error_type": {"const": ErrorType.VALIDATION.value}}, "required": ["error_type"]},
     "else": {
         "properties": {
             "job_type": {"enum": [each.value for each in JobType]},
@@ -50,8 +50,9 @@ class PastAttempt(BaseModel):
 
 
 class DocumentDeadLetter(BaseModel):
-    """Why a document was not read. The fields up to ``schema_version`` are seed 003's.
+    """Why a document was not read. The fields up to ``schema_version`` are the specification's, and so is what is required.
 
+    Others may write such letters too, with no more than that. Ours have every field that is known of the failure.
     ``job_type`` and ``input_type`` are what the job said: for a job that was refused, perhaps another word than the
     contract's.
     """
@@ -64,13 +65,13 @@ class DocumentDeadLetter(BaseModel):
     payload: JsonValue = Field(description="The original payload, whole.")
     status: Literal["FAILED"]
     error: str = Field(description="The final error, for people.")
-    error_type: ErrorType
+    error_type: ErrorType | None = None
     attempts: int = Field(ge=0)
-    max_attempts: int = Field(ge=1)
+    max_attempts: int | None = Field(default=None, ge=1)
     failed_at: datetime
     worker_id: str | None = None
-    schema_version: Literal["v1"]
-    error_code: str
+    schema_version: Literal["v1"] = SCHEMA_VERSION
+    error_code: str | None = None
     error_detail: str | None = None
     replay_of: str | None = None
     attempt_history: list[PastAttempt] = Field(default_factory=list)
