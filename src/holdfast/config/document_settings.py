@@ -10,12 +10,14 @@ from typing import Annotated, Final, Literal
 from pydantic import BaseModel, BeforeValidator, Field, SecretStr, field_validator
 
 from .courier_secrets import refuse
-from .field_types import Float, Int, listed, lower, path, web_address
+from .field_types import Float, Int, MaybeInt, listed, lower, path, web_address
 
 _DAYS: Final = 3_650
 _HOUR: Final = 3_600
 _GIGABYTE: Final = 1024**3
 _LANGUAGE: Final = re.compile(r"[a-z]{2,3}(-[A-Za-z0-9]{2,8})?")
+_ATTEMPTS: Final = {"OCR": 3, "TRANSCRIPTION": 2}
+"""As the examples of the specification have it."""
 _WORD: Final = re.compile(r"[!-~]+")
 
 
@@ -96,7 +98,15 @@ class DocumentSettings(BaseModel):
 
     # --- retries and callbacks ----------------------------------------------------------------------------
 
-    document_max_attempts: Int = Field(3, ge=1, le=100, description="Attempts at a file before its dead letter.")
+    document_max_attempts: MaybeInt = Field(
+        None, ge=1, le=100, description="Attempts at a file before its dead letter, whatever the job type."
+    )
+    document_max_attempts_ocr: MaybeInt = Field(
+        None, ge=1, le=100, description="Of OCR jobs; otherwise DOCUMENT_MAX_ATTEMPTS, otherwise 3."
+    )
+    document_max_attempts_transcription: MaybeInt = Field(
+        None, ge=1, le=100, description="Of TRANSCRIPTION jobs; otherwise DOCUMENT_MAX_ATTEMPTS, otherwise 2."
+    )
     document_retry_base_ms: Int = Field(
         5_000, ge=0, le=_HOUR * 1_000, description="The wait after the first failed attempt; it doubles."
     )
@@ -155,6 +165,15 @@ class DocumentSettings(BaseModel):
         return value
 
     # --- what follows from them ---------------------------------------------------------------------------
+
+    @property
+    def document_attempts(self) -> dict[str, int]:
+        """Attempts before the dead letter, by job type."""
+        given = {
+            "OCR": self.document_max_attempts_ocr,
+            "TRANSCRIPTION": self.document_max_attempts_transcription,
+        }
+        return {name: own or self.document_max_attempts or _ATTEMPTS[name] for name, own in given.items()}
 
     def document_problems(self) -> list[str]:
         """What is missing or contradicts itself, a sentence each; empty when the settings fit together."""

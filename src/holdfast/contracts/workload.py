@@ -190,6 +190,11 @@ class Workload(Generic[Data]):
         del error
         return None
 
+    def max_attempts(self, data: Data) -> int:
+        """The attempt after which this job becomes a dead letter: at most what the retry policy allows to any job."""
+        del data
+        return self.retry.max_attempts
+
     def exhausted(self, failure: Failure, attempts: int) -> Reason:
         """What to write on the dead letter when the last attempt failed."""
         return Reason(f"{failure.code}_EXHAUSTED", f"Retries exhausted after {attempts} attempts: {failure.message}")

@@ -32,7 +32,7 @@ from holdfast.contracts.outcomes import Halt, Outcome
 from holdfast.contracts.ports import Ambient, Broker, Store
 from holdfast.contracts.queues import Acknowledgement, Again, Delivery, Finished
 from holdfast.contracts.redaction import scrub
-from holdfast.contracts.settlement import Verdict
+from holdfast.contracts.settlement import HandBack, Settlement, Verdict
 from holdfast.contracts.workload import Job, Workload
 from holdfast.telemetry import emit, events
 
@@ -41,7 +41,7 @@ from .handling import HandlerContext, handle, handle_batch, job_of
 from .in_flight import Held, InFlight
 from .readers import Readers
 from .settling import Finish, Settler
-from .verdicts import Judge, Subject
+from .verdicts import Judge, Subject, attempt_limit
 
 _BATCH: Final = 50
 _TAKE_WAIT: Final = timedelta(seconds=1)
@@ -185,13 +185,14 @@ class Execution:
         self,
         deliveries: Sequence[Delivery],
         job_ids: Sequence[str],
+        most: int | None = None,
     ) -> list[tuple[Delivery, ClaimResult]]:
         claims = await self._store.claim(
             self._workload.name,
             job_ids,
             worker=self._options.worker,
             lease=self._options.lease,
-            max_attempts=self._workload.retry.max_attempts,
+            max_attempts=self._workload.retry.max_attempts if most is None else most,
         )
         return list(zip(deliveries, claims, strict=True))
 
@@ -199,11 +200,16 @@ class Execution:
         """Each claim decides what its delivery needs next."""
         to_handle: list[tuple[InFlight, Job[Any]]] = []
         not_ours: list[Acknowledgement] = []
+        spent: list[tuple[Delivery, Claimed, int]] = []
         for delivery, claim in pairs:
             match claim:
                 case Claimed():
-                    flight = self._enter(delivery, claim)
                     job = job_of(self._workload, claim)
+                    limit = attempt_limit(self._workload, job.data if isinstance(job, Job) else None)
+                    if claim.attempt > limit:
+                        spent.append((delivery, claim, limit))
+                        continue
+                    flight = self._enter(delivery, claim)
                     if isinstance(job, Job):
                         flight.data = job.data
                         to_handle.append((flight, job))
@@ -222,6 +228,17 @@ class Execution:
         self._dispatch(to_handle)
         if not_ours:
             await self._broker.settle(not_ours)
+        for delivery, claim, limit in spent:
+            await self._end_spent(delivery, claim, limit)
+
+    async def _end_spent(self, delivery: Delivery, claim: Claimed, limit: int) -> None:
+        """Lost workers used up the job's own limit, which is below the policy's: it is not run once more (I6).
+
+        The claim could not know that limit. It is undone, and made again with the limit, which opens no attempt.
+        """
+        lease = Lease(claim.job_id, claim.fence)
+        await self._store.settle([Settlement(self._workload.name, lease, HandBack())])
+        await self._sort(await self._claim([delivery], [claim.job_id], limit))
 
     # --- handling -----------------------------------------------------------------------------------------
 

@@ -83,18 +83,21 @@ def documents_of(settings: Settings) -> DocumentParts | None:
 
 def document_options(settings: Settings) -> DocumentOptions:
     """How files are read, as configured."""
-    from holdfast.workloads.documents.options import DocumentOptions  # noqa: PLC0415 - only where documents are
+    from holdfast.workloads.documents.contract import JobType  # noqa: PLC0415 - only where documents are
+    from holdfast.workloads.documents.options import DocumentOptions  # noqa: PLC0415 - likewise
 
     key = settings.gemini_api_key
+    attempts = {JobType(name): number for name, number in settings.document_attempts.items()}
     return DocumentOptions(
         scratch=_folder(settings) / "work",
         engine=settings.document_engine,
         language=settings.document_language,
         concurrency=settings.document_concurrency,
         retry=ExponentialBackoff(
-            max_attempts=settings.document_max_attempts,
+            max_attempts=max(attempts.values()),
             base=timedelta(milliseconds=settings.document_retry_base_ms),
         ),
+        max_attempts=attempts,
         timeout=timedelta(seconds=settings.document_timeout_seconds),
         unit_timeout=timedelta(seconds=settings.document_unit_timeout_seconds),
         memory=settings.document_memory_mb * _MEGABYTE,

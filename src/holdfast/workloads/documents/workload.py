@@ -26,7 +26,7 @@ from holdfast.contracts.outcomes import Done, Expired, Outcome
 from holdfast.contracts.workload import Context, Failure, Job, Reason, Standing, Workload
 
 from .callbacks import DocumentCallbacks
-from .contract import DocumentJob
+from .contract import DocumentJob, JobType
 from .dead_letter import dead_letter_payload
 from .failures import Code, DocumentFailure
 from .files.port import Files
@@ -72,9 +72,7 @@ class Documents(Workload[DocumentJob]):
         self.letter_retention = options.letter_retention
         self.concurrency = options.concurrency
         self.options = options
-        self.records = JobRecords(
-            max_attempts=options.retry.max_attempts, retention=options.retention, callbacks=callbacks
-        )
+        self.records = JobRecords(max_attempts=options.attempts_of, retention=options.retention, callbacks=callbacks)
         self._sources = sources
         self._files: Files = sources.files
         self._spent: dict[str, float] = {}
@@ -202,6 +200,10 @@ class Documents(Workload[DocumentJob]):
             case _:
                 return Failure(Code.UNEXPECTED, f"An unexpected error: {type(error).__name__}", retry=False)
 
+    def max_attempts(self, data: DocumentJob) -> int:
+        """The limit of its job type."""
+        return self.options.attempts_of(data.job_type)
+
     def exhausted(self, failure: Failure, attempts: int) -> Reason:
         """The last failure is the reason; the number of attempts is told beside it."""
         del attempts
@@ -236,7 +238,8 @@ class Documents(Workload[DocumentJob]):
 
     def dead_letter_payload(self, letter: DeadLetter) -> Mapping[str, Any]:
         """Seed 003's schema v1."""
-        return dead_letter_payload(letter, self.readable(letter.body), self.retry.max_attempts)
+        job = self.readable(letter.body)
+        return dead_letter_payload(letter, job, self.options.attempts_of(_job_type(job)))
 
     def replayed(self, letter: DeadLetter) -> DocumentJob:
         """A new job with a new id, that knows what it replays (seed 003, section 6)."""
@@ -249,6 +252,12 @@ class Documents(Workload[DocumentJob]):
 def new_job_id() -> str:
     """An id for a job whose sender gave none."""
     return f"doc-{uuid.uuid4()}"
+
+
+def _job_type(job: object) -> JobType | None:
+    """The type that a job names; None where it names none, or one that is not known."""
+    given = job.get("job_type") if isinstance(job, dict) else None
+    return JobType(given) if given in list(JobType) else None
 
 
 def _told(result: Mapping[str, Any]) -> dict[str, Any]:
