@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 
 import pytest
 
 from holdfast.contracts.ledger import Status
-from tests.interop.gateway import MAIN, a_request, an_event
+from tests.interop.gateway import DEAD, MAIN, a_request, an_event
 from tests.interop.seed_schemas import MAIN_QUEUE_PAYLOAD
 from tests.support.courier_documents import without
 from tests.support.waiting import eventually
@@ -56,8 +57,7 @@ async def test_a_bulk_of_events_from_node_is_processed_each_once(main, gateway, 
 
 BROKEN = {
     "has no key": without(an_event("plain-1"), "idempotencyKey"),
-    "has no order": an_event("plain-1") | {"payload": {"shipmentId": "shp_1"}},
-    "has no instant": an_event("plain-1") | {"occurredAt": "yesterday"},
+    "has no order": an_event("plain-2") | {"payload": {"shipmentId": "shp_1"}},
     "is empty": {},
     "is text": "just text",
     "is a number": 17,
@@ -77,6 +77,67 @@ async def test_an_event_that_breaks_the_contract_becomes_a_dead_letter(main, gat
 
     assert await gateway.system.store.counts("courier") == {"dead_lettered": len(BROKEN)}
     assert await gateway.shipment("shp_1") is None
+
+
+async def test_a_broken_event_is_found_by_its_own_names(main, open_queue, gateway):
+    dead = open_queue(DEAD)
+    async with gateway.working():
+        for _ in range(2):  # the same again changes nothing
+            await (await main.waiting_for(await main.add("courier-event", BROKEN["has no order"])))
+            await eventually(lambda: _one_letter(dead))
+        entry = await gateway.entry(key := "courier-x:plain-2")
+        (letter,) = await gateway.letters()
+        (shown,) = await dead.call("getWaiting")
+
+    names = {"eventId": "plain-2", "eventType": "shipment.status.updated", "traceId": an_event("plain-2")["traceId"]}
+    assert entry.status is Status.DEAD_LETTERED
+    assert names.items() <= entry.labels.items()
+    assert (letter.key, names.items() <= letter.labels.items()) == (key, True)
+    assert {name: shown["data"][name] for name in ("idempotencyKey", "eventId", "traceId")} == {
+        "idempotencyKey": key,
+        "eventId": "plain-2",
+        "traceId": names["traceId"],
+    }
+
+
+async def test_a_broken_event_does_not_touch_the_good_one_of_its_key(main, gateway):
+    good, broken = an_event("plain-3"), an_event("plain-3") | {"payload": {"shipmentId": "shp_1"}}
+    async with gateway.working():
+        for document, fate in ((good, "resolved"), (broken, "rejected")):
+            assert fate in await (await main.waiting_for(await main.add("courier-event", document)))
+
+    assert (await gateway.entry("courier-x:plain-3")).status is Status.PROCESSED
+    (letter,) = await gateway.letters()
+    assert letter.reason_code == "VALIDATION_FAILED"
+    assert letter.labels["idempotencyKey"] == "courier-x:plain-3"
+
+
+LENIENT = {
+    "the five required fields": {
+        name: value
+        for name, value in an_event("plain-1").items()
+        if name in {"eventId", "idempotencyKey", "eventType", "traceId", "payload"}
+    },
+    "another shape of signature": an_event("plain-2")
+    | {"signatureMeta": {"algorithm": "sha256", "timestamp": "1772107200", "signatureHeader": "sha256=ab"}},
+    "an instant that is none": an_event("plain-3") | {"occurredAt": "yesterday"},
+}
+
+
+async def test_an_event_with_the_required_fields_is_worked_whatever_the_others_say(main, gateway):
+    async with gateway.working():
+        for document in LENIENT.values():
+            job_id = await main.add("courier-event", document, attempts=0)
+            assert "resolved" in await (await main.waiting_for(job_id))
+
+    assert await gateway.system.store.counts("courier") == {"processed": len(LENIENT)}
+    entries = [await gateway.entry(document["idempotencyKey"]) for document in LENIENT.values()]
+    assert [entry.warnings for entry in entries] == [(), (), ("occurredAt could not be used and was left out.",)]
+    assert json.loads(entries[1].body)["signatureMeta"] == LENIENT["another shape of signature"]["signatureMeta"]
+
+
+async def _one_letter(dead):
+    return len(await dead.call("getWaiting")) == 1
 
 
 async def test_a_duplicate_from_node_of_an_accepted_event_has_no_second_effect(main, gateway, downstream):

@@ -63,6 +63,7 @@ class NewEntry:
 
     ``lane`` is the line that the job stands in behind others of its kind, with ``priority`` as its place: see
     :meth:`holdfast.contracts.ports.Ledger.lines`. ``effects`` are committed together with the entry, if it is new.
+    ``warnings`` say, for people, what was not sound in a job that is worked all the same.
     """
 
     workload: str
@@ -78,6 +79,7 @@ class NewEntry:
     replay_of: str | None = None
     lane: str | None = None
     effects: Sequence[Effect] = ()
+    warnings: Sequence[str] = ()
 
 
 class RecordVerdict(StrEnum):
@@ -129,6 +131,7 @@ class LedgerEntry:
     note: str | None = None
     result: Mapping[str, Any] | None = None
     replay_of: str | None = None
+    warnings: tuple[str, ...] = ()
 
 
 # --- claiming -------------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from hashlib import sha256
 
 
@@ -42,12 +42,17 @@ class Turns:
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """A job that the broker leased to us. ``token`` is the proof."""
+    """A job that the broker leased to us. ``token`` is the proof.
+
+    ``name`` and ``sent_at`` are what the queue itself knows of a job: its kind, and when its producer added it.
+    """
 
     queue: str
     job_id: str
     data: str
     token: str
+    name: str = ""
+    sent_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from .dead_letters import DeadLetter
 from .effects import Collection, Effect
 from .errors import ConfigurationError
 from .outcomes import Outcome
-from .queues import RateLimit, job_id_for
+from .queues import Delivery, RateLimit, job_id_for
 from .redaction import scrub
 from .retry import ExponentialBackoff, RetryPolicy
 from .times import isoformat
@@ -95,6 +95,27 @@ class Standing(Generic[Data]):
 
 
 @dataclass(frozen=True, slots=True)
+class Adopted(Generic[Data]):
+    """A job that somebody else put into the queue, as its workload reads it.
+
+    ``warnings`` say in words what was not sound in it, and never repeat a value. ``fingerprint`` is that of the content
+    which the producer gave, where the workload had to add to it; None: :meth:`Workload.fingerprint` of the data.
+    """
+
+    data: Data
+    warnings: tuple[str, ...] = ()
+    fingerprint: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """The names that a job has by its own words, also where it breaks its contract."""
+
+    key: str | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Reason:
     """What a dead letter says the job died of."""
 
@@ -168,6 +189,20 @@ class Workload(Generic[Data]):
         """
         del data
         return None
+
+    # --- jobs that somebody else put into the queue -------------------------------------------------------
+
+    def adopt(self, delivery: Delivery) -> Adopted[Data]:
+        """Read a job that did not come through our intake. Raises ``ValidationError`` where it breaks the contract.
+
+        Be lenient: what an optional field says is used where it is sound, and is a warning where it is not.
+        """
+        return Adopted(self.contract.model_validate_json(delivery.data))
+
+    def identify(self, content: Mapping[str, Any]) -> Identity:
+        """The names by which people look for a job that breaks the contract, as far as they can be read."""
+        del content
+        return Identity()
 
     # --- the work -----------------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ nothing of it.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from holdfast.contracts.effects import Effect
-from holdfast.contracts.workload import Failure, Reason, Standing, Workload
+from holdfast.contracts.workload import Failure, Identity, Reason, Standing, Workload
 
 
 class Readers:
@@ -29,6 +30,14 @@ class Readers:
         except Exception:  # noqa: BLE001 - whatever a stranger's data does to the contract
             return None
         return data
+
+    def identify(self, body: str) -> Identity:
+        """The names that a job has by its own words."""
+        try:
+            content = json.loads(body)
+            return self._workload.identify(content) if isinstance(content, dict) else Identity()
+        except Exception:  # noqa: BLE001 - not JSON, or a workload's own code
+            return Identity()
 
     def accepted(self, data: BaseModel, *, queued: bool) -> Sequence[Effect]:
         """Effects of the job's arrival."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final
 
 import msgpack
 
 from holdfast.contracts.queues import Acknowledgement, Again, Delivery, Failed, Finished, QueueJob
-from holdfast.contracts.times import duration_ms
+from holdfast.contracts.times import duration_ms, from_ms
 
 MAX_PRIORITY: Final = 2**21
 
@@ -40,9 +41,18 @@ def taken_from(queue: str, token: str, job: Sequence[Any]) -> Taken:
         _text(job_id),
         _text(fields.get(b"data", b"")),
         token,
+        _text(fields.get(b"name", b"")),
+        _instant(fields.get(b"timestamp", b"")),
         _text(fields.get(b"opts", b"{}")),
         _text(fields.get(b"stacktrace", b"[]")),
     )
+
+
+def _instant(milliseconds: bytes) -> datetime | None:
+    try:
+        return from_ms(int(milliseconds))
+    except (ValueError, OverflowError, OSError):  # whatever a producer wrote
+        return None
 
 
 def _text(value: bytes) -> str:

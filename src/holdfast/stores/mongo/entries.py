@@ -78,6 +78,8 @@ def new_document(
         document |= {"lane": entry.lane, "openLane": entry.lane}
     if entry.replay_of is not None:
         document["replayOf"] = entry.replay_of
+    if entry.warnings:
+        document["warnings"] = list(entry.warnings)
     return document
 
 
@@ -129,6 +131,7 @@ def entry_of(workload: str, document: Mapping[str, Any]) -> LedgerEntry:
         note=document.get("note"),
         result=json.loads(result) if result else None,
         replay_of=document.get("replayOf"),
+        warnings=tuple(document.get("warnings", ())),
     )
 
 

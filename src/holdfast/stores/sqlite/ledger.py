@@ -45,10 +45,10 @@ _NEWEST_ROW: Final = "SELECT coalesce(max(id), 0) FROM ledger_entries"
 
 _RECORD: Final = """
 INSERT INTO ledger_entries (workload, job_id, key, status, body, fingerprint, labels, priority, not_before, due_at,
-                            life, deadline, replay_of, lane, mortal, first_seen_at, updated_at)
+                            life, deadline, replay_of, lane, mortal, warnings, first_seen_at, updated_at)
 SELECT value ->> 0, value ->> 1, value ->> 2, 'received', value ->> 3, value ->> 4, value -> 5, value ->> 6,
        :now + (value ->> 7), :now + (value ->> 7) + :grace, value ->> 8, :now + (value ->> 8), value ->> 9,
-       value ->> 10, value ->> 11, :now, :now
+       value ->> 10, value ->> 11, value -> 12, :now, :now
 FROM json_each(:entries) WHERE true
 ON CONFLICT DO NOTHING
 """
@@ -111,6 +111,7 @@ def _insert(
             entry.replay_of,
             entry.lane,
             entry.mortal,
+            entry.warnings,
         )
         for entry in entries
     ]
