@@ -1,4 +1,4 @@
-"""The dead letters of documents that the specification itself shows (sections 4.1 and 4.2), literally as it has them."""
+"""The dead letters of documents that the specification itself shows (sections 4.1 and 4.2), literally."""
 
 from __future__ import annotations
 

@@ -160,7 +160,7 @@ class Execution:
     async def _begin(self, deliveries: Sequence[Delivery]) -> None:
         """Claim what was taken and set it going; give it back when the store is away."""
         try:
-            pairs = await self._claim_or_adopt(deliveries)
+            pairs = await self._within_limits(await self._claim_or_adopt(deliveries))
         except StoreUnavailable:
             await self._broker.settle([Acknowledgement(delivery, Again(_BACK_OFF)) for delivery in deliveries])
             raise
@@ -196,20 +196,40 @@ class Execution:
         )
         return list(zip(deliveries, claims, strict=True))
 
+    async def _within_limits(
+        self,
+        pairs: Sequence[tuple[Delivery, ClaimResult]],
+    ) -> list[tuple[Delivery, ClaimResult]]:
+        """A job whose own limit lost workers have used up is not run once more (I6).
+
+        The claim could not know that limit, only the policy's, which is higher. It is undone, and made again with the
+        job's limit: that opens no attempt.
+        """
+        within: list[tuple[Delivery, ClaimResult]] = []
+        for delivery, claim in pairs:
+            if not isinstance(claim, Claimed) or claim.attempt <= self._limit_of(claim):
+                within.append((delivery, claim))
+                continue
+            lease = Lease(claim.job_id, claim.fence)
+            await self._store.settle([Settlement(self._workload.name, lease, HandBack())])
+            within += await self._claim([delivery], [claim.job_id], self._limit_of(claim))
+        return within
+
+    def _limit_of(self, claim: Claimed) -> int:
+        """The job's own limit; its first attempt is within any, so that the body need not be read for it."""
+        if claim.attempt == 1 or type(self._workload).max_attempts is Workload.max_attempts:
+            return self._workload.retry.max_attempts
+        return attempt_limit(self._workload, self._readers.data_of(claim.body))
+
     async def _sort(self, pairs: Sequence[tuple[Delivery, ClaimResult]]) -> None:
         """Each claim decides what its delivery needs next."""
         to_handle: list[tuple[InFlight, Job[Any]]] = []
         not_ours: list[Acknowledgement] = []
-        spent: list[tuple[Delivery, Claimed, int]] = []
         for delivery, claim in pairs:
             match claim:
                 case Claimed():
-                    job = job_of(self._workload, claim)
-                    limit = attempt_limit(self._workload, job.data if isinstance(job, Job) else None)
-                    if claim.attempt > limit:
-                        spent.append((delivery, claim, limit))
-                        continue
                     flight = self._enter(delivery, claim)
+                    job = job_of(self._workload, claim)
                     if isinstance(job, Job):
                         flight.data = job.data
                         to_handle.append((flight, job))
@@ -228,17 +248,6 @@ class Execution:
         self._dispatch(to_handle)
         if not_ours:
             await self._broker.settle(not_ours)
-        for delivery, claim, limit in spent:
-            await self._end_spent(delivery, claim, limit)
-
-    async def _end_spent(self, delivery: Delivery, claim: Claimed, limit: int) -> None:
-        """Lost workers used up the job's own limit, which is below the policy's: it is not run once more (I6).
-
-        The claim could not know that limit. It is undone, and made again with the limit, which opens no attempt.
-        """
-        lease = Lease(claim.job_id, claim.fence)
-        await self._store.settle([Settlement(self._workload.name, lease, HandBack())])
-        await self._sort(await self._claim([delivery], [claim.job_id], limit))
 
     # --- handling -----------------------------------------------------------------------------------------
 

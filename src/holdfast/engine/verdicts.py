@@ -31,7 +31,7 @@ def outcome_of(failure: Failure) -> Outcome:
 def attempt_limit(workload: Workload[Any], data: BaseModel | None) -> int:
     """The attempt after which the job becomes a dead letter. The retry policy's limit is the highest that there is."""
     most = workload.retry.max_attempts
-    if data is None or type(workload).max_attempts is Workload.max_attempts:
+    if data is None:
         return most
     try:
         return min(max(workload.max_attempts(data), 1), most)

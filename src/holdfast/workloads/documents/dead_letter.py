@@ -16,10 +16,11 @@ from holdfast.contracts.dead_letters import DeadLetter
 from holdfast.contracts.ledger import Attempt
 from holdfast.contracts.times import isoformat
 
+from .adopting import payload_of
 from .contract import InputType, JobType
 from .failures import ErrorType, kind_of, told_apart
 
-SCHEMA_VERSION: Final[Literal["v1"]] = "v1"
+SCHEMA_VERSION: Final = "v1"
 _UNKNOWN: Final = "UNKNOWN"
 
 
@@ -50,7 +51,7 @@ class PastAttempt(BaseModel):
 
 
 class DocumentDeadLetter(BaseModel):
-    """Why a document was not read. The fields up to ``schema_version`` are the specification's, and so is what is required.
+    """Why a document was not read. The fields up to ``schema_version`` are the specification's, as is what is required.
 
     Others may write such letters too, with no more than that. Ours have every field that is known of the failure.
     ``job_type`` and ``input_type`` are what the job said: for a job that was refused, perhaps another word than the
@@ -82,10 +83,10 @@ def dead_letter_payload(letter: DeadLetter, job: object, max_attempts: int) -> M
     told: Mapping[str, Any] = job if isinstance(job, dict) else {}
     error, detail = told_apart(letter.reason_message)
     document: dict[str, Any] = {
-        "job_id": _word(told.get("job_id")) or letter.job_id,
+        "job_id": _name(told.get("job_id")) or letter.job_id,
         "job_type": _word(told.get("job_type")) or _UNKNOWN,
         "input_type": _word(told.get("input_type")) or _UNKNOWN,
-        "payload": told.get("payload", job),
+        "payload": None,
         "status": "FAILED",
         "error": error or letter.reason_code,
         "error_type": kind_of(letter.reason_code).error_type.value,
@@ -96,6 +97,7 @@ def dead_letter_payload(letter: DeadLetter, job: object, max_attempts: int) -> M
         "error_code": letter.reason_code,
         "attempt_history": [_attempt(each) for each in letter.attempts],
     }
+    document["payload"] = payload_of(job, document)
     if letter.attempts:
         document["worker_id"] = letter.attempts[-1].worker
     if detail is not None:
@@ -117,6 +119,11 @@ def _attempt(attempt: Attempt) -> dict[str, Any]:
         "finished_at": None if attempt.finished_at is None else isoformat(attempt.finished_at),
     }
     return {name: value for name, value in told.items() if value is not None}
+
+
+def _name(value: object) -> str | None:
+    """Also a number is a name, for people."""
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else _word(value)
 
 
 def _word(value: object) -> str | None:

@@ -20,7 +20,8 @@ class DocumentOptions:
     """The defaults are those of seed 003 where it names any.
 
     ``scratch`` is a folder for files in work. ``unit_timeout`` is how long a page or a stretch of sound may take,
-    ``timeout`` a whole attempt. ``max_attempts`` is the limit of a job type, where it is below that of ``retry``. ``environment`` is what the child process needs besides the usual: the key of a model.
+    ``timeout`` a whole attempt. ``max_attempts`` is the limit of a job type, where it is below that of ``retry``.
+    ``environment`` is what the child process needs besides the usual: the key of a model.
     """
 
     scratch: Path

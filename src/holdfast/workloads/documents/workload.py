@@ -23,10 +23,12 @@ from holdfast.contracts.effects import Collection, Effect
 from holdfast.contracts.errors import HoldfastError, StoreUnavailable
 from holdfast.contracts.files import FilesUnavailable
 from holdfast.contracts.outcomes import Done, Expired, Outcome
-from holdfast.contracts.workload import Context, Failure, Job, Reason, Standing, Workload
+from holdfast.contracts.queues import Delivery, job_id_for, usable_job_id
+from holdfast.contracts.workload import Adopted, Context, Failure, Identity, Job, Reason, Standing, Workload
 
+from .adopting import adopt, identify, read_job
 from .callbacks import DocumentCallbacks
-from .contract import DocumentJob, JobType
+from .contract import FLAT_ONLY, DocumentJob, JobType
 from .dead_letter import dead_letter_payload
 from .failures import Code, DocumentFailure
 from .files.port import Files
@@ -85,16 +87,17 @@ class Documents(Workload[DocumentJob]):
         return data.job_id
 
     def job_id(self, key: str, data: DocumentJob) -> str:
-        """The job id."""
+        """The job id, unless queues keep such words for themselves, as they do numbers."""
         del data
-        return key
+        return key if usable_job_id(key) else job_id_for(key)
 
     def fingerprint(self, data: DocumentJob) -> str:
-        """Covers what is to be read and how; what the file was called on the way here does not matter."""
+        """Covers what is to be read and how; what the file was called, and when it was sent, does not matter."""
         upload = data.payload.upload
         nameless = None if upload is None else upload.model_copy(update={"filename": None})
         same = data.model_copy(update={"payload": data.payload.model_copy(update={"upload": nameless})})
-        return sha256(same.model_dump_json().encode()).hexdigest()
+        content = same.model_dump_json(exclude={"payload": set(FLAT_ONLY)})
+        return sha256(content.encode()).hexdigest()
 
     def labels(self, data: DocumentJob) -> dict[str, str]:
         """Whose job it is, and its kind."""
@@ -104,6 +107,16 @@ class Documents(Workload[DocumentJob]):
     def lane(self, data: DocumentJob) -> str | None:
         """Tenants take turns."""
         return data.company_id
+
+    # --- jobs that somebody else put into the queue -----------------------------------------------------------
+
+    def adopt(self, delivery: Delivery) -> Adopted[DocumentJob]:
+        """In our own form, or flat as the specification's producers write it."""
+        return adopt(delivery.data)
+
+    def identify(self, content: Mapping[str, Any]) -> Identity:
+        """By its own job_id."""
+        return identify(content)
 
     # --- the work ---------------------------------------------------------------------------------------------
 
@@ -243,7 +256,7 @@ class Documents(Workload[DocumentJob]):
 
     def replayed(self, letter: DeadLetter) -> DocumentJob:
         """A new job with a new id, that knows what it replays (seed 003, section 6)."""
-        data = DocumentJob.model_validate_json(letter.body)
+        data = read_job(letter.body)
         # One that was refused because its id was taken: the job of that id is another's, and is not replayed.
         replay_of = data.job_id if letter.key == data.job_id else None
         return data.model_copy(update={"job_id": new_job_id(), "replay_of": replay_of})
