@@ -18,6 +18,7 @@ _GIGABYTE: Final = 1024**3
 _LANGUAGE: Final = re.compile(r"[a-z]{2,3}(-[A-Za-z0-9]{2,8})?")
 _ATTEMPTS: Final = {"OCR": 3, "TRANSCRIPTION": 2}
 """As the examples of the specification have it."""
+_LISTS: Final = ("doc_jobs", "doc_jobs_dead")
 _WORD: Final = re.compile(r"[!-~]+")
 
 
@@ -68,6 +69,10 @@ class DocumentSettings(BaseModel):
     )
     document_local_path_over_http: bool = Field(
         default=False, description="Whether requests may name a local_path; otherwise only jobs from the queue."
+    )
+    document_lists: bool = Field(
+        default=False,
+        description="Whether jobs come from the plain list doc_jobs in Redis too, and letters go to doc_jobs_dead.",
     )
     document_fetch_timeout_seconds: Int = Field(
         300, ge=1, le=24 * _HOUR, description="How long fetching a job's url may take, all of it."
@@ -184,4 +189,18 @@ class DocumentSettings(BaseModel):
             problems.append("DOCUMENT_ENGINE=gemini needs GEMINI_API_KEY.")
         if self.document_local_path_over_http and not self.document_roots:
             problems.append("DOCUMENT_LOCAL_PATH_OVER_HTTP needs DOCUMENT_ROOTS.")
+        return problems
+
+    def document_list_problems(self, *, cluster: bool, prefix: str) -> list[str]:
+        """Why there cannot be plain lists, a sentence each; empty where there are none, or they can be."""
+        if not self.document_lists:
+            return []
+        problems = []
+        if not cluster:
+            problems.append(
+                "DOCUMENT_LISTS=true needs a cluster: the lists are in Redis. Set REDIS_URL and MONGO_URI, or unset it."
+            )
+        if re.split("[{}:]", prefix.removeprefix("{"))[0] in _LISTS:
+            names = " or ".join(_LISTS)
+            problems.append(f"QUEUE_PREFIX must not begin with {names} with DOCUMENT_LISTS=true: those are the lists.")
         return problems

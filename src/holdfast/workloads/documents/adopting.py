@@ -15,7 +15,6 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from holdfast.contracts.queues import Delivery
 from holdfast.contracts.redaction import scrub
 from holdfast.contracts.workload import Adopted, Identity
 

@@ -21,6 +21,7 @@ class DocumentOptions:
 
     ``scratch`` is a folder for files in work. ``unit_timeout`` is how long a page or a stretch of sound may take,
     ``timeout`` a whole attempt. ``max_attempts`` is the limit of a job type, where it is below that of ``retry``.
+    A job from a plain list that is taken and not recorded after ``left_after`` was left behind by a dead worker.
     ``environment`` is what the child process needs besides the usual: the key of a model.
     """
 
@@ -41,6 +42,7 @@ class DocumentOptions:
     cache: bool = True
     retention: timedelta = timedelta(days=30)
     letter_retention: timedelta = timedelta(days=90)
+    left_after: timedelta = timedelta(seconds=30)
     whisper_model_dir: Path | None = None
     gemini_model: str = "gemini-2.5-flash"
     gemini_base_url: str | None = None

@@ -18,13 +18,25 @@ from typing import Any, ClassVar, Final
 
 from pydantic import ValidationError
 
+from holdfast.contracts.crash_points import crash_point
 from holdfast.contracts.dead_letters import DeadLetter
 from holdfast.contracts.effects import Collection, Effect
-from holdfast.contracts.errors import HoldfastError, StoreUnavailable
+from holdfast.contracts.errors import HoldfastError, PermanentError, StoreUnavailable
 from holdfast.contracts.files import FilesUnavailable
 from holdfast.contracts.outcomes import Done, Expired, Outcome
 from holdfast.contracts.queues import Delivery, job_id_for, usable_job_id
-from holdfast.contracts.workload import Adopted, Context, Failure, Identity, Job, Reason, Standing, Workload
+from holdfast.contracts.workload import (
+    Adopt,
+    Adopted,
+    BackgroundTask,
+    Context,
+    Failure,
+    Identity,
+    Job,
+    Reason,
+    Standing,
+    Workload,
+)
 
 from .adopting import adopt, identify, read_job
 from .callbacks import DocumentCallbacks
@@ -34,6 +46,7 @@ from .failures import Code, DocumentFailure
 from .files.port import Files
 from .finding import cached_result
 from .job_records import JobRecords
+from .lists import ListReader, Lists
 from .options import DocumentOptions
 from .reading import Reading
 from .records import COLLECTIONS, JOBS, work_id
@@ -66,8 +79,9 @@ class Documents(Workload[DocumentJob]):
         options: DocumentOptions,
         sources: Sources,
         callbacks: DocumentCallbacks | None = None,
+        lists: Lists | None = None,
     ) -> None:
-        """Without ``callbacks``, nobody is called back."""
+        """Without ``callbacks``, nobody is called back; without ``lists``, jobs come from the queue alone."""
         self.retry = options.retry
         self.timeout = options.timeout + _SLACK
         self.retention = options.retention
@@ -77,6 +91,7 @@ class Documents(Workload[DocumentJob]):
         self.records = JobRecords(max_attempts=options.attempts_of, retention=options.retention, callbacks=callbacks)
         self._sources = sources
         self._files: Files = sources.files
+        self._lists = lists
         self._spent: dict[str, float] = {}
         self._sweeping: asyncio.Task[None] | None = None
 
@@ -117,6 +132,10 @@ class Documents(Workload[DocumentJob]):
     def identify(self, content: Mapping[str, Any]) -> Identity:
         """By its own job_id."""
         return identify(content)
+
+    def background(self, adopt: Adopt) -> Sequence[BackgroundTask]:
+        """Jobs from the plain list, where there is one."""
+        return () if self._lists is None else [ListReader(self._lists, adopt, self.options.left_after)]
 
     # --- the work ---------------------------------------------------------------------------------------------
 
@@ -253,6 +272,16 @@ class Documents(Workload[DocumentJob]):
         """Seed 003's schema v1."""
         job = self.readable(letter.body)
         return dead_letter_payload(letter, job, self.options.attempts_of(_job_type(job)))
+
+    async def copy_letters(self, letters: Mapping[str, str]) -> None:
+        """Onto the plain list too, each once."""
+        if self._lists is None:
+            return
+        # A letter that is deleted by its age is published no more, and need not be known.
+        if not await self._lists.send(letters, self.letter_retention + timedelta(days=1)):
+            message = f"In Redis, {DEAD_LETTER_QUEUE} is not a list: dead letters are not copied to it."
+            raise PermanentError(Code.UNEXPECTED, message)
+        crash_point("lists.letters_sent")
 
     def replayed(self, letter: DeadLetter) -> DocumentJob:
         """A new job with a new id, that knows what it replays (seed 003, section 6)."""
