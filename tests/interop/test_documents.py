@@ -8,6 +8,7 @@ from holdfast.contracts.queries import LetterQuery, Page
 from holdfast.workloads.documents.dead_letter import DocumentDeadLetter
 from holdfast.workloads.documents.workload import DEAD_LETTER_QUEUE, QUEUE
 from tests.support.pages import encrypted_pdf, text_pdf
+from tests.support.specification_letters import BARE, EXAMPLES
 from tests.support.waiting import eventually
 
 PUBLISHED = DocumentDeadLetter.model_json_schema()
@@ -143,6 +144,12 @@ async def test_node_consumes_dead_letters_that_are_as_published_and_as_the_seed_
     assert all(each["worker_id"] for each in letters)
     # To take a letter from the queue is not to deal with it: people do that, in the store.
     assert len(await _letters(gateway)) == len(letters)
+
+
+async def test_the_published_schema_accepts_the_specifications_own_letters(node):
+    letters = [*EXAMPLES, *BARE]
+    assert await node("complaints", schema=PUBLISHED, documents=letters) == [[] for _ in letters]
+    assert await node("complaints", schema=SEED, documents=letters) == [[] for _ in letters]
 
 
 async def test_the_published_schema_finds_what_is_wrong_with_a_letter(node):

@@ -153,8 +153,8 @@ ON CONFLICT (workload, key) DO UPDATE SET body = excluded.body, fingerprint = ex
     _mutant(
         "one attempt too many",
         _VERDICTS,
-        "if subject.attempt >= workload.retry.max_attempts:",
-        "if subject.attempt > workload.retry.max_attempts:",
+        "if subject.attempt >= attempt_limit(workload, subject.data):",
+        "if subject.attempt > attempt_limit(workload, subject.data):",
     ),
     _mutant(
         "handing back costs an attempt",

@@ -226,7 +226,7 @@ class BullmqBroker:
         try:
             seconds -= time.monotonic() - started
             if seconds > 0:
-                await self._link.wait_for_marker(keys["marker"], seconds, keys.client_name)
+                await self._link.wait_for(("BZPOPMIN", keys["marker"]), seconds, keys.client_name)
         finally:
             bell.release()
 

@@ -109,3 +109,18 @@ def load_scripts() -> Scripts:
         reserve=_script("reserve", clock=_FINE_CLOCK),
         incarnation=_script("incarnation"),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class ListScripts:
+    """What is run for plain lists."""
+
+    take: Script
+    remove: Script
+    send: Script
+
+
+@cache
+def load_list_scripts() -> ListScripts:
+    """Read them once for each process."""
+    return ListScripts(take=_script("list_take"), remove=_script("list_remove"), send=_script("list_send"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -13,7 +13,7 @@ from holdfast.contracts.times import isoformat
 from holdfast.contracts.workload import Reason, Standing
 
 from .callbacks import CallbackJob, DocumentCallbacks, callback_id
-from .contract import DocumentJob, InputType
+from .contract import DocumentJob, InputType, JobType
 from .failures import kind_of, told_apart
 from .records import CACHE, JOBS, RESULTS, UNITS, DocumentStatus, Stage, cache_id, unit_id
 
@@ -38,7 +38,9 @@ class Reached:
 class JobRecords:
     """The words for each step. ``callbacks`` is the workload that tells senders of the end, where there is one."""
 
-    def __init__(self, *, max_attempts: int, retention: timedelta, callbacks: DocumentCallbacks | None) -> None:
+    def __init__(
+        self, *, max_attempts: Callable[[JobType], int], retention: timedelta, callbacks: DocumentCallbacks | None
+    ) -> None:
         self._max_attempts = max_attempts
         self._retention = retention
         self._callbacks = callbacks
@@ -170,7 +172,7 @@ class JobRecords:
             "company_id": data.company_id,
             "job_type": data.job_type.value,
             "input_type": data.input_type.value,
-            "max_attempts": self._max_attempts,
+            "max_attempts": self._max_attempts(data.job_type),
             "engine": engine,
             "language": payload.language,
             "metadata": payload.metadata,
