@@ -217,6 +217,7 @@ def _whole(result: Mapping[str, Any]) -> dict[str, Any]:
         "units_done": result["units"],
         "units": result["units"],
         "cached": result["cached"],
+        "warnings": result.get("warnings") or [],
     }
 
 

@@ -308,7 +308,8 @@ def _job_type(job: object) -> JobType | None:
 
 def _told(result: Mapping[str, Any]) -> dict[str, Any]:
     """What the ledger keeps of a result."""
-    return {name: result[name] for name in ("job_id", "status", "duration_sec", "output_path", "pages")}
+    told = {name: result[name] for name in ("job_id", "status", "duration_sec", "output_path", "pages")}
+    return told | {"warnings": result["warnings"]} if result.get("warnings") else told
 
 
 async def _cancel_requested(context: Context, job_id: str) -> bool:
