@@ -47,7 +47,10 @@ async def adopt(store: Store, workload: Workload[Any], deliveries: Sequence[Deli
     nothing is lost in silence.
     """
     read = [_read(workload, delivery) for delivery in deliveries]
-    entries = [each if isinstance(each, NewEntry) else each.entry(workload, own_key=True) for each in read]
+    entries = [
+        replace(each if isinstance(each, NewEntry) else each.entry(workload, own_key=True), delivered=True)
+        for each in read
+    ]
     recorded = await store.record(entries)
     job_ids = [answer.job_id for answer in recorded]
     conflicts = [position for position, answer in enumerate(recorded) if answer.verdict is RecordVerdict.CONFLICT]
