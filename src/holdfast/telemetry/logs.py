@@ -23,6 +23,7 @@ _WARNINGS: Final = frozenset(
         events.QUEUE_HALTED,
         events.QUEUE_LOST,
         events.QUEUE_UNAVAILABLE,
+        events.RECORDS_FOREIGN,
         events.RESTART_ABANDONED,
         events.STORE_UNAVAILABLE,
         events.UPKEEP_FAILED,

@@ -46,6 +46,7 @@ _SETTLED: Final = [status.value for status in Status if status.terminal]
 _DEAD: Final = Status.DEAD_LETTERED.value
 
 _ENTRIES: Final = {"status": {"$in": _SETTLED}, "fence": {"$exists": False}, "idempotencyKey": {"$type": "string"}}
+_UNSETTLED: Final = {"status": {"$nin": _SETTLED}, "fence": {"$exists": False}}
 _LETTERS: Final = {"generation": {"$exists": False}, "idempotencyKey": {"$type": "string"}}
 _OVERWRITTEN: Final = {"dueAt": {"$exists": True}, "status": {"$in": _SETTLED}}
 """Entries of ours that another system's worker settled: we would have removed the time at which they are due."""
@@ -84,27 +85,36 @@ async def import_letters(link: Link, records: AllRecords, letter_ids: Sequence[s
             await link.transaction(partial(import_keys, records=each, keys=keys))
 
 
+async def places(link: Link, records: AllRecords) -> list[str]:
+    """The collections that have records of another system."""
+    # By the kind of their ids: ours are text, so an index alone finds them.
+    foreign = {"_id": {"$gt": _FIRST}}
+    collections = [collection for each in records for collection in (each.entries, each.letters)]
+    return [
+        collection.name
+        for collection in collections
+        if await link.run(partial(collection.find_one, foreign, {"_id": 1})) is not None
+    ]
+
+
 async def remaining(link: Link, records: AllRecords) -> list[str]:
-    """What another system has left here, one sentence for each collection."""
+    """What another system has left here, and what becomes of it, in words."""
     sentences = []
+    by_migrate = "`holdfast migrate` brings them over."
+    by_queue = "Each is taken over when the queue delivers its job to a worker of Holdfast."
     for each in records:
-        for collection, which, what in (
-            (each.entries, _ENTRIES, "settled records of another system; `holdfast migrate` brings them over"),
-            (each.letters, _LETTERS, "dead letters of another system; `holdfast migrate` brings them over"),
-            (
-                each.entries,
-                {"status": {"$nin": _SETTLED}, "fence": {"$exists": False}},
-                "unsettled records of another system; each is taken over when the queue delivers its job",
-            ),
+        for collection, which, what, becomes in (
+            (each.entries, _ENTRIES, "settled records", by_migrate),
+            (each.letters, _LETTERS, "dead letters", by_migrate),
+            (each.entries, _UNSETTLED, "unsettled records", by_queue),
         ):
-            # By the kind of their ids: ours are text, so an index alone finds them.
             wanted = {"_id": {"$gt": _FIRST}} | which
             number = await link.run(
                 partial(collection.count_documents, wanted, limit=_MOST_COUNTED), seconds=_A_LONG_LOOK
             )
             if number:
                 shown = f"{number}" if number < _MOST_COUNTED else f"at least {number}"
-                sentences.append(f"The collection {collection.name} has {shown} {what}.")
+                sentences.append(f"{collection.name} has {shown} {what} of another system. {becomes}")
     return sentences
 
 

@@ -102,9 +102,13 @@ class MongoStore:
             return await self._schema.missing()
 
     async def foreign(self) -> list[str]:
-        """What another system has left in our collections, one sentence each."""
+        """What another system has left in our collections, and what becomes of it; for ``holdfast doctor``."""
         with rights_explained():
             return await importing.remaining(self._link, self._records)
+
+    async def foreign_places(self) -> list[str]:
+        """The collections that have records of another system: a glance."""
+        return await importing.places(self._link, self._records)
 
     async def facts(self) -> Mapping[str, str]:
         """What the server tells about itself, and how many of our collections it has, for ``holdfast doctor``."""
