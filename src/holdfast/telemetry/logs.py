@@ -25,6 +25,7 @@ _WARNINGS: Final = frozenset(
         events.QUEUE_SHARED,
         events.QUEUE_UNAVAILABLE,
         events.QUEUE_UNSURE,
+        events.RECORDS_FOREIGN,
         events.RESTART_ABANDONED,
         events.STORE_UNAVAILABLE,
         events.UPKEEP_FAILED,
