@@ -1,4 +1,4 @@
-"""Workers that die between a plain list and the ledger: every job is recorded once, every letter is on the list once."""
+"""Workers that die between a plain list and the ledger: each job is recorded once, each letter is on its list once."""
 
 from __future__ import annotations
 
