@@ -227,8 +227,8 @@ ON CONFLICT (workload, key) DO UPDATE SET body = excluded.body, fingerprint = ex
     _mutant(
         "nobody sweeps",
         _UPKEEP,
-        "report.republished += await self._republish(workload)",
-        "report.republished += 0",
+        "await self._republish(workload, report)",
+        "pass",
     ),
     _mutant(
         "nobody recovers what a dead worker held",

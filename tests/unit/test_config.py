@@ -86,6 +86,7 @@ def test_the_defaults_are_the_documented_ones(tmp_path):
         "EMAIL_CONTENT_PREFIX": "email/",
         "EMAIL_MAX_HTML_BYTES": "524288",
         "EMAIL_MAX_BATCH_BYTES": "8388608",
+        "EMAIL_QUEUE": "email:send",
         "EMAIL_RATE_MAX": "100",
         "EMAIL_RATE_DURATION_MS": "1000",
         "EMAIL_CONCURRENCY": "10",

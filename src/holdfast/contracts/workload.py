@@ -155,8 +155,10 @@ class Workload(Generic[Data]):
 
     name: ClassVar[str]
     contract: type[Data]
-    queue: ClassVar[str]
-    dead_letter_queue: ClassVar[str]
+    queue: str
+    dead_letter_queue: str
+    job_name: str | None = None
+    """The name that the jobs have in BullMQ; None: the workload's name."""
 
     retry: RetryPolicy = ExponentialBackoff()
     timeout: timedelta = timedelta(seconds=30)
@@ -249,6 +251,14 @@ class Workload(Generic[Data]):
         """Do many jobs at once and return one outcome for each, in order. Used when ``batch_size`` is set."""
         raise NotImplementedError
 
+    def repeated(self, result: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+        """What a job returns to its queue that is delivered once more after it was processed; by default nothing.
+
+        ``result`` is what the ledger keeps of the job's own. Called for each such job of a batch: no I/O here.
+        """
+        del result
+        return None
+
     def classify(self, error: Exception) -> Failure | None:
         """Name a failure that the engine does not know. None: let the engine decide."""
         del error
@@ -296,6 +306,11 @@ class Workload(Generic[Data]):
     def buried(self, job: Standing[Data], reason: Reason) -> Sequence[Effect]:
         """The job became a dead letter."""
         del job, reason
+        return ()
+
+    def worked_elsewhere(self, job: Standing[Data], result: Mapping[str, Any] | None) -> Sequence[Effect]:
+        """Somebody else's worker has done the job, and returned this."""
+        del job, result
         return ()
 
     def expired(self, data: Data) -> Sequence[Effect]:

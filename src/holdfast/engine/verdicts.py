@@ -17,6 +17,7 @@ from holdfast.contracts.retry import ExponentialBackoff
 from holdfast.contracts.settlement import WITHDRAWN, Bury, Complete, Expire, HandBack, RetryLater, Verdict
 from holdfast.contracts.workload import Failure, Reason, Standing, Workload
 
+from .entries import body_at_attempt
 from .failures import BAD_OUTCOME, WORKER_LOST
 from .readers import Readers
 
@@ -132,8 +133,15 @@ class Judge:
             retention=self._workload.retention,
             letter_retention=self._workload.letter_retention,
             effects=self._readers.buried(subject.standing, reason),
-            body=self._readers.letter_body(subject.body),
+            body=self._letter_body(subject),
         )
+
+    def _letter_body(self, subject: Subject) -> str | None:
+        """What the letter and the failed job in the queue keep: the number in it is that of the last attempt."""
+        body = subject.body
+        if subject.attempt > 1:
+            body = body_at_attempt(self._workload, body, subject.attempt)
+        return self._readers.letter_body(body) or (body if body != subject.body else None)
 
     def _exhausted(self, failure: Failure, attempt: int) -> Reason:
         """The workload's words for it; were they to fail, the job must still end as a dead letter."""

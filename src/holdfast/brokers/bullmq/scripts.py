@@ -80,6 +80,8 @@ class Scripts:
     recover: Script
     remove: Script
     pause: Script
+    look_up: Script
+    history: Script
     depth: Script
     acquire: Script
     release: Script
@@ -99,6 +101,8 @@ def load_scripts() -> Scripts:
         recover=_script("recover", "moveStalledJobsToWait"),
         remove=_script("remove", "removeJob"),
         pause=_script("pause", "pause"),
+        look_up=_script("look_up"),
+        history=_script("history"),
         depth=_script("depth"),
         acquire=_script("acquire", clock=_FINE_CLOCK),
         release=_script("release", clock=_FINE_CLOCK),

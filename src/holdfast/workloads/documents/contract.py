@@ -86,6 +86,7 @@ class DocumentPayload(AsGiven):
     metadata: dict[str, JsonValue] | None = None
     callback_url: Annotated[str, Field(min_length=1, max_length=2_000)] | None = None
     cache: bool | None = None
+    strict: bool | None = None
 
     @model_validator(mode="after")
     def _one_source(self) -> DocumentPayload:

@@ -126,6 +126,21 @@ class JobRecords:
             effects += [Delete(UNITS, unit_id(work, index)) for index in range(result["units"])]
         return effects
 
+    def completed_elsewhere(self, job: Standing[DocumentJob], result: Mapping[str, Any]) -> Sequence[Effect]:
+        """COMPLETED by somebody else's worker: what it returned is all that is known of the result."""
+        duration, path, pages = (result.get(name) for name in ("duration_sec", "output_path", "pages"))
+        known = _nothing(job.data, DocumentStatus.COMPLETED, duration if isinstance(duration, int | float) else None)
+        known["output_path"] = path if isinstance(path, str) else None
+        known["pages"] = pages if isinstance(pages, int) else None
+        told = {
+            "status": DocumentStatus.COMPLETED,
+            "stage": Stage.FINISHED,
+            "progress": _WHOLE,
+            "attempts": job.attempt,
+            "error": None,
+        }
+        return self._end(job.data, told, known, datetime.now(UTC))
+
     def from_cache(self, data: DocumentJob, engine: str, result: Mapping[str, Any]) -> Sequence[Effect]:
         """COMPLETED on arrival. Its callback comes with the worker's verdict, as that of any other job."""
         told = self._facts(data, engine) | _whole(result)
@@ -202,6 +217,7 @@ def _whole(result: Mapping[str, Any]) -> dict[str, Any]:
         "units_done": result["units"],
         "units": result["units"],
         "cached": result["cached"],
+        "warnings": result.get("warnings") or [],
     }
 
 

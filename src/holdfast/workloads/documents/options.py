@@ -95,6 +95,7 @@ class DocumentOptions:
             engine=self.engine_of(data),
             language=self.language_of(data),
             done=done,
+            strict=data.payload.strict is True,
             memory=self.memory,
             threads=self.threads,
             max_pages=self.max_pages,

@@ -66,8 +66,8 @@ class Documents(Workload[DocumentJob]):
 
     name: ClassVar[str] = "documents"
     contract = DocumentJob
-    queue: ClassVar[str] = QUEUE
-    dead_letter_queue: ClassVar[str] = DEAD_LETTER_QUEUE
+    queue = QUEUE
+    dead_letter_queue = DEAD_LETTER_QUEUE
     collections: Sequence[Collection] = COLLECTIONS
     indexed_labels: Sequence[str] = ("company_id", "job_type")
     label_columns: Sequence[str] = ("company_id", "job_type", "input_type")
@@ -262,6 +262,10 @@ class Documents(Workload[DocumentJob]):
         """FAILED."""
         return self.records.failed(job, reason, self._spent.pop(job.data.job_id, None))
 
+    def worked_elsewhere(self, job: Standing[DocumentJob], result: Mapping[str, Any] | None) -> Sequence[Effect]:
+        """COMPLETED, by somebody else's worker."""
+        return self.records.completed_elsewhere(job, result or {})
+
     def expired(self, data: DocumentJob) -> Sequence[Effect]:
         """CANCELLED: a job of this kind has no deadline, and ends early only when its sender wants it."""
         return self.records.cancelled(data)
@@ -304,7 +308,8 @@ def _job_type(job: object) -> JobType | None:
 
 def _told(result: Mapping[str, Any]) -> dict[str, Any]:
     """What the ledger keeps of a result."""
-    return {name: result[name] for name in ("job_id", "status", "duration_sec", "output_path", "pages")}
+    told = {name: result[name] for name in ("job_id", "status", "duration_sec", "output_path", "pages")}
+    return told | {"warnings": result["warnings"]} if result.get("warnings") else told
 
 
 async def _cancel_requested(context: Context, job_id: str) -> bool:
