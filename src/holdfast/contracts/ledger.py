@@ -63,7 +63,8 @@ class NewEntry:
 
     ``lane`` is the line that the job stands in behind others of its kind, with ``priority`` as its place: see
     :meth:`holdfast.contracts.ports.Ledger.lines`. ``effects`` are committed together with the entry, if it is new.
-    ``warnings`` say, for people, what was not sound in a job that is worked all the same.
+    ``warnings`` say, for people, what was not sound in a job that is worked all the same. ``delivered``: the queue has
+    given us the job, so no worker of another system has it.
     """
 
     workload: str
@@ -80,6 +81,7 @@ class NewEntry:
     lane: str | None = None
     effects: Sequence[Effect] = ()
     warnings: Sequence[str] = ()
+    delivered: bool = False
 
 
 class RecordVerdict(StrEnum):

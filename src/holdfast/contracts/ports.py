@@ -70,10 +70,12 @@ class Ledger(Protocol):
 
         The insert itself decides, never a look beforehand. An existing key answers ``duplicate`` when the
         fingerprints agree and ``conflict`` when not; two equal keys in one batch count in their order. A job id that
-        another key holds is a ``conflict`` too. A store that shares its transactions with the queue publishes new
-        entries itself, and says so (``queued``). The effects of a new entry are committed in its own transaction, those
-        of others not at all; raises :class:`EffectRefused`, with nothing of the batch recorded, for one that can never
-        be applied.
+        another key holds is a ``conflict`` too. A key that another system has recorded in the same place is a
+        ``duplicate``; where that system has not settled the job and nobody can be working on it, its record becomes
+        this entry, and is ``new`` for a job that the queue delivered. A store that shares its transactions with the
+        queue publishes new entries itself, and says so (``queued``). The effects of a new entry are committed in its
+        own transaction, those of others not at all; raises :class:`EffectRefused`, with nothing of the batch recorded,
+        for one that can never be applied.
         """
         ...
 

@@ -235,6 +235,15 @@ class Workload(Generic[Data]):
         del adopt
         return ()
 
+    def recover(self, letter: Mapping[str, Any], seen_at: datetime) -> str | None:
+        """The body of the job that another system's dead letter tells of, so that it can be replayed; None: it cannot.
+
+        ``letter`` is that system's record, with instants as text and our ``id`` for it. ``seen_at`` is when the job was
+        first seen, as far as that is known.
+        """
+        del letter, seen_at
+        return None
+
     # --- the work -----------------------------------------------------------------------------------------
 
     async def start(self) -> None:

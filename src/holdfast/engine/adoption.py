@@ -76,7 +76,10 @@ async def _recorded(
 ) -> list[tuple[NewEntry, Recorded]]:
     """For each delivery, the entry that was made for it and what the ledger made of that entry."""
     read = [_read(workload, delivery) for delivery in deliveries]
-    entries = [each if isinstance(each, NewEntry) else each.entry(workload, own_key=True) for each in read]
+    entries = [
+        replace(each if isinstance(each, NewEntry) else each.entry(workload, own_key=True), delivered=True)
+        for each in read
+    ]
     try:
         pairs = list(zip(entries, await store.record(entries), strict=True))
     except StoreUnavailable:

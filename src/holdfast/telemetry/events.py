@@ -41,6 +41,8 @@ QUEUE_UNSURE: Final = "queue.unsure"
 """Once for each queue: jobs were published again that the queue has lost, or that somebody else's worker finished and
 removed without a trace. Let that worker keep finished jobs for a minute, and nothing is unsure."""
 QUEUE_UNAVAILABLE: Final = "queue.unavailable"
+RECORDS_FOREIGN: Final = "records.foreign"
+"""Collections hold records of another system. `holdfast migrate` brings over those that are settled."""
 RESTART_ABANDONED: Final = "restart.abandoned"
 """A rolling restart was given up: a replacement did not come up. The processes that are left go on."""
 RESTART_BEGUN: Final = "restart.begun"

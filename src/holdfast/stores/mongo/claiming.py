@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Final
 
@@ -189,9 +189,11 @@ def _told(document: Mapping[str, Any] | None, job_id: str, mark: str, shortest: 
     if status.terminal:
         result = document.get("result")
         return AlreadySettled(job_id, status, json.loads(result) if result else None)
-    until = document["leaseUntil"] if status is Status.PROCESSING else document["notBefore"]
+    now: datetime = document["now"]
+    # Another system's worker writes `processing` without a lease.
+    until = document.get("leaseUntil", now) if status is Status.PROCESSING else document["notBefore"]
     # It may have become free between the update and the reading, or somebody's transaction holds it.
-    return NotNow(job_id, max(until - document["now"], shortest))
+    return NotNow(job_id, max(until - now, shortest))
 
 
 def _ours(document: Mapping[str, Any], job_id: str) -> ClaimResult:

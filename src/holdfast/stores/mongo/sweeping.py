@@ -15,6 +15,7 @@ from holdfast.contracts.ledger import DueEntry, Pruned, Status
 
 from .documents import Shelves
 from .entries import new_mark
+from .foreign import ELSEWHERE, letter_id_of
 from .link import LONG, Collection, Document, Link
 from .records import AllRecords, Records
 from .schema import FACTS, WAITING
@@ -150,9 +151,11 @@ async def _meet(link: Link, records: Records, known: str | None, incarnation: st
         return False
     # First the work, then the fact: whoever dies in between leaves both to the next.
     everything_due: list[Document] = [{"$set": {"dueAt": link.clock.now()}}]
-    await link.run(
-        lambda: records.entries.update_many({"status": {"$in": list(WAITING)}}, everything_due), seconds=LONG
-    )
+    # Without what another system recorded: nobody here has the body to publish.
+    waiting = {"status": {"$in": list(WAITING)}, "fence": {"$exists": True}}
+    await link.run(lambda: records.entries.update_many(waiting, everything_due), seconds=LONG)
+    gone = {"publishedTo": ELSEWHERE}
+    await link.run(lambda: records.letters.update_many(gone, {"$set": {"publishedTo": None}}), seconds=LONG)
     changed = await link.run(
         lambda: facts.update_one({"_id": name, "value": known}, {"$set": {"value": incarnation}}),
     )
@@ -169,24 +172,26 @@ async def _remember_first(facts: Collection, name: str, incarnation: str) -> Non
 # --- the end of retention -------------------------------------------------------------------------------------
 
 _EXPIRES: Final = "expiresAt"
+_SETTLED: Final = [status.value for status in Status if status.terminal]
 
 
 async def prune(link: Link, records: AllRecords, shelves: Shelves, limit: int) -> Pruned:
     """Delete what has outlived its retention: letters first, then entries that no letter tells of (I12), and documents.
 
-    Only terminal entries have an ``expiresAt``, and none before that of its last letter.
+    Of ours, only terminal entries have an ``expiresAt``, and none before that of its last letter; another system may
+    leave it on an entry that it has taken up again.
     """
     now = await link.about_now()
     letters: dict[str, list[str]] = {}
     left = limit
     for each in records:
         if left > 0 and (gone := await _delete(link, each.letters, _EXPIRES, now, left)):
-            letters[each.name] = gone
+            letters[each.name] = [letter_id_of(letter) for letter in gone]
             left -= len(gone)
     entries = 0
     for each in records:
         if entries < limit:
-            untold = _without_letters(each)
+            untold = _settled_without_letters(each)
             entries += len(await _delete(link, each.entries, _EXPIRES, now, limit - entries, untold))
     documents = 0
     for shelf in shelves:
@@ -195,7 +200,7 @@ async def prune(link: Link, records: AllRecords, shelves: Shelves, limit: int) -
     return Pruned(entries, letters, documents)
 
 
-def _without_letters(records: Records) -> list[Document]:
+def _settled_without_letters(records: Records) -> list[Document]:
     letter = {
         "from": records.letters.name,
         "localField": "idempotencyKey",
@@ -203,7 +208,7 @@ def _without_letters(records: Records) -> list[Document]:
         "pipeline": [{"$limit": 1}, {"$project": {"_id": 1}}],
         "as": "letters",
     }
-    return [{"$lookup": letter}, {"$match": {"letters": []}}]
+    return [{"$match": {"status": {"$in": _SETTLED}}}, {"$lookup": letter}, {"$match": {"letters": []}}]
 
 
 async def _delete(  # noqa: PLR0913, PLR0917 - what, and how much of it
