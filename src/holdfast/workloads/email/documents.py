@@ -56,8 +56,8 @@ LOG_COLLECTION: Final = Collection(
     instants=("sentAt", "expiresAt"),
     expires="expiresAt",
 )
-"""One email that was sent: companyId, recipientId, sesMessageId, status, durationMs, attempt, transport, refused (how
-many recipients the server refused), sentAt, expiresAt."""
+"""One email that was sent: id (the outbox id once more), companyId, recipientId, sesMessageId, status, durationMs,
+attempt, transport, refused (how many recipients the server refused), sentAt, expiresAt."""
 
 RECIPIENTS_COLLECTION: Final = Collection(
     RECIPIENTS,
