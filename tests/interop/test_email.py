@@ -145,6 +145,33 @@ async def test_a_producer_in_node_that_waits_gets_the_result_of_the_specificatio
     assert (result["status"], result["attempt"]) == ("SENT", 1)
 
 
+@pytest.mark.parametrize("remove", [False, True])
+async def test_an_email_that_nodes_worker_sent_is_not_sent_by_ours(send, gateway, mail_server, remove):
+    company_id = (await gateway.system.tenants.add("acme")).company_id
+    _, key = await gateway.system.tenants.create_key(company_id)
+    document = {"to": "a@example.com", "subject": "Oi", "html": "<p>Oi</p>", "recipient": {"externalId": "C-1"}}
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(gateway.system.api()), base_url="http://test") as client:
+        answer = await client.post("/v1/email/send", json=document, headers={"authorization": f"Bearer {key}"})
+    outbox_id = answer.json()["outboxId"]
+    result = {"sesMessageId": "0100018c-node", "status": "SENT", "durationMs": 12, "attempt": 1}
+    worker = await send.work(result=result, **({"removeOnComplete": {"count": 0}} if remove else {}))
+    await worker.has_run(1)
+    await eventually(lambda: _is_empty(send))
+    await worker.rest()
+
+    await gateway.system.upkeep().round()
+    async with gateway.working():
+        await send.add("email:send", (await gateway.system.store.entry("email", outbox_id)).body, jobId=outbox_id)
+        await eventually(lambda: _is_empty(send))
+
+    assert mail_server.taken == []
+    entry = await gateway.system.store.entry("email", outbox_id)
+    assert (entry.status, entry.note, entry.result) == ("processed", "worked_elsewhere", result)
+    outbox, log = [await gateway.system.store.get(each, outbox_id) for each in (OUTBOX, LOG)]
+    assert (outbox["status"], outbox["sesMessageId"], outbox["attempt"]) == ("SENT", "0100018c-node", 1)
+    assert (log["status"], log["sesMessageId"], log["transport"]) == ("SENT", "0100018c-node", "elsewhere")
+
+
 async def test_a_producer_in_node_that_adds_a_job_again_gets_already_sent(send, gateway, company, mail_server):
     job = a_job(company)
     outcomes = []

@@ -129,6 +129,8 @@ async def test_the_last_attempt_that_fails_becomes_a_dead_letter(seen):
         assert outcomes(entry) == [("failed", "BUSY")] * 3
         (letter,) = await stage.letters()
         assert (letter.reason_code, letter.attempt_count, letter.attempts) == ("BUSY_EXHAUSTED", 3, entry.attempts)
+        assert Parcel.model_validate_json(letter.body).attempt == 3
+        assert Parcel.model_validate_json(entry.body).attempt == 1  # what a replay runs
         assert [job_id for job_id, _ in await stage.queued("parcels-dead")] == [letter.id]
         assert await stage.queued("parcels-main") == []
     (told,) = [fields for event, fields in seen if event == events.JOB_DEAD_LETTERED]

@@ -62,6 +62,10 @@ class Readers:
         """Effects of its death."""
         return () if job is None else _safely(lambda: self._workload.buried(job, reason))
 
+    def worked_elsewhere(self, job: Standing[Any] | None, result: Mapping[str, Any] | None) -> Sequence[Effect]:
+        """Effects of work that somebody else did."""
+        return () if job is None else _safely(lambda: self._workload.worked_elsewhere(job, result))
+
     def expired(self, data: BaseModel | None, *, withdrawn: bool = False) -> Sequence[Effect]:
         """Effects of its end by age, or by its sender's wish."""
         if data is None:

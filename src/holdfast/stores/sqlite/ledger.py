@@ -280,8 +280,14 @@ def renew(
 # --- sweep ----------------------------------------------------------------------------------------------------
 
 _DUE: Final = """
-SELECT id, job_id, body, priority, attempt_count, not_before, generation FROM ledger_entries
+SELECT id, job_id, body, priority, attempt_count, not_before, generation, updated_at FROM ledger_entries
 WHERE workload = :workload AND due_at <= :now ORDER BY due_at LIMIT :limit
+"""
+
+_UNSETTLED: Final = """
+SELECT id, job_id, body, priority, attempt_count, not_before, generation, updated_at FROM ledger_entries
+WHERE workload = :workload AND job_id IN (SELECT value FROM json_each(:ids))
+  AND status IN ('received', 'processing', 'failed')
 """
 
 _ANY_DUE: Final = "SELECT EXISTS (SELECT 1 FROM ledger_entries WHERE workload = :workload AND due_at <= :now)"
@@ -307,10 +313,19 @@ def due(connection: sqlite3.Connection, now: int, workload: str, limit: int, aga
     if rows:
         ids = to_json([row[0] for row in rows])
         connection.execute(_POSTPONE, {"again": now + duration_ms(again_after), "ids": ids})
-    return [
-        DueEntry(job_id, body, priority, attempts, timedelta(milliseconds=max(0, not_before - now)), generation)
-        for _, job_id, body, priority, attempts, not_before, generation in rows
-    ]
+    return [_due_entry(row, now) for row in rows]
+
+
+def unsettled(connection: sqlite3.Connection, now: int, workload: str, job_ids: Sequence[str]) -> list[DueEntry]:
+    """Those of these jobs that are not settled."""
+    rows = connection.execute(_UNSETTLED, {"workload": workload, "ids": to_json(list(job_ids))})
+    return [_due_entry(row, now) for row in rows]
+
+
+def _due_entry(row: Sequence[Any], now: int) -> DueEntry:
+    _, job_id, body, priority, attempts, not_before, generation, updated = row
+    after = timedelta(milliseconds=max(0, not_before - now))
+    return DueEntry(job_id, body, priority, attempts, after, generation, from_ms(updated))
 
 
 def overdue(connection: sqlite3.Connection, now: int, workload: str, limit: int) -> list[str]:

@@ -137,6 +137,11 @@ class SqliteStore:
             return []
         return await self._database.write(lambda c: ledger.due(c, now(), workload, limit, again_after), durable=False)
 
+    async def unsettled(self, workload: str, job_ids: Sequence[str]) -> list[DueEntry]:
+        """See :meth:`holdfast.contracts.ports.Ledger.unsettled`."""
+        now = self._database.now
+        return await self._database.read(lambda c: ledger.unsettled(c, now(), workload, job_ids))
+
     async def overdue(self, workload: str, limit: int) -> list[str]:
         """See :meth:`holdfast.contracts.ports.Ledger.overdue`."""
         now = self._database.now

@@ -99,6 +99,7 @@ class Courier(Workload[CourierEvent]):
             key="shipmentId",
             indexes=(("orderId",), ("currentState", "updatedAt")),
             instants=("lastEventAt",),
+            columns=("lastEventId", "lastEventType", "metadata"),
         ),
     )
     indexed_labels: Sequence[str] = ("shipmentId",)

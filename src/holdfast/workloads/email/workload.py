@@ -308,6 +308,10 @@ class Email(Workload[EmailSendJob]):
         """FAILED."""
         return [self._outbox.failed(job, reason)]
 
+    def worked_elsewhere(self, job: Standing[EmailSendJob], result: Mapping[str, Any] | None) -> Sequence[Effect]:
+        """SENT, by somebody else's worker."""
+        return self._outbox.sent_elsewhere(job, result or {})
+
     def expired(self, data: EmailSendJob) -> Sequence[Effect]:
         """EXPIRED."""
         return [self._outbox.ended(data, OutboxStatus.EXPIRED)]
