@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -15,36 +14,18 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstra
 from pydantic_core import PydanticCustomError
 
 from holdfast.contracts.admission import FieldProblem, InvalidContent
-from holdfast.contracts.personal_data import Kind, find_personal_data, normalise_document
+from holdfast.contracts.personal_data import Kind, normalise_document
 from holdfast.contracts.times import duration_ms
 
 from . import contract
 from .addresses import normalised
+from .problems import problems_of
+from .texts import HALF_A_CHARACTER, is_whole
 from .vault import Vault
 
 MAX_PROBLEMS: Final = 50
 DOCUMENT_PURPOSE: Final = "cpfCnpj"
 """What a fingerprint of a tax number is made for. The same number has the same hash in every job."""
-
-_SAFE_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
-
-_SENTENCES: Final[Mapping[str, str]] = {
-    "missing": "is required",
-    "extra_forbidden": "is not a field of an email",
-    "string_type": "must be a string",
-    "string_unicode": contract.HALF_A_CHARACTER,
-    "string_too_short": "must not be empty",
-    "model_type": "must be an object",
-    "dict_type": "must be an object",
-    "tuple_type": "must be a list",
-    "int_type": "must be a whole number",
-    "invalid_key": "must have field names of whole characters",
-}
-_PATTERNS: Final[Mapping[str, str]] = {
-    contract.HASH_PATTERN: "must be 64 hexadecimal characters in lower case",
-    contract.LINE_PATTERN: "must not contain line breaks or control characters",
-    contract.TEXT_PATTERN: "must not be blank and must not contain line breaks or control characters",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +53,8 @@ def _readable(html: str) -> str:
     if not html.strip():
         kind, sentence = "blank", "must not be blank"
         raise PydanticCustomError(kind, sentence)
-    if not contract.is_whole(html):
-        kind, sentence = "string_unicode", contract.HALF_A_CHARACTER
+    if not is_whole(html):
+        kind, sentence = "string_unicode", HALF_A_CHARACTER
         raise PydanticCustomError(kind, sentence)
     return html
 
@@ -85,11 +66,12 @@ class _Body(BaseModel):
 class RecipientBody(_Body):
     """Whom the email is for, in the tenant's words. A clear CPF or CNPJ may stand in ``cpfCnpj`` and nowhere else."""
 
-    externalId: contract.Text | None = None
+    recipientId: Annotated[contract.Uuid | None, Field(description="Of a recipient of an earlier email.")] = None
+    externalId: contract.ExternalId | None = None
     cpfCnpj: Annotated[str, StringConstraints(max_length=32), AfterValidator(_document)] | None = None
     cpfCnpjHash: contract.DocumentHash | None = None
-    razaoSocial: contract.Text | None = None
-    nome: contract.Text | None = None
+    razaoSocial: contract.RazaoSocial | None = None
+    nome: contract.Nome | None = None
     email: Annotated[contract.Address | None, Field(description="The same address as to, which is the default.")] = None
 
 
@@ -132,6 +114,7 @@ class RequestRecipient:
     """Whom the email is for. ``document`` is the checked CPF or CNPJ: its kind, and its digits in clear."""
 
     email: str
+    recipient_id: str | None = None
     external_id: str | None = None
     document: tuple[Kind, str] | None = None
     cpf_cnpj_hash: str | None = None
@@ -185,6 +168,8 @@ class EmailRequest:
             "razaoSocial": person.razao_social,
             "nome": person.nome,
         }
+        if person.recipient_id is not None:  # left out otherwise: such requests keep the hashes that they have had
+            content["recipientId"] = person.recipient_id
         return vault.fingerprint(json.dumps(content, sort_keys=True), "content")
 
 
@@ -198,7 +183,7 @@ def admit_request(document: object, *, limits: RequestLimits, now: datetime) -> 
     try:
         body = EmailSendBody.model_validate(document)
     except ValidationError as error:
-        problems = [_problem(each) for each in error.errors(include_url=False, include_input=False)]
+        problems = [FieldProblem(each.field, _with_advice(each.problem)) for each in problems_of(error, "body")]
     if isinstance(document, Mapping):
         problems += _problems_between(document, limits, now)
     if problems or body is None:
@@ -214,6 +199,7 @@ def _request(body: EmailSendBody) -> EmailRequest:
         subject=body.subject,
         recipient=RequestRecipient(
             email=body.to,
+            recipient_id=person.recipientId,
             external_id=person.externalId,
             document=None if person.cpfCnpj is None else normalise_document(person.cpfCnpj),
             cpf_cnpj_hash=person.cpfCnpjHash,
@@ -291,8 +277,8 @@ def _recipient_problems(document: Mapping[Any, Any]) -> Iterator[FieldProblem]:
     if not isinstance(recipient, Mapping):
         return
     given = {name for name, value in recipient.items() if value is not None}
-    if not given & {"externalId", "cpfCnpj", "cpfCnpjHash"}:
-        yield FieldProblem("recipient", "needs at least one of externalId, cpfCnpj and cpfCnpjHash")
+    if not given & {"recipientId", "externalId", "cpfCnpj", "cpfCnpjHash"}:
+        yield FieldProblem("recipient", "needs at least one of recipientId, externalId, cpfCnpj and cpfCnpjHash")
     if {"cpfCnpj", "cpfCnpjHash"} <= given:
         yield FieldProblem("recipient.cpfCnpjHash", "must not be given together with cpfCnpj")
     to, email = _comparable(document.get("to")), _comparable(recipient.get("email"))
@@ -327,40 +313,8 @@ def _comparable(value: object) -> str | None:
         return None
 
 
-# --- the sentences --------------------------------------------------------------------------------------------
-
-
-def _problem(error: Mapping[str, Any]) -> FieldProblem:
-    kind, context, path = error["type"], error.get("ctx", {}), _path(error["loc"])
-    match kind:
-        case "model_type" if not error["loc"]:
-            sentence = "must be a JSON object"
-        case "string_pattern_mismatch":
-            sentence = _PATTERNS[context["pattern"]]
-        case "string_too_long":
-            sentence = f"must not be longer than {context['max_length']} characters"
-        case "too_long":
-            sentence = f"must not be more than {context['max_length']}"
-        case "greater_than_equal":
-            sentence = f"must be at least {context['ge']}"
-        case "less_than_equal":
-            sentence = f"must be at most {context['le']}"
-        case _:
-            # The other messages are our own (PydanticCustomError); pydantic's name types, never the input.
-            sentence = _SENTENCES.get(kind, error["msg"])
-    return FieldProblem(path, _with_advice(sentence))
-
-
-def _with_advice(sentence: str) -> str:
-    if sentence in {f"holds a {Kind.CPF}", f"holds a {Kind.CNPJ}"}:
-        return f"{sentence}: put it into recipient.cpfCnpj"
-    return sentence
-
-
-def _path(parts: tuple[str | int, ...]) -> str:
-    """The field, as ``cc.0``. What does not look like a name may be a misplaced value: not repeated."""
-    return ".".join(str(part) if isinstance(part, int) or _is_a_name(part) else "*" for part in parts) or "body"
-
-
-def _is_a_name(part: str) -> bool:
-    return _SAFE_NAME.fullmatch(part) is not None and find_personal_data(part) is None
+def _with_advice(problem: str) -> str:
+    """Where a tax number belongs."""
+    if problem in {f"holds a {Kind.CPF}", f"holds a {Kind.CNPJ}"}:
+        return f"{problem}: put it into recipient.cpfCnpj"
+    return problem
