@@ -122,8 +122,17 @@ _INTAKE_EXAMPLE: Final[dict[str, Any]] = {
 _PAYLOAD_EXAMPLE: Final[dict[str, Any]] = _INTAKE_EXAMPLE["payload"]
 
 
+_FilledByUs = Annotated[
+    Any,
+    Field(description="The gateway fills this field of the event. It may be sent, and what is sent is not used."),
+]
+
+
 class CourierIntake(BaseModel):
-    """The body of ``POST /v1/events/courier``. Facts of the courier's own belong inside ``payload``."""
+    """The body of ``POST /v1/events/courier``. Facts of the courier's own belong inside ``payload``.
+
+    A courier may send the whole event of the specification. The four fields of its transport are ours to fill.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True, json_schema_extra={"examples": [_INTAKE_EXAMPLE]})
 
@@ -136,6 +145,10 @@ class CourierIntake(BaseModel):
         Field(description="The identity that decides duplicates. Left out: <source>:<eventId>."),
     ] = None
     payload: ShipmentFacts
+    traceId: _FilledByUs = None
+    signatureMeta: _FilledByUs = None
+    receivedAt: _FilledByUs = None
+    attempt: _FilledByUs = None
 
     @model_validator(mode="after")
     def _has_a_key(self) -> Self:
