@@ -30,7 +30,7 @@ Filter = Annotated[str, Field(min_length=1, max_length=500)]
 def _written_out(value: object) -> object:
     """Pydantic would also read a bare number as a time, in seconds or milliseconds as it sees fit."""
     if not isinstance(value, str) or _DATE_AND_TIME.match(value) is None:
-        message = "Input should be an instant in ISO 8601 with its offset, such as 2026-02-26T12:00:00Z"
+        message = "must be an instant in ISO 8601 with its offset, such as 2026-02-26T12:00:00Z"
         raise ValueError(message)
     return value
 

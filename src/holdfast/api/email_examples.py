@@ -65,7 +65,7 @@ EMAIL_EXAMPLES: Final[dict[str, dict[str, Any]]] = {
                 "answer": {
                     "acknowledged": False,
                     "errorCode": "INVALID_PAYLOAD",
-                    "message": "The document does not fulfil its contract.",
+                    "message": "The body does not fulfil its contract.",
                     "traceId": "req_a1b2c3",
                     "details": [{"field": "subject", "problem": "is required"}],
                 },

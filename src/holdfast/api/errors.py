@@ -94,7 +94,7 @@ STATUS_OF: Final[Mapping[Code, int]] = {
 }
 
 MESSAGES: Final[Mapping[Code, str]] = {
-    Code.INVALID_PAYLOAD: "The document does not fulfil its contract.",
+    Code.INVALID_PAYLOAD: "The body does not fulfil its contract.",
     Code.INVALID_QUERY: "The query cannot be answered as asked.",
     # One message for every cause: a forger learns nothing from the answer.
     Code.INVALID_SIGNATURE: "The request is not signed by its source.",
@@ -105,7 +105,7 @@ MESSAGES: Final[Mapping[Code, str]] = {
     Code.NOT_FOUND: "There is no such record.",
     Code.METHOD_NOT_ALLOWED: "This path does not take that method.",
     Code.REQUEST_TIMEOUT: "Nothing more of the body came for too long.",
-    Code.IDEMPOTENCY_CONFLICT: "Another document was accepted under this idempotency key.",
+    Code.IDEMPOTENCY_CONFLICT: "Something else was accepted under this idempotency key.",
     Code.REVIEW_STATE_CONFLICT: "The dead letter is not in a state that allows this step.",
     Code.TOO_LATE_TO_CANCEL: "It has gone too far to be cancelled.",
     Code.NOT_FINISHED: "The job is not finished yet.",
@@ -114,10 +114,10 @@ MESSAGES: Final[Mapping[Code, str]] = {
     Code.UNSUPPORTED_MEDIA_TYPE: "The body must be application/json in UTF-8, and not compressed.",
     Code.RECIPIENT_SUPPRESSED: "An address of this email gets no more emails.",
     Code.UNKNOWN_HTML_REF: "The htmlRef refers to no HTML of this tenant.",
-    Code.NOT_ACCEPTABLE: "The document fulfils its contract, and still cannot be accepted here.",
+    Code.NOT_ACCEPTABLE: "The body fulfils its contract, and still cannot be accepted here.",
     Code.TOO_MANY_REQUESTS: "Too many requests are waiting to be recorded; try again shortly.",
     Code.INTERNAL_ERROR: "Something unexpected went wrong; the trace id leads to it in the log.",
-    Code.INTAKE_UNAVAILABLE: "The ledger cannot record the document now; try again later.",
+    Code.INTAKE_UNAVAILABLE: "The ledger cannot record anything now; try again later.",
     Code.SERVICE_UNAVAILABLE: "The records cannot be reached now; try again later.",
 }
 

@@ -34,7 +34,7 @@ class View(BaseModel):
 class Problem(View):
     """One thing that is wrong with a document."""
 
-    field: str = Field(description="Where: a path into the document.", examples=["payload.shipmentId"])
+    field: str = Field(description="Where: a path into the body.", examples=["payload.shipmentId"])
     problem: str = Field(description="What. Never the offending value.", examples=["Field required"])
 
 

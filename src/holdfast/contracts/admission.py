@@ -24,14 +24,14 @@ class SignatureMeta:
 
 @dataclass(frozen=True, slots=True)
 class FieldProblem:
-    """One thing that is wrong with a document: where, and what. Never the offending value (I14)."""
+    """One thing that is wrong with a body: where, and what. Never the offending value (I14)."""
 
     field: str
     problem: str
 
 
 class InvalidContent(HoldfastError):
-    """The document does not fulfil its contract."""
+    """The content does not fulfil its contract."""
 
     def __init__(self, problems: Sequence[FieldProblem], message: str | None = None) -> None:
         super().__init__(message)
@@ -60,7 +60,7 @@ class AdmittedDocument(Admitted):
 
 
 class NotAcceptable(HoldfastError):
-    """The document fulfils its contract, and still cannot be accepted as things are."""
+    """The content fulfils its contract, and still cannot be accepted as things are."""
 
     def __init__(self, problems: Sequence[FieldProblem]) -> None:
         super().__init__()
@@ -72,7 +72,7 @@ class RecipientSuppressed(NotAcceptable):
 
 
 class UnknownReference(NotAcceptable):
-    """The document refers to something that its sender does not have."""
+    """The content refers to something that its sender does not have."""
 
 
 class NotificationRefused(HoldfastError):

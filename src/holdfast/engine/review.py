@@ -16,11 +16,11 @@ from holdfast.contracts.errors import BrokerUnavailable, InvalidQuery, NotFound,
 from holdfast.contracts.ledger import NewEntry
 from holdfast.contracts.ports import Broker, Store
 from holdfast.contracts.queries import LetterQuery, Page, Slice
+from holdfast.contracts.validation import describe_validation
 from holdfast.contracts.workload import Workload
 from holdfast.telemetry import emit, events
 
 from .entries import queue_job
-from .failures import describe_validation
 from .projection import Projection
 from .readers import Readers
 

@@ -26,15 +26,20 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from holdfast.contracts.times import isoformat
+from holdfast.contracts.validation import described
 
 from .portable import first_problem
 
 NOT_PORTABLE: Final = "not_portable"
 """The type of the validation error for content that some store or queue could not keep."""
 
-IDENTIFIER_PATTERN: Final = r"^[!-~]{1,200}$"
-TEXT_PATTERN: Final = r"^[^\x00-\x1f\x7f-\x9f]*[^\s\x00-\x1f\x7f-\x9f][^\x00-\x1f\x7f-\x9f]*$"
-PRINTABLE_PATTERN: Final = r"^[ -~]+$"
+IDENTIFIER_RULE: Final = "must be 1 to 200 visible ASCII characters, without spaces"
+IDENTIFIER_PATTERN: Final = described(r"^[!-~]{1,200}$", IDENTIFIER_RULE)
+TEXT_PATTERN: Final = described(
+    r"^[^\x00-\x1f\x7f-\x9f]*[^\s\x00-\x1f\x7f-\x9f][^\x00-\x1f\x7f-\x9f]*$",
+    "must not be blank and must not contain control characters",
+)
+PRINTABLE_PATTERN: Final = described(r"^[ -~]+$", "must be printable ASCII characters")
 
 # RFC 3339 with an offset. The years are those that a 24-character instant and every store can hold.
 _INSTANT = re.compile(

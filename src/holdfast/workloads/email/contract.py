@@ -28,6 +28,7 @@ from pydantic_core import PydanticCustomError
 
 from holdfast.contracts.personal_data import find_personal_data
 from holdfast.contracts.times import isoformat
+from holdfast.contracts.validation import described
 
 from .addresses import MAX_ADDRESS, normalised
 
@@ -57,13 +58,18 @@ PERSONAL_DATA: Final = "personal_data"
 BAD_ADDRESS: Final = "address"
 BAD_HEADER: Final = "header"
 
-UUID_PATTERN: Final = r"^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}$"
-HASH_PATTERN: Final = r"^[0-9a-f]{64}$"
-IDENTIFIER_PATTERN: Final = r"^[!-~]+$"
+UUID_PATTERN: Final = described(
+    r"^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}$", "must be a UUID"
+)
+HASH_PATTERN: Final = described(r"^[0-9a-f]{64}$", "must be 64 hexadecimal characters in lower case")
+IDENTIFIER_PATTERN: Final = described(r"^[!-~]+$", "must be visible ASCII characters, without spaces")
 # U+2028 and U+2029 end a line for many readers, Python's email package among them.
-LINE_PATTERN: Final = r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]+$"
-TEXT_PATTERN: Final = (
-    r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]*[^\s\x00-\x1f\x7f-\x9f\u2028\u2029][^\x00-\x1f\x7f-\x9f\u2028\u2029]*$"
+LINE_PATTERN: Final = described(
+    r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]+$", "must not contain line breaks or control characters"
+)
+TEXT_PATTERN: Final = described(
+    r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]*[^\s\x00-\x1f\x7f-\x9f\u2028\u2029][^\x00-\x1f\x7f-\x9f\u2028\u2029]*$",
+    "must not be blank and must not contain line breaks or control characters",
 )
 
 # RFC 3339 with an offset. The years are those that a 24-character instant and every store can hold.

@@ -17,6 +17,7 @@ from pydantic_core import PydanticCustomError
 from holdfast.contracts.admission import FieldProblem, InvalidContent
 from holdfast.contracts.personal_data import Kind, find_personal_data, normalise_document
 from holdfast.contracts.times import duration_ms
+from holdfast.contracts.validation import sentence_of
 
 from . import contract
 from .addresses import normalised
@@ -28,23 +29,7 @@ DOCUMENT_PURPOSE: Final = "cpfCnpj"
 
 _SAFE_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 
-_SENTENCES: Final[Mapping[str, str]] = {
-    "missing": "is required",
-    "extra_forbidden": "is not a field of an email",
-    "string_type": "must be a string",
-    "string_unicode": contract.HALF_A_CHARACTER,
-    "string_too_short": "must not be empty",
-    "model_type": "must be an object",
-    "dict_type": "must be an object",
-    "tuple_type": "must be a list",
-    "int_type": "must be a whole number",
-    "invalid_key": "must have field names of whole characters",
-}
-_PATTERNS: Final[Mapping[str, str]] = {
-    contract.HASH_PATTERN: "must be 64 hexadecimal characters in lower case",
-    contract.LINE_PATTERN: "must not contain line breaks or control characters",
-    contract.TEXT_PATTERN: "must not be blank and must not contain line breaks or control characters",
-}
+_UNKNOWN_FIELD: Final = "is not a field of an email"
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,24 +316,10 @@ def _comparable(value: object) -> str | None:
 
 
 def _problem(error: Mapping[str, Any]) -> FieldProblem:
-    kind, context, path = error["type"], error.get("ctx", {}), _path(error["loc"])
-    match kind:
-        case "model_type" if not error["loc"]:
-            sentence = "must be a JSON object"
-        case "string_pattern_mismatch":
-            sentence = _PATTERNS[context["pattern"]]
-        case "string_too_long":
-            sentence = f"must not be longer than {context['max_length']} characters"
-        case "too_long":
-            sentence = f"must not be more than {context['max_length']}"
-        case "greater_than_equal":
-            sentence = f"must be at least {context['ge']}"
-        case "less_than_equal":
-            sentence = f"must be at most {context['le']}"
-        case _:
-            # The other messages are our own (PydanticCustomError); pydantic's name types, never the input.
-            sentence = _SENTENCES.get(kind, error["msg"])
-    return FieldProblem(path, _with_advice(sentence))
+    if not error["loc"] and error["type"] == "model_type":
+        return FieldProblem("body", "must be a JSON object")
+    sentence = _UNKNOWN_FIELD if error["type"] == "extra_forbidden" else sentence_of(error)
+    return FieldProblem(_path(error["loc"]), _with_advice(sentence))
 
 
 def _with_advice(sentence: str) -> str:
