@@ -13,11 +13,12 @@ from .ledger import Lease, Status
 
 @dataclass(frozen=True, slots=True)
 class Complete:
-    """``processing -> processed``, with the effects; the entry is kept for ``retention``."""
+    """``processing -> processed``, with the effects; the entry is kept for ``retention``. ``note`` says who did it."""
 
     retention: timedelta
     effects: Sequence[Effect] = ()
     result: Mapping[str, Any] | None = None
+    note: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +93,9 @@ OVERDUE: Final = "overdue"
 
 WITHDRAWN: Final = "withdrawn"
 """The note on a job that expired because its sender did not want it any more."""
+
+WORKED_ELSEWHERE: Final = "worked_elsewhere"
+"""The note on a job that somebody else's worker finished."""
 
 
 @dataclass(frozen=True, slots=True)

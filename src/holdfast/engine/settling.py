@@ -7,7 +7,6 @@ answers that it is settled.
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -35,6 +34,7 @@ from holdfast.telemetry import emit, events
 from .entries import body_at_attempt
 from .failures import EFFECT_REFUSED
 from .projection import Projection
+from .readers import result_text
 from .verdicts import Judge, Subject
 
 _MOST_IN_ONE_COMMIT: Final = 100
@@ -193,9 +193,8 @@ class Settler:
 
     def _handling(self, finish: Finish, answer: Settled) -> Handling:
         match finish.verdict:
-            case Complete():
-                result = noted_result(finish.verdict.result, answer.note)
-                return Finished(json.dumps(result, separators=(",", ":")) if result is not None else "null")
+            case Complete(result=result):
+                return Finished(result_text(noted_result(result, answer.note)))
             case RetryLater(after=after, code=code, message=message):
                 data = body_at_attempt(self._workload, finish.body, finish.attempt + 1)
                 return Again(after, data, f"{code}: {message}")

@@ -29,6 +29,17 @@ def outcome_of(failure: Failure) -> Outcome:
     return Reject(failure.code, failure.message)
 
 
+def attempt_limit(workload: Workload[Any], data: BaseModel | None) -> int:
+    """The attempt after which the job becomes a dead letter. The retry policy's limit is the highest that there is."""
+    most = workload.retry.max_attempts
+    if data is None:
+        return most
+    try:
+        return min(max(workload.max_attempts(data), 1), most)
+    except Exception:  # noqa: BLE001 - a workload's own code
+        return most
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
     """The job that a verdict is about. ``data`` is None where its body breaks the contract."""
@@ -69,7 +80,7 @@ class Judge:
                 return Complete(workload.retention, outcome.effects, outcome.result)
             case Retry():
                 failure = Failure(outcome.code, scrub(outcome.message), retry=True, after=outcome.after)
-                if subject.attempt >= workload.retry.max_attempts:
+                if subject.attempt >= attempt_limit(workload, subject.data):
                     return self.bury(subject, failure, self._exhausted(failure, subject.attempt))
                 wait = self._wait(subject.attempt, outcome.after)
                 effects = readers.retrying(subject.standing, failure, wait)

@@ -225,7 +225,9 @@ def _letter_indexes() -> list[Index]:
         _on("reviewStatus", "createdAt"),
         _on("createdAt"),
         _on("expiresAt", linger=_LETTERS_LINGER),
-        _on("idempotencyKey", "generation", unique=True),
+        # Another system's letters have no generation, and may be several of one key.
+        _on("idempotencyKey", "generation", unique=True, only=(("generation", {"$exists": True}),)),
+        _on("idempotencyKey"),
         _on("createdAt", "_id"),
         _on("reviewStatus", "publishedTo", "createdAt"),
     ]

@@ -120,10 +120,12 @@ class _Batch:
         by_workload: dict[str, list[str]] = {}
         for workload, job_id, _ in first:
             by_workload.setdefault(workload, []).append(job_id)
-        names = "status fence attemptCount lettersUntil settleId note deadline proceeded openLane"
+        names = "status fence lettersUntil settleId note deadline proceeded openLane"
         reading = {
             **dict.fromkeys(names.split(), 1),
             "last": {"$last": "$attemptHistory.outcome"},
+            # Not what the counter says: another system's worker may have raised it.
+            "attemptCount": {"$size": "$attemptHistory"},
             "now": self._link.clock.now(),
         }
         found: dict[int, Document] = {}
@@ -190,7 +192,7 @@ class _Writing:
         if isinstance(settlement.verdict, Proceed):
             self._proceeds(entry, settlement.verdict)
             return Settled(entry["_id"], Status.PROCESSING)
-        if isinstance(settlement.verdict, Expire) and settlement.verdict.note is not None:
+        if isinstance(settlement.verdict, Complete | Expire) and settlement.verdict.note is not None:
             note = settlement.verdict.note
         changes = self._changes(entry, settlement.verdict, note)
         fields, gone = changes["$set"], changes["$unset"]
@@ -263,7 +265,11 @@ class _Writing:
         if entry.get("last") != _RUNNING:
             return {}
         attempt = f"attemptHistory.{entry['attemptCount'] - 1}"
-        fields: Document = {f"{attempt}.outcome": outcome.value, f"{attempt}.finishedAt": self._now}
+        fields: Document = {
+            f"{attempt}.outcome": outcome.value,
+            f"{attempt}.finishedAt": self._now,
+            "attemptCount": entry["attemptCount"],
+        }
         if code is not None:
             fields |= {f"{attempt}.errorCode": code, f"{attempt}.errorMessage": message}
         return fields

@@ -213,6 +213,6 @@ def _note(verdict: Verdict, told: str | None) -> str | None:
     """What the entry says besides its state; ``told`` comes from the effects."""
     if isinstance(verdict, Proceed):
         return None
-    if isinstance(verdict, Expire) and verdict.note is not None:
+    if isinstance(verdict, Complete | Expire) and verdict.note is not None:
         return verdict.note
     return told

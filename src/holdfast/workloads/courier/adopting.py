@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any, Final
 
 from pydantic import TypeAdapter, ValidationError
@@ -65,6 +66,24 @@ def identify(content: Mapping[str, Any]) -> Identity:
     labels = {name: value for name, value in found.items() if isinstance(value, str) and _is_a_name(value)}
     key = labels.get("idempotencyKey")
     return Identity(key if key is not None and _KEY.fullmatch(key) else None, labels)
+
+
+def recover(letter: Mapping[str, Any], seen_at: datetime) -> str:
+    """The event that a dead letter of another system tells of, as a job's body.
+
+    The letter has the event's names and its payload. Of the rest, ``occurredAt`` may be in the payload; otherwise
+    ``seen_at`` stands for it. An event that breaks the contract all the same is kept as it is: a replay fails again.
+    """
+    event = {name: letter[name] for name in (*_NAMES_OF_THE_EVENT, "occurredAt") if letter.get(name) is not None}
+    payload = letter.get("payloadSnapshot")
+    if isinstance(payload, Mapping) and "occurredAt" in payload:
+        event.setdefault("occurredAt", payload["occurredAt"])
+    event.setdefault("traceId", letter["id"])
+    body = json.dumps(event | {"payload": payload}, ensure_ascii=False)
+    try:
+        return adopt(Delivery("", "", body, "", sent_at=seen_at)).data.model_dump_json()
+    except ValidationError:
+        return body
 
 
 def _is_a_name(text: str) -> bool:

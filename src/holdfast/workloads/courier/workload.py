@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from holdfast.contracts.dead_letters import DeadLetter
@@ -18,7 +18,7 @@ from holdfast.contracts.retry import ExponentialBackoff, RetryPolicy
 from holdfast.contracts.times import isoformat
 from holdfast.contracts.workload import Adopted, Context, Failure, Identity, Job, Reason, Workload, readable_body
 
-from .adopting import adopt, identify
+from .adopting import adopt, identify, recover
 from .contract import CourierEvent, fingerprint_of
 from .portable import first_problem
 from .timeliness import rejection
@@ -88,8 +88,8 @@ class Courier(Workload[CourierEvent]):
 
     name: ClassVar[str] = "courier"
     contract = CourierEvent
-    queue: ClassVar[str] = "courier-events-main"
-    dead_letter_queue: ClassVar[str] = "courier-events-dlq"
+    queue = "courier-events-main"
+    dead_letter_queue = "courier-events-dlq"
     job_name = "courier-event"
     ledger_name = "processed_events"
     letters_name = "dead_letter_events"
@@ -149,6 +149,10 @@ class Courier(Workload[CourierEvent]):
     def identify(self, content: Mapping[str, Any]) -> Identity:
         """The names of an event that breaks the contract."""
         return identify(content)
+
+    def recover(self, letter: Mapping[str, Any], seen_at: datetime) -> str:
+        """The event of another system's dead letter."""
+        return recover(letter, seen_at)
 
     # --- the work ---------------------------------------------------------------------------------------------
 

@@ -96,8 +96,8 @@ class DocumentCallbacks(Workload[CallbackJob]):
 
     name: ClassVar[str] = "document_callbacks"
     contract = CallbackJob
-    queue: ClassVar[str] = "doc_callbacks"
-    dead_letter_queue: ClassVar[str] = "doc_callbacks_dead"
+    queue = "doc_callbacks"
+    dead_letter_queue = "doc_callbacks_dead"
     ledger_name = "document_callbacks"
     letters_name = "document_callback_dead_letters"
     indexed_labels: Sequence[str] = ("job_id",)
