@@ -70,6 +70,27 @@ async def test_an_event_is_recorded_queued_and_acknowledged(world):
     assert [json.loads(each.data)["eventId"] for each in deliveries] == [sent["eventId"]]
 
 
+async def test_the_whole_event_of_the_specification_is_accepted_and_ours_win(world):
+    sent = event()
+    whole = sent | {
+        "idempotencyKey": f"courier-x:{sent['eventId']}",
+        "traceId": "req_of_the_sender",
+        "signatureMeta": {"algorithm": "hmac-sha256", "timestamp": 1772107200, "signature": "hex-or-base64"},
+        "receivedAt": "2026-02-26T12:00:01Z",
+        "attempt": 3,
+    }
+    first = await world.push(whole)
+    again = await world.push(sent)
+
+    assert (first.status_code, again.status_code) == (202, 202)
+    assert again.json() == first.json() | {"duplicate": True}
+    job = json.loads((await entry_of(world, sent)).body)
+    assert job["traceId"] == first.json()["traceId"] == first.headers["x-request-id"] != "req_of_the_sender"
+    assert (job["receivedAt"], job["attempt"]) == (first.json()["receivedAt"], 1)
+    assert job["signatureMeta"]["timestamp"] != 1772107200
+    assert_refused(await world.push(whole | {"carrier": "x"}), 400, "INVALID_PAYLOAD")
+
+
 async def test_a_duplicate_gets_the_first_receipt_again(world):
     sent = event()
     world.clock.ahead = timedelta(seconds=30)  # unlike the store's clock

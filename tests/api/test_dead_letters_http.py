@@ -180,7 +180,7 @@ async def test_a_replay_by_filter_moves_reviewed_letters_the_oldest_first(world)
     mended = {"reasonCode": "DOWNSTREAM_TIMEOUT_EXHAUSTED"}
 
     planned = (await decide(world, "/replay", replay_of(mended, dryRun=True, limit=2))).json()
-    assert planned == {"dryRun": True, "matched": 3, "replayed": letters[:2], "skipped": []}
+    assert planned == {"dryRun": True, "matched": 3, "replayed": letters[:2], "skipped": [], "refused": []}
     assert (await read(world, reviewStatus="replayed")).json()["total"] == 0
 
     done = (await decide(world, "/replay", replay_of(mended, limit=2))).json()

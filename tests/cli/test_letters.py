@@ -179,15 +179,113 @@ def test_limit_alone_replays_the_oldest_reviewed(program, letters):
     assert statuses(program) == ["pending", "replayed", "reviewed"]
 
     report = program("dlq", "replay", "--limit", "5", "--yes", "--json", "--app", APP).json
-    assert report == {"dryRun": False, "matched": 1, "replayed": [letters[2]], "skipped": []}
-    again = program("dlq", "replay", "--limit", "5", "--yes", "--json", "--app", APP)
-    assert (again.code, again.json["replayed"]) == (0, [])
+    assert report == {"dryRun": False, "matched": 1, "replayed": [letters[2]], "skipped": [], "refused": []}
+
+
+@pytest.mark.parametrize("step", ["replay", "close"])
+@pytest.mark.parametrize("how", ["--yes", "--dry-run"])
+def test_letters_that_nobody_reviewed_are_said_to_wait(program, letters, step, how):
+    arguments = ("--where", "depot=north", "--limit", "9", how, "--reason", "Hurry.", "--app", APP)
+    said = program("dlq", step, *arguments)
+    assert said.code == 1
+    assert "2 dead letters wait for review" in said.err
+    assert "holdfast dlq review --where depot=north --limit 2 --reason" in said.err
+    told = program("dlq", step, *arguments, "--json")
+    assert (told.code, told.json["matched"], told.json["skipped"]) == (1, 0, [])
+    assert statuses(program) == ["pending"] * 3
+
+
+def test_a_step_for_some_says_how_many_others_wait_for_review(program, letters):
+    review(program, letters[0])
+    said = program("dlq", "replay", "--limit", "9", "--yes", "--app", APP)
+    assert said.code == 0
+    assert "1 of 1 reviewed" in said.err
+    assert "2 dead letters wait for review" in said.err
+
+
+def test_nothing_to_do_is_no_failure(program, letters):
+    review(program, *letters)
+    for arguments in (
+        ("review", "--limit", "5", "--reason", "x"),
+        ("replay", "--where", "depot=east"),
+        ("close", "--where", "status=replayed", "--reason", "x"),
+    ):
+        said = program("dlq", *arguments, "--yes", "--app", APP)
+        assert said.code == 0
+        assert "meets these conditions" in said.err
+
+
+# --- reviewing and closing many ---------------------------------------------------------------------------------------
+
+
+def test_review_and_close_choose_as_replay_does(program, letters):
+    looked = program("dlq", "review", "--where", "depot=north", "--limit", "1", "--reason", "r", "--dry-run", "--json")
+    assert looked.json == {"dryRun": True, "matched": 2, "reviewed": letters[:1], "skipped": [], "refused": []}
+    assert statuses(program) == ["pending"] * 3
+
+    reviewed = program("dlq", "review", "--limit", "2", "--reason", "The depot was shut.", "--yes")
+    assert (reviewed.code, reviewed.out) == (0, f"{letters[0]}\n{letters[1]}\n")
+    assert "2 of 3 pending dead letters reviewed" in reviewed.err
+    assert statuses(program) == ["reviewed", "reviewed", "pending"]
+    assert program("dlq", "replay", letters[0], "--app", APP).code == 0
+
+    closed = program("dlq", "close", "--limit", "9", "--reason", "All done.", "--yes", "--json")
+    assert closed.json == {"dryRun": False, "matched": 2, "closed": letters[:2], "skipped": [], "refused": []}
+    assert statuses(program) == ["closed", "closed", "pending"]
+    decisions = program("dlq", "show", letters[1], "--json").json["decisions"]
+    assert [(each["step"], each["reason"]) for each in decisions] == [
+        ("reviewed", "The depot was shut."),
+        ("closed", "All done."),
+    ]
+
+
+def test_close_where_its_status_is_given(program, letters):
+    review(program, *letters)
+    assert program("dlq", "replay", letters[1], "--app", APP).code == 0
+    assert program("dlq", "close", "--where", "status=replayed", "--reason", "Delivered.", "--yes").code == 0
+    assert statuses(program) == ["reviewed", "closed", "reviewed"]
+
+
+@pytest.mark.parametrize("step", ["review", "close"])
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--limit", "3", "--yes"), "--reason"),
+        (("--reason", "r"), "--limit N"),
+        (("--reason", "r", "--limit", "3"), "--yes"),
+        (("dl_1", "--reason", "r", "--limit", "3"), "not both"),
+        (("--reason", "r", "--where", "status=closed", "--yes"), "Only"),
+        (("--reason", "r", "--where", "generation=1", "--yes"), "cannot be chosen by generation"),
+    ],
+)
+def test_choices_of_many_that_are_refused(program, letters, step, arguments, words):
+    said = program("dlq", step, *arguments)
+    assert said.code == 2
+    assert words in said.err
+    assert statuses(program) == ["pending"] * 3
+
+
+@pytest.mark.parametrize("step", ["review", "close"])
+def test_a_dry_run_of_named_letters_moves_none(program, letters, step):
+    review(program, letters[0])
+    said = program("dlq", step, *letters[:2], "--reason", "r", "--dry-run", "--json")
+    assert said.code == 1
+    moved, refused = (letters[1], letters[0]) if step == "review" else (letters[0], letters[1])
+    assert (said.json["moved"], [each["id"] for each in said.json["refused"]]) == ([moved], [refused])
+    assert statuses(program) == ["reviewed", "pending", "pending"]
+
+
+@pytest.mark.parametrize(("step", "needed"), [("review", True), ("replay", False), ("close", True)])
+def test_help_says_what_needs_a_reason(program, step, needed):
+    text = " ".join(program("dlq", step, "--help").out.split())
+    assert ("The reason is required" in text) is needed
+    assert ("A reason is welcome, not required" in text) is not needed
 
 
 def test_a_dry_run_moves_nothing(program, letters):
     review(program, *letters)
     report = program("dlq", "replay", "--limit", "2", "--dry-run", "--json", "--app", APP).json
-    assert report == {"dryRun": True, "matched": 3, "replayed": letters[:2], "skipped": []}
+    assert report == {"dryRun": True, "matched": 3, "replayed": letters[:2], "skipped": [], "refused": []}
     named = program("dlq", "replay", *letters, "--dry-run", "--app", APP)
     assert (named.code, named.err.count("would be replayed")) == (0, 3)
     assert statuses(program) == ["reviewed"] * 3

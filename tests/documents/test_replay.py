@@ -141,8 +141,8 @@ async def test_letters_are_replayed_by_filter_each_as_a_job_of_its_own(arena):
     report = await arena.system.review.replay_where(query, limit=50, actor="ana", reason="the folder is back")
 
     (first,), (second,), (third,) = [await arena.letters(job_id) for job_id in jobs]
-    assert {first.id, second.id} <= set(report.replayed)
-    assert third.id not in report.replayed
+    assert {first.id, second.id} <= set(report.moved)
+    assert third.id not in report.moved
     for job_id in jobs[:2]:
         new_id = (await arena.job(job_id))["replayed_as"]
         await arena.until(new_id, "COMPLETED")

@@ -167,9 +167,9 @@ async def test_a_job_can_be_buried_whatever_its_body_is(store, database, body):
 
 async def test_what_mongodb_cannot_hold_is_refused_alone(store):
     impossible = an_event("large", body="x" * 17_000_000)
-    with pytest.raises(ValueError, match="MongoDB cannot hold the document"):
+    with pytest.raises(ValueError, match="MongoDB cannot hold the record"):
         await store.record([impossible])
-    with pytest.raises(ValueError, match="MongoDB cannot hold the document"):
+    with pytest.raises(ValueError, match="MongoDB cannot hold the record"):
         await store.record([an_event("key", labels={"nul\0": "secret-4711"})])
 
     (answer,) = await store.record([an_event("small")])

@@ -206,7 +206,7 @@ class Person(Desk):
             )
         except (TimeoutError, HoldfastError, asyncio.CancelledError):
             return
-        step.answer = letter.id in report.replayed
+        step.answer = letter.id in report.moved
         self.system.sky.note("person", "replay by filter", letter.id, step.answer)
 
 

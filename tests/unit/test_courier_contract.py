@@ -292,7 +292,7 @@ def test_a_key_that_would_be_too_long_must_be_given():
     assert len(CourierIntake.model_validate(long | {"eventId": "e" * 99}).key) == 200
 
 
-@pytest.mark.parametrize("name", ["traceId", "attempt", "signatureMeta", "receivedAt", "shipmentId"])
+@pytest.mark.parametrize("name", ["carrier", "traceid", "trace_id", "shipmentId"])
 def test_an_intake_with_other_fields_is_refused(name):
     assert refused_at(CourierIntake, intake_document(**{name: "x"})) == {name}
 

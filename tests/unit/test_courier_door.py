@@ -34,6 +34,19 @@ def test_an_admitted_document_is_the_seed_job():
     assert written == event_document(occurredAt="2026-02-26T12:00:00.000Z", receivedAt="2026-02-26T12:00:01.234Z")
 
 
+@pytest.mark.parametrize(
+    "sent",
+    [
+        event_document(traceId="req_of_the_sender", receivedAt="2020-01-01T00:00:00Z", attempt=7),
+        intake_document(traceId="", signatureMeta="none", receivedAt=CANARY, attempt=-1),
+        intake_document(traceId=None, signatureMeta=None, receivedAt=None, attempt=None),
+        intake_document(traceId="\ud800", signatureMeta=[{"deep": CANARY}]),
+    ],
+)
+def test_the_fields_of_the_transport_may_be_sent_and_ours_win(sent):
+    assert admit(sent) == admit(intake_document())
+
+
 def test_an_admitted_event_is_what_the_worker_will_read():
     event = admit(intake_document(idempotencyKey="mine", payload=payload(weight=1.5, note="São João", tags=[1, None])))
 

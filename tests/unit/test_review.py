@@ -14,6 +14,7 @@ from holdfast.contracts.errors import BrokerUnavailable, InvalidQuery, NotFound,
 from holdfast.contracts.ledger import Status
 from holdfast.contracts.queries import LetterQuery, Page
 from holdfast.engine.review import Review
+from holdfast.telemetry import events
 from tests.support.stage import GRACE, a_stage
 from tests.support.workloads import Parcel, Parcels, deliver
 
@@ -180,14 +181,10 @@ async def test_a_letter_of_a_workload_that_does_not_run_here_can_be_closed_but_n
 async def test_a_replay_by_filter_takes_the_oldest_reviewed_letters(stage):
     letters = await dead(stage, *"abcde", review=True)
     (pending,) = await dead(stage, "f")
-    told = []
 
-    report = await stage.review.replay_where(
-        LetterQuery(reason_code="CLOSED"), limit=3, progress=lambda *each: told.append(each), **ANA
-    )
+    report = await stage.review.replay_where(LetterQuery(reason_code="CLOSED"), limit=3, **ANA)
 
-    assert (report.matched, report.replayed, report.skipped) == (5, letters[:3], [])
-    assert told == [(3, 3)]
+    assert (report.matched, report.moved, report.skipped) == (5, letters[:3], [])
     assert sorted(job_id for job_id, _ in await stage.queued("parcels-main")) == ["parcel.a", "parcel.b", "parcel.c"]
     assert (await stage.review.show(pending)).review_status is ReviewStatus.PENDING
 
@@ -197,7 +194,7 @@ async def test_a_dry_run_changes_nothing(stage):
 
     report = await stage.review.replay_where(LetterQuery(workload="parcels"), limit=10, dry_run=True, **ANA)
 
-    assert (report.matched, report.replayed) == (2, letters)
+    assert (report.matched, report.moved) == (2, letters)
     assert [(await stage.review.show(letter)).review_status for letter in letters] == [ReviewStatus.REVIEWED] * 2
     assert await stage.queued("parcels-main") == []
 
@@ -207,11 +204,10 @@ async def test_a_replay_of_more_than_a_page_replays_each_once(stage):
     letters = await dead(stage, *names, review=True)
     told = []
 
-    report = await stage.review.replay_where(
-        LetterQuery(workload="parcels"), limit=1000, progress=lambda *each: told.append(each), **ANA
-    )
+    chosen = await stage.review.choose(ReviewStatus.REPLAYED, LetterQuery(workload="parcels"), limit=1000)
+    report = await stage.review.move(chosen, progress=lambda *each: told.append(each), **ANA)
 
-    assert sorted(report.replayed) == sorted(letters)
+    assert sorted(report.moved) == sorted(letters)
     assert told == [(100, 230), (200, 230), (230, 230)]
     assert await stage.store.counts("parcels") == {"received": 230}
 
@@ -239,7 +235,50 @@ async def test_a_letter_that_somebody_else_replays_meanwhile_is_skipped(stage):
     stage.store.before("replay", meanwhile)
     report = await stage.review.replay_where(LetterQuery(workload="parcels"), limit=10, **ANA)
 
-    assert (report.matched, report.replayed, report.skipped) == (2, [second], [first])
+    assert (report.matched, report.moved, report.skipped) == (2, [second], [first])
+
+
+async def test_a_letter_that_cannot_be_replayed_holds_back_no_other():
+    class Particular(Renamed):
+        def replayed(self, letter):
+            return Parcel.model_validate({"id": None}) if letter.key == "parcel:b" else super().replayed(letter)
+
+    async with a_stage(Particular(lambda job: Reject("CLOSED"))) as stage:
+        first, second, third = await dead(stage, "a", "b", "c", review=True)
+
+        report = await stage.review.replay_where(LetterQuery(workload="parcels"), limit=10, **ANA)
+
+        assert (report.moved, report.skipped, list(report.refused)) == ([first, third], [], [second])
+        assert "no job of parcels" in report.refused[second]
+        assert "id: must be a string" in report.refused[second]
+        assert (await stage.review.show(second)).review_status is ReviewStatus.REVIEWED
+
+
+async def test_what_was_chosen_is_moved_and_nothing_that_came_later(stage, seen):
+    first, second = await dead(stage, "a", "b")
+    chosen = await stage.review.choose(ReviewStatus.REVIEWED, LetterQuery(), limit=10)
+    (late,) = await dead(stage, "c")
+    await stage.review.review(second, **ANA)
+
+    report = await stage.review.move(chosen, **ANA)
+
+    assert (report.moved, report.skipped) == ([first], [second])
+    assert (await stage.review.show(late)).review_status is ReviewStatus.PENDING
+    decided = [fields["letter"] for event, fields in seen if event == events.LETTER_DECIDED]
+    assert decided == [second, first]
+
+
+async def test_reviewed_and_replayed_letters_are_closed_oldest_first(stage):
+    first, second, third = await dead(stage, "a", "b", "c", review=True)
+    (pending,) = await dead(stage, "d")
+    await stage.review.replay(second, **ANA)
+
+    chosen = await stage.review.choose(ReviewStatus.CLOSED, LetterQuery(workload="parcels"), limit=2)
+    report = await stage.review.move(chosen, **ANA)
+
+    assert (chosen.matched, chosen.unreviewed, report.moved) == (3, 1, [first, second])
+    assert (await stage.review.show(third)).review_status is ReviewStatus.REVIEWED
+    assert (await stage.review.show(pending)).review_status is ReviewStatus.PENDING
 
 
 async def _nothing(*arguments, **options):

@@ -16,7 +16,7 @@ from holdfast.contracts.workload import readable_body
 from .errors import Code, Refusal
 from .operators import DecisionBody, fulfil, read_raw_json
 from .services import ApiOptions, ApiServices
-from .views import LetterList, LetterSummary, LetterView, ReplayView
+from .views import LetterList, LetterSummary, LetterView, RefusedLetter, ReplayView
 
 _PATH: Final = "/v1/dead-letters"
 _MAX_PAGE: Final = 200
@@ -30,7 +30,7 @@ Filter = Annotated[str, Field(min_length=1, max_length=500)]
 def _written_out(value: object) -> object:
     """Pydantic would also read a bare number as a time, in seconds or milliseconds as it sees fit."""
     if not isinstance(value, str) or _DATE_AND_TIME.match(value) is None:
-        message = "Input should be an instant in ISO 8601 with its offset, such as 2026-02-26T12:00:00Z"
+        message = "must be an instant in ISO 8601 with its offset, such as 2026-02-26T12:00:00Z"
         raise ValueError(message)
     return value
 
@@ -118,8 +118,9 @@ def _add_replay_by_filter(routes: APIRouter, services: ApiServices, options: Api
         return ReplayView(
             dry_run=asked.dry_run,
             matched=report.matched,
-            replayed=list(report.replayed),
-            skipped=list(report.skipped),
+            replayed=report.moved,
+            skipped=report.skipped,
+            refused=[RefusedLetter(id=letter_id, message=why) for letter_id, why in report.refused.items()],
         )
 
     @routes.get(f"{_PATH}/replay", include_in_schema=False)

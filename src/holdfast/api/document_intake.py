@@ -120,7 +120,7 @@ class DocumentDesk:
         try:
             self._form.model_validate(values)
         except ValidationError as error:
-            details = field_problems(error.errors(include_url=False, include_context=False))
+            details = field_problems(error.errors(include_url=False))
             raise Refusal(Code.INVALID_PAYLOAD, details=details) from error
         return values
 

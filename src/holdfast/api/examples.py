@@ -103,7 +103,7 @@ EXAMPLES: Final[dict[str, dict[str, Any]]] = {
         "payloadSnapshot": {"shipmentId": "shp_456", "orderId": "ord_789", "status": "out_for_delivery"},
         "decisions": [{"step": "reviewed", **_DECISION, "at": "2026-02-26T13:00:00.000Z"}],
     },
-    "ReplayView": {"dryRun": False, "matched": 1, "replayed": [_LETTER_ID], "skipped": []},
+    "ReplayView": {"dryRun": False, "matched": 1, "replayed": [_LETTER_ID], "skipped": [], "refused": []},
     "DecisionBody": _DECISION,
     "ReplayBody": {
         **_DECISION,

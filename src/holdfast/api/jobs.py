@@ -41,8 +41,8 @@ def job_routes(services: ApiServices, options: ApiOptions) -> APIRouter:
         "/v1/jobs/{workload}",
         status_code=202,
         summary="Hand in a job",
-        description="The body is a document in the workload's contract. The workload's own key decides what is a "
-        "duplicate; the same document may safely be sent again.",
+        description="The body is a job in the workload's contract. The workload's own key decides what is a "
+        "duplicate; the same body may safely be sent again.",
     )
     async def submit(
         request: Request,

@@ -66,7 +66,7 @@ def fulfil(contract: type[Model], raw: bytes) -> Model:
     try:
         return contract.model_validate_json(raw)
     except ValidationError as error:
-        details = field_problems(error.errors(include_url=False, include_context=False))
+        details = field_problems(error.errors(include_url=False))
         raise Refusal(Code.INVALID_PAYLOAD, details=details) from error
 
 
@@ -75,7 +75,7 @@ def fulfil(contract: type[Model], raw: bytes) -> Model:
 
 def _no_control_characters(text: str) -> str:
     if not text.isprintable():
-        message = "Control characters are not allowed"
+        message = "must not contain control characters"
         raise ValueError(message)
     return text
 

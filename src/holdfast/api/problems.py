@@ -1,4 +1,4 @@
-"""What pydantic found wrong, told by field and without the values (I14)."""
+"""What is wrong with a request of ours or of a workload's, told by field and without the values (I14)."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from pydantic_core.core_schema import ErrorType
 
 from holdfast.contracts.admission import FieldProblem
 from holdfast.contracts.redaction import scrub
+from holdfast.contracts.validation import sentence_of
 
 _MAX_PROBLEMS: Final = 50
 _MAX_FIELD: Final = 200
 _SHORTEST_ECHO: Final = 3
 
-# Pydantic's own sentences describe the rule, except these: they repeat the input, or were written by a workload.
+# Sentences about pydantic's own rules describe the rule, except these: they repeat the input, or a workload wrote them.
 _MAY_ECHO: Final = frozenset({"value_error", "assertion_error", "union_tag_invalid", "uuid_parsing", "url_parsing"})
 _DESCRIBE_THE_RULE: Final = frozenset(get_args(ErrorType)) - _MAY_ECHO
 
@@ -31,9 +32,9 @@ def _field(location: tuple[int | str, ...]) -> str:
 
 
 def _problem(error: ErrorDetails) -> str:
+    message = sentence_of(error)
     if error["type"] in _DESCRIBE_THE_RULE:
-        return error["msg"]
-    message = error["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
+        return message
     if any(echo in message for echo in _texts(error["input"])):
         return "This value breaks a rule of the contract"
     return scrub(message)

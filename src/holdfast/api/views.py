@@ -308,13 +308,21 @@ class LetterList(View):
     next: str | None = Field(description="Pass it as `cursor` for more; null on the last page.")
 
 
+class RefusedLetter(View):
+    """A dead letter that cannot be replayed."""
+
+    id: str
+    message: str = Field(description="Why.")
+
+
 class ReplayView(View):
     """What a replay by filter did, or with `dryRun` would do."""
 
     dry_run: bool
     matched: int = Field(description="Letters that the filter matches.")
     replayed: list[str] = Field(description="Ids of the letters that moved (or would move).")
-    skipped: list[str] = Field(description="Ids of matching letters that did not: only `reviewed` ones are replayed.")
+    skipped: list[str] = Field(description="Ids of matching letters that somebody else moved in the meantime.")
+    refused: list[RefusedLetter] = Field(description="Matching letters of which no new job can be made.")
 
 
 def _letter_facts(letter: DeadLetter) -> dict[str, Any]:

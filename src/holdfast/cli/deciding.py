@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from holdfast.api.operators import DecisionBody
 from holdfast.contracts.dead_letters import DeadLetter
 from holdfast.contracts.errors import NotFound, ReviewRefused
+from holdfast.contracts.validation import sentence_of
 
 from .failures import REFUSED, Stop
 from .output import print_json, say
@@ -23,7 +24,7 @@ def decision(actor: str | None, reason: str) -> DecisionBody:
     try:
         return DecisionBody(actor=actor or user_name(), reason=reason)
     except ValidationError as error:
-        sentences = [f"--{each['loc'][0]}: {each['msg']}." for each in error.errors(include_url=False)]
+        sentences = [f"--{each['loc'][0]} {sentence_of(each)}." for each in error.errors(include_url=False)]
         raise Stop(*sentences) from None
 
 

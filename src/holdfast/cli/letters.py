@@ -1,4 +1,4 @@
-"""``dlq``: the desk where dead letters are read, reviewed and closed. Replaying has a module of its own.
+"""``dlq``: the desk where dead letters are read. The steps that people take have a module of their own.
 
 Everything works on the store itself, with no server needed and next to any that run.
 """
@@ -6,7 +6,6 @@ Everything works on the store itself, with no server needed and next to any that
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,21 +15,15 @@ from holdfast.api.views import LetterSummary, LetterView
 from holdfast.contracts.dead_letters import DeadLetter, ReviewStatus
 from holdfast.contracts.queries import LetterQuery, Page, Slice
 from holdfast.contracts.workload import readable_body
-from holdfast.engine.review import Review
 
-from . import options
-from .deciding import Decided, decide_each, decision, report
+from . import letter_steps, options
 from .events import show_attempts
 from .letter_filters import HELP, query_of
 from .opening import existing_system
 from .output import print_json, say
-from .replaying import replay
 from .tables import heading, moment, show_document, show_facts, show_table
 
 dlq = typer.Typer(help="Read, review, replay and close dead letters.", no_args_is_help=True, add_completion=False)
-
-Ids = Annotated[list[str], typer.Argument(metavar="ID...", help="The dead letters.", show_default=False)]
-Reason = Annotated[str, typer.Option("--reason", help="Why; kept with the dead letter.", show_default=False)]
 
 
 @dlq.command("list")
@@ -114,43 +107,9 @@ def show(
     show_document(payload)
 
 
-@dlq.command("review")
-def review(
-    letter_ids: Ids,
-    reason: Reason,
-    actor: options.Actor = None,
-    app: options.App = None,
-    data: options.Data = None,
-    json: options.Json = False,
-) -> None:
-    """Say what you found: pending -> reviewed. Only reviewed dead letters can be replayed or closed."""
-    why = decision(actor, reason)
-
-    def step(desk: Review) -> Callable[[str], Awaitable[DeadLetter]]:
-        return lambda letter_id: desk.review(letter_id, actor=why.actor, reason=why.reason)
-
-    report(asyncio.run(_decide(letter_ids, step, app, data)), "is reviewed", json=json)
-
-
-@dlq.command("close")
-def close(
-    letter_ids: Ids,
-    reason: Reason,
-    actor: options.Actor = None,
-    app: options.App = None,
-    data: options.Data = None,
-    json: options.Json = False,
-) -> None:
-    """Nothing more will be done about it: reviewed or replayed -> closed."""
-    why = decision(actor, reason)
-
-    def step(desk: Review) -> Callable[[str], Awaitable[DeadLetter]]:
-        return lambda letter_id: desk.close(letter_id, actor=why.actor, reason=why.reason)
-
-    report(asyncio.run(_decide(letter_ids, step, app, data)), "is closed", json=json)
-
-
-dlq.command("replay")(replay)
+dlq.command("review")(letter_steps.review)
+dlq.command("close")(letter_steps.close)
+dlq.command("replay")(letter_steps.replay)
 
 
 def _summary(letter: DeadLetter) -> dict[str, Any]:
@@ -171,13 +130,3 @@ async def _show(letter_id: str, app: str | None, data: Path | None) -> tuple[Dea
         if workload is None:
             return letter, readable_body(letter.body)
         return letter, workload.dead_letter_payload(letter).get("payloadSnapshot", workload.readable(letter.body))
-
-
-async def _decide(
-    letter_ids: list[str],
-    step: Callable[[Review], Callable[[str], Awaitable[DeadLetter]]],
-    app: str | None,
-    data: Path | None,
-) -> Decided:
-    async with existing_system(data, app) as system:
-        return await decide_each(letter_ids, step(system.review))

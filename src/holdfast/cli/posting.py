@@ -78,7 +78,7 @@ async def connected(url: str) -> AsyncIterator[httpx.AsyncClient]:
         # The request may have arrived. Repeating it is safe: that is what idempotency keys are for.
         message = (
             f"No answer from {scrub(url)} ({type(error).__name__}), so nobody knows whether it was accepted. "
-            "Sending the very same document again is safe."
+            "Sending the very same body again is safe."
         )
         raise Stop(message) from error
     except (httpx.InvalidURL, UnicodeError) as error:

@@ -71,7 +71,7 @@ class Contract:
 _COURIER: Final = (
     Contract("courier.intake", CourierIntake, "what a courier posts to /v1/events/courier"),
     Contract("courier.dead-letter", CourierDeadLetter, f"a job of {Courier.dead_letter_queue}", "serialization"),
-    Contract("courier.active-shipment", ActiveShipment, "a document of active_shipments", "serialization"),
+    Contract("courier.active-shipment", ActiveShipment, "a record of active_shipments", "serialization"),
 )
 _DOCUMENTS: Final = (
     Contract("documents.job", DocumentJob, f"a job of {Documents.queue}"),

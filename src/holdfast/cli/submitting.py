@@ -38,7 +38,7 @@ def submit(
 
     The API checks it against the workload's contract. Exit code 0: accepted; 1: refused; 2: could not be sent.
     """
-    body = content("The document", document)
+    body = content("The body", document)
     settings = None if url is not None and token is not None else settings_with()
     where = base_url(url, settings)
     if token is None and settings is not None and settings.operator_token is not None:

@@ -15,11 +15,11 @@ from holdfast.contracts.ledger import NewEntry, Recorded, RecordVerdict, Status
 from holdfast.contracts.ports import Broker, Store
 from holdfast.contracts.queues import Delivery, usable_job_id
 from holdfast.contracts.redaction import scrub
+from holdfast.contracts.validation import describe_validation
 from holdfast.contracts.workload import Workload
 from holdfast.telemetry import emit, events
 
 from .entries import queue_job, refused_entry
-from .failures import describe_validation
 from .readers import Readers
 
 IDEMPOTENCY_CONFLICT: Final = "IDEMPOTENCY_CONFLICT"

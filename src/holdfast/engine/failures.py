@@ -22,6 +22,7 @@ from pydantic import ValidationError
 
 from holdfast.contracts.errors import PermanentError, ThrottledError, TransientError
 from holdfast.contracts.redaction import scrub
+from holdfast.contracts.validation import describe_validation
 from holdfast.contracts.workload import Failure, Workload
 
 from .client_errors import client_failure, raised_from, text_of, words_of
@@ -97,9 +98,3 @@ def _named_by(workload: Workload[Any], error: Exception) -> Failure | None:
         return workload.classify(error)
     except Exception:  # noqa: BLE001 - the failure to name is the handler's, not that of its classification
         return None
-
-
-def describe_validation(error: ValidationError) -> str:
-    """What is wrong and where, without the offending values (I14)."""
-    problems = error.errors(include_url=False, include_context=False, include_input=False)
-    return scrub("; ".join(f"{'.'.join(map(str, each['loc'])) or 'document'}: {each['msg']}" for each in problems[:10]))

@@ -23,12 +23,13 @@ from holdfast.contracts.ledger import Claimed
 from holdfast.contracts.outcomes import Done, Expired, Halt, Outcome, Reject, Retry, Snooze
 from holdfast.contracts.ports import Broker, Store
 from holdfast.contracts.queues import RateLimit
+from holdfast.contracts.validation import describe_validation
 from holdfast.contracts.workload import Job, Workload
 from holdfast.telemetry import emit
 
 from .adoption import IDEMPOTENCY_CONFLICT
 from .entries import REFUSED, REFUSED_BECAUSE
-from .failures import BAD_OUTCOME, VALIDATION_FAILED, classify, describe_validation
+from .failures import BAD_OUTCOME, VALIDATION_FAILED, classify
 from .in_flight import InFlight
 from .proceeding import Proceeding
 from .readers import Readers

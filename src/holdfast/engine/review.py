@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from pydantic import ValidationError
+
 from holdfast.contracts.crash_points import crash_point
 from holdfast.contracts.dead_letters import DeadLetter, ReviewStatus
 from holdfast.contracts.effects import Effect
@@ -14,6 +16,7 @@ from holdfast.contracts.errors import BrokerUnavailable, InvalidQuery, NotFound,
 from holdfast.contracts.ledger import NewEntry
 from holdfast.contracts.ports import Broker, Store
 from holdfast.contracts.queries import LetterQuery, Page, Slice
+from holdfast.contracts.validation import describe_validation
 from holdfast.contracts.workload import Workload
 from holdfast.telemetry import emit, events
 
@@ -24,13 +27,39 @@ from .readers import Readers
 _PAGE: Final = 100
 
 
+STEPS_FROM: Final[Mapping[ReviewStatus, tuple[ReviewStatus, ...]]] = {
+    ReviewStatus.REVIEWED: (ReviewStatus.PENDING,),
+    ReviewStatus.REPLAYED: (ReviewStatus.REVIEWED,),
+    ReviewStatus.CLOSED: (ReviewStatus.REVIEWED, ReviewStatus.REPLAYED),
+}
+"""Each step by the state that it leads to, and the states that it may be taken from."""
+
+
 @dataclass(frozen=True, slots=True)
-class ReplayReport:
-    """What a replay by filter did: how many letters matched, which were replayed, which could not be."""
+class Chosen:
+    """The letters that a filter chose for a step: these and no others will be moved.
+
+    ``matched`` is how many the filter matches in the states that the step is taken from; ``unreviewed`` how many it
+    matches that nobody has reviewed yet, where only reviewed ones may be chosen.
+    """
+
+    step: ReviewStatus
+    letters: Sequence[DeadLetter]
+    matched: int
+    unreviewed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StepReport:
+    """What became of the chosen letters.
+
+    ``skipped``: somebody else moved them meanwhile. ``refused``: no new job can be made of them, and why.
+    """
 
     matched: int
-    replayed: list[str] = field(default_factory=list)
+    moved: list[str] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
+    refused: dict[str, str] = field(default_factory=dict)
 
 
 class Review:
@@ -73,46 +102,84 @@ class Review:
     async def replay(self, letter_id: str, *, actor: str, reason: str) -> DeadLetter:
         """``reviewed -> replayed``: the cause is mended, run it again."""
         letter = await self.show(letter_id)
-        moved = await self._replay([letter], actor, reason)
+        refused: dict[str, str] = {}
+        moved = await self._replay([letter], actor, reason, refused)
+        if refused:
+            raise ReviewRefused(refused[letter_id])
         return await self._decided(letter_id, moved, ReviewStatus.REPLAYED, actor)
 
-    async def replay_where(  # noqa: PLR0913 - a command with its options
-        self,
-        query: LetterQuery,
-        *,
-        limit: int,
-        actor: str,
-        reason: str,
-        dry_run: bool = False,
-        progress: Callable[[int, int], None] | None = None,
-    ) -> ReplayReport:
-        """Replay up to ``limit`` reviewed letters that match, oldest first.
+    async def replay_where(
+        self, query: LetterQuery, *, limit: int, actor: str, reason: str, dry_run: bool = False
+    ) -> StepReport:
+        """Replay up to ``limit`` reviewed letters that match, oldest first. A dry run only tells which.
 
-        Letters in other states never match: a filter cannot skip the review. ``progress`` is told how many of how
-        many are done. An empty filter is refused, because it says nothing about what was mended.
+        An empty filter is refused, because it says nothing about what was mended.
         """
         if query.empty:
             message = "A replay by filter needs at least one condition."
             raise InvalidQuery(message)
-        if query.review_status not in (None, ReviewStatus.REVIEWED):
-            message = f"Only reviewed dead letters can be replayed, not {query.review_status.value} ones."
-            raise InvalidQuery(message)
-        query = replace(query, review_status=ReviewStatus.REVIEWED)
-        letters = await self._gather(query, limit)
-        report = ReplayReport(await self._store.count_letters(query))
+        chosen = await self.choose(ReviewStatus.REPLAYED, query, limit=limit)
         if dry_run:
-            report.replayed.extend(letter.id for letter in letters)
-            return report
-        for letter in letters:
-            self._workload_of(letter)  # refuse before the first one moves
+            return StepReport(chosen.matched, [letter.id for letter in chosen.letters])
+        return await self.move(chosen, actor=actor, reason=reason)
+
+    async def choose(self, step: ReviewStatus, query: LetterQuery, *, limit: int) -> Chosen:
+        """Up to ``limit`` letters that match and that the step may be taken for, oldest first.
+
+        Letters in other states never match: a filter cannot skip the review.
+        """
+        states = STEPS_FROM[step]
+        if query.review_status is not None:
+            if query.review_status not in states:
+                wanted = " or ".join(state.value for state in states)
+                message = f"Only {wanted} dead letters can be {step.value}, not {query.review_status.value} ones."
+                raise InvalidQuery(message)
+            states = (query.review_status,)
+        queries = [replace(query, review_status=state) for state in states]
+        letters = [letter for each in queries for letter in await self._gather(each, limit)]
+        if len(queries) > 1:  # each is in the store's own order
+            letters.sort(key=lambda letter: (letter.created_at, letter.id))
+        matched = sum([await self._store.count_letters(each) for each in queries])
+        unreviewed = 0
+        if ReviewStatus.PENDING not in states and query.review_status is None:
+            unreviewed = await self._store.count_letters(replace(query, review_status=ReviewStatus.PENDING))
+        return Chosen(step, letters[:limit], matched, unreviewed)
+
+    async def move(
+        self, chosen: Chosen, *, actor: str, reason: str, progress: Callable[[int, int], None] | None = None
+    ) -> StepReport:
+        """Take the step for the chosen letters. ``progress`` is told how many of how many are done."""
+        report = StepReport(chosen.matched)
+        letters = chosen.letters
+        if chosen.step is ReviewStatus.REPLAYED:
+            for letter in letters:
+                self._workload_of(letter)  # refuse before the first one moves
         for start in range(0, len(letters), _PAGE):
             page = letters[start : start + _PAGE]
-            moved = await self._replay(page, actor, reason)
-            report.replayed.extend(moved)
-            report.skipped.extend(letter.id for letter in page if letter.id not in moved)
+            moved = await self._move(chosen.step, page, actor, reason, report.refused)
+            report.moved.extend(letter.id for letter in page if letter.id in moved)
+            report.skipped.extend(
+                letter.id for letter in page if letter.id not in moved and letter.id not in report.refused
+            )
             if progress is not None:
                 progress(start + len(page), len(letters))
         return report
+
+    async def _move(
+        self, step: ReviewStatus, letters: Sequence[DeadLetter], actor: str, reason: str, refused: dict[str, str]
+    ) -> set[str]:
+        """One page. A letter that cannot be replayed holds back no other."""
+        if step is ReviewStatus.REPLAYED:
+            moved = await self._replay(letters, actor, reason, refused)
+        else:
+            write = self._store.review if step is ReviewStatus.REVIEWED else self._store.close
+            moved = await write([letter.id for letter in letters], actor=actor, reason=reason)
+            if step is ReviewStatus.CLOSED:
+                await self._withdraw([letter for letter in letters if letter.id in moved])
+        for letter in letters:
+            if letter.id in moved:
+                _tell(letter, step, actor)
+        return set(moved)
 
     async def _gather(self, query: LetterQuery, limit: int) -> Sequence[DeadLetter]:
         letters: list[DeadLetter] = []
@@ -125,11 +192,20 @@ class Review:
                 break
         return letters
 
-    async def _replay(self, letters: Sequence[DeadLetter], actor: str, reason: str) -> Sequence[str]:
-        replays = [(letter.id, self._new_job(letter)) for letter in letters]
-        moved = await self._store.replay(replays, actor=actor, reason=reason)
+    async def _replay(
+        self, letters: Sequence[DeadLetter], actor: str, reason: str, refused: dict[str, str]
+    ) -> Sequence[str]:
+        replays: list[tuple[DeadLetter, NewEntry | None]] = []
+        for letter in letters:
+            try:
+                replays.append((letter, self._new_job(letter)))
+            except ReviewRefused as error:
+                refused[letter.id] = error.message
+        if not replays:
+            return []
+        moved = await self._store.replay([(letter.id, new) for letter, new in replays], actor=actor, reason=reason)
         crash_point("review.replayed")
-        done = [(letter, entry) for letter, (_, entry) in zip(letters, replays, strict=True) if letter.id in moved]
+        done = [(letter, new) for letter, new in replays if letter.id in moved]
         await self._publish(done)
         await self._withdraw([letter for letter, _ in done])
         return moved
@@ -143,6 +219,9 @@ class Review:
             # Recorded with its words for its readers, as any new job is.
             effects = Readers(workload).accepted(data, queued=False)
             return new_entry(workload, data, replay_of=letter.key, effects=effects)
+        except ValidationError as error:
+            message = f"It cannot be replayed: what it holds is no job of {workload.name}. {describe_validation(error)}"
+            raise ReviewRefused(message) from error
         except Exception as error:
             message = f"The workload {workload.name} cannot make a new job of {letter.id}: {type(error).__name__}."
             raise ReviewRefused(message) from error
@@ -189,7 +268,7 @@ class Review:
         if letter_id not in moved:
             message = f"The dead letter is {letter.review_status.value}; it cannot become {step.value}."
             raise ReviewRefused(message)
-        emit(events.LETTER_DECIDED, letter=letter_id, workload=letter.workload, step=step.value, actor=actor)
+        _tell(letter, step, actor)
         return letter
 
     def _workload_of(self, letter: DeadLetter) -> Workload[Any]:
@@ -198,3 +277,7 @@ class Review:
         except KeyError:
             message = f"The workload {letter.workload} is not part of this process; start it with its --app."
             raise ReviewRefused(message) from None
+
+
+def _tell(letter: DeadLetter, step: ReviewStatus, actor: str) -> None:
+    emit(events.LETTER_DECIDED, letter=letter.id, workload=letter.workload, step=step.value, actor=actor)

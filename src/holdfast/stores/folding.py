@@ -37,7 +37,7 @@ def writes_of(job_id: str, effects: Sequence[Effect]) -> list[Write]:
 def check_effect(job_id: str, effect: Write) -> None:
     """Refuse an effect that no store could apply."""
     if not effect.key or "\0" in effect.key:  # NUL: SQLite's JSON functions would cut the key there
-        raise EffectRefused(job_id, f"A document key of {effect.collection} must be text, not empty, without NUL.")
+        raise EffectRefused(job_id, f"A record's key of {effect.collection} must be text, not empty, without NUL.")
     if isinstance(effect, Upsert) and effect.only_if_newer is not None and effect.only_if_newer not in effect.set:
         raise EffectRefused(job_id, f"only_if_newer names {effect.only_if_newer!r}, which the effect does not set.")
 
@@ -75,7 +75,7 @@ class Fold:
             text = _to_json(changed)
             text.encode()
         except (TypeError, ValueError, RecursionError) as error:
-            raise EffectRefused(job_id, f"A document of {effect.collection} is not JSON: {error}") from error
+            raise EffectRefused(job_id, f"A record of {effect.collection} is not JSON: {error}") from error
         return text
 
     def comparable(self, stored: Any, mine: Any) -> Any:  # noqa: ANN401 - any value of a document

@@ -68,14 +68,14 @@ class Shelf:
         """The condition for these values of indexed fields."""
         for name in where:
             if name not in self._indexed:
-                message = f"Documents of {self.kind.name} cannot be found by {name!r}: no index has it."
+                message = f"Records of {self.kind.name} cannot be found by {name!r}: no index has it."
                 raise InvalidQuery(message)
         return {name: {"$eq": _stored(value) if name in self.instants else value} for name, value in where.items()}
 
     def older(self, instant: str, cursor: str | None) -> Document:
         """The condition for documents that have this instant and come after the place that a cursor stands for."""
         if instant not in self.instants:
-            message = f"Documents of {self.kind.name} have no order by {instant!r}: it is not one of their instants."
+            message = f"Records of {self.kind.name} have no order by {instant!r}: it is not one of their instants."
             raise InvalidQuery(message)
         if cursor is None:
             return {instant: {"$type": "date"}}
@@ -169,9 +169,9 @@ class Shelves:
             return
         for fields in (effect.set, effect.set_on_insert):
             if fields.get(shelf.kind.key, effect.key) != effect.key:
-                raise EffectRefused(job_id, f"An effect on {effect.collection} gives its document another key.")
+                raise EffectRefused(job_id, f"An effect on {effect.collection} gives its record another key.")
             if not _plain(tuple(fields)):
-                raise EffectRefused(job_id, f"A document of {effect.collection} cannot have a field _id or $...")
+                raise EffectRefused(job_id, f"A record of {effect.collection} cannot have a field _id or $...")
 
     # --- reading ------------------------------------------------------------------------------------------
 
@@ -240,14 +240,14 @@ class _BsonFold(Fold):
         text = super().check(job_id, effect, changed)
         name = effect.collection
         if too_deep(text, changed):
-            raise EffectRefused(job_id, f"A document of {name} is nested too deep.")
+            raise EffectRefused(job_id, f"A record of {name} is nested too deep.")
         try:
             encoded = self._shelves[name].encoded(changed)
         except (BSONError, OverflowError, ValueError, RecursionError) as error:
-            message = f"MongoDB cannot hold a document of {name} ({type(error).__name__})."
+            message = f"MongoDB cannot hold a record of {name} ({type(error).__name__})."
             raise EffectRefused(job_id, message) from error
         if len(encoded) > _LARGEST:
-            raise EffectRefused(job_id, f"A document of {name} is larger than MongoDB's 16 MB.")
+            raise EffectRefused(job_id, f"A record of {name} is larger than MongoDB's 16 MB.")
         self._encoded[name][effect.key] = encoded
         self._writers[name][effect.key] = job_id
         return text
@@ -276,5 +276,5 @@ class _BsonFold(Fold):
             position = refused[0]["index"]
             if position >= len(jobs):
                 raise
-            message = f"MongoDB refuses a document of {name} (code {refused[0]['code']})."
+            message = f"MongoDB refuses a record of {name} (code {refused[0]['code']})."
             raise EffectRefused(jobs[position], message) from None

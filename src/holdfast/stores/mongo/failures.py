@@ -117,7 +117,7 @@ def translated(error: PyMongoError | BSONError | OverflowError) -> Exception:
     ):
         if isinstance(error, BulkWriteError) and _codes(error) == {TOO_MUCH_AT_ONCE}:
             return Unstorable("This is more than one transaction of MongoDB can hold.")
-        return Unstorable(f"MongoDB cannot hold the document ({_name(error)}).")
+        return Unstorable(f"MongoDB cannot hold the record ({_name(error)}).")
     if nobody_there(error):
         return StoreUnavailable("MongoDB: no primary could be reached.")
     return StoreUnavailable(f"MongoDB: {_name(error)}.")

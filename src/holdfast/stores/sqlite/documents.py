@@ -58,7 +58,7 @@ class Shelf:
         if query.newest_by is None:
             return self.list.format(where=where)
         if query.newest_by not in instants_of(self.collection):
-            message = f"Documents of {self.collection.name} cannot be listed by {query.newest_by!r}: it is no instant."
+            message = f"Records of {self.collection.name} cannot be listed by {query.newest_by!r}: it is no instant."
             raise InvalidQuery(message)
         return self.newest.format(where=where, instant=quoted(query.newest_by))
 
@@ -66,7 +66,7 @@ class Shelf:
         known = {name for index in self.collection.indexes for name in index} | {self.collection.key}
         for name in fields:
             if name not in known:
-                message = f"Documents of {self.collection.name} cannot be found by {name!r}: no index has it."
+                message = f"Records of {self.collection.name} cannot be found by {name!r}: no index has it."
                 raise InvalidQuery(message)
         return "".join(f" AND {quoted(name)} = ?" for name in fields)
 

@@ -150,7 +150,7 @@ def create_collections(connection: sqlite3.Connection, collections: Sequence[Col
     for collection in collections:
         if collection.expires is not None and collection.expires not in collection.instants:
             message = (
-                f"Documents of {collection.name} cannot expire by {collection.expires!r}: it is no instant of theirs."
+                f"Records of {collection.name} cannot expire by {collection.expires!r}: it is no instant of theirs."
             )
             raise ConfigurationError(message)
         table, key = quoted(collection.name), quoted(collection.key)

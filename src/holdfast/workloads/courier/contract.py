@@ -26,15 +26,20 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from holdfast.contracts.times import isoformat
+from holdfast.contracts.validation import described
 
 from .portable import first_problem
 
 NOT_PORTABLE: Final = "not_portable"
 """The type of the validation error for content that some store or queue could not keep."""
 
-IDENTIFIER_PATTERN: Final = r"^[!-~]{1,200}$"
-TEXT_PATTERN: Final = r"^[^\x00-\x1f\x7f-\x9f]*[^\s\x00-\x1f\x7f-\x9f][^\x00-\x1f\x7f-\x9f]*$"
-PRINTABLE_PATTERN: Final = r"^[ -~]+$"
+IDENTIFIER_RULE: Final = "must be 1 to 200 visible ASCII characters, without spaces"
+IDENTIFIER_PATTERN: Final = described(r"^[!-~]{1,200}$", IDENTIFIER_RULE)
+TEXT_PATTERN: Final = described(
+    r"^[^\x00-\x1f\x7f-\x9f]*[^\s\x00-\x1f\x7f-\x9f][^\x00-\x1f\x7f-\x9f]*$",
+    "must not be blank and must not contain control characters",
+)
+PRINTABLE_PATTERN: Final = described(r"^[ -~]+$", "must be printable ASCII characters")
 
 # RFC 3339 with an offset. The years are those that a 24-character instant and every store can hold.
 _INSTANT = re.compile(
@@ -122,8 +127,17 @@ _INTAKE_EXAMPLE: Final[dict[str, Any]] = {
 _PAYLOAD_EXAMPLE: Final[dict[str, Any]] = _INTAKE_EXAMPLE["payload"]
 
 
+_FilledByUs = Annotated[
+    Any,
+    Field(description="The gateway fills this field of the event. It may be sent, and what is sent is not used."),
+]
+
+
 class CourierIntake(BaseModel):
-    """The body of ``POST /v1/events/courier``. Facts of the courier's own belong inside ``payload``."""
+    """The body of ``POST /v1/events/courier``. Facts of the courier's own belong inside ``payload``.
+
+    A courier may send the whole event of the specification. The four fields of its transport are ours to fill.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True, json_schema_extra={"examples": [_INTAKE_EXAMPLE]})
 
@@ -136,6 +150,10 @@ class CourierIntake(BaseModel):
         Field(description="The identity that decides duplicates. Left out: <source>:<eventId>."),
     ] = None
     payload: ShipmentFacts
+    traceId: _FilledByUs = None
+    signatureMeta: _FilledByUs = None
+    receivedAt: _FilledByUs = None
+    attempt: _FilledByUs = None
 
     @model_validator(mode="after")
     def _has_a_key(self) -> Self:

@@ -11,12 +11,12 @@ from pydantic import ValidationError
 
 from holdfast.contracts.admission import FieldProblem, InvalidContent, SignatureMeta
 from holdfast.contracts.times import isoformat
+from holdfast.contracts.validation import sentence_of
 
 from .contract import (
     IDENTIFIER_PATTERN,
+    IDENTIFIER_RULE,
     NOT_PORTABLE,
-    PRINTABLE_PATTERN,
-    TEXT_PATTERN,
     CourierEvent,
     CourierIntake,
     CourierSignature,
@@ -29,20 +29,7 @@ _MAX_PROBLEMS: Final = 20
 _SAFE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 _TRACE_ID = re.compile(IDENTIFIER_PATTERN)
 
-_SENTENCES: Final[Mapping[str, str]] = {
-    "missing": "is required",
-    "extra_forbidden": "is not a field of an event; put facts of your own inside payload",
-    "string_type": "must be a string",
-    "string_unicode": "must not contain half of a character (a lone surrogate)",
-    "model_type": "must be an object",
-    "invalid_key": "must have field names of whole characters",
-    "string_too_short": "must not be empty",
-}
-_PATTERNS: Final[Mapping[str, str]] = {
-    IDENTIFIER_PATTERN: "must be 1 to 200 visible ASCII characters, without spaces",
-    PRINTABLE_PATTERN: "must be printable ASCII characters",
-    TEXT_PATTERN: "must not be blank and must not contain control characters",
-}
+_UNKNOWN_FIELD: Final = "is not a field of an event; put facts of your own inside payload"
 
 
 class CourierDoor:
@@ -66,7 +53,7 @@ class CourierDoor:
         if late is not None:
             raise InvalidContent([FieldProblem("occurredAt", late)])
         if not _TRACE_ID.fullmatch(trace_id):
-            raise InvalidContent([FieldProblem("traceId", _PATTERNS[IDENTIFIER_PATTERN])])
+            raise InvalidContent([FieldProblem("traceId", IDENTIFIER_RULE)])
         return CourierEvent.model_construct(
             eventId=intake.eventId,
             eventType=intake.eventType,
@@ -98,12 +85,8 @@ def _problem(error: Mapping[str, Any]) -> FieldProblem:
         return FieldProblem(_path((*error["loc"], *context["path"])), context["problem"])
     if not error["loc"] and kind == "model_type":
         return FieldProblem("body", "must be a JSON object")
-    if kind == "string_pattern_mismatch":
-        return FieldProblem(_path(error["loc"]), _PATTERNS[context["pattern"]])
-    if kind == "string_too_long":
-        return FieldProblem(_path(error["loc"]), f"must not be longer than {context['max_length']} characters")
-    # The other messages are our own (PydanticCustomError); pydantic's name types and limits, never the input.
-    return FieldProblem(_path(error["loc"]), _SENTENCES.get(kind, error["msg"]))
+    sentence = _UNKNOWN_FIELD if kind == "extra_forbidden" else sentence_of(error)
+    return FieldProblem(_path(error["loc"]), sentence)
 
 
 def _path(parts: tuple[str | int, ...]) -> str:

@@ -30,6 +30,7 @@ from holdfast.contracts.network_failures import (
 from holdfast.contracts.outcomes import Done, Outcome, Reject, Retry
 from holdfast.contracts.retry import ExponentialBackoff, RetryPolicy
 from holdfast.contracts.standard_webhooks import signed_headers, signing_key
+from holdfast.contracts.validation import described
 from holdfast.contracts.workload import Context, Job, Workload, readable_body
 
 from .contract import JOB_ID
@@ -38,7 +39,10 @@ from .fetching.backend import Resolver, VettedClient, code_of, header, resolved
 
 BLOCKED: Final = "ADDRESS_BLOCKED"
 
-_CALLBACK_ID: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,159}$"
+_CALLBACK_ID: Final = described(
+    r"^[A-Za-z0-9][A-Za-z0-9._-]{0,159}$",
+    "must be 1 to 160 letters, digits, dots, dashes and underscores, and begin with a letter or a digit",
+)
 _NOT_SENDING: Final = timedelta(seconds=5)
 
 

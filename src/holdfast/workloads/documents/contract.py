@@ -16,9 +16,14 @@ from pydantic import (
     model_validator,
 )
 
-JOB_ID: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"
-LANGUAGE: Final = r"^[a-z]{2,3}(-[A-Za-z0-9]{2,8})?$"
-_DIGEST: Final = r"^[0-9a-f]{64}$"
+from holdfast.contracts.validation import described
+
+JOB_ID: Final = described(
+    r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$",
+    "must be 1 to 128 letters, digits, dots, dashes and underscores, and begin with a letter or a digit",
+)
+LANGUAGE: Final = described(r"^[a-z]{2,3}(-[A-Za-z0-9]{2,8})?$", "must be the code of a language, such as en or pt-BR")
+_DIGEST: Final = described(r"^[0-9a-f]{64}$", "must be 64 hexadecimal characters in lower case")
 MOST_METADATA: Final = 16 * 1024
 """Bytes of ``metadata`` as JSON."""
 

@@ -18,6 +18,7 @@ from holdfast.contracts.files import FileMissing, Stored
 from holdfast.contracts.personal_data import find_personal_data
 from holdfast.contracts.ports import Documents as DocumentStore
 from holdfast.contracts.queues import usable_job_id
+from holdfast.contracts.validation import described, sentence_of
 
 from .contract import (
     FITTING,
@@ -39,6 +40,7 @@ from .records import JOBS
 from .sniffing import HEAD, mismatch
 from .workload import Documents, new_job_id
 
+_PRINTABLE: Final = described(r"^[^\x00-\x1f\x7f]+$", "must not contain control characters")
 _SOURCES: Final = ("url", "local_path")
 _LONGEST_NAME: Final = 255
 
@@ -53,7 +55,7 @@ class DocumentRequest(BaseModel):
     url: Annotated[str, Field(min_length=1, max_length=4_000)] | None = Field(
         default=None, description="Where the file can be fetched: http or https."
     )
-    local_path: Annotated[str, Field(min_length=1, max_length=1_000, pattern=r"^[^\x00-\x1f\x7f]+$")] | None = Field(
+    local_path: Annotated[str, Field(min_length=1, max_length=1_000, pattern=_PRINTABLE)] | None = Field(
         default=None, description="A file in one of the folders that the operator opened (DOCUMENT_ROOTS)."
     )
     job_id: Annotated[str, Field(pattern=JOB_ID)] | None = Field(
@@ -220,8 +222,8 @@ def _plain_name(filename: str) -> str | None:
 
 
 def _problems(error: ValidationError) -> Iterator[FieldProblem]:
-    for each in error.errors(include_url=False, include_context=False, include_input=False):
-        yield FieldProblem(".".join(map(str, each["loc"])) or "document", each["msg"])
+    for each in error.errors(include_url=False, include_input=False):
+        yield FieldProblem(".".join(map(str, each["loc"])) or "document", sentence_of(each))
 
 
 def _wrong_source(request: DocumentRequest, upload: Stored | None) -> Iterator[FieldProblem]:

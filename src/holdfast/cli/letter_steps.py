@@ -1,0 +1,233 @@
+"""``dlq review``, ``dlq replay``, ``dlq close``: the steps that only people take (I9).
+
+All three choose their letters in the same way: by their ids, or by conditions and a number. What conditions choose is
+shown first, and the step is taken for what was shown and for nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from holdfast.api.operators import DecisionBody
+from holdfast.contracts.dead_letters import DeadLetter, ReviewStatus
+from holdfast.contracts.errors import ReviewRefused
+from holdfast.engine.review import STEPS_FROM, Chosen, StepReport
+
+from . import options
+from .deciding import Decided, decide_each, decision, report
+from .failures import REFUSED, Stop
+from .letter_filters import HELP, query_of
+from .opening import existing_system
+from .output import print_json, print_line, say
+from .tables import progress
+
+_DEFAULT_LIMIT: Final = 100
+_NO_REASON: Final = "Replayed from the command line; no reason was given."
+
+Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="The dead letters.", show_default=False)]
+Reason = Annotated[str, typer.Option("--reason", help="Why; kept with the dead letter.", show_default=False)]
+Limit = Annotated[
+    int | None,
+    typer.Option(min=1, max=1_000_000, help="At most this many, the oldest first.", show_default="with --where: 100"),
+]
+Where = Annotated[list[str] | None, typer.Option(metavar="FIELD=VALUE", help=HELP, show_default=False)]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show which dead letters it would be.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
+
+def review(
+    reason: Reason,
+    letter_ids: Ids = None,
+    limit: Limit = None,
+    where: Where = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    actor: options.Actor = None,
+    app: options.App = None,
+    data: options.Data = None,
+    json: options.Json = False,
+) -> None:
+    """Say what you found: pending -> reviewed. Only reviewed dead letters can be replayed or closed.
+
+    Name the letters, or choose them: --limit N alone takes the N oldest pending ones, --where narrows the choice. The
+    reason is required.
+    """
+    choice = _Choice(letter_ids or (), tuple(where or ()), limit, dry_run, yes)
+    _Step(ReviewStatus.REVIEWED, decision(actor, reason), app, data, json).take(choice)
+
+
+def replay(
+    letter_ids: Ids = None,
+    limit: Limit = None,
+    where: Where = None,
+    dry_run: DryRun = False,
+    reason: Annotated[
+        str, typer.Option(help="What was mended; kept with the dead letter.", show_default="that none was given")
+    ] = _NO_REASON,
+    actor: options.Actor = None,
+    yes: Yes = False,
+    app: options.App = None,
+    data: options.Data = None,
+    json: options.Json = False,
+) -> None:
+    """Run the jobs of reviewed dead letters again: reviewed -> replayed.
+
+    Name the letters, or choose them: --limit N alone replays the N oldest reviewed ones, --where narrows the choice. A
+    letter that nobody has reviewed is never replayed, and none is replayed twice. A reason is welcome, not required.
+    """
+    choice = _Choice(letter_ids or (), tuple(where or ()), limit, dry_run, yes)
+    _Step(ReviewStatus.REPLAYED, decision(actor, reason), app, data, json).take(choice)
+
+
+def close(
+    reason: Reason,
+    letter_ids: Ids = None,
+    limit: Limit = None,
+    where: Where = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    actor: options.Actor = None,
+    app: options.App = None,
+    data: options.Data = None,
+    json: options.Json = False,
+) -> None:
+    """Nothing more will be done about it: reviewed or replayed -> closed.
+
+    Name the letters, or choose them: --limit N alone takes the N oldest reviewed or replayed ones, --where narrows the
+    choice (status=replayed). The reason is required.
+    """
+    choice = _Choice(letter_ids or (), tuple(where or ()), limit, dry_run, yes)
+    _Step(ReviewStatus.CLOSED, decision(actor, reason), app, data, json).take(choice)
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """Which letters, and how carefully."""
+
+    ids: Sequence[str]
+    where: Sequence[str]
+    limit: int | None
+    dry_run: bool
+    yes: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """One step, by the state that it leads to; who takes it and why; and where."""
+
+    step: ReviewStatus
+    why: DecisionBody
+    app: str | None
+    data: Path | None
+    json: bool
+
+    @property
+    def states(self) -> str:
+        """The states that the step is taken from, in words."""
+        return " or ".join(state.value for state in STEPS_FROM[self.step])
+
+    def take(self, choice: _Choice) -> None:
+        """Take the step, or show what it would be."""
+        by_condition = bool(choice.where) or choice.limit is not None
+        if choice.ids and by_condition:
+            message = "Name dead letters or choose them with --where and --limit, not both."
+            raise Stop(message)
+        if not choice.ids and not by_condition:
+            message = f"Say which: their ids, --where field=value, or --limit N for the N oldest {self.states} ones."
+            raise Stop(message)
+        if choice.ids:
+            done = f"would be {self.step.value}" if choice.dry_run else f"is {self.step.value}"
+            report(asyncio.run(self._named(choice.ids, dry_run=choice.dry_run)), done, json=self.json)
+            return
+        if not (choice.yes or choice.dry_run or sys.stdin.isatty()):
+            message = "A choice of many asks first, and there is nobody to ask here: add --yes, or --dry-run to look."
+            raise Stop(message)
+        chosen = asyncio.run(self._choose(choice))
+        if choice.dry_run or not chosen.letters:
+            self._report(StepReport(chosen.matched, [letter.id for letter in chosen.letters]), dry_run=choice.dry_run)
+        else:
+            if not choice.yes:
+                self._confirm(chosen)
+            self._report(asyncio.run(self._move(chosen)), dry_run=False)
+        if chosen.unreviewed:
+            self._tell_of_unreviewed(chosen, choice)
+
+    # --- the letters that were named ------------------------------------------------------------------------
+
+    async def _named(self, letter_ids: Sequence[str], *, dry_run: bool) -> Decided:
+        async with existing_system(self.data, self.app) as system:
+            desk, by = system.review, {"actor": self.why.actor, "reason": self.why.reason}
+
+            async def look(letter_id: str) -> DeadLetter:
+                letter = await desk.show(letter_id)
+                if letter.review_status not in STEPS_FROM[self.step]:
+                    message = f"The dead letter is {letter.review_status.value}; it cannot become {self.step.value}."
+                    raise ReviewRefused(message)
+                return letter
+
+            async def decide(letter_id: str) -> DeadLetter:
+                match self.step:
+                    case ReviewStatus.REVIEWED:
+                        return await desk.review(letter_id, **by)
+                    case ReviewStatus.REPLAYED:
+                        return await desk.replay(letter_id, **by)
+                    case _:
+                        return await desk.close(letter_id, **by)
+
+            return await decide_each(letter_ids, look if dry_run else decide)
+
+    # --- the letters that conditions choose -----------------------------------------------------------------
+
+    async def _choose(self, choice: _Choice) -> Chosen:
+        query = query_of(choice.where)
+        async with existing_system(self.data, self.app) as system:
+            return await system.review.choose(self.step, query, limit=choice.limit or _DEFAULT_LIMIT)
+
+    async def _move(self, chosen: Chosen) -> StepReport:
+        async with existing_system(self.data, self.app) as system:
+            with progress(f"{self.step.value.capitalize()}", len(chosen.letters)) as told:
+                return await system.review.move(chosen, actor=self.why.actor, reason=self.why.reason, progress=told)
+
+    def _confirm(self, chosen: Chosen) -> None:
+        for (workload, code), number in Counter((each.workload, each.reason_code) for each in chosen.letters).items():
+            say(f"{number:>7}  {workload}  {code}")
+        number = len(chosen.letters)
+        question = f"{number} of {chosen.matched} {self.states} dead letters will be {self.step.value}. Go on?"
+        typer.confirm(question, abort=True, err=True)
+
+    def _report(self, found: StepReport, *, dry_run: bool) -> None:
+        refused = [{"id": letter_id, "message": why} for letter_id, why in found.refused.items()]
+        if self.json:
+            moved = {self.step.value: found.moved, "skipped": found.skipped, "refused": refused}
+            print_json({"dryRun": dry_run, "matched": found.matched, **moved})
+        else:
+            for letter_id in found.moved:
+                print_line(letter_id)
+            if not found.matched:
+                say(f"No {self.states} dead letter meets these conditions.")
+            else:
+                done = f"would be {self.step.value}" if dry_run else self.step.value
+                say(f"{len(found.moved)} of {found.matched} {self.states} dead letters {done}.")
+            if found.skipped:
+                say(f"{len(found.skipped)} were left alone: somebody else moved them in the meantime.")
+        if refused:
+            raise Stop(*(f"{letter_id}: {why}" for letter_id, why in found.refused.items()), code=REFUSED)
+
+    def _tell_of_unreviewed(self, chosen: Chosen, choice: _Choice) -> None:
+        """Letters that match and that nobody has reviewed: an error where there was nothing else to do."""
+        conditions = "".join(f" --where {shlex.quote(each)}" for each in choice.where)
+        waiting = "1 dead letter waits" if chosen.unreviewed == 1 else f"{chosen.unreviewed} dead letters wait"
+        how = f"holdfast dlq review{conditions} --limit {chosen.unreviewed} --reason ..."
+        if not chosen.letters:
+            message = f"{waiting} for review; only reviewed ones can be {self.step.value}. Review first: {how}"
+            raise Stop(message, code=REFUSED)
+        say(f"{waiting} for review: {how}")
