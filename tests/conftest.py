@@ -10,7 +10,12 @@ import pytest
 pytest.register_assert_rewrite("tests.support", "tests.conformance")
 
 # Fixtures that many folders share: real servers, and Node.
-pytest_plugins = ("tests.support.mongo_server", "tests.support.node", "tests.support.valkey_server")
+pytest_plugins = (
+    "tests.support.mongo_server",
+    "tests.support.node",
+    "tests.support.node_system",
+    "tests.support.valkey_server",
+)
 
 # A shell lets what it starts in the background ignore Ctrl-C, and programs hand that on to those that they start: the
 # ones that tests send it to would not hear it.

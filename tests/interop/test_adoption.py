@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from holdfast.contracts.ledger import Status
-from tests.interop.gateway import MAIN, a_request, an_event
+from holdfast.contracts.times import isoformat
+from tests.interop.gateway import DEAD, MAIN, a_request, an_event
 from tests.interop.seed_schemas import MAIN_QUEUE_PAYLOAD
 from tests.support.courier_documents import without
 from tests.support.waiting import eventually
@@ -56,8 +59,7 @@ async def test_a_bulk_of_events_from_node_is_processed_each_once(main, gateway, 
 
 BROKEN = {
     "has no key": without(an_event("plain-1"), "idempotencyKey"),
-    "has no order": an_event("plain-1") | {"payload": {"shipmentId": "shp_1"}},
-    "has no instant": an_event("plain-1") | {"occurredAt": "yesterday"},
+    "has no order": an_event("plain-2") | {"payload": {"shipmentId": "shp_1"}},
     "is empty": {},
     "is text": "just text",
     "is a number": 17,
@@ -77,6 +79,67 @@ async def test_an_event_that_breaks_the_contract_becomes_a_dead_letter(main, gat
 
     assert await gateway.system.store.counts("courier") == {"dead_lettered": len(BROKEN)}
     assert await gateway.shipment("shp_1") is None
+
+
+async def test_a_broken_event_is_found_by_its_own_names(main, open_queue, gateway):
+    dead = open_queue(DEAD)
+    async with gateway.working():
+        for _ in range(2):  # the same again changes nothing
+            await (await main.waiting_for(await main.add("courier-event", BROKEN["has no order"])))
+            await eventually(lambda: _one_letter(dead))
+        entry = await gateway.entry(key := "courier-x:plain-2")
+        (letter,) = await gateway.letters()
+        (shown,) = await dead.call("getWaiting")
+
+    names = {"eventId": "plain-2", "eventType": "shipment.status.updated", "traceId": an_event("plain-2")["traceId"]}
+    assert entry.status is Status.DEAD_LETTERED
+    assert names.items() <= entry.labels.items()
+    assert (letter.key, names.items() <= letter.labels.items()) == (key, True)
+    assert {name: shown["data"][name] for name in ("idempotencyKey", "eventId", "traceId")} == {
+        "idempotencyKey": key,
+        "eventId": "plain-2",
+        "traceId": names["traceId"],
+    }
+
+
+async def test_a_broken_event_does_not_touch_the_good_one_of_its_key(main, gateway):
+    good, broken = an_event("plain-3"), an_event("plain-3") | {"payload": {"shipmentId": "shp_1"}}
+    async with gateway.working():
+        for document, fate in ((good, "resolved"), (broken, "rejected")):
+            assert fate in await (await main.waiting_for(await main.add("courier-event", document)))
+
+    assert (await gateway.entry("courier-x:plain-3")).status is Status.PROCESSED
+    (letter,) = await gateway.letters()
+    assert letter.reason_code == "VALIDATION_FAILED"
+    assert letter.labels["idempotencyKey"] == "courier-x:plain-3"
+
+
+LENIENT = {
+    "the five required fields": {
+        name: value
+        for name, value in an_event("plain-1").items()
+        if name in {"eventId", "idempotencyKey", "eventType", "traceId", "payload"}
+    },
+    "another shape of signature": an_event("plain-2")
+    | {"signatureMeta": {"algorithm": "sha256", "timestamp": "1772107200", "signatureHeader": "sha256=ab"}},
+    "an instant that is none": an_event("plain-3") | {"occurredAt": "yesterday"},
+}
+
+
+async def test_an_event_with_the_required_fields_is_worked_whatever_the_others_say(main, gateway):
+    async with gateway.working():
+        for document in LENIENT.values():
+            job_id = await main.add("courier-event", document, attempts=0)
+            assert "resolved" in await (await main.waiting_for(job_id))
+
+    assert await gateway.system.store.counts("courier") == {"processed": len(LENIENT)}
+    entries = [await gateway.entry(document["idempotencyKey"]) for document in LENIENT.values()]
+    assert [entry.warnings for entry in entries] == [(), (), ("occurredAt could not be used and was left out.",)]
+    assert json.loads(entries[1].body)["signatureMeta"] == LENIENT["another shape of signature"]["signatureMeta"]
+
+
+async def _one_letter(dead):
+    return len(await dead.call("getWaiting")) == 1
 
 
 async def test_a_duplicate_from_node_of_an_accepted_event_has_no_second_effect(main, gateway, downstream):
@@ -142,6 +205,29 @@ async def test_what_the_door_accepts_is_in_the_queue_as_the_specification_says(m
 async def _is_processed(gateway, key) -> bool:
     entry = await gateway.entry(key)
     return entry is not None and entry.status is Status.PROCESSED
+
+
+@pytest.mark.parametrize("newer_from", ["node", "the door"])
+@pytest.mark.parametrize("older_from", ["node", "the door"])
+async def test_a_late_event_in_the_same_batch_is_flagged(main, open_gateway_with, newer_from, older_from):
+    gateway = await open_gateway_with()
+    an_hour_ago = {"occurredAt": isoformat(datetime.now(UTC) - timedelta(hours=1))}
+    for name, whence, changes in (("newer", newer_from, {}), ("older", older_from, an_hour_ago)):
+        if whence == "node":
+            job_id = await main.add("courier.event", an_event(name, shipmentId="shp_1") | changes)
+        else:
+            await gateway.post(a_request(name, shipmentId="shp_1") | changes)
+            job_id = f"courier-x.{name}"
+
+    async with gateway.working():
+        await eventually(lambda: _all_processed(gateway, 2))
+        await eventually(lambda: _settled(main))
+
+    newer, older = [await gateway.entry(f"courier-x:{name}") for name in ("newer", "older")]
+    assert (newer.note, older.note) == (None, "ignored_stale")
+    assert older.result == {"note": "ignored_stale", "shipmentId": "shp_1", "status": "out_for_delivery"}
+    assert (await main.job(job_id))["returnvalue"] == older.result
+    assert (await gateway.shipment("shp_1"))["lastEventId"] == "newer"
 
 
 async def _all_processed(gateway, count) -> bool:

@@ -114,6 +114,7 @@ class _EntryView(View):
     expires_at: Instant | None = Field(description="When the record itself is deleted; null while the job is open.")
     next_attempt_at: Instant | None = Field(description="Earliest time of the next attempt of a failed job.")
     note: str | None = Field(description="For example `ignored_stale`: a newer event had been applied already.")
+    warnings: list[str] = Field(description="What was not sound in a job that somebody else put into the queue.")
 
 
 class EventView(_EntryView):
@@ -177,6 +178,7 @@ def _entry_facts(entry: LedgerEntry) -> dict[str, Any]:
         "expires_at": entry.expires_at,
         "next_attempt_at": entry.not_before if entry.status is Status.FAILED else None,
         "note": entry.note,
+        "warnings": list(entry.warnings),
     }
 
 

@@ -54,6 +54,7 @@ def show(
             "deadline": moment(entry.deadline),
             "kept until": moment(entry.expires_at),
             "last error": entry.last_error_code and f"{entry.last_error_code}: {entry.last_error_message}",
+            **{f"warning {number}": each for number, each in enumerate(entry.warnings, 1)},
             **{f"label {name}": value for name, value in entry.labels.items()},
         }
     )

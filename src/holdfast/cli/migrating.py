@@ -17,8 +17,9 @@ from .settings import settings_with
 def migrate(app: options.App = None, data: options.Data = None, json: options.Json = False) -> None:
     """Create what the ledger needs: tables, or collections.
 
-    In a cluster, run it before a new version starts, as a user that may create indexes. The embedded ledger is brought
-    up to date by every start; this does the same without one. To run it again is safe.
+    In a cluster, run it before a new version starts, as a user that may create indexes. It also brings over what
+    another system wrote into the same MongoDB collections; that system may go on running. The embedded ledger is
+    brought up to date by every start; this does the same without one. To run it again is safe.
     """
     settings = settings_with(holdfast_data=data)
     done = asyncio.run(_done(settings, app_of(app)))

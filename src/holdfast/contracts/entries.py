@@ -29,6 +29,7 @@ def new_entry(  # noqa: PLR0913 - a job and what its sender wants for it
     replay_of: str | None = None,
     lane: str | None = None,
     effects: Sequence[Effect] = (),
+    warnings: Sequence[str] = (),
 ) -> NewEntry:
     """The entry to record for a job. Raises :class:`InvalidContent` when its identity cannot be used."""
     key = workload.key(data)
@@ -52,4 +53,5 @@ def new_entry(  # noqa: PLR0913 - a job and what its sender wants for it
         replay_of=replay_of,
         lane=lane,
         effects=effects,
+        warnings=warnings,
     )

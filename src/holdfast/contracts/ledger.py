@@ -63,6 +63,8 @@ class NewEntry:
 
     ``lane`` is the line that the job stands in behind others of its kind, with ``priority`` as its place: see
     :meth:`holdfast.contracts.ports.Ledger.lines`. ``effects`` are committed together with the entry, if it is new.
+    ``warnings`` say, for people, what was not sound in a job that is worked all the same. ``delivered``: the queue has
+    given us the job, so no worker of another system has it.
     """
 
     workload: str
@@ -78,6 +80,8 @@ class NewEntry:
     replay_of: str | None = None
     lane: str | None = None
     effects: Sequence[Effect] = ()
+    warnings: Sequence[str] = ()
+    delivered: bool = False
 
 
 class RecordVerdict(StrEnum):
@@ -129,6 +133,7 @@ class LedgerEntry:
     note: str | None = None
     result: Mapping[str, Any] | None = None
     replay_of: str | None = None
+    warnings: tuple[str, ...] = ()
 
 
 # --- claiming -------------------------------------------------------------------------------------------------
@@ -198,10 +203,11 @@ class NotNow:
 
 @dataclass(frozen=True, slots=True)
 class AlreadySettled:
-    """The job has reached a terminal state; the queue's copy can go."""
+    """The job has reached a terminal state; the queue's copy can go. ``result`` is what its handler returned."""
 
     job_id: str
     status: Status
+    result: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,14 +230,20 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class DueEntry:
-    """A job that nobody has touched for too long. ``after`` is the wait that its next attempt still has."""
+    """A job that is not settled. ``after`` is the wait that its next attempt still has.
+
+    ``changed_at`` is when the entry became what it is. ``foreign``: another system's worker writes this very entry, so
+    it says itself how far the job has come.
+    """
 
     job_id: str
     body: str
     priority: int
     attempt_count: int
     after: timedelta
-    generation: int = 1
+    generation: int
+    changed_at: datetime
+    foreign: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from pydantic import ValidationError
 
+from holdfast.contracts.admission import InvalidContent
 from holdfast.contracts.entries import new_entry
-from holdfast.contracts.ledger import NewEntry, RecordVerdict
-from holdfast.contracts.ports import Store
+from holdfast.contracts.errors import BrokerUnavailable, StoreUnavailable
+from holdfast.contracts.ledger import NewEntry, Recorded, RecordVerdict, Status
+from holdfast.contracts.ports import Broker, Store
 from holdfast.contracts.queues import Delivery, usable_job_id
+from holdfast.contracts.redaction import scrub
 from holdfast.contracts.workload import Workload
 from holdfast.telemetry import emit, events
 
-from .entries import refused_entry
+from .entries import queue_job, refused_entry
 from .failures import describe_validation
 from .readers import Readers
 
@@ -22,6 +26,7 @@ IDEMPOTENCY_CONFLICT: Final = "IDEMPOTENCY_CONFLICT"
 UNREADABLE: Final = "UNREADABLE"
 
 _CONFLICT: Final = "Another job with the same key and other content was accepted before."
+_NOT_STORED: Final = "The job holds something that cannot be stored."
 _NO_IDENTITY: Final = "The job's identity cannot be used."
 
 _MOST: Final = 4 * 1024 * 1024
@@ -40,37 +45,104 @@ async def adopt(store: Store, workload: Workload[Any], deliveries: Sequence[Deli
     """Record the jobs; return, for each delivery, the job id to claim it by.
 
     One whose key and content are known already is claimed by the id of the entry that stands. One that breaks the
-    contract, or that conflicts with what stands, is recorded under a name of its own, and its first claim buries it:
+    contract, or that conflicts with what stands, is recorded as refused, and its first claim makes it a dead letter:
     nothing is lost in silence.
     """
-    entries = [_entry(workload, delivery) for delivery in deliveries]
-    recorded = await store.record(entries)
-    job_ids = [answer.job_id for answer in recorded]
-    conflicts = [position for position, answer in enumerate(recorded) if answer.verdict is RecordVerdict.CONFLICT]
-    if conflicts:
-        refused = [
-            refused_entry(workload, deliveries[position].data, IDEMPOTENCY_CONFLICT, _CONFLICT)
-            for position in conflicts
-        ]
-        for position, answer in zip(conflicts, await store.record(refused), strict=True):
-            job_ids[position] = answer.job_id
-    for entry, answer in zip(entries, recorded, strict=True):
+    return [answer.job_id for _, answer in await _recorded(store, workload, deliveries)]
+
+
+async def take_in(store: Store, broker: Broker, workload: Workload[Any], texts: Sequence[str]) -> None:
+    """Record jobs that did not come through the queue, and publish them.
+
+    See :data:`holdfast.contracts.workload.Adopt`. A queue that is away gets them later: the ledger has them.
+    """
+    deliveries = [Delivery(workload.queue, "", text, "") for text in texts]
+    recorded = await _recorded(store, workload, deliveries)
+    jobs = [
+        queue_job(workload, answer.job_id, entry.body, attempt=1)
+        for entry, answer in recorded
+        if answer.status is Status.RECEIVED and not answer.queued
+    ]
+    try:
+        await broker.publish(workload.queue, jobs)
+    except BrokerUnavailable as error:
+        emit(events.QUEUE_UNAVAILABLE, where="adoption", queue=workload.queue, reason=error.message)
+
+
+async def _recorded(
+    store: Store,
+    workload: Workload[Any],
+    deliveries: Sequence[Delivery],
+) -> list[tuple[NewEntry, Recorded]]:
+    """For each delivery, the entry that was made for it and what the ledger made of that entry."""
+    read = [_read(workload, delivery) for delivery in deliveries]
+    entries = [
+        replace(each if isinstance(each, NewEntry) else each.entry(workload, own_key=True), delivered=True)
+        for each in read
+    ]
+    try:
+        pairs = list(zip(entries, await store.record(entries), strict=True))
+    except StoreUnavailable:
+        raise
+    except Exception:  # noqa: BLE001 - one of them may hold what no store can keep: it must not hold up the others
+        if len(deliveries) > 1:
+            return [pair for each in deliveries for pair in await _recorded(store, workload, [each])]
+        entries = [_Refused(deliveries[0].data, UNREADABLE, _NOT_STORED).entry(workload, own_key=True)]
+        pairs = list(zip(entries, await store.record(entries), strict=True))
+    for entry, answer in pairs:
         if answer.verdict is not RecordVerdict.DUPLICATE:
-            emit(events.JOB_ADOPTED, workload=workload.name, key=entry.key, verdict=answer.verdict.value)
-    return job_ids
+            emit(
+                events.JOB_ADOPTED,
+                workload=workload.name,
+                key=entry.key,
+                verdict=answer.verdict.value,
+                warnings=list(entry.warnings),
+            )
+    conflicts = [position for position, (_, answer) in enumerate(pairs) if answer.verdict is RecordVerdict.CONFLICT]
+    if conflicts:
+        refused = []
+        for position in conflicts:
+            # The key belongs to another job: this one gets a key that is made of its content.
+            each = read[position]
+            conflict = _Refused(deliveries[position].data, IDEMPOTENCY_CONFLICT, _CONFLICT)
+            refused.append((conflict if isinstance(each, NewEntry) else each).entry(workload, own_key=False))
+        for position, entry, answer in zip(conflicts, refused, await store.record(refused), strict=True):
+            pairs[position] = (entry, answer)
+    return pairs
 
 
-def _entry(workload: Workload[Any], delivery: Delivery) -> NewEntry:
+@dataclass(frozen=True, slots=True)
+class _Refused:
+    """A job that cannot be taken as it is: what came, which rule it breaks, and how."""
+
+    data: str
+    why: str
+    because: str
+
+    def entry(self, workload: Workload[Any], *, own_key: bool) -> NewEntry:
+        return refused_entry(workload, self.data, self.why, self.because, own_key=own_key)
+
+
+def _read(workload: Workload[Any], delivery: Delivery) -> NewEntry | _Refused:
     if len(delivery.data) > _MOST:  # a store may not be able to hold it, and a person would not read it
         shown = f"{delivery.data[:_SHOWN]} [... {len(delivery.data)} characters]"
-        return refused_entry(workload, shown, UNREADABLE, f"The job is longer than {_MOST} characters.")
+        return _Refused(shown, UNREADABLE, f"The job is longer than {_MOST} characters.")
     try:
-        data = workload.contract.model_validate_json(delivery.data)
+        adopted = workload.adopt(delivery)
         job_id = delivery.job_id if identifies(delivery) else None
-        first = workload.at_attempt(data, 1)
-        return new_entry(workload, first, job_id=job_id, effects=Readers(workload).accepted(first, queued=True))
+        first = workload.at_attempt(adopted.data, 1)
+        entry = new_entry(
+            workload,
+            first,
+            job_id=job_id,
+            effects=Readers(workload).accepted(first, queued=True),
+            warnings=[scrub(each) for each in adopted.warnings],
+        )
+        return entry if adopted.fingerprint is None else replace(entry, fingerprint=adopted.fingerprint)
     except ValidationError as error:
         because = describe_validation(error)
+    except InvalidContent as error:
+        because = "; ".join(f"{each.field}: {each.problem}" for each in error.problems)
     except Exception:  # noqa: BLE001 - whatever a stranger's data does to the contract or the workload's code
         because = _NO_IDENTITY
-    return refused_entry(workload, delivery.data, UNREADABLE, because)
+    return _Refused(delivery.data, UNREADABLE, because)

@@ -18,21 +18,24 @@ REFUSED_BECAUSE: Final = "_because"
 """The label that says it in words."""
 
 
-def refused_entry(workload: Workload[Any], data: str, why: str, because: str) -> NewEntry:
+def refused_entry(workload: Workload[Any], data: str, why: str, because: str, *, own_key: bool = False) -> NewEntry:
     """An entry for a job that came straight from a queue and cannot be taken as it is.
 
-    Its name is made of its content, so that it is recorded once; its first claim buries it for a person to see. Nobody
-    will run it, so the ledger keeps no more of it than its dead letter does; what was wrong with it can no longer be
-    told from that, and is told here.
+    Its first claim makes it a dead letter, for a person to see. It keeps the names that it has by its own words, so
+    that people find it. With ``own_key`` its key is its own as well, where that can be read; otherwise the key is made
+    of the content. Nobody will run it, so the ledger keeps no more of it than its dead letter does; what was wrong with
+    it can no longer be told from that, and is told here.
     """
     digest = sha256(data.encode(errors="surrogatepass")).hexdigest()
+    identity = Readers(workload).identify(data)
+    key = identity.key if own_key else None
     return NewEntry(
         workload=workload.name,
-        key=f"{why}:{digest[:32]}",
+        key=key or f"{why}:{digest[:32]}",
         job_id=f"{why.lower()}-{digest[:32]}",
         body=Readers(workload).letter_body(data) or data,
         fingerprint=digest,
-        labels={REFUSED: why, REFUSED_BECAUSE: because},
+        labels={**identity.labels, REFUSED: why, REFUSED_BECAUSE: because},
     )
 
 
@@ -48,7 +51,7 @@ def queue_job(  # noqa: PLR0913 - a job and what the queue needs to know of it
     """The queue's copy of a job, for its next attempt."""
     if attempt > 1:
         body = body_at_attempt(workload, body, attempt)
-    return QueueJob(job_id, body, workload.name, priority, delay)
+    return QueueJob(job_id, body, workload.job_name or workload.name, priority, delay)
 
 
 def body_at_attempt(workload: Workload[Any], body: str, attempt: int) -> str:

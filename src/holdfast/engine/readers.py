@@ -6,14 +6,15 @@ nothing of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
 from pydantic import BaseModel
 
 from holdfast.contracts.effects import Effect
-from holdfast.contracts.workload import Failure, Reason, Standing, Workload
+from holdfast.contracts.workload import Failure, Identity, Reason, Standing, Workload
 
 
 class Readers:
@@ -29,6 +30,14 @@ class Readers:
         except Exception:  # noqa: BLE001 - whatever a stranger's data does to the contract
             return None
         return data
+
+    def identify(self, body: str) -> Identity:
+        """The names that a job has by its own words."""
+        try:
+            content = json.loads(body)
+            return self._workload.identify(content) if isinstance(content, dict) else Identity()
+        except Exception:  # noqa: BLE001 - not JSON, or a workload's own code
+            return Identity()
 
     def accepted(self, data: BaseModel, *, queued: bool) -> Sequence[Effect]:
         """Effects of the job's arrival."""
@@ -53,6 +62,10 @@ class Readers:
         """Effects of its death."""
         return () if job is None else _safely(lambda: self._workload.buried(job, reason))
 
+    def worked_elsewhere(self, job: Standing[Any] | None, result: Mapping[str, Any] | None) -> Sequence[Effect]:
+        """Effects of work that somebody else did."""
+        return () if job is None else _safely(lambda: self._workload.worked_elsewhere(job, result))
+
     def expired(self, data: BaseModel | None, *, withdrawn: bool = False) -> Sequence[Effect]:
         """Effects of its end by age, or by its sender's wish."""
         if data is None:
@@ -66,6 +79,13 @@ class Readers:
         except Exception:  # noqa: BLE001 - a workload's own code
             return Workload.interrupted(self._workload, attempts)
 
+    def repeated(self, result: Mapping[str, Any] | None) -> str:
+        """What a processed job returns that is delivered once more, as JSON."""
+        try:
+            return result_text(self._workload.repeated(result))
+        except Exception:  # noqa: BLE001 - a workload's own code; the job is done, whatever it returns
+            return result_text(None)
+
     def letter_body(self, body: str) -> str | None:
         """What the dead letter keeps; None: the job's own body."""
         if type(self._workload).letter_body is Workload.letter_body:
@@ -74,6 +94,11 @@ class Readers:
             return self._workload.letter_body(body)
         except Exception:  # noqa: BLE001 - a workload's own code; a letter may hold too little, not too much
             return "null"
+
+
+def result_text(result: Mapping[str, Any] | None) -> str:
+    """A job's result as the queue keeps it."""
+    return json.dumps(result, separators=(",", ":"))
 
 
 def _safely(hook: Callable[[], Sequence[Effect]]) -> Sequence[Effect]:

@@ -78,10 +78,15 @@ class Fold:
             raise EffectRefused(job_id, f"A document of {effect.collection} is not JSON: {error}") from error
         return text
 
-    @staticmethod
-    def _older(job_id: str, effect: Upsert, document: Mapping[str, Any]) -> bool:
+    def comparable(self, stored: Any, mine: Any) -> Any:  # noqa: ANN401 - any value of a document
+        """What is stored, in the form of the new value that it is compared with."""
+        del mine
+        return stored
+
+    def _older(self, job_id: str, effect: Upsert, document: Mapping[str, Any]) -> bool:
         assert effect.only_if_newer is not None  # noqa: S101 - narrows for the type checker; the caller looked
-        mine, stored = effect.set[effect.only_if_newer], document.get(effect.only_if_newer)
+        mine = effect.set[effect.only_if_newer]
+        stored = self.comparable(document.get(effect.only_if_newer), mine)
         try:
             return stored is not None and bool(mine < stored)
         except TypeError as error:

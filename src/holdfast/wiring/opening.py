@@ -107,6 +107,8 @@ async def _cluster(
     """The ledger in MongoDB, the queue in Redis."""
     async with connect(settings, workloads) as cluster:
         await _reach(cluster, patience)
+        if places := await cluster.store.foreign_places():
+            emit(events.RECORDS_FOREIGN, collections=places, advice="`holdfast migrate` brings them over.")
         await cluster.broker.open()
         yield _Opened(cluster.store, cluster.broker, cluster)
 

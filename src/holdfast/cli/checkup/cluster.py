@@ -89,6 +89,7 @@ async def _mongo(settings: Settings, opened: Cluster) -> AsyncIterator[Finding]:
     try:
         facts = await opened.store.facts()
         missing = await opened.store.missing()
+        foreign = await opened.store.foreign()
         asked = datetime.now(UTC)
         told = await opened.store.now()
     except StoreUnavailable as error:
@@ -111,6 +112,9 @@ async def _mongo(settings: Settings, opened: Cluster) -> AsyncIterator[Finding]:
             yield Finding("indexes", FAIL, sentence, "`holdfast migrate` creates it.")
     else:
         yield Finding("indexes", OK, "All collections and indexes are there, those for retention (TTL) too.")
+    for sentence in foreign:
+        message, _, advice = sentence.partition(". ")
+        yield Finding("other systems", WARN, f"{message}.", advice)
 
 
 def _members(facts: Mapping[str, str]) -> Finding:

@@ -7,8 +7,9 @@ call: sent again, the update passes over what it has claimed before, and reading
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Final
 
@@ -171,7 +172,7 @@ def _taking(link: Link, mark: str, worker: str, lease: timedelta, max_attempts: 
 def _reading(link: Link) -> Document:
     names = (
         "idempotencyKey status generation fence attemptCount body labels firstSeenAt updatedAt deadline leaseUntil "
-        "notBefore claimId proceeded withdrawn"
+        "notBefore claimId proceeded withdrawn result"
     )
     return dict.fromkeys(names.split(), 1) | {
         "last": {"$last": "$attemptHistory.outcome"},
@@ -186,10 +187,13 @@ def _told(document: Mapping[str, Any] | None, job_id: str, mark: str, shortest: 
     if document.get("claimId") == mark and status is Status.PROCESSING:
         return _ours(document, job_id)
     if status.terminal:
-        return AlreadySettled(job_id, status)
-    until = document["leaseUntil"] if status is Status.PROCESSING else document["notBefore"]
+        result = document.get("result")
+        return AlreadySettled(job_id, status, json.loads(result) if result else None)
+    now: datetime = document["now"]
+    # Another system's worker writes `processing` without a lease.
+    until = document.get("leaseUntil", now) if status is Status.PROCESSING else document["notBefore"]
     # It may have become free between the update and the reading, or somebody's transaction holds it.
-    return NotNow(job_id, max(until - document["now"], shortest))
+    return NotNow(job_id, max(until - now, shortest))
 
 
 def _ours(document: Mapping[str, Any], job_id: str) -> ClaimResult:

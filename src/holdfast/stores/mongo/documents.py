@@ -8,7 +8,6 @@ from functools import lru_cache
 from typing import Any, Final
 
 import bson
-from bson.dbref import DBRef
 from bson.errors import BSONError
 from bson.raw_bson import RawBSONDocument
 from pymongo import ASCENDING, DESCENDING, DeleteOne, InsertOne, ReplaceOne
@@ -24,6 +23,8 @@ from holdfast.stores.folding import CREATED, UPDATED, Fold, Write, check_effect,
 
 from .entries import too_deep
 from .failures import DUPLICATE_KEY, TOO_MUCH_AT_ONCE, passing, write_errors
+from .foreign import plain
+from .instants import instant_of
 from .link import LONG, Collection, Document, Link, Session
 from .places import cursor_at, place_of
 
@@ -41,13 +42,13 @@ class Shelf:
     def __init__(self, kind: Kind, collection: Collection) -> None:
         self.kind = kind
         self.collection = collection
-        self._instants = tuple({*kind.instants, CREATED, UPDATED})
+        self.instants = tuple({*kind.instants, CREATED, UPDATED})
         self._indexed = {name for index in kind.indexes for name in index} | {kind.key}
 
     def encoded(self, document: Mapping[str, Any]) -> bytes:
         """The document as MongoDB keeps it, with its instants as dates."""
         stored = dict(document)
-        for name in self._instants:
+        for name in self.instants:
             if name in stored:
                 stored[name] = _stored(stored[name])
         return bson.encode(stored)
@@ -59,8 +60,8 @@ class Shelf:
             kind = type(value)
             if kind is datetime:
                 document[name] = isoformat(value)
-            elif kind in _NESTED:
-                document[name] = _without_references(value)
+            elif kind not in _SIMPLE:
+                document[name] = plain(value)
         return document
 
     def matching(self, where: Mapping[str, Any]) -> Document:
@@ -69,11 +70,11 @@ class Shelf:
             if name not in self._indexed:
                 message = f"Documents of {self.kind.name} cannot be found by {name!r}: no index has it."
                 raise InvalidQuery(message)
-        return {name: {"$eq": _stored(value) if name in self._instants else value} for name, value in where.items()}
+        return {name: {"$eq": _stored(value) if name in self.instants else value} for name, value in where.items()}
 
     def older(self, instant: str, cursor: str | None) -> Document:
         """The condition for documents that have this instant and come after the place that a cursor stands for."""
-        if instant not in self._instants:
+        if instant not in self.instants:
             message = f"Documents of {self.kind.name} have no order by {instant!r}: it is not one of their instants."
             raise InvalidQuery(message)
         if cursor is None:
@@ -83,7 +84,7 @@ class Shelf:
         return {instant: {"$lte": at}, "$or": [{instant: {"$lt": at}}, {self.kind.key: {"$lt": key}}]}
 
 
-_NESTED: Final = frozenset({dict, list, DBRef})
+_SIMPLE: Final = frozenset({str, int, float, bool, type(None)})
 
 
 @lru_cache(256)  # effects of one kind set the same fields
@@ -103,17 +104,6 @@ def _date(text: str) -> datetime | None:
     except ValueError:
         return None
     return instant if instant.tzinfo is not None and isoformat(instant) == text else None
-
-
-def _without_references(value: Any) -> Any:  # noqa: ANN401 - any value of a document
-    """The driver takes an object with ``$ref`` for a reference to elsewhere; for us it is an object."""
-    if isinstance(value, DBRef):
-        return {name: _without_references(child) for name, child in value.as_doc().items()}
-    if isinstance(value, dict):
-        return {name: _without_references(child) for name, child in value.items()}
-    if isinstance(value, list):
-        return [_without_references(child) for child in value]
-    return value
 
 
 class Shelves:
@@ -238,6 +228,12 @@ class _BsonFold(Fold):
             identity, document = found.pop("_id"), shelf.decoded(found)
             key = document[shelf.kind.key]
             self.documents[name][key], self._ids[name][key] = document, identity
+
+    def comparable(self, stored: Any, mine: Any) -> Any:  # noqa: ANN401 - any value of a document
+        """An instant that another system wrote as text, in the form that sorts as instants do; all else as it is."""
+        if not isinstance(_stored(mine), datetime) or (instant := instant_of(stored)) is None:
+            return stored
+        return isoformat(instant)
 
     def check(self, job_id: str, effect: Upsert, changed: Mapping[str, Any]) -> str:
         """Refuse what MongoDB cannot hold, while it is known whose effect it is."""

@@ -26,6 +26,7 @@ from holdfast.contracts.settlement import Bury
 from holdfast.contracts.times import duration_ms
 from holdfast.contracts.workload import Workload
 
+from .foreign import is_foreign_letter, letter_in_our_shape, readable_entry
 from .link import Document
 
 _MOST_OF_AN_UNREADABLE_BODY: Final = 2_000
@@ -78,17 +79,22 @@ def new_document(
         document |= {"lane": entry.lane, "openLane": entry.lane}
     if entry.replay_of is not None:
         document["replayOf"] = entry.replay_of
+    if entry.warnings:
+        document["warnings"] = list(entry.warnings)
     return document
 
 
-STANDING: Final = {"idempotencyKey": 1, "fingerprint": 1, "labels": 1, "firstSeenAt": 1, "status": 1, "recordId": 1}
+STANDING: Final = dict.fromkeys(
+    ("idempotencyKey", "fingerprint", "labels", "firstSeenAt", "status", "recordId", "fence"), 1
+)
 """What recording has to know of an entry that is there."""
 
 
 def compared(entry: NewEntry, found: Mapping[str, Any], verdict: RecordVerdict | None = None) -> Recorded:
     """The answer about an entry whose key stands."""
     if verdict is None:
-        same = found["fingerprint"] == entry.fingerprint
+        # Of a job that another system worked, nobody knows the content: its key decides.
+        same = found.get("fingerprint", entry.fingerprint) == entry.fingerprint
         verdict = RecordVerdict.DUPLICATE if same else RecordVerdict.CONFLICT
     return Recorded(verdict, found["_id"], found["labels"], found["firstSeenAt"], Status(found["status"]))
 
@@ -103,11 +109,12 @@ def columns(workload: Workload[Any], labels: Mapping[str, str]) -> Document:
     return {name: labels[name] for name in workload.label_columns if name in labels}
 
 
-def entry_of(workload: str, document: Mapping[str, Any]) -> LedgerEntry:
+def entry_of(workload: Workload[Any], document: Mapping[str, Any]) -> LedgerEntry:
     """A ledger entry."""
+    document = readable_entry(workload, document)
     result = document.get("result")
     return LedgerEntry(
-        workload=workload,
+        workload=workload.name,
         key=document["idempotencyKey"],
         job_id=document["_id"],
         generation=document["generation"],
@@ -129,6 +136,7 @@ def entry_of(workload: str, document: Mapping[str, Any]) -> LedgerEntry:
         note=document.get("note"),
         result=json.loads(result) if result else None,
         replay_of=document.get("replayOf"),
+        warnings=tuple(document.get("warnings", ())),
     )
 
 
@@ -183,14 +191,16 @@ def too_deep(text: str, content: Any) -> bool:  # noqa: ANN401 - anything that J
 
 
 UNREAD: Final = {"payloadSnapshot": 0}
-"""What a letter is read without: the body says the same, exactly."""
+"""What a letter of ours is read without: the body says the same, exactly."""
 
 
-def letter_of(workload: str, document: Mapping[str, Any]) -> DeadLetter:
+def letter_of(workload: Workload[Any], document: Mapping[str, Any]) -> DeadLetter:
     """A dead letter."""
+    if is_foreign_letter(document):
+        document = letter_in_our_shape(workload, document)
     return DeadLetter(
         id=document["_id"],
-        workload=workload,
+        workload=workload.name,
         key=document["idempotencyKey"],
         job_id=document["jobId"],
         generation=document["generation"],

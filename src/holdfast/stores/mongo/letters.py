@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from operator import itemgetter
 from typing import Any, Final
 
 from pymongo import ASCENDING
@@ -11,11 +13,11 @@ from pymongo import ASCENDING
 from holdfast.contracts.dead_letters import DeadLetter, ReviewStatus
 from holdfast.contracts.lifecycle import REVIEW_STEPS
 from holdfast.contracts.queries import LetterQuery, Page, Slice
-from holdfast.contracts.times import from_ms, to_ms
 
 from .entries import UNREAD, letter_of, new_mark
+from .foreign import ELSEWHERE, foreign_ids, is_foreign_letter
 from .link import LONG, Collection, Document, Link
-from .places import cursor_at, place_of
+from .places import after, compared, cursor_of, order_of
 from .records import AllRecords, Records
 from .sweeping import known_queues
 
@@ -27,46 +29,61 @@ _OLDEST_FIRST: Final = (("createdAt", ASCENDING), ("_id", ASCENDING))
 
 async def read(link: Link, records: AllRecords, letter_id: str) -> DeadLetter | None:
     """One dead letter. Its id does not tell whose it is."""
+    either = {"_id": {"$in": [letter_id, *foreign_ids([letter_id])]}}
     for each in records:
-        found = await link.run(lambda each=each: each.letters.find_one({"_id": letter_id}, UNREAD))  # type: ignore[misc]
-        if found is not None:
-            return letter_of(each.name, found)
+        found = await _read(link, each, lambda each=each: each.letters.find(either, UNREAD).limit(1).to_list())  # type: ignore[misc]
+        if found:
+            return letter_of(each.workload, found[0])
     return None
+
+
+async def _read(link: Link, records: Records, look: Callable[[], Awaitable[list[Document]]]) -> list[Document]:
+    """The letters of a look. Those of another system have nothing but the snapshot that the look left out."""
+    found = await link.run(look, seconds=LONG)
+    foreign = [each["_id"] for each in found if is_foreign_letter(each)]
+    if not foreign:
+        return found
+    wanted = {"_id": {"$in": foreign}}
+    snapshots = await link.run(lambda: records.letters.find(wanted, {"payloadSnapshot": 1}).to_list())
+    by_id = {each["_id"]: each for each in snapshots}
+    return [{**each, **by_id.get(each["_id"], {})} for each in found]
 
 
 async def find(link: Link, records: AllRecords, query: LetterQuery, page: Page) -> Slice[DeadLetter]:
     """Dead letters that match, oldest first, of one workload or of all together."""
-    conditions = _conditions(query)
-    if page.cursor:
-        conditions.append(_after(page.cursor))
-    where = {"$and": conditions} if conditions else {}
-    found = [await _oldest(link, each, where, page.limit + 1) for each in records.named(query.workload)]
-    merged = list(heapq.merge(*found, key=lambda letter: (letter.created_at, letter.id)))
-    items = merged[: page.limit]
-    more = cursor_at(items[-1].created_at, items[-1].id) if len(merged) > page.limit else None
+    listings = []
+    for each in records.named(query.workload):
+        conditions = _conditions(query, each)
+        if page.cursor:
+            conditions.append(after(page.cursor, "createdAt"))
+        found = await _oldest(link, each, {"$and": conditions} if conditions else {}, page.limit + 1)
+        listings.append([(order_of(document, "createdAt"), each.workload, document) for document in found])
+    merged = list(heapq.merge(*listings, key=itemgetter(0)))
+    items = [letter_of(workload, document) for _, workload, document in merged[: page.limit]]
+    more = None
+    if len(merged) > page.limit:
+        *_, last = merged[page.limit - 1]
+        more = cursor_of(last, "createdAt")
     return Slice(items, more)
 
 
-async def _oldest(link: Link, records: Records, where: Document, limit: int) -> list[DeadLetter]:
-    found = await link.run(
-        lambda: records.letters.find(where, UNREAD).sort(_OLDEST_FIRST).limit(limit).to_list(), seconds=LONG
+async def _oldest(link: Link, records: Records, where: Document, limit: int) -> list[Document]:
+    return await _read(
+        link, records, lambda: records.letters.find(where, UNREAD).sort(_OLDEST_FIRST).limit(limit).to_list()
     )
-    return [letter_of(records.name, each) for each in found]
 
 
 async def count(link: Link, records: AllRecords, query: LetterQuery) -> int:
     """How many match."""
-    conditions = _conditions(query)
-    where = {"$and": conditions} if conditions else {}
-    return sum(
-        [
-            await link.run(lambda each=each: each.letters.count_documents(where), seconds=LONG)  # type: ignore[misc]
-            for each in records.named(query.workload)
-        ],
-    )
+    found = 0
+    for each in records.named(query.workload):
+        conditions = _conditions(query, each)
+        where = {"$and": conditions} if conditions else {}
+        found += await link.run(partial(each.letters.count_documents, where), seconds=LONG)
+    return found
 
 
-def _conditions(query: LetterQuery) -> list[Document]:
+def _conditions(query: LetterQuery, records: Records) -> list[Document]:
     wanted: tuple[tuple[str, Any], ...] = (
         ("reviewStatus", query.review_status and query.review_status.value),
         ("terminalReasonCode", query.reason_code),
@@ -74,22 +91,16 @@ def _conditions(query: LetterQuery) -> list[Document]:
     )
     conditions: list[Document] = [{field: {"$eq": value}} for field, value in wanted if value is not None]
     if query.created_after is not None:
-        conditions.append({"createdAt": {"$gt": from_ms(to_ms(query.created_after))}})
+        conditions.append(compared("createdAt", "$gt", query.created_after))
     if query.created_before is not None:
-        conditions.append({"createdAt": {"$lt": from_ms(to_ms(query.created_before))}})
+        conditions.append(compared("createdAt", "$lt", query.created_before))
     for name, value in query.labels.items():
         # Not a path: a label's name may hold dots and dollars.
-        label = {"$getField": {"field": {"$literal": name}, "input": "$labels"}}
+        label: Document = {"$getField": {"field": {"$literal": name}, "input": "$labels"}}
+        if name in records.workload.label_columns:
+            label = {"$ifNull": [label, f"${name}"]}
         conditions.append({"$expr": {"$eq": [label, {"$literal": value}]}})
     return conditions
-
-
-def _after(cursor: str) -> Document:
-    """The letters beyond a place in the listing."""
-    created_at, letter_id = place_of(cursor)
-    return {
-        "$or": [{"createdAt": {"$gt": created_at}}, {"createdAt": created_at, "_id": {"$gt": letter_id}}],
-    }
 
 
 # --- review ---------------------------------------------------------------------------------------------------
@@ -147,9 +158,10 @@ async def step(  # noqa: PLR0913 - who, what, why
 async def unpublished(link: Link, records: Records, limit: int) -> list[DeadLetter]:
     """Pending letters that the queue we know has not been given."""
     known = (await known_queues(link, [records])).get(records.name)
-    missing: Any = None if known is None else {"$ne": known}
-    where = {"reviewStatus": ReviewStatus.PENDING.value, "publishedTo": missing}
-    return await _oldest(link, records, where, limit)
+    # Another system puts its own letters into the queue, before we have brought them over and after.
+    missing: Any = None if known is None else {"$nin": [known, ELSEWHERE]}
+    where = {"reviewStatus": ReviewStatus.PENDING.value, "publishedTo": missing, "generation": {"$exists": True}}
+    return [letter_of(records.workload, each) for each in await _oldest(link, records, where, limit)]
 
 
 async def mark_published(link: Link, records: AllRecords, letter_ids: Sequence[str], queue: str) -> bool:
@@ -186,7 +198,11 @@ async def _mark(link: Link, records: Records, letter_ids: Sequence[str], mark: s
 async def outdated(link: Link, records: Records, limit: int) -> list[str]:
     """Letters that are dealt with and that the queue may still hold."""
     known = (await known_queues(link, [records])).get(records.name)
-    where = {"reviewStatus": {"$in": list(_DEALT_WITH)}, "publishedTo": {"$ne": _withdrawn_from(known)}}
+    where = {
+        "reviewStatus": {"$in": list(_DEALT_WITH)},
+        "publishedTo": {"$ne": _withdrawn_from(known)},
+        "generation": {"$exists": True},
+    }
     found = await link.run(
         lambda: records.letters.find(where, {"_id": 1}).sort(_OLDEST_FIRST).limit(limit).to_list(),
     )

@@ -44,10 +44,16 @@ class Schema:
         lacking = await self._lacking()
         fresh = {name: indexes for name, indexes in lacking.items() if empty[name]}
         for name, indexes in lacking.items():
-            unguarded = [index.name for index in indexes if index.unique]
-            if unguarded and name not in fresh:
+            if name in fresh:
+                continue
+            unguarded = [index for index in indexes if index.unique and not await self._guarded(name, index)]
+            if unguarded and await self._nothing_of_ours(name, unguarded):
+                # Another system filled it. What records of ours need is quickly made, for there are none yet.
+                fresh[name] = [index for index in indexes if index.linger is None]
+            elif unguarded:
                 message = (
-                    f"The MongoDB collection {name} lacks the unique index {', '.join(unguarded)}. "
+                    f"The MongoDB collection {name} lacks the unique index "
+                    f"{', '.join(index.name for index in unguarded)}. "
                     "Run: holdfast migrate"
                 )
                 raise ConfigurationError(message)
@@ -86,6 +92,21 @@ class Schema:
         collection = self._link.collection(name)
         return await self._link.run(lambda: collection.find_one({}, {"_id": 1})) is None
 
+    async def _guarded(self, name: str, index: Index) -> bool:
+        """Whether an index that an earlier version made, for all documents, gives the same guarantee."""
+        return {"unique": True} in (await self._indexes(name)).get(index.keys, [])
+
+    async def _nothing_of_ours(self, name: str, indexes: Sequence[Index]) -> bool:
+        """Whether no document meets the conditions of these indexes."""
+        collection = self._link.collection(name)
+        for index in indexes:
+            if not index.only:
+                return False
+            wanted = dict(index.only)
+            if await self._link.run(lambda wanted=wanted: collection.find_one(wanted, {"_id": 1})) is not None:  # type: ignore[misc]
+                return False
+        return True
+
     async def _lacking(self) -> dict[str, list[Index]]:
         """The collections that are absent or lack an index, with those indexes."""
         present = await self._collections()
@@ -95,14 +116,18 @@ class Schema:
                 lacking[name] = indexes
                 continue
             there = await self._indexes(name)
-            absent = [index for index in indexes if there.get(index.keys) != index.options]
+            absent = [index for index in indexes if there.get(index.keys) != [index.options]]
             if absent:
                 lacking[name] = absent
         return lacking
 
-    async def _indexes(self, name: str) -> dict[tuple[tuple[str, int], ...], Document]:
+    async def _indexes(self, name: str) -> dict[tuple[tuple[str, int], ...], list[Document]]:
+        """The options of the indexes on each list of fields; there may be several, with different options."""
         found = await self._link.run(self._link.collection(name).index_information)
-        return {tuple(spec["key"]): _options(spec) for spec in found.values()}
+        indexes: dict[tuple[tuple[str, int], ...], list[Document]] = {}
+        for spec in found.values():
+            indexes.setdefault(tuple(spec["key"]), []).append(_options(spec))
+        return indexes
 
     async def _create(self, lacking: Mapping[str, Sequence[Index]]) -> list[str]:
         done = []

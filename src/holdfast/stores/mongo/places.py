@@ -1,28 +1,103 @@
-"""Places in a listing by time: the instant and the id of the last item that was read."""
+"""Places in a listing by time: the instant and the id of the last item that was read.
+
+The server sorts text before dates, and text before ObjectIds. Our own records have dates and text ids; those of another
+system may have text instants, and have ObjectIds (:mod:`.foreign`). A listing has both, each kind in its own order.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
-from holdfast.contracts.times import from_ms, to_ms
+from bson.errors import InvalidId
+from bson.objectid import ObjectId
+
+from holdfast.contracts.times import from_ms, isoformat, to_ms
 from holdfast.stores.cursors import not_a_cursor, position_of, to_cursor
 
 _LONGEST_NUMBER: Final = 15
+# No id and no number begins with these.
+_TEXT: Final = "\x01"
+_OBJECT_ID: Final = "\x02"
+
+Place = tuple[datetime | str, str | ObjectId]
 
 
-def cursor_at(instant: datetime, identity: str) -> str:
+def cursor_of(document: Mapping[str, Any], field: str) -> str:
+    """The cursor that stands for a record in a listing by this field."""
+    return cursor_at(_instant(document, field), document["_id"])
+
+
+def cursor_at(instant: datetime | str, identity: str | ObjectId) -> str:
     """The cursor that stands for this item."""
-    return to_cursor(f"{to_ms(instant)}:{identity}")
+    shown = identity if isinstance(identity, str) else f"{_OBJECT_ID}{identity}"
+    if isinstance(instant, str):
+        return to_cursor(f"{_TEXT}{instant}{_TEXT}{shown}")
+    return to_cursor(f"{to_ms(instant)}:{shown}")
 
 
-def place_of(cursor: str) -> tuple[datetime, str]:
+def place_of(cursor: str) -> Place:
     """The instant and the id that a cursor stands for."""
-    number, separator, identity = position_of(cursor).partition(":")
+    position = position_of(cursor)
+    if position.startswith(_TEXT):
+        text, separator, shown = position.removeprefix(_TEXT).partition(_TEXT)
+        if not separator:
+            raise not_a_cursor()
+        return text, _identity(shown)
+    number, separator, shown = position.partition(":")
     digits = number.removeprefix("-")  # documents may tell of what was before 1970
     if not separator or not digits.isascii() or not digits.isdigit() or len(digits) > _LONGEST_NUMBER:
         raise not_a_cursor()
     try:
-        return from_ms(int(number)), identity
+        return from_ms(int(number)), _identity(shown)
     except (ValueError, OverflowError, OSError) as error:
         raise not_a_cursor() from error
+
+
+def _identity(shown: str) -> str | ObjectId:
+    if not shown.startswith(_OBJECT_ID):
+        return shown
+    try:
+        return ObjectId(shown.removeprefix(_OBJECT_ID))
+    except InvalidId as error:
+        raise not_a_cursor() from error
+
+
+def after(cursor: str, field: str) -> dict[str, Any]:
+    """The condition for what comes after a place, oldest first."""
+    at, identity = place_of(cursor)
+    conditions: list[dict[str, Any]] = [{field: {"$gt": at}}, {field: at, "_id": {"$gt": identity}}]
+    if isinstance(identity, str):
+        conditions.append({field: at, "_id": {"$type": "objectId"}})
+    if isinstance(at, str):
+        conditions.append({field: {"$type": "date"}})
+    return {"$or": conditions}
+
+
+def before(cursor: str, field: str) -> dict[str, Any]:
+    """The condition for what comes after a place, newest first."""
+    at, identity = place_of(cursor)
+    conditions: list[dict[str, Any]] = [{field: {"$lt": at}}, {field: at, "_id": {"$lt": identity}}]
+    if isinstance(identity, ObjectId):
+        conditions.append({field: at, "_id": {"$type": "string"}})
+    if isinstance(at, datetime):
+        conditions.append({field: {"$type": "string"}})
+    return {"$or": conditions}
+
+
+def order_of(document: Mapping[str, Any], field: str) -> tuple[bool, Any, bool, Any]:
+    """What the server sorts a document by, for merging what several collections answer."""
+    at, identity = _instant(document, field), document["_id"]
+    return isinstance(at, datetime), at, isinstance(identity, ObjectId), identity
+
+
+def _instant(document: Mapping[str, Any], field: str) -> datetime | str:
+    at = document.get(field)
+    return at if isinstance(at, datetime | str) else ""
+
+
+def compared(field: str, operator: str, instant: datetime) -> dict[str, Any]:
+    """The condition for an instant on one side of another, whether it is stored as a date or as text."""
+    exact = from_ms(to_ms(instant))
+    return {"$or": [{field: {operator: exact}}, {field: {operator: isoformat(exact)}}]}

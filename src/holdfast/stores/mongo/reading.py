@@ -13,7 +13,7 @@ from holdfast.contracts.queries import EntryQuery, Page, Slice
 
 from .entries import entry_of
 from .link import LONG, Document, Link
-from .places import cursor_at, place_of
+from .places import before, cursor_of
 from .records import Records
 from .schema import label_field
 
@@ -24,7 +24,7 @@ _STATUSES: Final = [status.value for status in Status]
 async def entry(link: Link, records: Records, key: str) -> LedgerEntry | None:
     """The entry of this idempotency key."""
     found = await link.run(lambda: records.entries.find_one({"idempotencyKey": {"$eq": key}}))
-    return None if found is None else entry_of(records.name, found)
+    return None if found is None else entry_of(records.workload, found)
 
 
 async def find(link: Link, records: Records, query: EntryQuery, page: Page) -> Slice[LedgerEntry]:
@@ -38,14 +38,14 @@ async def find(link: Link, records: Records, query: EntryQuery, page: Page) -> S
             raise InvalidQuery(message)
         where[label_field(records.workload, label)] = {"$eq": value}
     if page.cursor:
-        seen_at, job_id = place_of(page.cursor)
-        where["$or"] = [{"firstSeenAt": {"$lt": seen_at}}, {"firstSeenAt": seen_at, "_id": {"$lt": job_id}}]
+        where |= before(page.cursor, "firstSeenAt")
     rows = await link.run(
         lambda: records.entries.find(where).sort(_NEWEST_FIRST).limit(page.limit + 1).to_list(), seconds=LONG
     )
-    items = [entry_of(records.name, each) for each in rows[: page.limit]]
-    more = cursor_at(items[-1].first_seen_at, items[-1].job_id) if len(rows) > page.limit else None
-    return Slice(items, more)
+    more = None
+    if len(rows) > page.limit:
+        more = cursor_of(rows[page.limit - 1], "firstSeenAt")
+    return Slice([entry_of(records.workload, each) for each in rows[: page.limit]], more)
 
 
 async def counts(link: Link, records: Records) -> Mapping[str, int]:

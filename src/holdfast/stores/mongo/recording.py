@@ -1,7 +1,8 @@
 """Recording: inserts that the unique indexes decide about (I2).
 
 The batch is not a transaction: each insert stands for itself. A batch whose answer was lost is sent again, and finds
-its own entries by their ``recordId``. Entries with effects take another way: see :mod:`.recording_effects`.
+its own entries by their ``recordId``. Entries with effects take another way: see :mod:`.recording_effects`; and what
+another system has recorded under the same keys is a case of its own: see :mod:`.taking_over`.
 """
 
 from __future__ import annotations
@@ -18,9 +19,11 @@ from holdfast.contracts.ledger import NewEntry, Recorded, RecordVerdict
 from .documents import Shelves
 from .entries import STANDING, compared, id_taken, new_document, new_mark
 from .failures import DUPLICATE_KEY, write_errors
-from .link import Collection, Document, Link
+from .foreign import is_foreign
+from .link import Collection, Document, Link, Session
 from .recording_effects import record_with_effects
 from .records import AllRecords, Records
+from .taking_over import take_over
 
 
 async def record(
@@ -76,6 +79,11 @@ class _Batch:
             round_ = sorted(first.values())
             documents = [self._document(entries[position], position) for position in round_]
             stands = await self._insert(documents)
+            foreign = [key for key, found in stands.items() if is_foreign(found)]
+            if foreign:
+                coming = [(entries[first[key]], f"{self._mark}.{first[key]}") for key in foreign]
+                stands = {key: found for key, found in stands.items() if key not in foreign}
+                stands |= await self._link.transaction(lambda session, coming=coming: self._take_over(session, coming))  # type: ignore[misc]
             for position, document in zip(round_, documents, strict=True):
                 entry = entries[position]
                 found = stands.get(entry.key)
@@ -83,7 +91,7 @@ class _Batch:
                     answers[position] = id_taken(entry, self._now)
                     continue
                 standing[entry.key] = found
-                ours = found["recordId"] == document["recordId"]
+                ours = found.get("recordId") == document["recordId"]
                 answers[position] = compared(entry, found, RecordVerdict.NEW if ours else None)
             waiting = [position for position in waiting if position not in answers]
             for position in waiting:
@@ -94,6 +102,9 @@ class _Batch:
 
     def _document(self, entry: NewEntry, position: int) -> Document:
         return new_document(self._records.workload, entry, self._now, self._grace, f"{self._mark}.{position}")
+
+    async def _take_over(self, session: Session, coming: Sequence[tuple[NewEntry, str]]) -> dict[str, Document]:
+        return await take_over(session, self._records, coming, self._now, self._grace)
 
     async def _insert(self, documents: Sequence[Document]) -> dict[str, Mapping[str, Any]]:
         """Insert; return what stands under each key. A key that is missing there met another key's job id."""

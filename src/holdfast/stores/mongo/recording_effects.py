@@ -17,8 +17,10 @@ from holdfast.stores.folding import Write, writes_of
 
 from .documents import Shelves
 from .entries import STANDING, compared, id_taken, new_document, new_mark
+from .foreign import is_foreign
 from .link import Document, Link, Session
 from .records import AllRecords, Records
+from .taking_over import take_over
 
 
 async def record_with_effects(  # noqa: PLR0913, PLR0917 - what recording needs
@@ -68,6 +70,7 @@ class _Batch:
     async def record(self, entries: Sequence[NewEntry]) -> list[Recorded]:
         """Entries count in their order: a second one of a key, or of a job id, is held against the first."""
         ledgers = await self._standing(entries)
+        taken = await self._take_over(entries, ledgers)
         effects: list[tuple[str, list[Write]]] = []
         answers = []
         for position, entry in enumerate(entries):
@@ -75,6 +78,8 @@ class _Batch:
             found, mark = ledger.by_key.get(entry.key), f"{self._mark}.{position}"
             if found is not None:
                 ours = found.get("recordId") == mark
+                if ours and entry.key in taken:
+                    effects.append((entry.job_id, writes_of(entry.job_id, entry.effects)))
                 answers.append(compared(entry, found, RecordVerdict.NEW if ours else None))
             elif entry.job_id in ledger.job_ids:
                 answers.append(id_taken(entry, self._now))
@@ -90,6 +95,25 @@ class _Batch:
                 await ledger.records.entries.insert_many(ledger.new, session=self._session)
         await self._shelves.apply(self._session, self._now, effects)
         return answers
+
+    async def _take_over(self, entries: Sequence[NewEntry], ledgers: Mapping[str, _Ledger]) -> set[str]:
+        """Make another system's records ours, where that may be; return the keys that were another system's."""
+        keys: set[str] = set()
+        for workload, ledger in ledgers.items():
+            foreign = {key for key, found in ledger.by_key.items() if is_foreign(found)}
+            coming = [
+                (entry, f"{self._mark}.{position}")
+                for position, entry in reversed(list(enumerate(entries)))  # the first of a key counts
+                if entry.workload == workload and entry.key in foreign
+            ]
+            if coming:
+                for key in foreign:
+                    del ledger.by_key[key]
+                stands = await take_over(self._session, ledger.records, coming, self._now, self._grace)
+                ledger.by_key |= stands
+                ledger.job_ids |= {each["_id"] for each in stands.values()}
+                keys |= foreign
+        return keys
 
     async def _standing(self, entries: Sequence[NewEntry]) -> dict[str, _Ledger]:
         by_workload: dict[str, list[NewEntry]] = {}

@@ -96,7 +96,7 @@ class _Replay:
         entries = self._letters_of.entries
         by_job = {each["jobId"]: letter_id for letter_id, each in letters.items()}
         dead = await entries.find(
-            {"_id": {"$in": list(by_job)}, "status": Status.DEAD_LETTERED.value},
+            {"_id": {"$in": list(by_job)}, "status": Status.DEAD_LETTERED.value, "body": {"$exists": True}},
             dict.fromkeys(("idempotencyKey", "generation", "firstSeenAt", "life", "mortal", "lane"), 1),
             session=self._session,
         ).to_list()

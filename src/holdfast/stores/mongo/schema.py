@@ -4,7 +4,7 @@ Names, fields and indexes are the seeds' (``processed_events``, ``dead_letter_ev
 engine adds a few of its own. Every workload has a collection of entries and one of dead letters:
 
 - entries: ``_id`` is the job id. ``idempotencyKey, <labels as columns>, status, generation, attemptCount,
-  attemptHistory, lastErrorCode, lastErrorMessage, firstSeenAt, updatedAt, expiresAt`` are for people;
+  attemptHistory, lastErrorCode, lastErrorMessage, firstSeenAt, updatedAt, expiresAt, warnings`` are for people;
   ``fence, leaseUntil, notBefore, dueAt, deadline, life, mortal, proceeded, lettersUntil`` steer the engine; ``recordId,
   claimId, settleId, sweepId, withdrawn`` name the call that wrote last, so that a call whose answer was lost recognises
   its own work. ``lane`` is the lane of a job, for ever, and ``openLane`` the same as long as the job is unsettled.
@@ -82,6 +82,7 @@ _OURS: Final = frozenset(
         "note",
         "result",
         "replayOf",
+        "warnings",
         "jobId",
         "terminalReasonCode",
         "terminalReasonMessage",
@@ -224,7 +225,9 @@ def _letter_indexes() -> list[Index]:
         _on("reviewStatus", "createdAt"),
         _on("createdAt"),
         _on("expiresAt", linger=_LETTERS_LINGER),
-        _on("idempotencyKey", "generation", unique=True),
+        # Another system's letters have no generation, and may be several of one key.
+        _on("idempotencyKey", "generation", unique=True, only=(("generation", {"$exists": True}),)),
+        _on("idempotencyKey"),
         _on("createdAt", "_id"),
         _on("reviewStatus", "publishedTo", "createdAt"),
     ]

@@ -25,6 +25,7 @@ from holdfast.contracts.settlement import (
     RetryLater,
     Settled,
     Settlement,
+    noted_result,
 )
 from holdfast.contracts.times import duration_ms
 from holdfast.stores.folding import Write, told_apart
@@ -119,10 +120,12 @@ class _Batch:
         by_workload: dict[str, list[str]] = {}
         for workload, job_id, _ in first:
             by_workload.setdefault(workload, []).append(job_id)
-        names = "status fence attemptCount lettersUntil settleId note deadline proceeded openLane"
+        names = "status fence lettersUntil settleId note deadline proceeded openLane"
         reading = {
             **dict.fromkeys(names.split(), 1),
             "last": {"$last": "$attemptHistory.outcome"},
+            # Not what the counter says: another system's worker may have raised it.
+            "attemptCount": {"$size": "$attemptHistory"},
             "now": self._link.clock.now(),
         }
         found: dict[int, Document] = {}
@@ -189,9 +192,9 @@ class _Writing:
         if isinstance(settlement.verdict, Proceed):
             self._proceeds(entry, settlement.verdict)
             return Settled(entry["_id"], Status.PROCESSING)
-        if isinstance(settlement.verdict, Expire) and settlement.verdict.note is not None:
+        if isinstance(settlement.verdict, Complete | Expire) and settlement.verdict.note is not None:
             note = settlement.verdict.note
-        changes = self._changes(entry, settlement.verdict)
+        changes = self._changes(entry, settlement.verdict, note)
         fields, gone = changes["$set"], changes["$unset"]
         fields |= {"updatedAt": self._now, "settleId": self._mark}
         if note is not None:
@@ -203,12 +206,12 @@ class _Writing:
         self._update(entry, changes)
         return Settled(entry["_id"], Status(fields["status"]), note)
 
-    def _changes(self, entry: Mapping[str, Any], ending: Ending) -> Document:
+    def _changes(self, entry: Mapping[str, Any], ending: Ending, note: str | None) -> Document:
         match ending:
             case Complete() as verdict:
                 fields = self._closed(entry, AttemptOutcome.SUCCEEDED) | self._kept(entry, verdict.retention)
                 if verdict.result is not None:
-                    fields["result"] = _to_json(verdict.result)
+                    fields["result"] = _to_json(noted_result(verdict.result, note))
                 return self._ended(entry, Status.PROCESSED, fields)
             case RetryLater() as verdict:
                 fields = self._closed(entry, AttemptOutcome.FAILED, verdict.code, verdict.message)
@@ -262,7 +265,11 @@ class _Writing:
         if entry.get("last") != _RUNNING:
             return {}
         attempt = f"attemptHistory.{entry['attemptCount'] - 1}"
-        fields: Document = {f"{attempt}.outcome": outcome.value, f"{attempt}.finishedAt": self._now}
+        fields: Document = {
+            f"{attempt}.outcome": outcome.value,
+            f"{attempt}.finishedAt": self._now,
+            "attemptCount": entry["attemptCount"],
+        }
         if code is not None:
             fields |= {f"{attempt}.errorCode": code, f"{attempt}.errorMessage": message}
         return fields

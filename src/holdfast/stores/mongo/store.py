@@ -25,6 +25,7 @@ from holdfast.contracts.workload import Workload
 
 from . import (
     claiming,
+    importing,
     letters,
     lines,
     reading,
@@ -85,16 +86,29 @@ class MongoStore:
         await self._link.close()
 
     async def migrate(self) -> list[str]:
-        """Create the collections and indexes that are absent or different; return what was done, one sentence each."""
+        """Create the collections and indexes that are absent or different, and bring over another system's records.
+
+        Returns what was done, one sentence each.
+        """
         await self._link.open()
         with rights_explained():
-            return await self._schema.migrate()
+            done = await self._schema.migrate()
+            return done + await importing.import_all(self._link, self._records, self._shelves)
 
     async def missing(self) -> list[str]:
         """What ``migrate`` would create, one sentence each."""
         await self._link.open()
         with rights_explained():
             return await self._schema.missing()
+
+    async def foreign(self) -> list[str]:
+        """What another system has left in our collections, and what becomes of it; for ``holdfast doctor``."""
+        with rights_explained():
+            return await importing.remaining(self._link, self._records)
+
+    async def foreign_places(self) -> list[str]:
+        """The collections that have records of another system: a glance."""
+        return await importing.places(self._link, self._records)
 
     async def facts(self) -> Mapping[str, str]:
         """What the server tells about itself, and how many of our collections it has, for ``holdfast doctor``."""
@@ -141,6 +155,11 @@ class MongoStore:
         """See :meth:`holdfast.contracts.ports.Ledger.due`."""
         records = self._records.get(workload)
         return [] if records is None else await sweeping.due(self._link, records.entries, limit, again_after)
+
+    async def unsettled(self, workload: str, job_ids: Sequence[str]) -> list[DueEntry]:
+        """See :meth:`holdfast.contracts.ports.Ledger.unsettled`."""
+        records = self._records.get(workload)
+        return [] if records is None else await sweeping.unsettled(self._link, records.entries, job_ids)
 
     async def overdue(self, workload: str, limit: int) -> list[str]:
         """See :meth:`holdfast.contracts.ports.Ledger.overdue`."""
@@ -199,12 +218,14 @@ class MongoStore:
 
     async def review(self, letter_ids: Sequence[str], *, actor: str, reason: str) -> list[str]:
         """See :meth:`holdfast.contracts.ports.DeadLetters.review`."""
+        await importing.import_letters(self._link, self._records, letter_ids)
         return await letters.step(
             self._link, self._records, letter_ids, ReviewStatus.REVIEWED, actor=actor, reason=reason
         )
 
     async def close(self, letter_ids: Sequence[str], *, actor: str, reason: str) -> list[str]:
         """See :meth:`holdfast.contracts.ports.DeadLetters.close`."""
+        await importing.import_letters(self._link, self._records, letter_ids)
         return await letters.step(
             self._link, self._records, letter_ids, ReviewStatus.CLOSED, actor=actor, reason=reason
         )
@@ -217,6 +238,7 @@ class MongoStore:
         reason: str,
     ) -> list[str]:
         """See :meth:`holdfast.contracts.ports.DeadLetters.replay`."""
+        await importing.import_letters(self._link, self._records, [letter_id for letter_id, _ in replays])
         return await replaying.replay(
             self._link, self._records, self._shelves, self._grace, replays, actor=actor, reason=reason
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Final
@@ -11,10 +11,11 @@ from typing import Any, Final
 from pymongo import ASCENDING
 from pymongo.errors import DuplicateKeyError
 
-from holdfast.contracts.ledger import DueEntry, Pruned
+from holdfast.contracts.ledger import DueEntry, Pruned, Status
 
 from .documents import Shelves
 from .entries import new_mark
+from .foreign import ELSEWHERE, letter_id_of
 from .link import LONG, Collection, Document, Link
 from .records import AllRecords, Records
 from .schema import FACTS, WAITING
@@ -39,17 +40,35 @@ async def due(link: Link, entries: Collection, limit: int, again_after: timedelt
         if not found:
             break
         ours += await _postpone(link, entries, found, now, again_after, held)
-    return [
-        DueEntry(
-            each["_id"],
-            each["body"],
-            each["priority"],
-            each["attemptCount"],
-            max(timedelta(0), each["notBefore"] - each["now"]),
-            each["generation"],
-        )
-        for each in ours
-    ]
+    return [_due_entry(each) for each in ours]
+
+
+async def unsettled(link: Link, entries: Collection, job_ids: Sequence[str]) -> list[DueEntry]:
+    """Those of these jobs that are not settled, and that only we write."""
+    wanted = {"_id": {"$in": list(job_ids)}, "status": {"$in": [*WAITING, Status.PROCESSING.value]}}
+    found = await link.run(lambda: entries.find(wanted, _due_fields(link)).to_list())
+    return [entry for entry in map(_due_entry, found) if not entry.foreign]
+
+
+def _due_fields(link: Link) -> Document:
+    names = ("body", "priority", "attemptCount", "notBefore", "generation", "updatedAt")
+    return {**dict.fromkeys(names, 1), "tried": {"$size": "$attemptHistory"}, "now": link.clock.now()}
+
+
+def _due_entry(document: Mapping[str, Any]) -> DueEntry:
+    """An entry that is not settled. Another system's worker counts attempts that we do not know, or dates as text."""
+    changed = document["updatedAt"]
+    foreign = not isinstance(changed, datetime) or document["attemptCount"] != document["tried"]
+    return DueEntry(
+        document["_id"],
+        document["body"],
+        document["priority"],
+        document["tried"],
+        max(timedelta(0), document["notBefore"] - document["now"]),
+        document["generation"],
+        document["now"] if foreign else changed,
+        foreign,
+    )
 
 
 async def _oldest(link: Link, entries: Collection, now: datetime, limit: int, held: Sequence[str]) -> list[str]:
@@ -74,8 +93,7 @@ async def _postpone(  # noqa: PLR0913, PLR0917 - what to postpone, and until whe
     """
     mark = new_mark()
     later = [{"$set": {"dueAt": link.clock.now(again_after), "sweepId": mark}}]
-    names = ("body", "priority", "attemptCount", "notBefore", "generation")
-    reading = {**dict.fromkeys(names, 1), "now": link.clock.now()}
+    reading = _due_fields(link)
 
     async def postpone(ids: Sequence[str]) -> None:
         await entries.update_many({"_id": {"$in": list(ids)}, "dueAt": {"$lte": now}}, later)
@@ -133,9 +151,11 @@ async def _meet(link: Link, records: Records, known: str | None, incarnation: st
         return False
     # First the work, then the fact: whoever dies in between leaves both to the next.
     everything_due: list[Document] = [{"$set": {"dueAt": link.clock.now()}}]
-    await link.run(
-        lambda: records.entries.update_many({"status": {"$in": list(WAITING)}}, everything_due), seconds=LONG
-    )
+    # Without what another system recorded: nobody here has the body to publish.
+    waiting = {"status": {"$in": list(WAITING)}, "fence": {"$exists": True}}
+    await link.run(lambda: records.entries.update_many(waiting, everything_due), seconds=LONG)
+    gone = {"publishedTo": ELSEWHERE}
+    await link.run(lambda: records.letters.update_many(gone, {"$set": {"publishedTo": None}}), seconds=LONG)
     changed = await link.run(
         lambda: facts.update_one({"_id": name, "value": known}, {"$set": {"value": incarnation}}),
     )
@@ -152,24 +172,26 @@ async def _remember_first(facts: Collection, name: str, incarnation: str) -> Non
 # --- the end of retention -------------------------------------------------------------------------------------
 
 _EXPIRES: Final = "expiresAt"
+_SETTLED: Final = [status.value for status in Status if status.terminal]
 
 
 async def prune(link: Link, records: AllRecords, shelves: Shelves, limit: int) -> Pruned:
     """Delete what has outlived its retention: letters first, then entries that no letter tells of (I12), and documents.
 
-    Only terminal entries have an ``expiresAt``, and none before that of its last letter.
+    Of ours, only terminal entries have an ``expiresAt``, and none before that of its last letter; another system may
+    leave it on an entry that it has taken up again.
     """
     now = await link.about_now()
     letters: dict[str, list[str]] = {}
     left = limit
     for each in records:
         if left > 0 and (gone := await _delete(link, each.letters, _EXPIRES, now, left)):
-            letters[each.name] = gone
+            letters[each.name] = [letter_id_of(letter) for letter in gone]
             left -= len(gone)
     entries = 0
     for each in records:
         if entries < limit:
-            untold = _without_letters(each)
+            untold = _settled_without_letters(each)
             entries += len(await _delete(link, each.entries, _EXPIRES, now, limit - entries, untold))
     documents = 0
     for shelf in shelves:
@@ -178,7 +200,7 @@ async def prune(link: Link, records: AllRecords, shelves: Shelves, limit: int) -
     return Pruned(entries, letters, documents)
 
 
-def _without_letters(records: Records) -> list[Document]:
+def _settled_without_letters(records: Records) -> list[Document]:
     letter = {
         "from": records.letters.name,
         "localField": "idempotencyKey",
@@ -186,7 +208,7 @@ def _without_letters(records: Records) -> list[Document]:
         "pipeline": [{"$limit": 1}, {"$project": {"_id": 1}}],
         "as": "letters",
     }
-    return [{"$lookup": letter}, {"$match": {"letters": []}}]
+    return [{"$match": {"status": {"$in": _SETTLED}}}, {"$lookup": letter}, {"$match": {"letters": []}}]
 
 
 async def _delete(  # noqa: PLR0913, PLR0917 - what, and how much of it

@@ -15,7 +15,7 @@ from holdfast.stores.cursors import not_a_cursor, position_of
 ENTRY_COLUMNS: Final = (
     "id, workload, key, job_id, generation, status, body, labels, attempts, attempt_count, fence, priority, "
     "first_seen_at, updated_at, not_before, deadline, lease_until, expires_at, last_error_code, last_error_message, "
-    "note, result, replay_of"
+    "note, result, replay_of, warnings"
 )
 LETTER_COLUMNS: Final = (
     "seq, id, workload, key, job_id, generation, reason_code, reason_message, attempts, attempt_count, body, labels, "
@@ -31,7 +31,8 @@ def to_json(value: Any) -> str:  # noqa: ANN401 - anything that JSON can say
 def entry_of(row: Sequence[Any]) -> LedgerEntry:
     """A ledger entry from ``ENTRY_COLUMNS``."""
     (_, workload, key, job_id, generation, status, body, labels, attempts, attempt_count, fence, priority, first_seen,
-     updated, not_before, deadline, lease_until, expires, code, message, note, result, replay_of) = row  # fmt: skip
+     updated, not_before, deadline, lease_until, expires, code, message, note, result, replay_of,
+     warnings) = row  # fmt: skip
     return LedgerEntry(
         workload=workload,
         key=key,
@@ -55,6 +56,7 @@ def entry_of(row: Sequence[Any]) -> LedgerEntry:
         note=note,
         result=json.loads(result) if result else None,
         replay_of=replay_of,
+        warnings=tuple(json.loads(warnings)),
     )
 
 

@@ -1,7 +1,7 @@
 """The tables of the embedded store, and the names that people read them by.
 
-Times are milliseconds since the epoch on the store's clock. ``attempts``, ``labels``, ``decisions`` and ``result``
-are JSON. The views carry the seeds' names and fields (``processed_events``, ``dead_letter_events``).
+Times are milliseconds since the epoch on the store's clock. ``attempts``, ``labels``, ``decisions``, ``result`` and
+``warnings`` are JSON. The views carry the seeds' names and fields (``processed_events``, ``dead_letter_events``).
 """
 
 from __future__ import annotations
@@ -114,6 +114,7 @@ MIGRATIONS: Final[tuple[Migration, ...]] = (
         WHERE lane IS NOT NULL AND status = 'received'
         """,
     ),
+    ("ALTER TABLE ledger_entries ADD COLUMN warnings TEXT NOT NULL DEFAULT '[]'",),
 )
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
@@ -143,8 +144,8 @@ def quoted(name: str) -> str:
 def create_collections(connection: sqlite3.Connection, collections: Sequence[Collection]) -> None:
     """Tables and indexes for the documents that effects write.
 
-    An indexed field becomes a generated column, and so does an instant, so that people can use them in their own
-    queries. What expires gets an index, for pruning.
+    An indexed field becomes a generated column, and so do an instant and a named one, so that people can use them in
+    their own queries. What expires gets an index, for pruning.
     """
     for collection in collections:
         if collection.expires is not None and collection.expires not in collection.instants:
@@ -172,9 +173,9 @@ def create_collections(connection: sqlite3.Connection, collections: Sequence[Col
 
 
 def columns_of(collection: Collection) -> list[str]:
-    """The fields that have a column of their own: those with an index, and instants."""
+    """The fields that have a column of their own: those with an index, instants, and those that people want to see."""
     indexed = (name for fields in collection.indexes for name in fields)
-    return list(dict.fromkeys((*indexed, *instants_of(collection))))
+    return list(dict.fromkeys((*indexed, *collection.columns, *instants_of(collection))))
 
 
 def instants_of(collection: Collection) -> tuple[str, ...]:
@@ -243,7 +244,7 @@ SELECT key AS idempotencyKey{labels}, status, generation, attempt_count AS attem
        strftime('%Y-%m-%dT%H:%M:%fZ', first_seen_at / 1000.0, 'unixepoch') AS firstSeenAt,
        strftime('%Y-%m-%dT%H:%M:%fZ', updated_at / 1000.0, 'unixepoch') AS updatedAt,
        strftime('%Y-%m-%dT%H:%M:%fZ', expires_at / 1000.0, 'unixepoch') AS expiresAt,
-       body, attempts AS attemptHistory, labels, result
+       body, attempts AS attemptHistory, labels, result, warnings
 FROM ledger_entries WHERE workload = '{workload}'
 """
 

@@ -6,8 +6,11 @@ Field names are the wire's, exactly as seeds 000 and 002 write them. ``docs/conf
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Collection
 from datetime import UTC, datetime
+from hashlib import sha256
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import (
@@ -37,6 +40,9 @@ PRINTABLE_PATTERN: Final = r"^[ -~]+$"
 _INSTANT = re.compile(
     r"(?:19[7-9][0-9]|2[0-9]{3})-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,9})?(?:Z|[+-][0-9]{2}:[0-9]{2})",
 )
+
+
+_canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 
 
 def _instant(value: object) -> datetime:
@@ -145,11 +151,11 @@ class CourierIntake(BaseModel):
 
 
 class CourierEvent(_Open):
-    """One job of ``courier-events-main`` (seed 000).
+    """One job of ``courier-events-main``.
 
-    Our intake fills every field. A producer that puts jobs straight into the queue may leave out what only a request
-    has: ``signatureMeta`` and ``receivedAt``. It may not leave out ``occurredAt`` and ``source``: without the first, a
-    late event could undo a newer one (I16); without the second, nobody could tell whose event it is.
+    Our intake fills every field. A producer that puts jobs straight into the queue may leave out all but the five that
+    the specification requires: :mod:`.adopting` fills in ``occurredAt`` and ``source``, so that a late event does not
+    undo a newer one (I16) and everybody can tell whose event it is. ``signatureMeta`` is kept in any shape.
     """
 
     model_config = ConfigDict(
@@ -176,10 +182,21 @@ class CourierEvent(_Open):
     source: Identifier
     idempotencyKey: Identifier
     traceId: Identifier
-    signatureMeta: Annotated[CourierSignature | None, Field(exclude_if=lambda value: value is None)] = None
+    signatureMeta: Annotated[Any, Field(exclude_if=lambda value: value is None)] = None
     payload: ShipmentFacts
     receivedAt: Annotated[Instant | None, Field(exclude_if=lambda value: value is None)] = None
     attempt: Annotated[int, Field(strict=True, ge=1)] = 1
+
+
+def fingerprint_of(event: CourierEvent, *, left_out: Collection[str] = ()) -> str:
+    """A hash of what the courier says, and of nothing that differs between two requests that say it.
+
+    ``left_out``: fields that the producer did not give, and that were made up.
+    """
+    source = None if "source" in left_out else event.source
+    occurred_at = None if "occurredAt" in left_out else isoformat(event.occurredAt)
+    content = [source, event.eventId, event.eventType, occurred_at, event.payload.model_dump()]
+    return sha256(_canonical(content).encode()).hexdigest()
 
 
 class AttemptSummary(BaseModel):

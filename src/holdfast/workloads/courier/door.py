@@ -74,7 +74,7 @@ class CourierDoor:
             source=intake.source,
             idempotencyKey=intake.key,
             traceId=trace_id,
-            signatureMeta=signature,
+            signatureMeta=signature.model_dump(),
             payload=intake.payload,
             receivedAt=received_at.astimezone(UTC).replace(microsecond=received_at.microsecond // 1000 * 1000),
             attempt=1,

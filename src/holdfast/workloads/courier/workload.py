@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
-from hashlib import sha256
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from holdfast.contracts.dead_letters import DeadLetter
@@ -14,12 +12,14 @@ from holdfast.contracts.effects import Collection, Upsert
 from holdfast.contracts.errors import ConfigurationError
 from holdfast.contracts.network_failures import NETWORK, REFUSED, RESET, THROTTLED, TIMEOUT, TLS_FAILED, UNKNOWN_HOST
 from holdfast.contracts.outcomes import Done, Outcome
+from holdfast.contracts.queues import Delivery
 from holdfast.contracts.redaction import scrub
 from holdfast.contracts.retry import ExponentialBackoff, RetryPolicy
 from holdfast.contracts.times import isoformat
-from holdfast.contracts.workload import Context, Failure, Job, Reason, Workload, readable_body
+from holdfast.contracts.workload import Adopted, Context, Failure, Identity, Job, Reason, Workload, readable_body
 
-from .contract import CourierEvent
+from .adopting import adopt, identify, recover
+from .contract import CourierEvent, fingerprint_of
 from .portable import first_problem
 from .timeliness import rejection
 
@@ -40,8 +40,6 @@ _WHAT_WENT_WRONG: Final[Mapping[str, str]] = {
 
 _BATCH: Final = 50
 _MOST_OF_AN_UNREADABLE_BODY: Final = 2000
-
-_canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +88,9 @@ class Courier(Workload[CourierEvent]):
 
     name: ClassVar[str] = "courier"
     contract = CourierEvent
-    queue: ClassVar[str] = "courier-events-main"
-    dead_letter_queue: ClassVar[str] = "courier-events-dlq"
+    queue = "courier-events-main"
+    dead_letter_queue = "courier-events-dlq"
+    job_name = "courier-event"
     ledger_name = "processed_events"
     letters_name = "dead_letter_events"
     collections: Sequence[Collection] = (
@@ -100,6 +99,7 @@ class Courier(Workload[CourierEvent]):
             key="shipmentId",
             indexes=(("orderId",), ("currentState", "updatedAt")),
             instants=("lastEventAt",),
+            columns=("lastEventId", "lastEventType", "metadata"),
         ),
     )
     indexed_labels: Sequence[str] = ("shipmentId",)
@@ -122,9 +122,7 @@ class Courier(Workload[CourierEvent]):
 
     def fingerprint(self, data: CourierEvent) -> str:
         """Covers what the courier says, and nothing that differs between two requests that say it."""
-        payload = data.payload.model_dump()
-        content = [data.source, data.eventId, data.eventType, isoformat(data.occurredAt), payload]
-        return sha256(_canonical(content).encode()).hexdigest()
+        return fingerprint_of(data)
 
     def labels(self, data: CourierEvent) -> dict[str, str]:
         """Everything that an event is looked up or shown by, and what a duplicate's receipt repeats."""
@@ -141,6 +139,20 @@ class Courier(Workload[CourierEvent]):
         if data.receivedAt is not None:
             labels["receivedAt"] = isoformat(data.receivedAt)
         return labels
+
+    # --- events that somebody else put into the queue ---------------------------------------------------------
+
+    def adopt(self, delivery: Delivery) -> Adopted[CourierEvent]:
+        """Read leniently; see :mod:`.adopting`."""
+        return adopt(delivery)
+
+    def identify(self, content: Mapping[str, Any]) -> Identity:
+        """The names of an event that breaks the contract."""
+        return identify(content)
+
+    def recover(self, letter: Mapping[str, Any], seen_at: datetime) -> str:
+        """The event of another system's dead letter."""
+        return recover(letter, seen_at)
 
     # --- the work ---------------------------------------------------------------------------------------------
 
@@ -201,7 +213,7 @@ class Courier(Workload[CourierEvent]):
         body = readable_body(letter.body)
         return {
             "eventId": _told(letter, body, "eventId", otherwise=letter.key),
-            "idempotencyKey": letter.key,
+            "idempotencyKey": _told(letter, body, "idempotencyKey", otherwise=letter.key),
             "traceId": _told(letter, body, "traceId", otherwise=letter.id),
             "attemptCount": letter.attempt_count,
             "terminalReasonCode": letter.reason_code,

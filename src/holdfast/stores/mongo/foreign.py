@@ -1,0 +1,300 @@
+"""Records that another system wrote, in our shape.
+
+A Node system that follows the same specification has the same collections and fields, and none of ours: no ``fence``,
+no job id, no generation; its ``_id`` is an ObjectId, and its instants may be ISO text. Such a record is *foreign*. It
+is read here as if it were ours, and brought over by :mod:`.importing`. Another system's worker may also write into an
+entry of ours, by its key: then dates become text and attempts are counted that our history does not have.
+
+What another system's entry never has is the job's body: as long as the job is not settled, only the queue has that.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from bson.dbref import DBRef
+from bson.objectid import ObjectId
+
+from holdfast.contracts.dead_letters import ReviewStatus
+from holdfast.contracts.ledger import AttemptOutcome, Status
+from holdfast.contracts.queues import job_id_for
+from holdfast.contracts.redaction import scrub
+from holdfast.contracts.times import isoformat
+from holdfast.contracts.workload import Workload
+
+from .instants import instant_of
+
+Document = dict[str, Any]
+
+ELSEWHERE: Final = "elsewhere"
+"""In ``publishedTo``: the other system has put the letter into the queue itself."""
+
+_WORKER: Final = "another system"
+_CODE: Final = "WORKED_ELSEWHERE"
+_MESSAGE: Final = "Another system made this attempt; nothing more is known of it."
+_NOTE: Final = "worked_elsewhere"
+_UNKNOWN: Final = "UNKNOWN"
+_MOST_ATTEMPTS: Final = 100
+"""A counter that another system wrote may say anything."""
+_BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_STATUSES: Final = frozenset(Status)
+_OUTCOMES: Final = frozenset(AttemptOutcome)
+_STEPS: Final = frozenset(ReviewStatus)
+_INSTANTS: Final = ("firstSeenAt", "updatedAt", "notBefore", "deadline", "leaseUntil", "expiresAt")
+_LETTER_ID = re.compile(r"dl_([0-9a-f]{24})")
+
+
+def is_foreign(entry: Mapping[str, Any]) -> bool:
+    """Whether another system made this entry."""
+    return "fence" not in entry
+
+
+def is_foreign_letter(letter: Mapping[str, Any]) -> bool:
+    """Whether another system made this dead letter."""
+    return "generation" not in letter
+
+
+# --- entries --------------------------------------------------------------------------------------------------
+
+
+def readable_entry(workload: Workload[Any], found: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The entry as we would have written it, whoever wrote it."""
+    if is_foreign(found):
+        found = entry_in_our_shape(workload, found)
+    elif not _sound(found):
+        found = {**found, **mended(found)}
+    if "body" not in found:
+        known = {"idempotencyKey": found["idempotencyKey"], **found["labels"]}
+        found = {**found, "body": json.dumps(known, ensure_ascii=False)}
+    return found
+
+
+def _sound(entry: Mapping[str, Any]) -> bool:
+    return (
+        type(entry["updatedAt"]) is datetime
+        and type(entry.get("expiresAt")) is not str
+        and entry["attemptCount"] == len(entry["attemptHistory"])
+    )
+
+
+def mended(entry: Mapping[str, Any]) -> Document:
+    """The fields of an entry of ours that another system has overwritten, put right."""
+    fields = {name: instant for name in _INSTANTS if (instant := instant_of(entry.get(name))) is not None}
+    updated = fields.setdefault("updatedAt", entry["firstSeenAt"])
+    status, count = _status(entry), _count(entry)
+    attempts = [*entry["attemptHistory"]]
+    if count > len(attempts):
+        attempts += _attempts(len(attempts) + 1, count, status, updated, entry)
+    return fields | {"status": status.value, "attemptHistory": attempts, "attemptCount": len(attempts)}
+
+
+def entry_in_our_shape(workload: Workload[Any], found: Mapping[str, Any]) -> Document:
+    """A foreign entry as one of ours, without the body that it never had."""
+    key, status = str(found.get("idempotencyKey")), _status(found)
+    seen = instant_of(found.get("firstSeenAt")) or _made(found)
+    updated = instant_of(found.get("updatedAt")) or seen
+    attempts = _attempts(1, _count(found), status, updated, found)
+    labels = _columns(workload, found)
+    entry: Document = {
+        "_id": job_id_for(key),
+        "idempotencyKey": key,
+        **labels,
+        "status": status.value,
+        "generation": 1,
+        "attemptCount": len(attempts),
+        "attemptHistory": attempts,
+        "lastErrorCode": _text(found, "lastErrorCode"),
+        "lastErrorMessage": _text(found, "lastErrorMessage"),
+        "firstSeenAt": seen,
+        "updatedAt": updated,
+        "notBefore": seen,
+        "fence": 0,
+        "priority": 0,
+        "labels": labels,
+    }
+    if status.terminal:
+        entry["expiresAt"] = instant_of(found.get("expiresAt")) or updated + workload.retention
+        entry["note"] = _NOTE
+    return entry
+
+
+def attempts_before(entry: Mapping[str, Any]) -> list[Document]:
+    """The attempts of an unsettled foreign entry that is taken over: the one that ran is lost."""
+    attempts: list[Document] = [dict(each) for each in entry["attemptHistory"]]
+    if attempts and attempts[-1]["outcome"] == AttemptOutcome.RUNNING.value:
+        attempts[-1] |= {
+            "outcome": AttemptOutcome.LOST.value,
+            "finishedAt": entry["updatedAt"],
+            "errorCode": _CODE,
+            "errorMessage": _MESSAGE,
+        }
+    return attempts
+
+
+def _attempts(first: int, last: int, status: Status, at: datetime, found: Mapping[str, Any]) -> list[Document]:
+    """Attempts of which only the number is known. The last one tells how the entry stands."""
+    attempts: list[Document] = []
+    for number in range(first, last + 1):
+        attempt: Document = {"attempt": number, "worker": _WORKER, "startedAt": at}
+        if number == last and status is Status.PROCESSING:
+            attempt |= {"outcome": AttemptOutcome.RUNNING.value}
+        elif number == last and status is Status.PROCESSED:
+            attempt |= {"outcome": AttemptOutcome.SUCCEEDED.value, "finishedAt": at}
+        else:
+            code, message = (_text(found, "lastErrorCode"), _text(found, "lastErrorMessage"))
+            told = number == last and code is not None
+            attempt |= {
+                "outcome": AttemptOutcome.FAILED.value,
+                "finishedAt": at,
+                "errorCode": code if told else _CODE,
+                "errorMessage": message if told else _MESSAGE,
+            }
+        attempts.append(attempt)
+    return attempts
+
+
+# --- dead letters ---------------------------------------------------------------------------------------------
+
+
+def letter_id_of(identity: ObjectId | str) -> str:
+    """The id of a dead letter. That of a foreign one says which it is, before it is brought over and after."""
+    return identity if isinstance(identity, str) else f"dl_{identity}"
+
+
+def foreign_ids(letter_ids: Sequence[str]) -> list[ObjectId]:
+    """The ids that these letters have, or had, in the other system's collection."""
+    return [ObjectId(match[1]) for each in letter_ids if (match := _LETTER_ID.fullmatch(each)) is not None]
+
+
+def created_at(letter: Mapping[str, Any]) -> datetime:
+    """When a foreign letter was written."""
+    return instant_of(letter.get("createdAt")) or _made(letter)
+
+
+def letter_in_our_shape(
+    workload: Workload[Any],
+    found: Mapping[str, Any],
+    *,
+    job_id: str | None = None,
+    generation: int = 1,
+    seen_at: datetime | None = None,
+) -> Document:
+    """A foreign dead letter as one of ours, with the job's body as far as it can be made again.
+
+    ``seen_at`` is when the job was first seen, where somebody knows.
+    """
+    key, created = str(found.get("idempotencyKey")), created_at(found)
+    attempts = _told_attempts(found, created)
+    record: Document = {**plain(dict(found)), "id": letter_id_of(found["_id"]), "createdAt": isoformat(created)}
+    body = workload.recover(record, min(created, seen_at or created))
+    if body is None:
+        body = json.dumps(record.get("payloadSnapshot"), ensure_ascii=False)
+    content = json.loads(body)
+    labels = workload.identify(content).labels if isinstance(content, dict) else {}
+    return {
+        "_id": record["id"],
+        "idempotencyKey": key,
+        **_columns(workload, {**labels, **found}),
+        "jobId": job_id or job_id_for(key),
+        "generation": generation,
+        "terminalReasonCode": _text(found, "terminalReasonCode") or _UNKNOWN,
+        "terminalReasonMessage": _text(found, "terminalReasonMessage") or "",
+        "attemptCount": len(attempts),
+        "attemptHistory": attempts,
+        "payloadSnapshot": found.get("payloadSnapshot"),
+        "reviewStatus": step if (step := found.get("reviewStatus")) in _STEPS else ReviewStatus.PENDING.value,
+        "decisions": [],
+        "createdAt": created,
+        "updatedAt": instant_of(found.get("updatedAt")) or created,
+        "expiresAt": instant_of(found.get("expiresAt")) or created + workload.letter_retention,
+        "labels": {**_columns(workload, found), **labels},
+        "body": body,
+        "publishedTo": ELSEWHERE,
+    }
+
+
+def _told_attempts(letter: Mapping[str, Any], created: datetime) -> list[Document]:
+    """The other system's summaries of its attempts, in their order, and as many as it counted."""
+    history = letter.get("attemptHistory")
+    told = [each for each in history if isinstance(each, Mapping)] if isinstance(history, list) else []
+    attempts: list[Document] = []
+    for number, each in enumerate(told[:_MOST_ATTEMPTS], start=1):
+        outcome = each.get("outcome")
+        attempts.append(
+            {
+                "attempt": number,
+                "outcome": outcome if outcome in _OUTCOMES else AttemptOutcome.FAILED.value,
+                "worker": _WORKER,
+                "startedAt": instant_of(each.get("startedAt")) or created,
+                "finishedAt": instant_of(each.get("finishedAt")) or created,
+                "errorCode": _text(each, "errorCode") or _CODE,
+                "errorMessage": _text(each, "errorMessage") or _MESSAGE,
+            }
+        )
+    return attempts + _attempts(len(attempts) + 1, _count(letter), Status.DEAD_LETTERED, created, {})
+
+
+def entry_of_letter(workload: Workload[Any], letter: Mapping[str, Any]) -> Document:
+    """The entry of a letter whose own entry is gone: the other system keeps letters longer."""
+    names = ("idempotencyKey", "generation", "attemptCount", "attemptHistory", "labels", "body", "expiresAt")
+    created = letter["createdAt"]
+    return {
+        **{name: letter[name] for name in names},
+        "_id": letter["jobId"],
+        **_columns(workload, letter["labels"]),
+        "status": Status.DEAD_LETTERED.value,
+        "lastErrorCode": letter["terminalReasonCode"],
+        "lastErrorMessage": letter["terminalReasonMessage"],
+        "firstSeenAt": created,
+        "updatedAt": created,
+        "notBefore": created,
+        "fence": 0,
+        "priority": 0,
+        "note": _NOTE,
+    }
+
+
+# --- parts ----------------------------------------------------------------------------------------------------
+
+
+def plain(value: Any) -> Any:  # noqa: ANN401 - any value of a document
+    """The value as JSON can say it: what only MongoDB knows becomes text, a reference to elsewhere an object."""
+    if isinstance(value, DBRef):
+        value = value.as_doc()
+    if isinstance(value, Mapping):
+        return {name: plain(child) for name, child in value.items()}
+    if isinstance(value, list):
+        return [plain(child) for child in value]
+    if isinstance(value, datetime):
+        return isoformat(value)
+    return value if value is None or isinstance(value, str | int | float) else str(value)
+
+
+def _columns(workload: Workload[Any], found: Mapping[str, Any]) -> dict[str, str]:
+    return {name: found[name] for name in workload.label_columns if isinstance(found.get(name), str)}
+
+
+def _status(found: Mapping[str, Any]) -> Status:
+    """What we have no word for is not settled, as far as we can tell."""
+    status = found.get("status")
+    return Status(status) if status in _STATUSES else Status.RECEIVED
+
+
+def _count(found: Mapping[str, Any]) -> int:
+    count = found.get("attemptCount")
+    return int(min(count, _MOST_ATTEMPTS)) if isinstance(count, int | float) and count > 0 else 0
+
+
+def _text(found: Mapping[str, Any], name: str) -> str | None:
+    """A text that another system wrote, without what must not be seen in clear."""
+    value = found.get(name)
+    return scrub(value) if isinstance(value, str) else None
+
+
+def _made(found: Mapping[str, Any]) -> datetime:
+    identity = found.get("_id")
+    return identity.generation_time.astimezone(UTC) if isinstance(identity, ObjectId) else _BEGINNING

@@ -1,0 +1,299 @@
+"""Importing: another system's records become ours, while that system may go on writing.
+
+What belongs to one key, its entry and its dead letters, is brought over in one transaction: a write of the other system
+that comes in between is a conflict, and the transaction is tried again. The other system finds its records by their
+keys, and goes on finding them. To import again does nothing; to stop half way leaves the rest for the next time.
+
+An entry that is not settled stays the other system's: it has no body, so nobody here could run it. When a worker of
+ours is given its job by the queue, :mod:`.recording` takes it over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from functools import partial
+from hashlib import sha256
+from itertools import count, islice
+from typing import Any, Final
+
+from bson.objectid import ObjectId
+from pymongo import ASCENDING, DeleteOne, InsertOne, UpdateOne
+
+from holdfast.contracts.ledger import Status
+from holdfast.contracts.queues import job_id_for
+
+from .documents import Shelf, Shelves
+from .foreign import (
+    created_at,
+    entry_in_our_shape,
+    entry_of_letter,
+    foreign_ids,
+    is_foreign,
+    is_foreign_letter,
+    letter_in_our_shape,
+    mended,
+    readable_entry,
+)
+from .instants import instant_of
+from .link import Collection, Document, Link, Session
+from .records import AllRecords, Records
+
+_BATCH: Final = 100
+_A_LONG_LOOK: Final = 3600.0
+_MOST_COUNTED: Final = 1000
+_FIRST: Final = ObjectId("0" * 24)
+_SETTLED: Final = [status.value for status in Status if status.terminal]
+_DEAD: Final = Status.DEAD_LETTERED.value
+
+_ENTRIES: Final = {"status": {"$in": _SETTLED}, "fence": {"$exists": False}, "idempotencyKey": {"$type": "string"}}
+_UNSETTLED: Final = {"status": {"$nin": _SETTLED}, "fence": {"$exists": False}}
+_LETTERS: Final = {"generation": {"$exists": False}, "idempotencyKey": {"$type": "string"}}
+_OVERWRITTEN: Final = {"dueAt": {"$exists": True}, "status": {"$in": _SETTLED}}
+"""Entries of ours that another system's worker settled: we would have removed the time at which they are due."""
+
+
+async def import_all(link: Link, records: AllRecords, shelves: Shelves) -> list[str]:
+    """Bring over everything; return what was done, one sentence each."""
+    done = []
+    for each in records:
+        for collection, which in ((each.letters, _LETTERS), (each.entries, _ENTRIES)):
+            imported = 0
+            async for found in _pages(link, collection, which, {"idempotencyKey": 1}):
+                imported += len(found)
+                keys = {document["idempotencyKey"] for document in found}
+                await link.transaction(partial(import_keys, records=each, keys=list(keys)))
+            if imported:
+                done.append(f"Brought over {imported} records of another system in {collection.name}.")
+        if mended_entries := await _mend(link, each):
+            done.append(f"Mended {mended_entries} entries of {each.entries.name} that another system has settled.")
+    changed = {shelf.collection.name: await _import_instants(link, shelf) for shelf in shelves}
+    return done + [
+        f"Turned text into dates in {number} documents of {name}." for name, number in changed.items() if number
+    ]
+
+
+async def import_letters(link: Link, records: AllRecords, letter_ids: Sequence[str]) -> None:
+    """Bring over the letters with these ids that are another system's, before somebody decides about them."""
+    identities = foreign_ids(letter_ids)
+    if not identities:
+        return
+    for each in records:
+        wanted = {"_id": {"$in": identities}} | _LETTERS
+        found = await link.run(partial(_read, each.letters, wanted, {"idempotencyKey": 1}))
+        if found:
+            keys = list({document["idempotencyKey"] for document in found})
+            await link.transaction(partial(import_keys, records=each, keys=keys))
+
+
+async def places(link: Link, records: AllRecords) -> list[str]:
+    """The collections that have records of another system."""
+    # By the kind of their ids: ours are text, so an index alone finds them.
+    foreign = {"_id": {"$gt": _FIRST}}
+    collections = [collection for each in records for collection in (each.entries, each.letters)]
+    return [
+        collection.name
+        for collection in collections
+        if await link.run(partial(collection.find_one, foreign, {"_id": 1})) is not None
+    ]
+
+
+async def remaining(link: Link, records: AllRecords) -> list[str]:
+    """What another system has left here, and what becomes of it, in words."""
+    sentences = []
+    by_migrate = "`holdfast migrate` brings them over."
+    by_queue = "Each is taken over when the queue delivers its job to a worker of Holdfast."
+    for each in records:
+        for collection, which, what, becomes in (
+            (each.entries, _ENTRIES, "settled records", by_migrate),
+            (each.letters, _LETTERS, "dead letters", by_migrate),
+            (each.entries, _UNSETTLED, "unsettled records", by_queue),
+        ):
+            wanted = {"_id": {"$gt": _FIRST}} | which
+            number = await link.run(
+                partial(collection.count_documents, wanted, limit=_MOST_COUNTED), seconds=_A_LONG_LOOK
+            )
+            if number:
+                shown = f"{number}" if number < _MOST_COUNTED else f"at least {number}"
+                sentences.append(f"{collection.name} has {shown} {what} of another system. {becomes}")
+    return sentences
+
+
+# --- what belongs to a key ------------------------------------------------------------------------------------
+
+
+async def import_keys(session: Session, *, records: Records, keys: Sequence[str]) -> None:
+    """Bring over the settled entries and all dead letters of these keys."""
+    same_key = {"idempotencyKey": {"$in": list(keys)}}
+    entries = {each["idempotencyKey"]: each for each in await _read(records.entries, same_key, session=session)}
+    letters: dict[str, list[Document]] = {}
+    for each in await _read(records.letters, same_key, session=session):
+        letters.setdefault(each["idempotencyKey"], []).append(each)
+    ids = {key: _new_ids(key) for key in keys if is_foreign(entries.get(key, {}))}
+    wanted = {"_id": {"$in": [job_id for pair in ids.values() for job_id in pair]}}
+    taken = {each["_id"] for each in await _read(records.entries, wanted, {"_id": 1}, session)}
+    entry_writes: list[Any] = []
+    letter_writes: list[Any] = []
+    for key in keys:
+        found = entries.get(key)
+        if found is None or is_foreign(found):
+            job_id = next(each for each in ids[key] if each not in taken)
+            taken.add(job_id)
+        else:
+            job_id = found["_id"]
+        moving = _Moving(records, found, letters.get(key, []), job_id)
+        entry_writes += moving.entry_writes()
+        letter_writes += moving.letter_writes()
+    for collection, writes in ((records.entries, entry_writes), (records.letters, letter_writes)):
+        if writes:
+            await collection.bulk_write(writes, session=session)
+
+
+def _new_ids(key: str) -> tuple[str, str]:
+    """The id that the entry of a key gets, and another one should the entry of another key have that."""
+    return job_id_for(key), f"elsewhere-{sha256(key.encode()).hexdigest()[:32]}"
+
+
+class _Moving:
+    """What becomes of one key's entry and dead letters.
+
+    Each foreign letter gets a generation that no letter of its key has (I8). The last letter of a dead entry tells of
+    the entry's own generation, so that it can be replayed, and no earlier one can.
+    """
+
+    def __init__(
+        self, records: Records, found: Document | None, letters: Sequence[Mapping[str, Any]], job_id: str
+    ) -> None:
+        workload = records.workload
+        self._workload = workload
+        self._found = found
+        self._job_id = job_id
+        self._foreign = sorted((each for each in letters if is_foreign_letter(each)), key=created_at)
+        known = None if found is None else readable_entry(workload, found)
+        self._status = _DEAD if known is None else known["status"]
+        dead = self._status == _DEAD
+        taken = {each["generation"] for each in letters if not is_foreign_letter(each)}
+        first = 1 if known is None or not dead else known["generation"]
+        generations = islice((number for number in count(first) if number not in taken), len(self._foreign))
+        self._letters = [
+            letter_in_our_shape(
+                workload,
+                each,
+                job_id=job_id,
+                generation=generation,
+                seen_at=None if known is None else known["firstSeenAt"],
+            )
+            for each, generation in zip(self._foreign, generations, strict=True)
+        ]
+        self._next = max([*taken, *(each["generation"] for each in self._letters)], default=0) + (not dead)
+
+    def letter_writes(self) -> list[Any]:
+        """The other system's letters go, and ours come."""
+        gone = [DeleteOne({"_id": each["_id"]}) for each in self._foreign]
+        return [*gone, *(InsertOne(each) for each in self._letters)]
+
+    def entry_writes(self) -> list[Any]:
+        """The entry in our shape, where it is settled. An ``_id`` cannot be changed: a new document takes its place."""
+        found = self._found
+        if found is None:
+            if not self._letters:
+                return []
+            entry = entry_of_letter(self._workload, self._letters[-1])
+            return [InsertOne(entry | self._told_by_letters(entry))]
+        if is_foreign(found):
+            if self._status not in _SETTLED:
+                return []
+            entry = entry_in_our_shape(self._workload, found) | {"_id": self._job_id}
+            return [DeleteOne({"_id": found["_id"]}), InsertOne(entry | self._told_by_letters(entry))]
+        return (
+            [UpdateOne({"_id": found["_id"]}, {"$set": changes})] if (changes := self._told_by_letters(found)) else []
+        )
+
+    def _told_by_letters(self, entry: Mapping[str, Any]) -> Document:
+        """What an entry owes to the letters that came: their generation and retention, and perhaps its body."""
+        if not self._letters:
+            return {}
+        last = self._letters[-1]
+        until = max(each["expiresAt"] for each in self._letters)
+        fields: Document = {
+            "generation": max(entry["generation"], self._next),
+            "lettersUntil": max(until, entry.get("lettersUntil") or until),
+        }
+        if (expires := instant_of(entry.get("expiresAt"))) is not None:
+            fields["expiresAt"] = max(expires, fields["lettersUntil"])
+        if self._status == _DEAD and "body" not in entry:
+            fields |= {"body": last["body"], "labels": {**entry["labels"], **last["labels"]}}
+        return fields
+
+
+# --- entries of ours that another system's worker settled -----------------------------------------------------
+
+
+async def _mend(link: Link, records: Records) -> int:
+    """Put right what another system has overwritten, as far as nobody has changed it since; return how many."""
+    number = 0
+    for which in (_OVERWRITTEN, {"expiresAt": {"$type": "string"}, "status": {"$in": _SETTLED}}):
+        found = await link.run(
+            partial(_read, records.entries, which | {"fence": {"$exists": True}}), seconds=_A_LONG_LOOK
+        )
+        for start in range(0, len(found), _BATCH):
+            writes = [
+                UpdateOne(
+                    {"_id": each["_id"], "status": each["status"], "updatedAt": each["updatedAt"]},
+                    {"$set": mended(each), "$unset": {"dueAt": "", "leaseUntil": "", "openLane": ""}},
+                )
+                for each in found[start : start + _BATCH]
+            ]
+            done = await link.run(partial(records.entries.bulk_write, writes, ordered=False))
+            number += done.modified_count
+    return number
+
+
+# --- documents ------------------------------------------------------------------------------------------------
+
+
+async def _import_instants(link: Link, shelf: Shelf) -> int:
+    """Turn instants that are text into dates, where nobody has changed them since; return how many documents."""
+    names = shelf.instants
+    number = 0
+    which = {"$or": [{name: {"$type": "string"}} for name in names]}
+    async for found in _pages(link, shelf.collection, which, dict.fromkeys(names, 1)):
+        writes = []
+        for document in found:
+            text = {name: document[name] for name in names if isinstance(document.get(name), str)}
+            dates = {name: instant for name, value in text.items() if (instant := instant_of(value)) is not None}
+            if dates:
+                writes.append(UpdateOne({"_id": document["_id"], **text}, {"$set": dates}))
+        if writes:
+            done = await link.run(partial(shelf.collection.bulk_write, writes, ordered=False))
+            number += done.modified_count
+    return number
+
+
+# --- reading --------------------------------------------------------------------------------------------------
+
+
+async def _pages(
+    link: Link, collection: Collection, which: Document, fields: Document
+) -> AsyncIterator[list[Document]]:
+    """Documents whose ids are ObjectIds, in the order of their ids, a page at a time."""
+    last = _FIRST
+    while True:
+        wanted = {"_id": {"$gt": last}} | which
+
+        async def look(wanted: Document = wanted) -> list[Document]:
+            return await collection.find(wanted, fields).sort("_id", ASCENDING).limit(_BATCH).to_list()
+
+        found = await link.run(look, seconds=_A_LONG_LOOK)
+        if not found:
+            return
+        yield found
+        last = found[-1]["_id"]
+
+
+async def _read(
+    collection: Collection,
+    which: Document,
+    fields: Document | None = None,
+    session: Session | None = None,
+) -> list[Document]:
+    return await collection.find(which, fields, session=session).to_list()
