@@ -264,6 +264,14 @@ def test_a_minimal_pdf_without_a_cross_reference_table_is_read_with_a_warning(to
     assert [page["source"] for page in results(messages)] == ["blank"]
 
 
+def test_changes_that_were_cut_off_leave_an_end_mark_that_is_not_the_end(told: Reader) -> None:
+    whole = pages.text_pdf([EN])
+    appended = b"9 0 obj\n<< /Type /Annot >>\nendobj\nxref\n9 1\n%010d 00000 n \n" % len(whole)
+    assert told(whole + appended)[0].warnings == (CUT_OFF,)
+    assert failure(told, whole + appended, strict=True).code is Code.PDF_CORRUPT
+    assert told(whole + appended + b"startxref\n9\n%%EOF")[0].warnings == ()
+
+
 def test_white_space_and_a_missing_last_word_after_the_end_are_no_damage(told: Reader) -> None:
     whole = pages.text_pdf([EN])
     for content in (whole, whole + b"\n\0\0\0" * 2_000, whole.replace(b"%%EOF", b"")):
