@@ -1,14 +1,17 @@
-"""The worker process: every workload's execution, and upkeep, until told to stop."""
+"""The worker process: every workload's execution and background tasks, and upkeep, until told to stop."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from holdfast.contracts.ports import Ambient, Broker, Store
 from holdfast.contracts.workload import Workload
+from holdfast.engine.adoption import take_in
+from holdfast.engine.background import keep_going
 from holdfast.engine.execution import Execution, ExecutionOptions
 from holdfast.engine.upkeep import Upkeep
 from holdfast.telemetry import emit, events
@@ -32,6 +35,11 @@ class Worker:
         self._upkeep = upkeep
         self._options = options
         self._drain = drain
+        self._background = [
+            task
+            for workload in self._workloads
+            for task in workload.background(partial(take_in, store, broker, workload))
+        ]
         self._executions = [Execution(workload, store, broker, ambient, options) for workload in self._workloads]
 
     @property
@@ -49,6 +57,8 @@ class Worker:
             emit(events.WORKER_STARTED, worker=self._options.worker, workloads=[each.name for each in self._workloads])
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._upkeep.run(stop))
+                for task in self._background:
+                    group.create_task(keep_going(task, stop))
                 for execution in self._executions:
                     group.create_task(execution.run(stop, self._drain))
         finally:

@@ -109,6 +109,7 @@ async def test_an_event_shows_its_state_and_history(world):
         "expiresAt": 0,
         "nextAttemptAt": None,
         "note": None,
+        "warnings": [],
     }
 
     retry = RetryLater(after=timedelta(minutes=1), code="TIMEOUT", message="No answer.")

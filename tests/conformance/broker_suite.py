@@ -26,6 +26,7 @@ from tests.conformance.broker.deliveries import (
     taken_ids,
 )
 from tests.conformance.broker.leasing import Acknowledging, Leasing
+from tests.conformance.broker.looking import Looking
 from tests.conformance.broker.sharing import Flowing, TakingTurns
 from tests.conformance.broker.steering import Forgetting, Limiting, Steering
 
@@ -176,7 +177,9 @@ class Waiting:
         assert await taken_ids(broker, 50, wait=LONG_WAIT) == ["a"]
 
 
-class BrokerSuite(Delivering, Waiting, Leasing, Acknowledging, Steering, Limiting, TakingTurns, Flowing, Forgetting):
+class BrokerSuite(
+    Delivering, Waiting, Leasing, Acknowledging, Looking, Steering, Limiting, TakingTurns, Flowing, Forgetting
+):
     """All chapters."""
 
     @pytest.fixture

@@ -117,6 +117,22 @@ async def test_a_store_with_its_queue_in_the_same_file_publishes_what_it_records
     await database.close()
 
 
+async def test_what_it_publishes_has_the_name_that_the_workload_gives_its_jobs(tmp_path):
+    database = Database(tmp_path / "holdfast.db", now=ManualClock().ms)
+    broker = SqliteBroker(database)
+    things, others = workloads()
+    things.job_name = "thing:make"
+    store = SqliteStore(database, [things, others], outbox=broker)
+    await store.open()
+    await broker.open()
+
+    await store.record([a_job("a"), a_job("b", workload="others")])
+
+    names = await database.read(lambda c: c.execute("SELECT name FROM queue_jobs ORDER BY seq").fetchall())
+    assert [name for (name,) in names] == ["thing:make", "others"]
+    await database.close()
+
+
 async def test_a_job_whose_effects_are_refused_is_not_published(tmp_path):
     database = Database(tmp_path / "holdfast.db", now=ManualClock().ms)
     broker = SqliteBroker(database)

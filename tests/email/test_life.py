@@ -64,6 +64,26 @@ async def test_an_email_is_sent_once(opened):
         assert outbox["sentAt"] == log["sentAt"] == entry.result["processedAt"]
 
 
+async def test_the_same_job_again_returns_already_sent_with_the_id_of_the_first_sending(opened):
+    async with opened() as office:
+        await office.keep_html()
+        outbox_id = await office.put_into_queue()
+        returned = []
+
+        async def note(acknowledgements):
+            returned.extend(json.loads(each.handling.result) for each in acknowledgements)
+
+        async with office.working():
+            outbox = await office.until(outbox_id, "SENT")
+            await office.idle()
+            office.stage.broker.before("settle", note)
+            await office.put_into_queue(outboxId=outbox_id)
+            await office.idle()
+        assert returned == [{"status": "ALREADY_SENT", "sesMessageId": outbox["sesMessageId"]}]
+        assert len(office.delivered(outbox_id)) == 1
+        assert (await office.entry(outbox_id)).result["status"] == "SENT"
+
+
 async def test_many_emails_are_each_sent_once(opened):
     async with opened() as office:
         posted = await asyncio.gather(*(office.post() for _ in range(40)))

@@ -74,7 +74,10 @@ class NodeQueue:
         return [each for each in await self.call("getWorkers") if "b" in each["flags"]]
 
     async def work(self, **options: Any) -> NodeWorker:
-        """``new Worker(name, ...)``; what it does with a job is in the job's name (``node/worker.mjs``)."""
+        """``new Worker(name, ...)``; what it does with a job is in the job's name (``node/worker.mjs``).
+
+        ``result`` is what it returns for a job whose name says nothing.
+        """
         worker = NodeWorker(self.node, f"worker {next(_names)}")
         await self.node("work", at=self.at, name=worker.name, options=options)
         return worker

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from holdfast.contracts.ledger import Status
+from holdfast.contracts.times import isoformat
 from tests.interop.gateway import DEAD, MAIN, a_request, an_event
 from tests.interop.seed_schemas import MAIN_QUEUE_PAYLOAD
 from tests.support.courier_documents import without
@@ -203,6 +205,29 @@ async def test_what_the_door_accepts_is_in_the_queue_as_the_specification_says(m
 async def _is_processed(gateway, key) -> bool:
     entry = await gateway.entry(key)
     return entry is not None and entry.status is Status.PROCESSED
+
+
+@pytest.mark.parametrize("newer_from", ["node", "the door"])
+@pytest.mark.parametrize("older_from", ["node", "the door"])
+async def test_a_late_event_in_the_same_batch_is_flagged(main, open_gateway_with, newer_from, older_from):
+    gateway = await open_gateway_with()
+    an_hour_ago = {"occurredAt": isoformat(datetime.now(UTC) - timedelta(hours=1))}
+    for name, whence, changes in (("newer", newer_from, {}), ("older", older_from, an_hour_ago)):
+        if whence == "node":
+            job_id = await main.add("courier.event", an_event(name, shipmentId="shp_1") | changes)
+        else:
+            await gateway.post(a_request(name, shipmentId="shp_1") | changes)
+            job_id = f"courier-x.{name}"
+
+    async with gateway.working():
+        await eventually(lambda: _all_processed(gateway, 2))
+        await eventually(lambda: _settled(main))
+
+    newer, older = [await gateway.entry(f"courier-x:{name}") for name in ("newer", "older")]
+    assert (newer.note, older.note) == (None, "ignored_stale")
+    assert older.result == {"note": "ignored_stale", "shipmentId": "shp_1", "status": "out_for_delivery"}
+    assert (await main.job(job_id))["returnvalue"] == older.result
+    assert (await gateway.shipment("shp_1"))["lastEventId"] == "newer"
 
 
 async def _all_processed(gateway, count) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from holdfast.cli.servers import free_port
@@ -55,7 +57,7 @@ async def test_node_reads_dead_letters_as_the_specification_says(main, dead, gat
     assert len(await gateway.letters()) == 1 + len(broken)
 
 
-async def test_node_reads_how_often_an_exhausted_event_was_tried(dead, open_gateway_with, node):
+async def test_node_reads_how_often_an_exhausted_event_was_tried(main, dead, open_gateway_with, node):
     nobody = f"http://127.0.0.1:{free_port()}/"
     gateway = await open_gateway_with(courier_downstream_url=nobody, courier_downstream_secret="downstream secret 0123")
     async with gateway.working():
@@ -72,6 +74,9 @@ async def test_node_reads_how_often_an_exhausted_event_was_tried(dead, open_gate
     assert {each["outcome"] for each in letter["attemptHistory"]} == {"failed"}
     assert letter["terminalReasonCode"].endswith("_EXHAUSTED")
     _count_their_attempts([letter])
+    (stored,) = await gateway.letters()
+    assert json.loads(stored.body)["attempt"] == 3
+    assert (await main.job("courier-x.evt_123"))["data"]["attempt"] == 3
 
 
 def _count_their_attempts(letters):

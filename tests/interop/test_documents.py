@@ -8,6 +8,7 @@ from holdfast.contracts.queries import LetterQuery, Page
 from holdfast.workloads.documents.dead_letter import DocumentDeadLetter
 from holdfast.workloads.documents.workload import DEAD_LETTER_QUEUE, QUEUE
 from tests.support.pages import encrypted_pdf, text_pdf
+from tests.support.specification_letters import BARE, EXAMPLES
 from tests.support.waiting import eventually
 
 PUBLISHED = DocumentDeadLetter.model_json_schema()
@@ -79,6 +80,28 @@ async def test_a_job_that_node_adds_is_adopted_and_its_producer_gets_the_result(
     assert stored["output_path"] == result["output_path"]
 
 
+async def test_a_document_that_nodes_worker_read_is_completed_with_what_it_returned(jobs, gateway):
+    documents = gateway.system.workloads["documents"]
+    data = documents.contract.model_validate(a_job("read-by-node", local_path="deed.pdf"))
+    await gateway.system.intake.accept(documents, data)
+    result = {"job_id": "read-by-node", "status": "COMPLETED", "duration_sec": 1.5, "output_path": "out/1", "pages": 3}
+    worker = await jobs.work(result=result)
+    await worker.has_run(1)
+    await eventually(lambda: _completed(jobs, 1))
+
+    await gateway.system.upkeep().round()
+
+    entry = await gateway.system.store.entry("documents", "read-by-node")
+    assert (entry.status, entry.note, entry.result) == ("processed", "worked_elsewhere", result)
+    assert (await gateway.system.store.get("document_jobs", "read-by-node"))["status"] == "COMPLETED"
+    stored = await gateway.system.store.get("document_results", "read-by-node")
+    assert {name: stored[name] for name in result} == result
+
+
+async def _completed(queue, number):
+    return (await queue.counts())["completed"] == number
+
+
 async def test_node_consumes_dead_letters_that_are_as_published_and_as_the_seed_says(jobs, dead, gateway, folder, node):
     (folder / "locked.pdf").write_bytes(encrypted_pdf())
     good = [
@@ -121,6 +144,12 @@ async def test_node_consumes_dead_letters_that_are_as_published_and_as_the_seed_
     assert all(each["worker_id"] for each in letters)
     # To take a letter from the queue is not to deal with it: people do that, in the store.
     assert len(await _letters(gateway)) == len(letters)
+
+
+async def test_the_published_schema_accepts_the_specifications_own_letters(node):
+    letters = [*EXAMPLES, *BARE]
+    assert await node("complaints", schema=PUBLISHED, documents=letters) == [[] for _ in letters]
+    assert await node("complaints", schema=SEED, documents=letters) == [[] for _ in letters]
 
 
 async def test_the_published_schema_finds_what_is_wrong_with_a_letter(node):

@@ -33,16 +33,27 @@ def mail_server():
 
 
 @pytest.fixture
-async def gateway(open_gateway_with, mail_server):
-    return await open_gateway_with(
-        email_transport="smtp",
-        smtp_host=mail_server.host,
-        smtp_port=mail_server.port,
-        smtp_security="none",
-        email_from="Holdfast <mail@sender.example>",
-        email_pepper="a pepper for the interop tests 0123456789",
-        email_keys=json.dumps({"first": base64.b64encode(bytes(range(100, 132))).decode()}),
-    )
+def mailing(open_gateway_with, mail_server):
+    """Opens a gateway that sends emails, with settings of the test's own."""
+
+    async def open_one(**changes):
+        settings = {
+            "email_transport": "smtp",
+            "smtp_host": mail_server.host,
+            "smtp_port": mail_server.port,
+            "smtp_security": "none",
+            "email_from": "Holdfast <mail@sender.example>",
+            "email_pepper": "a pepper for the interop tests 0123456789",
+            "email_keys": json.dumps({"first": base64.b64encode(bytes(range(100, 132))).decode()}),
+        }
+        return await open_gateway_with(**settings | changes)
+
+    return open_one
+
+
+@pytest.fixture
+async def gateway(mailing):
+    return await mailing()
 
 
 @pytest.fixture
@@ -85,6 +96,15 @@ async def add(queue, job, **options) -> str:
     return await queue.add(QUEUE_NAME, job, **SEED_OPTIONS | {"jobId": job["outboxId"]} | options)
 
 
+async def posted(gateway, key, document) -> dict:
+    """The receipt for an email that a tenant hands in over HTTP."""
+    transport = httpx.ASGITransport(gateway.system.api())
+    async with httpx.AsyncClient(transport=transport, base_url="http://gateway") as client:
+        answer = await client.post("/v1/email/send", json=document, headers={"authorization": f"Bearer {key}"})
+    assert answer.status_code == 202, answer.text
+    return answer.json()
+
+
 async def status_of(gateway, outbox_id) -> str | None:
     return (await gateway.system.store.get(OUTBOX, outbox_id) or {}).get("status")
 
@@ -123,6 +143,48 @@ async def test_a_producer_in_node_that_waits_gets_the_result_of_the_specificatio
     assert (result["status"], result["attempt"]) == ("SENT", 1)
 
 
+@pytest.mark.parametrize("remove", [False, True])
+async def test_an_email_that_nodes_worker_sent_is_not_sent_by_ours(send, gateway, mail_server, remove):
+    company_id = (await gateway.system.tenants.add("acme")).company_id
+    _, key = await gateway.system.tenants.create_key(company_id)
+    document = {"to": "a@example.com", "subject": "Oi", "html": "<p>Oi</p>", "recipient": {"externalId": "C-1"}}
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(gateway.system.api()), base_url="http://test") as client:
+        answer = await client.post("/v1/email/send", json=document, headers={"authorization": f"Bearer {key}"})
+    outbox_id = answer.json()["outboxId"]
+    result = {"sesMessageId": "0100018c-node", "status": "SENT", "durationMs": 12, "attempt": 1}
+    worker = await send.work(result=result, **({"removeOnComplete": {"count": 0}} if remove else {}))
+    await worker.has_run(1)
+    await eventually(lambda: _is_empty(send))
+    await worker.rest()
+
+    await gateway.system.upkeep().round()
+    async with gateway.working():
+        await send.add("email:send", (await gateway.system.store.entry("email", outbox_id)).body, jobId=outbox_id)
+        await eventually(lambda: _is_empty(send))
+
+    assert mail_server.taken == []
+    entry = await gateway.system.store.entry("email", outbox_id)
+    assert (entry.status, entry.note, entry.result) == ("processed", "worked_elsewhere", result)
+    outbox, log = [await gateway.system.store.get(each, outbox_id) for each in (OUTBOX, LOG)]
+    assert (outbox["status"], outbox["sesMessageId"], outbox["attempt"]) == ("SENT", "0100018c-node", 1)
+    assert (log["status"], log["sesMessageId"], log["transport"]) == ("SENT", "0100018c-node", "elsewhere")
+
+
+async def test_a_producer_in_node_that_adds_a_job_again_gets_already_sent(send, gateway, company, mail_server):
+    job = a_job(company)
+    outcomes = []
+    async with gateway.working():
+        for options in ({"removeOnComplete": True}, {"removeOnComplete": True}, {"removeOnComplete": False}):
+            await add(send, job, **options, delay=300)
+            outcomes.append((await (await send.waiting_for(job["outboxId"])))["resolved"])
+
+    again = {"status": "ALREADY_SENT", "sesMessageId": outcomes[0]["sesMessageId"]}
+    assert [each["status"] for each in outcomes] == ["SENT", "ALREADY_SENT", "ALREADY_SENT"]
+    assert outcomes[1:] == [again, again]
+    assert (await send.job(job["outboxId"]))["returnvalue"] == again
+    assert len(mail_server.taken) == 1
+
+
 async def test_node_sees_what_the_api_accepted_with_its_priority_and_without_html(send, gateway):
     company_id = (await gateway.system.tenants.add("acme")).company_id
     _, key = await gateway.system.tenants.create_key(company_id)
@@ -133,19 +195,25 @@ async def test_node_sees_what_the_api_accepted_with_its_priority_and_without_htm
         "recipient": {"externalId": "CUST-1", "cpfCnpj": CPF},
         "priority": 3,
     }
-    transport = httpx.ASGITransport(gateway.system.api())
-    async with httpx.AsyncClient(transport=transport, base_url="http://gateway") as client:
-        answer = await client.post("/v1/email/send", json=document, headers={"authorization": f"Bearer {key}"})
-    assert answer.status_code == 202, answer.text
-    outbox_id = answer.json()["outboxId"]
+    outbox_id = (await posted(gateway, key, document))["outboxId"]
 
     job = await eventually(lambda: send.job(outbox_id))
 
     assert (job["state"], job["id"], job["data"]["outboxId"]) == ("prioritized", outbox_id, outbox_id)
+    assert job["name"] == "email:send"
     assert (job["opts"]["priority"], job["opts"]["jobId"]) == (3, outbox_id)
     assert len(job["data"]["recipient"]["cpfCnpjHash"]) == 64
     text = json.dumps(job, ensure_ascii=False)
     assert [each for each in (CPF, CPF_DIGITS, "segredo") if each in text] == []
+
+
+async def test_a_job_of_node_is_sent_whatever_its_name_is(send, gateway, company, mail_server):
+    job = a_job(company)
+    async with gateway.working():
+        await send.add("boleto", job, **SEED_OPTIONS | {"jobId": job["outboxId"]})
+        await eventually(lambda: _is(gateway, job["outboxId"], "SENT"))
+
+    assert len(mail_server.taken) == 1
 
 
 BROKEN = {
@@ -194,6 +262,47 @@ async def test_the_same_broken_job_again_leaves_no_clear_copy_either(send, gatew
     assert len(await letters_of(gateway)) == 1
     kept = await everything_in(redis_place)
     assert [each for each in (CPF, "cliente@example.com") if each in kept] == []
+
+
+# --- another name for the queue ---------------------------------------------------------------------------------------
+
+
+async def test_a_queue_without_a_colon_is_opened_by_its_name_and_so_are_its_dead_letters(mailing, open_queue, company):
+    other = await mailing(email_queue="email-send")
+    queue, dead = open_queue("email-send"), open_queue("email-send-dlq")
+    good, bad = a_job(company), a_job(company, to="nobody")
+    async with other.working():
+        for each in (good, bad):
+            await add(queue, each)
+        await eventually(lambda: _is(other, good["outboxId"], "SENT"))
+        await eventually(lambda: _holds(dead, 1))
+
+
+async def test_emails_move_to_a_queue_of_another_name_and_each_is_sent_once(
+    mailing, gateway, company, send, open_queue, mail_server
+):
+    """As docs/operations.md says: a worker stays with the old queue until it is empty."""
+    new = await mailing(email_queue="email-send", publish_grace_ms=0)
+    _, key = await gateway.system.tenants.create_key(company)
+    document = {"to": "cliente@example.com", "subject": "Boleto", "html": "<p>Olá</p>"}
+    accepted = [
+        (await posted(gateway, key, document | {"recipient": {"externalId": f"CUST-{number}"}}))["outboxId"]
+        for number in range(3)
+    ]
+    foreign = a_job(company)
+    await add(send, foreign)
+
+    async with new.working():  # what the ledger has goes through the new queue
+        for each in accepted:
+            await eventually(lambda each=each: _is(new, each, "SENT"))
+    assert await status_of(new, foreign["outboxId"]) is None
+    async with gateway.working():
+        await eventually(lambda: _is(gateway, foreign["outboxId"], "SENT"))
+        await eventually(lambda: _is_empty(send))
+
+    assert await _is_empty(open_queue("email-send"))
+    sent = [f"<{each}@sender.example>" for each in (*accepted, foreign["outboxId"])]
+    assert sorted(each.message_id for each in mail_server.taken) == sorted(sent)
 
 
 # --- what the broker keeps --------------------------------------------------------------------------------------------

@@ -153,8 +153,8 @@ ON CONFLICT (workload, key) DO UPDATE SET body = excluded.body, fingerprint = ex
     _mutant(
         "one attempt too many",
         _VERDICTS,
-        "if subject.attempt >= workload.retry.max_attempts:",
-        "if subject.attempt > workload.retry.max_attempts:",
+        "if subject.attempt >= attempt_limit(workload, subject.data):",
+        "if subject.attempt > attempt_limit(workload, subject.data):",
     ),
     _mutant(
         "handing back costs an attempt",
@@ -227,8 +227,8 @@ ON CONFLICT (workload, key) DO UPDATE SET body = excluded.body, fingerprint = ex
     _mutant(
         "nobody sweeps",
         _UPKEEP,
-        "report.republished += await self._republish(workload)",
-        "report.republished += 0",
+        "await self._republish(workload, report)",
+        "pass",
     ),
     _mutant(
         "nobody recovers what a dead worker held",

@@ -6,11 +6,12 @@ from contextlib import AsyncExitStack
 
 import pytest
 
+from holdfast import Done, Upsert
 from holdfast.contracts.ledger import Status
 from holdfast.contracts.queues import QueueJob
 from tests.support.stage import LEASE, a_stage, lose_the_queue
 from tests.support.waiting import eventually
-from tests.support.workloads import Parcel, Parcels
+from tests.support.workloads import BatchedParcels, Parcel, Parcels
 
 
 @pytest.fixture
@@ -157,6 +158,31 @@ async def test_good_and_bad_strangers_in_one_batch_share_no_fate(stage):
         "IDEMPOTENCY_CONFLICT",
         "VALIDATION_FAILED",
     ]
+
+
+async def test_a_batch_keeps_the_order_of_the_queue_whoever_put_the_jobs_there():
+    """Of two reports on one place, the newer came first: the older one is late, also when only the newer is adopted."""
+
+    async def report(jobs):
+        return [
+            Done(
+                [Upsert("parcel_places", "shared", {"seenAt": job.data.seen_at}, only_if_newer="seenAt")],
+                result={"seenAt": job.data.seen_at},
+            )
+            for job in jobs
+        ]
+
+    async with a_stage(BatchedParcels(report)) as stage:
+        await stage.broker.publish("parcels-main", [QueueJob("node-job-1", body("adopted", seen_at=2))])
+        await stage.accept("recorded", seen_at=1)
+
+        async with stage.working():
+            late = await stage.until("recorded", Status.PROCESSED)
+
+        assert stage.workload.batches == [["adopted", "recorded"]]
+        assert (late.note, late.result) == ("ignored_stale", {"note": "ignored_stale", "seenAt": 1})
+        assert (await stage.entry("adopted")).note is None
+        assert (await stage.store.get("parcel_places", "shared"))["seenAt"] == 2
 
 
 async def test_two_workers_that_adopt_the_same_job_do_it_once(stage):

@@ -86,6 +86,7 @@ def test_the_defaults_are_the_documented_ones(tmp_path):
         "EMAIL_CONTENT_PREFIX": "email/",
         "EMAIL_MAX_HTML_BYTES": "524288",
         "EMAIL_MAX_BATCH_BYTES": "8388608",
+        "EMAIL_QUEUE": "email:send",
         "EMAIL_RATE_MAX": "100",
         "EMAIL_RATE_DURATION_MS": "1000",
         "EMAIL_CONCURRENCY": "10",
@@ -126,7 +127,9 @@ def test_the_defaults_are_the_documented_ones(tmp_path):
         "DOCUMENT_CACHE": "true",
         "DOCUMENT_TTL_DAYS": "30",
         "DOCUMENT_DLQ_TTL_DAYS": "90",
-        "DOCUMENT_MAX_ATTEMPTS": "3",
+        "DOCUMENT_MAX_ATTEMPTS": "(not set)",
+        "DOCUMENT_MAX_ATTEMPTS_OCR": "(not set)",
+        "DOCUMENT_MAX_ATTEMPTS_TRANSCRIPTION": "(not set)",
         "DOCUMENT_RETRY_BASE_MS": "5000",
         "DOCUMENT_CALLBACK_SECRET": "(not set)",
     }
@@ -233,14 +236,30 @@ BOUNDS = {
     "DOCUMENT_TTL_DAYS": (1, 3650),
     "DOCUMENT_DLQ_TTL_DAYS": (1, 3650),
     "DOCUMENT_MAX_ATTEMPTS": (1, 100),
+    "DOCUMENT_MAX_ATTEMPTS_OCR": (1, 100),
+    "DOCUMENT_MAX_ATTEMPTS_TRANSCRIPTION": (1, 100),
     "DOCUMENT_RETRY_BASE_MS": (0, 3_600_000),
 }
 FRACTIONS = {"DOCUMENT_CHUNK_SECONDS", "RETRY_BACKOFF_MULTIPLIER", "RETRY_JITTER_PERCENT"}
 
 
 def test_the_table_of_bounds_names_every_number():
-    numbers = {name.upper() for name, field in Settings.model_fields.items() if field.annotation in (int, float)}
+    kinds = (int, float, int | None)
+    numbers = {name.upper() for name, field in Settings.model_fields.items() if field.annotation in kinds}
     assert numbers == set(BOUNDS)
+
+
+@pytest.mark.parametrize(
+    ("given", "attempts"),
+    [
+        ({}, {"OCR": 3, "TRANSCRIPTION": 2}),
+        ({"DOCUMENT_MAX_ATTEMPTS": "4"}, {"OCR": 4, "TRANSCRIPTION": 4}),
+        ({"DOCUMENT_MAX_ATTEMPTS_TRANSCRIPTION": "7"}, {"OCR": 3, "TRANSCRIPTION": 7}),
+        ({"DOCUMENT_MAX_ATTEMPTS": "4", "DOCUMENT_MAX_ATTEMPTS_OCR": "1"}, {"OCR": 1, "TRANSCRIPTION": 4}),
+    ],
+)
+def test_each_type_of_document_has_its_number_of_attempts(given, attempts, tmp_path):
+    assert load(given, tmp_path).document_attempts == attempts
 
 
 @pytest.mark.parametrize("name", BOUNDS)
@@ -658,5 +677,8 @@ def test_the_commented_lines_of_the_starter_file_are_the_defaults(tmp_path):
         "document_bucket",
         "document_s3_region",
         "document_s3_endpoint_url",
+        "document_max_attempts",
+        "document_max_attempts_ocr",
+        "document_max_attempts_transcription",
         "document_callback_secret",
     }

@@ -12,6 +12,8 @@ import pytest
 from holdfast.config import Settings, SettingsError, email_keys, email_secrets, load
 from holdfast.config.email_keys import KEYS_FILE, KeysUnreadable
 from holdfast.config.email_settings import is_sender
+from holdfast.contracts.errors import ConfigurationError
+from holdfast.wiring.system import workloads_of
 from holdfast.workloads.email.vault import Vault
 
 PEPPER = "kT3vXq9_Zr4LmW8s-Pd1YbNcUf6HgJ2w"
@@ -45,6 +47,23 @@ def test_lists_and_keys_are_lists_and_a_table_in_the_file(tmp_path):
     settings = load({}, tmp_path)
     assert (settings.email_backoff_seconds, settings.email_sns_topics) == ((1, 2), (TOPIC,))
     assert list(email_secrets(settings).keys) == ["2025", "2026"]
+
+
+@pytest.mark.parametrize("name", ["email:send", "email-send", "emails", "a.b_c:D-1", "x" * 64])
+def test_the_queue_may_have_another_name(name, tmp_path):
+    assert load({"EMAIL_QUEUE": name}, tmp_path).email_queue == name
+
+
+@pytest.mark.parametrize("name", [":", "email:", ":send", "email::send", "email send", "{email}", "ação", "x" * 65])
+def test_a_name_that_no_queue_can_have_is_refused(name, tmp_path):
+    (problem,) = problems_of({"EMAIL_QUEUE": name}, tmp_path)
+    assert "EMAIL_QUEUE must be a name of 1 to 64 letters" in problem
+
+
+def test_the_queue_of_another_workload_is_not_for_emails(tmp_path):
+    settings = load({"EMAIL_QUEUE": "courier-events-main", "HOLDFAST_DATA": str(tmp_path)}, tmp_path)
+    with pytest.raises(ConfigurationError, match="courier-events-main is used twice"):
+        workloads_of(settings, None)
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,9 @@ import pytest
 
 from holdfast import Done, Expired, PermanentError, Reject, Retry, Snooze, ThrottledError, Upsert
 from holdfast.contracts.ledger import Status
+from holdfast.contracts.queues import QueueJob
 from holdfast.telemetry import events
-from tests.support.stage import a_stage, outcomes
+from tests.support.stage import a_stage, empty, outcomes
 from tests.support.valve import Valve
 from tests.support.waiting import eventually
 from tests.support.workloads import RETRY_AFTER, BatchedParcels, Parcel, Parcels, deliver
@@ -36,6 +37,43 @@ async def test_a_job_is_taken_handled_settled_and_acknowledged():
         assert await stage.broker.depth("parcels-main") == await stage.broker.depth("parcels-dead")
         (job,) = stage.workload.handled
         assert (job.key, job.job_id, job.attempt, job.generation) == ("parcel:p", "parcel.p", 1, 1)
+
+
+class Repeating(Parcels):
+    """Says what a parcel returns that comes again."""
+
+    def repeated(self, result):
+        return {"again": result["at"]}
+
+
+@pytest.mark.parametrize(
+    ("workload", "script", "status", "returned"),
+    [
+        (Repeating, deliver, Status.PROCESSED, '{"again":"depot"}'),
+        (Repeating, lambda job: Done(), Status.PROCESSED, "null"),  # there is no result, and the hook raises
+        (Repeating, lambda job: Reject("NO", "no"), Status.DEAD_LETTERED, "null"),
+        (Parcels, deliver, Status.PROCESSED, "null"),
+    ],
+)
+async def test_a_job_that_comes_again_returns_what_its_workload_says(workload, script, status, returned):
+    async with a_stage(workload(script)) as stage:
+        await stage.accept("p")
+        async with stage.working():
+            await stage.until("p", status)
+            await eventually(lambda: empty(stage))
+            handlings = []
+            stage.broker.before("settle", lambda given: _note(handlings, given))
+            claims = stage.store.calls["claim"]
+            await stage.broker.publish("parcels-main", [QueueJob("parcel.p", Parcel(id="p").model_dump_json())])
+            await eventually(lambda: empty(stage))
+
+        assert [each.result for each in handlings] == [returned]
+        assert stage.store.calls["claim"] == claims + 1  # the claim itself brings the result
+        assert len(stage.workload.handled) == 1
+
+
+async def _note(handlings, acknowledgements):
+    handlings += [each.handling for each in acknowledgements]
 
 
 async def test_the_log_tells_each_attempt_once(seen):
@@ -91,6 +129,8 @@ async def test_the_last_attempt_that_fails_becomes_a_dead_letter(seen):
         assert outcomes(entry) == [("failed", "BUSY")] * 3
         (letter,) = await stage.letters()
         assert (letter.reason_code, letter.attempt_count, letter.attempts) == ("BUSY_EXHAUSTED", 3, entry.attempts)
+        assert Parcel.model_validate_json(letter.body).attempt == 3
+        assert Parcel.model_validate_json(entry.body).attempt == 1  # what a replay runs
         assert [job_id for job_id, _ in await stage.queued("parcels-dead")] == [letter.id]
         assert await stage.queued("parcels-main") == []
     (told,) = [fields for event, fields in seen if event == events.JOB_DEAD_LETTERED]

@@ -55,7 +55,10 @@ async def test_what_a_handler_returns_is_the_outcome(outcome):
     [
         (PermanentError("GONE", "never"), Reject("GONE", "never")),
         (ThrottledError(retry_after=timedelta(seconds=9)), None),
-        (ConnectionRefusedError(111, "Connection refused"), Retry("ECONNREFUSED", "Connection refused")),
+        (
+            ConnectionRefusedError(111, "Connection refused"),
+            Retry("ECONNREFUSED", "ConnectionRefusedError: the other side refused the connection (ECONNREFUSED)."),
+        ),
         (ValueError("odd"), Retry("UNCLASSIFIED", "ValueError: odd")),
         (SystemExit(1), Retry("UNCLASSIFIED", "SystemExit: 1")),
         (TimeoutError(), Retry("TIMEOUT", "The handler did not finish in time.")),

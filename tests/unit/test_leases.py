@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 from datetime import timedelta
 
+import pytest
+
+from holdfast import Retry
 from holdfast.contracts.ledger import AttemptOutcome, Status
 from holdfast.contracts.queues import QueueJob
 from holdfast.telemetry import events
 from tests.support.stage import LEASE, a_stage, delayed, empty, outcomes
 from tests.support.valve import Valve
 from tests.support.waiting import eventually
-from tests.support.workloads import Parcels
+from tests.support.workloads import RETRY_AFTER, Parcels, deliver
 
 SHORT_LEASE = timedelta(milliseconds=60)
 
@@ -91,6 +94,64 @@ async def test_a_job_that_kills_every_worker_is_buried():
         (letter,) = await stage.letters()
         assert (letter.reason_code, letter.attempt_count) == ("WORKER_LOST", 3)
         assert stage.workload.handled == []
+
+
+class FewAttempts(Parcels):
+    """The policy allows three attempts; parcels for the moon have two."""
+
+    def max_attempts(self, data):
+        return 2 if data.place == "moon" else 99
+
+
+async def test_a_job_with_a_lower_limit_of_its_own_kills_no_more_workers_than_that():
+    handled = []
+    async with a_stage(FewAttempts(lambda job: handled.append(job.data.id) or deliver(job))) as stage:
+        for name, place in (("far", "moon"), ("near", "home")):
+            await stage.accept(name, place=place)
+        for _ in range(2):
+            ids = ["parcel.far", "parcel.near"]
+            await stage.store.claim("parcels", ids, worker="dies", lease=LEASE, max_attempts=3)
+            stage.clock.advance(LEASE)
+        async with stage.working():
+            far = await stage.until("far", Status.DEAD_LETTERED)
+            near = await stage.until("near", Status.PROCESSED)
+            await eventually(lambda: empty(stage))
+
+        assert outcomes(far) == [("lost", "LOST")] * 2
+        assert (far.attempt_count, far.last_error_code) == (2, "WORKER_LOST")
+        assert outcomes(near) == [("lost", "LOST")] * 2 + [("succeeded", None)]
+        assert handled == ["near"]
+        (letter,) = await stage.letters()
+        assert (letter.key, letter.attempt_count, letter.reason_code) == ("parcel:far", 2, "WORKER_LOST")
+
+
+@pytest.mark.parametrize(("place", "attempts"), [("moon", 2), ("home", 3)])
+async def test_a_failing_job_is_tried_as_often_as_its_own_limit_says_and_never_above_the_policys(place, attempts):
+    async with a_stage(FewAttempts(lambda job: Retry("BUSY"))) as stage:
+        await stage.accept("p", place=place)
+        async with stage.working():
+            for attempt in range(1, attempts):
+                await eventually(lambda attempt=attempt: len(stage.workload.handled) == attempt)
+                await stage.until("p", Status.FAILED)
+                stage.clock.advance(RETRY_AFTER)
+            entry = await stage.until("p", Status.DEAD_LETTERED)
+
+        assert outcomes(entry) == [("failed", "BUSY")] * attempts
+
+
+async def test_a_limit_that_cannot_be_told_is_the_policys():
+    class Confused(Parcels):
+        def max_attempts(self, data):
+            raise LookupError
+
+    async with a_stage(Confused(lambda job: Retry("BUSY") if job.attempt < 3 else deliver(job))) as stage:
+        await stage.accept("p")
+        async with stage.working():
+            for attempt in (1, 2):
+                await eventually(lambda attempt=attempt: len(stage.workload.handled) == attempt)
+                await stage.until("p", Status.FAILED)
+                stage.clock.advance(RETRY_AFTER)
+            assert (await stage.until("p", Status.PROCESSED)).attempt_count == 3
 
 
 async def test_a_job_that_another_worker_holds_is_asked_for_again_later():

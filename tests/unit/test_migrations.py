@@ -19,6 +19,7 @@ from holdfast.contracts.settlement import Complete, Proceed, Settlement
 from holdfast.contracts.times import to_ms
 from holdfast.sqlite import Database
 from holdfast.stores.sqlite import SqliteStore, schema
+from holdfast.workloads.courier import Courier
 from tests.support.workloads import Parcels
 
 FIRST = ("CREATE TABLE shelf (name TEXT)", "INSERT INTO shelf VALUES ('first')")
@@ -253,6 +254,23 @@ async def test_a_workload_that_learns_a_new_index_gets_it_for_its_old_documents(
     await SqliteStore(database, [grown]).open()
 
     assert await rows(database, "SELECT parcelId FROM parcel_places WHERE colour = 'red'") == [("p",)]
+
+
+async def test_a_collection_that_learns_a_column_shows_it_for_its_old_documents(database):
+    """As a file of version 0.1.0 learns that shipments show every field."""
+    courier = Courier()
+    before = Courier()
+    before.collections = [replace(each, columns=()) for each in courier.collections]
+    await SqliteStore(database, [before]).open()
+    document = '{"shipmentId": "shp", "lastEventId": "evt", "lastEventType": "moved", "metadata": {"weight": 2.5}}'
+    await database.write(
+        lambda connection: connection.execute("INSERT INTO active_shipments VALUES ('shp', ?)", (document,)),
+    )
+
+    await SqliteStore(database, [courier]).open()
+
+    statement = "SELECT shipmentId, lastEventId, lastEventType, metadata ->> '$.weight' FROM active_shipments"
+    assert await rows(database, statement) == [("shp", "evt", "moved", 2.5)]
 
 
 @pytest.mark.parametrize(

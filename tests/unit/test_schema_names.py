@@ -12,7 +12,7 @@ from holdfast.contracts.queries import DocumentQuery
 from holdfast.sqlite import Database
 from holdfast.stores.sqlite import SqliteStore, senders
 from holdfast.stores.sqlite.documents import Shelf
-from holdfast.workloads.courier import Courier
+from holdfast.workloads.courier import ActiveShipment, Courier
 from tests.support.clock import ManualClock
 
 FIELDS = {
@@ -41,7 +41,7 @@ FIELDS = {
         "createdAt",
         "expiresAt",
     },
-    "active_shipments": {"shipmentId", "orderId", "currentState", "updatedAt"},
+    "active_shipments": set(ActiveShipment.model_fields),
 }
 
 LOOKUPS = {

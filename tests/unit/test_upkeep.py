@@ -86,13 +86,24 @@ async def test_many_lost_jobs_are_all_published(stage):
     assert (await stage.broker.depth("parcels-main")).ready == 1100
 
 
-async def test_a_long_line_is_not_published_over_and_over(stage):
-    await asyncio.gather(*(stage.accept(f"p{n}") for n in range(1100)))
+async def test_what_the_queue_still_has_is_not_published_again(stage):
+    await asyncio.gather(*(stage.accept(f"p{n}") for n in range(30)))
+    await stage.broker.remove("parcels-main", ["parcel.p7"])
     stage.clock.advance(GRACE)
 
-    assert (await stage.upkeep.round()).republished == 200
-    assert (await stage.upkeep.round()).republished == 200
-    assert (await stage.broker.depth("parcels-main")).ready == 1100
+    assert (await stage.upkeep.round()).republished == 1
+    assert (await stage.broker.depth("parcels-main")).ready == 30
+
+
+async def test_a_long_line_is_looked_at_a_few_jobs_at_a_time(stage):
+    await asyncio.gather(*(stage.accept(f"p{n}") for n in range(1200)))
+    await stage.broker.remove("parcels-main", [f"parcel.p{n}" for n in range(1200) if n % 12 == 0])
+    stage.clock.advance(GRACE)
+
+    found = [(await stage.upkeep.round()).republished for _ in range(7)]
+
+    assert (max(found), sum(found)) == (17, 100)
+    assert (await stage.broker.depth("parcels-main")).ready == 1200
 
 
 async def test_a_queue_that_lost_everything_is_rebuilt_at_once(stage, seen):

@@ -114,8 +114,9 @@ class DocumentDesk:
         values: dict[str, object] = dict(fields)
         if "metadata" in fields:
             values["metadata"] = _json_in("metadata", fields["metadata"])
-        if fields.get("cache") in {"true", "false"}:
-            values["cache"] = fields["cache"] == "true"
+        for name in ("cache", "strict"):
+            if fields.get(name) in {"true", "false"}:
+                values[name] = fields[name] == "true"
         try:
             self._form.model_validate(values)
         except ValidationError as error:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from .views import Instant
+
+_WARNINGS: Final = "What is wrong with a file that was read all the same: a sentence each."
 
 
 class DocumentStatus(StrEnum):
@@ -77,6 +79,7 @@ class DocumentView(_Shown):
     attempts: int
     max_attempts: int | None
     error: DocumentError | None = Field(description="Of the last attempt that failed.")
+    warnings: list[str] = Field(description=_WARNINGS)
     engine: str | None
     language: str | None
     filename: str | None = Field(description="Of an upload.")
@@ -111,6 +114,7 @@ class DocumentView(_Shown):
             attempts=document.get("attempts") or 0,
             max_attempts=document.get("max_attempts"),
             error=DocumentError.of(document.get("error")),
+            warnings=document.get("warnings") or [],
             engine=document.get("engine"),
             language=document.get("language"),
             filename=document.get("filename"),
@@ -148,6 +152,7 @@ class DocumentResult(_Shown):
     confidence: float | None = Field(description="From 0 to 1, where the engine tells it.")
     media_seconds: float | None = Field(description="Length of a recording.")
     units_reused: int | None = Field(description="Pages or chunks that an earlier attempt had read.")
+    warnings: list[str] = Field(description=_WARNINGS)
     cached: bool
     error: DocumentError | None
     finished_at: Instant | None
@@ -206,6 +211,7 @@ def _result_facts(document: Mapping[str, Any]) -> dict[str, Any]:
         "confidence": document.get("confidence"),
         "media_seconds": document.get("media_seconds"),
         "units_reused": document.get("units_reused"),
+        "warnings": document.get("warnings") or [],
         "cached": bool(document.get("cached")),
         "error": DocumentError.of(document.get("error")),
         "finished_at": _instant(document, "finished_at"),

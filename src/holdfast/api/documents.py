@@ -276,7 +276,10 @@ allowed it.
 The file is read once, and the job ends as exactly one of `COMPLETED`, `FAILED` and `CANCELLED`. `job_id` decides what
 is a duplicate: the same job again is answered with the first receipt and `duplicate: true`, another job under the same
 `job_id` with 409. A file that was read before, in the same way and for you, is answered with its result at once (200,
-`cached: true`), unless `cache` is false."""
+`cached: true`), unless `cache` is false.
+
+A damaged PDF is read as far as it can be: the job is `COMPLETED`, and `warnings` say what is wrong, such as a missing
+end mark, or a page that could not be drawn. It is `FAILED` when no page can be read, or when `strict` is true."""
 _RESULT: Final = """\
 409 with the status while the job is not finished. For a job that failed or was cancelled, the result says why, and its
 `content` is null. 410 when the files of the result are not kept any more."""

@@ -61,6 +61,7 @@ EXAMPLES: Final[dict[str, dict[str, Any]]] = {
         "expiresAt": None,
         "nextAttemptAt": "2026-02-26T12:00:12.250Z",
         "note": None,
+        "warnings": [],
     },
     "ShipmentView": {
         "shipmentId": "shp_456",

@@ -18,7 +18,18 @@ from datetime import timedelta
 from typing import Any, Final, TypeVar
 
 from holdfast.contracts.errors import BrokerUnavailable, StoreUnavailable
-from holdfast.contracts.queues import Acknowledgement, Again, Delivery, Depth, QueueJob, RateLimit, Turns
+from holdfast.contracts.queues import (
+    Acknowledgement,
+    Again,
+    Delivery,
+    Depth,
+    History,
+    Presence,
+    QueueJob,
+    RateLimit,
+    Turns,
+    WorkedElsewhere,
+)
 from holdfast.contracts.times import duration_ms
 from holdfast.sqlite import Database, Migration
 from holdfast.sqlite.database import one
@@ -131,6 +142,10 @@ WHERE queue = :queue AND state = 'leased' AND due_at <= :now
 _REMOVE: Final = """
 DELETE FROM queue_jobs
 WHERE queue = :queue AND state <> 'leased' AND job_id IN (SELECT value FROM json_each(:ids))
+"""
+
+_PRESENT: Final = """
+SELECT json_group_array(job_id) FROM queue_jobs WHERE queue = :queue AND job_id IN (SELECT value FROM json_each(:ids))
 """
 
 _DEPTH: Final = "SELECT state, count(*) FROM queue_jobs WHERE queue = ? GROUP BY state"
@@ -282,6 +297,17 @@ class SqliteBroker:
     async def remove(self, queue: str, job_ids: Sequence[str]) -> None:
         """See :meth:`holdfast.contracts.ports.Broker.remove`."""
         await self._write(lambda c: c.execute(_REMOVE, {"queue": queue, "ids": _json(list(job_ids))}))
+
+    async def look_up(self, queue: str, job_ids: Sequence[str]) -> list[Presence | WorkedElsewhere]:
+        """See :meth:`holdfast.contracts.ports.Broker.look_up`. Nobody but Holdfast works on this queue."""
+        ids = _json(list(job_ids))
+        held = set(json.loads(await self._read(lambda c: one(c, _PRESENT, {"queue": queue, "ids": ids}))))
+        return [Presence.OPEN if job_id in held else Presence.ABSENT for job_id in job_ids]
+
+    async def history(self, queue: str, after: str | None = None) -> History:
+        """See :meth:`holdfast.contracts.ports.Broker.history`. Nothing happens here that the ledger does not know."""
+        del queue, after
+        return History()
 
     async def depth(self, queue: str) -> Depth:
         """See :meth:`holdfast.contracts.ports.Broker.depth`."""

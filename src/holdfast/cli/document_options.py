@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import Annotated, Final
 
@@ -13,6 +14,7 @@ from holdfast.workloads.documents.contract import LANGUAGE, JobType
 from holdfast.workloads.documents.failures import kind_of
 
 from .failures import REFUSED, Stop
+from .output import say
 
 
 class EngineName(StrEnum):
@@ -44,6 +46,10 @@ Language = Annotated[
         help="The language of the content, such as pt; otherwise DOCUMENT_LANGUAGE, or it is found out.",
         show_default=False,
     ),
+]
+Strict = Annotated[
+    bool,
+    typer.Option("--strict", help="Refuse a damaged PDF, instead of reading what can be read with warnings."),
 ]
 
 _FILES: Final = {
@@ -82,6 +88,12 @@ def failed(message: str, code: str, error_type: str | None = None, detail: str |
     """The end of a command whose file could not be read."""
     kind = error_type or kind_of(code).error_type.value
     return Stop(f"{message.rstrip('.')} ({code}, {kind})", *([detail] if detail else []), code=REFUSED)
+
+
+def say_warnings(warnings: Iterable[object]) -> None:
+    """What is wrong with a file that was read all the same, on standard error."""
+    for each in warnings:
+        say(f"Warning: {each}")
 
 
 def print_content(content: bytes) -> None:

@@ -20,11 +20,22 @@ from holdfast.workloads.documents.child.protocol import Plan, Stage, Unit
 from holdfast.workloads.documents.contract import DocumentJob, DocumentPayload, InputType
 from holdfast.workloads.documents.failures import Code, DocumentFailure
 from holdfast.workloads.documents.options import DocumentOptions
-from holdfast.workloads.documents.rendering import characters_of, confidence_of, outputs_of
+from holdfast.workloads.documents.rendering import characters_of, confidence_of, outputs_of, warnings_of
 from holdfast.workloads.documents.running import ChildOptions, read_in_child
 
 from .document_kinds import FileKind, InputTypeOption, JobTypeOption, kind_of_file, opened
-from .document_options import Engine, EngineName, Format, Language, failed, output_file, print_content, require_language
+from .document_options import (
+    Engine,
+    EngineName,
+    Format,
+    Language,
+    Strict,
+    failed,
+    output_file,
+    print_content,
+    require_language,
+    say_warnings,
+)
 from .document_parts import require_documents
 from .document_progress import Course, course, pages, sound
 from .failures import Stop
@@ -39,6 +50,7 @@ def run(
     input_type: InputTypeOption = None,
     language: Language = None,
     engine: Engine = None,
+    strict: Strict = False,
     form: Annotated[Format, typer.Option("--format", help="How what was read is written.")] = Format.TEXT,
     output: Annotated[
         Path | None,
@@ -48,8 +60,9 @@ def run(
 ) -> None:
     """Read one file here and now, and print its text.
 
-    It needs no running gateway and leaves nothing behind. Settings such as DOCUMENT_MEMORY_MB hold as in a worker. Exit
-    code 0: read; 1: it could not be read; 2: asked wrongly; 130: interrupted.
+    It needs no running gateway and leaves nothing behind. Settings such as DOCUMENT_MEMORY_MB hold as in a worker. What
+    is wrong with a damaged PDF is said on standard error. Exit code 0: read; 1: it could not be read; 2: asked wrongly;
+    130: interrupted.
 
     holdfast documents run letter.pdf
     holdfast documents run talk.mp3 --language pt --format srt -o talk.srt
@@ -66,7 +79,14 @@ def run(
         raise Stop(message)
     try:
         with signals_unwind():
-            reading = asyncio.run(_read(file.absolute(), kind, options, language, engine, quiet=quiet))
+            wishes = DocumentPayload(
+                # The path is the child's to know, and no part of a job here: it may be any, unlike a local_path.
+                local_path="-",
+                language=language,
+                engine=None if engine is None else engine.value,
+                strict=strict,
+            )
+            reading = asyncio.run(_read(file.absolute(), kind, options, wishes, quiet=quiet))
     except DocumentFailure as failure:
         raise failed(failure.message, failure.code, detail=failure.detail) from failure
     content = reading.outputs(file.name)[name]
@@ -74,6 +94,7 @@ def run(
         print_content(content)
     else:
         output.write_bytes(content)
+    say_warnings(reading.warnings)
     if not quiet:
         say(reading.summary())
 
@@ -122,8 +143,14 @@ class _Reading:
             "language": self.language or _language_heard(self.units),
             "duration_sec": round(self.seconds, 3),
             "media_seconds": plan.duration if plan else None,
+            "warnings": self.warnings,
         }
         return outputs_of(self.data.job_type, self.units, told)
+
+    @property
+    def warnings(self) -> list[str]:
+        """What is wrong with the file."""
+        return warnings_of(self.plan.warnings if self.plan else (), self.units)
 
     def summary(self) -> str:
         """What was done, in a line."""
@@ -149,8 +176,7 @@ async def _read(
     file: Path,
     kind: FileKind,
     options: DocumentOptions,
-    language: str | None,
-    engine: EngineName | None,
+    wishes: DocumentPayload,
     *,
     quiet: bool,
 ) -> _Reading:
@@ -160,25 +186,22 @@ async def _read(
             raise DocumentFailure(Code.TOO_LARGE, limit)
     with course(quiet=quiet) as bar:
         try:
-            return await _attempt(file, kind, options, language, engine, bar)
+            return await _attempt(file, kind, options, wishes, bar)
         except DocumentFailure as failure:
             # Whether a recording has pictures is known only now, and nothing of it was read yet.
             if kind.certain or failure.code is not Code.CONTENT_MISMATCH:
                 raise
-        return await _attempt(file, kind.other, options, language, engine, bar)
+        return await _attempt(file, kind.other, options, wishes, bar)
 
 
 async def _attempt(
     file: Path,
     kind: FileKind,
     options: DocumentOptions,
-    language: str | None,
-    engine: EngineName | None,
+    wishes: DocumentPayload,
     bar: Course,
 ) -> _Reading:
-    # The path is the child's to know, and no part of a job here: it may be any, unlike a local_path.
-    payload = DocumentPayload(local_path="-", language=language, engine=None if engine is None else engine.value)
-    data = DocumentJob(job_id="run", job_type=kind.job_type, input_type=kind.input_type, payload=payload)
+    data = DocumentJob(job_id="run", job_type=kind.job_type, input_type=kind.input_type, payload=wishes)
     reading = _Reading(data, options.language_of(data), bar)
     limits = ChildOptions(
         memory=options.memory,

@@ -19,7 +19,7 @@ from holdfast.contracts.redaction import scrub
 
 from . import options
 from .document_kinds import FileKind, InputTypeOption, JobTypeOption, kind_of_file, kind_of_url, opened
-from .document_options import Engine, Language, failed, print_content, require_language
+from .document_options import Engine, Language, Strict, failed, print_content, require_language, say_warnings
 from .document_progress import Course, course, pages, sending
 from .failures import INTERRUPTED, REFUSED, Stop
 from .output import print_json, say
@@ -63,6 +63,7 @@ def submit(
     callback_url: Annotated[
         str | None, typer.Option(help="Called when the job has ended, signed.", show_default=False)
     ] = None,
+    strict: Strict = False,
     wait: Annotated[bool, typer.Option("--wait", help="Wait for the end, and print the text.")] = False,
     json: options.Json = False,
 ) -> None:
@@ -86,6 +87,7 @@ def submit(
         "engine": None if engine is None else engine.value,
         "callback_url": callback_url,
         "metadata": _metadata(metadata or ()),
+        "strict": True if strict else None,
     }
     request = {name: value for name, value in fields.items() if value is not None}
     headers = {"authorization": f"Bearer {_usable(key)}"}
@@ -206,7 +208,7 @@ async def _ended(where: str, headers: dict[str, str], job_id: str, status: objec
             print_json(result.document)
         match result.document:
             case {"status": "COMPLETED"}:
-                pass
+                say_warnings(result.document.get("warnings") or ())
             case {"error": {"message": str(message), "code": str(code), "error_type": str(error_type)}}:
                 raise failed(message, code, error_type)
             case document:

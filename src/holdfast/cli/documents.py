@@ -39,6 +39,7 @@ documents.command("submit")(submit)
 
 JobId = Annotated[str, typer.Argument(metavar="JOB_ID", help="The job.", show_default=False)]
 _TEXT = "text.txt"
+_SHOWN_ABOVE = frozenset({"job_id", "status", "error", "warnings", "cached"})
 
 
 @documents.command("list")
@@ -105,6 +106,7 @@ def show(job_id: JobId, data: options.Data = None, json: options.Json = False) -
             "attempts": f"{view.attempts} of {view.max_attempts or '?'}",
             "error": error and f"{error['message']} ({error['code']}, {error['error_type']})",
             "detail": error and error.get("detail"),
+            "warnings": " ".join(view.warnings) or None,
             "from an earlier result": "yes" if view.cached else None,
             "replay of": view.replay_of,
             "replayed as": view.replayed_as,
@@ -118,9 +120,7 @@ def show(job_id: JobId, data: options.Data = None, json: options.Json = False) -
         show_attempts(entry.attempts)
     if result is not None and view.status is DocumentStatus.COMPLETED:
         heading("Result")
-        show_facts(
-            {name: value for name, value in result.items() if name not in {"job_id", "status", "error", "cached"}}
-        )
+        show_facts({name: value for name, value in result.items() if name not in _SHOWN_ABOVE})
 
 
 @documents.command("text")

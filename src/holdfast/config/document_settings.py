@@ -10,12 +10,15 @@ from typing import Annotated, Final, Literal
 from pydantic import BaseModel, BeforeValidator, Field, SecretStr, field_validator
 
 from .courier_secrets import refuse
-from .field_types import Float, Int, listed, lower, path, web_address
+from .field_types import Float, Int, MaybeInt, listed, lower, path, web_address
 
 _DAYS: Final = 3_650
 _HOUR: Final = 3_600
 _GIGABYTE: Final = 1024**3
 _LANGUAGE: Final = re.compile(r"[a-z]{2,3}(-[A-Za-z0-9]{2,8})?")
+_ATTEMPTS: Final = {"OCR": 3, "TRANSCRIPTION": 2}
+"""As the examples of the specification have it."""
+_LISTS: Final = ("doc_jobs", "doc_jobs_dead")
 _WORD: Final = re.compile(r"[!-~]+")
 
 
@@ -67,6 +70,10 @@ class DocumentSettings(BaseModel):
     document_local_path_over_http: bool = Field(
         default=False, description="Whether requests may name a local_path; otherwise only jobs from the queue."
     )
+    document_lists: bool = Field(
+        default=False,
+        description="Whether jobs come from the plain list doc_jobs in Redis too, and letters go to doc_jobs_dead.",
+    )
     document_fetch_timeout_seconds: Int = Field(
         300, ge=1, le=24 * _HOUR, description="How long fetching a job's url may take, all of it."
     )
@@ -96,7 +103,15 @@ class DocumentSettings(BaseModel):
 
     # --- retries and callbacks ----------------------------------------------------------------------------
 
-    document_max_attempts: Int = Field(3, ge=1, le=100, description="Attempts at a file before its dead letter.")
+    document_max_attempts: MaybeInt = Field(
+        None, ge=1, le=100, description="Attempts at a file before its dead letter, whatever the job type."
+    )
+    document_max_attempts_ocr: MaybeInt = Field(
+        None, ge=1, le=100, description="Of OCR jobs; otherwise DOCUMENT_MAX_ATTEMPTS, otherwise 3."
+    )
+    document_max_attempts_transcription: MaybeInt = Field(
+        None, ge=1, le=100, description="Of TRANSCRIPTION jobs; otherwise DOCUMENT_MAX_ATTEMPTS, otherwise 2."
+    )
     document_retry_base_ms: Int = Field(
         5_000, ge=0, le=_HOUR * 1_000, description="The wait after the first failed attempt; it doubles."
     )
@@ -156,6 +171,15 @@ class DocumentSettings(BaseModel):
 
     # --- what follows from them ---------------------------------------------------------------------------
 
+    @property
+    def document_attempts(self) -> dict[str, int]:
+        """Attempts before the dead letter, by job type."""
+        given = {
+            "OCR": self.document_max_attempts_ocr,
+            "TRANSCRIPTION": self.document_max_attempts_transcription,
+        }
+        return {name: own or self.document_max_attempts or _ATTEMPTS[name] for name, own in given.items()}
+
     def document_problems(self) -> list[str]:
         """What is missing or contradicts itself, a sentence each; empty when the settings fit together."""
         problems = []
@@ -165,4 +189,18 @@ class DocumentSettings(BaseModel):
             problems.append("DOCUMENT_ENGINE=gemini needs GEMINI_API_KEY.")
         if self.document_local_path_over_http and not self.document_roots:
             problems.append("DOCUMENT_LOCAL_PATH_OVER_HTTP needs DOCUMENT_ROOTS.")
+        return problems
+
+    def document_list_problems(self, *, cluster: bool, prefix: str) -> list[str]:
+        """Why there cannot be plain lists, a sentence each; empty where there are none, or they can be."""
+        if not self.document_lists:
+            return []
+        problems = []
+        if not cluster:
+            problems.append(
+                "DOCUMENT_LISTS=true needs a cluster: the lists are in Redis. Set REDIS_URL and MONGO_URI, or unset it."
+            )
+        if re.split("[{}:]", prefix.removeprefix("{"))[0] in _LISTS:
+            names = " or ".join(_LISTS)
+            problems.append(f"QUEUE_PREFIX must not begin with {names} with DOCUMENT_LISTS=true: those are the lists.")
         return problems

@@ -33,6 +33,7 @@ _DOMAIN: Final = re.compile(
 _LOCAL_PART: Final = re.compile(r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+(?:\.[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+)*")
 _TOPIC: Final = re.compile(r"arn:aws(?:-[a-z-]+)?:sns:[a-z0-9-]+:[0-9]{12}:[A-Za-z0-9_.-]{1,256}")
 _WORD: Final = re.compile(r"[!-~]+")
+_QUEUE: Final = re.compile(r"(?=.{1,64}$)[A-Za-z0-9._-]+(?::[A-Za-z0-9._-]+)*")
 
 
 class EmailSettings(BaseModel):
@@ -89,6 +90,9 @@ class EmailSettings(BaseModel):
 
     # --- how many, how fast, how long ---------------------------------------------------------------------
 
+    email_queue: str = Field(
+        "email:send", description="The queue that emails go through; that of dead letters is named after it."
+    )
     email_rate_max: Int = Field(
         100, ge=0, le=1_000_000, description="Emails that all workers send in EMAIL_RATE_DURATION_MS; 0 means no limit."
     )
@@ -168,6 +172,13 @@ class EmailSettings(BaseModel):
     def _content_prefix(cls, value: str) -> str:
         if value and _WORD.fullmatch(value) is None:
             refuse("must consist of visible ASCII characters, without spaces")
+        return value
+
+    @field_validator("email_queue")
+    @classmethod
+    def _queue_name(cls, value: str) -> str:
+        if _QUEUE.fullmatch(value) is None:
+            refuse("must be a name of 1 to 64 letters, digits, dots, - or _, or several with : between them")
         return value
 
     @field_validator("email_backoff_seconds", mode="after")

@@ -56,4 +56,5 @@ def web_address(value: str) -> str:
 
 
 Int = Annotated[int, BeforeValidator(_no_bool)]
+MaybeInt = Annotated[int | None, BeforeValidator(_no_bool)]
 Float = Annotated[float, Field(allow_inf_nan=False), BeforeValidator(_no_bool)]

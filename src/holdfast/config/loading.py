@@ -118,7 +118,9 @@ def _rule(field: FieldInfo, within: list[str]) -> str:
     bounds = _bounds(field)
     if bounds is None:
         return "must be a string"
-    return f"must be a {'whole ' if field.annotation is int else ''}number from {bounds[0]} to {bounds[1]}"
+    return (
+        f"must be a {'whole ' if field.annotation in {int, int | None} else ''}number from {bounds[0]} to {bounds[1]}"
+    )
 
 
 def _bounds(field: FieldInfo) -> tuple[Any, Any] | None:

@@ -220,7 +220,8 @@ class Settings(DocumentSettings, EmailSettings, _Basics):
         problem = half_a_cluster(redis=self.redis_url is not None, mongo=self.mongo_uri is not None)
         if problem is not None:
             refuse(problem)
-        if problems := [*self.email_problems(), *self.document_problems()]:
+        lists = self.document_list_problems(cluster=self.cluster, prefix=self.queue_prefix)
+        if problems := [*self.email_problems(), *self.document_problems(), *lists]:
             refuse(" ".join(problems))
         if self.cluster and self.max_body_bytes > _MOST_IN_MONGO:
             refuse(f"MAX_BODY_BYTES can be {_MOST_IN_MONGO} at most in a cluster: MongoDB must hold the job.")

@@ -35,6 +35,13 @@ POINTS_OF_NO_RETURN: Final[tuple[str, ...]] = (
 )
 """Passed only by jobs that do what cannot be undone."""
 
+POINTS_OF_LISTS: Final[tuple[str, ...]] = (
+    "lists.taken",
+    "lists.recorded",
+    "lists.letters_sent",
+)
+"""Passed only where documents come from plain lists, and their dead letters go to one."""
+
 _hook: Callable[[str], None] | None = None
 
 

@@ -23,7 +23,8 @@ class Upsert:
 
     ``set`` replaces the named fields and leaves the others. ``set_on_insert`` applies only when the document is
     created. ``only_if_newer`` names a field of ``set``: when the stored document's value of that field is greater,
-    the effect is skipped and the entry is noted as ``ignored_stale``; equal values apply, in commit order.
+    the effect is skipped, and the entry and the job's result have the note ``ignored_stale``; equal values apply, in
+    commit order.
 
     ``key`` is the document's key and is written into the collection's key field. Values must be JSON; timestamps
     are ISO-8601 strings in UTC with a fixed width (see :func:`holdfast.contracts.times.isoformat`), so that comparing
@@ -66,7 +67,8 @@ class Collection:
     Each index is a tuple of top-level field names. ``instants`` names the top-level fields that hold instants, as
     :func:`holdfast.contracts.times.isoformat` writes them: a store that has a type for instants uses it, so that people
     can query by time. Effects and readers see the text in any case. ``expires`` names one of them: a document is
-    forgotten some time after that instant; one without it stays.
+    forgotten some time after that instant; one without it stays. ``columns`` names further top-level fields that people
+    see as columns where a store has columns; the key, indexed fields and instants are columns anyway.
     """
 
     name: str
@@ -74,3 +76,4 @@ class Collection:
     indexes: tuple[tuple[str, ...], ...] = ()
     instants: tuple[str, ...] = ()
     expires: str | None = None
+    columns: tuple[str, ...] = ()

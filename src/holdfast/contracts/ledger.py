@@ -203,10 +203,11 @@ class NotNow:
 
 @dataclass(frozen=True, slots=True)
 class AlreadySettled:
-    """The job has reached a terminal state; the queue's copy can go."""
+    """The job has reached a terminal state; the queue's copy can go. ``result`` is what its handler returned."""
 
     job_id: str
     status: Status
+    result: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,14 +230,20 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class DueEntry:
-    """A job that nobody has touched for too long. ``after`` is the wait that its next attempt still has."""
+    """A job that is not settled. ``after`` is the wait that its next attempt still has.
+
+    ``changed_at`` is when the entry became what it is. ``foreign``: another system's worker writes this very entry, so
+    it says itself how far the job has come.
+    """
 
     job_id: str
     body: str
     priority: int
     attempt_count: int
     after: timedelta
-    generation: int = 1
+    generation: int
+    changed_at: datetime
+    foreign: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ import ssl
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
+from http import HTTPStatus
 from typing import Final
 
 TIMEOUT: Final = "TIMEOUT"
@@ -26,30 +27,80 @@ NETWORK: Final = "NETWORK"
 LONGEST_RETRY_AFTER: Final = timedelta(hours=1)
 
 
+_NETWORK_ERRORS: Final = frozenset(
+    {
+        errno.ECONNREFUSED,
+        errno.ECONNRESET,
+        errno.ECONNABORTED,
+        errno.EPIPE,
+        errno.ESHUTDOWN,
+        errno.ENOTCONN,
+        errno.EHOSTUNREACH,
+        errno.EHOSTDOWN,
+        errno.ENETUNREACH,
+        errno.ENETDOWN,
+        errno.ENETRESET,
+        errno.EADDRNOTAVAIL,
+    }
+)
+_PASSING_ANSWERS: Final = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY, HTTPStatus.TOO_MANY_REQUESTS})
+_ANSWERS_WITH_A_WAIT: Final = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE})
+
+
 def network_code(error: Exception, *, broken_off: bool) -> str:
     """The name that people know a failed exchange by. ``broken_off``: the other side had taken the connection."""
-    for cause in _causes(error):
-        match cause:
-            case socket.gaierror():
-                return UNKNOWN_HOST
-            case ssl.SSLError():
-                return TLS_FAILED
-            case OSError(errno=int(number)) if number in errno.errorcode:
-                return errno.errorcode[number]
+    for cause in causes(error):
+        code = system_code(cause)
+        if code is not None:
+            return code
+        if isinstance(cause, OSError) and cause.errno is not None and cause.errno in errno.errorcode:
+            return errno.errorcode[cause.errno]
     return RESET if broken_off else NETWORK
 
 
-def _causes(error: BaseException) -> Iterator[BaseException]:
+def system_code(error: BaseException) -> str | None:
+    """The name of a failure of the network that the system itself reports; None for any other error."""
+    match error:
+        case socket.gaierror():
+            return UNKNOWN_HOST
+        case TimeoutError():
+            return TIMEOUT
+        case ssl.SSLError():
+            return TLS_FAILED
+        case OSError(errno=int(number)) if number in _NETWORK_ERRORS:
+            return errno.errorcode[number]
+        case _:
+            return None
+
+
+def causes(error: BaseException) -> Iterator[BaseException]:
     """The error, and what it came from: clients wrap the libraries below them, which wrap the system's own."""
     pending: list[BaseException | None] = [error]
+    seen: set[int] = set()
     while pending:
         cause = pending.pop()
-        if cause is None:
+        if cause is None or id(cause) in seen:
             continue
+        seen.add(id(cause))
         yield cause
         if isinstance(cause, BaseExceptionGroup):
             pending.extend(cause.exceptions)
         pending.append(cause.__cause__ or cause.__context__)
+
+
+def answer_code(status: int) -> str:
+    """The name of an HTTP answer that is an error."""
+    return THROTTLED if status == HTTPStatus.TOO_MANY_REQUESTS else f"HTTP_{status}"
+
+
+def answer_may_pass(status: int) -> bool:
+    """Whether the same request may get another answer later."""
+    return status in _PASSING_ANSWERS or status >= HTTPStatus.INTERNAL_SERVER_ERROR
+
+
+def wait_asked_by(status: int) -> bool:
+    """Whether a ``Retry-After`` beside this status says when to come back."""
+    return status in _ANSWERS_WITH_A_WAIT
 
 
 def retry_after(header: str | None, now: datetime) -> timedelta | None:

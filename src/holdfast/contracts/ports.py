@@ -15,7 +15,17 @@ from .dead_letters import DeadLetter
 from .effects import Effect
 from .ledger import ClaimResult, DueEntry, Lease, LedgerEntry, Lines, NewEntry, Pruned, Recorded
 from .queries import DocumentQuery, EntryQuery, LetterQuery, Page, Slice
-from .queues import Acknowledgement, Delivery, Depth, QueueJob, RateLimit, Turns
+from .queues import (
+    Acknowledgement,
+    Delivery,
+    Depth,
+    History,
+    Presence,
+    QueueJob,
+    RateLimit,
+    Turns,
+    WorkedElsewhere,
+)
 from .settlement import Settled, Settlement
 
 
@@ -108,6 +118,10 @@ class Ledger(Protocol):
 
         Returning an entry postpones it by ``again_after``, so that two sweepers do not do the work twice.
         """
+        ...
+
+    async def unsettled(self, workload: str, job_ids: Sequence[str]) -> list[DueEntry]:
+        """Those of these jobs that are recorded and not settled, without those that another system writes itself."""
         ...
 
     async def overdue(self, workload: str, limit: int) -> list[str]:
@@ -298,6 +312,18 @@ class Broker(Protocol):
 
     async def remove(self, queue: str, job_ids: Sequence[str]) -> None:
         """Forget jobs that nobody holds a lease of."""
+        ...
+
+    async def look_up(self, queue: str, job_ids: Sequence[str]) -> list[Presence | WorkedElsewhere]:
+        """Whether the queue has each of these jobs, and which of them somebody else's worker has finished."""
+        ...
+
+    async def history(self, queue: str, after: str | None = None) -> History:
+        """The next events of the queue after a position, oldest first: what other people's workers finished.
+
+        Without a position, only the latest few: a glance that costs next to nothing. ``"0"`` is before the oldest. A
+        queue keeps a limited number of events, and may keep none.
+        """
         ...
 
     async def depth(self, queue: str) -> Depth:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from enum import StrEnum
 from hashlib import sha256
 
 
@@ -53,6 +54,38 @@ class Delivery:
     token: str
     name: str = ""
     sent_at: datetime | None = None
+
+
+class Presence(StrEnum):
+    """Whether a queue has a job, and what it thinks of it."""
+
+    ABSENT = "absent"
+    OPEN = "open"
+    """It waits, is delayed, or is in work."""
+    ENDED = "ended"
+    """It is finished or failed, and that is not the word of somebody else's worker."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkedElsewhere:
+    """A job that somebody else's worker finished: ``result`` is what it returned, as JSON text.
+
+    With ``failure``, the job has failed for good there, and this is why. ``at`` is when, by the queue.
+    """
+
+    job_id: str
+    at: datetime
+    result: str = "null"
+    failure: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """A part of what happened in a queue: the jobs that were worked elsewhere, and where to read on."""
+
+    ended: tuple[WorkedElsewhere, ...] = ()
+    position: str = ""
+    more: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,11 +13,12 @@ from .ledger import Lease, Status
 
 @dataclass(frozen=True, slots=True)
 class Complete:
-    """``processing -> processed``, with the effects; the entry is kept for ``retention``."""
+    """``processing -> processed``, with the effects; the entry is kept for ``retention``. ``note`` says who did it."""
 
     retention: timedelta
     effects: Sequence[Effect] = ()
     result: Mapping[str, Any] | None = None
+    note: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +81,11 @@ class Expire:
     note: str | None = None
 
 
+def noted_result(result: Mapping[str, Any] | None, note: str | None) -> Mapping[str, Any] | None:
+    """A handler's result as it is kept and as the queue gets it: it says when an effect did not apply."""
+    return result if result is None or note is None else {"note": note, **result}
+
+
 Verdict = Complete | RetryLater | HandBack | Proceed | Bury | Expire
 
 OVERDUE: Final = "overdue"
@@ -87,6 +93,9 @@ OVERDUE: Final = "overdue"
 
 WITHDRAWN: Final = "withdrawn"
 """The note on a job that expired because its sender did not want it any more."""
+
+WORKED_ELSEWHERE: Final = "worked_elsewhere"
+"""The note on a job that somebody else's worker finished."""
 
 
 @dataclass(frozen=True, slots=True)

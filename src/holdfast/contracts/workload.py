@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -123,6 +123,30 @@ class Reason:
     message: str
 
 
+Adopt = Callable[[Sequence[str]], Awaitable[None]]
+"""Takes in jobs (each a JSON text) that came by another way than our API or the queue: see :meth:`Workload.adopt`.
+
+Returns once the ledger has every one of them; a job that breaks its contract becomes a dead letter. To give the same
+text twice is to give it once. Raises :class:`StoreUnavailable`; what was given is then to be given again.
+"""
+
+
+class BackgroundTask(Protocol):
+    """Something that goes on in a worker process until it stops."""
+
+    @property
+    def name(self) -> str:
+        """What the log calls it."""
+        ...
+
+    async def step(self) -> None:
+        """Do a little, or wait for about a second for something to do. Called again and again.
+
+        What it raises is logged, and after a pause it is called again.
+        """
+        ...
+
+
 class Workload(Generic[Data]):
     """A kind of work: a contract, two queues, a retry policy, limits, and a handler.
 
@@ -131,8 +155,10 @@ class Workload(Generic[Data]):
 
     name: ClassVar[str]
     contract: type[Data]
-    queue: ClassVar[str]
-    dead_letter_queue: ClassVar[str]
+    queue: str
+    dead_letter_queue: str
+    job_name: str | None = None
+    """The name that the jobs have in BullMQ; None: the workload's name."""
 
     retry: RetryPolicy = ExponentialBackoff()
     timeout: timedelta = timedelta(seconds=30)
@@ -204,6 +230,11 @@ class Workload(Generic[Data]):
         del content
         return Identity()
 
+    def background(self, adopt: Adopt) -> Sequence[BackgroundTask]:
+        """What else goes on in each worker process, such as taking jobs from somewhere that is no queue of ours."""
+        del adopt
+        return ()
+
     def recover(self, letter: Mapping[str, Any], seen_at: datetime) -> str | None:
         """The body of the job that another system's dead letter tells of, so that it can be replayed; None: it cannot.
 
@@ -229,10 +260,23 @@ class Workload(Generic[Data]):
         """Do many jobs at once and return one outcome for each, in order. Used when ``batch_size`` is set."""
         raise NotImplementedError
 
+    def repeated(self, result: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+        """What a job returns to its queue that is delivered once more after it was processed; by default nothing.
+
+        ``result`` is what the ledger keeps of the job's own. Called for each such job of a batch: no I/O here.
+        """
+        del result
+        return None
+
     def classify(self, error: Exception) -> Failure | None:
         """Name a failure that the engine does not know. None: let the engine decide."""
         del error
         return None
+
+    def max_attempts(self, data: Data) -> int:
+        """The attempt after which this job becomes a dead letter: at most what the retry policy allows to any job."""
+        del data
+        return self.retry.max_attempts
 
     def exhausted(self, failure: Failure, attempts: int) -> Reason:
         """What to write on the dead letter when the last attempt failed."""
@@ -271,6 +315,11 @@ class Workload(Generic[Data]):
     def buried(self, job: Standing[Data], reason: Reason) -> Sequence[Effect]:
         """The job became a dead letter."""
         del job, reason
+        return ()
+
+    def worked_elsewhere(self, job: Standing[Data], result: Mapping[str, Any] | None) -> Sequence[Effect]:
+        """Somebody else's worker has done the job, and returned this."""
+        del job, result
         return ()
 
     def expired(self, data: Data) -> Sequence[Effect]:
@@ -315,6 +364,14 @@ class Workload(Generic[Data]):
             "payloadSnapshot": readable_body(letter.body),
             "deadLetteredAt": isoformat(letter.created_at),
         }
+
+    async def copy_letters(self, letters: Mapping[str, str]) -> None:
+        """Bring dead letters to other places as well. ``letters`` has the JSON of each, as published, by letter id.
+
+        Called once ``dead_letter_queue`` has them, and again after a crash or with another queue: do nothing for ids
+        that are known there. Raise :class:`BrokerUnavailable` where the place is away, and it is called again later.
+        """
+        del letters
 
     def replayed(self, letter: DeadLetter) -> Data | None:
         """The data of a *new* job to run in a replay; None (the default) runs the same job as a new generation."""

@@ -10,14 +10,15 @@ from pydantic import ValidationError
 
 from holdfast.contracts.admission import InvalidContent
 from holdfast.contracts.entries import new_entry
-from holdfast.contracts.ledger import NewEntry, RecordVerdict
-from holdfast.contracts.ports import Store
+from holdfast.contracts.errors import BrokerUnavailable, StoreUnavailable
+from holdfast.contracts.ledger import NewEntry, Recorded, RecordVerdict, Status
+from holdfast.contracts.ports import Broker, Store
 from holdfast.contracts.queues import Delivery, usable_job_id
 from holdfast.contracts.redaction import scrub
 from holdfast.contracts.workload import Workload
 from holdfast.telemetry import emit, events
 
-from .entries import refused_entry
+from .entries import queue_job, refused_entry
 from .failures import describe_validation
 from .readers import Readers
 
@@ -25,6 +26,7 @@ IDEMPOTENCY_CONFLICT: Final = "IDEMPOTENCY_CONFLICT"
 UNREADABLE: Final = "UNREADABLE"
 
 _CONFLICT: Final = "Another job with the same key and other content was accepted before."
+_NOT_STORED: Final = "The job holds something that cannot be stored."
 _NO_IDENTITY: Final = "The job's identity cannot be used."
 
 _MOST: Final = 4 * 1024 * 1024
@@ -46,24 +48,48 @@ async def adopt(store: Store, workload: Workload[Any], deliveries: Sequence[Deli
     contract, or that conflicts with what stands, is recorded as refused, and its first claim makes it a dead letter:
     nothing is lost in silence.
     """
+    return [answer.job_id for _, answer in await _recorded(store, workload, deliveries)]
+
+
+async def take_in(store: Store, broker: Broker, workload: Workload[Any], texts: Sequence[str]) -> None:
+    """Record jobs that did not come through the queue, and publish them.
+
+    See :data:`holdfast.contracts.workload.Adopt`. A queue that is away gets them later: the ledger has them.
+    """
+    deliveries = [Delivery(workload.queue, "", text, "") for text in texts]
+    recorded = await _recorded(store, workload, deliveries)
+    jobs = [
+        queue_job(workload, answer.job_id, entry.body, attempt=1)
+        for entry, answer in recorded
+        if answer.status is Status.RECEIVED and not answer.queued
+    ]
+    try:
+        await broker.publish(workload.queue, jobs)
+    except BrokerUnavailable as error:
+        emit(events.QUEUE_UNAVAILABLE, where="adoption", queue=workload.queue, reason=error.message)
+
+
+async def _recorded(
+    store: Store,
+    workload: Workload[Any],
+    deliveries: Sequence[Delivery],
+) -> list[tuple[NewEntry, Recorded]]:
+    """For each delivery, the entry that was made for it and what the ledger made of that entry."""
     read = [_read(workload, delivery) for delivery in deliveries]
     entries = [
         replace(each if isinstance(each, NewEntry) else each.entry(workload, own_key=True), delivered=True)
         for each in read
     ]
-    recorded = await store.record(entries)
-    job_ids = [answer.job_id for answer in recorded]
-    conflicts = [position for position, answer in enumerate(recorded) if answer.verdict is RecordVerdict.CONFLICT]
-    if conflicts:
-        refused = []
-        for position in conflicts:
-            # The key belongs to another job: this one gets a key that is made of its content.
-            each = read[position]
-            conflict = _Refused(deliveries[position].data, IDEMPOTENCY_CONFLICT, _CONFLICT)
-            refused.append((conflict if isinstance(each, NewEntry) else each).entry(workload, own_key=False))
-        for position, answer in zip(conflicts, await store.record(refused), strict=True):
-            job_ids[position] = answer.job_id
-    for entry, answer in zip(entries, recorded, strict=True):
+    try:
+        pairs = list(zip(entries, await store.record(entries), strict=True))
+    except StoreUnavailable:
+        raise
+    except Exception:  # noqa: BLE001 - one of them may hold what no store can keep: it must not hold up the others
+        if len(deliveries) > 1:
+            return [pair for each in deliveries for pair in await _recorded(store, workload, [each])]
+        entries = [_Refused(deliveries[0].data, UNREADABLE, _NOT_STORED).entry(workload, own_key=True)]
+        pairs = list(zip(entries, await store.record(entries), strict=True))
+    for entry, answer in pairs:
         if answer.verdict is not RecordVerdict.DUPLICATE:
             emit(
                 events.JOB_ADOPTED,
@@ -72,7 +98,17 @@ async def adopt(store: Store, workload: Workload[Any], deliveries: Sequence[Deli
                 verdict=answer.verdict.value,
                 warnings=list(entry.warnings),
             )
-    return job_ids
+    conflicts = [position for position, (_, answer) in enumerate(pairs) if answer.verdict is RecordVerdict.CONFLICT]
+    if conflicts:
+        refused = []
+        for position in conflicts:
+            # The key belongs to another job: this one gets a key that is made of its content.
+            each = read[position]
+            conflict = _Refused(deliveries[position].data, IDEMPOTENCY_CONFLICT, _CONFLICT)
+            refused.append((conflict if isinstance(each, NewEntry) else each).entry(workload, own_key=False))
+        for position, entry, answer in zip(conflicts, refused, await store.record(refused), strict=True):
+            pairs[position] = (entry, answer)
+    return pairs
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,7 +51,7 @@ def queue_job(  # noqa: PLR0913 - a job and what the queue needs to know of it
     """The queue's copy of a job, for its next attempt."""
     if attempt > 1:
         body = body_at_attempt(workload, body, attempt)
-    return QueueJob(job_id, body, workload.name, priority, delay)
+    return QueueJob(job_id, body, workload.job_name or workload.name, priority, delay)
 
 
 def body_at_attempt(workload: Workload[Any], body: str, attempt: int) -> str:

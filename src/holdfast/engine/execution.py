@@ -26,13 +26,14 @@ from holdfast.contracts.ledger import (
     Lease,
     NotNow,
     Overdue,
+    Status,
     Unrecorded,
 )
 from holdfast.contracts.outcomes import Halt, Outcome
 from holdfast.contracts.ports import Ambient, Broker, Store
 from holdfast.contracts.queues import Acknowledgement, Again, Delivery, Finished
 from holdfast.contracts.redaction import scrub
-from holdfast.contracts.settlement import Verdict
+from holdfast.contracts.settlement import HandBack, Settlement, Verdict
 from holdfast.contracts.workload import Job, Workload
 from holdfast.telemetry import emit, events
 
@@ -41,7 +42,7 @@ from .handling import HandlerContext, handle, handle_batch, job_of
 from .in_flight import Held, InFlight
 from .readers import Readers
 from .settling import Finish, Settler
-from .verdicts import Judge, Subject
+from .verdicts import Judge, Subject, attempt_limit
 
 _BATCH: Final = 50
 _TAKE_WAIT: Final = timedelta(seconds=1)
@@ -160,7 +161,7 @@ class Execution:
     async def _begin(self, deliveries: Sequence[Delivery]) -> None:
         """Claim what was taken and set it going; give it back when the store is away."""
         try:
-            pairs = await self._claim_or_adopt(deliveries)
+            pairs = await self._within_limits(await self._claim_or_adopt(deliveries))
         except StoreUnavailable:
             await self._broker.settle([Acknowledgement(delivery, Again(_BACK_OFF)) for delivery in deliveries])
             raise
@@ -168,32 +169,51 @@ class Execution:
         await self._sort(pairs)
 
     async def _claim_or_adopt(self, deliveries: Sequence[Delivery]) -> list[tuple[Delivery, ClaimResult]]:
-        named = [delivery for delivery in deliveries if identifies(delivery)]
-        strangers = [delivery for delivery in deliveries if not identifies(delivery)]
-        pairs: list[tuple[Delivery, ClaimResult]] = []
-        for delivery, claim in await self._claim(named, [delivery.job_id for delivery in named]):
-            if isinstance(claim, Unrecorded):
-                strangers.append(delivery)
-            else:
-                pairs.append((delivery, claim))
-        if strangers:
-            job_ids = await adopt(self._store, self._workload, strangers)
-            pairs += await self._claim(strangers, job_ids)
-        return pairs
+        """The claims in the order of the deliveries: of two that write to one document, the first to come is first."""
+        named = [position for position, delivery in enumerate(deliveries) if identifies(delivery)]
+        found = await self._claim([deliveries[position].job_id for position in named])
+        claims: dict[int, ClaimResult] = {
+            position: claim for position, claim in zip(named, found, strict=True) if not isinstance(claim, Unrecorded)
+        }
+        unknown = [position for position in range(len(deliveries)) if position not in claims]
+        if unknown:
+            job_ids = await adopt(self._store, self._workload, [deliveries[position] for position in unknown])
+            claims |= zip(unknown, await self._claim(job_ids), strict=True)
+        return [(delivery, claims[position]) for position, delivery in enumerate(deliveries)]
 
-    async def _claim(
-        self,
-        deliveries: Sequence[Delivery],
-        job_ids: Sequence[str],
-    ) -> list[tuple[Delivery, ClaimResult]]:
-        claims = await self._store.claim(
+    async def _claim(self, job_ids: Sequence[str], most: int | None = None) -> Sequence[ClaimResult]:
+        return await self._store.claim(
             self._workload.name,
             job_ids,
             worker=self._options.worker,
             lease=self._options.lease,
-            max_attempts=self._workload.retry.max_attempts,
+            max_attempts=self._workload.retry.max_attempts if most is None else most,
         )
-        return list(zip(deliveries, claims, strict=True))
+
+    async def _within_limits(
+        self,
+        pairs: Sequence[tuple[Delivery, ClaimResult]],
+    ) -> list[tuple[Delivery, ClaimResult]]:
+        """A job whose own limit lost workers have used up is not run once more (I6).
+
+        The claim could not know that limit, only the policy's, which is higher. It is undone, and made again with the
+        job's limit: that opens no attempt.
+        """
+        within: list[tuple[Delivery, ClaimResult]] = []
+        for delivery, claim in pairs:
+            if not isinstance(claim, Claimed) or claim.attempt <= self._limit_of(claim):
+                within.append((delivery, claim))
+                continue
+            lease = Lease(claim.job_id, claim.fence)
+            await self._store.settle([Settlement(self._workload.name, lease, HandBack())])
+            within += [(delivery, each) for each in await self._claim([claim.job_id], self._limit_of(claim))]
+        return within
+
+    def _limit_of(self, claim: Claimed) -> int:
+        """The job's own limit; its first attempt is within any, so that the body need not be read for it."""
+        if claim.attempt == 1 or type(self._workload).max_attempts is Workload.max_attempts:
+            return self._workload.retry.max_attempts
+        return attempt_limit(self._workload, self._readers.data_of(claim.body))
 
     async def _sort(self, pairs: Sequence[tuple[Delivery, ClaimResult]]) -> None:
         """Each claim decides what its delivery needs next."""
@@ -214,7 +234,7 @@ class Execution:
                 case NotNow():
                     not_ours.append(Acknowledgement(delivery, Again(claim.after)))
                 case AlreadySettled():
-                    not_ours.append(Acknowledgement(delivery, Finished(data=self._readers.letter_body(delivery.data))))
+                    not_ours.append(Acknowledgement(delivery, self._repeated(delivery, claim)))
                 case Unrecorded():  # adopted a moment ago and gone again: its sender may try once more
                     not_ours.append(Acknowledgement(delivery, Again(_BACK_OFF)))
                 case _ as never:
@@ -222,6 +242,12 @@ class Execution:
         self._dispatch(to_handle)
         if not_ours:
             await self._broker.settle(not_ours)
+
+    def _repeated(self, delivery: Delivery, claim: AlreadySettled) -> Finished:
+        """How a job is acknowledged that was settled before; only one that was processed returns anything."""
+        processed = claim.status is Status.PROCESSED
+        result = self._readers.repeated(claim.result) if processed else "null"
+        return Finished(result, self._readers.letter_body(delivery.data))
 
     # --- handling -----------------------------------------------------------------------------------------
 

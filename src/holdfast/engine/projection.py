@@ -8,14 +8,16 @@ with is marked as withdrawn after the queue has forgotten it; a crash in between
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from holdfast.contracts.crash_points import crash_point
 from holdfast.contracts.dead_letters import DeadLetter
+from holdfast.contracts.errors import BrokerUnavailable, StoreUnavailable
 from holdfast.contracts.ports import Broker, Store
 from holdfast.contracts.queues import QueueJob
 from holdfast.contracts.workload import Workload
+from holdfast.telemetry import emit, events
 
 _BATCH: Final = 200
 
@@ -33,8 +35,10 @@ class Projection:
         while letters := await self._store.unpublished(workload.name, _BATCH):
             queue = await self._broker.incarnation()  # asked before publishing: were it lost in between, it will show
             crash_point("letters.settled")
-            await self._broker.publish(workload.dead_letter_queue, [_job(workload, letter) for letter in letters])
+            jobs = [_job(workload, letter) for letter in letters]
+            await self._broker.publish(workload.dead_letter_queue, jobs)
             crash_point("letters.published")
+            await _copy(workload, jobs)
             marked = await self._store.mark_published([letter.id for letter in letters], queue)
             published += len(letters)
             if not marked or len(letters) < _BATCH:
@@ -55,6 +59,16 @@ class Projection:
             if len(letter_ids) < _BATCH:
                 break
         return withdrawn
+
+
+async def _copy(workload: Workload[Any], jobs: Sequence[QueueJob]) -> None:
+    """Let the workload bring them elsewhere too. Only a place that is away is a reason to do all of it again."""
+    try:
+        await workload.copy_letters({job.job_id: job.data for job in jobs})
+    except (BrokerUnavailable, StoreUnavailable):
+        raise
+    except Exception as error:  # noqa: BLE001 - a workload's own code: the letters are where they belong
+        emit(events.WORKER_FAULT, workload=workload.name, where="letters", reason=f"{type(error).__name__}: {error}")
 
 
 def _job(workload: Workload[Any], letter: DeadLetter) -> QueueJob:

@@ -7,7 +7,7 @@ nothing of it.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -62,6 +62,10 @@ class Readers:
         """Effects of its death."""
         return () if job is None else _safely(lambda: self._workload.buried(job, reason))
 
+    def worked_elsewhere(self, job: Standing[Any] | None, result: Mapping[str, Any] | None) -> Sequence[Effect]:
+        """Effects of work that somebody else did."""
+        return () if job is None else _safely(lambda: self._workload.worked_elsewhere(job, result))
+
     def expired(self, data: BaseModel | None, *, withdrawn: bool = False) -> Sequence[Effect]:
         """Effects of its end by age, or by its sender's wish."""
         if data is None:
@@ -75,6 +79,13 @@ class Readers:
         except Exception:  # noqa: BLE001 - a workload's own code
             return Workload.interrupted(self._workload, attempts)
 
+    def repeated(self, result: Mapping[str, Any] | None) -> str:
+        """What a processed job returns that is delivered once more, as JSON."""
+        try:
+            return result_text(self._workload.repeated(result))
+        except Exception:  # noqa: BLE001 - a workload's own code; the job is done, whatever it returns
+            return result_text(None)
+
     def letter_body(self, body: str) -> str | None:
         """What the dead letter keeps; None: the job's own body."""
         if type(self._workload).letter_body is Workload.letter_body:
@@ -83,6 +94,11 @@ class Readers:
             return self._workload.letter_body(body)
         except Exception:  # noqa: BLE001 - a workload's own code; a letter may hold too little, not too much
             return "null"
+
+
+def result_text(result: Mapping[str, Any] | None) -> str:
+    """A job's result as the queue keeps it."""
+    return json.dumps(result, separators=(",", ":"))
 
 
 def _safely(hook: Callable[[], Sequence[Effect]]) -> Sequence[Effect]:

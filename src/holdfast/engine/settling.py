@@ -7,7 +7,6 @@ answers that it is settled.
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -19,13 +18,23 @@ from holdfast.contracts.ledger import Lease, Status
 from holdfast.contracts.ports import Broker, Clock, Store
 from holdfast.contracts.queues import Acknowledgement, Again, Delivery, Failed, Finished, Handling
 from holdfast.contracts.redaction import scrub
-from holdfast.contracts.settlement import Bury, Complete, HandBack, RetryLater, Settled, Settlement, Verdict
+from holdfast.contracts.settlement import (
+    Bury,
+    Complete,
+    HandBack,
+    RetryLater,
+    Settled,
+    Settlement,
+    Verdict,
+    noted_result,
+)
 from holdfast.contracts.workload import Failure, Workload
 from holdfast.telemetry import emit, events
 
 from .entries import body_at_attempt
 from .failures import EFFECT_REFUSED
 from .projection import Projection
+from .readers import result_text
 from .verdicts import Judge, Subject
 
 _MOST_IN_ONE_COMMIT: Final = 100
@@ -171,7 +180,9 @@ class Settler:
     async def _acknowledge(self, settled: Sequence[tuple[Finish, Settled]]) -> None:
         """Tell the queue. One that is away will deliver again, and the ledger will know the job."""
         acknowledgements = [
-            Acknowledgement(finish.delivery, self._handling(finish)) for finish, answer in settled if not answer.stale
+            Acknowledgement(finish.delivery, self._handling(finish, answer))
+            for finish, answer in settled
+            if not answer.stale
         ]
         if not acknowledgements:
             return
@@ -180,10 +191,10 @@ class Settler:
         except BrokerUnavailable as error:
             emit(events.QUEUE_UNAVAILABLE, where="settle", queue=self._workload.queue, reason=error.message)
 
-    def _handling(self, finish: Finish) -> Handling:
+    def _handling(self, finish: Finish, answer: Settled) -> Handling:
         match finish.verdict:
             case Complete(result=result):
-                return Finished(json.dumps(result, separators=(",", ":")) if result is not None else "null")
+                return Finished(result_text(noted_result(result, answer.note)))
             case RetryLater(after=after, code=code, message=message):
                 data = body_at_attempt(self._workload, finish.body, finish.attempt + 1)
                 return Again(after, data, f"{code}: {message}")

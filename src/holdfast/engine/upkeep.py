@@ -8,18 +8,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from datetime import timedelta
 from typing import Any, Final
 
 from holdfast.contracts.crash_points import crash_point
-from holdfast.contracts.errors import BrokerUnavailable, EffectRefused, StoreUnavailable
+from holdfast.contracts.errors import BrokerUnavailable, StoreUnavailable
 from holdfast.contracts.ledger import DueEntry, Exhausted, Interrupted, Lease, Overdue, Status
 from holdfast.contracts.ports import Ambient, Broker, Store
-from holdfast.contracts.settlement import Bury, Expire, HandBack, Settled, Settlement
+from holdfast.contracts.queues import Presence, QueueJob, WorkedElsewhere
+from holdfast.contracts.settlement import HandBack, Settlement
 from holdfast.contracts.workload import Workload
 from holdfast.telemetry import emit, events
 
+from .elsewhere import Elsewhere
+from .ending import end
 from .entries import queue_job
 from .projection import Projection
 from .readers import Readers
@@ -37,6 +40,7 @@ class UpkeepReport:
     """What one round did."""
 
     recovered: int = 0
+    worked_elsewhere: int = 0
     republished: int = 0
     expired: int = 0
     letters_published: int = 0
@@ -72,6 +76,7 @@ class Upkeep:
         self._prune_every = prune_every.total_seconds()
         self._pruned_at: float | None = None
         self._projection = Projection(store, broker)
+        self._elsewhere = Elsewhere(store, broker, ambient)
         self._name = ambient.ids.new("upkeep")
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -116,41 +121,40 @@ class Upkeep:
         """Bring the queues to what the store says; tell when they are away."""
         try:
             report.recovered += await self._broker.recover(workload.queue)
-            report.republished += await self._republish(workload)
+            report.worked_elsewhere += await self._elsewhere.follow(workload)
+            await self._republish(workload, report)
             report.letters_published += await self._projection.publish(workload)
             report.letters_withdrawn += await self._projection.tidy(workload)
         except BrokerUnavailable as error:
             return error
         return None
 
-    async def _republish(self, workload: Workload[Any]) -> int:
-        """Publish what the queue may have lost. It leaves alone the ids that it still has.
+    async def _republish(self, workload: Workload[Any], report: UpkeepReport) -> None:
+        """Publish what the queue has lost, and settle what somebody else's worker has finished.
 
-        A queue with a long line probably has them, and a sweep must not become its main work: a few each round.
+        A queue with a long line probably has the jobs, and a sweep must not become its main work: a few each round.
         """
-        republished = 0
         backlog = (await self._broker.depth(workload.queue)).ready > _LONG_LINE
         size = _SWEEP_SOME if backlog else _SWEEP_BATCH
         while due := await self._store.due(workload.name, size, again_after=self._again_after):
             crash_point("upkeep.swept")
-            jobs = [
-                queue_job(
-                    workload,
-                    entry.job_id,
-                    entry.body,
-                    attempt=entry.attempt_count + 1,
-                    priority=entry.priority,
-                    delay=entry.after,
-                )
-                for entry in due
-            ]
-            await self._broker.publish(workload.queue, jobs)
+            found = list(zip(due, await self._look_up(workload, due), strict=True))
+            ended = [(entry, each) for entry, each in found if isinstance(each, WorkedElsewhere)]
+            report.worked_elsewhere += await self._elsewhere.settle(workload, ended)
+            # What another system writes itself counts as open until it says otherwise, whatever its queue says.
+            still = [pair for pair in found if pair[0].foreign or not isinstance(pair[1], WorkedElsewhere)]
+            missing = [entry for entry, each in still if each is not Presence.OPEN]
+            self._elsewhere.unsure(workload, len(missing))
+            if missing:
+                await self._broker.publish(workload.queue, [_again(workload, entry) for entry in missing])
             crash_point("upkeep.republished")
-            await self._tell_readers(workload, due)
-            republished += len(due)
+            await self._tell_readers(workload, [entry for entry, _ in still])
+            report.republished += len(missing)
             if len(due) < _SWEEP_BATCH or backlog:
                 break
-        return republished
+
+    async def _look_up(self, workload: Workload[Any], due: Sequence[DueEntry]) -> list[Presence | WorkedElsewhere]:
+        return await self._broker.look_up(workload.queue, [entry.job_id for entry in due])
 
     async def _tell_readers(self, workload: Workload[Any], due: Sequence[DueEntry]) -> None:
         """Say in the workload's documents that the queue has these, where it was away when they came."""
@@ -186,7 +190,7 @@ class Upkeep:
             else:
                 continue
             settlements.append(Settlement(workload.name, Lease(claim.job_id, claim.fence), verdict))
-        settled = await self._settle(settlements)
+        settled = await end(self._store, settlements)
         expired = [each.job_id for each in settled if each.status is Status.EXPIRED]
         for job_id in expired:
             emit(events.JOB_EXPIRED, workload=workload.name, job_id=job_id)
@@ -194,23 +198,6 @@ class Upkeep:
             with contextlib.suppress(BrokerUnavailable):  # a worker will find them settled
                 await self._broker.remove(workload.queue, expired)
         return len(expired)
-
-    async def _settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
-        """Settle what has expired; effects that cannot be applied do not keep a job alive."""
-        if not settlements:
-            return []
-        try:
-            return await self._store.settle(settlements)
-        except EffectRefused as error:
-            bare = [
-                replace(each, verdict=replace(each.verdict, effects=()))
-                if each.lease.job_id == error.job_id and isinstance(each.verdict, Bury | Expire)
-                else each
-                for each in settlements
-            ]
-            if bare == list(settlements):
-                raise
-            return await self._settle(bare)
 
     def _time_to_prune(self) -> bool:
         now = self._ambient.clock.monotonic()
@@ -226,6 +213,17 @@ class Upkeep:
             if name in known:
                 await self._projection.withdraw(known[name], letter_ids)
         return pruned.entries + pruned.documents + sum(map(len, pruned.letters.values()))
+
+
+def _again(workload: Workload[Any], entry: DueEntry) -> QueueJob:
+    return queue_job(
+        workload,
+        entry.job_id,
+        entry.body,
+        attempt=entry.attempt_count + 1,
+        priority=entry.priority,
+        delay=entry.after,
+    )
 
 
 async def _sleep(stop: asyncio.Event, interval: timedelta) -> None:

@@ -17,6 +17,7 @@ from holdfast.contracts.retry import ExponentialBackoff
 from holdfast.contracts.settlement import WITHDRAWN, Bury, Complete, Expire, HandBack, RetryLater, Verdict
 from holdfast.contracts.workload import Failure, Reason, Standing, Workload
 
+from .entries import body_at_attempt
 from .failures import BAD_OUTCOME, WORKER_LOST
 from .readers import Readers
 
@@ -26,6 +27,17 @@ def outcome_of(failure: Failure) -> Outcome:
     if failure.retry:
         return Retry(failure.code, failure.message, failure.after)
     return Reject(failure.code, failure.message)
+
+
+def attempt_limit(workload: Workload[Any], data: BaseModel | None) -> int:
+    """The attempt after which the job becomes a dead letter. The retry policy's limit is the highest that there is."""
+    most = workload.retry.max_attempts
+    if data is None:
+        return most
+    try:
+        return min(max(workload.max_attempts(data), 1), most)
+    except Exception:  # noqa: BLE001 - a workload's own code
+        return most
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +80,7 @@ class Judge:
                 return Complete(workload.retention, outcome.effects, outcome.result)
             case Retry():
                 failure = Failure(outcome.code, scrub(outcome.message), retry=True, after=outcome.after)
-                if subject.attempt >= workload.retry.max_attempts:
+                if subject.attempt >= attempt_limit(workload, subject.data):
                     return self.bury(subject, failure, self._exhausted(failure, subject.attempt))
                 wait = self._wait(subject.attempt, outcome.after)
                 effects = readers.retrying(subject.standing, failure, wait)
@@ -121,8 +133,15 @@ class Judge:
             retention=self._workload.retention,
             letter_retention=self._workload.letter_retention,
             effects=self._readers.buried(subject.standing, reason),
-            body=self._readers.letter_body(subject.body),
+            body=self._letter_body(subject),
         )
+
+    def _letter_body(self, subject: Subject) -> str | None:
+        """What the letter and the failed job in the queue keep: the number in it is that of the last attempt."""
+        body = subject.body
+        if subject.attempt > 1:
+            body = body_at_attempt(self._workload, body, subject.attempt)
+        return self._readers.letter_body(body) or (body if body != subject.body else None)
 
     def _exhausted(self, failure: Failure, attempt: int) -> Reason:
         """The workload's words for it; were they to fail, the job must still end as a dead letter."""

@@ -16,7 +16,10 @@ from holdfast.contracts.ports import Store
 from holdfast.contracts.retry import ExponentialBackoff
 from holdfast.contracts.workload import Workload
 
+from .cluster import require_drivers
+
 if TYPE_CHECKING:  # the core install does without the libraries of the documents extra
+    from holdfast.brokers.bullmq import RedisLists
     from holdfast.workloads.documents.callbacks import DocumentCallbacks
     from holdfast.workloads.documents.door import DocumentDoor
     from holdfast.workloads.documents.fetching.addresses import AddressPolicy
@@ -38,6 +41,7 @@ class DocumentParts:
     callbacks: DocumentCallbacks | None
     files: Files
     paths: LocalPaths
+    lists: RedisLists | None = None
 
     @property
     def workloads(self) -> list[Workload[Any]]:
@@ -57,6 +61,9 @@ class DocumentSystem:
 def documents_of(settings: Settings) -> DocumentParts | None:
     """The documents workload; None without the ``documents`` extra."""
     if any(find_spec(name) is None for name in NEEDED):
+        if settings.document_lists:
+            message = "DOCUMENT_LISTS=true needs what reads documents: pip install 'holdfast[documents]'"
+            raise ConfigurationError(message)
         return None
     from holdfast.workloads.documents.callbacks import CallbackOptions, DocumentCallbacks  # noqa: PLC0415 - is there
     from holdfast.workloads.documents.fetching.addresses import AddressPolicy  # noqa: PLC0415 - likewise
@@ -78,23 +85,27 @@ def documents_of(settings: Settings) -> DocumentParts | None:
         timeout=timedelta(seconds=settings.document_fetch_timeout_seconds),
     )
     sources = Sources(files, paths, Fetcher(fetching), options.scratch, settings.document_max_bytes)
-    return DocumentParts(Documents(options, sources, callbacks), callbacks, files, paths)
+    lists = _lists(settings)
+    return DocumentParts(Documents(options, sources, callbacks, lists), callbacks, files, paths, lists)
 
 
 def document_options(settings: Settings) -> DocumentOptions:
     """How files are read, as configured."""
-    from holdfast.workloads.documents.options import DocumentOptions  # noqa: PLC0415 - only where documents are
+    from holdfast.workloads.documents.contract import JobType  # noqa: PLC0415 - only where documents are
+    from holdfast.workloads.documents.options import DocumentOptions  # noqa: PLC0415 - likewise
 
     key = settings.gemini_api_key
+    attempts = {JobType(name): number for name, number in settings.document_attempts.items()}
     return DocumentOptions(
         scratch=_folder(settings) / "work",
         engine=settings.document_engine,
         language=settings.document_language,
         concurrency=settings.document_concurrency,
         retry=ExponentialBackoff(
-            max_attempts=settings.document_max_attempts,
+            max_attempts=max(attempts.values()),
             base=timedelta(milliseconds=settings.document_retry_base_ms),
         ),
+        max_attempts=attempts,
         timeout=timedelta(seconds=settings.document_timeout_seconds),
         unit_timeout=timedelta(seconds=settings.document_unit_timeout_seconds),
         memory=settings.document_memory_mb * _MEGABYTE,
@@ -106,6 +117,7 @@ def document_options(settings: Settings) -> DocumentOptions:
         cache=settings.document_cache,
         retention=timedelta(days=settings.document_ttl_days),
         letter_retention=timedelta(days=settings.document_dlq_ttl_days),
+        left_after=timedelta(seconds=settings.worker_lease_seconds),
         whisper_model_dir=settings.whisper_model_dir,
         gemini_model=settings.gemini_model,
         gemini_base_url=settings.gemini_base_url,
@@ -137,6 +149,20 @@ async def open_documents(
         yield DocumentSystem(parts.workload, door, parts.files)
     finally:
         await parts.files.close()
+        if parts.lists is not None:
+            await parts.lists.close()
+
+
+def _lists(settings: Settings) -> RedisLists | None:
+    """The plain lists; they connect when something is asked of them."""
+    if not settings.document_lists or settings.redis_url is None:
+        return None
+    require_drivers()
+    from holdfast.brokers.bullmq import RedisLists  # noqa: PLC0415 - the embedded default does without drivers
+    from holdfast.workloads.documents.workload import DEAD_LETTER_QUEUE, QUEUE  # noqa: PLC0415 - is there
+
+    url = settings.redis_url.get_secret_value()
+    return RedisLists(url, settings.queue_prefix, jobs=QUEUE, letters=DEAD_LETTER_QUEUE)
 
 
 def _folder(settings: Settings) -> Path:

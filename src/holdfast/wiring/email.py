@@ -84,6 +84,7 @@ def email_of(settings: Settings) -> EmailParts | None:
         letter_retention=timedelta(milliseconds=settings.email_dlq_ttl_ms),
         send_timeout=timedelta(milliseconds=settings.email_timeout_ms),
         resend=settings.email_unknown_outcome == "resend",
+        queue=settings.email_queue,
     )
     transport, content = transport_of(settings), _content(settings)
     return EmailParts(Email(options, vault, transport, content), vault, content, transport)

@@ -20,6 +20,7 @@ from holdfast.contracts.ledger import (
 )
 from holdfast.contracts.settlement import Expire, HandBack
 from tests.conformance.vocabulary import (
+    AWKWARD,
     DAY,
     HOUR,
     OTHERS,
@@ -237,6 +238,20 @@ class Claiming:
 
         assert await try_claim(store, "id-k") == [AlreadySettled("id-k", status)]
         assert await entry_of(store) == stands
+
+    async def test_a_settled_job_is_told_with_its_result(self, store):
+        await store.record([a_job("a"), a_job("b"), a_job("c")])
+        result = {"said": AWKWARD, "places": [1, {"deep": None}]}
+        await settled(store, await claimed(store, "a"), completed(result=result))
+        await settled(store, await claimed(store, "b"), completed())
+
+        answers = await try_claim(store, "id-a", "id-b", "id-c")
+
+        assert answers[:2] == [
+            AlreadySettled("id-a", Status.PROCESSED, result),
+            AlreadySettled("id-b", Status.PROCESSED),
+        ]
+        assert isinstance(answers[2], Claimed)
 
     async def test_a_job_that_is_asked_for_twice_at_once_is_given_once(self, store):
         await store.record([a_job("a"), a_job("b")])

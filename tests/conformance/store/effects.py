@@ -110,6 +110,20 @@ class Effects:
         assert (await store.get("shelf", "x"))["colour"] == "new"
         assert (await entry_of(store, answer.job_id.removeprefix("id-"))).note == IGNORED_STALE
 
+    async def test_the_result_of_a_job_whose_effect_was_skipped_says_so(self, store):
+        newer, older, other = await recorded_and_claimed(store, "newer", "older", "other")
+
+        await store.settle(
+            [
+                settlement(newer, completed(dated("2026-01-02"), result={"colour": "new"})),
+                settlement(older, completed(dated("2026-01-01"), result={"colour": "old"})),
+                settlement(other, completed(dated("2026-01-01"))),
+            ],
+        )
+
+        results = [(await entry_of(store, key)).result for key in ("newer", "older", "other")]
+        assert results == [{"colour": "new"}, {"note": IGNORED_STALE, "colour": "old"}, None]
+
     @pytest.mark.parametrize("at", ["2026-01-02", "2026-01-03"])
     async def test_an_equal_or_newer_effect_is_applied(self, store, at):
         await applied(store, [dated("2026-01-02", colour="first")])

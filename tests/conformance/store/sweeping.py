@@ -42,6 +42,29 @@ class Sweeping:
         assert (found.job_id, found.body, found.priority) == (job.job_id, job.body, 4)
         assert (found.attempt_count, found.after, found.generation) == (0, timedelta(0), 1)
 
+    async def test_the_unsettled_of_some_jobs_are_found_by_their_ids(self, store):
+        await recorded(store, "waits", priority=4)
+        await recorded(store, "elsewhere", workload=OTHERS)
+        await recorded(store, "not asked for")
+        for name in ("done", "tried", "running"):
+            await recorded(store, name)
+        await settled(store, await claimed(store, "done"), completed())
+        await settled(store, await claimed(store, "tried"), retried(HOUR))
+        await claimed(store, "running")
+
+        found = await store.unsettled(
+            THINGS, [f"id-{name}" for name in ("waits", "elsewhere", "done", "tried", "running")]
+        )
+
+        by_id = {each.job_id: each for each in found}
+        assert set(by_id) == {"id-waits", "id-tried", "id-running"}
+        waits, tried = by_id["id-waits"], by_id["id-tried"]
+        assert (waits.priority, waits.attempt_count, waits.generation, waits.foreign) == (4, 0, 1, False)
+        assert waits.changed_at == (await entry_of(store, "waits")).first_seen_at
+        assert (tried.attempt_count, tried.changed_at) == (1, (await entry_of(store, "tried")).updated_at)
+        assert HOUR - timedelta(minutes=1) < tried.after <= HOUR
+        assert await store.unsettled(THINGS, []) == []
+
     async def test_a_job_is_due_in_its_own_workload(self, harness, store):
         await recorded(store, workload=OTHERS)
         await harness.pass_time(harness.grace + harness.moment)

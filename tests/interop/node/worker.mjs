@@ -4,7 +4,7 @@ import { DelayedError, UnrecoverableError, WaitingError, Worker } from 'bullmq';
 
 const RESULT = { ok: true };
 
-async function handle(job, token, released) {
+async function handle(job, token, released, result) {
   switch (job.name) {
     case 'bad': // fails for good, or until its attempts are used up
       throw new Error('boom');
@@ -35,11 +35,11 @@ async function handle(job, token, released) {
     case 'hang': // is never done
       return new Promise(() => {});
     default:
-      return RESULT;
+      return result;
   }
 }
 
-export function startWorker(queue, options) {
+export function startWorker(queue, { result = RESULT, ...options }) {
   const runs = [];
   const errors = [];
   let release;
@@ -51,7 +51,7 @@ export function startWorker(queue, options) {
     (job, token) => {
       // A copy: the job goes on changing.
       runs.push({ ...JSON.parse(JSON.stringify(job)), at: Date.now() });
-      return handle(job, token, released);
+      return handle(job, token, released, result);
     },
     options,
   );

@@ -36,6 +36,8 @@ def with_payload(**payload):
         with_payload(url="u", engine="gemini", metadata={"a": [None, 1.5, {"b": "ç"}]}, callback_url="https://a.b/c"),
         a_job(job_type="TRANSCRIPTION", input_type="VIDEO", company_id="c-1", replay_of="ocr-001"),
         a_job(job_id="A.b_c-9"),
+        a_job(attempt=1, nothing=None),
+        with_payload(url="u", colour="blue", nothing=None),
     ],
 )
 def test_a_job_travels_as_it_was_given_and_nothing_is_added(job):
@@ -51,7 +53,6 @@ def test_a_job_travels_as_it_was_given_and_nothing_is_added(job):
         a_job(input_type=...),
         a_job(job_type="ocr"),
         a_job(input_type="IMAGE"),
-        a_job(attempt=1),
         with_payload(),
         with_payload(language="pt"),
         with_payload(url="u", local_path="p"),
@@ -65,7 +66,6 @@ def test_a_job_travels_as_it_was_given_and_nothing_is_added(job):
         with_payload(url="u", language="pt\n"),
         with_payload(url="u", engine="abacus"),
         with_payload(url="u", metadata=["a"]),
-        with_payload(url="u", colour="blue"),
         with_payload(upload={"sha256": DIGEST.upper(), "size": 1}),
         with_payload(upload={"sha256": DIGEST[:-1], "size": 1}),
         with_payload(upload={"sha256": DIGEST, "size": -1}),

@@ -47,7 +47,7 @@ def job(*, replay_of=None, input_type="PDF", **payload):
 
 def records(*, callbacks=False):
     made = DocumentCallbacks(CallbackOptions(secret="whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")) if callbacks else None
-    return JobRecords(max_attempts=3, retention=KEEP, callbacks=made)
+    return JobRecords(max_attempts=lambda _: 3, retention=KEEP, callbacks=made)
 
 
 def standing(attempt, **payload):

@@ -5,5 +5,6 @@ installed ``bullmq`` package (see :mod:`.scripts`); its Python ``Worker`` is not
 """
 
 from .broker import BullmqBroker
+from .lists import RedisLists
 
-__all__ = ["BullmqBroker"]
+__all__ = ["BullmqBroker", "RedisLists"]

@@ -14,13 +14,24 @@ from typing import Any, Final, NamedTuple, TypeVar
 import msgpack
 
 from holdfast.contracts.errors import BrokerUnavailable, ConfigurationError
-from holdfast.contracts.queues import Acknowledgement, Delivery, Depth, QueueJob, RateLimit, Turns, usable_job_id
+from holdfast.contracts.queues import (
+    Acknowledgement,
+    Delivery,
+    Depth,
+    History,
+    Presence,
+    QueueJob,
+    RateLimit,
+    Turns,
+    WorkedElsewhere,
+    usable_job_id,
+)
 from holdfast.contracts.times import duration_ms
 
-from .keys import PAUSED_BECAUSE, QueueKeys, incarnation_key, places_key, turns_key
+from .keys import ENDED_HERE, PAUSED_BECAUSE, QueueKeys, incarnation_key, places_key, spans_key, turns_key
 from .link import Argument, Link, LinkLost
 from .scripts import load_scripts
-from .wire import Keep, publish_arguments, settle_arguments, taken_from
+from .wire import Keep, ended_from, publish_arguments, settle_arguments, taken_from
 
 Item = TypeVar("Item")
 
@@ -28,6 +39,10 @@ _BATCH: Final = 50
 """Jobs in one script: it blocks Redis for about 2 ms. 200 would block it for 5 to 13."""
 _LIGHT_BATCH: Final = 200
 """Where a script does little for each."""
+
+_GLANCE: Final = 100
+"""Events that a glance at a queue's history looks at."""
+_PRESENCE: Final = (Presence.ABSENT, Presence.OPEN, Presence.ENDED)
 
 _MICROSECOND: Final = timedelta(microseconds=1)
 _KEEP_PLACES: Final = timedelta(hours=1)
@@ -211,7 +226,7 @@ class BullmqBroker:
         try:
             seconds -= time.monotonic() - started
             if seconds > 0:
-                await self._link.wait_for_marker(keys["marker"], seconds, keys.client_name)
+                await self._link.wait_for(("BZPOPMIN", keys["marker"]), seconds, keys.client_name)
         finally:
             bell.release()
 
@@ -222,11 +237,12 @@ class BullmqBroker:
         for queue, each_queue in _by_queue(acknowledgements, lambda each: each.delivery.queue):
             keys, keep = self._keys(queue), self._keep_in.get(queue, self._keep)
             for batch in _batches(each_queue, _BATCH):
-                arguments: list[Argument] = [keys.base]
+                arguments: list[Argument] = [keys.base, ENDED_HERE]
                 for each in batch:
                     arguments += settle_arguments(each, keep)
+                names = [*keys.named(*_SETTLE_KEYS), spans_key(self._prefix, queue)]
                 # Repeating is safe: the first run released the lock, and the second finds it gone.
-                await self._link.run(self._scripts.settle, keys.named(*_SETTLE_KEYS), arguments)
+                await self._link.run(self._scripts.settle, names, arguments)
 
     async def renew(self, deliveries: Sequence[Delivery], lease: timedelta) -> list[Delivery]:
         """See :meth:`holdfast.contracts.ports.Broker.renew`."""
@@ -251,6 +267,28 @@ class BullmqBroker:
         keys = self._keys(queue)
         for batch in _batches(job_ids, _BATCH):
             await self._link.run(self._scripts.remove, keys.named("repeat"), [keys.base, *batch])
+
+    # --- looking ------------------------------------------------------------------------------------------
+
+    async def look_up(self, queue: str, job_ids: Sequence[str]) -> list[Presence | WorkedElsewhere]:
+        """See :meth:`holdfast.contracts.ports.Broker.look_up`."""
+        keys = self._keys(queue)
+        found: list[Presence | WorkedElsewhere] = []
+        for batch in _batches(job_ids, _LIGHT_BATCH):
+            arguments: list[Argument] = [keys.base, ENDED_HERE, *batch]
+            answers = await self._link.run(self._scripts.look_up, keys.named("completed", "failed"), arguments)
+            found += [
+                _PRESENCE[each] if isinstance(each, int) else ended_from(each) or Presence.ENDED for each in answers
+            ]
+        return found
+
+    async def history(self, queue: str, after: str | None = None) -> History:
+        """See :meth:`holdfast.contracts.ports.Broker.history`."""
+        names = [self._keys(queue)["events"], spans_key(self._prefix, queue)]
+        arguments: list[Argument] = [after or "", _GLANCE if after is None else _LIGHT_BATCH]
+        ended, position, more = await self._link.run(self._scripts.history, names, arguments)
+        found = (ended_from(each) for each in ended)
+        return History(tuple(each for each in found if each is not None), position.decode(), bool(more))
 
     # --- steering -----------------------------------------------------------------------------------------
 

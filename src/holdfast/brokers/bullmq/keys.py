@@ -21,8 +21,10 @@ These are ours, and belong to no queue, so that no job's key can be one of them:
     holdfast-incarnation    string  the mark by which a lost queue is noticed
     holdfast-turns:<name>   zset    turns that are not free, by the microsecond at which they will be
     holdfast-places:<name>  zset    ids of jobs by the microsecond of their place in a flow, and the next free one
+    holdfast-spans:<queue>  zset    spans of ``events`` that our own settling wrote, by the millisecond of their end
 
-So is one field of ``meta``, which BullMQ passes over: ``holdfast:pausedBecause``.
+So are two fields, which BullMQ passes over: ``holdfast:pausedBecause`` of ``meta``, and ``holdfast:ended`` of a job's
+hash, which says that it was Holdfast that ended the job.
 """
 
 from __future__ import annotations
@@ -33,6 +35,9 @@ from typing import Final
 
 PAUSED_BECAUSE: Final = "holdfast:pausedBecause"
 """The field of ``meta`` that says why the queue is paused."""
+
+ENDED_HERE: Final = "holdfast:ended"
+"""The field of a job's hash that says that Holdfast ended it."""
 
 
 class QueueKeys:
@@ -75,6 +80,11 @@ def turns_key(prefix: str, name: str) -> str:
 def places_key(prefix: str, name: str) -> str:
     """Where the places in the flow of this name are."""
     return f"{prefix}:holdfast-places:{name}"
+
+
+def spans_key(prefix: str, queue: str) -> str:
+    """Where the spans of a queue's events are that our own settling wrote."""
+    return f"{prefix}:holdfast-spans:{queue}"
 
 
 def has_hash_tag(prefix: str) -> bool:

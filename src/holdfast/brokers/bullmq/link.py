@@ -1,4 +1,4 @@
-"""The connections to Redis: one client for commands, and one for each queue that is waited on.
+"""The connections to Redis: one client for commands, and one for each queue or list that is waited on.
 
 No command is repeated by the client itself: a second ``take`` would take a second batch. What is safe to repeat is
 repeated here, once, because a connection that idled through a restart of Redis only tells so when it is used.
@@ -153,8 +153,8 @@ class Link:
 
     # --- waiting ------------------------------------------------------------------------------------------
 
-    async def wait_for_marker(self, key: str, seconds: float, client_name: str) -> None:
-        """Block until the marker is there, or the time is over; the marker is consumed."""
+    async def wait_for(self, command: Sequence[Argument], seconds: float, client_name: str) -> Any:  # noqa: ANN401
+        """Run a command that blocks until there is something, or the time is over (its last argument, in seconds)."""
         client = self._waiting.get(client_name)
         if client is None:
             clustered = isinstance(await self.client(), RedisCluster)
@@ -164,7 +164,7 @@ class Link:
         async with _translated():
             try:
                 async with asyncio.timeout(seconds + _SLACK_SECONDS):
-                    await client.execute_command("BZPOPMIN", key, max(seconds, 0.001))
+                    return await client.execute_command(*command, max(seconds, 0.001))
             except TimeoutError as error:  # a connection that swallows everything: the next wait makes a new one
                 await self._hang_up(client)
                 message = "Redis does not answer."

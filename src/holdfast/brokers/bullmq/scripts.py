@@ -80,6 +80,8 @@ class Scripts:
     recover: Script
     remove: Script
     pause: Script
+    look_up: Script
+    history: Script
     depth: Script
     acquire: Script
     release: Script
@@ -99,9 +101,26 @@ def load_scripts() -> Scripts:
         recover=_script("recover", "moveStalledJobsToWait"),
         remove=_script("remove", "removeJob"),
         pause=_script("pause", "pause"),
+        look_up=_script("look_up"),
+        history=_script("history"),
         depth=_script("depth"),
         acquire=_script("acquire", clock=_FINE_CLOCK),
         release=_script("release", clock=_FINE_CLOCK),
         reserve=_script("reserve", clock=_FINE_CLOCK),
         incarnation=_script("incarnation"),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class ListScripts:
+    """What is run for plain lists."""
+
+    take: Script
+    remove: Script
+    send: Script
+
+
+@cache
+def load_list_scripts() -> ListScripts:
+    """Read them once for each process."""
+    return ListScripts(take=_script("list_take"), remove=_script("list_remove"), send=_script("list_send"))

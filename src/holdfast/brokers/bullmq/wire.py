@@ -10,8 +10,11 @@ from typing import Any, Final
 
 import msgpack
 
-from holdfast.contracts.queues import Acknowledgement, Again, Delivery, Failed, Finished, QueueJob
+from holdfast.contracts.queues import Acknowledgement, Again, Delivery, Failed, Finished, QueueJob, WorkedElsewhere
 from holdfast.contracts.times import duration_ms, from_ms
+
+_GIVEN_UP: Final = "job stalled more than"
+"""How BullMQ's reason begins for a job whose workers vanished too often. How often is too often, the ledger decides."""
 
 MAX_PRIORITY: Final = 2**21
 
@@ -46,6 +49,18 @@ def taken_from(queue: str, token: str, job: Sequence[Any]) -> Taken:
         _text(fields.get(b"opts", b"{}")),
         _text(fields.get(b"stacktrace", b"[]")),
     )
+
+
+def ended_from(answer: Sequence[bytes]) -> WorkedElsewhere | None:
+    """A job that somebody else's worker finished, from a script's answer: id, state, value, milliseconds.
+
+    None where it was BullMQ's own check for lost workers that gave the job up: nobody has done anything with it.
+    """
+    job_id, state, value, at = (_text(each) for each in answer)
+    instant = from_ms(int(float(at)))
+    if state != "failed":
+        return WorkedElsewhere(job_id, instant, value)
+    return None if value.startswith(_GIVEN_UP) else WorkedElsewhere(job_id, instant, failure=value)
 
 
 def _instant(milliseconds: bytes) -> datetime | None:

@@ -7,6 +7,7 @@ call: sent again, the update passes over what it has claimed before, and reading
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
@@ -171,7 +172,7 @@ def _taking(link: Link, mark: str, worker: str, lease: timedelta, max_attempts: 
 def _reading(link: Link) -> Document:
     names = (
         "idempotencyKey status generation fence attemptCount body labels firstSeenAt updatedAt deadline leaseUntil "
-        "notBefore claimId proceeded withdrawn"
+        "notBefore claimId proceeded withdrawn result"
     )
     return dict.fromkeys(names.split(), 1) | {
         "last": {"$last": "$attemptHistory.outcome"},
@@ -186,7 +187,8 @@ def _told(document: Mapping[str, Any] | None, job_id: str, mark: str, shortest: 
     if document.get("claimId") == mark and status is Status.PROCESSING:
         return _ours(document, job_id)
     if status.terminal:
-        return AlreadySettled(job_id, status)
+        result = document.get("result")
+        return AlreadySettled(job_id, status, json.loads(result) if result else None)
     now: datetime = document["now"]
     # Another system's worker writes `processing` without a lease.
     until = document.get("leaseUntil", now) if status is Status.PROCESSING else document["notBefore"]

@@ -25,6 +25,7 @@ from holdfast.contracts.settlement import (
     RetryLater,
     Settled,
     Settlement,
+    noted_result,
 )
 from holdfast.contracts.times import duration_ms
 from holdfast.stores.folding import Write, told_apart
@@ -191,9 +192,9 @@ class _Writing:
         if isinstance(settlement.verdict, Proceed):
             self._proceeds(entry, settlement.verdict)
             return Settled(entry["_id"], Status.PROCESSING)
-        if isinstance(settlement.verdict, Expire) and settlement.verdict.note is not None:
+        if isinstance(settlement.verdict, Complete | Expire) and settlement.verdict.note is not None:
             note = settlement.verdict.note
-        changes = self._changes(entry, settlement.verdict)
+        changes = self._changes(entry, settlement.verdict, note)
         fields, gone = changes["$set"], changes["$unset"]
         fields |= {"updatedAt": self._now, "settleId": self._mark}
         if note is not None:
@@ -205,12 +206,12 @@ class _Writing:
         self._update(entry, changes)
         return Settled(entry["_id"], Status(fields["status"]), note)
 
-    def _changes(self, entry: Mapping[str, Any], ending: Ending) -> Document:
+    def _changes(self, entry: Mapping[str, Any], ending: Ending, note: str | None) -> Document:
         match ending:
             case Complete() as verdict:
                 fields = self._closed(entry, AttemptOutcome.SUCCEEDED) | self._kept(entry, verdict.retention)
                 if verdict.result is not None:
-                    fields["result"] = _to_json(verdict.result)
+                    fields["result"] = _to_json(noted_result(verdict.result, note))
                 return self._ended(entry, Status.PROCESSED, fields)
             case RetryLater() as verdict:
                 fields = self._closed(entry, AttemptOutcome.FAILED, verdict.code, verdict.message)

@@ -156,6 +156,11 @@ class MongoStore:
         records = self._records.get(workload)
         return [] if records is None else await sweeping.due(self._link, records.entries, limit, again_after)
 
+    async def unsettled(self, workload: str, job_ids: Sequence[str]) -> list[DueEntry]:
+        """See :meth:`holdfast.contracts.ports.Ledger.unsettled`."""
+        records = self._records.get(workload)
+        return [] if records is None else await sweeping.unsettled(self._link, records.entries, job_ids)
+
     async def overdue(self, workload: str, limit: int) -> list[str]:
         """See :meth:`holdfast.contracts.ports.Ledger.overdue`."""
         records = self._records.get(workload)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Final
@@ -40,17 +40,35 @@ async def due(link: Link, entries: Collection, limit: int, again_after: timedelt
         if not found:
             break
         ours += await _postpone(link, entries, found, now, again_after, held)
-    return [
-        DueEntry(
-            each["_id"],
-            each["body"],
-            each["priority"],
-            each["attemptCount"],
-            max(timedelta(0), each["notBefore"] - each["now"]),
-            each["generation"],
-        )
-        for each in ours
-    ]
+    return [_due_entry(each) for each in ours]
+
+
+async def unsettled(link: Link, entries: Collection, job_ids: Sequence[str]) -> list[DueEntry]:
+    """Those of these jobs that are not settled, and that only we write."""
+    wanted = {"_id": {"$in": list(job_ids)}, "status": {"$in": [*WAITING, Status.PROCESSING.value]}}
+    found = await link.run(lambda: entries.find(wanted, _due_fields(link)).to_list())
+    return [entry for entry in map(_due_entry, found) if not entry.foreign]
+
+
+def _due_fields(link: Link) -> Document:
+    names = ("body", "priority", "attemptCount", "notBefore", "generation", "updatedAt")
+    return {**dict.fromkeys(names, 1), "tried": {"$size": "$attemptHistory"}, "now": link.clock.now()}
+
+
+def _due_entry(document: Mapping[str, Any]) -> DueEntry:
+    """An entry that is not settled. Another system's worker counts attempts that we do not know, or dates as text."""
+    changed = document["updatedAt"]
+    foreign = not isinstance(changed, datetime) or document["attemptCount"] != document["tried"]
+    return DueEntry(
+        document["_id"],
+        document["body"],
+        document["priority"],
+        document["tried"],
+        max(timedelta(0), document["notBefore"] - document["now"]),
+        document["generation"],
+        document["now"] if foreign else changed,
+        foreign,
+    )
 
 
 async def _oldest(link: Link, entries: Collection, now: datetime, limit: int, held: Sequence[str]) -> list[str]:
@@ -75,8 +93,7 @@ async def _postpone(  # noqa: PLR0913, PLR0917 - what to postpone, and until whe
     """
     mark = new_mark()
     later = [{"$set": {"dueAt": link.clock.now(again_after), "sweepId": mark}}]
-    names = ("body", "priority", "attemptCount", "notBefore", "generation")
-    reading = {**dict.fromkeys(names, 1), "now": link.clock.now()}
+    reading = _due_fields(link)
 
     async def postpone(ids: Sequence[str]) -> None:
         await entries.update_many({"_id": {"$in": list(ids)}, "dueAt": {"$lte": now}}, later)

@@ -161,7 +161,7 @@ def _compared(
 _CANDIDATES: Final = """
 SELECT json_group_array(json_array(e.job_id, e.id, e.key, e.generation, e.status, e.fence, json(e.attempts), e.body,
                                    json(e.labels), e.first_seen_at, e.lease_until, e.not_before, e.deadline,
-                                   e.proceeded, e.withdrawn))
+                                   e.proceeded, e.withdrawn, json(e.result)))
 FROM json_each(:job_ids) AS j
 CROSS JOIN ledger_entries AS e ON e.workload = :workload AND e.job_id = j.value
 """
@@ -211,9 +211,9 @@ def _decide(  # noqa: PLR0911, PLR0913, PLR0917 - one candidate, the facts that 
     if row is None:
         return Unrecorded(job_id)
     (_, row_id, key, generation, status, fence, attempts, body, labels, first_seen, lease_until, not_before,
-     deadline, proceeded, withdrawn) = row  # fmt: skip
+     deadline, proceeded, withdrawn, result) = row  # fmt: skip
     if status in _TERMINAL:
-        return AlreadySettled(job_id, Status(status))
+        return AlreadySettled(job_id, Status(status), result)
     held, overdue = status == Status.PROCESSING, deadline is not None and deadline <= now
     wait = (lease_until if held else not_before) - now
     if wait > 0 and (held or not overdue):  # what waits past its deadline waits for nothing
@@ -280,8 +280,14 @@ def renew(
 # --- sweep ----------------------------------------------------------------------------------------------------
 
 _DUE: Final = """
-SELECT id, job_id, body, priority, attempt_count, not_before, generation FROM ledger_entries
+SELECT id, job_id, body, priority, attempt_count, not_before, generation, updated_at FROM ledger_entries
 WHERE workload = :workload AND due_at <= :now ORDER BY due_at LIMIT :limit
+"""
+
+_UNSETTLED: Final = """
+SELECT id, job_id, body, priority, attempt_count, not_before, generation, updated_at FROM ledger_entries
+WHERE workload = :workload AND job_id IN (SELECT value FROM json_each(:ids))
+  AND status IN ('received', 'processing', 'failed')
 """
 
 _ANY_DUE: Final = "SELECT EXISTS (SELECT 1 FROM ledger_entries WHERE workload = :workload AND due_at <= :now)"
@@ -307,10 +313,19 @@ def due(connection: sqlite3.Connection, now: int, workload: str, limit: int, aga
     if rows:
         ids = to_json([row[0] for row in rows])
         connection.execute(_POSTPONE, {"again": now + duration_ms(again_after), "ids": ids})
-    return [
-        DueEntry(job_id, body, priority, attempts, timedelta(milliseconds=max(0, not_before - now)), generation)
-        for _, job_id, body, priority, attempts, not_before, generation in rows
-    ]
+    return [_due_entry(row, now) for row in rows]
+
+
+def unsettled(connection: sqlite3.Connection, now: int, workload: str, job_ids: Sequence[str]) -> list[DueEntry]:
+    """Those of these jobs that are not settled."""
+    rows = connection.execute(_UNSETTLED, {"workload": workload, "ids": to_json(list(job_ids))})
+    return [_due_entry(row, now) for row in rows]
+
+
+def _due_entry(row: Sequence[Any], now: int) -> DueEntry:
+    _, job_id, body, priority, attempts, not_before, generation, updated = row
+    after = timedelta(milliseconds=max(0, not_before - now))
+    return DueEntry(job_id, body, priority, attempts, after, generation, from_ms(updated))
 
 
 def overdue(connection: sqlite3.Connection, now: int, workload: str, limit: int) -> list[str]:

@@ -144,8 +144,8 @@ def quoted(name: str) -> str:
 def create_collections(connection: sqlite3.Connection, collections: Sequence[Collection]) -> None:
     """Tables and indexes for the documents that effects write.
 
-    An indexed field becomes a generated column, and so does an instant, so that people can use them in their own
-    queries. What expires gets an index, for pruning.
+    An indexed field becomes a generated column, and so do an instant and a named one, so that people can use them in
+    their own queries. What expires gets an index, for pruning.
     """
     for collection in collections:
         if collection.expires is not None and collection.expires not in collection.instants:
@@ -173,9 +173,9 @@ def create_collections(connection: sqlite3.Connection, collections: Sequence[Col
 
 
 def columns_of(collection: Collection) -> list[str]:
-    """The fields that have a column of their own: those with an index, and instants."""
+    """The fields that have a column of their own: those with an index, instants, and those that people want to see."""
     indexed = (name for fields in collection.indexes for name in fields)
-    return list(dict.fromkeys((*indexed, *instants_of(collection))))
+    return list(dict.fromkeys((*indexed, *collection.columns, *instants_of(collection))))
 
 
 def instants_of(collection: Collection) -> tuple[str, ...]:

@@ -19,6 +19,7 @@ from holdfast.contracts.settlement import (
     Settled,
     Settlement,
     Verdict,
+    noted_result,
 )
 from holdfast.contracts.times import duration_ms
 from holdfast.sqlite.database import one
@@ -80,7 +81,8 @@ class _Batch:
         match settlement.verdict:
             case Complete() as verdict:
                 self._close(attempts, AttemptOutcome.SUCCEEDED)
-                result = None if verdict.result is None else to_json(verdict.result)
+                told = noted_result(verdict.result, note)
+                result = None if told is None else to_json(told)
                 self._row(row_id, Status.PROCESSED, attempts, note=note, result=result, keep=verdict.retention)
                 return Status.PROCESSED
             case RetryLater() as verdict:
@@ -211,6 +213,6 @@ def _note(verdict: Verdict, told: str | None) -> str | None:
     """What the entry says besides its state; ``told`` comes from the effects."""
     if isinstance(verdict, Proceed):
         return None
-    if isinstance(verdict, Expire) and verdict.note is not None:
+    if isinstance(verdict, Complete | Expire) and verdict.note is not None:
         return verdict.note
     return told

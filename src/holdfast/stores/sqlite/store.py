@@ -61,6 +61,7 @@ class SqliteStore:
         self._grace = duration_ms(grace)
         self._outbox = outbox
         self._queues = {workload.name: workload.queue for workload in workloads}
+        self._job_names = {workload.name: workload.job_name or workload.name for workload in workloads}
         self._collections = tuple(collections)
         self._shelves = Shelves([*(each for workload in workloads for each in workload.collections), *collections])
         self._indexed = {workload.name: frozenset(workload.indexed_labels) for workload in workloads}
@@ -93,7 +94,7 @@ class SqliteStore:
         jobs: dict[str, list[QueueJob]] = {}
         for entry, answer in zip(entries, recorded, strict=True):
             if answer.queued:
-                job = QueueJob(entry.job_id, entry.body, entry.workload, entry.priority, entry.delay)
+                job = QueueJob(entry.job_id, entry.body, self._job_names[entry.workload], entry.priority, entry.delay)
                 jobs.setdefault(self._queues[entry.workload], []).append(job)
         for queue, batch in jobs.items():
             self._outbox.add(connection, queue, batch)
@@ -135,6 +136,11 @@ class SqliteStore:
         if not await self._database.read(lambda c: ledger.any_due(c, now(), workload)):
             return []
         return await self._database.write(lambda c: ledger.due(c, now(), workload, limit, again_after), durable=False)
+
+    async def unsettled(self, workload: str, job_ids: Sequence[str]) -> list[DueEntry]:
+        """See :meth:`holdfast.contracts.ports.Ledger.unsettled`."""
+        now = self._database.now
+        return await self._database.read(lambda c: ledger.unsettled(c, now(), workload, job_ids))
 
     async def overdue(self, workload: str, limit: int) -> list[str]:
         """See :meth:`holdfast.contracts.ports.Ledger.overdue`."""

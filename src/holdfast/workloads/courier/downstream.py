@@ -20,14 +20,20 @@ from typing import Final
 import httpx
 
 from holdfast.contracts.errors import ConfigurationError
-from holdfast.contracts.network_failures import THROTTLED, TIMEOUT, network_code, retry_after
+from holdfast.contracts.network_failures import (
+    THROTTLED,
+    TIMEOUT,
+    answer_code,
+    answer_may_pass,
+    network_code,
+    retry_after,
+    wait_asked_by,
+)
 from holdfast.contracts.outcomes import Reject, Retry
 from holdfast.contracts.standard_webhooks import signed_headers, signing_key
 
 from .contract import CourierEvent
 
-_TRANSIENT_STATUSES: Final = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY, HTTPStatus.TOO_MANY_REQUESTS})
-_STATUSES_WITH_RETRY_AFTER: Final = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE})
 _MAX_DRAINED: Final = 64 * 1024
 _DRAIN_SECONDS: Final = 1.0
 
@@ -154,9 +160,9 @@ def verdict_on(answer: Answer) -> Retry | Reject | None:
     status = answer.status
     if HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
         return None
-    after = answer.retry_after if status in _STATUSES_WITH_RETRY_AFTER else None
+    after = answer.retry_after if wait_asked_by(status) else None
     if status == HTTPStatus.TOO_MANY_REQUESTS:
         return Retry(THROTTLED, "The downstream asked us to slow down (429).", after)
-    if status in _TRANSIENT_STATUSES or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-        return Retry(f"HTTP_{status}", f"The downstream answered {status}.", after)
-    return Reject(f"HTTP_{status}", f"The downstream refused the event ({status}).")
+    if answer_may_pass(status):
+        return Retry(answer_code(status), f"The downstream answered {status}.", after)
+    return Reject(answer_code(status), f"The downstream refused the event ({status}).")

@@ -88,8 +88,8 @@ class Courier(Workload[CourierEvent]):
 
     name: ClassVar[str] = "courier"
     contract = CourierEvent
-    queue: ClassVar[str] = "courier-events-main"
-    dead_letter_queue: ClassVar[str] = "courier-events-dlq"
+    queue = "courier-events-main"
+    dead_letter_queue = "courier-events-dlq"
     job_name = "courier-event"
     ledger_name = "processed_events"
     letters_name = "dead_letter_events"
@@ -99,6 +99,7 @@ class Courier(Workload[CourierEvent]):
             key="shipmentId",
             indexes=(("orderId",), ("currentState", "updatedAt")),
             instants=("lastEventAt",),
+            columns=("lastEventId", "lastEventType", "metadata"),
         ),
     )
     indexed_labels: Sequence[str] = ("shipmentId",)

@@ -19,7 +19,14 @@ import httpcore
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from holdfast.contracts.errors import ConfigurationError
-from holdfast.contracts.network_failures import THROTTLED, TIMEOUT, retry_after
+from holdfast.contracts.network_failures import (
+    THROTTLED,
+    TIMEOUT,
+    answer_code,
+    answer_may_pass,
+    retry_after,
+    wait_asked_by,
+)
 from holdfast.contracts.outcomes import Done, Outcome, Reject, Retry
 from holdfast.contracts.retry import ExponentialBackoff, RetryPolicy
 from holdfast.contracts.standard_webhooks import signed_headers, signing_key
@@ -32,8 +39,6 @@ from .fetching.backend import Resolver, VettedClient, code_of, header, resolved
 BLOCKED: Final = "ADDRESS_BLOCKED"
 
 _CALLBACK_ID: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,159}$"
-_TRANSIENT: Final = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY, HTTPStatus.TOO_MANY_REQUESTS})
-_STATUSES_WITH_RETRY_AFTER: Final = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE})
 _NOT_SENDING: Final = timedelta(seconds=5)
 
 
@@ -87,8 +92,8 @@ class DocumentCallbacks(Workload[CallbackJob]):
 
     name: ClassVar[str] = "document_callbacks"
     contract = CallbackJob
-    queue: ClassVar[str] = "doc_callbacks"
-    dead_letter_queue: ClassVar[str] = "doc_callbacks_dead"
+    queue = "doc_callbacks"
+    dead_letter_queue = "doc_callbacks_dead"
     ledger_name = "document_callbacks"
     letters_name = "document_callback_dead_letters"
     indexed_labels: Sequence[str] = ("job_id",)
@@ -174,12 +179,12 @@ def verdict_on(status: int, after: timedelta | None) -> Outcome:
     """What an answer means for the callback. ``after`` is the wait that it asked for."""
     if HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
         return Done(result={"status": status})
-    after = after if status in _STATUSES_WITH_RETRY_AFTER else None
+    after = after if wait_asked_by(status) else None
     if status == HTTPStatus.TOO_MANY_REQUESTS:
         return Retry(THROTTLED, "The callback's receiver asked us to slow down (429).", after)
-    if status in _TRANSIENT or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-        return Retry(f"HTTP_{status}", f"The callback's receiver answered {status}.", after)
-    return Reject(f"HTTP_{status}", f"The callback's receiver refused it ({status}).")
+    if answer_may_pass(status):
+        return Retry(answer_code(status), f"The callback's receiver answered {status}.", after)
+    return Reject(answer_code(status), f"The callback's receiver refused it ({status}).")
 
 
 def _shown(url: object) -> str:

@@ -23,6 +23,10 @@ MOST_METADATA: Final = 16 * 1024
 """Bytes of ``metadata`` as JSON."""
 
 
+FLAT_ONLY: Final = ("created_at",)
+"""What the flat job of the specification has besides: kept with the payload, and not used."""
+
+
 class JobType(StrEnum):
     """What is wanted."""
 
@@ -54,7 +58,8 @@ class AsGiven(BaseModel):
 
     @model_serializer(mode="wrap")
     def _without_absent(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return {name: value for name, value in plain(self).items() if value is not None}
+        unknown = self.model_extra or {}
+        return {name: value for name, value in plain(self).items() if value is not None or name in unknown}
 
 
 class Upload(AsGiven):
@@ -66,7 +71,12 @@ class Upload(AsGiven):
 
 
 class DocumentPayload(AsGiven):
-    """What the sender gave: where the file is, and how to read it. Exactly one of url, local_path and upload."""
+    """What the sender gave: where the file is, and how to read it. Exactly one of url, local_path and upload.
+
+    Fields that are not known here come from producers that put jobs straight into the queue; they travel along.
+    """
+
+    model_config = ConfigDict(extra="allow", frozen=True)
 
     url: Annotated[str, Field(min_length=1, max_length=4_000)] | None = None
     local_path: Annotated[str, Field(min_length=1, max_length=1_000)] | None = None
@@ -76,6 +86,7 @@ class DocumentPayload(AsGiven):
     metadata: dict[str, JsonValue] | None = None
     callback_url: Annotated[str, Field(min_length=1, max_length=2_000)] | None = None
     cache: bool | None = None
+    strict: bool | None = None
 
     @model_validator(mode="after")
     def _one_source(self) -> DocumentPayload:
@@ -91,6 +102,8 @@ class DocumentPayload(AsGiven):
 
 class DocumentJob(AsGiven):
     """One file to be read. ``payload`` is what its dead letter shows; ``company_id`` is whose job it is."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
 
     job_id: str = Field(pattern=JOB_ID)
     job_type: JobType

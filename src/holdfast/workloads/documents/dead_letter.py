@@ -16,6 +16,7 @@ from holdfast.contracts.dead_letters import DeadLetter
 from holdfast.contracts.ledger import Attempt
 from holdfast.contracts.times import isoformat
 
+from .adopting import payload_of
 from .contract import InputType, JobType
 from .failures import ErrorType, kind_of, told_apart
 
@@ -24,7 +25,7 @@ _UNKNOWN: Final = "UNKNOWN"
 
 
 _THEIR_WORDS: Final[dict[str, JsonValue]] = {
-    "if": {"properties": {"error_type": {"const": ErrorType.VALIDATION.value}}},
+    "if": {"properties": {"error_type": {"const": ErrorType.VALIDATION.value}}, "required": ["error_type"]},
     "else": {
         "properties": {
             "job_type": {"enum": [each.value for each in JobType]},
@@ -50,8 +51,9 @@ class PastAttempt(BaseModel):
 
 
 class DocumentDeadLetter(BaseModel):
-    """Why a document was not read. The fields up to ``schema_version`` are seed 003's.
+    """Why a document was not read. The fields up to ``schema_version`` are the specification's, as is what is required.
 
+    Others may write such letters too, with no more than that. Ours have every field that is known of the failure.
     ``job_type`` and ``input_type`` are what the job said: for a job that was refused, perhaps another word than the
     contract's.
     """
@@ -64,13 +66,13 @@ class DocumentDeadLetter(BaseModel):
     payload: JsonValue = Field(description="The original payload, whole.")
     status: Literal["FAILED"]
     error: str = Field(description="The final error, for people.")
-    error_type: ErrorType
+    error_type: ErrorType | None = None
     attempts: int = Field(ge=0)
-    max_attempts: int = Field(ge=1)
+    max_attempts: int | None = Field(default=None, ge=1)
     failed_at: datetime
     worker_id: str | None = None
-    schema_version: Literal["v1"]
-    error_code: str
+    schema_version: Literal["v1"] = SCHEMA_VERSION
+    error_code: str | None = None
     error_detail: str | None = None
     replay_of: str | None = None
     attempt_history: list[PastAttempt] = Field(default_factory=list)
@@ -81,10 +83,10 @@ def dead_letter_payload(letter: DeadLetter, job: object, max_attempts: int) -> M
     told: Mapping[str, Any] = job if isinstance(job, dict) else {}
     error, detail = told_apart(letter.reason_message)
     document: dict[str, Any] = {
-        "job_id": _word(told.get("job_id")) or letter.job_id,
+        "job_id": _name(told.get("job_id")) or letter.job_id,
         "job_type": _word(told.get("job_type")) or _UNKNOWN,
         "input_type": _word(told.get("input_type")) or _UNKNOWN,
-        "payload": told.get("payload", job),
+        "payload": None,
         "status": "FAILED",
         "error": error or letter.reason_code,
         "error_type": kind_of(letter.reason_code).error_type.value,
@@ -95,6 +97,7 @@ def dead_letter_payload(letter: DeadLetter, job: object, max_attempts: int) -> M
         "error_code": letter.reason_code,
         "attempt_history": [_attempt(each) for each in letter.attempts],
     }
+    document["payload"] = payload_of(job, document)
     if letter.attempts:
         document["worker_id"] = letter.attempts[-1].worker
     if detail is not None:
@@ -116,6 +119,11 @@ def _attempt(attempt: Attempt) -> dict[str, Any]:
         "finished_at": None if attempt.finished_at is None else isoformat(attempt.finished_at),
     }
     return {name: value for name, value in told.items() if value is not None}
+
+
+def _name(value: object) -> str | None:
+    """Also a number is a name, for people."""
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else _word(value)
 
 
 def _word(value: object) -> str | None:

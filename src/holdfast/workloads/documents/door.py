@@ -72,6 +72,9 @@ class DocumentRequest(BaseModel):
     cache: Annotated[bool, Field(strict=True)] | None = Field(
         default=None, description="false: read the file anew, even if the same was read before."
     )
+    strict: Annotated[bool, Field(strict=True)] | None = Field(
+        default=None, description="true: refuse a damaged PDF, instead of reading what can be read with warnings."
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

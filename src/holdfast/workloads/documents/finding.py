@@ -29,6 +29,8 @@ async def cached_result(
     result = None if known is None else await get(RESULTS, known["job_id"])
     if result is None or result.get("status") != DocumentStatus.COMPLETED:
         return None
+    if data.payload.strict and result.get("warnings"):
+        return None
     try:
         if not await files.touch(output_path=result["output_path"]):
             return None

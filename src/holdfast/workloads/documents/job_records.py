@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -13,7 +13,7 @@ from holdfast.contracts.times import isoformat
 from holdfast.contracts.workload import Reason, Standing
 
 from .callbacks import CallbackJob, DocumentCallbacks, callback_id
-from .contract import DocumentJob, InputType
+from .contract import DocumentJob, InputType, JobType
 from .failures import kind_of, told_apart
 from .records import CACHE, JOBS, RESULTS, UNITS, DocumentStatus, Stage, cache_id, unit_id
 
@@ -38,7 +38,9 @@ class Reached:
 class JobRecords:
     """The words for each step. ``callbacks`` is the workload that tells senders of the end, where there is one."""
 
-    def __init__(self, *, max_attempts: int, retention: timedelta, callbacks: DocumentCallbacks | None) -> None:
+    def __init__(
+        self, *, max_attempts: Callable[[JobType], int], retention: timedelta, callbacks: DocumentCallbacks | None
+    ) -> None:
         self._max_attempts = max_attempts
         self._retention = retention
         self._callbacks = callbacks
@@ -124,6 +126,21 @@ class JobRecords:
             effects += [Delete(UNITS, unit_id(work, index)) for index in range(result["units"])]
         return effects
 
+    def completed_elsewhere(self, job: Standing[DocumentJob], result: Mapping[str, Any]) -> Sequence[Effect]:
+        """COMPLETED by somebody else's worker: what it returned is all that is known of the result."""
+        duration, path, pages = (result.get(name) for name in ("duration_sec", "output_path", "pages"))
+        known = _nothing(job.data, DocumentStatus.COMPLETED, duration if isinstance(duration, int | float) else None)
+        known["output_path"] = path if isinstance(path, str) else None
+        known["pages"] = pages if isinstance(pages, int) else None
+        told = {
+            "status": DocumentStatus.COMPLETED,
+            "stage": Stage.FINISHED,
+            "progress": _WHOLE,
+            "attempts": job.attempt,
+            "error": None,
+        }
+        return self._end(job.data, told, known, datetime.now(UTC))
+
     def from_cache(self, data: DocumentJob, engine: str, result: Mapping[str, Any]) -> Sequence[Effect]:
         """COMPLETED on arrival. Its callback comes with the worker's verdict, as that of any other job."""
         told = self._facts(data, engine) | _whole(result)
@@ -155,7 +172,7 @@ class JobRecords:
             "company_id": data.company_id,
             "job_type": data.job_type.value,
             "input_type": data.input_type.value,
-            "max_attempts": self._max_attempts,
+            "max_attempts": self._max_attempts(data.job_type),
             "engine": engine,
             "language": payload.language,
             "metadata": payload.metadata,
@@ -200,6 +217,7 @@ def _whole(result: Mapping[str, Any]) -> dict[str, Any]:
         "units_done": result["units"],
         "units": result["units"],
         "cached": result["cached"],
+        "warnings": result.get("warnings") or [],
     }
 
 

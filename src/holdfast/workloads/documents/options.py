@@ -10,7 +10,7 @@ from pathlib import Path
 from holdfast.contracts.retry import ExponentialBackoff, RetryPolicy
 
 from .child.protocol import Spec
-from .contract import DocumentJob, Engine, InputType
+from .contract import DocumentJob, Engine, InputType, JobType
 
 _MEGABYTE = 1024 * 1024
 
@@ -20,7 +20,9 @@ class DocumentOptions:
     """The defaults are those of seed 003 where it names any.
 
     ``scratch`` is a folder for files in work. ``unit_timeout`` is how long a page or a stretch of sound may take,
-    ``timeout`` a whole attempt. ``environment`` is what the child process needs besides the usual: the key of a model.
+    ``timeout`` a whole attempt. ``max_attempts`` is the limit of a job type, where it is below that of ``retry``.
+    A job from a plain list that is taken and not recorded after ``left_after`` was left behind by a dead worker.
+    ``environment`` is what the child process needs besides the usual: the key of a model.
     """
 
     scratch: Path
@@ -28,6 +30,7 @@ class DocumentOptions:
     language: str | None = None
     concurrency: int = 1
     retry: RetryPolicy = field(default_factory=lambda: ExponentialBackoff(max_attempts=3, base=timedelta(seconds=5)))
+    max_attempts: Mapping[JobType, int] = field(default_factory=lambda: {JobType.TRANSCRIPTION: 2})
     timeout: timedelta = timedelta(hours=2)
     unit_timeout: timedelta = timedelta(minutes=5)
     memory: int | None = 2_048 * _MEGABYTE
@@ -39,11 +42,17 @@ class DocumentOptions:
     cache: bool = True
     retention: timedelta = timedelta(days=30)
     letter_retention: timedelta = timedelta(days=90)
+    left_after: timedelta = timedelta(seconds=30)
     whisper_model_dir: Path | None = None
     gemini_model: str = "gemini-2.5-flash"
     gemini_base_url: str | None = None
     gemini_timeout: timedelta = timedelta(minutes=2)
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def attempts_of(self, job_type: JobType | None) -> int:
+        """Attempts at a job of this type before its dead letter; None: of a type that is not known."""
+        most = self.retry.max_attempts
+        return most if job_type is None else min(self.max_attempts.get(job_type, most), most)
 
     @property
     def has_gemini(self) -> bool:
@@ -86,6 +95,7 @@ class DocumentOptions:
             engine=self.engine_of(data),
             language=self.language_of(data),
             done=done,
+            strict=data.payload.strict is True,
             memory=self.memory,
             threads=self.threads,
             max_pages=self.max_pages,

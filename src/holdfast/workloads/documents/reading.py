@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,11 +19,11 @@ from .job_records import JobRecords, Reached
 from .options import DocumentOptions
 from .records import DocumentStatus
 from .records import Stage as Step
-from .rendering import characters_of, confidence_of, outputs_of
+from .rendering import characters_of, confidence_of, outputs_of, warnings_of
 from .running import ChildOptions, read_in_child
 
 _LOADING: Final = "loading"
-_COPIED: Final = frozenset({"text_layer", "blank"})
+_COPIED: Final = frozenset({"text_layer", "blank", "unreadable"})
 
 
 class Reading:
@@ -41,6 +42,9 @@ class Reading:
     async def run(self, path: Path) -> tuple[Sequence[Mapping[str, Any]], Plan]:
         """All units, those of earlier attempts included. Raises :class:`DocumentFailure`."""
         self._units = await units_of(self._context, self._work)
+        if self._job.data.payload.strict:
+            # A job that is not strict may have left them: pages with a warning are read again, and refused.
+            self._units = list(takewhile(lambda unit: not unit.get("warning"), self._units))
         self._reused = len(self._units)
         options = self._options
         child = ChildOptions(
@@ -121,6 +125,7 @@ class Reading:
             "characters": characters_of(data.job_type, units),
             "confidence": confidence_of(data.job_type, units),
             "media_seconds": plan.duration,
+            "warnings": warnings_of(plan.warnings, units),
             "cached": False,
             "error": None,
         }

@@ -57,8 +57,8 @@ JOBS_COLLECTION: Final = Collection(
 """One job and where it stands.
 
 company_id, job_type, input_type, status, stage, progress (percent), unit ("page" or "chunk"), units_done, units,
-attempts, max_attempts, error ({error_type, code, message, detail} or null), engine, language, metadata, filename,
-cached, replay_of, replayed_as, cancel_requested, accepted_at, started_at, finished_at, expires_at.
+attempts, max_attempts, error ({error_type, code, message, detail} or null), warnings, engine, language, metadata,
+filename, cached, replay_of, replayed_as, cancel_requested, accepted_at, started_at, finished_at, expires_at.
 """
 
 RESULTS_COLLECTION: Final = Collection(
@@ -70,7 +70,7 @@ RESULTS_COLLECTION: Final = Collection(
 )
 """What became of a job: job_id, company_id, status (COMPLETED, FAILED or CANCELLED), duration_sec, output_path (null
 unless COMPLETED), pages (null for a recording), engine, model, language, characters, confidence, media_seconds,
-units_reused, cached, error, finished_at, expires_at."""
+units_reused, warnings (sentences on what is wrong with the file), cached, error, finished_at, expires_at."""
 
 UNITS_COLLECTION: Final = Collection(UNITS, key="unit_id", indexes=(), instants=("expires_at",), expires="expires_at")
 """Pages and stretches of sound that are read: checkpoints. ``unit_id`` is ``<work>:<index>``, where ``work`` names the

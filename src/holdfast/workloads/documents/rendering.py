@@ -23,6 +23,8 @@ LINE: Final = 42
 LINES: Final = 2
 """How much of a subtitle can be read at a glance: so many characters in a line, and so many lines."""
 
+MOST_WARNINGS: Final = 100
+
 _PAUSE: Final = 2.0
 """Seconds of silence that begin a new paragraph."""
 _SHORTEST: Final = 200
@@ -48,6 +50,7 @@ _RESULT: Final = (
     "media_seconds",
     "characters",
     "confidence",
+    "warnings",
 )
 
 
@@ -60,6 +63,7 @@ def outputs_of(job_type: JobType, units: Sequence[Unit], result: Mapping[str, An
     facts: dict[str, Any] = {
         "characters": characters_of(job_type, units),
         "confidence": confidence_of(job_type, units),
+        "warnings": [],
         **{name: value for name, value in result.items() if value is not None},
         "job_type": job_type.value,
     }
@@ -94,6 +98,14 @@ def confidence_of(job_type: JobType, units: Sequence[Unit]) -> float | None:
     ]
     characters = sum(length for length, _ in rated)
     return round(sum(length * sure for length, sure in rated) / characters, 4) if characters else None
+
+
+def warnings_of(of_file: Sequence[str], units: Sequence[Unit]) -> list[str]:
+    """What is wrong with a file, and then with its pages: a sentence each, and no more of them than people read."""
+    found = [*of_file, *(unit["warning"] for unit in units if unit.get("warning"))]
+    if len(found) > MOST_WARNINGS:
+        found[MOST_WARNINGS:] = [f"There are {len(found) - MOST_WARNINGS} more warnings, on the pages of result.json."]
+    return found
 
 
 def segments_of(chunks: Sequence[Unit]) -> list[Unit]:

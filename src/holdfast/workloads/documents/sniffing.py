@@ -17,6 +17,8 @@ from .contract import InputType
 HEAD: Final = 4096
 """How many of the first bytes are wanted. Fewer do, where the file has no more."""
 
+_PDF_MARK: Final = b"%PDF"
+"""What pdfium looks for: a version may follow it with or without its dash."""
 _PDF_WITHIN: Final = 1024
 _ID3_HEADER: Final = 10
 
@@ -122,13 +124,13 @@ def mismatch(input_type: InputType, head: bytes) -> str | None:
 
 def _kind_of(head: bytes) -> _Kind | None:
     head = head[:HEAD]
-    if head.startswith(b"%PDF-"):
+    if head.startswith(_PDF_MARK):
         return _PDF
     kind = _binary(head)
     if kind is not None:
         return kind
     # Gateways and web servers put lines of their own before a PDF; readers (pdfium, too) look so far for its header.
-    if b"%PDF-" in head[: _PDF_WITHIN + len(b"%PDF-")]:
+    if _PDF_MARK in head[: _PDF_WITHIN + len(_PDF_MARK)]:
         return _PDF
     return _frames(head) or _text(head)
 

@@ -18,20 +18,35 @@ from typing import Any, ClassVar, Final
 
 from pydantic import ValidationError
 
+from holdfast.contracts.crash_points import crash_point
 from holdfast.contracts.dead_letters import DeadLetter
 from holdfast.contracts.effects import Collection, Effect
-from holdfast.contracts.errors import HoldfastError, StoreUnavailable
+from holdfast.contracts.errors import HoldfastError, PermanentError, StoreUnavailable
 from holdfast.contracts.files import FilesUnavailable
 from holdfast.contracts.outcomes import Done, Expired, Outcome
-from holdfast.contracts.workload import Context, Failure, Job, Reason, Standing, Workload
+from holdfast.contracts.queues import Delivery, job_id_for, usable_job_id
+from holdfast.contracts.workload import (
+    Adopt,
+    Adopted,
+    BackgroundTask,
+    Context,
+    Failure,
+    Identity,
+    Job,
+    Reason,
+    Standing,
+    Workload,
+)
 
+from .adopting import adopt, identify, read_job
 from .callbacks import DocumentCallbacks
-from .contract import DocumentJob
+from .contract import FLAT_ONLY, DocumentJob, JobType
 from .dead_letter import dead_letter_payload
 from .failures import Code, DocumentFailure
 from .files.port import Files
 from .finding import cached_result
 from .job_records import JobRecords
+from .lists import ListReader, Lists
 from .options import DocumentOptions
 from .reading import Reading
 from .records import COLLECTIONS, JOBS, work_id
@@ -51,8 +66,8 @@ class Documents(Workload[DocumentJob]):
 
     name: ClassVar[str] = "documents"
     contract = DocumentJob
-    queue: ClassVar[str] = QUEUE
-    dead_letter_queue: ClassVar[str] = DEAD_LETTER_QUEUE
+    queue = QUEUE
+    dead_letter_queue = DEAD_LETTER_QUEUE
     collections: Sequence[Collection] = COLLECTIONS
     indexed_labels: Sequence[str] = ("company_id", "job_type")
     label_columns: Sequence[str] = ("company_id", "job_type", "input_type")
@@ -64,19 +79,19 @@ class Documents(Workload[DocumentJob]):
         options: DocumentOptions,
         sources: Sources,
         callbacks: DocumentCallbacks | None = None,
+        lists: Lists | None = None,
     ) -> None:
-        """Without ``callbacks``, nobody is called back."""
+        """Without ``callbacks``, nobody is called back; without ``lists``, jobs come from the queue alone."""
         self.retry = options.retry
         self.timeout = options.timeout + _SLACK
         self.retention = options.retention
         self.letter_retention = options.letter_retention
         self.concurrency = options.concurrency
         self.options = options
-        self.records = JobRecords(
-            max_attempts=options.retry.max_attempts, retention=options.retention, callbacks=callbacks
-        )
+        self.records = JobRecords(max_attempts=options.attempts_of, retention=options.retention, callbacks=callbacks)
         self._sources = sources
         self._files: Files = sources.files
+        self._lists = lists
         self._spent: dict[str, float] = {}
         self._sweeping: asyncio.Task[None] | None = None
 
@@ -87,16 +102,17 @@ class Documents(Workload[DocumentJob]):
         return data.job_id
 
     def job_id(self, key: str, data: DocumentJob) -> str:
-        """The job id."""
+        """The job id, unless queues keep such words for themselves, as they do numbers."""
         del data
-        return key
+        return key if usable_job_id(key) else job_id_for(key)
 
     def fingerprint(self, data: DocumentJob) -> str:
-        """Covers what is to be read and how; what the file was called on the way here does not matter."""
+        """Covers what is to be read and how; what the file was called, and when it was sent, does not matter."""
         upload = data.payload.upload
         nameless = None if upload is None else upload.model_copy(update={"filename": None})
         same = data.model_copy(update={"payload": data.payload.model_copy(update={"upload": nameless})})
-        return sha256(same.model_dump_json().encode()).hexdigest()
+        content = same.model_dump_json(exclude={"payload": set(FLAT_ONLY)})
+        return sha256(content.encode()).hexdigest()
 
     def labels(self, data: DocumentJob) -> dict[str, str]:
         """Whose job it is, and its kind."""
@@ -106,6 +122,20 @@ class Documents(Workload[DocumentJob]):
     def lane(self, data: DocumentJob) -> str | None:
         """Tenants take turns."""
         return data.company_id
+
+    # --- jobs that somebody else put into the queue -----------------------------------------------------------
+
+    def adopt(self, delivery: Delivery) -> Adopted[DocumentJob]:
+        """In our own form, or flat as the specification's producers write it."""
+        return adopt(delivery.data)
+
+    def identify(self, content: Mapping[str, Any]) -> Identity:
+        """By its own job_id."""
+        return identify(content)
+
+    def background(self, adopt: Adopt) -> Sequence[BackgroundTask]:
+        """Jobs from the plain list, where there is one."""
+        return () if self._lists is None else [ListReader(self._lists, adopt, self.options.left_after)]
 
     # --- the work ---------------------------------------------------------------------------------------------
 
@@ -202,6 +232,10 @@ class Documents(Workload[DocumentJob]):
             case _:
                 return Failure(Code.UNEXPECTED, f"An unexpected error: {type(error).__name__}", retry=False)
 
+    def max_attempts(self, data: DocumentJob) -> int:
+        """The limit of its job type."""
+        return self.options.attempts_of(data.job_type)
+
     def exhausted(self, failure: Failure, attempts: int) -> Reason:
         """The last failure is the reason; the number of attempts is told beside it."""
         del attempts
@@ -228,6 +262,10 @@ class Documents(Workload[DocumentJob]):
         """FAILED."""
         return self.records.failed(job, reason, self._spent.pop(job.data.job_id, None))
 
+    def worked_elsewhere(self, job: Standing[DocumentJob], result: Mapping[str, Any] | None) -> Sequence[Effect]:
+        """COMPLETED, by somebody else's worker."""
+        return self.records.completed_elsewhere(job, result or {})
+
     def expired(self, data: DocumentJob) -> Sequence[Effect]:
         """CANCELLED: a job of this kind has no deadline, and ends early only when its sender wants it."""
         return self.records.cancelled(data)
@@ -236,11 +274,22 @@ class Documents(Workload[DocumentJob]):
 
     def dead_letter_payload(self, letter: DeadLetter) -> Mapping[str, Any]:
         """Seed 003's schema v1."""
-        return dead_letter_payload(letter, self.readable(letter.body), self.retry.max_attempts)
+        job = self.readable(letter.body)
+        return dead_letter_payload(letter, job, self.options.attempts_of(_job_type(job)))
+
+    async def copy_letters(self, letters: Mapping[str, str]) -> None:
+        """Onto the plain list too, each once."""
+        if self._lists is None:
+            return
+        # A letter that is deleted by its age is published no more, and need not be known.
+        if not await self._lists.send(letters, self.letter_retention + timedelta(days=1)):
+            message = f"In Redis, {DEAD_LETTER_QUEUE} is not a list: dead letters are not copied to it."
+            raise PermanentError(Code.UNEXPECTED, message)
+        crash_point("lists.letters_sent")
 
     def replayed(self, letter: DeadLetter) -> DocumentJob:
         """A new job with a new id, that knows what it replays (seed 003, section 6)."""
-        data = DocumentJob.model_validate_json(letter.body)
+        data = read_job(letter.body)
         # One that was refused because its id was taken: the job of that id is another's, and is not replayed.
         replay_of = data.job_id if letter.key == data.job_id else None
         return data.model_copy(update={"job_id": new_job_id(), "replay_of": replay_of})
@@ -251,9 +300,16 @@ def new_job_id() -> str:
     return f"doc-{uuid.uuid4()}"
 
 
+def _job_type(job: object) -> JobType | None:
+    """The type that a job names; None where it names none, or one that is not known."""
+    given = job.get("job_type") if isinstance(job, dict) else None
+    return JobType(given) if given in list(JobType) else None
+
+
 def _told(result: Mapping[str, Any]) -> dict[str, Any]:
     """What the ledger keeps of a result."""
-    return {name: result[name] for name in ("job_id", "status", "duration_sec", "output_path", "pages")}
+    told = {name: result[name] for name in ("job_id", "status", "duration_sec", "output_path", "pages")}
+    return told | {"warnings": result["warnings"]} if result.get("warnings") else told
 
 
 async def _cancel_requested(context: Context, job_id: str) -> bool:

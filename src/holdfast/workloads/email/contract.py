@@ -33,6 +33,9 @@ from .addresses import MAX_ADDRESS, normalised
 
 QUEUE_NAME: Final = "email:send"
 DEAD_LETTER_QUEUE_NAME: Final = "email:send:dlq"
+"""With the queue's own name; see :func:`dead_letter_queue_of`."""
+JOB_NAME: Final = "email:send"
+"""What BullMQ calls each job, whatever the queue is called."""
 DEFAULT_TTL: Final = 86_400_000
 """Milliseconds: 24 hours."""
 DEFAULT_PRIORITY: Final = 5
@@ -79,6 +82,11 @@ _HEADERS_ALLOWED: Final = re.compile(
 _FIELD_NAME: Final = re.compile(rf"[!-9;-~]{{1,{MAX_HEADER_NAME}}}")
 _NAME_TO_SHOW: Final = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,75}")
 _LINE: Final = re.compile(LINE_PATTERN)
+
+
+def dead_letter_queue_of(queue: str) -> str:
+    """``email:send:dlq`` for ``email:send``. A name without ``:`` gets one without, for BullMQ refuses ``:``."""
+    return f"{queue}:dlq" if ":" in queue else f"{queue}-dlq"
 
 
 def header_problems(headers: Mapping[str, str]) -> Iterator[tuple[str, str]]:

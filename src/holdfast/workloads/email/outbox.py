@@ -7,7 +7,7 @@ said since.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from holdfast.contracts.effects import Upsert
@@ -127,6 +127,18 @@ class Outbox:
         )
         fields = {"attempt": attempt, "sesMessageId": message_id, "sentAt": isoformat(at), **_error(None, None)}
         return _says(job, OutboxStatus.SENT, _LAST, fields), log
+
+    def sent_elsewhere(self, job: Standing[EmailSendJob], result: Mapping[str, Any]) -> tuple[Upsert, Upsert]:
+        """Somebody else's worker sent it, and returned this, as the specification has it."""
+        message_id, duration = result.get("sesMessageId"), result.get("durationMs")
+        return self.sent(
+            job.data,
+            Accepted(message_id if isinstance(message_id, str) else ""),
+            attempt=job.attempt,
+            transport="elsewhere",
+            at=datetime.now(UTC),
+            duration_ms=duration if isinstance(duration, int) else 0,
+        )
 
     @staticmethod
     def was_sent(job: EmailSendJob, message_id: str) -> Upsert:

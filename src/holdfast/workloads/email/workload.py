@@ -29,11 +29,13 @@ from .contract import (
     DEAD_LETTER_QUEUE_NAME,
     DEFAULT_TTL,
     DLQ_TTL,
+    JOB_NAME,
     MAX_ATTEMPTS,
     QUEUE_NAME,
     EmailSendJob,
     EmailSendResult,
     OutboxStatus,
+    dead_letter_queue_of,
 )
 from .dead_letter import dead_letter_payload
 from .documents import CONTENT, EMAIL_COLLECTIONS, LOG, SUPPRESSIONS, content_key
@@ -59,6 +61,8 @@ _LONG: Final = 50_000
 _STEPS: Final = 6
 """A mail server may take its time at each of several steps; only the transport knows which of them can be repeated."""
 
+_FLOW: Final = "email:send"
+"""What the limits go by: the same for workers on two queues, while emails move from the one to the other."""
 _RATE: Final = RateLimit(100, timedelta(seconds=1))
 _BACKOFF: Final = tuple(timedelta(seconds=seconds) for seconds in BACKOFF_DELAYS)
 
@@ -82,6 +86,7 @@ class EmailOptions:
     letter_retention: timedelta = timedelta(milliseconds=DLQ_TTL)
     send_timeout: timedelta = timedelta(seconds=15)
     resend: bool = False
+    queue: str = QUEUE_NAME
 
 
 class Email(Workload[EmailSendJob]):
@@ -89,8 +94,9 @@ class Email(Workload[EmailSendJob]):
 
     name: ClassVar[str] = "email"
     contract = EmailSendJob
-    queue: ClassVar[str] = QUEUE_NAME
-    dead_letter_queue: ClassVar[str] = DEAD_LETTER_QUEUE_NAME
+    queue = QUEUE_NAME
+    dead_letter_queue = DEAD_LETTER_QUEUE_NAME
+    job_name = JOB_NAME
     collections: Sequence[Collection] = EMAIL_COLLECTIONS
     indexed_labels: Sequence[str] = ("companyId",)
     label_columns: Sequence[str] = ("companyId", "traceId")
@@ -105,6 +111,8 @@ class Email(Workload[EmailSendJob]):
         content: Content | None = None,
     ) -> None:
         """Without ``content``, HTML is kept in the database."""
+        self.queue = options.queue
+        self.dead_letter_queue = dead_letter_queue_of(options.queue)
         self.retry = ListedDelays(options.backoff, options.max_attempts)
         self.timeout = options.send_timeout * _STEPS + _NOT_SENDING
         self.life: timedelta = options.life
@@ -158,7 +166,8 @@ class Email(Workload[EmailSendJob]):
             return Expired(self.expired(data))  # it lay in the queue for its whole life before we saw it (I10)
         log, tenant = await asyncio.gather(context.get(LOG, data.outboxId), context.get(TENANTS, data.companyId))
         if log is not None and log.get("status") == OutboxStatus.SENT:
-            return _already_sent(data, log)
+            answer = _already_sent(log)
+            return Done([Outbox.was_sent(data, answer["sesMessageId"])], answer)
         hindrance = await self._hindrance(job, context, tenant or {})
         if hindrance is not None:
             return hindrance
@@ -172,7 +181,7 @@ class Email(Workload[EmailSendJob]):
         if await self._suppressed(job.data, context):
             return Reject(SUPPRESSED, "An address of this email is on the suppression list.")
         if tenant.get("ratePerSecond"):
-            flow = f"{QUEUE_NAME}:{job.data.companyId}"
+            flow = f"{_FLOW}:{job.data.companyId}"
             wait = await context.reserve(job, flow, _per_second(tenant["ratePerSecond"]))
             if wait > timedelta(0):
                 return Snooze(wait)
@@ -228,7 +237,7 @@ class Email(Workload[EmailSendJob]):
 
     def _turn(self, context: Context) -> contextlib.AbstractAsyncContextManager[None]:
         rate = self._options.rate
-        return _no_turn() if rate is None else context.turn(QUEUE_NAME, rate)
+        return _no_turn() if rate is None else context.turn(_FLOW, rate)
 
     def _not_sent(self, error: TransportError, message: str) -> Outcome:
         """What follows from the transport's word, which says whether the message may be out."""
@@ -259,6 +268,10 @@ class Email(Workload[EmailSendJob]):
         kept = await context.get(CONTENT, content_key(data.companyId, data.htmlRef))
         return html_in(self._vault, data.companyId, data.htmlRef, kept)
 
+    def repeated(self, result: Mapping[str, Any] | None) -> Mapping[str, Any]:
+        """``ALREADY_SENT``, with the id that the provider gave."""
+        return _already_sent(result or {})
+
     def interrupted(self, attempts: int) -> Reason:
         """``SEND_OUTCOME_UNKNOWN``: the worker went away with the message."""
         return Reason(OUTCOME_UNKNOWN, f"Attempt {attempts} ended while it was sending: the email may be out, or not.")
@@ -284,6 +297,10 @@ class Email(Workload[EmailSendJob]):
     def buried(self, job: Standing[EmailSendJob], reason: Reason) -> Sequence[Effect]:
         """FAILED."""
         return [self._outbox.failed(job, reason)]
+
+    def worked_elsewhere(self, job: Standing[EmailSendJob], result: Mapping[str, Any] | None) -> Sequence[Effect]:
+        """SENT, by somebody else's worker."""
+        return self._outbox.sent_elsewhere(job, result or {})
 
     def expired(self, data: EmailSendJob) -> Sequence[Effect]:
         """EXPIRED."""
@@ -311,11 +328,9 @@ class Email(Workload[EmailSendJob]):
         return dead_letter_payload(letter, self.readable(letter.body))
 
 
-def _already_sent(data: EmailSendJob, log: Mapping[str, Any]) -> Done:
-    """A job whose email is out: acknowledged, and not sent again."""
-    message_id = str(log.get("sesMessageId") or "")
-    result = {"status": "ALREADY_SENT", "sesMessageId": message_id}
-    return Done([Outbox.was_sent(data, message_id)], result)
+def _already_sent(known: Mapping[str, Any]) -> dict[str, str]:
+    """What a job returns whose email is out, by the log or by an earlier result."""
+    return {"status": "ALREADY_SENT", "sesMessageId": str(known.get("sesMessageId") or "")}
 
 
 def _per_second(rate: float) -> RateLimit:

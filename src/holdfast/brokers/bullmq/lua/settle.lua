@@ -1,11 +1,20 @@
 -- Settles a batch of deliveries. A delivery whose lock is gone or somebody else's is passed over by BullMQ's scripts.
+-- What we end is marked as ours, in the job where it stays and by the span of its events, so that nobody takes it for
+-- the work of somebody else's worker.
 -- KEYS: wait active prioritized events stalled limiter delayed paused meta pc marker completed failed
---       metrics:completed metrics:failed
--- ARGV: prefix, then for each job: kind, id, token, value, delay, packed fields, packed options, new data ("" for none)
-local prefix, answers = ARGV[1], {}
+--       metrics:completed metrics:failed, our own spans of events
+-- ARGV: prefix, the field that marks what we ended, then for each job: kind, id, token, value, delay, packed fields,
+--       packed options, new data ("" for none)
+local prefix, mark, answers = ARGV[1], ARGV[2], {}
 local now = now_text()
 local K = KEYS
-for i = 2, #ARGV, 8 do
+local function end_of_events(command, from, to)
+  -- A user who may not read streams can still settle: then others' work is told from the jobs that they keep.
+  local event = redis.pcall(command, K[4], from, to, "COUNT", 1)[1]
+  return event and event[1] or "0-0"
+end
+local last_event = end_of_events("XREVRANGE", "+", "-")
+for i = 3, #ARGV, 8 do
   local kind, id, token, value = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]
   local delay, fields, opts, data = ARGV[i + 4], ARGV[i + 5], ARGV[i + 6], ARGV[i + 7]
   local key, answer = prefix .. id, nil
@@ -31,9 +40,17 @@ for i = 2, #ARGV, 8 do
       {prefix, now, id, token, delay, kind == "later" and "1" or "0", fields, "0"})
   end
   -- A finished job may be gone by now, and writing to it would bring back a part of it.
-  if data ~= "" and type(answer) == "number" and answer >= 0 and redis.call("EXISTS", key) == 1 then
-    redis.call("HSET", key, "data", data)
+  local ended = kind == "completed" or kind == "failed"
+  if (ended or data ~= "") and type(answer) == "number" and answer >= 0 and redis.call("EXISTS", key) == 1 then
+    if data ~= "" then redis.call("HSET", key, "data", data) end
+    if ended then redis.call("HSET", key, mark, "1") end
   end
   answers[#answers + 1] = answer
+end
+local span_end = end_of_events("XREVRANGE", "+", "-")
+if span_end ~= last_event then
+  local own = K[16]
+  redis.call("ZADD", own, string.match(span_end, "^%d+"), last_event .. " " .. span_end)
+  redis.call("ZREMRANGEBYSCORE", own, "-inf", "(" .. string.match(end_of_events("XRANGE", "-", "+"), "^%d+"))
 end
 return answers

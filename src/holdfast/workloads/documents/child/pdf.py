@@ -1,8 +1,11 @@
 """PDFs, page by page: the text layer where there is a usable one, an engine where not.
 
-A text layer is usable when its characters are characters (fonts may not say what their signs mean), and when it is more
+A text layer is usable when its characters are those that the page shows (:mod:`.legibility`), and when it is more
 than a stamp: a few letters on a page that is otherwise a picture, or drawn in outlines, are what a scanner or an
 archive wrote over it, and the engine reads such a page as a whole, the stamp included.
+
+A damaged PDF is read as far as pdfium can read it, with warnings that say what is wrong. It is refused when no page
+can be read, or when the job is strict.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ import math
 import re
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Final
 
@@ -21,9 +24,10 @@ import pypdfium2.raw as pdfium
 from holdfast.workloads.documents.failures import Code, DocumentFailure
 
 from . import ocr
+from .legibility import Legibility, agree
 from .port import PageEngine
 from .protocol import Message, Page, Plan, Spec, Stage, Unit
-from .text_layer import text_layer
+from .text_layer import TextLayer, text_layer
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -47,9 +51,19 @@ _INK: Final = 32
 _SPECKS: Final = 4
 """Ink is darker or lighter than its page by so many of 256 shades; fewer dots of it (at 50 dpi) are dust."""
 
+_LAST_PART: Final = 1 << 20
 _TAIL: Final = 2_048
+"""Bytes. A file may end with much white space; the end mark is in the last bytes before it."""
 _ENCRYPTED: Final = frozenset({4, 5})
 """FPDF_ERR_PASSWORD, FPDF_ERR_SECURITY."""
+
+
+class _PageFailure(DocumentFailure):
+    """One page cannot be read. ``warning`` says so to people who get the other pages."""
+
+    def __init__(self, code: Code, number: int, what: str) -> None:
+        self.warning = f"Page {number} {what}."
+        super().__init__(code, self.warning[:-1] if code is Code.TOO_LARGE else None, detail=self.warning)
 
 
 def read_pdf(spec: Spec, tell: Callable[[Message], None], engine: Callable[[], PageEngine]) -> None:
@@ -57,15 +71,37 @@ def read_pdf(spec: Spec, tell: Callable[[Message], None], engine: Callable[[], P
 
     ``engine`` is called at most once, and only when a page needs it. Raises DocumentFailure.
     """
-    with _opened(spec.path) as document:
+    with _opened(spec.path) as (document, damage):
+        if damage is not None and spec.strict:
+            raise DocumentFailure(Code.PDF_CORRUPT, detail=damage)
         pages = len(document)
         if pages > spec.max_pages:
             raise DocumentFailure(Code.TOO_LARGE, f"The PDF has {pages} pages; {spec.max_pages} are the most")
         model = ocr.MODEL if spec.engine == ocr.ENGINE else spec.gemini_model
-        tell(Plan(units=pages, unit="page", engine=spec.engine, model=model))
+        warnings = () if damage is None else (damage,)
+        tell(Plan(units=pages, unit="page", engine=spec.engine, model=model, warnings=warnings))
         reader = _Reader(document, spec, tell, engine)
+        # Pages that cannot be read are told together with the first one that can. When there is none, nothing is told:
+        # a later attempt would take them for work that is done.
+        untold: list[Unit] = []
+        refusal: _PageFailure | None = None
+        any_read = spec.done > 0
         for index in range(spec.done, pages):
-            tell(Unit(index=index, result=asdict(reader.page(index))))
+            try:
+                page = reader.page(index)
+                any_read = True
+            except _PageFailure as failure:
+                if spec.strict:
+                    raise
+                refusal = refusal or failure
+                page = Page(number=index + 1, text="", source="unreadable", warning=failure.warning)
+            untold.append(Unit(index=index, result=asdict(page)))
+            if any_read:
+                for unit in untold:
+                    tell(unit)
+                untold.clear()
+        if refusal is not None and not any_read:
+            raise refusal
 
 
 class _Reader:
@@ -85,38 +121,49 @@ class _Reader:
         self._engine: PageEngine | None = None
 
     def page(self, index: int) -> Page:
-        """What a page says. Loading the engine does not count as time of the page that needed it first."""
+        """What a page says. Loading the engine does not count as time of the page that needed it first.
+
+        Raises :class:`_PageFailure` for a page that pdfium cannot read, and DocumentFailure for what an engine says.
+        """
+        number = index + 1
         begun = time.monotonic()
         page = _page(self._document, index)
         try:
             layer = text_layer(page)
-            usable = layer.letters > 0 and layer.legible
-            if usable and (layer.letters >= _FEW_LETTERS or not _is_pictured(page)):
-                return Page(
-                    number=index + 1,
-                    text=layer.text,
-                    source="text_layer",
-                    seconds=_since(begun),
-                    lines=layer.lines,
-                )
+            usable = layer.letters > 0 and layer.legibility is not Legibility.RUBBISH
+            if usable and layer.letters < _FEW_LETTERS and _is_pictured(page):
+                usable = False
+            if usable and layer.legibility is Legibility.LEGIBLE:
+                return _copied(layer, number, _since(begun))
             scale = _scale(*page.get_size())
-            image = _rendered(page, index, scale)
+            image, whole = _rendered(page, number, scale)
+        except pypdfium2.PdfiumError as error:
+            raise _PageFailure(Code.PDF_CORRUPT, number, "could not be read") from error
         finally:
             page.close()
-        if not _has_ink(image):
-            return Page(number=index + 1, text="", source="blank", seconds=_since(begun))
+        shown = _has_ink(image)
+        if not whole and (self._spec.strict or not shown):
+            raise _PageFailure(Code.PDF_CORRUPT, number, "could not be drawn: an image on it is damaged")
+        if not shown:
+            # Text that is not shown cannot be compared with anything.
+            blank = Page(number=number, text="", source="blank", seconds=_since(begun))
+            return _copied(layer, number, _since(begun)) if usable else blank
         spent = _since(begun)
         engine = self._ready()
         begun = time.monotonic()
         reading = engine.read(image, scale=scale, language=self._spec.language)
+        spent = round(spent + _since(begun), 3)
+        if usable and agree(layer.text, reading.text):
+            return _copied(layer, number, spent)
         return Page(
-            number=index + 1,
+            number=number,
             text=reading.text,
             source="ocr" if engine.name == ocr.ENGINE else "model",
             confidence=reading.confidence,
             rotation=reading.rotation,
-            seconds=round(spent + _since(begun), 3),
+            seconds=spent,
             lines=tuple(reading.lines),
+            warning=None if whole else f"An image on page {number} is damaged, and was not read.",
         )
 
     def _ready(self) -> PageEngine:
@@ -126,14 +173,18 @@ class _Reader:
         return self._engine
 
 
+def _copied(layer: TextLayer, number: int, seconds: float) -> Page:
+    return Page(number=number, text=layer.text, source="text_layer", seconds=seconds, lines=layer.lines)
+
+
 @contextmanager
-def _opened(path: str) -> Iterator[PdfDocument]:
-    """The document, closed at the end. What is wrong with it is told apart here."""
+def _opened(path: str) -> Iterator[tuple[PdfDocument, str | None]]:
+    """The document, closed at the end, and what is wrong with the file, in words. Raises what keeps it from opening."""
     try:
         with open(path, "rb") as file:  # noqa: PTH123 - the path is a string already
             file.seek(0, 2)
-            file.seek(max(0, file.tell() - (1 << 20)))
-            tail = file.read().rstrip(b"\0\t\r\n ")[-_TAIL:]
+            file.seek(max(0, file.tell() - _LAST_PART))
+            end = file.read().rstrip(b"\0\t\r\n ")
     except FileNotFoundError as error:
         raise DocumentFailure(Code.FILE_NOT_FOUND) from error
     except OSError as error:
@@ -143,23 +194,29 @@ def _opened(path: str) -> Iterator[PdfDocument]:
     except pypdfium2.PdfiumError as error:
         if error.err_code in _ENCRYPTED:
             raise DocumentFailure(Code.PDF_ENCRYPTED) from error
-        if _is_whole(tail) and _says_no_pages(path):
+        if _damage(end) is None and _says_no_pages(path):
             raise DocumentFailure(Code.PDF_NO_PAGES) from error
         raise DocumentFailure(Code.PDF_CORRUPT) from error
     try:
         if len(document) == 0:
             raise DocumentFailure(Code.PDF_NO_PAGES)
-        # pdfium mends what it can and shows what is left: pages may be missing, or empty, without a word.
-        if not _is_whole(tail):
-            raise DocumentFailure(Code.PDF_CORRUPT, detail="the file ends before its end mark")
-        yield document
+        yield document, _damage(end)
     finally:
         document.close()
 
 
-def _is_whole(tail: bytes) -> bool:
-    """Whether a file ends as a PDF does."""
-    return b"%%EOF" in tail or re.search(rb"startxref\s+\d+\s*$", tail) is not None
+def _damage(end: bytes) -> str | None:
+    """What is missing at the end of a file; None: it ends as a PDF does.
+
+    pdfium mends such a file and shows what is left: pages may be missing, or empty, without a word.
+    """
+    tail = end[-_TAIL:]
+    if b"%%EOF" in tail or re.search(rb"startxref\s+\d+$", tail):
+        return None
+    missing = "The end mark is missing"
+    if not re.search(rb"\bxref\b|startxref|/XRef\b", end):
+        missing = "The end mark and the cross-reference table are missing"
+    return f"{missing}: the file may have been cut off, and pages may be missing."
 
 
 def _says_no_pages(path: str) -> bool:
@@ -173,7 +230,7 @@ def _page(document: PdfDocument, index: int) -> PdfPage:
     try:
         return document[index]
     except pypdfium2.PdfiumError as error:
-        raise DocumentFailure(Code.PDF_CORRUPT, detail=f"page {index + 1} cannot be loaded") from error
+        raise _PageFailure(Code.PDF_CORRUPT, index + 1, "could not be read") from error
 
 
 def _is_pictured(page: PdfPage) -> bool:
@@ -182,9 +239,11 @@ def _is_pictured(page: PdfPage) -> bool:
     strokes = 0
     for item in page.get_objects():
         if item.type == pdfium.FPDF_PAGEOBJ_IMAGE:
-            left, bottom, right, top = item.get_bounds()
-            if (right - left) * (top - bottom) >= _PICTURE * width * height:
-                return True
+            # One without a place is not shown.
+            with suppress(pypdfium2.PdfiumError):
+                left, bottom, right, top = item.get_bounds()
+                if (right - left) * (top - bottom) >= _PICTURE * width * height:
+                    return True
         elif item.type == pdfium.FPDF_PAGEOBJ_PATH:
             strokes += 1
             if strokes >= _DRAWING:
@@ -199,20 +258,26 @@ def _scale(width: float, height: float) -> float:
     return min(wanted, _LONGEST_SIDE / longer, math.sqrt(_MOST_DOTS / max(width * height, 1.0)))
 
 
-def _rendered(page: PdfPage, index: int, scale: float) -> Image.Image:
+def _rendered(page: PdfPage, number: int, scale: float) -> tuple[Image.Image, bool]:
+    """The page as a picture, and whether all images on it could be drawn: pdfium leaves damaged ones out."""
+    whole = True
     for item in page.get_objects(filter=[pdfium.FPDF_PAGEOBJ_IMAGE]):
         width, height = item.get_px_size()
-        # Nothing is known of an image that pdfium finds too large: it is taken for one in colour.
-        bits = item.get_metadata().bits_per_pixel or 24
-        if width * height * bits // 8 > _MOST_UNPACKED:
-            raise DocumentFailure(Code.TOO_LARGE, f"An image on page {index + 1} is too large")
+        # Nothing is known of an image that pdfium cannot unpack. For its size, it is taken for one in colour.
+        bits = item.get_metadata().bits_per_pixel
+        if width * height * (bits or 24) // 8 > _MOST_UNPACKED:
+            raise _PageFailure(Code.TOO_LARGE, number, "could not be drawn: an image on it is too large")
+        whole = whole and bits > 0
     try:
         bitmap = page.render(scale=scale, rev_byteorder=True, prefer_bgrx=False)
         image: Image.Image = bitmap.to_pil().convert("RGB")
     except pypdfium2.PdfiumError as error:
-        raise DocumentFailure(Code.PDF_CORRUPT, detail=f"page {index + 1} cannot be drawn") from error
+        # pdfium does not say why there is no bitmap. Where memory was the reason, this raises MemoryError.
+        width, height = page.get_size()
+        bytearray(math.ceil(width * scale) * math.ceil(height * scale) * 4)
+        raise _PageFailure(Code.PDF_CORRUPT, number, "could not be drawn") from error
     bitmap.close()
-    return image
+    return image, whole
 
 
 def _has_ink(image: Image.Image) -> bool:

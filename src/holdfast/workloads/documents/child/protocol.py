@@ -11,6 +11,7 @@ This module is imported by both sides and imports nothing heavy.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Literal
 
@@ -20,7 +21,7 @@ class Spec:
     """What to read, and how.
 
     ``done`` units are known from earlier attempts: the child does not do them again, nor tell of them. ``memory`` is
-    the most bytes that the child may have; None: as many as there are.
+    the most bytes that the child may have; None: as many as there are. ``strict``: a PDF with any damage is refused.
     """
 
     path: str
@@ -29,6 +30,7 @@ class Spec:
     engine: Literal["local", "gemini"] = "local"
     language: str | None = None
     done: int = 0
+    strict: bool = False
     memory: int | None = None
     threads: int = 2
     max_pages: int = 2_000
@@ -47,7 +49,7 @@ class Spec:
 class Plan:
     """What there is to do: how many units, of which ``done`` are known. ``duration`` is a recording's, in seconds.
 
-    ``engine`` and ``model`` are the names that the result shows.
+    ``engine`` and ``model`` are the names that the result shows. ``warnings`` say what is wrong with the file.
     """
 
     units: int
@@ -55,6 +57,7 @@ class Plan:
     engine: str
     model: str
     duration: float | None = None
+    warnings: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,15 +112,19 @@ class Line:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """What a page says. ``number`` counts from 1; ``rotation`` is by how many degrees it was turned to be read."""
+    """What a page says. ``number`` counts from 1; ``rotation`` is by how many degrees it was turned to be read.
+
+    ``warning`` says in a sentence what is wrong with it; an ``unreadable`` page has no text.
+    """
 
     number: int
     text: str
-    source: Literal["text_layer", "ocr", "model", "blank"]
+    source: Literal["text_layer", "ocr", "model", "blank", "unreadable"]
     confidence: float | None = None
     rotation: int = 0
     seconds: float = 0.0
     lines: tuple[Line, ...] = ()
+    warning: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import ctypes
-import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
+import pypdfium2
 import pypdfium2.raw as pdfium
 
 from .layout import Box, composed, reading_order
+from .legibility import Legibility, legibility
 from .protocol import Line
 
 if TYPE_CHECKING:
@@ -19,9 +20,6 @@ if TYPE_CHECKING:
 
 # A gap of so many letter heights on one line parts two columns, or two cells.
 _GAP: Final = 1.2
-# So much of a text that is not characters anybody wrote: the fonts do not say what their signs mean.
-_RUBBISH: Final = 0.1
-_NOTHING: Final = frozenset({"Cc", "Cn", "Co", "Cs"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,17 +29,20 @@ class TextLayer:
     text: str
     lines: tuple[Line, ...]
     letters: int
-    legible: bool
-    """Whether its characters are characters."""
+    legibility: Legibility
 
 
 @dataclass(frozen=True, slots=True)
 class _Letter:
-    """A sign on the page as it is shown; spaces have no box. ``ends`` is where pdfium ends a line."""
+    """A sign on the page as it is shown; spaces have no box. ``ends`` is where pdfium ends a line.
+
+    ``mapped``: its font says which character it is; otherwise pdfium takes its number in the font for one.
+    """
 
     sign: str
     box: Box | None
     ends: bool = False
+    mapped: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,6 @@ def text_layer(page: PdfPage) -> TextLayer:
     quarters = _quarters(letters)
     runs = [run for run in _runs(letters, quarters) if run.text.strip()]
     signs = [sign for run in runs for sign in run.text if not sign.isspace()]
-    strange = sum(sign == "\ufffd" or unicodedata.category(sign) in _NOTHING for sign in signs)
     order = reading_order([run.box for run in runs])
     texts = [" ".join(run.text.split()) for run in runs]
     lines = tuple(
@@ -71,13 +71,16 @@ def text_layer(page: PdfPage) -> TextLayer:
         text=composed(texts, order),
         lines=lines,
         letters=sum(sign.isalnum() for sign in signs),
-        legible=strange <= _RUBBISH * len(signs),
+        legibility=legibility(signs, sum(not letter.mapped for letter in letters)),
     )
 
 
 def _letters(page: PdfPage) -> list[_Letter]:
-    """The letters of a page in the order of the file."""
-    textpage = page.get_textpage()
+    """The letters of a page in the order of the file; none where pdfium finds no way to them."""
+    try:
+        textpage = page.get_textpage()
+    except pypdfium2.PdfiumError:
+        return []
     try:
         place = _Place(page)
         rect = pdfium.FS_RECTF()
@@ -91,8 +94,9 @@ def _letters(page: PdfPage) -> list[_Letter]:
                 letters.append(_Letter(sign, None))
             else:
                 box = place.shown(rect.left, rect.top, rect.right, rect.bottom)
+                mapped = pdfium.FPDFText_HasUnicodeMapError(textpage, index) != 1
                 # What pdfium makes of a hyphen at the end of a line is the sign 2.
-                letters.append(_Letter("-" if sign == "\x02" else sign, box))
+                letters.append(_Letter("-" if sign == "\x02" else sign, box, mapped=mapped))
         return letters
     finally:
         textpage.close()

@@ -1,0 +1,13 @@
+-- Puts each message onto the list, unless one of its id was put there before. Says whether the list is one.
+-- KEYS: the list, the ids that were sent   ARGV: how long ids are kept (milliseconds), then id and message
+local kind = redis.call("TYPE", KEYS[1])["ok"]
+if kind ~= "none" and kind ~= "list" then return 0 end -- what somebody else keeps there is not ours to touch
+local now, keep = now_ms(), tonumber(ARGV[1])
+redis.call("ZREMRANGEBYSCORE", KEYS[2], "-inf", string.format("%.0f", now - keep))
+for i = 2, #ARGV, 2 do
+  if redis.call("ZADD", KEYS[2], "NX", string.format("%.0f", now), ARGV[i]) == 1 then
+    redis.call("LPUSH", KEYS[1], ARGV[i + 1])
+  end
+end
+redis.call("PEXPIRE", KEYS[2], ARGV[1])
+return 1

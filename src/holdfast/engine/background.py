@@ -1,0 +1,32 @@
+"""What goes on in a worker process beside its jobs: a workload's own tasks, kept going until the process stops."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from datetime import timedelta
+from typing import Final
+
+from holdfast.contracts.errors import BrokerUnavailable, StoreUnavailable
+from holdfast.contracts.workload import BackgroundTask
+from holdfast.telemetry import emit, events
+
+_PAUSE: Final = timedelta(seconds=1)
+
+
+async def keep_going(task: BackgroundTask, stop: asyncio.Event) -> None:
+    """Call its step again and again. Whatever that raises is told, and is no reason to end."""
+    while not stop.is_set():
+        try:
+            await task.step()
+        except BrokerUnavailable as error:
+            emit(events.QUEUE_UNAVAILABLE, where=task.name, reason=error.message)
+        except StoreUnavailable as error:
+            emit(events.STORE_UNAVAILABLE, where=task.name, reason=error.message)
+        except Exception as error:  # noqa: BLE001 - a workload's own code
+            emit(events.WORKER_FAULT, where=task.name, reason=f"{type(error).__name__}: {error}")
+        else:
+            continue
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_PAUSE.total_seconds()):
+                await stop.wait()

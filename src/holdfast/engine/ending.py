@@ -1,0 +1,28 @@
+"""Settling jobs that no handler of ours ran: they expired, or ended elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from holdfast.contracts.errors import EffectRefused
+from holdfast.contracts.ports import Store
+from holdfast.contracts.settlement import Bury, Complete, Expire, Settled, Settlement
+
+
+async def end(store: Store, settlements: Sequence[Settlement]) -> list[Settled]:
+    """Settle. Effects that cannot be applied are left out: they do not keep a job alive."""
+    if not settlements:
+        return []
+    try:
+        return await store.settle(settlements)
+    except EffectRefused as error:
+        bare = [
+            replace(each, verdict=replace(each.verdict, effects=()))
+            if each.lease.job_id == error.job_id and isinstance(each.verdict, Complete | Bury | Expire)
+            else each
+            for each in settlements
+        ]
+        if bare == list(settlements):
+            raise
+        return await end(store, bare)
