@@ -20,6 +20,7 @@ from bson.objectid import ObjectId
 from pymongo import ASCENDING, DeleteOne, InsertOne, UpdateOne
 
 from holdfast.contracts.dead_letters import letter_id
+from holdfast.contracts.errors import StoreContended
 from holdfast.contracts.ledger import Status
 from holdfast.contracts.queues import job_id_for
 from holdfast.contracts.settlement import WORKED_ELSEWHERE, Bury
@@ -43,6 +44,7 @@ from .link import Collection, Document, Link, Session
 from .records import AllRecords, Records
 
 _BATCH: Final = 100
+_CONTENTION: Final = 1.0
 _A_LONG_LOOK: Final = 3600.0
 _MOST_COUNTED: Final = 1000
 _FIRST: Final = ObjectId("0" * 24)
@@ -64,8 +66,7 @@ async def import_all(link: Link, records: AllRecords, shelves: Shelves) -> list[
             imported = 0
             async for found in _pages(link, collection, which, {"idempotencyKey": 1}):
                 imported += len(found)
-                keys = {document["idempotencyKey"] for document in found}
-                await link.transaction(partial(import_keys, records=each, keys=list(keys)))
+                await _import(link, each, found)
             if imported:
                 done.append(f"Brought over {imported} records of another system in {collection.name}.")
         if mended_entries := await _mend(link, each):
@@ -85,8 +86,17 @@ async def import_letters(link: Link, records: AllRecords, letter_ids: Sequence[s
         wanted = {"_id": {"$in": identities}} | _LETTERS
         found = await link.run(partial(_read, each.letters, wanted, {"idempotencyKey": 1}))
         if found:
-            keys = list({document["idempotencyKey"] for document in found})
-            await link.transaction(partial(import_keys, records=each, keys=keys))
+            await _import(link, each, found)
+
+
+async def _import(link: Link, records: Records, found: Sequence[Document]) -> None:
+    keys = list({document["idempotencyKey"] for document in found})
+    try:
+        await link.transaction(partial(import_keys, records=records, keys=keys), contention=_CONTENTION)
+    except StoreContended:
+        # The other system is busy with one of them, or a dead client holds it: now each goes by itself.
+        for key in keys:
+            await link.transaction(partial(import_keys, records=records, keys=[key]))
 
 
 async def places(link: Link, records: AllRecords) -> list[str]:

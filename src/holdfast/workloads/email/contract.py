@@ -28,6 +28,7 @@ from pydantic_core import PydanticCustomError
 
 from holdfast.contracts.personal_data import find_personal_data
 from holdfast.contracts.times import isoformat
+from holdfast.contracts.validation import HALF_A_CHARACTER
 
 from . import texts
 from .addresses import MAX_ADDRESS, normalised
@@ -106,7 +107,7 @@ def _name_problem(name: str) -> str | None:
 
 def _value_problem(name: str, value: str) -> str | None:
     if not texts.is_whole(value):
-        return texts.HALF_A_CHARACTER
+        return HALF_A_CHARACTER
     if not value.strip():
         return "must not be blank"
     if len(name) + len(": ") + len(value) > MAX_HEADER_LINE:

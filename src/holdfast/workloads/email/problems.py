@@ -10,23 +10,9 @@ from pydantic import ValidationError
 
 from holdfast.contracts.admission import FieldProblem
 from holdfast.contracts.personal_data import find_personal_data
-
-from .texts import HALF_A_CHARACTER
+from holdfast.contracts.validation import sentence_of
 
 _SAFE_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
-
-_SENTENCES: Final[Mapping[str, str]] = {
-    "missing": "is required",
-    "extra_forbidden": "is not a field of an email",
-    "string_type": "must be a string",
-    "string_unicode": HALF_A_CHARACTER,
-    "model_type": "must be an object",
-    "dict_type": "must be an object",
-    "tuple_type": "must be a list",
-    "int_type": "must be a whole number",
-    "invalid_key": "must have field names of whole characters",
-    "json_invalid": "must be JSON",
-}
 
 
 def problems_of(error: ValidationError, whole: str) -> list[FieldProblem]:
@@ -35,21 +21,9 @@ def problems_of(error: ValidationError, whole: str) -> list[FieldProblem]:
 
 
 def _problem(error: Mapping[str, Any], whole: str) -> FieldProblem:
-    kind, context = error["type"], error.get("ctx", {})
-    match kind:
-        case "model_type" if not error["loc"]:
-            sentence = "must be a JSON object"
-        case "string_too_long":
-            sentence = f"must not be longer than {context['max_length']} characters"
-        case "too_long":
-            sentence = f"must not be more than {context['max_length']}"
-        case "greater_than_equal":
-            sentence = f"must be at least {context['ge']}"
-        case "less_than_equal":
-            sentence = f"must be at most {context['le']}"
-        case _:
-            # The other messages are our own (PydanticCustomError); pydantic's name types, never the input.
-            sentence = _SENTENCES.get(kind, error["msg"])
+    if error["type"] == "model_type" and not error["loc"]:
+        return FieldProblem(whole, "must be a JSON object")
+    sentence = "is not a field of an email" if error["type"] == "extra_forbidden" else sentence_of(error)
     return FieldProblem(_path(error["loc"]) or whole, sentence)
 
 

@@ -16,11 +16,12 @@ from pydantic_core import PydanticCustomError
 from holdfast.contracts.admission import FieldProblem, InvalidContent
 from holdfast.contracts.personal_data import Kind, normalise_document
 from holdfast.contracts.times import duration_ms
+from holdfast.contracts.validation import HALF_A_CHARACTER
 
 from . import contract
 from .addresses import normalised
 from .problems import problems_of
-from .texts import HALF_A_CHARACTER, is_whole
+from .texts import is_whole
 from .vault import Vault
 
 MAX_PROBLEMS: Final = 50
