@@ -19,13 +19,15 @@ from .contracts.ledger import Attempt, LedgerEntry, Status
 from .contracts.outcomes import Done, Expired, Halt, Outcome, Reject, Retry, Snooze
 from .contracts.queues import RateLimit
 from .contracts.retry import ExponentialBackoff, ListedDelays, RetryPolicy
-from .contracts.workload import App, Context, Failure, Job, Reason, Standing, Workload
+from .contracts.workload import Adopt, App, BackgroundTask, Context, Failure, Job, Reason, Standing, Workload
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Adopt",
     "App",
     "Attempt",
+    "BackgroundTask",
     "Collection",
     "Context",
     "DeadLetter",

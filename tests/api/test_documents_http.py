@@ -40,7 +40,9 @@ async def world(tmp_path):
 
 async def test_a_file_is_kept_and_its_job_is_recorded_queued_and_acknowledged(world):
     content = a_pdf()
-    answer = await world.upload(content, job_id="ocr-009", language="pt", metadata='{"case": 17}', cache="false")
+    answer = await world.upload(
+        content, job_id="ocr-009", language="pt", metadata='{"case": 17}', cache="false", strict="true"
+    )
     assert answer.status_code == 202
     assert answer.json() | {"accepted_at": None} == {
         "job_id": "ocr-009",
@@ -54,7 +56,7 @@ async def test_a_file_is_kept_and_its_job_is_recorded_queued_and_acknowledged(wo
     payload = json.loads(entry.body)["payload"]
     assert payload["upload"]["size"] == len(content)
     assert (payload["upload"]["filename"], payload["language"]) == ("contract.pdf", "pt")
-    assert (payload["metadata"], payload["cache"]) == ({"case": 17}, False)
+    assert (payload["metadata"], payload["cache"], payload["strict"]) == ({"case": 17}, False, True)
     assert json.loads(entry.body)["company_id"] == world.ids["acme"]
     assert world.kept() == [content]
     assert world.arriving() == []

@@ -44,6 +44,7 @@ async def test_a_job_is_shown_as_it_goes_on(world):
             "attempts": 0,
             "max_attempts": 3,
             "error": None,
+            "warnings": [],
             "engine": "local",
             "language": "pt",
             "filename": "contract.pdf",

@@ -52,6 +52,7 @@ KIND = fields(**OCR)
         (form(FILE, *fields(input_type="PDF")), "job_type"),
         (form(FILE, *KIND, *fields(engine="magic")), "engine"),
         (form(FILE, *KIND, *fields(cache="maybe")), "cache"),
+        (form(FILE, *KIND, *fields(strict="1")), "strict"),
         (form(FILE, *KIND, *fields(metadata="{")), "metadata"),
         (form(FILE, *KIND, *fields(metadata='{"a": 1, "a": 2}')), "metadata"),
         (form(FILE, *KIND, *fields(metadata="[]")), "metadata"),

@@ -175,12 +175,6 @@ async def test_two_tenants_may_use_the_same_key(world):
     assert first.json()["outboxId"] != second.json()["outboxId"]
 
 
-async def test_without_a_key_and_an_external_id_every_request_is_a_new_email(world):
-    document = an_email(recipient={"cpfCnpj": CPF})
-    ids = {(await world.send(document)).json()["outboxId"] for _ in range(2)}
-    assert len(ids) == 2
-
-
 async def test_a_duplicate_tells_where_the_email_stands_now(world):
     document = an_email(sendAt=in_an_hour(world))
     first = (await world.send(document)).json()

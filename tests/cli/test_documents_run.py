@@ -51,6 +51,20 @@ def test_a_born_digital_pdf_is_printed_and_nothing_is_left_behind(program, folde
     assert left_behind(folder, files) == set()
 
 
+def test_a_damaged_pdf_is_read_with_a_warning_and_refused_with_strict(program, folder):
+    whole = (folder / "born.pdf").read_bytes()
+    (folder / "cut.pdf").write_bytes(whole.rpartition(b"startxref")[0])
+    said = program("documents", "run", "cut.pdf", "--quiet")
+    warning = "The end mark is missing: the file may have been cut off, and pages may be missing."
+    assert (said.code, said.out, said.err) == (0, f"{FIRST}\n\f{SECOND}\n", f"Warning: {warning}\n")
+    assert program("documents", "run", "cut.pdf", "--format", "json").json["warnings"] == [warning]
+
+    said = program("documents", "run", "cut.pdf", "--strict")
+    assert (said.code, said.out) == (1, "")
+    assert "The PDF is damaged (PDF_CORRUPT, VALIDATION)" in said.err
+    assert program("documents", "run", "born.pdf", "--strict").code == 0
+
+
 def test_other_formats_go_to_a_file_and_quiet_is_quiet(program, folder, monkeypatch):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     said = program("documents", "run", "born.pdf", "--format", "json", "-o", "born.json", "--quiet")
@@ -190,6 +204,6 @@ def test_ctrl_c_ends_the_child_too_and_exits_with_130(home):
 
 
 def children_of(pid: int) -> list[int]:
-    listed = subprocess.run(["ps", "-o", "pid=,ppid=,args=", "-e"], capture_output=True, text=True, check=True)
+    listed = subprocess.run(["ps", "-ww", "-o", "pid=,ppid=,args=", "-e"], capture_output=True, text=True, check=True)
     rows = [line.split(maxsplit=2) for line in listed.stdout.splitlines()]
     return [int(child) for child, parent, args in rows if int(parent) == pid and "documents.child" in args]

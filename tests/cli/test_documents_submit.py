@@ -87,6 +87,20 @@ def test_a_file_is_handed_in_waited_for_and_looked_at(submit, program):
     assert (gone.code, gone.err) == (1, "Error: The files of this result are not kept any more.\n")
 
 
+def test_a_damaged_pdf_is_read_with_a_warning_and_refused_with_strict(submit, program):
+    Path("cut.pdf").write_bytes(text_pdf([TEXT]).rpartition(b"startxref")[0])
+    warning = "The end mark is missing: the file may have been cut off, and pages may be missing."
+    said = submit("cut.pdf", "--wait", "--job-id", "cut-1")
+    assert (said.code, said.out, said.err) == (0, f"{TEXT}\n", f"Warning: {warning}\n")
+    shown = " ".join(program("documents", "show", "cut-1").out.split())
+    assert f"warnings {warning}" in shown
+    assert program("documents", "show", "cut-1", "--json").json["warnings"] == [warning]
+
+    said = submit("cut.pdf", "--wait", "--strict", "--job-id", "cut-2")
+    assert said.code == 1
+    assert "PDF_CORRUPT" in said.err
+
+
 def test_a_file_that_cannot_be_read_ends_in_exit_code_1_and_can_be_replayed(submit, program):
     said = submit("locked.pdf", "--wait", "--job-id", "locked-1")
     assert (said.code, said.out) == (1, "")

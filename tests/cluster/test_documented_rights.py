@@ -13,7 +13,7 @@ import pytest
 import redis
 from pymongo import MongoClient
 
-from holdfast.brokers.bullmq import BullmqBroker
+from holdfast.brokers.bullmq import BullmqBroker, RedisLists
 from holdfast.contracts.errors import BrokerUnavailable
 from holdfast.contracts.queues import Acknowledgement, Again, Failed, Finished, QueueJob, RateLimit
 from tests.support.waiting import eventually
@@ -131,3 +131,21 @@ def test_the_documented_role_of_mongodb_names_actions_that_exist(mongo):
             roles=[],
         )
         database.command("dropRole", "holdfastProcess")
+
+
+@pytest.mark.parametrize("rule", RULES, ids=["smallest", "wider"])
+async def test_plain_lists_need_no_more_than_the_rights_that_are_documented_for_them(rule, account, valkey):
+    added = OPERATIONS.split("ACL SETUSER holdfast '~doc_jobs'")[1].partition("\n")[0]
+    url, prefix = account(f"{rule} '~doc_jobs' {added}")
+    lists = RedisLists(url, prefix, jobs="doc_jobs", letters="doc_jobs_dead")
+    with redis.Redis.from_url(valkey.url) as client:
+        try:
+            client.lpush("doc_jobs", "one", "two")
+            taken = await lists.take(9, MINUTE)
+            assert (taken, await lists.taken(9)) == ([b"one", b"two"], [b"one", b"two"])
+            await lists.remove(taken)
+            assert await lists.send({"dl_1": "letter"}, MINUTE)
+            assert client.lrange("doc_jobs_dead", 0, -1) == [b"letter"]
+        finally:
+            await lists.close()
+            client.delete("doc_jobs", "doc_jobs_dead", *client.keys("{doc_jobs*"))

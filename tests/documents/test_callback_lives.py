@@ -62,6 +62,7 @@ async def test_the_end_of_a_job_that_was_read_is_told_with_its_result(arena):
         "characters": 10,
         "confidence": 0.9,
         "media_seconds": None,
+        "warnings": [],
         "cached": False,
         "error": None,
         "finished_at": job["finished_at"],

@@ -9,8 +9,8 @@ import pytest
 import pytest_asyncio
 from redis import Redis
 
-from holdfast.telemetry import attach, detach
 from tests.support.document_arena import document_arena, eventually
+from tests.support.hearing import hearing
 from tests.support.pages import text_pdf
 from tests.support.plain_lists import JOBS, LETTERS, PlainLists, flat
 from tests.support.specification_letters import EXAMPLE_4_1
@@ -47,15 +47,9 @@ def lists(redis):
 
 @pytest.fixture
 def seen():
-    """Every event that is told, with its fields."""
-    told = []
-
-    def hear(event, fields):
-        told.append((event, fields))
-
-    attach(hear)
-    yield told
-    detach(hear)
+    """The events that were told during the test."""
+    with hearing() as said:
+        yield said
 
 
 async def pop_letter(lists):

@@ -11,9 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pypdfium2
 import pytest
 from PIL import Image
 
+from holdfast.workloads.documents.child import pdf
 from holdfast.workloads.documents.child.ocr import MODEL
 from holdfast.workloads.documents.child.pdf import read_pdf
 from holdfast.workloads.documents.child.port import Reading
@@ -33,6 +35,7 @@ class Onlooker:
 
     def __init__(self) -> None:
         self.loaded = 0
+        self.says: str | None = None
         self.shown: list[tuple[Image.Image, float, str | None]] = []
 
     def __call__(self) -> Onlooker:
@@ -41,7 +44,8 @@ class Onlooker:
 
     def read(self, image: Image.Image, *, scale: float, language: str | None) -> Reading:
         self.shown.append((image, scale, language))
-        return Reading(text=f"picture {len(self.shown)}", confidence=0.9, rotation=180, lines=())
+        text = f"picture {len(self.shown)}" if self.says is None else self.says
+        return Reading(text=text, confidence=0.9, rotation=180, lines=())
 
 
 @pytest.fixture
@@ -213,18 +217,206 @@ def test_a_pdf_that_cannot_be_read_says_why(told: Reader, content: Callable[[], 
     assert failure(told, content()).code is code
 
 
-def test_a_truncated_pdf_that_can_be_mended_is_still_truncated(told: Reader) -> None:
+# --- damaged, and read all the same ---------------------------------------------------------------------------------
+
+CUT_OFF = "The end mark is missing: the file may have been cut off, and pages may be missing."
+MINIMAL = (
+    b"%PDF-1.0\n1 0 obj<</Type/Catalog/Pages 2 0 R>>endobj 2 0 obj<</Type/Pages/Kids[3 0 R]/Count 1>>endobj "
+    b"3 0 obj<</Type/Page/MediaBox[0 0 3 3]>>endobj trailer<</Size 4/Root 1 0 R>>"
+)
+
+
+def without_end_mark(whole: bytes) -> bytes:
+    return whole.rpartition(b"startxref")[0]
+
+
+def with_missing_pages(count: int, *missing: int) -> bytes:
+    """A PDF that names pages which are not there."""
+    kids = [b"%d 0 R" % (5 + 2 * index) for index in range(count)]
+    broken = [b"999 0 R" if number in missing else kid for number, kid in enumerate(kids, start=1)]
+    whole = pages.text_pdf([f"This is page {number}" for number in range(1, count + 1)])
+    changed = whole.replace(b"/Kids [" + b" ".join(kids) + b"]", b"/Kids [" + b" ".join(broken) + b"]")
+    assert changed != whole
+    return changed
+
+
+def with_damaged_images(content: bytes) -> bytes:
+    """The same, where no JPEG can be unpacked."""
+    damaged = content.replace(b"\xff\xd8\xff", b"\0\0\0")
+    assert damaged != content
+    return damaged
+
+
+def test_a_pdf_of_117_pages_without_its_end_mark_is_read_with_a_warning(told: Reader, engine: Onlooker) -> None:
+    texts = [f"This is page {number} of many" for number in range(1, 118)]
+    cut_off = without_end_mark(pages.text_pdf(texts))
+    messages = told(cut_off)
+    assert messages[0] == Plan(units=117, unit="page", engine="local", model=MODEL, warnings=(CUT_OFF,))
+    assert [page["text"] for page in results(messages)] == texts
+    assert {page["warning"] for page in results(messages)} == {None}
+    assert engine.loaded == 0
+
+
+def test_a_minimal_pdf_without_a_cross_reference_table_is_read_with_a_warning(told: Reader) -> None:
+    messages = told(MINIMAL)
+    (warning,) = messages[0].warnings
+    assert warning.startswith("The end mark and the cross-reference table are missing:")
+    assert [page["source"] for page in results(messages)] == ["blank"]
+
+
+def test_changes_that_were_cut_off_leave_an_end_mark_that_is_not_the_end(told: Reader) -> None:
     whole = pages.text_pdf([EN])
-    head, _, _ = whole.rpartition(b"startxref")
-    assert failure(told, head).code is Code.PDF_CORRUPT
-    assert told(whole + b"\n\0\0\0" * 2_000)
+    appended = b"9 0 obj\n<< /Type /Annot >>\nendobj\nxref\n9 1\n%010d 00000 n \n" % len(whole)
+    assert told(whole + appended)[0].warnings == (CUT_OFF,)
+    assert failure(told, whole + appended, strict=True).code is Code.PDF_CORRUPT
+    assert told(whole + appended + b"startxref\n9\n%%EOF")[0].warnings == ()
 
 
-def test_a_page_that_is_not_there_makes_the_pdf_corrupt(told: Reader) -> None:
-    whole = pages.text_pdf([EN, EN])
-    broken = whole.replace(b"/Kids [5 0 R 7 0 R]", b"/Kids [5 0 R 9 0 R]")
-    assert broken != whole
-    assert failure(told, broken).code is Code.PDF_CORRUPT
+def test_white_space_and_a_missing_last_word_after_the_end_are_no_damage(told: Reader) -> None:
+    whole = pages.text_pdf([EN])
+    for content in (whole, whole + b"\n\0\0\0" * 2_000, whole.replace(b"%%EOF", b"")):
+        assert told(content)[0].warnings == ()
+
+
+def test_a_page_that_is_not_there_is_empty_and_has_a_warning(told: Reader, engine: Onlooker) -> None:
+    messages = told(with_missing_pages(4, 2, 4))
+    assert messages[0].warnings == ()
+    assert [message.index for message in messages[1:]] == [0, 1, 2, 3]
+    assert [(page["number"], page["text"], page["source"], page["warning"]) for page in results(messages)] == [
+        (1, "This is page 1", "text_layer", None),
+        (2, "", "unreadable", "Page 2 could not be read."),
+        (3, "This is page 3", "text_layer", None),
+        (4, "", "unreadable", "Page 4 could not be read."),
+    ]
+    assert engine.loaded == 0
+
+
+def test_pages_before_the_first_that_can_be_read_are_told_in_order(told: Reader) -> None:
+    messages = told(with_missing_pages(3, 1, 2))
+    assert [message.index for message in messages[1:]] == [0, 1, 2]
+    assert [page["source"] for page in results(messages)] == ["unreadable", "unreadable", "text_layer"]
+
+
+def test_pages_that_cannot_be_read_behind_pages_that_are_done_are_no_failure(told: Reader) -> None:
+    messages = told(with_missing_pages(3, 2, 3), done=1)
+    assert [page["source"] for page in results(messages)] == ["unreadable", "unreadable"]
+
+
+def test_a_pdf_of_which_no_page_can_be_read_is_refused_and_no_page_is_told(
+    tmp_path: Path, told: Reader, engine: Onlooker
+) -> None:
+    """A page that is told is a checkpoint: the next attempt would find all of them done."""
+    file = tmp_path / "nothing.pdf"
+    file.write_bytes(with_missing_pages(2, 1, 2))
+    messages: list[Message] = []
+    with pytest.raises(DocumentFailure) as caught:
+        read_pdf(Spec(path=str(file), job_type="OCR", input_type="PDF"), messages.append, engine)
+    assert (caught.value.code, caught.value.detail) == (Code.PDF_CORRUPT, "Page 1 could not be read.")
+    assert [type(message) for message in messages] == [Plan]
+
+
+def test_a_scan_whose_image_is_damaged_is_not_taken_for_a_blank_page(told: Reader, engine: Onlooker) -> None:
+    damaged = with_damaged_images(pages.mixed_pdf(EN, PT))
+    first, second = results(told(damaged))
+    assert (first["source"], first["warning"]) == ("text_layer", None)
+    warning = "Page 2 could not be drawn: an image on it is damaged."
+    assert (second["source"], second["text"], second["warning"]) == ("unreadable", "", warning)
+    assert engine.loaded == 0
+
+    (stamped,) = results(told(with_damaged_images(pages.stamped_pdf(PT, "Scanned by Acme"))))
+    warning = "An image on page 1 is damaged, and was not read."
+    assert (stamped["source"], stamped["text"], stamped["warning"]) == ("ocr", "picture 1", warning)
+
+
+def test_a_page_with_an_image_that_is_too_large_costs_no_other_page(told: Reader, monkeypatch) -> None:
+    content = pages.mixed_pdf(EN, PT)
+    monkeypatch.setattr(pdf, "_MOST_UNPACKED", 1_000_000)
+    first, second = results(told(content))
+    assert first["source"] == "text_layer"
+    assert second["warning"] == "Page 2 could not be drawn: an image on it is too large."
+    refused = failure(told, content, strict=True)
+    assert (refused.code, refused.message) == (
+        Code.TOO_LARGE,
+        "Page 2 could not be drawn: an image on it is too large",
+    )
+
+
+@pytest.mark.parametrize("memory", [True, False])
+def test_a_page_that_cannot_be_drawn_is_told_from_a_lack_of_memory(told: Reader, monkeypatch, *, memory: bool) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        message = "Failed to get bitmap buffer (null pointer returned)"
+        raise pypdfium2.PdfiumError(message)
+
+    def no_more(_: int) -> None:
+        raise MemoryError
+
+    content = pages.mixed_pdf(EN, PT)
+    monkeypatch.setattr(pypdfium2.PdfPage, "render", refuse)
+    if memory:
+        _, second = results(told(content))
+        assert (second["source"], second["warning"]) == ("unreadable", "Page 2 could not be drawn.")
+    else:
+        monkeypatch.setattr(pdf, "bytearray", no_more, raising=False)
+        with pytest.raises(MemoryError):
+            told(content)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        without_end_mark(pages.text_pdf([EN])),
+        MINIMAL,
+        with_missing_pages(3, 2),
+        with_damaged_images(pages.mixed_pdf(EN, PT)),
+        with_damaged_images(pages.stamped_pdf(PT, "Scanned by Acme")),
+    ],
+    ids=["no end mark", "no cross-reference table", "a page is missing", "a damaged scan", "a damaged image"],
+)
+def test_a_strict_job_refuses_what_would_have_a_warning(told: Reader, content: bytes) -> None:
+    assert told(content)
+    refused = failure(told, content, strict=True)
+    assert (refused.code, refused.message) == (Code.PDF_CORRUPT, "The PDF is damaged")
+    assert refused.detail.endswith(".")
+
+
+def test_a_strict_job_reads_what_is_whole(told: Reader) -> None:
+    content = pages.mixed_pdf(EN, PT)
+    sources = [page["source"] for page in results(told(content, strict=True))]
+    assert sources == ["text_layer", "ocr"]
+
+
+# --- text layers that say something else than the page ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["wrong", "missing"])
+@pytest.mark.parametrize("text", [EN, "The phone rings", "THE PHONE RINGS"])
+def test_a_text_layer_that_is_not_what_the_page_shows_is_not_used(
+    told: Reader, engine: Onlooker, how: str, text: str
+) -> None:
+    engine.says = text
+    content = pages.misnamed_pdf(text, how=how)
+    layer = pypdfium2.PdfDocument(content)[0].get_textpage().get_text_range()
+    assert words(layer)[0] in {"7KH", "7+("}
+    (page,) = results(told(content))
+    assert (page["source"], page["text"]) == ("ocr", text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["XK7-9PQ BTW-44Z GHJ-31K MVC-80X PLF-22D " * 4, "§ 1 — ¶ 2 — † 3 — ‡ 4 • 5"],
+    ids=["part numbers", "marks"],
+)
+def test_a_doubtful_text_layer_that_the_picture_confirms_is_used(told: Reader, engine: Onlooker, text: str) -> None:
+    engine.says = text.replace("8", "B")
+    (page,) = results(told(pages.text_pdf([text])))
+    assert engine.loaded == 1
+    assert (page["source"], words(page["text"]), page["confidence"]) == ("text_layer", words(text), None)
+    engine.says = ""
+    (page,) = results(told(pages.text_pdf([text])))
+    assert page["source"] == "text_layer", "the engine does not know the script"
+
+
+# --- limits -----------------------------------------------------------------------------------------------------------
 
 
 def test_a_pdf_of_too_many_pages_is_refused_before_any_is_read(told: Reader) -> None:

@@ -57,15 +57,8 @@ def deployment(request):
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def arena(deployment, request, tmp_path_factory):
-    """As seed 003 has it: three attempts."""
+    """As the specification has it: three attempts for OCR, two for TRANSCRIPTION."""
     async with arena_on(deployment, request, tmp_path_factory.mktemp("arena")) as arena:
-        yield arena
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def hasty(deployment, request, tmp_path_factory):
-    """Two attempts."""
-    async with arena_on(deployment, request, tmp_path_factory.mktemp("hasty"), document_max_attempts=2) as arena:
         yield arena
 
 
@@ -110,24 +103,24 @@ async def test_example_4_1_as_a_strangers_job_in_the_queue(arena):
     require(await arena.the_letter("ocr-010"), example)
 
 
-async def test_example_4_2_a_url_that_leads_to_no_file(hasty):
+async def test_example_4_2_a_url_that_leads_to_no_file(arena):
     """No name leads anywhere here: the download fails before it begins."""
-    answer = await hasty.send(requested(UNSUPPORTED_URL))
+    answer = await arena.send(requested(UNSUPPORTED_URL))
     assert (answer.status_code, answer.json()["job_id"]) == (202, "tr-017")
-    letter = await hasty.the_letter("tr-017")
+    letter = await arena.the_letter("tr-017")
     require(letter, UNSUPPORTED_URL, added={"error_detail"})
     assert letter["error_code"] in {"DOWNLOAD_FAILED", "DOWNLOAD_TIMEOUT", "HTTP_STATUS"}
 
 
-async def test_example_4_2_with_a_server_that_forbids_it(hasty):
-    url = hasty.server.answers("/private", replies.status(403))
+async def test_example_4_2_with_a_server_that_forbids_it(arena):
+    url = arena.server.answers("/private", replies.status(403))
     example = UNSUPPORTED_URL | {"job_id": "tr-018", "payload": {"url": url}}
-    await hasty.send(requested(example))
-    letter = await hasty.the_letter("tr-018")
+    await arena.send(requested(example))
+    letter = await arena.the_letter("tr-018")
     require(letter, example, added={"error_detail"})
     assert (letter["error_code"], letter["error_detail"]) == ("HTTP_STATUS", "HTTP 403")
-    assert len(hasty.server.to("/private")) == 2
-    await eventually(lambda: _quiet(hasty))
+    assert len(arena.server.to("/private")) == 2
+    await eventually(lambda: _quiet(arena))
 
 
 async def _quiet(arena) -> bool:

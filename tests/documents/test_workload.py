@@ -28,7 +28,7 @@ from tests.support.document_arena import (
     pages,
     plan,
 )
-from tests.support.pages import mixed_pdf, text_pdf
+from tests.support.pages import misnamed_pdf, mixed_pdf, text_pdf
 from tests.support.recordings import KENNEDY, kennedy, opus, word_error_rate, words
 from tests.support.stage import outcomes
 
@@ -242,6 +242,97 @@ async def test_a_job_that_a_stranger_put_into_the_queue_is_adopted_and_read(aren
     job = await arena.until("strange-1", "COMPLETED")
     assert (job["company_id"], job["attempts"], job["units"]) == (None, 1, 1)
     assert b"From a stranger" in await arena.output("strange-1", "text.txt")
+
+
+# --- damaged files --------------------------------------------------------------------------------------------------
+
+CUT_OFF = "The end mark is missing: the file may have been cut off, and pages may be missing."
+
+
+def damaged(text):
+    """A PDF without its end mark, whose second page is not there."""
+    whole = text_pdf([text, "This page is lost", "The last page"])
+    return whole.replace(b"/Kids [5 0 R 7 0 R", b"/Kids [5 0 R 99 0 R").rpartition(b"startxref")[0]
+
+
+async def test_a_damaged_pdf_is_read_as_far_as_it_can_be_and_everything_says_what_is_wrong(arena):
+    warnings = [CUT_OFF, "Page 2 could not be read."]
+    url = arena.server.answers("/warned", replies.status(204))
+    job_id = await arena.handed_in(damaged("The first page"), callback_url=url)
+    job = await arena.until(job_id, "COMPLETED", attempts=1, units=3)
+    assert job["warnings"] == warnings
+    assert (await arena.result(job_id))["warnings"] == warnings
+    assert (await arena.get(job_id)).json()["warnings"] == warnings
+    whole = (await arena.get(f"{job_id}/result")).json()
+    assert (whole["status"], whole["pages"], whole["warnings"]) == ("COMPLETED", 3, warnings)
+    assert whole["content"]["warnings"] == warnings
+    assert [(each["text"], each["source"], each["warning"]) for each in whole["content"]["pages"]] == [
+        ("The first page", "text_layer", None),
+        ("", "unreadable", warnings[1]),
+        ("The last page", "text_layer", None),
+    ]
+    assert (await arena.get(f"{job_id}/text")).text == "The first page\n\f\n\fThe last page\n"
+    assert (await arena.entry(job_id)).result["warnings"] == warnings
+    (told,) = await asyncio.to_thread(arena.server.wait_for, "/warned")
+    assert json.loads(told.body)["data"]["warnings"] == warnings
+    assert await arena.letters(job_id) == []
+
+
+async def test_a_strict_job_gets_no_result_with_warnings_and_the_others_do(arena):
+    content = damaged("Read strictly")
+    lenient = await arena.handed_in(content)
+    await arena.until(lenient, "COMPLETED")
+
+    strict = await arena.handed_in(content, strict="true")
+    letter = await arena.the_letter(strict)
+    assert facts(letter, "error", "error_code", "error_type", "error_detail", "attempts") == {
+        "error": "The PDF is damaged",
+        "error_code": "PDF_CORRUPT",
+        "error_type": "VALIDATION",
+        "error_detail": CUT_OFF,
+        "attempts": 1,
+    }
+    assert letter["payload"]["strict"] is True
+    assert (await arena.get(strict)).json()["warnings"] == []
+
+    again = await arena.upload(content, strict="false")
+    assert (again.status_code, again.json()["result"]["warnings"][0]) == (200, CUT_OFF)
+
+
+async def test_a_result_without_warnings_is_the_same_for_strict_jobs_and_others(arena):
+    script = Script(pages(1))
+    await arena.until(await arena.handed_in(script, strict="true"), "COMPLETED")
+    answer = await arena.upload(script.content)
+    assert (answer.status_code, answer.json()["cached"]) == (200, True)
+    answer = await arena.upload(script.content, strict="true", job_id="strict-again")
+    assert (answer.status_code, answer.json()["cached"]) == (200, True)
+    assert [spec.strict for spec in script.specs] == [True]
+
+
+async def test_a_strict_job_does_not_go_on_from_pages_with_warnings(arena):
+    """Another job left them, which was not strict."""
+    warned = page(1)
+    warned.result.update(text="", source="unreadable", warning="Page 2 could not be read.")
+    script = Script([plan(4), page(0), warned, page(2), failed("PDF_ENCRYPTED")], [failed("PDF_CORRUPT")])
+    await arena.until(await arena.handed_in(script), "FAILED")
+    await arena.until(await arena.handed_in(script, strict="true"), "FAILED")
+    await arena.until(await arena.handed_in(script), "FAILED")
+    assert [(spec.strict, spec.done) for spec in script.specs] == [(False, 0), (True, 1), (False, 3)]
+
+
+async def test_a_strict_job_that_a_producer_put_into_the_queue_is_strict(arena):
+    (arena.roots / "cut.pdf").write_bytes(damaged("From a producer"))
+    for strict, end in ((True, "FAILED"), (False, "COMPLETED")):
+        payload = {"local_path": "cut.pdf", "strict": strict}
+        await arena.put({"job_id": f"queued-{strict}", **OCR, "payload": payload}, f"queued-{strict}")
+        await arena.until(f"queued-{strict}", end)
+
+
+async def test_a_text_layer_that_says_something_else_than_the_page_is_not_what_is_read(arena):
+    shown = "The lighthouse keeper wrote in his log every evening"
+    job_id = await arena.handed_in(misnamed_pdf(shown, how="missing"))
+    await arena.until(job_id, "COMPLETED")
+    assert (await arena.output(job_id, "text.txt")).decode().split() == shown.split()
 
 
 # --- attempts and checkpoints ---------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from holdfast.contracts.ledger import Status
 from holdfast.contracts.settlement import Proceed
 from holdfast.contracts.tenants import TENANTS
 from holdfast.contracts.times import isoformat
+from holdfast.contracts.workload import Failure
 from holdfast.workloads.email.contract import QUEUE_NAME
 from holdfast.workloads.email.documents import LOG, SuppressionReason
 from holdfast.workloads.email.transports.ses import SesOptions, SesTransport
@@ -385,3 +386,46 @@ async def test_a_job_that_breaks_the_contract_is_a_dead_letter_that_names_its_fa
         for private in ("maria.souza", "529.982.247-25"):
             assert private not in json.dumps([told, letter.body, letter.reason_message])
         assert office.server.connections == 0
+
+
+async def test_the_fault_of_a_job_is_told_in_words():
+    async with post_office() as office:
+        await office.put_into_queue(
+            subject="a\nb", requestId="ç", recipient={"externalId": "x" * 65, "email": "jose@example.com"}
+        )
+        async with office.working():
+            (letter,) = await eventually(office.letters)
+        assert letter.reason_message == (
+            "requestId: must consist of visible ASCII characters, without spaces; "
+            "subject: must not contain line breaks or control characters; "
+            "recipient.externalId: must not be longer than 64 characters"
+        )
+
+
+async def test_a_job_that_is_for_somebody_else_than_its_recipient_is_told_so_and_not_of_documents():
+    async with post_office() as office:
+        await office.put_into_queue(recipient={"externalId": "7", "email": "other@example.com"})
+        async with office.working():
+            (letter,) = await eventually(office.letters)
+        assert letter.reason_message == "job: recipient.email must be the same address as to"
+
+
+async def test_what_the_outbox_and_the_dead_letter_say_of_a_failure_is_cut_to_the_contracts_lengths():
+    async with post_office() as office:
+        outbox_id = await office.post()
+        office.workload.classify = lambda _error: Failure("C" * 80, "🦑" * 400, retry=False)
+        office.workload._message = _surprise
+        async with office.working():
+            outbox = await office.until(outbox_id, "FAILED")
+        (told,) = await office.told()
+        (attempt,) = told["attemptHistory"]
+        for code, reason in (
+            (outbox["lastErrorCode"], outbox["lastErrorMessage"]),
+            (told["lastFailureCode"], told["lastFailureReason"]),
+            (attempt["errorCode"], attempt["errorMessage"]),
+        ):
+            assert (code, reason) == ("C" * 64, "🦑" * 250)
+
+
+async def _surprise(*_):
+    raise RuntimeError

@@ -15,9 +15,11 @@ import pytest
 from holdfast.contracts.effects import Upsert
 from holdfast.contracts.errors import BrokerUnavailable
 from holdfast.contracts.ledger import Status
+from holdfast.workloads.email.adopting import OTHER_JOB_ID
 from holdfast.workloads.email.contract import QUEUE_NAME
 from holdfast.workloads.email.documents import LOG, SuppressionReason
-from tests.email.post_office import PostOffice, branch_office, post_office
+from tests.email.post_office import CPF, PostOffice, branch_office, post_office
+from tests.support.hearing import hearing
 from tests.support.smtp_server import DROP_TAKEN, HANG_TAKEN
 from tests.support.stage import outcomes
 from tests.support.valkey_server import RedisPlace, forget
@@ -60,8 +62,65 @@ async def test_an_email_is_sent_once(opened):
         entry, log = await office.entry(outbox_id), await office.log(outbox_id)
         assert (entry.status, outcomes(entry)) == (Status.PROCESSED, [("succeeded", None)])
         assert set(entry.result) == {"sesMessageId", "status", "processedAt", "durationMs", "attempt"}
+        assert log["id"] == log["outboxId"] == outbox_id
         assert log["sesMessageId"] == outbox["sesMessageId"] == entry.result["sesMessageId"]
         assert outbox["sentAt"] == log["sentAt"] == entry.result["processedAt"]
+
+
+async def test_a_job_of_another_name_in_the_queue_is_sent_once_with_a_warning(opened):
+    async with opened() as office:
+        await office.keep_html()
+        office.server.rule("end", "451 4.3.0 Not now", times=1)
+        outbox_id = await office.put_into_queue(job_id="boleto-7")
+        async with office.working():
+            await office.until(outbox_id, "RETRYING")
+            office.later(BACKOFF[0])
+            await office.until(outbox_id, "SENT")
+            office.later(A_LONG_TIME)  # where the store publishes by itself, there is a copy that waits for its turn
+            await office.idle()
+            for again in ("boleto-7", "boleto-8", outbox_id):
+                await office.put_into_queue(job_id=again, outboxId=outbox_id)
+                await office.idle()
+        entry = await office.entry(outbox_id)
+        assert (entry.key, entry.job_id, entry.attempt_count) == (outbox_id, outbox_id, 2)
+        assert entry.warnings == (OTHER_JOB_ID,)
+        assert len(office.delivered(outbox_id)) == 1
+        assert await office.letters() == []
+
+
+async def test_an_email_that_came_by_its_own_name_has_no_warning(opened):
+    async with opened() as office:
+        await office.keep_html()
+        outbox_id = await office.put_into_queue(outboxId="0A3E4567-E89B-12D3-A456-426614174000")
+        async with office.working():
+            await office.until(outbox_id.lower(), "SENT")
+        assert (await office.entry(outbox_id.lower())).warnings == ()
+
+
+async def test_the_log_tells_of_each_attempt_with_a_masked_address_and_the_beginning_of_the_hash(opened):
+    async with opened() as office:
+        office.server.rule("end", "451 4.3.0 Not now", times=1)
+        with hearing() as said:
+            outbox_id = await office.post(to="user@example.com", recipient={"cpfCnpj": CPF, "nome": "Maria Souza"})
+            async with office.working():
+                await office.until(outbox_id, "RETRYING")
+                office.later(BACKOFF[0])
+                await office.until(outbox_id, "SENT")
+                await office.idle()
+        digest = (await office.outbox(outbox_id))["cpfCnpjHash"]
+        lines = [fields for event, fields in said if event == "Processing email job"]
+        assert lines == [
+            {
+                "workload": "email",
+                "jobId": outbox_id,
+                "outboxId": outbox_id,
+                "attempt": attempt,
+                "to": "u***@e***.com",
+                "recipient": {"email": "u***@e***.com", "cpfCnpjHash": f"{digest[:8]}..."},
+            }
+            for attempt in (1, 2)
+        ]
+        assert [each for each in ("user@", "Maria", digest, CPF) if each in repr(said)] == []
 
 
 async def test_the_same_job_again_returns_already_sent_with_the_id_of_the_first_sending(opened):

@@ -353,6 +353,15 @@ async def test_a_job_whose_email_is_out_is_acknowledged_and_not_sent_again():
         assert office.server.taken == []
 
 
+async def test_people_see_the_outbox_id_of_a_sent_email_as_its_id_too():
+    async with post_office() as office:
+        outbox_id = await office.post()
+        async with office.working():
+            await office.until(outbox_id, "SENT")
+        query = "SELECT id, outboxId FROM email_log"
+        assert await office.stage.database.read(lambda c: c.execute(query).fetchall()) == [(outbox_id, outbox_id)]
+
+
 async def test_the_same_job_in_the_queue_again_sends_nothing():
     async with post_office() as office:
         await office.keep_html()

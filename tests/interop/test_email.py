@@ -13,8 +13,10 @@ import redis.asyncio
 
 from holdfast.brokers.bullmq import BullmqBroker
 from holdfast.contracts.effects import Upsert
+from holdfast.contracts.ledger import Status
 from holdfast.contracts.queries import LetterQuery, Page
 from holdfast.contracts.queues import Acknowledgement, Failed, Finished, QueueJob
+from holdfast.workloads.email.adopting import OTHER_JOB_ID
 from holdfast.workloads.email.contract import QUEUE_NAME, EmailDeadLetter
 from holdfast.workloads.email.documents import CONTENT, LOG, OUTBOX, content_key
 from tests.support.smtp_server import SmtpServer
@@ -224,6 +226,35 @@ BROKEN = {
     "a CPF as a number": {"documento": int(CPF_DIGITS)},
     "no address": {"to": f"cliente {CPF}"},
 }
+
+
+async def test_a_job_of_node_that_is_to_live_for_longer_than_a_day_breaks_the_contract(send, gateway, company):
+    good, bad = a_job(company), a_job(company)
+    async with gateway.working():
+        await add(send, bad, ttl=86_400_001)
+        outcome = await (await send.waiting_for(bad["outboxId"]))
+        await add(send, good, ttl=86_400_000)
+        await eventually(lambda: _is(gateway, good["outboxId"], "SENT"))
+
+    assert "opts.ttl: must be at most 86400000 milliseconds" in outcome["rejected"]
+
+
+@pytest.mark.parametrize(
+    "options", [{"jobId": "boleto-7"}, {"jobId": None}], ids=["a name of its own", "a counted one"]
+)
+async def test_a_job_of_node_under_another_id_is_sent_once_with_a_warning(send, gateway, company, mail_server, options):
+    job = a_job(company)
+    given = {name: value for name, value in (SEED_OPTIONS | options).items() if value is not None}
+    async with gateway.working():
+        for _ in range(2):
+            await send.add(QUEUE_NAME, job, **given)
+            await eventually(lambda: _is(gateway, job["outboxId"], "SENT"))
+            await eventually(lambda: _is_empty(send))
+
+    entry = await gateway.system.store.entry("email", job["outboxId"])
+    assert (entry.job_id, entry.status, entry.warnings) == (job["outboxId"], Status.PROCESSED, (OTHER_JOB_ID,))
+    assert len(mail_server.taken) == 1
+    assert await letters_of(gateway) == []
 
 
 async def test_jobs_of_node_that_break_the_contract_become_masked_dead_letters(

@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 import redis
 
-from holdfast.brokers.bullmq import BullmqBroker
+from holdfast.brokers.bullmq import BullmqBroker, RedisLists
 from holdfast.cli.servers import ServerMissing, free_port, start_valkey
 from holdfast.contracts.errors import ConfigurationError
 from holdfast.contracts.queues import QueueJob, RateLimit
@@ -111,6 +111,20 @@ async def test_steering_works_as_on_one_server(jobs, broker):
     assert await broker.incarnation() == await broker.incarnation()
     await broker.ping()
     assert (await broker.facts())["cluster_enabled"] == "1"
+
+
+async def test_plain_lists_and_what_belongs_to_them_are_on_one_node(cluster):
+    lists = RedisLists(cluster, PREFIX, jobs="doc_jobs", letters="doc_jobs_dead")
+    with contextlib.closing(redis.RedisCluster.from_url(cluster)) as client:
+        client.lpush("doc_jobs", "one", "two")
+        taken = await lists.take(9, timedelta(seconds=10))
+        assert (taken, await lists.taken(9)) == ([b"one", b"two"], [b"one", b"two"])
+        await lists.remove(taken)
+        for _ in range(2):
+            assert await lists.send({"dl_1": "letter"}, HOUR)
+        assert client.lrange("doc_jobs_dead", 0, -1) == [b"letter"]
+    assert await lists.taken(9) == []
+    await lists.close()
 
 
 async def test_a_prefix_without_a_hash_tag_is_refused_with_what_to_do(cluster):

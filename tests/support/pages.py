@@ -10,7 +10,7 @@ import hashlib
 import io
 import random
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import Final
 
@@ -132,6 +132,32 @@ def stamped_pdf(scanned: str, stamp: str) -> bytes:
     return file.finished()
 
 
+def misnamed_pdf(text: str, *, how: str) -> bytes:
+    """A page that shows ``text``, while its text layer says something else, as fonts of careless programs do.
+
+    Each letter is written as the character 29 places before it ("T" as "7", "t" as "W"): the number of the letter in
+    many fonts. ``how``: "wrong" has a table of characters (ToUnicode) that says so, "missing" has none, and names for
+    its letters that nobody knows.
+    """
+    file = _File()
+    helvetica = file.add("<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica /Encoding /WinAnsiEncoding >>")
+    if how == "wrong":
+        pairs = "\n".join(f"<{code:02x}> <{code - _APART:04x}>" for code in range(_APART + 33, 127))
+        codes = (
+            f"1 begincodespacerange <00> <ff> endcodespacerange\n{127 - _APART - 33} beginbfchar\n{pairs}\nendbfchar"
+        )
+        mapping = file.add_stream("", f"begincmap\n{codes}\nendcmap".encode())
+        fonts = file.add(
+            "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica /Encoding /WinAnsiEncoding "
+            f"/ToUnicode {mapping} 0 R >>"
+        )
+        content = _set(_paragraphs(text), 1, 11)
+    else:
+        fonts, content = _type3(file, helvetica), _set(_paragraphs(text), 1, 11, letter=_before)
+    file.add_page(file.add_stream("", content), f"<< /Font << /F1 {fonts} 0 R >> >>")
+    return file.finished()
+
+
 def image_pdf(images: Sequence[Image.Image], *, dpi: int = 200, quality: int = 90, turned: int = 0) -> bytes:
     """A PDF with one image to a page, each as large as its pixels at ``dpi``."""
     file = _File(turned=turned)
@@ -199,6 +225,33 @@ def vast_pdf(text: str = "A page as large as a barn") -> bytes:
     return file.finished()
 
 
+_APART: Final = 29
+"""How far the number of a letter in a TrueType font usually is from its code in ASCII."""
+
+
+def _before(letter: str) -> str:
+    earlier = ord(letter) - _APART
+    return chr(earlier) if 32 < earlier < 127 else letter
+
+
+def _type3(file: _File, helvetica: int) -> int:
+    """A font whose characters are drawn by little programs: each draws the letter 29 places behind its own code."""
+    nothing = file.add_stream("", f"{_HELVETICA[' ']} 0 d0".encode())
+    programs, names, widths = [f"/g32 {nothing} 0 R"], ["/g32"], [str(_HELVETICA[" "])]
+    for code in range(33, 127 - _APART):
+        letter = chr(code + _APART)
+        show = f"{_HELVETICA[letter]} 0 d0 BT /H 1000 Tf ({_escaped(letter)}) Tj ET"
+        programs.append(f"/g{code} {file.add_stream('', show.encode())} 0 R")
+        names.append(f"/g{code}")
+        widths.append(str(_HELVETICA[letter]))
+    return file.add(
+        "<< /Type /Font /Subtype /Type3 /FontBBox [0 -300 1100 1000] /FontMatrix [0.001 0 0 0.001 0 0] "
+        f"/Resources << /Font << /H {helvetica} 0 R >> >> /CharProcs << {' '.join(programs)} >> "
+        f"/Encoding << /Type /Encoding /Differences [32 {' '.join(names)}] >> "
+        f"/FirstChar 32 /LastChar {126 - _APART} /Widths [{' '.join(widths)}] >>"
+    )
+
+
 class _File:
     """A PDF as it is written. Objects 1 and 2 are the catalogue and the tree of pages."""
 
@@ -248,8 +301,15 @@ def _paragraphs(page: str | Sequence[str]) -> list[str]:
     return [line for text in given for line in text.splitlines()]
 
 
-def _set(paragraphs: Sequence[str], columns: int, size: float, *, interleaved: bool = False) -> bytes:
-    """The content stream of a page of text."""
+def _set(
+    paragraphs: Sequence[str],
+    columns: int,
+    size: float,
+    *,
+    interleaved: bool = False,
+    letter: Callable[[str], str] = str,
+) -> bytes:
+    """The content stream of a page of text; ``letter`` says how the font writes a letter."""
     leading = size * 1.35
     room = int((HEIGHT - 2 * MARGIN) / leading)
     width = (WIDTH - 2 * MARGIN - (columns - 1) * GUTTER) / columns
@@ -263,7 +323,8 @@ def _set(paragraphs: Sequence[str], columns: int, size: float, *, interleaved: b
         left = MARGIN + column * (width + GUTTER)
         for row, line in enumerate(lines[column * share : (column + 1) * share]):
             top = HEIGHT - MARGIN - size - row * leading
-            show = f"BT /F1 {size:g} Tf 1 0 0 1 {left:.2f} {top:.2f} Tm ({_escaped(line)}) Tj ET"
+            written = _escaped("".join(map(letter, line)))
+            show = f"BT /F1 {size:g} Tf 1 0 0 1 {left:.2f} {top:.2f} Tm ({written}) Tj ET"
             said.append((row if interleaved else 0, show))
     return "\n".join(show for _, show in sorted(said, key=itemgetter(0))).encode("cp1252")
 

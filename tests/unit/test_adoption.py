@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack
 import pytest
 
 from holdfast import Done, Upsert
+from holdfast.contracts.errors import EffectRefused
 from holdfast.contracts.ledger import Status
 from holdfast.contracts.queues import QueueJob
 from tests.support.stage import LEASE, a_stage, lose_the_queue
@@ -190,3 +191,19 @@ async def test_two_workers_that_adopt_the_same_job_do_it_once(stage):
 
     assert len(stage.workload.handled) == 1
     assert await stage.store.counts("parcels") == {"processed": 1}
+
+
+async def test_a_job_that_no_store_can_keep_is_refused_and_holds_up_no_neighbour(stage):
+    """Tried together, then alone: it is one of them that cannot be kept."""
+    refused = EffectRefused("parcel.bad", "too large a number")
+    stage.store.fail("record", refused, times=2)
+
+    await put(stage, ("bad", body("bad")), ("good", body("good")))
+
+    assert (await stage.entry("good")).status is Status.PROCESSED
+    (letter,) = await stage.letters()
+    assert (letter.reason_code, letter.reason_message) == (
+        "VALIDATION_FAILED",
+        "The job holds something that cannot be stored.",
+    )
+    assert letter.body == body("bad")

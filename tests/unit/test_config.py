@@ -116,6 +116,7 @@ def test_the_defaults_are_the_documented_ones(tmp_path):
         "DOCUMENT_MAX_MEDIA_SECONDS": "21600",
         "DOCUMENT_ROOTS": "(not set)",
         "DOCUMENT_LOCAL_PATH_OVER_HTTP": "false",
+        "DOCUMENT_LISTS": "false",
         "DOCUMENT_FETCH_TIMEOUT_SECONDS": "300",
         "DOCUMENT_ALLOWED_ADDRESSES": "(not set)",
         "DOCUMENT_STORAGE": "folder",
@@ -247,6 +248,30 @@ def test_the_table_of_bounds_names_every_number():
     kinds = (int, float, int | None)
     numbers = {name.upper() for name, field in Settings.model_fields.items() if field.annotation in kinds}
     assert numbers == set(BOUNDS)
+
+
+CLUSTER = {"REDIS_URL": "redis://redis.example", "MONGO_URI": "mongodb://mongo.example"}
+
+
+def test_plain_lists_need_a_cluster(tmp_path):
+    (sentence,) = problems_of({"DOCUMENT_LISTS": "true"}, tmp_path)
+    assert sentence == (
+        "DOCUMENT_LISTS=true needs a cluster: the lists are in Redis. Set REDIS_URL and MONGO_URI, or unset it."
+    )
+    assert load({"DOCUMENT_LISTS": "true", **CLUSTER}, tmp_path).document_lists
+
+
+@pytest.mark.parametrize("prefix", ["doc_jobs", "{doc_jobs}", "doc_jobs_dead", "{doc_jobs_dead}", "{doc_jobs}:a"])
+def test_the_keys_of_the_queues_do_not_begin_with_the_names_of_the_lists(prefix, tmp_path):
+    given = {**CLUSTER, "QUEUE_PREFIX": prefix}
+    (sentence,) = problems_of({"DOCUMENT_LISTS": "true", **given}, tmp_path)
+    assert sentence.startswith("QUEUE_PREFIX must not begin with doc_jobs or doc_jobs_dead with DOCUMENT_LISTS=true")
+    assert load(given, tmp_path).queue_prefix == prefix
+
+
+@pytest.mark.parametrize("prefix", ["bull", "{bull}", "doc_jobs_2", "my:doc_jobs"])
+def test_other_prefixes_go_with_plain_lists(prefix, tmp_path):
+    assert load({"DOCUMENT_LISTS": "true", **CLUSTER, "QUEUE_PREFIX": prefix}, tmp_path).queue_prefix == prefix
 
 
 @pytest.mark.parametrize(

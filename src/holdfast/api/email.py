@@ -328,8 +328,11 @@ def _add_notifications(routes: APIRouter, services: ApiServices, email: EmailSer
 
 _SEND: Final = """\
 The email is recorded, then sent once; or it ends with a reason that you can read. `Idempotency-Key` (1 to 255 visible
-ASCII characters) decides what is a duplicate; without one, `recipient.externalId` and the content do. The same email
-again is answered with the first receipt and `duplicate: true`, another email under the same key with 409.
+ASCII characters) decides what is a duplicate; without one, the recipient's identifiers and the content do. The same
+email again is answered with the first receipt and `duplicate: true`, another email under the same key with 409.
+
+At least one identifier says who the recipient is: `recipientId` (one that an earlier email has made; an unknown one is
+refused with 422), `externalId`, `cpfCnpj` or `cpfCnpjHash`.
 
 The HTML is stored and referred to; `htmlRef` refers to HTML of an earlier email. A CPF or CNPJ in clear is accepted in
 `recipient.cpfCnpj` only. All problems of a body are told at once."""

@@ -22,6 +22,7 @@ from holdfast.contracts.admission import (
     NotAcceptable,
     NotificationRefused,
     RecipientSuppressed,
+    UnknownRecipient,
     UnknownReference,
 )
 from holdfast.contracts.errors import (
@@ -59,6 +60,7 @@ class Code(StrEnum):
     UNSUPPORTED_MEDIA_TYPE = "UNSUPPORTED_MEDIA_TYPE"
     RECIPIENT_SUPPRESSED = "RECIPIENT_SUPPRESSED"
     UNKNOWN_HTML_REF = "UNKNOWN_HTML_REF"
+    UNKNOWN_RECIPIENT = "UNKNOWN_RECIPIENT"
     NOT_ACCEPTABLE = "NOT_ACCEPTABLE"
     TOO_MANY_REQUESTS = "TOO_MANY_REQUESTS"
     INTERNAL_ERROR = "INTERNAL_ERROR"
@@ -86,6 +88,7 @@ STATUS_OF: Final[Mapping[Code, int]] = {
     Code.UNSUPPORTED_MEDIA_TYPE: 415,
     Code.RECIPIENT_SUPPRESSED: 422,
     Code.UNKNOWN_HTML_REF: 422,
+    Code.UNKNOWN_RECIPIENT: 422,
     Code.NOT_ACCEPTABLE: 422,
     Code.TOO_MANY_REQUESTS: 429,
     Code.INTERNAL_ERROR: 500,
@@ -105,7 +108,7 @@ MESSAGES: Final[Mapping[Code, str]] = {
     Code.NOT_FOUND: "There is no such record.",
     Code.METHOD_NOT_ALLOWED: "This path does not take that method.",
     Code.REQUEST_TIMEOUT: "Nothing more of the body came for too long.",
-    Code.IDEMPOTENCY_CONFLICT: "Something else was accepted under this idempotency key.",
+    Code.IDEMPOTENCY_CONFLICT: "Another request was accepted under this idempotency key.",
     Code.REVIEW_STATE_CONFLICT: "The dead letter is not in a state that allows this step.",
     Code.TOO_LATE_TO_CANCEL: "It has gone too far to be cancelled.",
     Code.NOT_FINISHED: "The job is not finished yet.",
@@ -114,10 +117,11 @@ MESSAGES: Final[Mapping[Code, str]] = {
     Code.UNSUPPORTED_MEDIA_TYPE: "The body must be application/json in UTF-8, and not compressed.",
     Code.RECIPIENT_SUPPRESSED: "An address of this email gets no more emails.",
     Code.UNKNOWN_HTML_REF: "The htmlRef refers to no HTML of this tenant.",
+    Code.UNKNOWN_RECIPIENT: "The recipientId names no recipient of this tenant.",
     Code.NOT_ACCEPTABLE: "The body fulfils its contract, and still cannot be accepted here.",
     Code.TOO_MANY_REQUESTS: "Too many requests are waiting to be recorded; try again shortly.",
     Code.INTERNAL_ERROR: "Something unexpected went wrong; the trace id leads to it in the log.",
-    Code.INTAKE_UNAVAILABLE: "The ledger cannot record anything now; try again later.",
+    Code.INTAKE_UNAVAILABLE: "The ledger cannot record this now; try again later.",
     Code.SERVICE_UNAVAILABLE: "The records cannot be reached now; try again later.",
 }
 
@@ -181,6 +185,8 @@ def _about_the_sender(error: HoldfastError) -> Refusal | None:
             refusal = Refusal(Code.RECIPIENT_SUPPRESSED, details=error.problems)
         case UnknownReference():
             refusal = Refusal(Code.UNKNOWN_HTML_REF, details=error.problems)
+        case UnknownRecipient():
+            refusal = Refusal(Code.UNKNOWN_RECIPIENT, details=error.problems)
         case NotAcceptable():
             refusal = Refusal(Code.NOT_ACCEPTABLE, details=error.problems)
         case NotificationRefused():
@@ -212,7 +218,7 @@ def _about_the_system(error: HoldfastError) -> Refusal:
 
 
 def intake_refusal_of(error: HoldfastError) -> Refusal:
-    """The same for a document on its way in: a store that cannot be reached means that it was not accepted."""
+    """The same for a job on its way in: a store that cannot be reached means that it was not accepted."""
     if isinstance(error, StoreUnavailable | FilesUnavailable):
         return Refusal(Code.INTAKE_UNAVAILABLE)
     return refusal_of(error)

@@ -271,7 +271,7 @@ def _own_codes(path: str, method: str, places: set[str]) -> Iterable[Code]:
     if path in {JOBS_PATH, SEND_PATH}:
         yield from _INTAKE
     if path == SEND_PATH:
-        yield from (Code.RECIPIENT_SUPPRESSED, Code.UNKNOWN_HTML_REF)
+        yield from (Code.RECIPIENT_SUPPRESSED, Code.UNKNOWN_HTML_REF, Code.UNKNOWN_RECIPIENT)
     elif path == EVENTS_PATH:
         yield from (Code.UNTRUSTED_NOTIFICATION, Code.SERVICE_UNAVAILABLE)
     elif method == "post" and "path" in places and path != JOBS_PATH:

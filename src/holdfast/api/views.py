@@ -32,7 +32,7 @@ class View(BaseModel):
 
 
 class Problem(View):
-    """One thing that is wrong with a document."""
+    """One thing that is wrong with a request."""
 
     field: str = Field(description="Where: a path into the body.", examples=["payload.shipmentId"])
     problem: str = Field(description="What. Never the offending value.", examples=["Field required"])

@@ -31,7 +31,7 @@ class FieldProblem:
 
 
 class InvalidContent(HoldfastError):
-    """The content does not fulfil its contract."""
+    """The body does not fulfil its contract."""
 
     def __init__(self, problems: Sequence[FieldProblem], message: str | None = None) -> None:
         super().__init__(message)
@@ -60,7 +60,7 @@ class AdmittedDocument(Admitted):
 
 
 class NotAcceptable(HoldfastError):
-    """The content fulfils its contract, and still cannot be accepted as things are."""
+    """The body fulfils its contract, and still cannot be accepted as things are."""
 
     def __init__(self, problems: Sequence[FieldProblem]) -> None:
         super().__init__()
@@ -72,7 +72,11 @@ class RecipientSuppressed(NotAcceptable):
 
 
 class UnknownReference(NotAcceptable):
-    """The content refers to something that its sender does not have."""
+    """The request refers to something that its sender does not have."""
+
+
+class UnknownRecipient(NotAcceptable):
+    """The request names a recipient that its sender does not have."""
 
 
 class NotificationRefused(HoldfastError):

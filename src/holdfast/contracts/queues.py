@@ -45,7 +45,8 @@ class Turns:
 class Delivery:
     """A job that the broker leased to us. ``token`` is the proof.
 
-    ``name`` and ``sent_at`` are what the queue itself knows of a job: its kind, and when its producer added it.
+    ``name``, ``sent_at`` and ``opts`` are what the queue itself knows of a job: its kind, when its producer added it,
+    and the options that the producer gave, as JSON text.
     """
 
     queue: str
@@ -54,6 +55,7 @@ class Delivery:
     token: str
     name: str = ""
     sent_at: datetime | None = None
+    opts: str = "{}"
 
 
 class Presence(StrEnum):

@@ -63,6 +63,10 @@ class Context(Protocol):
         """
         ...
 
+    def log(self, message: str, **facts: Any) -> None:  # noqa: ANN401 - a log line has facts of any kind
+        """Write one line, at level info. Leave out or mask what is personal: not everything can be told by its form."""
+        ...
+
     def turn(self, name: str, rate: RateLimit) -> AbstractAsyncContextManager[None]:
         """Wait for a turn at something that all workers of all processes share a limit of, and hold it inside.
 
@@ -100,11 +104,13 @@ class Adopted(Generic[Data]):
 
     ``warnings`` say in words what was not sound in it, and never repeat a value. ``fingerprint`` is that of the content
     which the producer gave, where the workload had to add to it; None: :meth:`Workload.fingerprint` of the data.
+    ``job_id`` is the ledger's name for the job, where that must not be the queue's own.
     """
 
     data: Data
     warnings: tuple[str, ...] = ()
     fingerprint: str | None = None
+    job_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -129,7 +129,7 @@ def _read(workload: Workload[Any], delivery: Delivery) -> NewEntry | _Refused:
         return _Refused(shown, UNREADABLE, f"The job is longer than {_MOST} characters.")
     try:
         adopted = workload.adopt(delivery)
-        job_id = delivery.job_id if identifies(delivery) else None
+        job_id = adopted.job_id or (delivery.job_id if identifies(delivery) else None)
         first = workload.at_attempt(adopted.data, 1)
         entry = new_entry(
             workload,

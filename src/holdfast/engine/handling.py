@@ -25,6 +25,7 @@ from holdfast.contracts.ports import Broker, Store
 from holdfast.contracts.queues import RateLimit
 from holdfast.contracts.validation import describe_validation
 from holdfast.contracts.workload import Job, Workload
+from holdfast.telemetry import emit
 
 from .adoption import IDEMPOTENCY_CONFLICT
 from .entries import REFUSED, REFUSED_BECAUSE
@@ -48,6 +49,7 @@ class HandlerContext:
     """
 
     def __init__(self, workload: str, store: Store, broker: Broker, worker: str, hold: timedelta) -> None:
+        self._workload = workload
         self._store = store
         self._broker = broker
         self._worker = worker
@@ -76,6 +78,10 @@ class HandlerContext:
         """Whether the job has passed it."""
         flight = self.flights.get(job.job_id)
         return flight is not None and flight.proceeded
+
+    def log(self, message: str, **facts: Any) -> None:  # noqa: ANN401 - a log line has facts of any kind
+        """Write one line."""
+        emit(message, **{"workload": self._workload, **facts})
 
     def turn(self, name: str, rate: RateLimit) -> AbstractAsyncContextManager[None]:
         """Wait for a turn, and hold it inside."""

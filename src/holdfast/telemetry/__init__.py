@@ -1,6 +1,7 @@
 """What happened, said once: code emits events, exporters attach.
 
-An event is a name from ``events`` and a few fields. Nothing personal and nothing secret goes into one (I14).
+An event is a name from ``events``, or what a handler has to say, and a few fields. Nothing personal and nothing secret
+goes into one (I14).
 """
 
 from .events import attach, detach, emit

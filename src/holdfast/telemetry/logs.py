@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Mapping
 from typing import Any, Final, TextIO
 
 import structlog
@@ -63,8 +64,7 @@ class LogExporter:
         """Write one line."""
         level = self._level_of(event, fields)
         if level >= self._level:
-            shown = {name: scrub(value) if isinstance(value, str) else value for name, value in fields.items()}
-            self._logger.log(level, event, **shown)
+            self._logger.log(level, event, **_scrubbed(fields))
 
     @staticmethod
     def _level_of(event: str, fields: dict[str, Any]) -> int:
@@ -73,3 +73,17 @@ class LogExporter:
         if event in _DETAILS or (event == events.ATTEMPT_SETTLED and fields.get("outcome") == "processed"):
             return logging.DEBUG
         return logging.INFO
+
+
+def _scrubbed(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: _shown(value) for name, value in fields.items()}
+
+
+def _shown(value: Any) -> Any:  # noqa: ANN401 - whatever an event carries
+    match value:
+        case str():
+            return scrub(value)
+        case Mapping():
+            return _scrubbed(value)
+        case _:
+            return value

@@ -81,21 +81,60 @@ async def test_a_large_message_arrives(server):
     assert server.taken[0].raw == message.raw
 
 
-@pytest.mark.parametrize(
-    ("answer", "name"),
-    [
-        ("250 2.0.0 Ok: queued as 4F1C2A3B", "4F1C2A3B"),
-        ("250 OK id=1rX5yZ-0004Ab-2C", "1rX5yZ-0004Ab-2C"),
-        ("250 Ok 0100018f-aa-bb-000000", "0100018f-aa-bb-000000"),
-        ("250 thank you", None),
-    ],
-)
+ANSWERS = {
+    "Postfix": ("250 2.0.0 Ok: queued as 4F1C2A3B", "4F1C2A3B"),
+    "Postfix, long ids": ("250 2.0.0 Ok: queued as 4bQ1xY3vz2zJsV", "4bQ1xY3vz2zJsV"),
+    "Postfix, without digits": ("250 2.0.0 Ok: queued as BCDFAC", "BCDFAC"),
+    "a short id": ("250 OK queued as X1", "X1"),
+    "SendGrid": ("250 Ok: queued as e4lmUL_rRv-oNPbrIz5Dbw", "e4lmUL_rRv-oNPbrIz5Dbw"),
+    "MailHog": ("250 Ok: queued as Tn2wXb1cQ=@mailhog.example", "Tn2wXb1cQ=@mailhog.example"),
+    "NetEase": ("250 Mail OK queued as zwqz-smtp-mta-g2-0,_____wD3YxVl 1700000000", "zwqz-smtp-mta-g2-0,_____wD3YxVl"),
+    "Yandex": ("250 2.0.0 Ok: queued on iva5.mail.yandex.net as 1700000000-6mUkW7dMx", "1700000000-6mUkW7dMx"),
+    "Haraka": ("250 Message Queued (4A2F0F63-7C2F-4C0A-B0B4-7E2A3A1B2C3D.1)", "4A2F0F63-7C2F-4C0A-B0B4-7E2A3A1B2C3D.1"),
+    "Exim": ("250 OK id=1rABcD-0001Xy-2Z", "1rABcD-0001Xy-2Z"),
+    "Exim 4.97": ("250 OK id=1rABcD-000000001Xy-2Z3a", "1rABcD-000000001Xy-2Z3a"),
+    "Stalwart": ("250 2.0.0 Message queued with id 1a2b3c4d5e.", "1a2b3c4d5e"),
+    "Exchange": (
+        "250 2.6.0 <0@sender.example> [InternalId=71442123456789, Hostname=EX1.corp] Queued mail for delivery",
+        "71442123456789",
+    ),
+    "Outlook": ("250 2.0.0 OK <0100f1@eu-west-1.amazonses.com> [Hostname=A.prod]", "0100f1@eu-west-1.amazonses.com"),
+    "Gmail": ("250 2.0.0 OK  1700000000 5b1f17b1804b1-4083.12 - gsmtp", "5b1f17b1804b1-4083.12"),
+    "Amazon SES": ("250 Ok 0100018c2b-aa11-bb22-000000", "0100018c2b-aa11-bb22-000000"),
+    "PowerMTA": ("250 2.0.0 OK C1/2D-30513-5A4E2A65", "C1/2D-30513-5A4E2A65"),
+    "Courier": ("250 Ok. 00000000000A1B2C.0000000065536F00.00001234", "00000000000A1B2C.0000000065536F00.00001234"),
+    "qmail": ("250 ok 1700000000 qp 12345", "1700000000 qp 12345"),
+    "Sendmail": ("250 2.0.0 3AFEjP1L012345 Message accepted for delivery", "3AFEjP1L012345"),
+    "OpenSMTPD": ("250 2.0.0: 8d3ba6a8 Message accepted for delivery", "8d3ba6a8"),
+    "OpenSMTPD 7": ("250 2.0.0 8d3ba6a8 Message accepted for delivery", "8d3ba6a8"),
+    "Mailgun": ("250 Queued. Thank you. <20231115.1.AB@mg.example>", "20231115.1.AB@mg.example"),
+    "Mailgun, in few words": ("250 Great success", None),
+    "aiosmtpd": ("250 OK", None),
+    "Domino": ("250 Message accepted for delivery", None),
+    "hMailServer": ("250 Queued (0.012 seconds)", None),
+    "Yahoo": ("250 OK , completed", None),
+    "a sentence after OK": ("250 OK message received", None),
+    "a number in a sentence": ("250 OK 123456 bytes received", None),
+    "MDaemon": ("250 Ok, message saved", None),
+    "the recipient": (f"250 2.0.0 OK <7{FIRST}>", None),
+    "thanks": ("250 thank you", None),
+}
+
+
+@pytest.mark.parametrize(("answer", "name"), ANSWERS.values(), ids=ANSWERS)
 async def test_the_servers_name_of_a_message_is_kept_or_else_ours(server, answer, name):
     server.rule("end", answer)
     message = parcel()
     async with opened(server) as transport:
         accepted = await transport.send(message)
     assert accepted.message_id == (name or message.message_id)
+
+
+async def test_our_own_message_id_is_not_taken_for_the_servers_name(server):
+    message = parcel()
+    server.rule("end", f"250 2.0.0 OK {message.message_id} [Hostname=A.prod.outlook.com]")
+    async with opened(server) as transport:
+        assert (await transport.send(message)).message_id == message.message_id
 
 
 # --- connections ----------------------------------------------------------------------------------------------------

@@ -1,9 +1,10 @@
 // gateway-worker: works the main queue as the specification says, and keeps its records in MongoDB.
 //
-// CONCURRENCY, WORK_MS (how long an event takes), RETRY_MAX_ATTEMPTS, RETRY_BACKOFF_BASE_MS, RETRIES: "loop" (it waits
-// and tries again by itself) or "queue" (it throws, and the job's own attempts and backoff decide), REMOVE_ON_COMPLETE
-// and REMOVE_ON_FAIL (of jobs that do not say so themselves). What becomes of an event is decided by payload.status:
-// "fail_permanently", "fail_transiently_3" (its first three attempts fail), anything else is applied.
+// CONCURRENCY, LOCK_MS (how long a killed worker's job stays its own), WORK_MS (how long an event takes),
+// RETRY_MAX_ATTEMPTS, RETRY_BACKOFF_BASE_MS, RETRIES: "loop" (it waits and tries again by itself) or "queue" (it throws,
+// and the job's own attempts and backoff decide), REMOVE_ON_COMPLETE and REMOVE_ON_FAIL (of jobs that do not say so
+// themselves). What becomes of an event is decided by payload.status: "fail_permanently", "fail_transiently_3" (its
+// first three attempts fail), anything else is applied.
 
 import { setTimeout as sleep } from 'node:timers/promises';
 
@@ -151,6 +152,7 @@ const worker = new Worker(MAIN, work, {
   connection,
   prefix,
   concurrency: number('CONCURRENCY', 10),
+  lockDuration: number('LOCK_MS', 30_000),
   removeOnComplete: kept('REMOVE_ON_COMPLETE'),
   removeOnFail: kept('REMOVE_ON_FAIL'),
 });

@@ -33,6 +33,7 @@ def with_payload(**payload):
         with_payload(url="https://example.com/private"),
         with_payload(upload={"sha256": DIGEST, "size": 0}),
         with_payload(upload={"sha256": DIGEST, "size": 7, "filename": "São João.pdf"}, language="pt-BR", cache=False),
+        with_payload(url="u", strict=True),
         with_payload(url="u", engine="gemini", metadata={"a": [None, 1.5, {"b": "ç"}]}, callback_url="https://a.b/c"),
         a_job(job_type="TRANSCRIPTION", input_type="VIDEO", company_id="c-1", replay_of="ocr-001"),
         a_job(job_id="A.b_c-9"),

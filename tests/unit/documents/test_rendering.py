@@ -16,6 +16,7 @@ from markdown_it import MarkdownIt
 from holdfast.workloads.documents.child.protocol import Chunk, Line, Page, Segment
 from holdfast.workloads.documents.contract import JobType
 from holdfast.workloads.documents.rendering import (
+    MOST_WARNINGS,
     characters_of,
     confidence_of,
     markdown_of_pages,
@@ -24,6 +25,7 @@ from holdfast.workloads.documents.rendering import (
     text_of_chunks,
     text_of_pages,
     vtt_of,
+    warnings_of,
 )
 
 
@@ -289,8 +291,10 @@ RESULT = {
 
 def test_the_files_of_a_pdf():
     line = Line(text="São", box=(1.0, 2.0, 3.0, 4.0), confidence=0.5)
-    pages = [page("São", lines=[line], confidence=0.5, seconds=3.0), page("b c d", 2, confidence=0.9), page("x", 3)]
-    outputs = outputs_of(JobType.OCR, pages, RESULT)
+    pages = [page("São", lines=[line], confidence=0.5, seconds=3.0), page("b c d", 2, confidence=0.9)]
+    pages.append(page("x", 3, warning="Page 3 could not be drawn."))
+    plain = {"source": "ocr", "confidence": None, "rotation": 0, "lines": [], "warning": None}
+    outputs = outputs_of(JobType.OCR, pages, RESULT | {"warnings": warnings_of((), pages)})
     assert set(outputs) == {"text.txt", "result.json", "document.md"}
     assert outputs["text.txt"].decode() == text_of_pages(pages)
     assert outputs["document.md"].decode() == markdown_of_pages(pages, title="nota.pdf")
@@ -305,6 +309,7 @@ def test_the_files_of_a_pdf():
         "media_seconds": None,
         "characters": 7,
         "confidence": 0.75,
+        "warnings": ["Page 3 could not be drawn."],
         "pages": [
             {
                 "number": 1,
@@ -313,9 +318,10 @@ def test_the_files_of_a_pdf():
                 "confidence": 0.5,
                 "rotation": 0,
                 "lines": [{"text": "São", "box": [1.0, 2.0, 3.0, 4.0], "confidence": 0.5}],
+                "warning": None,
             },
-            {"number": 2, "text": "b c d", "source": "ocr", "confidence": 0.9, "rotation": 0, "lines": []},
-            {"number": 3, "text": "x", "source": "ocr", "confidence": None, "rotation": 0, "lines": []},
+            plain | {"number": 2, "text": "b c d", "confidence": 0.9},
+            plain | {"number": 3, "text": "x", "warning": "Page 3 could not be drawn."},
         ],
     }
     assert "São" in outputs["result.json"].decode()
@@ -330,6 +336,23 @@ def test_the_files_of_a_recording():
     result = json.loads(outputs["result.json"])
     assert result["segments"][1] == {"start": 1.0, "end": 2.0, "text": "dois dois", "confidence": None}
     assert (result["characters"], result["confidence"], result["media_seconds"]) == (99, 0.8333, 3.0)
+
+
+def test_warnings_of_the_file_come_before_those_of_its_pages():
+    pages = [page("a"), page("", 2, warning="Page 2 could not be read."), {"number": 3, "text": "of an older version"}]
+    assert warnings_of(("The end mark is missing.",), pages) == [
+        "The end mark is missing.",
+        "Page 2 could not be read.",
+    ]
+    assert json.loads(outputs_of(JobType.OCR, [page("a")], RESULT)["result.json"])["warnings"] == []
+
+
+def test_no_result_has_more_warnings_than_people_read():
+    pages = [page("", number, warning=f"Page {number} could not be read.") for number in range(1, 2_001)]
+    found = warnings_of(("The end mark is missing.",), pages)
+    assert len(found) == MOST_WARNINGS + 1
+    assert found[-2:] == ["Page 99 could not be read.", "There are 1901 more warnings, on the pages of result.json."]
+    assert len(warnings_of((), pages[:MOST_WARNINGS])) == MOST_WARNINGS
 
 
 def test_nothing_read_has_no_confidence():

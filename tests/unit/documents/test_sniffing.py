@@ -151,6 +151,7 @@ def test_the_header_of_a_pdf_may_come_a_little_later():
         assert family_of(before + b"%PDF-1.7\n") is Family.PDF
         assert mismatch(InputType.AUDIO, before + b"%PDF-1.7\n").startswith("The file begins like a PDF")
     assert mismatch(InputType.PDF, bytes(1025) + b"%PDF-1.7\n") == "The file does not begin like a PDF."
+    assert mismatch(InputType.PDF, b"%PDF 1.4\n") is None, "pdfium needs no dash"
 
 
 def test_an_executable_does_not_become_a_pdf_by_saying_so_inside():

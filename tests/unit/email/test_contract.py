@@ -100,10 +100,15 @@ def test_the_settings_are_those_of_the_seed():
         ("subject", "🦑 ofertas"),
         ("htmlRef", "s3://bucket/a b/ç.html"),
         ("htmlRef", "x" * 512),
+        ("subject", "🦑" * 75),
+        ("recipient.externalId", "ç" * 64),
+        ("recipient.razaoSocial", "ç" * 150),
+        ("recipient.nome", "ç" * 120),
+        ("requestId", "r" * 128),
         ("cc", []),
         ("cc", [f"{n}@example.com" for n in range(5)]),
         ("bcc", [f"{n}@example.com" for n in range(5)]),
-        ("tags", ["t" * 64] * 5),
+        ("tags", ["t" * 50] * 5),
         ("headers", {}),
         ("headers", {f"X-{n}": "v" for n in range(20)}),
         ("headers", {"x-lower": "v", "IN-REPLY-TO": "<a@b>", "References": "<a@b> <c@d>", "List-ID": "x <x.y>"}),
@@ -154,25 +159,25 @@ ADDRESSES = [
     "joão@example.com",
     7,
 ]
-TEXTS = ["", "   ", "a\nb", "a\x00", "a\x1b", "x" * 201, 7]
+TEXTS = ["", "   ", "a\nb", "a\x00", "a\x1b", 7]
 RULES: list[tuple[str, list[object]]] = [
     ("outboxId", [*UUIDS, ABSENT, " 123e4567-e89b-12d3-a456-426614174000", "123e4567-e89b-12d3-a456-426614174000\n"]),
     ("companyId", [*UUIDS, ABSENT]),
-    ("requestId", ["", "with space", "a\n", "ç", "x" * 201, 7, None, ABSENT]),
+    ("requestId", ["", "with space", "a\n", "ç", "x" * 129, 7, None, ABSENT]),
     ("to", [*ADDRESSES, None, ABSENT, ["a@example.com"]]),
     ("cc", ["a@example.com", [f"{n}@example.com" for n in range(6)], {}]),
     ("bcc", ["a@example.com", [f"{n}@example.com" for n in range(6)], {}]),
     ("replyTo", ADDRESSES),
     ("subject", ["", "a\nb", "a\rb", "a\r\nBcc: x@example.com", "a\tb", "a\x00", "a\u2028b", "a\x85", "a\x7f"]),
-    ("subject", ["x" * 151, 7, None, ABSENT, "\ud800"]),
+    ("subject", ["x" * 151, "🦑" * 75 + "x", "🦑" * 150, 7, None, ABSENT, "\ud800"]),
     ("htmlRef", ["", "  ", "a\nb", "a\x00b", "x" * 513, 7, None, ABSENT]),
     ("tags", ["boleto", ["t"] * 6]),
     ("headers", ["X-A: b", ["X-A"], {f"X-{n}": "v" for n in range(21)}]),
     ("recipient.recipientId", UUIDS[:-1]),
-    ("recipient.externalId", TEXTS),
+    ("recipient.externalId", [*TEXTS, "x" * 65]),
     ("recipient.cpfCnpjHash", ["", "a" * 63, "a" * 65, "A" * 64, "g" * 64, HASH + "\n", 7]),
-    ("recipient.razaoSocial", TEXTS),
-    ("recipient.nome", TEXTS),
+    ("recipient.razaoSocial", [*TEXTS, "x" * 151]),
+    ("recipient.nome", [*TEXTS, "x" * 121, "🦑" * 61]),
     ("recipient.email", [*ADDRESSES, None, ABSENT]),
     ("recipient.cpfCnpj", ["529.982.247-25", ""]),
     ("recipient", [None, ABSENT, "cliente@example.com", []]),
@@ -194,9 +199,35 @@ def test_each_copy_must_be_an_address(address):
     assert refused_at(changed("bcc", [address])) == {"bcc.0"}
 
 
-@pytest.mark.parametrize("tag", ["", " ", "a\nb", "t" * 65, 7, None])
+@pytest.mark.parametrize("tag", ["", " ", "a\nb", "t" * 51, 7, None])
 def test_each_tag_must_be_a_short_text(tag):
     assert refused_at(changed("tags", ["ok", tag])) == {"tags.1"}
+
+
+@pytest.mark.parametrize(("path", "value"), [(path, value) for path, values in RULES for value in values])
+def test_no_refusal_shows_a_regular_expression(path, value):
+    with pytest.raises(ValidationError) as refusal:
+        EmailSendJob.model_validate(changed(path, value))
+
+    for error in refusal.value.errors():
+        assert "pattern" not in error["msg"], error["msg"]
+
+
+def test_the_published_schema_tells_the_lengths():
+    schema = EmailSendJob.model_json_schema()
+    recipient = schema["$defs"]["EmailRecipient"]["properties"]
+
+    def longest(field):
+        return next(each["maxLength"] for each in (field, *field.get("anyOf", [])) if "maxLength" in each)
+
+    assert {name: longest(recipient[name]) for name in ("externalId", "razaoSocial", "nome")} == {
+        "externalId": 64,
+        "razaoSocial": 150,
+        "nome": 120,
+    }
+    lengths = {name: longest(schema["properties"][name]) for name in ("requestId", "subject", "htmlRef")}
+    assert lengths == {"requestId": 128, "subject": 150, "htmlRef": 512}
+    assert schema["properties"]["subject"]["pattern"]
 
 
 def test_the_recipient_must_be_the_one_the_email_goes_to():

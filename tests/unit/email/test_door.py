@@ -21,6 +21,7 @@ from holdfast.workloads.email.door import EmailDoor
 from holdfast.workloads.email.request import RequestLimits
 from holdfast.workloads.email.suppression import Suppressions, address_hash
 from holdfast.workloads.email.transports.folder import FolderTransport
+from holdfast.workloads.email.vault import Vault
 from holdfast.workloads.email.workload import Email
 from tests.api.email_world import CPF, CPF_DIGITS, OPTIONS, VAULT, an_email
 
@@ -138,6 +139,29 @@ async def test_whatever_the_email_says_is_part_of_its_identity(door, change):
     document = an_email(recipient={"externalId": "CUST"})
     first, other = await admit(door, document), await admit(door, document | change)
     assert first.data.outboxId != other.data.outboxId
+
+
+@pytest.mark.parametrize("recipient", [{"cpfCnpj": CPF}, {"externalId": "CUST"}])
+async def test_with_another_pepper_a_request_is_a_new_email_and_one_with_a_key_is_never_sent_twice(
+    email, store, door, recipient
+):
+    """Nobody is recognised by the new pepper. A key still decides: should the hash differ, the ledger says conflict."""
+    renewed = EmailDoor(email, store, Vault(bytes(range(1, 33)), {"first": bytes(range(100, 132))}, "first"))
+    document = an_email(recipient=recipient)
+
+    plain = [(await admit(each, document)).data for each in (door, renewed)]
+    keyed = [(await admit(each, document, key="order-1")).data for each in (door, renewed)]
+
+    assert plain[0].outboxId != plain[1].outboxId
+    assert keyed[0].outboxId == keyed[1].outboxId
+    same = email.fingerprint(keyed[0]) == email.fingerprint(keyed[1])
+    assert same is ("externalId" in recipient)
+
+
+async def test_an_email_to_an_external_id_has_the_id_that_it_has_always_had(door):
+    """Emails that were accepted by an earlier version must be known again after an update."""
+    document = {"to": "a@example.com", "subject": "S", "html": "<p>H</p>", "recipient": {"externalId": "CUST-1"}}
+    assert (await admit(door, document)).data.outboxId == "bde7f527-e227-52a7-9948-23ee778f5711"
 
 
 async def test_a_key_decides_alone(door):

@@ -399,3 +399,28 @@ def test_the_hash_of_the_content_is_keyed():
     other = Vault(b"another pepper of thirty-two characters", {"k": bytes(range(32))}, "k")
 
     assert admit(BODY).content_hash(other) != admit(BODY).content_hash(VAULT)
+
+
+# --- lengths ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "field", "most"),
+    [
+        ({"subject": "x" * 151}, "subject", 150),
+        ({"html": ABSENT, "htmlRef": "x" * 513}, "htmlRef", 512),
+        ({"tags": ["ok", "x" * 51]}, "tags.1", 50),
+        ({"recipient": {"externalId": "x" * 65}}, "recipient.externalId", 64),
+        ({"recipient": {"externalId": "7", "nome": "x" * 121}}, "recipient.nome", 120),
+        ({"recipient": {"externalId": "7", "razaoSocial": "x" * 151}}, "recipient.razaoSocial", 150),
+    ],
+)
+def test_a_text_that_is_too_long_is_refused_by_its_field(change, field, most):
+    assert problems(body(**change)) == [FieldProblem(field, f"must not be longer than {most} characters")]
+
+
+def test_a_subject_is_as_long_as_javascript_counts_it():
+    admit(body(subject="🦑" * 75))
+
+    (problem,) = problems(body(subject="🦑" * 76))
+    assert problem == FieldProblem("subject", "must not be longer than 150 characters (an emoji counts as two)")

@@ -21,9 +21,8 @@ MAX_PRIORITY: Final = 2**21
 
 @dataclass(frozen=True, slots=True)
 class Taken(Delivery):
-    """A delivery with what BullMQ needs to settle it: the job's options and its earlier stack traces, as JSON text."""
+    """A delivery with what BullMQ needs to settle it besides the options: its earlier stack traces, as JSON text."""
 
-    opts: str = "{}"
     stacktrace: str = "[]"
 
 

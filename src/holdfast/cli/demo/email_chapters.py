@@ -11,12 +11,10 @@ from typing import Any, Final
 
 from .chapters import ACTOR, Chapter, letter_of, must_decide
 from .clients import SEND_PATH, EmailNote, Reply
-from .mailing import LIFE_SECONDS
+from .mailing import LIFE_SECONDS, QUEUE
 from .narration import standing_of
 from .stage import Stage, Surprise
 from .tenant import api_key
-
-QUEUE: Final = "email:send"
 
 INVOICE: Final = EmailNote(
     "CUST-1", "bia.lima@example.com", "Bia Lima", "Your invoice", "Your invoice is ready.", cpf="529.982.247-25"

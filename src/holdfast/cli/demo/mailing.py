@@ -12,6 +12,8 @@ from typing import Final
 NEEDED: Final = ("aiosmtplib", "cryptography", "email_validator")
 SENDER: Final = "Demo Shop <shop@example.com>"
 
+QUEUE: Final = "email:send"
+
 LIFE_SECONDS: Final = 6
 """How long an email may wait: long enough for the one that is tried twice, also on a busy machine."""
 
@@ -34,6 +36,7 @@ def settings(port: int) -> dict[str, str]:
     return {
         "EMAIL_TRANSPORT": "smtp",
         "EMAIL_FROM": SENDER,
+        "EMAIL_QUEUE": QUEUE,
         "SMTP_HOST": "127.0.0.1",
         "SMTP_PORT": str(port),
         "SMTP_SECURITY": "none",

@@ -19,10 +19,15 @@ from typing import Any, Final
 from bson.objectid import ObjectId
 from pymongo import ASCENDING, DeleteOne, InsertOne, UpdateOne
 
+from holdfast.contracts.dead_letters import letter_id
+from holdfast.contracts.errors import StoreContended
 from holdfast.contracts.ledger import Status
 from holdfast.contracts.queues import job_id_for
+from holdfast.contracts.settlement import WORKED_ELSEWHERE, Bury
+from holdfast.contracts.workload import Workload
 
 from .documents import Shelf, Shelves
+from .entries import new_letter
 from .foreign import (
     created_at,
     entry_in_our_shape,
@@ -39,6 +44,7 @@ from .link import Collection, Document, Link, Session
 from .records import AllRecords, Records
 
 _BATCH: Final = 100
+_CONTENTION: Final = 1.0
 _A_LONG_LOOK: Final = 3600.0
 _MOST_COUNTED: Final = 1000
 _FIRST: Final = ObjectId("0" * 24)
@@ -60,8 +66,7 @@ async def import_all(link: Link, records: AllRecords, shelves: Shelves) -> list[
             imported = 0
             async for found in _pages(link, collection, which, {"idempotencyKey": 1}):
                 imported += len(found)
-                keys = {document["idempotencyKey"] for document in found}
-                await link.transaction(partial(import_keys, records=each, keys=list(keys)))
+                await _import(link, each, found)
             if imported:
                 done.append(f"Brought over {imported} records of another system in {collection.name}.")
         if mended_entries := await _mend(link, each):
@@ -81,8 +86,17 @@ async def import_letters(link: Link, records: AllRecords, letter_ids: Sequence[s
         wanted = {"_id": {"$in": identities}} | _LETTERS
         found = await link.run(partial(_read, each.letters, wanted, {"idempotencyKey": 1}))
         if found:
-            keys = list({document["idempotencyKey"] for document in found})
-            await link.transaction(partial(import_keys, records=each, keys=keys))
+            await _import(link, each, found)
+
+
+async def _import(link: Link, records: Records, found: Sequence[Document]) -> None:
+    keys = list({document["idempotencyKey"] for document in found})
+    try:
+        await link.transaction(partial(import_keys, records=records, keys=keys), contention=_CONTENTION)
+    except StoreContended:
+        # The other system is busy with one of them, or a dead client holds it: now each goes by itself.
+        for key in keys:
+            await link.transaction(partial(import_keys, records=records, keys=[key]))
 
 
 async def places(link: Link, records: AllRecords) -> list[str]:
@@ -229,23 +243,77 @@ class _Moving:
 
 
 async def _mend(link: Link, records: Records) -> int:
-    """Put right what another system has overwritten, as far as nobody has changed it since; return how many."""
+    """Put right what another system has overwritten; return how many."""
     number = 0
     for which in (_OVERWRITTEN, {"expiresAt": {"$type": "string"}, "status": {"$in": _SETTLED}}):
-        found = await link.run(
-            partial(_read, records.entries, which | {"fence": {"$exists": True}}), seconds=_A_LONG_LOOK
-        )
+        wanted = which | {"fence": {"$exists": True}}
+        found = await link.run(partial(_read, records.entries, wanted, {"_id": 1}), seconds=_A_LONG_LOOK)
         for start in range(0, len(found), _BATCH):
-            writes = [
-                UpdateOne(
-                    {"_id": each["_id"], "status": each["status"], "updatedAt": each["updatedAt"]},
-                    {"$set": mended(each), "$unset": {"dueAt": "", "leaseUntil": "", "openLane": ""}},
-                )
-                for each in found[start : start + _BATCH]
-            ]
-            done = await link.run(partial(records.entries.bulk_write, writes, ordered=False))
-            number += done.modified_count
+            number += await mend(link, records, [each["_id"] for each in found[start : start + _BATCH]])
     return number
+
+
+async def mend(link: Link, records: Records, job_ids: Sequence[str]) -> int:
+    """Make entries of ours that another system's worker settled whole; return how many.
+
+    What somebody changes meanwhile is left for the next time. One that is dead-lettered gets its dead letter (I8): the
+    other system's, or one that says what the entry says, where the other system has written none.
+    """
+    found = await link.run(partial(_read, records.entries, {"_id": {"$in": list(job_ids)}}))
+    settled = [each for each in found if each["status"] in _SETTLED]
+    dead = [each["idempotencyKey"] for each in settled if each["status"] == _DEAD]
+    if dead:
+        await link.transaction(partial(import_keys, records=records, keys=dead))
+        await link.transaction(partial(_write_missing_letters, records=records, keys=dead))
+        found = await link.run(partial(_read, records.entries, {"_id": {"$in": [each["_id"] for each in settled]}}))
+        settled = [each for each in found if each["status"] in _SETTLED]
+    writes = []
+    for each in settled:
+        fields = mended(each)
+        fields.setdefault("expiresAt", fields["updatedAt"] + records.workload.retention)
+        writes.append(
+            UpdateOne(
+                {"_id": each["_id"], "status": each["status"], "updatedAt": each["updatedAt"]},
+                {
+                    "$set": fields | {"note": WORKED_ELSEWHERE},
+                    "$unset": {"dueAt": "", "leaseUntil": "", "openLane": ""},
+                },
+            )
+        )
+    if not writes:
+        return 0
+    done = await link.run(partial(records.entries.bulk_write, writes, ordered=False))
+    return done.modified_count
+
+
+async def _write_missing_letters(session: Session, *, records: Records, keys: Sequence[str]) -> None:
+    same_key = {"idempotencyKey": {"$in": list(keys)}}
+    entries = await _read(records.entries, same_key, session=session)
+    letters = await _read(records.letters, same_key, {"idempotencyKey": 1, "generation": 1}, session)
+    written = {(each["idempotencyKey"], each["generation"]) for each in letters}
+    missing = []
+    for each in entries:
+        entry = each | mended(each)
+        if each["status"] == _DEAD and (each["idempotencyKey"], each["generation"]) not in written:
+            missing.append(_letter_of(records.workload, entry))
+    if missing:
+        await records.letters.insert_many(missing, session=session)
+
+
+def _letter_of(workload: Workload[Any], entry: Mapping[str, Any]) -> Document:
+    """The letter of an entry that another system called dead without writing one."""
+    code, message = entry.get("lastErrorCode") or "UNKNOWN", entry.get("lastErrorMessage") or ""
+    verdict = Bury(
+        letter_id=letter_id(workload.name, entry["idempotencyKey"], entry["generation"]),
+        code=code,
+        message=message,
+        reason_code=code,
+        reason_message=message,
+        retention=workload.retention,
+        letter_retention=workload.letter_retention,
+        body=workload.letter_body(entry["body"]),
+    )
+    return new_letter(workload, entry, verdict, entry["updatedAt"])
 
 
 # --- documents ------------------------------------------------------------------------------------------------

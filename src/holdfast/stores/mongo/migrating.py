@@ -63,7 +63,11 @@ class Schema:
     async def migrate(self) -> list[str]:
         """Create whatever is absent, and change what is different; return what was done, one sentence each."""
         await self._check_version()
-        return await self._create(await self._lacking())
+        done = []
+        for name in await self._collections() & self._wanted.keys():
+            done += await self._make_way(self._link.collection(name), self._wanted[name])
+        lacking = await self._lacking()
+        return done + (await self._create(lacking) if lacking else [])
 
     async def missing(self) -> list[str]:
         """What is absent or different, one sentence each."""
@@ -94,7 +98,7 @@ class Schema:
 
     async def _guarded(self, name: str, index: Index) -> bool:
         """Whether an index that an earlier version made, for all documents, gives the same guarantee."""
-        return {"unique": True} in (await self._indexes(name)).get(index.keys, [])
+        return {"unique": True} in (await self._indexes(name)).get(index.keys, {}).values()
 
     async def _nothing_of_ours(self, name: str, indexes: Sequence[Index]) -> bool:
         """Whether no document meets the conditions of these indexes."""
@@ -116,17 +120,17 @@ class Schema:
                 lacking[name] = indexes
                 continue
             there = await self._indexes(name)
-            absent = [index for index in indexes if there.get(index.keys) != [index.options]]
+            absent = [index for index in indexes if not index.is_there(there.get(index.keys, {}))]
             if absent:
                 lacking[name] = absent
         return lacking
 
-    async def _indexes(self, name: str) -> dict[tuple[tuple[str, int], ...], list[Document]]:
-        """The options of the indexes on each list of fields; there may be several, with different options."""
+    async def _indexes(self, name: str) -> dict[tuple[tuple[str, int], ...], dict[str, Document]]:
+        """The options of the indexes on each list of fields, by name; there may be several, with different options."""
         found = await self._link.run(self._link.collection(name).index_information)
-        indexes: dict[tuple[tuple[str, int], ...], list[Document]] = {}
-        for spec in found.values():
-            indexes.setdefault(tuple(spec["key"]), []).append(_options(spec))
+        indexes: dict[tuple[tuple[str, int], ...], dict[str, Document]] = {}
+        for index, spec in found.items():
+            indexes.setdefault(tuple(spec["key"]), {})[index] = _options(spec)
         return indexes
 
     async def _create(self, lacking: Mapping[str, Sequence[Index]]) -> list[str]:
@@ -161,7 +165,9 @@ class Schema:
         done = []
         for name, spec in there.items():
             # What was absent a moment ago may be there now: another process is at it too.
-            if any(index.keys == tuple(spec["key"]) and index.options != _options(spec) for index in indexes):
+            if any(
+                index.keys == tuple(spec["key"]) and not index.is_there({name: _options(spec)}) for index in indexes
+            ):
                 await self._link.run(lambda name=name: _drop(collection, name))  # type: ignore[misc]
                 done.append(f"Dropped the index {name} of {collection.name}: its options were different.")
         return done

@@ -17,7 +17,7 @@ engine adds a few of its own. Every workload has a collection of entries and one
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
@@ -106,11 +106,23 @@ class Index:
     """With a value: documents go so long after the instant in the indexed field."""
     only: tuple[tuple[str, Any], ...] = ()
     """Conditions that an indexed document meets."""
+    beside: bool = False
+    """Whether another system may have an index on the same fields with other options: then ours has a name of its own.
+
+    MongoDB refuses two of one name, and two that differ in nothing but their time to live.
+    """
 
     @property
     def name(self) -> str:
-        """The name that MongoDB itself would give it."""
-        return "_".join(f"{field}_{direction}" for field, direction in self.keys)
+        """The name that MongoDB itself would give it; so another system that makes the same index finds it made."""
+        name = "_".join(f"{field}_{direction}" for field, direction in self.keys)
+        return f"{name}_holdfast" if self.beside else name
+
+    def is_there(self, indexes: Mapping[str, Document]) -> bool:
+        """Whether it is among these indexes on the same fields, which come by name. The name may not matter."""
+        if self.beside:
+            return indexes.get(self.name) == self.options
+        return self.options in indexes.values()
 
     @property
     def options(self) -> Document:
@@ -198,7 +210,7 @@ def _entry_indexes(workload: Workload[Any]) -> list[Index]:
     return [
         _on("idempotencyKey", unique=True),
         _on("status", "updatedAt"),
-        _on("expiresAt", sparse=True, linger=_ENTRIES_LINGER),
+        _on("expiresAt", sparse=True, linger=_ENTRIES_LINGER, beside=True),
         _on("dueAt", sparse=True),
         *([_on("deadline", only=waits)] if workload.life is not None else []),
         *(_lane_indexes() if _has_lanes(workload) else []),
@@ -224,7 +236,7 @@ def _letter_indexes() -> list[Index]:
     return [
         _on("reviewStatus", "createdAt"),
         _on("createdAt"),
-        _on("expiresAt", linger=_LETTERS_LINGER),
+        _on("expiresAt", sparse=True, linger=_LETTERS_LINGER, beside=True),
         # Another system's letters have no generation, and may be several of one key.
         _on("idempotencyKey", "generation", unique=True, only=(("generation", {"$exists": True}),)),
         _on("idempotencyKey"),

@@ -154,7 +154,7 @@ class MongoStore:
     async def due(self, workload: str, limit: int, *, again_after: timedelta) -> list[DueEntry]:
         """See :meth:`holdfast.contracts.ports.Ledger.due`."""
         records = self._records.get(workload)
-        return [] if records is None else await sweeping.due(self._link, records.entries, limit, again_after)
+        return [] if records is None else await sweeping.due(self._link, records, limit, again_after)
 
     async def unsettled(self, workload: str, job_ids: Sequence[str]) -> list[DueEntry]:
         """See :meth:`holdfast.contracts.ports.Ledger.unsettled`."""

@@ -16,6 +16,8 @@ from holdfast.contracts.ledger import DueEntry, Pruned, Status
 from .documents import Shelves
 from .entries import new_mark
 from .foreign import ELSEWHERE, letter_id_of
+from .importing import mend
+from .instants import instant_of
 from .link import LONG, Collection, Document, Link
 from .records import AllRecords, Records
 from .schema import FACTS, WAITING
@@ -24,14 +26,18 @@ from .schema import FACTS, WAITING
 _TOGETHER: Final = 2.0
 _ALONE: Final = 0.5
 
+_SETTLED: Final = [status.value for status in Status if status.terminal]
+
 # --- due and overdue ------------------------------------------------------------------------------------------
 
 
-async def due(link: Link, entries: Collection, limit: int, again_after: timedelta) -> list[DueEntry]:
+async def due(link: Link, records: Records, limit: int, again_after: timedelta) -> list[DueEntry]:
     """Entries to republish, each postponed so that no other sweeper takes it too.
 
     Sweepers race for the oldest. One that lost looks again, so that together they do not leave a job for later.
+    An entry that another system's worker has settled is made whole; one that it has just begun is left to it.
     """
+    entries = records.entries
     ours: list[Document] = []
     held: list[str] = []
     while len(ours) < limit:
@@ -40,7 +46,18 @@ async def due(link: Link, entries: Collection, limit: int, again_after: timedelt
         if not found:
             break
         ours += await _postpone(link, entries, found, now, again_after, held)
-    return [_due_entry(each) for each in ours]
+    settled = [each["_id"] for each in ours if each["status"] in _SETTLED]
+    if settled:
+        await mend(link, records, settled)
+    return [_due_entry(each) for each in ours if each["status"] not in _SETTLED and not _begun(each, again_after)]
+
+
+def _begun(document: Mapping[str, Any], lately: timedelta) -> bool:
+    """Whether another system's worker, which has no lease, has the job in work, as far as can be known."""
+    if document["status"] != Status.PROCESSING.value or "leaseUntil" in document:
+        return False
+    changed = instant_of(document["updatedAt"])
+    return changed is not None and changed > document["now"] - lately
 
 
 async def unsettled(link: Link, entries: Collection, job_ids: Sequence[str]) -> list[DueEntry]:
@@ -51,7 +68,7 @@ async def unsettled(link: Link, entries: Collection, job_ids: Sequence[str]) -> 
 
 
 def _due_fields(link: Link) -> Document:
-    names = ("body", "priority", "attemptCount", "notBefore", "generation", "updatedAt")
+    names = ("status", "body", "priority", "attemptCount", "notBefore", "leaseUntil", "generation", "updatedAt")
     return {**dict.fromkeys(names, 1), "tried": {"$size": "$attemptHistory"}, "now": link.clock.now()}
 
 
@@ -172,7 +189,6 @@ async def _remember_first(facts: Collection, name: str, incarnation: str) -> Non
 # --- the end of retention -------------------------------------------------------------------------------------
 
 _EXPIRES: Final = "expiresAt"
-_SETTLED: Final = [status.value for status in Status if status.terminal]
 
 
 async def prune(link: Link, records: AllRecords, shelves: Shelves, limit: int) -> Pruned:

@@ -28,8 +28,9 @@ from pydantic_core import PydanticCustomError
 
 from holdfast.contracts.personal_data import find_personal_data
 from holdfast.contracts.times import isoformat
-from holdfast.contracts.validation import described
+from holdfast.contracts.validation import HALF_A_CHARACTER
 
+from . import texts
 from .addresses import MAX_ADDRESS, normalised
 
 QUEUE_NAME: Final = "email:send"
@@ -49,31 +50,18 @@ DLQ_TTL: Final = 604_800_000
 MAX_COPIES: Final = 5
 MAX_TAGS: Final = 5
 MAX_SUBJECT: Final = 150
+MAX_REQUEST_ID: Final = 128
+MAX_ERROR_CODE: Final = 64
+MAX_ERROR_REASON: Final = 500
 MAX_HEADERS: Final = 20
 MAX_HEADER_NAME: Final = 76
 MAX_HEADER_LINE: Final = 998
 """RFC 5322: a line, without its end."""
 
-HALF_A_CHARACTER: Final = "must not contain half of a character (a lone surrogate)"
-
 # The types of our own validation errors.
 PERSONAL_DATA: Final = "personal_data"
 BAD_ADDRESS: Final = "address"
 BAD_HEADER: Final = "header"
-
-UUID_PATTERN: Final = described(
-    r"^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}$", "must be a UUID"
-)
-HASH_PATTERN: Final = described(r"^[0-9a-f]{64}$", "must be 64 hexadecimal characters in lower case")
-IDENTIFIER_PATTERN: Final = described(r"^[!-~]+$", "must be visible ASCII characters, without spaces")
-# U+2028 and U+2029 end a line for many readers, Python's email package among them.
-LINE_PATTERN: Final = described(
-    r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]+$", "must not contain line breaks or control characters"
-)
-TEXT_PATTERN: Final = described(
-    r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]*[^\s\x00-\x1f\x7f-\x9f\u2028\u2029][^\x00-\x1f\x7f-\x9f\u2028\u2029]*$",
-    "must not be blank and must not contain line breaks or control characters",
-)
 
 # RFC 3339 with an offset. The years are those that a 24-character instant and every store can hold.
 _INSTANT = re.compile(
@@ -87,7 +75,7 @@ _HEADERS_ALLOWED: Final = re.compile(
 )
 _FIELD_NAME: Final = re.compile(rf"[!-9;-~]{{1,{MAX_HEADER_NAME}}}")
 _NAME_TO_SHOW: Final = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,75}")
-_LINE: Final = re.compile(LINE_PATTERN)
+_LINE: Final = re.compile(texts.LINE_PATTERN)
 
 
 def dead_letter_queue_of(queue: str) -> str:
@@ -117,17 +105,8 @@ def _name_problem(name: str) -> str | None:
     return None if found is None else f"holds a {found.value}"
 
 
-def is_whole(text: str) -> bool:
-    """Whether the text has no half of a character: pydantic looks only where a constraint makes it."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
 def _value_problem(name: str, value: str) -> str | None:
-    if not is_whole(value):
+    if not texts.is_whole(value):
         return HALF_A_CHARACTER
     if not value.strip():
         return "must not be blank"
@@ -187,9 +166,9 @@ def _headers(headers: dict[str, str]) -> dict[str, str]:
 Clean = AfterValidator(_clean)
 """No clear tax number, card number or token."""
 
-Uuid = Annotated[str, StringConstraints(pattern=UUID_PATTERN, to_lower=True)]
+Uuid = Annotated[str, texts.UUID, AfterValidator(str.lower)]
 """Kept in lower case: two spellings of one id are one email."""
-DocumentHash = Annotated[str, StringConstraints(pattern=HASH_PATTERN)]
+DocumentHash = Annotated[str, texts.DOCUMENT_HASH]
 Address = Annotated[
     str,
     StringConstraints(max_length=MAX_ADDRESS),
@@ -199,11 +178,13 @@ Address = Annotated[
 ]
 """A valid address, kept in the one form in which addresses are compared and sent."""
 Copies = Annotated[tuple[Address, ...], Field(max_length=MAX_COPIES)]
-Subject = Annotated[str, StringConstraints(min_length=1, max_length=MAX_SUBJECT, pattern=LINE_PATTERN), Clean]
-HtmlRef = Annotated[str, StringConstraints(min_length=1, max_length=512, pattern=TEXT_PATTERN), Clean]
-Identifier = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=IDENTIFIER_PATTERN), Clean]
-Text = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=TEXT_PATTERN), Clean]
-Tag = Annotated[str, StringConstraints(min_length=1, max_length=64, pattern=TEXT_PATTERN), Clean]
+Subject = Annotated[str, texts.line(MAX_SUBJECT), Clean]
+HtmlRef = Annotated[str, texts.words(512), Clean]
+RequestId = Annotated[str, texts.identifier(MAX_REQUEST_ID), Clean]
+ExternalId = Annotated[str, texts.words(64), Clean]
+RazaoSocial = Annotated[str, texts.words(150), Clean]
+Nome = Annotated[str, texts.words(120), Clean]
+Tag = Annotated[str, texts.words(50), Clean]
 Tags = Annotated[tuple[Tag, ...], Field(max_length=MAX_TAGS)]
 Headers = Annotated[dict[str, str], Field(max_length=MAX_HEADERS), AfterValidator(_headers)]
 Instant = Annotated[
@@ -229,10 +210,10 @@ class EmailRecipient(_Closed):
     """Whom an email is for. At least one of the three identifiers says who that is to the tenant."""
 
     recipientId: Annotated[Uuid | None, Field(exclude_if=_absent)] = None
-    externalId: Annotated[Text | None, Field(exclude_if=_absent)] = None
+    externalId: Annotated[ExternalId | None, Field(exclude_if=_absent)] = None
     cpfCnpjHash: Annotated[DocumentHash | None, Field(exclude_if=_absent)] = None
-    razaoSocial: Annotated[Text | None, Field(exclude_if=_absent)] = None
-    nome: Annotated[Text | None, Field(exclude_if=_absent)] = None
+    razaoSocial: Annotated[RazaoSocial | None, Field(exclude_if=_absent)] = None
+    nome: Annotated[Nome | None, Field(exclude_if=_absent)] = None
     email: Address
 
     @model_validator(mode="after")
@@ -268,7 +249,7 @@ class EmailSendJob(_Closed):
 
     outboxId: Annotated[Uuid, Field(description="The record in email_outbox, and the id of the job.")]
     companyId: Annotated[Uuid, Field(description="The tenant.")]
-    requestId: Identifier
+    requestId: RequestId
     to: Address
     cc: Annotated[Copies | None, Field(exclude_if=_absent)] = None
     bcc: Annotated[Copies | None, Field(exclude_if=_absent)] = None

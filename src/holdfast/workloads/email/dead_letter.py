@@ -9,6 +9,9 @@ from holdfast.contracts.dead_letters import DeadLetter
 from holdfast.contracts.ledger import Attempt
 from holdfast.contracts.times import isoformat
 
+from .contract import MAX_ERROR_CODE, MAX_ERROR_REASON
+from .texts import cut
+
 
 def dead_letter_payload(letter: DeadLetter, payload: object) -> Mapping[str, Any]:
     """The letter, with its masked job. Built, not validated: a job that broke its contract gets a letter too."""
@@ -19,8 +22,8 @@ def dead_letter_payload(letter: DeadLetter, payload: object) -> Mapping[str, Any
         "companyId": letter.labels.get("companyId") or _text(told.get("companyId")) or "unknown",
         "payload": payload,
         "failedAttempts": letter.attempt_count,
-        "lastFailureReason": letter.reason_message or letter.reason_code,
-        "lastFailureCode": letter.reason_code,
+        "lastFailureReason": cut(letter.reason_message or letter.reason_code, MAX_ERROR_REASON),
+        "lastFailureCode": cut(letter.reason_code, MAX_ERROR_CODE),
         "failedAt": isoformat(letter.created_at),
         "attemptHistory": [_attempt(each) for each in letter.attempts],
     }
@@ -34,11 +37,11 @@ def _attempt(attempt: Attempt) -> dict[str, Any]:
     told: dict[str, Any] = {
         "attempt": attempt.attempt,
         "outcome": attempt.outcome.value,
-        "errorCode": attempt.error_code or attempt.outcome.value.upper(),
+        "errorCode": cut(attempt.error_code or attempt.outcome.value.upper(), MAX_ERROR_CODE),
         "startedAt": isoformat(attempt.started_at),
     }
     if attempt.error_message is not None:
-        told["errorMessage"] = attempt.error_message
+        told["errorMessage"] = cut(attempt.error_message, MAX_ERROR_REASON)
     if attempt.finished_at is not None:
         told["finishedAt"] = isoformat(attempt.finished_at)
     return told

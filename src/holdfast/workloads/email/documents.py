@@ -55,9 +55,10 @@ LOG_COLLECTION: Final = Collection(
     indexes=(("companyId",), ("recipientId",), ("sesMessageId",)),
     instants=("sentAt", "expiresAt"),
     expires="expiresAt",
+    columns=("id",),
 )
-"""One email that was sent: companyId, recipientId, sesMessageId, status, durationMs, attempt, transport, refused (how
-many recipients the server refused), sentAt, expiresAt."""
+"""One email that was sent: id (the outbox id once more), companyId, recipientId, sesMessageId, status, durationMs,
+attempt, transport, refused (how many recipients the server refused), sentAt, expiresAt."""
 
 RECIPIENTS_COLLECTION: Final = Collection(
     RECIPIENTS,

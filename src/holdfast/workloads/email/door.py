@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
-from holdfast.contracts.admission import Admitted, FieldProblem, InvalidContent, UnknownReference
+from holdfast.contracts.admission import Admitted, FieldProblem, InvalidContent, UnknownRecipient, UnknownReference
 from holdfast.contracts.effects import Effect, Upsert
 from holdfast.contracts.errors import StoreUnavailable
 from holdfast.contracts.personal_data import find_personal_data
@@ -27,7 +27,7 @@ from holdfast.contracts.workload import Workload
 
 from .content import Content, ContentMissing, ContentUnavailable, content_ref, is_name
 from .content_database import facts_of, has_html, html_facts
-from .contract import EmailRecipient, EmailSendJob
+from .contract import MAX_REQUEST_ID, EmailRecipient, EmailSendJob
 from .documents import CONTENT, OUTBOX, RECIPIENTS, content_key
 from .request import EmailRequest, EmailSendBody, RequestLimits, RequestRecipient, admit_request
 from .suppression import Suppressions, address_hash
@@ -75,14 +75,16 @@ class EmailDoor:
     ) -> Admitted:
         """The job, ready to be recorded.
 
-        The same request of one tenant always makes the same ``outboxId``: by its idempotency key, or else by the
-        recipient's external id and the content. The ledger then knows a duplicate from a conflict (I2).
+        The same request of one tenant always makes the same ``outboxId``: by its idempotency key, or else by what
+        identifies the recipient and the content. The ledger then knows a duplicate from a conflict (I2).
 
         Raises :class:`InvalidContent` with every problem of the document, :class:`RecipientSuppressed`,
-        :class:`UnknownReference`, or :class:`StoreUnavailable` when the HTML cannot be kept now.
+        :class:`UnknownRecipient`, :class:`UnknownReference`, or :class:`StoreUnavailable` when the HTML cannot be kept
+        now.
         """
         request = self._checked(document, idempotency_key, received_at)
         await self._suppressions.refuse(_addresses(request))
+        await self._refuse_unknown(request.recipient.recipient_id, company_id)
         outbox_id = self._outbox_id(request, company_id, idempotency_key)
         ref, kept = await self._kept_html(request, company_id, received_at)
         recipient, sealed = self._recipient(request.recipient, company_id)
@@ -91,8 +93,7 @@ class EmailDoor:
         job = EmailSendJob(
             outboxId=outbox_id,
             companyId=company_id,
-            # An id that the tenant made up may hold anything. It is for finding the email, and this finds it as well.
-            requestId=request_id if find_personal_data(request_id) is None else f"req-{outbox_id}",
+            requestId=request_id if _may_travel(request_id) else f"req-{outbox_id}",
             to=request.to,
             cc=request.cc or None,
             bcc=request.bcc or None,
@@ -132,10 +133,11 @@ class EmailDoor:
     def _outbox_id(self, request: EmailRequest, company_id: str, idempotency_key: str | None) -> str:
         if idempotency_key is not None:
             return _derived("outbox/key", company_id, idempotency_key)
-        if request.recipient.external_id is not None:
-            content = request.content_hash(self._vault)
-            return _derived("outbox/content", company_id, request.recipient.external_id, content)
-        return str(uuid.uuid4())
+        # The content holds whatever identifies the recipient, a tax number as its keyed hash. The external id stands
+        # here once more because it has always done so: an email that was accepted before must be known again.
+        return _derived(
+            "outbox/content", company_id, request.recipient.external_id or "", request.content_hash(self._vault)
+        )
 
     # --- its HTML -----------------------------------------------------------------------------------------
 
@@ -175,10 +177,20 @@ class EmailDoor:
 
     # --- its recipient ------------------------------------------------------------------------------------
 
+    async def _refuse_unknown(self, recipient_id: str | None, company_id: str) -> None:
+        """A recipient who is named by our own id must be there: of this tenant, and not forgotten since."""
+        if recipient_id is None:
+            return
+        kept = await self._store.get(RECIPIENTS, recipient_id)
+        if kept is None or kept.get("companyId") != company_id or kept.get("erasedAt") is not None:
+            raise UnknownRecipient([FieldProblem("recipient.recipientId", "names no recipient of this tenant")])
+
     def _recipient(self, person: RequestRecipient, company_id: str) -> tuple[EmailRecipient, Upsert]:
         """The recipient as the job names it, and the record that holds what the job must not carry."""
         document_hash = person.document_hash(self._vault)
-        if document_hash is not None:
+        if person.recipient_id is not None:
+            recipient_id = person.recipient_id
+        elif document_hash is not None:
             recipient_id = _derived("recipient/cpfCnpj", company_id, document_hash)
         else:
             recipient_id = _derived("recipient/externalId", company_id, person.external_id or "")
@@ -209,6 +221,11 @@ class EmailDoor:
             email=person.email,
         )
         return recipient, Upsert(RECIPIENTS, recipient_id, known)
+
+
+def _may_travel(request_id: str) -> bool:
+    """Whether the job can carry the id of its request: a tenant may have made it up, of anything and at any length."""
+    return len(request_id) <= MAX_REQUEST_ID and find_personal_data(request_id) is None
 
 
 def _unknown_reference() -> UnknownReference:

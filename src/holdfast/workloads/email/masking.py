@@ -11,8 +11,10 @@ from typing import Any, Final
 
 from holdfast.contracts.personal_data import find_personal_data
 from holdfast.contracts.redaction import scrub
+from holdfast.contracts.workload import Job
 
 from .addresses import mask_address
+from .contract import EmailSendJob
 
 HIDDEN: Final = "***"
 MAX_DEPTH: Final = 32
@@ -54,6 +56,21 @@ def masked_job(body: Any) -> Any:  # noqa: ANN401 - any JSON value
     what is nested deeper than 32 levels is not shown.
     """
     return _masked(body, "", 1)
+
+
+def log_facts(job: Job[EmailSendJob]) -> dict[str, Any]:
+    """What the log says of an attempt: the fields of the specification, and the number of the attempt."""
+    recipient = job.data.recipient
+    shown = {"email": mask_address(recipient.email)}
+    if recipient.cpfCnpjHash is not None:
+        shown["cpfCnpjHash"] = _masked_hash(recipient.cpfCnpjHash)
+    return {
+        "jobId": job.job_id,
+        "outboxId": job.data.outboxId,
+        "attempt": job.attempt,
+        "to": mask_address(job.data.to),
+        "recipient": shown,
+    }
 
 
 def masked_text(text: str) -> str:
@@ -98,12 +115,16 @@ def _masked_string(text: str, field: str) -> str:
     if field in _NAMES:
         return _initial(text)
     if field in _HASHES:
-        return f"{text[:_HASH_SHOWN]}..." if _HEX.fullmatch(text) else HIDDEN
+        return _masked_hash(text) if _HEX.fullmatch(text) else HIDDEN
     if field in _IDENTIFIERS and "@" not in text and text.isprintable() and len(text) <= _LONGEST_TEXT:
         # scrub would take any eleven digits for a CPF; an identifier is hidden only when it really holds one.
         kind = find_personal_data(text)
         return text if kind is None else f"***{kind.name}***"
     return masked_text(text)
+
+
+def _masked_hash(digest: str) -> str:
+    return f"{digest[:_HASH_SHOWN]}..."
 
 
 def _initial(name: str) -> str:

@@ -16,9 +16,10 @@ from holdfast.contracts.times import isoformat
 from holdfast.contracts.workload import Failure, Reason, Standing
 
 from .addresses import mask_address
-from .contract import EmailSendJob, OutboxStatus
+from .contract import MAX_ERROR_CODE, MAX_ERROR_REASON, EmailSendJob, OutboxStatus
 from .documents import LOG, OUTBOX
 from .suppression import address_hash
+from .texts import cut
 from .transports.port import Accepted
 from .vault import Vault
 
@@ -113,6 +114,7 @@ class Outbox:
             LOG,
             job.outboxId,
             set={
+                "id": job.outboxId,
                 "companyId": job.companyId,
                 "recipientId": job.recipient.recipientId,
                 "sesMessageId": message_id,
@@ -151,7 +153,10 @@ def _step(generation: int, attempt: int, place: int) -> int:
 
 
 def _error(code: str | None, message: str | None) -> dict[str, str | None]:
-    return {"lastErrorCode": code, "lastErrorMessage": message}
+    return {
+        "lastErrorCode": None if code is None else cut(code, MAX_ERROR_CODE),
+        "lastErrorMessage": None if message is None else cut(message, MAX_ERROR_REASON),
+    }
 
 
 def _says(

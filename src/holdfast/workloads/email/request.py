@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -15,21 +14,19 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstra
 from pydantic_core import PydanticCustomError
 
 from holdfast.contracts.admission import FieldProblem, InvalidContent
-from holdfast.contracts.personal_data import Kind, find_personal_data, normalise_document
+from holdfast.contracts.personal_data import Kind, normalise_document
 from holdfast.contracts.times import duration_ms
-from holdfast.contracts.validation import sentence_of
+from holdfast.contracts.validation import HALF_A_CHARACTER
 
 from . import contract
 from .addresses import normalised
+from .problems import problems_of
+from .texts import is_whole
 from .vault import Vault
 
 MAX_PROBLEMS: Final = 50
 DOCUMENT_PURPOSE: Final = "cpfCnpj"
 """What a fingerprint of a tax number is made for. The same number has the same hash in every job."""
-
-_SAFE_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
-
-_UNKNOWN_FIELD: Final = "is not a field of an email"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +54,8 @@ def _readable(html: str) -> str:
     if not html.strip():
         kind, sentence = "blank", "must not be blank"
         raise PydanticCustomError(kind, sentence)
-    if not contract.is_whole(html):
-        kind, sentence = "string_unicode", contract.HALF_A_CHARACTER
+    if not is_whole(html):
+        kind, sentence = "string_unicode", HALF_A_CHARACTER
         raise PydanticCustomError(kind, sentence)
     return html
 
@@ -70,11 +67,12 @@ class _Body(BaseModel):
 class RecipientBody(_Body):
     """Whom the email is for, in the tenant's words. A clear CPF or CNPJ may stand in ``cpfCnpj`` and nowhere else."""
 
-    externalId: contract.Text | None = None
+    recipientId: Annotated[contract.Uuid | None, Field(description="Of a recipient of an earlier email.")] = None
+    externalId: contract.ExternalId | None = None
     cpfCnpj: Annotated[str, StringConstraints(max_length=32), AfterValidator(_document)] | None = None
     cpfCnpjHash: contract.DocumentHash | None = None
-    razaoSocial: contract.Text | None = None
-    nome: contract.Text | None = None
+    razaoSocial: contract.RazaoSocial | None = None
+    nome: contract.Nome | None = None
     email: Annotated[contract.Address | None, Field(description="The same address as to, which is the default.")] = None
 
 
@@ -117,6 +115,7 @@ class RequestRecipient:
     """Whom the email is for. ``document`` is the checked CPF or CNPJ: its kind, and its digits in clear."""
 
     email: str
+    recipient_id: str | None = None
     external_id: str | None = None
     document: tuple[Kind, str] | None = None
     cpf_cnpj_hash: str | None = None
@@ -170,6 +169,8 @@ class EmailRequest:
             "razaoSocial": person.razao_social,
             "nome": person.nome,
         }
+        if person.recipient_id is not None:  # left out otherwise: such requests keep the hashes that they have had
+            content["recipientId"] = person.recipient_id
         return vault.fingerprint(json.dumps(content, sort_keys=True), "content")
 
 
@@ -183,7 +184,7 @@ def admit_request(document: object, *, limits: RequestLimits, now: datetime) -> 
     try:
         body = EmailSendBody.model_validate(document)
     except ValidationError as error:
-        problems = [_problem(each) for each in error.errors(include_url=False, include_input=False)]
+        problems = [FieldProblem(each.field, _with_advice(each.problem)) for each in problems_of(error, "body")]
     if isinstance(document, Mapping):
         problems += _problems_between(document, limits, now)
     if problems or body is None:
@@ -199,6 +200,7 @@ def _request(body: EmailSendBody) -> EmailRequest:
         subject=body.subject,
         recipient=RequestRecipient(
             email=body.to,
+            recipient_id=person.recipientId,
             external_id=person.externalId,
             document=None if person.cpfCnpj is None else normalise_document(person.cpfCnpj),
             cpf_cnpj_hash=person.cpfCnpjHash,
@@ -276,8 +278,8 @@ def _recipient_problems(document: Mapping[Any, Any]) -> Iterator[FieldProblem]:
     if not isinstance(recipient, Mapping):
         return
     given = {name for name, value in recipient.items() if value is not None}
-    if not given & {"externalId", "cpfCnpj", "cpfCnpjHash"}:
-        yield FieldProblem("recipient", "needs at least one of externalId, cpfCnpj and cpfCnpjHash")
+    if not given & {"recipientId", "externalId", "cpfCnpj", "cpfCnpjHash"}:
+        yield FieldProblem("recipient", "needs at least one of recipientId, externalId, cpfCnpj and cpfCnpjHash")
     if {"cpfCnpj", "cpfCnpjHash"} <= given:
         yield FieldProblem("recipient.cpfCnpjHash", "must not be given together with cpfCnpj")
     to, email = _comparable(document.get("to")), _comparable(recipient.get("email"))
@@ -312,26 +314,8 @@ def _comparable(value: object) -> str | None:
         return None
 
 
-# --- the sentences --------------------------------------------------------------------------------------------
-
-
-def _problem(error: Mapping[str, Any]) -> FieldProblem:
-    if not error["loc"] and error["type"] == "model_type":
-        return FieldProblem("body", "must be a JSON object")
-    sentence = _UNKNOWN_FIELD if error["type"] == "extra_forbidden" else sentence_of(error)
-    return FieldProblem(_path(error["loc"]), _with_advice(sentence))
-
-
-def _with_advice(sentence: str) -> str:
-    if sentence in {f"holds a {Kind.CPF}", f"holds a {Kind.CNPJ}"}:
-        return f"{sentence}: put it into recipient.cpfCnpj"
-    return sentence
-
-
-def _path(parts: tuple[str | int, ...]) -> str:
-    """The field, as ``cc.0``. What does not look like a name may be a misplaced value: not repeated."""
-    return ".".join(str(part) if isinstance(part, int) or _is_a_name(part) else "*" for part in parts) or "body"
-
-
-def _is_a_name(part: str) -> bool:
-    return _SAFE_NAME.fullmatch(part) is not None and find_personal_data(part) is None
+def _with_advice(problem: str) -> str:
+    """Where a tax number belongs."""
+    if problem in {f"holds a {Kind.CPF}", f"holds a {Kind.CNPJ}"}:
+        return f"{problem}: put it into recipient.cpfCnpj"
+    return problem

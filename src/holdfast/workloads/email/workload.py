@@ -17,11 +17,12 @@ from holdfast.contracts.crash_points import crash_point
 from holdfast.contracts.dead_letters import DeadLetter
 from holdfast.contracts.effects import Collection, Effect
 from holdfast.contracts.outcomes import Done, Expired, Halt, Outcome, Reject, Retry, Snooze
-from holdfast.contracts.queues import RateLimit
+from holdfast.contracts.queues import Delivery, RateLimit
 from holdfast.contracts.retry import ListedDelays
 from holdfast.contracts.tenants import TENANTS
-from holdfast.contracts.workload import Context, Failure, Job, Reason, Standing, Workload
+from holdfast.contracts.workload import Adopted, Context, Failure, Job, Reason, Standing, Workload
 
+from .adopting import adopted
 from .content import Content, ContentError, ContentMissing
 from .content_database import html_in
 from .contract import (
@@ -39,7 +40,7 @@ from .contract import (
 )
 from .dead_letter import dead_letter_payload
 from .documents import CONTENT, EMAIL_COLLECTIONS, LOG, SUPPRESSIONS, content_key
-from .masking import masked_job, without_names
+from .masking import log_facts, masked_job, without_names
 from .mime import BuiltMessage, Sender, build_message
 from .outbox import Outbox
 from .suppression import address_hash
@@ -51,6 +52,7 @@ SUPPRESSED: Final = "RECIPIENT_SUPPRESSED"
 INACTIVE: Final = "TENANT_INACTIVE"
 UNSENDABLE: Final = "MESSAGE_UNSENDABLE"
 
+_PROCESSING: Final = "Processing email job"
 _THROTTLE: Final = "THROTTLED"
 _BREATHER: Final = timedelta(seconds=1)
 _NOT_SENDING: Final = timedelta(seconds=30)
@@ -149,6 +151,10 @@ class Email(Workload[EmailSendJob]):
         """Tenants take turns."""
         return data.companyId
 
+    def adopt(self, delivery: Delivery) -> Adopted[EmailSendJob]:
+        """See :func:`holdfast.workloads.email.adopting.adopted`."""
+        return adopted(delivery)
+
     # --- the work ---------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
@@ -166,9 +172,13 @@ class Email(Workload[EmailSendJob]):
             return Expired(self.expired(data))  # it lay in the queue for its whole life before we saw it (I10)
         log, tenant = await asyncio.gather(context.get(LOG, data.outboxId), context.get(TENANTS, data.companyId))
         if log is not None and log.get("status") == OutboxStatus.SENT:
+            context.log(_PROCESSING, **log_facts(job))
             answer = _already_sent(log)
             return Done([Outbox.was_sent(data, answer["sesMessageId"])], answer)
         hindrance = await self._hindrance(job, context, tenant or {})
+        if isinstance(hindrance, Snooze):  # its place in its tenant's flow has not come: this is no attempt
+            return hindrance
+        context.log(_PROCESSING, **log_facts(job))
         if hindrance is not None:
             return hindrance
         message = await self._message(data, context, tenant or {})

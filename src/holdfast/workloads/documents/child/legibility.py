@@ -8,6 +8,7 @@ written, such as a list of part numbers, or formulas. Of a doubtful page the pic
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Sequence
 from enum import Enum, auto
@@ -26,6 +27,10 @@ _LEAST: Final = 0.45
 """In text of languages with Latin letters, these eight are about 60 of 100 letters, and 50 in the languages with the
 fewest (Polish, Vietnamese). Of letters in disorder they are about 30."""
 
+_DIGIT: Final = re.compile(r"\d")
+_NUMBER: Final = re.compile(r"[(\[<~#$\u20ac\u00a3+\u2212-]{0,3}\d+(?:[-.,:/'\u2013]\d+)*[-%\u2030\u00b0.,;:)\]*]{0,3}")
+"""A number, a date, a time, an amount, a number of a telephone or of a document."""
+
 _PIECE: Final = 3
 _ALIKE: Final = 0.7
 """Of the pieces of three letters in a text layer, so many are in what was read from the picture of the same page:
@@ -40,14 +45,21 @@ class Legibility(Enum):
     RUBBISH = auto()
 
 
-def legibility(signs: Sequence[str], unmapped: int) -> Legibility:
-    """The judgement on the characters of a page, without white space; fonts have no name for ``unmapped`` of them."""
+def legibility(text: str, unmapped: int) -> Legibility:
+    """The judgement on the text of a page; fonts have no name for ``unmapped`` of its characters."""
+    words = text.split()
+    signs = "".join(words)
     counts = Counter(signs)
     strange = sum(count for sign, count in counts.items() if sign == "\ufffd" or category(sign) in _NOBODY_WRITES)
     if strange > _MOST_STRANGE * len(signs):
         return Legibility.RUBBISH
     # Some fonts name nothing, and their characters are right all the same: old TeX fonts, for instance.
-    if unmapped > _MOST_STRANGE * len(signs) or _is_mostly_marks(signs) or _has_unusual_letters(counts):
+    if (
+        unmapped > _MOST_STRANGE * len(signs)
+        or _is_mostly_marks(signs)
+        or _has_unusual_letters(counts)
+        or _has_unusual_numbers(words)
+    ):
         return Legibility.DOUBTFUL
     return Legibility.LEGIBLE
 
@@ -61,7 +73,7 @@ def agree(layer: str, read: str) -> bool:
     return not seen or len(pieces & seen) >= max(_ALIKE * len(pieces), 1)
 
 
-def _is_mostly_marks(signs: Sequence[str]) -> bool:
+def _is_mostly_marks(signs: str) -> bool:
     """Whether there are more marks than letters and digits. A row of dots or dashes counts as one mark."""
     rows = Counter(sign for sign, _ in groupby(signs))
     marks = sum(count for sign, count in rows.items() if category(sign)[0] in "PS")
@@ -84,6 +96,12 @@ def _has_unusual_letters(counts: Counter[str]) -> bool:
         return False
     common = sum(letters[letter] for letter in _COMMON)
     return common < min(_USUAL * latin - math.sqrt(latin), _LEAST * latin)
+
+
+def _has_unusual_numbers(words: Sequence[str]) -> bool:
+    """Whether most words of digits are no numbers, such as "7+(": capital letters look so in a font without names."""
+    numbers = [word for word in words if _DIGIT.search(word) and not any(map(str.isalpha, word))]
+    return 2 * sum(_NUMBER.fullmatch(word) is None for word in numbers) > len(numbers)
 
 
 def _plain(sign: str) -> str:

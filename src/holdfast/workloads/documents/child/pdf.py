@@ -210,8 +210,11 @@ def _damage(end: bytes) -> str | None:
 
     pdfium mends such a file and shows what is left: pages may be missing, or empty, without a word.
     """
-    tail = end[-_TAIL:]
-    if b"%%EOF" in tail or re.search(rb"startxref\s+\d+$", tail):
+    _, mark, rest = end[-_TAIL:].rpartition(b"%%EOF")
+    # Changes are appended to a PDF, with a mark of their own: the mark before them is not the end.
+    if mark and not re.search(rb"\b(?:obj|xref|trailer)\b", rest):
+        return None
+    if re.search(rb"startxref\s+\d+$", rest):
         return None
     missing = "The end mark is missing"
     if not re.search(rb"\bxref\b|startxref|/XRef\b", end):

@@ -71,7 +71,7 @@ def text_layer(page: PdfPage) -> TextLayer:
         text=composed(texts, order),
         lines=lines,
         letters=sum(sign.isalnum() for sign in signs),
-        legibility=legibility(signs, sum(not letter.mapped for letter in letters)),
+        legibility=legibility("\n".join(texts), sum(not letter.mapped for letter in letters)),
     )
 
 

@@ -29,6 +29,7 @@ from .smtp_answers import (
     TIMEOUT,
     connection_error,
     meaning_of,
+    name_in,
     negative,
     positive,
     transient,
@@ -44,8 +45,6 @@ _DOT_AT_LINE_START: Final = re.compile(rb"(?m)^\.")
 # The characters that could end the command or the brackets around the address are not among these.
 _ADDRESS: Final = re.compile(r"[!-;=?-~]+@[!-;=?-~]+")
 _HOST: Final = re.compile(r"[A-Za-z0-9.:_\[\]-]+")
-# Postfix, Exim, Amazon SES: each names the message in its own way.
-_QUEUE_ID: Final = re.compile(r"(?:queued as |id=|^(?:2\.\d\.\d )?ok )([\w.-]{6,100})", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,8 +242,7 @@ class SmtpTransport:
             raise meaning_of(reply, parcel)
         reply = await self._message(line, parcel)
         if positive(reply):
-            named = _QUEUE_ID.search(reply.message)
-            return Accepted(named[1] if named else parcel.message_id, refused)
+            return Accepted(name_in(reply.message, parcel) or parcel.message_id, refused)
         raise meaning_of(reply, parcel)
 
     async def _recipients(self, line: _Line, parcel: Parcel) -> tuple[str, ...]:

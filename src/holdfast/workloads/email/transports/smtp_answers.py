@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import ssl
 from typing import Final
 
@@ -18,6 +19,25 @@ BAD_ADDRESS: Final = "SMTP_BAD_ADDRESS"
 TLS_FAILED: Final = "SMTP_TLS_FAILED"
 TLS_UNTRUSTED: Final = "SMTP_TLS_UNTRUSTED"
 NOT_OFFERED: Final = "SMTP_NOT_OFFERED"
+
+# How servers tell the name that they gave a message, in the order in which they are tried. An answer is one
+# line by then, without its codes. Where any word could follow, one without a digit is part of a sentence and no name.
+_NAMES: Final = tuple(
+    re.compile(pattern, re.IGNORECASE)
+    for pattern in (
+        r"\bqueued (?:on \S+ )?as (?P<id>\S+)",  # Postfix, SendGrid, Mailpit; with a host: Yandex
+        r"\bqueued \((?P<id>[0-9A-F]{8}-[0-9A-F-]+(?:\.\d+)*)\)",  # Haraka
+        r"\[InternalId=(?P<id>\d+)",  # Exchange, which repeats our Message-ID before it
+        r"\bid(?:=| )(?P<id>(?=\S*\d)\S+)",  # Exim, Stalwart
+        r"^ok\s+\d+ (?P<id>\S+) - gsmtp$",  # Gmail
+        r"^ok (?P<id>\d+ qp \d+)$",  # qmail: the time and the number of the process
+        r"^(?P<id>(?=\S*\d)\S+) message accepted for delivery",  # Sendmail, OpenSMTPD
+        r"^ok[.:,]? (?P<id>(?=\S*\d)\S{6,})(?: \[|$)",  # Amazon SES, PowerMTA, Courier, Outlook
+        r"^queued\. thank you\. (?P<id>\S+)$",  # Mailgun
+    )
+)
+_ENHANCED_CODE: Final = re.compile(r"^[245]\.\d{1,3}\.\d{1,3}:?\s+")
+_USABLE_NAME: Final = re.compile(r"[ -~]{1,200}")
 
 # The first digit of an answer.
 _YES: Final = 2
@@ -40,6 +60,19 @@ def transient(reply: aiosmtplib.SMTPResponse) -> bool:
 def negative(reply: aiosmtplib.SMTPResponse) -> bool:
     """Whether it says no, now or ever."""
     return reply.code // 100 in {_NOT_NOW, _NEVER}
+
+
+def name_in(answer: str, parcel: Parcel) -> str | None:
+    """The name that a server gave the message that it took; None where its answer tells none that we recognise."""
+    line = _ENHANCED_CODE.sub("", " ".join(answer.split()))
+    for pattern in _NAMES:
+        found = pattern.search(line)
+        name = found["id"].strip("<>.,;") if found else ""
+        if _USABLE_NAME.fullmatch(name) and not any(
+            known in name for known in (parcel.message_id[1:-1], *parcel.recipients)
+        ):
+            return name
+    return None
 
 
 def meaning_of(reply: aiosmtplib.SMTPResponse, parcel: Parcel) -> TransportError:

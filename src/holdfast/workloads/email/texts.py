@@ -1,0 +1,100 @@
+"""What a text in an email may be. A refusal is a sentence for people; pydantic's own would show a regular expression.
+
+Lengths are counted as JavaScript counts them, in UTF-16 code units: producers in Node check them so.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+
+from holdfast.contracts.validation import HALF_A_CHARACTER
+
+# U+2028 and U+2029 end a line for many readers, Python's email package among them.
+LINE_PATTERN: Final = r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]+$"
+
+_UUID: Final = r"^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}$"
+_HASH: Final = r"^[0-9a-f]{64}$"
+_VISIBLE_ASCII: Final = r"^[!-~]+$"
+_NOT_BLANK: Final = (
+    r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]*[^\s\x00-\x1f\x7f-\x9f\u2028\u2029][^\x00-\x1f\x7f-\x9f\u2028\u2029]*$"
+)
+
+
+def length_of(text: str) -> int:
+    """How long JavaScript takes the text to be."""
+    return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
+
+
+def cut(text: str, most: int) -> str:
+    """The beginning of the text, no longer than ``most`` and without half of a character at its end."""
+    return text.encode("utf-16-le", "surrogatepass")[: 2 * most].decode("utf-16-le", "ignore")
+
+
+def is_whole(text: str) -> bool:
+    """Whether the text has no half of a character: pydantic looks only where a constraint makes it."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class TextRule:
+    """A rule for a string, as metadata of its type. ``most`` bounds its length; such a text must not be empty."""
+
+    pattern: str
+    sentence: str
+    most: int | None = None
+
+    def check(self, text: str) -> str:
+        """The text itself, where it keeps the rule."""
+        problem = self._problem(text)
+        if problem is not None:
+            kind = "text"
+            raise PydanticCustomError(kind, "{problem}", {"problem": problem})
+        return text
+
+    def _problem(self, text: str) -> str | None:
+        if self.most is not None and not text:
+            return "must not be empty"
+        if self.most is not None and length_of(text) > self.most:
+            why = " (an emoji counts as two)" if len(text) <= self.most else ""
+            return f"must not be longer than {self.most} characters{why}"
+        if not is_whole(text):
+            return HALF_A_CHARACTER
+        return self.sentence if re.fullmatch(self.pattern, text) is None else None
+
+    def __get_pydantic_core_schema__(self, source: type, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """How pydantic applies the rule."""
+        return core_schema.no_info_after_validator_function(self.check, handler(source))
+
+    def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        """How a published schema tells it."""
+        lengths = {} if self.most is None else {"maxLength": self.most, "minLength": 1}
+        return {**handler(core), **lengths, "pattern": self.pattern}
+
+
+UUID: Final = TextRule(_UUID, "must be a UUID, such as 123e4567-e89b-12d3-a456-426614174000")
+DOCUMENT_HASH: Final = TextRule(_HASH, "must be 64 hexadecimal characters in lower case")
+
+
+def identifier(most: int) -> TextRule:
+    """Visible ASCII characters."""
+    return TextRule(_VISIBLE_ASCII, "must consist of visible ASCII characters, without spaces", most)
+
+
+def line(most: int) -> TextRule:
+    """One line, which may be blank."""
+    return TextRule(LINE_PATTERN, "must not contain line breaks or control characters", most)
+
+
+def words(most: int) -> TextRule:
+    """One line with something to read in it."""
+    return TextRule(_NOT_BLANK, "must not be blank and must not contain line breaks or control characters", most)
