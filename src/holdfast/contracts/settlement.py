@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
 
-from .effects import Effect
+from .effects import IGNORED_STALE, Effect
 from .ledger import Lease, Status
 
 
@@ -82,8 +82,8 @@ class Expire:
 
 
 def noted_result(result: Mapping[str, Any] | None, note: str | None) -> Mapping[str, Any] | None:
-    """A handler's result as it is kept and as the queue gets it: it says when an effect did not apply."""
-    return result if result is None or note is None else {"note": note, **result}
+    """A handler's result as it is kept and as the queue gets it: it says when an effect was too old to apply."""
+    return {"note": note, **result} if result is not None and note == IGNORED_STALE else result
 
 
 Verdict = Complete | RetryLater | HandBack | Proceed | Bury | Expire
