@@ -218,9 +218,7 @@ class _Moving:
                 return []
             entry = entry_in_our_shape(self._workload, found) | {"_id": self._job_id}
             return [DeleteOne({"_id": found["_id"]}), InsertOne(entry | self._due_to_letters(entry))]
-        return (
-            [UpdateOne({"_id": found["_id"]}, {"$set": changes})] if (changes := self._due_to_letters(found)) else []
-        )
+        return [UpdateOne({"_id": found["_id"]}, {"$set": changes})] if (changes := self._due_to_letters(found)) else []
 
     def _due_to_letters(self, entry: Mapping[str, Any]) -> Document:
         """What an entry owes to the letters that came: their generation and retention, and perhaps its body."""
