@@ -208,12 +208,12 @@ async def test_our_api_and_their_worker_through_a_queue_that_forgets_everything(
         await check(gateway, records, open_queue)
 
 
-@pytest.mark.parametrize("system", ["node_system", "apart"])
+@pytest.mark.parametrize("shared", [True, False])
 async def test_our_processes_are_away_while_their_worker_goes_on(
-    gateway, records, open_queue, request, open_gateway_with, system
+    gateway, node_system, apart, records, open_queue, shared
 ):
     """Away for longer than any grace or lease; what they find when they come back is done, and is not done again."""
-    node = request.getfixturevalue(system)
+    node = node_system if shared else apart
     await post_to_us(gateway, range(EVENTS))
     await node.start_worker(remove_on_complete=False, concurrency=50)
     await eventually(lambda: records.applied.count_documents({}) == EVENTS, within=_LONG)

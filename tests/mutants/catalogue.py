@@ -80,8 +80,8 @@ ON CONFLICT (workload, key) DO UPDATE SET body = excluded.body, fingerprint = ex
     _mutant(
         "foreign jobs are left lying in the queue",
         _EXECUTION,
-        "        if strangers:\n",
-        "        if strangers and not named:\n            return pairs\n        if strangers and named:\n",
+        "        if unknown:\n",
+        "        if unknown and not named:\n            return []\n        if unknown:\n",
     ),
     # --- claiming and settling
     _mutant(

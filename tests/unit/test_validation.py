@@ -16,15 +16,11 @@ from holdfast.workloads.courier import CourierEvent, CourierIntake
 from holdfast.workloads.documents.callbacks import CallbackJob
 from holdfast.workloads.documents.contract import DocumentJob
 from holdfast.workloads.documents.door import DocumentRequest
-from holdfast.workloads.email.contract import EmailSendJob
-from holdfast.workloads.email.request import EmailSendBody
 from tests.support.courier_documents import event_document, payload
 
 CONTRACTS = [
     CourierEvent,
     CourierIntake,
-    EmailSendJob,
-    EmailSendBody,
     DocumentJob,
     DocumentRequest,
     CallbackJob,
