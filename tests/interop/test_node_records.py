@@ -71,7 +71,7 @@ async def test_what_node_worked_is_listed_migrated_and_not_worked_again(
     assert await listed() == before
     assert await store.foreign() == []
     assert await store.migrate() == []
-    # The courier sends some of it again, through either door. Node's half makes its indexes anew when it starts.
+    # The courier sends some of it again, through either API. Node's half makes its indexes anew when it starts.
     api = await node_system.start_api(dates=dates, indexes=True)
     await node_system.post(api, [a_request(f"e{n}", status="returned") for n in range(6)])
     async with gateway.working():

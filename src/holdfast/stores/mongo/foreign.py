@@ -188,7 +188,7 @@ def letter_in_our_shape(
     ``seen_at`` is when the job was first seen, where somebody knows.
     """
     key, created = str(found.get("idempotencyKey")), created_at(found)
-    attempts = _told_attempts(found, created)
+    attempts = _summarised_attempts(found, created)
     record: Document = {**plain(dict(found)), "id": letter_id_of(found["_id"]), "createdAt": isoformat(created)}
     body = workload.recover(record, min(created, seen_at or created))
     if body is None:
@@ -217,7 +217,7 @@ def letter_in_our_shape(
     }
 
 
-def _told_attempts(letter: Mapping[str, Any], created: datetime) -> list[Document]:
+def _summarised_attempts(letter: Mapping[str, Any], created: datetime) -> list[Document]:
     """The other system's summaries of its attempts, in their order, and as many as it counted."""
     history = letter.get("attemptHistory")
     told = [each for each in history if isinstance(each, Mapping)] if isinstance(history, list) else []

@@ -212,17 +212,15 @@ class _Moving:
             if not self._letters:
                 return []
             entry = entry_of_letter(self._workload, self._letters[-1])
-            return [InsertOne(entry | self._told_by_letters(entry))]
+            return [InsertOne(entry | self._due_to_letters(entry))]
         if is_foreign(found):
             if self._status not in _SETTLED:
                 return []
             entry = entry_in_our_shape(self._workload, found) | {"_id": self._job_id}
-            return [DeleteOne({"_id": found["_id"]}), InsertOne(entry | self._told_by_letters(entry))]
-        return (
-            [UpdateOne({"_id": found["_id"]}, {"$set": changes})] if (changes := self._told_by_letters(found)) else []
-        )
+            return [DeleteOne({"_id": found["_id"]}), InsertOne(entry | self._due_to_letters(entry))]
+        return [UpdateOne({"_id": found["_id"]}, {"$set": changes})] if (changes := self._due_to_letters(found)) else []
 
-    def _told_by_letters(self, entry: Mapping[str, Any]) -> Document:
+    def _due_to_letters(self, entry: Mapping[str, Any]) -> Document:
         """What an entry owes to the letters that came: their generation and retention, and perhaps its body."""
         if not self._letters:
             return {}
@@ -290,12 +288,13 @@ async def _write_missing_letters(session: Session, *, records: Records, keys: Se
     same_key = {"idempotencyKey": {"$in": list(keys)}}
     entries = await _read(records.entries, same_key, session=session)
     letters = await _read(records.letters, same_key, {"idempotencyKey": 1, "generation": 1}, session)
-    written = {(each["idempotencyKey"], each["generation"]) for each in letters}
+    written = {(each["idempotencyKey"], each.get("generation")) for each in letters}
     missing = []
     for each in entries:
-        entry = each | mended(each)
-        if each["status"] == _DEAD and (each["idempotencyKey"], each["generation"]) not in written:
-            missing.append(_letter_of(records.workload, entry))
+        # Without a generation: the other system has written it just now, and the next time brings it over.
+        told = {(each["idempotencyKey"], generation) for generation in (each["generation"], None)}
+        if each["status"] == _DEAD and not told & written:
+            missing.append(_letter_of(records.workload, each | mended(each)))
     if missing:
         await records.letters.insert_many(missing, session=session)
 

@@ -10,6 +10,7 @@ engine adds a few of its own. Every workload has a collection of entries and one
   its own work. ``lane`` is the lane of a job, for ever, and ``openLane`` the same as long as the job is unsettled.
 - dead letters: ``_id`` is the letter's id. ``payloadSnapshot`` is for people, ``body`` the same as exact text.
   ``publishedTo`` is the mark of the queue that has been given the letter, with a ``-`` before it once it was withdrawn.
+- another system that follows the same specification may have filled the first two, and the documents: :mod:`.foreign`.
 - ``holdfast_facts``: what the store knows about its surroundings, by name.
 - ``holdfast_processes``: who is there, with which sessions; see :mod:`.presence`.
 """

@@ -32,11 +32,11 @@ async def take_over(
     A key that is missing in the answer belongs to a job whose id another key has.
     """
     by_key = {entry.key: (entry, mark) for entry, mark in coming}
-    found = await _standing(session, records, list(by_key))
+    found = await _found(session, records, list(by_key))
     settled = [key for key, each in found.items() if is_foreign(each) and _status(records, each).terminal]
     if settled:
         await import_keys(session, records=records, keys=settled)
-        found |= await _standing(session, records, settled)
+        found |= await _found(session, records, settled)
     free = [key for key in by_key if key not in found or _may_be_taken(records, found[key], by_key[key][0])]
     last = await _last_generations(session, records, free)
     ids = await _taken_ids(session, records, [by_key[key][0].job_id for key in free])
@@ -78,7 +78,7 @@ def _status(records: Records, found: Mapping[str, Any]) -> Status:
     return Status(entry_in_our_shape(records.workload, found)["status"])
 
 
-async def _standing(session: Session, records: Records, keys: Sequence[str]) -> dict[str, Document]:
+async def _found(session: Session, records: Records, keys: Sequence[str]) -> dict[str, Document]:
     found = await records.entries.find({"idempotencyKey": {"$in": list(keys)}}, session=session).to_list()
     return {each["idempotencyKey"]: each for each in found}
 
