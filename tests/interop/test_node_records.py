@@ -99,7 +99,7 @@ async def test_dead_letters_of_node_are_reviewed_replayed_and_worked(
         await review.review(letter.id, **WHO)
     async with gateway.working():
         report = await review.replay_where(LetterQuery(workload="courier"), limit=10, **WHO)
-        assert len(report.replayed) == 2
+        assert len(report.moved) == 2
         for letter in letters:
             await eventually(lambda letter=letter: _is(gateway, letter.key, Status.PROCESSED))
 
