@@ -254,8 +254,9 @@ async def test_a_scan_is_read_within_a_gigabyte_and_a_half(scan):
     assert page["text"].strip() == "The lamp had burned all night."
 
 
-async def test_speech_is_heard_within_a_gigabyte_and_a_half(recording):
-    said = await kept(recording, memory=1536 * MEGABYTE)
+async def test_speech_is_heard_within_the_memory_that_is_the_default(recording):
+    """What the libraries ask for depends on the processor: from 1.2 GB to 1.6 GB of address space were seen."""
+    said = await kept(recording, memory=2048 * MEGABYTE)
     (chunk,) = [message.result for message in said if isinstance(message, Unit)]
     assert "ask not what your country can do for you" in " ".join(each["text"] for each in chunk["segments"]).lower()
 
