@@ -22,7 +22,7 @@ from .places import Place
 
 KEEP = 1_000
 CONCURRENCY = 50
-LANES, BATCH = 2, 50
+FAIRNESS_KEYS, BATCH = 2, 50
 _WARM = 5_000
 """Enough for Node to have compiled what is hot: its first jobs cost three times as much."""
 _DATA = json.dumps(
@@ -140,7 +140,7 @@ def _plan(what: str, count: int, *, queue: str = "race", warm: int = _WARM) -> d
         "warm": warm,
         "keep": KEEP,
         "concurrency": CONCURRENCY,
-        "lanes": LANES,
+        "lanes": FAIRNESS_KEYS,
         "batch": BATCH,
         "data": _DATA,
     }

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from bench import email_report
 
-from .queues import BATCH, CONCURRENCY, KEEP, LANES
+from .queues import BATCH, CONCURRENCY, FAIRNESS_KEYS, KEEP
 
 Figures = Mapping[str, Any]
 
@@ -94,7 +94,7 @@ def _show_system(console: Console, system: Figures, connections: int) -> None:
 def _show_queues(console: Console, queues: Figures) -> None:
     table = _table("The queue alone", "aim", "client us/job", "Redis us/job")
     rows = [
-        ("work", "ours", f"work: our broker, {LANES} lanes of {BATCH}", f">= {AIMS['noop']}"),
+        ("work", "ours", f"work: our broker, {FAIRNESS_KEYS} lanes of {BATCH}", f">= {AIMS['noop']}"),
         ("work", "node", f"work: Node's Worker, concurrency {CONCURRENCY}", ""),
         ("work", "stock", f"work: stock Python Worker, concurrency {CONCURRENCY}", ""),
         ("add", "ours", f"add: our broker, batches of {BATCH}", ""),

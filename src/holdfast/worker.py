@@ -1,4 +1,4 @@
-"""The worker process: every workload's execution and background tasks, and upkeep, until told to stop."""
+"""The worker process: every workload's execution and background tasks, and maintenance, until told to stop."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from holdfast.contracts.workload import Workload
 from holdfast.engine.adoption import take_in
 from holdfast.engine.background import keep_going
 from holdfast.engine.execution import Execution, ExecutionOptions
-from holdfast.engine.upkeep import Upkeep
+from holdfast.engine.maintenance import Maintenance
 from holdfast.telemetry import emit, events
 
 
@@ -26,13 +26,13 @@ class Worker:
         store: Store,
         broker: Broker,
         ambient: Ambient,
-        upkeep: Upkeep,
+        maintenance: Maintenance,
         options: ExecutionOptions,
         *,
         drain: timedelta,
     ) -> None:
         self._workloads = tuple(workloads)
-        self._upkeep = upkeep
+        self._maintenance = maintenance
         self._options = options
         self._drain = drain
         self._background = [
@@ -48,7 +48,7 @@ class Worker:
         return sum(execution.in_flight for execution in self._executions)
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Work until ``stop`` is set, then drain: running jobs finish or are handed back, at no attempt's cost."""
+        """Work until ``stop`` is set, then drain: running jobs finish or are released, at no attempt's cost."""
         started: list[Workload[Any]] = []
         try:
             for workload in self._workloads:
@@ -56,7 +56,7 @@ class Worker:
                 started.append(workload)
             emit(events.WORKER_STARTED, worker=self._options.worker, workloads=[each.name for each in self._workloads])
             async with asyncio.TaskGroup() as group:
-                group.create_task(self._upkeep.run(stop))
+                group.create_task(self._maintenance.run(stop))
                 for task in self._background:
                     group.create_task(keep_going(task, stop))
                 for execution in self._executions:

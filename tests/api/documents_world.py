@@ -20,8 +20,8 @@ from holdfast.config.loading import load
 from holdfast.contracts.dead_letters import letter_id
 from holdfast.contracts.ledger import Claimed, Lease, LedgerEntry
 from holdfast.contracts.queries import EntryQuery, Page
-from holdfast.contracts.settlement import Bury, Complete, Settlement
 from holdfast.contracts.tenants import Scope
+from holdfast.contracts.transitions import Complete, MoveToDeadLetters, Settlement
 from holdfast.contracts.workload import Reason, Standing
 from holdfast.wiring.opening import open_system
 from holdfast.wiring.system import System
@@ -169,17 +169,17 @@ class DocumentsWorld:
         outputs = outputs_of(data.job_type, units, told)
         facts["output_path"] = await self.system.documents.files.write(f"{data.job_id}/1", outputs)
         upload, options = data.payload.upload, self.workload.options
-        work = work_id(upload.sha256, *options.way_of_reading(data)) if upload else None
+        work = work_id(upload.sha256, *options.reading_method(data)) if upload else None
         effects = self.workload.records.completed(data, facts, attempts=1, work=work)
-        verdict = Complete(timedelta(days=1), effects)
-        (settled,) = await self.system.store.settle([Settlement("documents", lease, verdict)])
+        transition = Complete(timedelta(days=1), effects)
+        (settled,) = await self.system.store.settle([Settlement("documents", lease, transition)])
         assert settled.status is not None
 
     async def fail(self, job_id: str, code: Code = Code.PDF_ENCRYPTED) -> None:
         """Give it up, with a detail that is for operators."""
         lease, data = await self.claim(job_id)
         reason = Reason(code, "The PDF is encrypted\nwith a detail for operators")
-        verdict = Bury(
+        transition = MoveToDeadLetters(
             letter_id=letter_id("documents", job_id, 1),
             code=code,
             message="no",
@@ -189,7 +189,7 @@ class DocumentsWorld:
             letter_retention=timedelta(days=1),
             effects=self.workload.records.failed(Standing(data, 1, 1), reason, 0.5),
         )
-        (settled,) = await self.system.store.settle([Settlement("documents", lease, verdict)])
+        (settled,) = await self.system.store.settle([Settlement("documents", lease, transition)])
         assert settled.status is not None
 
     async def entries(self) -> list[LedgerEntry]:

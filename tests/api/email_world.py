@@ -19,13 +19,13 @@ from holdfast.api.services import EmailServices
 from holdfast.brokers.sqlite import SqliteBroker
 from holdfast.contracts.tenants import TENANT_COLLECTIONS, Scope
 from holdfast.contracts.times import isoformat
+from holdfast.engine.cancellation import Cancellation
 from holdfast.engine.intake import Intake
 from holdfast.engine.review import Review
 from holdfast.engine.tenants import Tenants
-from holdfast.engine.withdrawal import Withdrawal
 from holdfast.sqlite import Database
 from holdfast.stores.sqlite import SqliteStore
-from holdfast.workloads.email.door import EmailDoor
+from holdfast.workloads.email.admission import EmailAdmission
 from holdfast.workloads.email.mime import Sender
 from holdfast.workloads.email.request import RequestLimits
 from holdfast.workloads.email.suppression import Suppressions
@@ -124,7 +124,7 @@ async def an_email_world(folder: Path, **changes: Any) -> AsyncIterator[EmailWor
     await broker.open()
     clock, feedback = SettableClock(), StubFeedback()
     tenants = Tenants(store, clock)
-    door = EmailDoor(email, store, VAULT, changes.get("content"), RequestLimits(html_bytes=10_000))
+    admission = EmailAdmission(email, store, VAULT, changes.get("content"), RequestLimits(html_bytes=10_000))
     services = ApiServices(
         store=store,
         broker=broker,
@@ -134,9 +134,9 @@ async def an_email_world(folder: Path, **changes: Any) -> AsyncIterator[EmailWor
         ids=CountingIds(),
         workloads=workloads,
         email=EmailServices(
-            door=door,
+            admission=admission,
             tenants=tenants,
-            withdrawal=Withdrawal(store, broker),
+            cancellation=Cancellation(store, broker),
             feedback=feedback,
             max_body_bytes=50_000,
             max_batch_bytes=1_000_000,

@@ -22,7 +22,7 @@ async def decide(world, path, body=None):
 
 async def test_a_letter_tells_the_full_truth(world):
     sent = event()
-    letter = await world.bury(sent)
+    letter = await world.dead_letter(sent)
     shown = (await read(world, f"/{letter}")).json()
     assert shown["id"] == letter
     assert shown["workload"] == "courier"
@@ -39,7 +39,7 @@ async def test_a_letter_tells_the_full_truth(world):
 
 async def test_a_letter_goes_through_its_review(world):
     sent = event()
-    letter = await world.bury(sent)
+    letter = await world.dead_letter(sent)
     for step, status in (("review", "reviewed"), ("replay", "replayed"), ("close", "closed")):
         response = await decide(world, f"/{letter}/{step}", {"actor": f" {step}er ", "reason": f"because {step}"})
         assert response.status_code == 200, response.text
@@ -51,7 +51,7 @@ async def test_a_letter_goes_through_its_review(world):
 
 
 async def test_steps_out_of_order_are_refused_and_change_nothing(world):
-    letter = await world.bury(event())
+    letter = await world.dead_letter(event())
     for step in ("replay", "close"):
         response = await decide(world, f"/{letter}/{step}")
         assert (response.status_code, response.json()["errorCode"]) == (409, "REVIEW_STATE_CONFLICT")
@@ -59,7 +59,7 @@ async def test_steps_out_of_order_are_refused_and_change_nothing(world):
 
 
 async def test_a_letter_is_replayed_once_however_many_ask(world):
-    letter = await world.bury(event())
+    letter = await world.dead_letter(event())
     await decide(world, f"/{letter}/review")
     responses = await asyncio.gather(*(decide(world, f"/{letter}/replay") for _ in range(20)))
     statuses = sorted(response.status_code for response in responses)
@@ -92,7 +92,7 @@ async def test_an_unknown_letter_is_not_found(world, step):
     ids=repr,
 )
 async def test_a_step_needs_somebody_and_a_reason(world, body):
-    letter = await world.bury(event())
+    letter = await world.dead_letter(event())
     response = await decide(world, f"/{letter}/review", body)
     assert (response.status_code, response.json()["errorCode"]) == (400, "INVALID_PAYLOAD")
     assert (await read(world, f"/{letter}")).json()["reviewStatus"] == "pending"
@@ -102,7 +102,7 @@ async def test_a_step_needs_somebody_and_a_reason(world, body):
 
 
 async def test_the_list_is_read_page_by_page(world):
-    letters = [await world.bury(event()) for _ in range(5)]
+    letters = [await world.dead_letter(event()) for _ in range(5)]
     seen, cursor, pages = [], None, 0
     while True:
         page = (await read(world, limit=2, **({"cursor": cursor} if cursor else {}))).json()
@@ -117,8 +117,8 @@ async def test_the_list_is_read_page_by_page(world):
 
 async def test_filters_narrow_the_list(world):
     first, second = event(), event()
-    one = await world.bury(first, "VALIDATION_FAILED")
-    two = await world.bury(second)
+    one = await world.dead_letter(first, "VALIDATION_FAILED")
+    two = await world.dead_letter(second)
     await decide(world, f"/{two}/review")
     hour = timedelta(hours=1)
     now = datetime.now(UTC)
@@ -173,8 +173,8 @@ def replay_of(filter_, **changes):
 
 
 async def test_a_replay_by_filter_moves_reviewed_letters_the_oldest_first(world):
-    letters = [await world.bury(event()) for _ in range(4)]
-    other = await world.bury(event(), "VALIDATION_FAILED")
+    letters = [await world.dead_letter(event()) for _ in range(4)]
+    other = await world.dead_letter(event(), "VALIDATION_FAILED")
     for letter in (*letters[:3], other):
         await decide(world, f"/{letter}/review")
     mended = {"reasonCode": "DOWNSTREAM_TIMEOUT_EXHAUSTED"}
@@ -213,7 +213,7 @@ async def test_a_replay_by_filter_moves_reviewed_letters_the_oldest_first(world)
     ids=repr,
 )
 async def test_a_replay_that_says_too_little_is_refused_and_moves_nothing(world, body):
-    letter = await world.bury(event())
+    letter = await world.dead_letter(event())
     await decide(world, f"/{letter}/review")
     response = await decide(world, "/replay", body)
     assert response.status_code == 400

@@ -162,13 +162,13 @@ async def test_of_a_file_no_more_is_read_than_is_kept(world):
 
     class Watched:
         def __getattr__(self, name):
-            return getattr(world.services.documents.door, name)
+            return getattr(world.services.documents.admission, name)
 
         async def keep(self, content):
             async for _ in content:
                 asked.append(sender.asked)  # noqa: PERF401 - what was asked counts, though the sender goes away
 
-    documents = replace(world.services.documents, door=Watched())
+    documents = replace(world.services.documents, admission=Watched())
     app = create_app(replace(world.services, documents=documents), ApiOptions())
     start = part("file", PDF, filename="a.pdf").removesuffix(b"\r\n")
     sender = Sender(replace(world, app=app), start, *[b"x" * 1_000] * 20)

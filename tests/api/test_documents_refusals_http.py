@@ -128,7 +128,7 @@ async def test_a_body_that_is_no_document_is_refused(world, content, headers, st
         (ELSEWHERE | {"engine": "gemini"}, 422, "engine"),
     ],
 )
-async def test_what_the_door_refuses_is_told_by_field(world, document, status, field):
+async def test_what_the_intake_refuses_is_told_by_field(world, document, status, field):
     answer = await world.send(document)
     assert answer.status_code == status
     assert answer.json()["errorCode"] == ("INVALID_PAYLOAD" if status == 400 else "NOT_ACCEPTABLE")
@@ -184,7 +184,7 @@ async def test_without_a_key_for_it_nothing_opens(world, method, path):
     assert scope in answer.json()["message"]
 
 
-async def test_the_operators_door_for_jobs_takes_no_files(world):
+async def test_the_operators_route_for_jobs_takes_no_files(world):
     answer = await world.client.post("/v1/jobs/documents", json={}, headers=OPERATOR)
     assert answer.status_code == 404
     assert DOCUMENTS in answer.json()["message"]

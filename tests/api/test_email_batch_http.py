@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.contracts.queries import EntryQuery, Page
 from holdfast.stores.sqlite import SqliteStore
-from holdfast.workloads.email.documents import SuppressionReason
+from holdfast.workloads.email.records import SuppressionReason
 from tests.api.email_world import BATCH, an_email, an_email_world
 
 
@@ -125,7 +125,7 @@ async def test_a_ledger_that_cannot_record_refuses_each_email_and_no_other_answe
 
 
 async def test_a_surprise_with_one_email_is_answered_and_the_others_are_accepted(world, monkeypatch):
-    door = world.services.email.door
+    admission = world.services.email.admission
 
     async def admit(document, **given):
         if document.get("subject") == "surprise":
@@ -133,8 +133,8 @@ async def test_a_surprise_with_one_email_is_answered_and_the_others_are_accepted
             raise RuntimeError(message)
         return await real(document, **given)
 
-    real = door.admit
-    monkeypatch.setattr(door, "admit", admit)
+    real = admission.admit
+    monkeypatch.setattr(admission, "admit", admit)
     answer = await world.send_batch([an_email(subject="surprise"), an_email()])
     assert [each["statusCode"] for each in answer.json()["answers"]] == [500, 202]
     assert "canary" not in answer.text

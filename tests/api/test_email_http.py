@@ -9,9 +9,9 @@ import pytest
 from holdfast.contracts.errors import StoreUnavailable
 from holdfast.contracts.queries import EntryQuery, Page
 from holdfast.contracts.tenants import Scope
+from holdfast.workloads.email.admission import seal_context
 from holdfast.workloads.email.content_database import html_in
-from holdfast.workloads.email.documents import CONTENT, OUTBOX, RECIPIENTS, SuppressionReason, content_key
-from holdfast.workloads.email.door import seal_context
+from holdfast.workloads.email.records import CONTENT, OUTBOX, RECIPIENTS, SuppressionReason, content_key
 from tests.api.email_world import CPF, CPF_DIGITS, EVENTS, LIST, SEND, VAULT, an_email, an_email_world, in_an_hour
 from tests.api.world import OPERATOR, AwayStore
 
@@ -73,8 +73,8 @@ async def test_the_html_is_kept_under_its_reference_until_no_dead_letter_could_n
     kept = await world.store.get(CONTENT, content_key(world.ids["acme"], outbox["htmlRef"]))
     assert html_in(VAULT, world.ids["acme"], outbox["htmlRef"], kept) == "<p>Olá</p>"
     assert kept["bytes"] == 11
-    workload = world.services.email.door.workload
-    assert kept["expiresAt"] > (before + workload.life + workload.letter_retention).isoformat()
+    workload = world.services.email.admission.workload
+    assert kept["expiresAt"] > (before + workload.ttl + workload.letter_retention).isoformat()
 
 
 async def test_personal_data_is_sealed_in_the_recipients_record(world):
@@ -375,7 +375,7 @@ async def test_a_key_without_the_scope_is_told_which_one_it_lacks(world):
     assert (await world.get(LIST, who="reads only")).status_code == 200
 
 
-async def test_the_operators_door_for_jobs_takes_no_emails(world):
+async def test_the_operators_route_for_jobs_takes_no_emails(world):
     answer = await world.client.post("/v1/jobs/email", json={}, headers=OPERATOR)
     assert answer.status_code == 404
     assert SEND in answer.json()["message"]

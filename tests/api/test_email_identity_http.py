@@ -7,7 +7,7 @@ import pytest
 from holdfast.contracts.effects import Upsert
 from holdfast.contracts.queries import EntryQuery, Page
 from holdfast.workloads.email.contract import EmailSendJob
-from holdfast.workloads.email.documents import RECIPIENTS
+from holdfast.workloads.email.records import RECIPIENTS
 from holdfast.workloads.email.suppression import address_hash
 from tests.api.email_world import CPF, CPF_DIGITS, LIST, VAULT, an_email, an_email_world
 

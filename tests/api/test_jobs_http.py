@@ -108,7 +108,7 @@ async def test_ambiguous_or_wrong_json_is_refused(world, body):
     assert (response.status_code, response.json()["errorCode"]) == (400, "INVALID_PAYLOAD")
 
 
-async def test_the_body_has_the_same_limits_as_at_the_signed_door(world):
+async def test_the_body_has_the_same_limits_as_at_the_signed_route(world):
     large = json.dumps(invoice()).encode().ljust(256 * 1024 + 1)
     too_large = await world.client.post(PATH, content=large, headers=OPERATOR | {"content-type": "application/json"})
     assert (too_large.status_code, too_large.json()["errorCode"]) == (413, "PAYLOAD_TOO_LARGE")
@@ -116,7 +116,7 @@ async def test_the_body_has_the_same_limits_as_at_the_signed_door(world):
     assert (form.status_code, form.json()["errorCode"]) == (415, "UNSUPPORTED_MEDIA_TYPE")
 
 
-async def test_courier_events_are_sent_to_their_own_door(world):
+async def test_courier_events_are_sent_to_their_own_route(world):
     response = await world.client.post("/v1/jobs/courier", json={}, headers=OPERATOR)
     assert response.status_code == 404
     assert "POST /v1/events/courier" in response.json()["message"]
@@ -128,7 +128,7 @@ async def test_an_unknown_workload_is_told_what_there_is(world):
     assert "invoices" in response.json()["message"]
 
 
-async def test_the_engine_s_troubles_are_told_as_at_the_signed_door(world):
+async def test_the_engine_s_troubles_are_told_as_at_the_signed_route(world):
     store = AwayStore(world.services.store._database, list(world.services.workloads.values()))
     broker = AwayBroker(world.services.broker._database)
     for services, status, code in (

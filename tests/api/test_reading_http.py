@@ -11,8 +11,8 @@ import pytest
 from holdfast import Upsert, __version__
 from holdfast.api import dead_letters, operators, views
 from holdfast.api.examples import EXAMPLES
-from holdfast.contracts.settlement import Complete, RetryLater
 from holdfast.contracts.times import isoformat
+from holdfast.contracts.transitions import Complete, RetryLater
 from tests.api.world import OPERATOR, TOKEN, AwayBroker, AwayStore, event
 
 OPERATOR_ROUTES = [

@@ -26,7 +26,7 @@ from schemathesis.checks import (
 )
 from schemathesis.core.parameters import ParameterLocation
 
-from holdfast.contracts.settlement import Complete, RetryLater
+from holdfast.contracts.transitions import Complete, RetryLater
 from tests.api.serving import ApiThread
 from tests.api.world import COURIER, OPERATOR, OTHER_SECRET, SECRET, a_world, event, signed
 
@@ -64,7 +64,7 @@ class Server(ApiThread):
     @asynccontextmanager
     async def opened(self):
         async with a_world(self.folder) as world:
-            self.letter = await world.bury(event())
+            self.letter = await world.dead_letter(event())
             applied = event(payload={"shipmentId": "shp_applied"})
             failed = event(payload={"shipmentId": "shp_applied"})
             keys = [(await world.push(each)).json()["idempotencyKey"] for each in (applied, failed)]

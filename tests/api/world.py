@@ -22,13 +22,13 @@ from holdfast.brokers.sqlite import SqliteBroker
 from holdfast.contracts.dead_letters import letter_id
 from holdfast.contracts.errors import BrokerUnavailable, StoreUnavailable
 from holdfast.contracts.ledger import Claimed, Lease
-from holdfast.contracts.settlement import Bury, Settlement, Verdict
 from holdfast.contracts.times import isoformat
+from holdfast.contracts.transitions import MoveToDeadLetters, Settlement, Transition
 from holdfast.engine.intake import Intake
 from holdfast.engine.review import Review
 from holdfast.sqlite import Database
 from holdfast.stores.sqlite import SqliteStore
-from holdfast.workloads.courier import Courier, CourierDoor
+from holdfast.workloads.courier import Courier, CourierAdmission
 
 COURIER = "/v1/events/courier"
 SECRET = "a secret of courier-x"
@@ -140,7 +140,7 @@ class World:
         headers = signed(body, now=self.clock.now(), **how)
         return await self.client.post(COURIER, content=body, headers=headers)
 
-    async def settle(self, workload: str, key: str, verdict: Verdict) -> None:
+    async def settle(self, workload: str, key: str, transition: Transition) -> None:
         """Be the worker: claim the job and settle it."""
         entry = await self.services.store.entry(workload, key)
         assert entry is not None
@@ -149,11 +149,11 @@ class World:
         )
         claim = claims[0]
         assert isinstance(claim, Claimed), claim
-        settlement = Settlement(workload, Lease(claim.job_id, claim.fence), verdict)
+        settlement = Settlement(workload, Lease(claim.job_id, claim.fence), transition)
         settled = await self.services.store.settle([settlement])
         assert settled[0].status is not None
 
-    async def bury(self, event: Mapping[str, Any], reason_code: str = "DOWNSTREAM_TIMEOUT_EXHAUSTED") -> str:
+    async def dead_letter(self, event: Mapping[str, Any], reason_code: str = "DOWNSTREAM_TIMEOUT_EXHAUSTED") -> str:
         """Push an event and let it die; returns the id of its dead letter."""
         pushed = await self.push(event)
         assert pushed.status_code == 202, pushed.text
@@ -162,7 +162,7 @@ class World:
         await self.settle(
             "courier",
             key,
-            Bury(
+            MoveToDeadLetters(
                 letter_id=letter,
                 code="TIMEOUT",
                 message="No answer.",
@@ -217,7 +217,7 @@ async def a_world(folder: Path) -> AsyncIterator[World]:
         clock=clock,
         ids=CountingIds(),
         workloads=workloads,
-        courier=CourierDoor(courier),
+        courier=CourierAdmission(courier),
     )
     options = ApiOptions(
         secrets={

@@ -363,32 +363,32 @@ async def test_a_broker_that_was_opened_without_its_server_works_when_it_comes(t
 
     server = await asyncio.to_thread(start_valkey, tmp_path, port=port)
     await broker.publish(QUEUE, jobs("a"))
-    before = await broker.incarnation()
+    before = await broker.epoch()
     await asyncio.to_thread(server.stop)
     with pytest.raises(BrokerUnavailable):
         await take(broker)
     await asyncio.to_thread(server.start)
 
     assert await broker.depth(QUEUE) == Depth(0, 0, 0, paused=False)
-    assert await broker.incarnation() != before
+    assert await broker.epoch() != before
     await broker.close()
     server.stop()
 
 
-async def test_a_restart_is_another_incarnation_even_when_the_data_came_back(tmp_path):
+async def test_a_restart_is_another_epoch_even_when_the_data_came_back(tmp_path):
     from holdfast.cli.servers import start_valkey
 
     server = await asyncio.to_thread(start_valkey, tmp_path, options=["--appendonly", "yes"])
     broker = BullmqBroker(server.url)
     await broker.open()
     await broker.publish(QUEUE, jobs("a"))
-    before = await broker.incarnation()
+    before = await broker.epoch()
 
     await asyncio.to_thread(server.stop)
     await asyncio.to_thread(server.start)
 
     assert (await broker.depth(QUEUE)).ready == 1
-    assert await broker.incarnation() != before  # its directory may have been an old one
+    assert await broker.epoch() != before  # its directory may have been an old one
     await broker.close()
     server.stop()
 

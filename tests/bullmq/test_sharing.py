@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast.brokers.bullmq.keys import PAUSED_BECAUSE, QueueKeys, places_key, turns_key
+from holdfast.brokers.bullmq.keys import PAUSED_BECAUSE, QueueKeys, permits_key, places_key
 from holdfast.brokers.bullmq.scripts import load_scripts
 from holdfast.contracts.queues import QueueJob, RateLimit
 from tests.bullmq.requests import is_a
@@ -27,7 +27,7 @@ def meta(redis_place):
 
 @pytest.fixture
 def turns_of(redis_place):
-    return turns_key(redis_place.prefix, NAME)
+    return permits_key(redis_place.prefix, NAME)
 
 
 @pytest.fixture
@@ -42,19 +42,19 @@ async def test_asking_again_for_turns_whose_reply_was_lost_takes_no_more(broker,
     rate = RateLimit(5, HOUR)
     line.lose_reply("acquire", is_a(load_scripts().acquire))
 
-    turns = (await troubled.acquire(NAME, rate, 3, hold=HOUR)).given
+    permits = (await troubled.acquire(NAME, rate, 3, hold=HOUR)).given
 
     assert line.seen["acquire"] == 1
-    assert len(set(turns)) == 3
+    assert len(set(permits)) == 3
     assert len((await broker.acquire(NAME, rate, 5, hold=HOUR)).given) == 2
 
 
 async def test_a_release_whose_reply_was_lost_is_repeated_without_harm(broker, troubled, line, raw, turns_of):
     rate = RateLimit(2, HOUR)
-    turns = (await troubled.acquire(NAME, rate, 2, hold=3 * HOUR)).given
+    permits = (await troubled.acquire(NAME, rate, 2, hold=3 * HOUR)).given
     line.lose_reply("release", is_a(load_scripts().release))
 
-    await troubled.release(NAME, rate, turns[:1])
+    await troubled.release(NAME, rate, permits[:1])
 
     assert line.seen["release"] == 1
     assert await raw.zcard(turns_of) == 2
@@ -65,8 +65,8 @@ async def test_a_release_whose_reply_was_lost_is_repeated_without_harm(broker, t
 @pytest.mark.parametrize("released", [0, 1, 2])
 async def test_turns_go_by_themselves_when_all_are_free(broker, raw, turns_of, released):
     rate = RateLimit(3, 20 * MILLISECOND)
-    turns = (await broker.acquire(NAME, rate, 2, hold=30 * MILLISECOND)).given
-    await broker.release(NAME, rate, turns[:released])
+    permits = (await broker.acquire(NAME, rate, 2, hold=30 * MILLISECOND)).given
+    await broker.release(NAME, rate, permits[:released])
 
     async def gone():
         return await raw.exists(turns_of) == 0
@@ -106,7 +106,7 @@ async def test_neither_turns_nor_places_can_be_a_job(broker, raw, redis_place):
     await broker.reserve(NAME, RateLimit(1, HOUR), ["a", "b"])
 
     after = {key async for key in raw.scan_iter(f"{redis_place.prefix}:*")}
-    assert after - before == {turns_key(redis_place.prefix, NAME), places_key(redis_place.prefix, NAME)}
+    assert after - before == {permits_key(redis_place.prefix, NAME), places_key(redis_place.prefix, NAME)}
     assert (await broker.depth(NAME)).ready == 2
 
 

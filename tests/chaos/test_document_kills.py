@@ -241,10 +241,10 @@ async def starved(field: DocumentKills) -> None:
     assert field.violations(truth) == []
     assert truth.outcomes(poison.job_id) == [("failed", "OUT_OF_MEMORY")] * MAX_ATTEMPTS
     assert truth.outcomes(neighbour.job_id) == [SUCCEEDED]
-    assert_buried(truth, poison, "OUT_OF_MEMORY", worker)
+    assert_dead_lettered(truth, poison, "OUT_OF_MEMORY", worker)
 
 
-async def test_a_document_that_takes_three_workers_with_it_is_buried(tmp_path, seed):
+async def test_a_document_that_takes_three_workers_with_it_is_dead_lettered(tmp_path, seed):
     with PageServer() as server:
         async with arena(tmp_path, seed, **document_settings(server)) as field:
             await lost_with_its_workers(await with_documents(field, server))
@@ -266,10 +266,10 @@ async def lost_with_its_workers(field: DocumentKills) -> None:
     assert field.violations(truth) == []
     assert truth.outcomes(fatal.job_id) == [ENDINGS[WORKER]] * MAX_ATTEMPTS
     assert field.server.times(fatal.number)[0] == 1
-    assert_buried(truth, fatal, "WORKER_LOST", worker)
+    assert_dead_lettered(truth, fatal, "WORKER_LOST", worker)
 
 
-def assert_buried(truth: DocumentTruth, posted: Posted, code: str, worker: Gateway) -> None:
+def assert_dead_lettered(truth: DocumentTruth, posted: Posted, code: str, worker: Gateway) -> None:
     """Its one letter tells why, and which worker had it last."""
     ((job_id, reason),) = truth.letters
     (told,) = truth.told

@@ -43,9 +43,9 @@ async def killed_at_every_point(mail: MailArena, rounds: int, seed: int, tell) -
     fleet = mail.arena.fleet
     await fleet.start("api")
     planned = strikes(mail.arena.chance, "worker", POINTS, rounds, passed_at_start=0)
-    async with mail.under_load(emails=EMAILS), asyncio.TaskGroup() as lanes:
-        lanes.create_task(carry_out(fleet, planned, deaths, "worker"))
-        lanes.create_task(carry_out(fleet, planned, deaths, "worker"))
+    async with mail.under_load(emails=EMAILS), asyncio.TaskGroup() as fairness_keys:
+        fairness_keys.create_task(carry_out(fleet, planned, deaths, "worker"))
+        fairness_keys.create_task(carry_out(fleet, planned, deaths, "worker"))
     truth = await mail.ended()
     tell(
         {

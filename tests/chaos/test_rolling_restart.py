@@ -9,7 +9,7 @@ from collections import Counter
 from tests.support.arena import SqliteArena, arena
 
 PATIENT_LEASE = {"WORKER_LEASE_SECONDS": "30", "WORKER_DRAIN_TIMEOUT_MS": "300"}
-"""Leases that do not run out by themselves: whatever comes back was handed back."""
+"""Leases that do not run out by themselves: whatever comes back was released."""
 
 SLOTS = 20
 

@@ -22,7 +22,7 @@ def hand_in(data: Path, tenant: str, *documents: dict[str, Any]) -> list[str]:
             company_id = (await system.tenants.named(tenant)).company_id
             ids = []
             for document in documents:
-                admitted = await system.email.door.admit(
+                admitted = await system.email.admission.admit(
                     document,
                     company_id=company_id,
                     idempotency_key=None,

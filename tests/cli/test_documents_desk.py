@@ -34,7 +34,7 @@ def hand_in(data, tenant, *job_ids, claim=False):
                     "url": "https://example.com/letter.pdf?token=hunter2hunter2",
                     "metadata": {"case": 42},
                 }
-                admitted = await system.documents.door.admit(
+                admitted = await system.documents.admission.admit(
                     asked, company_id=company_id, received_at=datetime.now(UTC)
                 )
                 await system.intake.accept(workload, admitted.data, effects=admitted.effects)

@@ -74,7 +74,7 @@ async def test_a_broker_with_the_documented_rights_can_do_all_of_its_work(rule, 
         return await broker.take(QUEUE, limit, wait=NOW, lease=lease, rate=RateLimit(1_000, MOMENT))
 
     await broker.ping()
-    await broker.incarnation()
+    await broker.epoch()
     await broker.facts()
     await broker.publish(
         QUEUE, [QueueJob("a", "{}"), QueueJob("b", "{}", priority=2), QueueJob("c", "{}", delay=MOMENT)]

@@ -27,7 +27,7 @@ from tests.conformance.broker.deliveries import (
 )
 from tests.conformance.broker.leasing import Acknowledging, Leasing
 from tests.conformance.broker.looking import Looking
-from tests.conformance.broker.sharing import Flowing, TakingTurns
+from tests.conformance.broker.sharing import Flowing, TakingPermits
 from tests.conformance.broker.steering import Forgetting, Limiting, Steering
 
 
@@ -178,7 +178,7 @@ class Waiting:
 
 
 class BrokerSuite(
-    Delivering, Waiting, Leasing, Acknowledging, Looking, Steering, Limiting, TakingTurns, Flowing, Forgetting
+    Delivering, Waiting, Leasing, Acknowledging, Looking, Steering, Limiting, TakingPermits, Flowing, Forgetting
 ):
     """All chapters."""
 

@@ -24,7 +24,7 @@ from holdfast.contracts.ledger import (
 )
 from holdfast.contracts.ports import Store
 from holdfast.contracts.queries import LetterQuery, Page
-from holdfast.contracts.settlement import Bury, Complete, RetryLater, Settled, Settlement, Verdict
+from holdfast.contracts.transitions import Complete, MoveToDeadLetters, RetryLater, Settled, Settlement, Transition
 from tests.conformance.harness import StoreHarness
 
 THINGS = "things"
@@ -95,7 +95,7 @@ async def recorded(store: Store, key: str = "k", **changes: Any) -> NewEntry:
     """A job that is in the ledger now, and was not before."""
     job = a_job(key, **changes)
     (answer,) = await store.record([job])
-    assert answer.verdict == "new"
+    assert answer.transition == "new"
     return job
 
 
@@ -147,13 +147,13 @@ async def recorded_and_claimed(store: Store, *keys: str) -> list[Claimed]:
 Ours = Claimed | Exhausted | Interrupted | Overdue
 
 
-def settlement(claim: Ours, verdict: Verdict, workload: str = THINGS) -> Settlement:
-    return Settlement(workload, Lease(claim.job_id, claim.fence), verdict)
+def settlement(claim: Ours, transition: Transition, workload: str = THINGS) -> Settlement:
+    return Settlement(workload, Lease(claim.job_id, claim.fence), transition)
 
 
-async def settled(store: Store, claim: Ours, verdict: Verdict) -> Settled:
+async def settled(store: Store, claim: Ours, transition: Transition) -> Settled:
     """Settle a job that is ours."""
-    (answer,) = await store.settle([settlement(claim, verdict)])
+    (answer,) = await store.settle([settlement(claim, transition)])
     assert answer.job_id == claim.job_id
     assert not answer.stale
     return answer
@@ -172,7 +172,7 @@ def retried(
     return RetryLater(after, code, message, effects)
 
 
-def buried(key: str = "k", generation: int = 1, workload: str = THINGS, **changes: Any) -> Bury:
+def dead_lettered(key: str = "k", generation: int = 1, workload: str = THINGS, **changes: Any) -> MoveToDeadLetters:
     facts: dict[str, Any] = {
         "letter_id": letter_id(workload, key, generation),
         "code": "HTTP_404",
@@ -182,21 +182,21 @@ def buried(key: str = "k", generation: int = 1, workload: str = THINGS, **change
         "retention": DAY,
         "letter_retention": DAY,
     }
-    return Bury(**(facts | changes))
+    return MoveToDeadLetters(**(facts | changes))
 
 
 # --- dead letters ---------------------------------------------------------------------------------------------
 
 
-async def dead(store: Store, key: str = "k", *, bury: dict[str, Any] | None = None, **changes: Any) -> str:
-    """A job that was recorded, tried once and buried; returns its letter's id."""
+async def dead(store: Store, key: str = "k", *, dead_letter: dict[str, Any] | None = None, **changes: Any) -> str:
+    """A job that was recorded, tried once and dead-lettered; returns its letter's id."""
     job = await recorded(store, key, **changes)
     (claim,) = await try_claim(store, job.job_id, workload=job.workload)
     assert isinstance(claim, Claimed)
-    verdict = buried(key, workload=job.workload, **(bury or {}))
-    (answer,) = await store.settle([settlement(claim, verdict, job.workload)])
+    transition = dead_lettered(key, workload=job.workload, **(dead_letter or {}))
+    (answer,) = await store.settle([settlement(claim, transition, job.workload)])
     assert answer.status is Status.DEAD_LETTERED
-    return verdict.letter_id
+    return transition.letter_id
 
 
 async def dead_and_reviewed(store: Store, key: str = "k", **options: Any) -> str:

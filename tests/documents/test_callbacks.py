@@ -155,7 +155,7 @@ def test_a_callback_is_known_by_its_id_and_found_by_its_job():
     callbacks = DocumentCallbacks(CallbackOptions(SECRET))
     data = callback("https://hooks.example/")
 
-    assert (callbacks.key(data), callbacks.lane(data)) == ("ocr-1.done", "acme")
+    assert (callbacks.key(data), callbacks.fairness_key(data)) == ("ocr-1.done", "acme")
     assert callbacks.labels(data) == {"job_id": "ocr-1", "company_id": "acme"}
     assert callbacks.labels(callback("https://hooks.example/", company_id=None)) == {"job_id": "ocr-1"}
     assert (callbacks.retry.max_attempts, callbacks.retry.base) == (8, timedelta(seconds=5))

@@ -135,7 +135,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("what", BROKEN)
-async def test_a_strangers_job_that_breaks_the_contract_is_adopted_and_refused(arena, what):
+async def test_a_external_producers_job_that_breaks_the_contract_is_adopted_and_refused(arena, what):
     job = BROKEN[what] | {"job_id": f"b-{what.replace(' ', '-')}"}
     await arena.put(job)
     letter = await letter_of(arena, job["job_id"], "VALIDATION_FAILED", "VALIDATION", payload=job.get("payload", {}))
@@ -216,7 +216,7 @@ async def test_a_file_that_nobody_can_read_fails_at_the_first_attempt(arena, wha
 
 
 async def test_a_file_that_is_not_what_its_job_says_is_refused_by_the_worker_too(arena):
-    """The door has told the tenant; a stranger does not pass by the door."""
+    """The door has told the tenant; an external producer does not pass by the door."""
     (arena.roots / "tool.pdf").write_bytes(b"MZ\x90\x00" + bytes(2_000))
     answer = await arena.send(OCR | {"local_path": "tool.pdf"})
     assert (answer.status_code, answer.json()["details"][0]["field"]) == (422, "local_path")

@@ -110,7 +110,7 @@ async def test_an_upload_is_kept_by_its_content_and_can_be_had_again(place):
     for content, size in ((CONTENT, 64 * 1024), (CONTENT, len(CONTENT)), (b"%PDF-1.7 small", 3), (b"", 1)):
         stored = await place.files.keep(pieces(content, size), LIMIT)
         assert stored == Stored(digest(content), len(content), content[:4096])
-        async with place.files.at_hand(stored.sha256) as path:
+        async with place.files.local_copy(stored.sha256) as path:
             assert path.read_bytes() == content
         assert f"uploads/{stored.sha256[:2]}/{stored.sha256}" in await place.names()
     assert len(await place.names()) == 3
@@ -176,7 +176,7 @@ async def test_an_upload_that_is_cancelled_leaves_nothing(place):
 async def test_what_was_never_kept_is_missing(place, sha256):
     await place.files.keep(pieces(CONTENT), LIMIT)
     with pytest.raises(FileMissing):
-        async with place.files.at_hand(sha256):
+        async with place.files.local_copy(sha256):
             pass
     assert await place.files.touch(sha256) is False
 
@@ -331,7 +331,7 @@ async def test_an_upload_is_on_the_disk_before_it_has_its_name_and_its_name_befo
 
 async def test_what_was_not_of_use_for_long_is_swept_and_the_rest_is_not(folder):
     files = folder.files
-    old, touched, kept_again, at_hand, new = [
+    old, touched, kept_again, local_copy, new = [
         (await files.keep(pieces(name), LIMIT)).sha256 for name in (b"old", b"touched", b"again", b"hand", b"new")
     ]
     old_path, touched_path, new_path = [
@@ -347,11 +347,11 @@ async def test_what_was_not_of_use_for_long_is_swept_and_the_rest_is_not(folder)
             os.utime(path, long_ago())
     assert await files.touch(touched, touched_path)
     await files.keep(pieces(b"again"), LIMIT)
-    async with files.at_hand(at_hand):
+    async with files.local_copy(local_copy):
         pass
     assert await files.sweep(MONTH) == 4
     assert await folder.names() == sorted(
-        [f"uploads/{sha256[:2]}/{sha256}" for sha256 in (touched, kept_again, at_hand, new)]
+        [f"uploads/{sha256[:2]}/{sha256}" for sha256 in (touched, kept_again, local_copy, new)]
         + [f"results/{where}/{name}.txt" for where in ("job/2", "new/1") for name in "ab"]
     )
     for path in (old_path, gone_path):
@@ -434,7 +434,7 @@ async def test_a_folder_that_went_away_is_unavailable_and_not_missing(folder):
     folder.root.rename(aside)
     folder.root.mkdir()
     with pytest.raises(FilesUnavailable) as caught:
-        async with folder.files.at_hand(stored.sha256):
+        async with folder.files.local_copy(stored.sha256):
             pass
     assert str(folder.root) not in str(caught.value)
     for call in (
@@ -479,7 +479,7 @@ async def test_what_is_kept_is_there_for_the_next_process(folder):
     path = await folder.files.write("job/1", {"text.txt": b"one"})
     another = FolderFiles(folder.root)
     await another.open()
-    async with another.at_hand(stored.sha256) as found:
+    async with another.local_copy(stored.sha256) as found:
         assert found.read_bytes() == b"upload"
     assert await another.read(path, "text.txt") == b"one"
 
@@ -490,7 +490,7 @@ async def test_what_is_kept_is_there_for_the_next_process(folder):
 async def test_a_large_upload_goes_in_parts(s3):
     content = os.urandom(PART) * 2 + b"the rest"
     stored = await s3.files.keep(pieces(content, PIECE), LIMIT)
-    async with s3.files.at_hand(stored.sha256) as path:
+    async with s3.files.local_copy(stored.sha256) as path:
         assert digest(path.read_bytes()) == stored.sha256 == digest(content)
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert not path.exists()
@@ -529,7 +529,7 @@ async def test_an_upload_that_was_changed_in_the_bucket_is_not_handed_out(s3):
     key = f"docs/uploads/{stored.sha256[:2]}/{stored.sha256}"
     await s3.client.put_object(Bucket=BUCKET, Key=key, Body=b"UPLOAD")
     with pytest.raises(FilesUnavailable, match="content"):
-        async with s3.files.at_hand(stored.sha256):
+        async with s3.files.local_copy(stored.sha256):
             pytest.fail("handed out")
     assert files_below(s3.arriving) == []
 

@@ -86,7 +86,7 @@ async def test_a_dead_letter_is_on_the_list_once_and_is_the_one_of_the_queue(are
     # The reader has taken it. Whoever brings letters again, after a crash or with another queue, finds that.
     (stored,) = await arena.letters("ocr-009")
     await arena.workload.copy_letters({stored.id: json.dumps(letter)})
-    await arena.system.store.meet_queue("another queue")
+    await arena.system.store.detect_queue_reset("another queue")
     await arena.look_after(3)
     assert lists.letters == []
 

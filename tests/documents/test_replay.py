@@ -103,7 +103,7 @@ async def test_the_letter_of_an_invalid_job_cannot_be_replayed(arena):
 
 
 async def test_nothing_is_ever_replayed_by_itself(arena):
-    """Whatever is mended, and however often upkeep and a new worker look."""
+    """Whatever is mended, and however often maintenance and a new worker look."""
     pending = await arena.handed_in(local_path="mended.pdf")
     reviewed = await arena.handed_in(local_path="mended.pdf", language="en")
     for job_id in (pending, reviewed):
@@ -150,7 +150,7 @@ async def test_letters_are_replayed_by_filter_each_as_a_job_of_its_own(arena):
     assert (await arena.job(jobs[2])).get("replayed_as") is None
 
 
-async def test_a_conflicting_job_of_a_stranger_can_be_replayed_under_an_id_of_its_own(arena):
+async def test_a_conflicting_job_of_a_external_producer_can_be_replayed_under_an_id_of_its_own(arena):
     """Its letter shows its own payload, not that of the job which had the id first and hears nothing of all this."""
     (arena.roots / "theirs.pdf").write_bytes(text_pdf(["Theirs"]))
     first = await arena.handed_in(local_path="theirs.pdf", job_id="same-id", language="pt")

@@ -95,7 +95,7 @@ async def test_example_4_1_a_missing_file(arena):
     }
 
 
-async def test_example_4_1_as_a_strangers_job_in_the_queue(arena):
+async def test_example_4_1_as_a_external_producers_job_in_the_queue(arena):
     """Nobody's tenant, and the seed's own names for everything."""
     example = MISSING_FILE | {"job_id": "ocr-010"}
     wanted = {name: example[name] for name in ("job_id", "job_type", "input_type", "payload")}

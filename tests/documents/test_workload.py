@@ -236,7 +236,7 @@ async def test_a_file_is_read_anew_where_there_is_no_result_to_be_had(arena, dif
     assert (await arena.result(again))["output_path"].endswith(f"{again}/1")
 
 
-async def test_a_job_that_a_stranger_put_into_the_queue_is_adopted_and_read(arena):
+async def test_a_job_that_a_external_producer_put_into_the_queue_is_adopted_and_read(arena):
     (arena.roots / "strange.pdf").write_bytes(text_pdf(["From a stranger"]))
     await arena.put({"job_id": "strange-1", **OCR, "payload": {"local_path": "strange.pdf"}}, "strange-1")
     job = await arena.until("strange-1", "COMPLETED")

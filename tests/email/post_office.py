@@ -29,22 +29,22 @@ from holdfast.contracts.queries import LetterQuery, Page
 from holdfast.contracts.queues import Depth, QueueJob
 from holdfast.contracts.tenants import TENANT_COLLECTIONS
 from holdfast.contracts.times import isoformat
+from holdfast.engine.cancellation import Cancellation
 from holdfast.engine.intake import Intake, Receipt
+from holdfast.engine.maintenance import Maintenance
 from holdfast.engine.review import Review
 from holdfast.engine.tenants import Tenants
-from holdfast.engine.upkeep import Upkeep
-from holdfast.engine.withdrawal import Withdrawal
 from holdfast.sqlite import Database
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.wiring.ambient import system_ambient
+from holdfast.workloads.email.admission import EmailAdmission
 from holdfast.workloads.email.contract import (
     DEAD_LETTER_QUEUE_NAME,
     QUEUE_NAME,
     EmailDeadLetter,
 )
-from holdfast.workloads.email.documents import CONTENT, LOG, OUTBOX, content_key
-from holdfast.workloads.email.door import EmailDoor
 from holdfast.workloads.email.mime import Sender
+from holdfast.workloads.email.records import CONTENT, LOG, OUTBOX, content_key
 from holdfast.workloads.email.request import RequestLimits
 from holdfast.workloads.email.suppression import Suppressions
 from holdfast.workloads.email.transports.smtp import SmtpOptions, SmtpTransport
@@ -99,9 +99,9 @@ class PostOffice:
     stage: Stage
     workload: Email
     server: SmtpServer
-    door: EmailDoor
+    admission: EmailAdmission
     tenants: Tenants
-    withdrawal: Withdrawal
+    cancellation: Cancellation
     suppressions: Suppressions
     company: str
 
@@ -109,7 +109,7 @@ class PostOffice:
 
     async def accept(self, document: dict[str, Any], *, key: str | None = None) -> Receipt:
         """What the API does with a request."""
-        admitted = await self.door.admit(
+        admitted = await self.admission.admit(
             document,
             company_id=self.company,
             idempotency_key=key,
@@ -182,7 +182,7 @@ class PostOffice:
 
     async def told(self) -> list[dict[str, Any]]:
         """What ``email:send:dlq`` holds, each by the contract. It is taken, and given to nobody."""
-        await self.stage.upkeep.round()
+        await self.stage.maintenance.round()
         taken = await self.stage.queued(DEAD_LETTER_QUEUE_NAME)
         for _, data in taken:
             EmailDeadLetter.model_validate_json(data)
@@ -297,7 +297,7 @@ async def _opened(
         broker=broker,
         intake=Intake(store, broker),
         review=Review(store, broker, {workload.name: workload}),
-        upkeep=Upkeep(store, broker, [workload], ambient, again_after=LEASE),
+        maintenance=Maintenance(store, broker, [workload], ambient, again_after=LEASE),
         ambient=ambient,
     )
     tenants = Tenants(store, ambient.clock)
@@ -308,9 +308,11 @@ async def _opened(
             stage=stage,
             workload=workload,
             server=server,
-            door=EmailDoor(workload, store, VAULT, limits=RequestLimits(life=workload.life, horizon=workload.life)),
+            admission=EmailAdmission(
+                workload, store, VAULT, limits=RequestLimits(ttl=workload.ttl, horizon=workload.ttl)
+            ),
             tenants=tenants,
-            withdrawal=Withdrawal(store, broker),
+            cancellation=Cancellation(store, broker),
             suppressions=Suppressions(store, VAULT),
             company=company,
         )

@@ -65,7 +65,7 @@ class SortingOffice:
             "html": "<p>Boleto</p>",
             "recipient": {"externalId": f"{tenant}-{number}"},
         }
-        admitted = await email.door.admit(
+        admitted = await email.admission.admit(
             document | changes,
             company_id=self.companies[tenant],
             idempotency_key=None,

@@ -95,10 +95,10 @@ async def test_a_canary_run_leaves_no_trace_in_a_cluster(tmp_path, valkey_with_a
         )
         async with Fleet(settings, tmp_path / "logs") as fleet:
             run = await canary.prepare(tmp_path / "data", server, fleet, settings)
-            strangers = Queue("send", {"connection": valkey_with_a_file.url, "prefix": "bull:email"})
+            external_producers = Queue("send", {"connection": valkey_with_a_file.url, "prefix": "bull:email"})
 
             async def plant(job, job_id):
-                await strangers.add("email:send", job, {"jobId": job_id, "removeOnComplete": True})
+                await external_producers.add("email:send", job, {"jobId": job_id, "removeOnComplete": True})
 
             def settled() -> bool:
                 held = sum(redis.zcard(f"bull:email:send:{part}") for part in ("prioritized", "delayed"))
@@ -106,7 +106,7 @@ async def test_a_canary_run_leaves_no_trace_in_a_cluster(tmp_path, valkey_with_a
                 return held == 0 and database["email_jobs"].count_documents({"status": {"$nin": ENDED}}) == 0
 
             await canary.fly(run, plant, settled)
-            await strangers.close()
+            await external_producers.close()
             counted = database["email_jobs"].aggregate([{"$group": {"_id": "$status", "n": {"$sum": 1}}}])
             assert_it_flew(run, {each["_id"]: each["n"] for each in counted})
 
@@ -128,7 +128,7 @@ async def test_a_canary_run_leaves_no_trace_in_a_cluster(tmp_path, valkey_with_a
 
 
 async def the_file_tells_nothing(run, redis, folder) -> None:
-    """Its history holds the jobs as they were; so it may hold what a stranger wrote, until it is written anew."""
+    """Its history holds the jobs as they were; so it may hold what an external producer wrote, until it is written anew."""
     ours = canary.Run(**{**vars(run), "planted": []})
     assert ours.found(append_only_file(folder), people=False) == []
     before = set(append_only_file(folder))

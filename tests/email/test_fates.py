@@ -12,12 +12,12 @@ from aiobotocore.session import get_session
 
 from holdfast.contracts.effects import Upsert
 from holdfast.contracts.ledger import Status
-from holdfast.contracts.settlement import Proceed
 from holdfast.contracts.tenants import TENANTS
 from holdfast.contracts.times import isoformat
+from holdfast.contracts.transitions import Proceed
 from holdfast.contracts.workload import Failure
 from holdfast.workloads.email.contract import QUEUE_NAME
-from holdfast.workloads.email.documents import LOG, SuppressionReason
+from holdfast.workloads.email.records import LOG, SuppressionReason
 from holdfast.workloads.email.transports.ses import SesOptions, SesTransport
 from tests.email.post_office import DAY, DOMAIN, post_office
 from tests.support.clock import START
@@ -57,9 +57,9 @@ async def test_an_email_expires_where_no_worker_runs():
     async with post_office() as office:
         outbox_id = await office.post()
         office.later(DAY - A_MOMENT)
-        assert (await office.stage.upkeep.round()).expired == 0
+        assert (await office.stage.maintenance.round()).expired == 0
         office.later(A_MOMENT)
-        assert (await office.stage.upkeep.round()).expired == 1
+        assert (await office.stage.maintenance.round()).expired == 1
         assert await office.status(outbox_id) == "EXPIRED"
         await office.idle()
 
@@ -69,7 +69,7 @@ async def test_an_email_whose_day_ends_right_before_it_is_sent_is_not_sent():
         outbox_id = await office.post()
 
         async def a_day_passes(settlements):
-            if any(isinstance(each.verdict, Proceed) for each in settlements):
+            if any(isinstance(each.transition, Proceed) for each in settlements):
                 office.later(DAY)
 
         office.stage.store.before("settle", a_day_passes)
@@ -98,7 +98,7 @@ async def test_a_cancelled_email_is_never_sent():
     async with post_office() as office:
         waiting, scheduled = await office.post(), await office.post(delay=60_000)
         for outbox_id in (waiting, scheduled):
-            assert await office.withdrawal.withdraw(office.workload, outbox_id)
+            assert await office.cancellation.cancel(office.workload, outbox_id)
             assert await office.status(outbox_id) == "CANCELLED"
         office.later(timedelta(minutes=2))
         async with office.working():
@@ -113,7 +113,7 @@ async def test_an_email_that_waits_for_another_attempt_can_be_cancelled():
         outbox_id = await office.post()
         async with office.working():
             await office.until(outbox_id, "RETRYING")
-            assert await office.withdrawal.withdraw(office.workload, outbox_id)
+            assert await office.cancellation.cancel(office.workload, outbox_id)
             office.later(timedelta(minutes=2))
             await office.idle()
         assert await office.status(outbox_id) == "CANCELLED"
@@ -126,10 +126,10 @@ async def test_an_email_that_is_on_its_way_cannot_be_cancelled():
         outbox_id = await office.post()
         async with office.working():
             await eventually(lambda: rule.seen)
-            assert not await office.withdrawal.withdraw(office.workload, outbox_id)
+            assert not await office.cancellation.cancel(office.workload, outbox_id)
             rule.release()
             await office.until(outbox_id, "SENT")
-        assert not await office.withdrawal.withdraw(office.workload, outbox_id)
+        assert not await office.cancellation.cancel(office.workload, outbox_id)
         assert await office.status(outbox_id) == "SENT"
 
 

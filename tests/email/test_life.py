@@ -17,7 +17,7 @@ from holdfast.contracts.errors import BrokerUnavailable
 from holdfast.contracts.ledger import Status
 from holdfast.workloads.email.adopting import OTHER_JOB_ID
 from holdfast.workloads.email.contract import QUEUE_NAME
-from holdfast.workloads.email.documents import LOG, SuppressionReason
+from holdfast.workloads.email.records import LOG, SuppressionReason
 from tests.email.post_office import CPF, PostOffice, branch_office, post_office
 from tests.support.hearing import hearing
 from tests.support.smtp_server import DROP_TAKEN, HANG_TAKEN
@@ -219,12 +219,12 @@ async def test_a_worker_that_vanishes_with_the_message_leaves_it_in_doubt(opened
         assert await office.status(outbox_id) == "SENDING"
         office.later(A_LONG_TIME)
 
-        async def buried() -> bool:
-            await office.stage.upkeep.round()
+        async def dead_lettered() -> bool:
+            await office.stage.maintenance.round()
             return await office.status(outbox_id) == "FAILED"
 
         async with office.working(lease=lease):
-            await eventually(buried)
+            await eventually(dead_lettered)
         assert outcomes(await office.entry(outbox_id)) == [("lost", "LOST")]
         assert len(office.delivered(outbox_id)) == 1
         (letter,) = await office.letters()
@@ -244,12 +244,12 @@ async def test_a_job_whose_email_is_out_is_acknowledged(opened):
 
 
 async def test_an_email_expires_where_no_worker_runs(opened):
-    async with opened(life=timedelta(milliseconds=300)) as office:
+    async with opened(ttl=timedelta(milliseconds=300)) as office:
         outbox_id = await office.post()
         office.later(A_LONG_TIME)
 
         async def expired() -> bool:
-            await office.stage.upkeep.round()
+            await office.stage.maintenance.round()
             return await office.status(outbox_id) == "EXPIRED"
 
         await eventually(expired)
@@ -262,7 +262,7 @@ async def test_an_email_expires_where_no_worker_runs(opened):
 async def test_a_cancelled_email_is_not_sent(opened):
     async with opened() as office:
         outbox_id = await office.post()
-        assert await office.withdrawal.withdraw(office.workload, outbox_id)
+        assert await office.cancellation.cancel(office.workload, outbox_id)
         async with office.working():
             await office.idle()
         assert await office.status(outbox_id) == "CANCELLED"
@@ -298,7 +298,7 @@ async def _paused_because(office):
     return (await office.depth()).paused_because
 
 
-async def test_an_email_that_the_queue_did_not_take_is_brought_by_upkeep(opened):
+async def test_an_email_that_the_queue_did_not_take_is_brought_by_maintenance(opened):
     async with opened(apart=True) as office:
         office.stage.broker.break_down(BrokerUnavailable(), "publish")
         outbox_id = await office.post()
@@ -307,7 +307,7 @@ async def test_an_email_that_the_queue_did_not_take_is_brought_by_upkeep(opened)
         office.later(A_LONG_TIME)
 
         async def enqueued() -> bool:
-            await office.stage.upkeep.round()
+            await office.stage.maintenance.round()
             return await office.status(outbox_id) == "ENQUEUED"
 
         await eventually(enqueued)

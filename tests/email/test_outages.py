@@ -6,21 +6,21 @@ import asyncio
 from datetime import timedelta
 
 from holdfast.contracts.errors import BrokerUnavailable, StoreUnavailable
-from holdfast.contracts.settlement import Proceed
+from holdfast.contracts.transitions import Proceed
 from tests.email.post_office import post_office
 from tests.support.smtp_server import HANG
 from tests.support.stage import GRACE, LEASE, outcomes
 from tests.support.waiting import eventually
 
 
-async def test_an_email_that_the_queue_did_not_take_is_pending_until_upkeep_brings_it():
+async def test_an_email_that_the_queue_did_not_take_is_pending_until_maintenance_brings_it():
     async with post_office(apart=True) as office:
         office.stage.broker.break_down(BrokerUnavailable(), "publish")
         outbox_id = await office.post()
         assert await office.status(outbox_id) == "PENDING"
         office.stage.broker.repair()
         office.later(GRACE + LEASE + timedelta(seconds=1))
-        await office.stage.upkeep.round()
+        await office.stage.maintenance.round()
         assert await office.status(outbox_id) == "ENQUEUED"
         async with office.working():
             await office.until(outbox_id, "SENT")
@@ -50,7 +50,7 @@ async def test_a_store_that_is_away_at_the_last_moment_costs_no_attempt_and_send
         failures = [StoreUnavailable()]
 
         async def away(settlements):
-            if failures and any(isinstance(each.verdict, Proceed) for each in settlements):
+            if failures and any(isinstance(each.transition, Proceed) for each in settlements):
                 raise failures.pop()
 
         office.stage.store.before("settle", away)

@@ -11,9 +11,9 @@ from holdfast.contracts.effects import Upsert
 from holdfast.contracts.redaction import scrub
 from holdfast.workloads.email.content import ContentMissing, ContentUnavailable
 from holdfast.workloads.email.content_database import has_html, html_facts, html_in
-from holdfast.workloads.email.documents import CONTENT, content_key
 from holdfast.workloads.email.masking import without_names
 from holdfast.workloads.email.privacy import Privacy
+from holdfast.workloads.email.records import CONTENT, content_key
 from holdfast.workloads.email.vault import Vault
 from tests.email.post_office import VAULT, post_office
 

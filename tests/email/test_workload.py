@@ -13,7 +13,7 @@ from holdfast.contracts.ledger import Status
 from holdfast.contracts.tenants import TENANTS
 from holdfast.contracts.times import isoformat
 from holdfast.workloads.email.contract import BACKOFF_DELAYS, QUEUE_NAME, EmailSendResult
-from holdfast.workloads.email.documents import LOG, SuppressionReason
+from holdfast.workloads.email.records import LOG, SuppressionReason
 from holdfast.workloads.email.suppression import address_hash
 from tests.email.post_office import CPF, DAY, VAULT, post_office
 from tests.support.clock import START
@@ -191,7 +191,7 @@ async def test_the_waits_are_the_seeds_and_the_fifth_failure_is_the_last():
         assert waits == [1, 5, 30, 120]
         assert facts(failed, "attempt", "lastErrorCode") == {"attempt": 5, "lastErrorCode": "SMTP_451_EXHAUSTED"}
         office.later(timedelta(seconds=600))
-        await office.stage.upkeep.round()
+        await office.stage.maintenance.round()
         assert await office.stage.queued(QUEUE_NAME) == []
         assert office.delivered(outbox_id) == []
 
@@ -234,7 +234,7 @@ async def test_a_server_that_says_never_is_not_asked_again():
         async with office.working():
             failed = await office.until(outbox_id, "FAILED")
             office.later(timedelta(hours=1))
-            await office.stage.upkeep.round()
+            await office.stage.maintenance.round()
             await office.idle()
         assert facts(failed, "attempt", "lastErrorCode") == {"attempt": 1, "lastErrorCode": "SMTP_550"}
         assert office.server.commands().count("RCPT") == 1
@@ -288,7 +288,7 @@ async def test_an_email_that_may_be_out_is_not_sent_again(action, taken):
             failed = await office.until(outbox_id, "FAILED")
             rule.release()
             office.later(timedelta(hours=1))
-            await office.stage.upkeep.round()
+            await office.stage.maintenance.round()
             await office.idle()
         assert facts(failed, "attempt", "lastErrorCode") == {"attempt": 1, "lastErrorCode": "SEND_OUTCOME_UNKNOWN"}
         assert rule.seen == 1
@@ -318,7 +318,7 @@ async def test_a_worker_that_vanishes_with_the_message_leaves_it_in_doubt(resend
         await office.lose_worker(lambda: rule.seen)
         assert await office.status(outbox_id) == "SENDING"
         office.later(LEASE + timedelta(seconds=1))
-        await office.stage.upkeep.round()
+        await office.stage.maintenance.round()
         async with office.working():
             document = await office.until(outbox_id, fate)
         assert len(office.delivered(outbox_id)) == messages

@@ -1,4 +1,4 @@
-"""A gateway in this process: the API, a worker and upkeep, over the Redis and the MongoDB of the test."""
+"""A gateway in this process: the API, a worker and maintenance, over the Redis and the MongoDB of the test."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Gateway:
 
     @contextlib.asynccontextmanager
     async def working(self) -> AsyncIterator[None]:
-        """A worker and upkeep run, and stop when the block is left."""
+        """A worker and maintenance run, and stop when the block is left."""
         stop = asyncio.Event()
         worker = asyncio.create_task(self.system.worker().run(stop))
         try:

@@ -163,7 +163,7 @@ async def test_a_duplicate_from_node_of_an_accepted_event_has_no_second_effect(m
     assert (await gateway.entry("courier-x:plain-1")).attempt_count == 1
 
 
-async def test_the_same_event_through_both_doors_at_once_has_one_effect(main, gateway, downstream):
+async def test_the_same_event_through_both_routes_at_once_has_one_effect(main, gateway, downstream):
     requests = [a_request(f"plain-{n}") for n in range(30)]
     async with gateway.working():
         # What Node adds tells the same as the request: only the request's own fields differ.
@@ -191,7 +191,7 @@ async def test_an_event_of_node_with_a_known_key_and_other_content_becomes_a_dea
     assert [each.reason_code for each in await gateway.letters()] == ["IDEMPOTENCY_CONFLICT"]
 
 
-async def test_what_the_door_accepts_is_in_the_queue_as_the_specification_says(main, gateway, node):
+async def test_what_the_intake_accepts_is_in_the_queue_as_the_specification_says(main, gateway, node):
     receipt = await gateway.post(a_request("plain-1"))
 
     (job,) = await main.call("getWaiting")

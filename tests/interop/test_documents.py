@@ -76,7 +76,7 @@ async def test_a_job_that_node_adds_is_adopted_and_its_producer_gets_the_result(
     document = await gateway.system.store.get("document_jobs", "node-1")
     assert (document["status"], document["metadata"]) == ("COMPLETED", {"from": "Node"})
     stored = await gateway.system.store.get("document_results", "node-1")
-    assert b"Deed of sale" in await gateway.system.documents.door.output(stored, "text.txt")
+    assert b"Deed of sale" in await gateway.system.documents.admission.output(stored, "text.txt")
     assert stored["output_path"] == result["output_path"]
 
 
@@ -89,7 +89,7 @@ async def test_a_document_that_nodes_worker_read_is_completed_with_what_it_retur
     await worker.has_run(1)
     await eventually(lambda: _completed(jobs, 1))
 
-    await gateway.system.upkeep().round()
+    await gateway.system.maintenance().round()
 
     entry = await gateway.system.store.entry("documents", "read-by-node")
     assert (entry.status, entry.note, entry.result) == ("processed", "worked_elsewhere", result)

@@ -18,7 +18,7 @@ from holdfast.contracts.queries import LetterQuery, Page
 from holdfast.contracts.queues import Acknowledgement, Failed, Finished, QueueJob
 from holdfast.workloads.email.adopting import OTHER_JOB_ID
 from holdfast.workloads.email.contract import QUEUE_NAME, EmailDeadLetter
-from holdfast.workloads.email.documents import CONTENT, LOG, OUTBOX, content_key
+from holdfast.workloads.email.records import CONTENT, LOG, OUTBOX, content_key
 from tests.support.smtp_server import SmtpServer
 from tests.support.waiting import eventually
 
@@ -159,7 +159,7 @@ async def test_an_email_that_nodes_worker_sent_is_not_sent_by_ours(send, gateway
     await eventually(lambda: _is_empty(send))
     await worker.rest()
 
-    await gateway.system.upkeep().round()
+    await gateway.system.maintenance().round()
     async with gateway.working():
         await send.add("email:send", (await gateway.system.store.entry("email", outbox_id)).body, jobId=outbox_id)
         await eventually(lambda: _is_empty(send))
@@ -282,7 +282,7 @@ async def test_jobs_of_node_that_break_the_contract_become_masked_dead_letters(
 
 
 async def test_the_same_broken_job_again_leaves_no_clear_copy_either(send, gateway, company, redis_place):
-    """The second one is known and not buried again; a producer that wants to keep it keeps the masked one."""
+    """The second one is known and not dead-lettered again; a producer that wants to keep it keeps the masked one."""
     job = a_job(company, subject=f"Boleto de {CPF}")
     async with gateway.working():
         for job_id in ("first", "second"):

@@ -80,7 +80,7 @@ async def post_to_us(gateway, numbers) -> None:
 async def maintained(gateway):
     """Our maintenance alone, as it runs in a process that only serves the API."""
     stop = asyncio.Event()
-    running = asyncio.create_task(gateway.system.upkeep().run(stop))
+    running = asyncio.create_task(gateway.system.maintenance().run(stop))
     try:
         yield
     finally:
@@ -133,9 +133,9 @@ async def _quiet(gateway, open_queue) -> None:
         return not any(counts[state] for state in ("waiting", "active", "delayed", "prioritized"))
 
     await eventually(empty, within=_LONG)
-    upkeep = gateway.system.upkeep()
+    maintenance = gateway.system.maintenance()
     for _ in range(3):
-        assert (await upkeep.round()).republished == 0
+        assert (await maintenance.round()).republished == 0
 
 
 @pytest.mark.parametrize(("received", "remove"), [(True, True), (False, False)])

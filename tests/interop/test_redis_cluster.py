@@ -108,7 +108,7 @@ async def test_steering_works_as_on_one_server(jobs, broker):
     assert await eventually(lambda: broker.recover("jobs")) == 2
     await jobs.call("removeRateLimitKey")
     assert len(await take_now(broker, "jobs")) == 3
-    assert await broker.incarnation() == await broker.incarnation()
+    assert await broker.epoch() == await broker.epoch()
     await broker.ping()
     assert (await broker.facts())["cluster_enabled"] == "1"
 

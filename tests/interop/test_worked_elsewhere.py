@@ -95,7 +95,7 @@ async def test_what_node_completes_is_processed_with_its_return_value(gateway, n
     await node_workers.start_worker()
     await worked(open_queue)
 
-    report = await gateway.system.upkeep().round()
+    report = await gateway.system.maintenance().round()
 
     assert (report.worked_elsewhere, report.republished) == (30, 0)
     entry = await gateway.entry(key("e7"))
@@ -103,16 +103,16 @@ async def test_what_node_completes_is_processed_with_its_return_value(gateway, n
     assert [(each.attempt, each.outcome, each.worker) for each in entry.attempts] == [(1, "succeeded", "elsewhere")]
     assert await gateway.system.store.counts("courier") == {"processed": 30}
     make_due(records)
-    assert (await gateway.system.upkeep().round()).republished == 0
+    assert (await gateway.system.maintenance().round()).republished == 0
 
 
 async def test_what_node_completes_and_removes_is_found_in_the_history(gateway, node_workers, open_queue, records):
     await node_workers.start_worker(remove_on_complete=True)
-    upkeep = gateway.system.upkeep()
+    maintenance = gateway.system.maintenance()
     for batch in range(3):  # the second and the third follow from where the first was read
         await post(gateway, *(f"e{batch}-{n}" for n in range(20)))
         await worked(open_queue)
-        assert (await upkeep.round()).worked_elsewhere == 20
+        assert (await maintenance.round()).worked_elsewhere == 20
 
     assert (await open_queue(MAIN).counts())["completed"] == 0
     assert await gateway.system.store.counts("courier") == {"processed": 60}
@@ -126,7 +126,7 @@ async def test_what_node_keeps_is_known_when_its_history_is_gone(gateway, node_w
     await redis.xtrim(f"{open_queue(MAIN).at['prefix']}:{MAIN}:events", maxlen=0)
     make_due(records)
 
-    report = await gateway.system.upkeep().round()
+    report = await gateway.system.maintenance().round()
 
     assert report.republished == 0
     assert await gateway.system.store.counts("courier") == {"processed": 2}
@@ -139,7 +139,7 @@ async def test_what_node_fails_is_one_dead_letter_with_its_reason(gateway, node_
     await worked(open_queue)
 
     for _ in range(2):
-        await gateway.system.upkeep().round()
+        await gateway.system.maintenance().round()
         make_due(records)
 
     (letter,) = await gateway.letters()
@@ -152,7 +152,7 @@ async def test_a_replay_is_not_judged_by_the_failure_before_it(gateway, node_wor
     await post(gateway, "e1", status="fail_permanently")
     worker = await node_workers.start_worker()
     await worked(open_queue)
-    await gateway.system.upkeep().round()
+    await gateway.system.maintenance().round()
     await worker.terminate()
     (letter,) = await gateway.letters()
     store = gateway.system.store
@@ -160,7 +160,7 @@ async def test_a_replay_is_not_judged_by_the_failure_before_it(gateway, node_wor
 
     # The replay is decided while the queue is away: the queue has nothing but the old failure.
     assert await store.replay([(letter.id, None)], actor="ana", reason="mended") == [letter.id]
-    report = await gateway.system.upkeep().round()
+    report = await gateway.system.maintenance().round()
 
     assert report.worked_elsewhere == 0
     assert (await gateway.entry(key("e1"))).status is RECEIVED
@@ -177,7 +177,7 @@ async def test_our_own_work_is_not_taken_for_somebody_elses(gateway, open_queue,
     records.processed_events.update_many({}, {"$set": restored, "$unset": {"expiresAt": ""}})
     records.active_shipments.delete_many({})
 
-    report = await gateway.system.upkeep().round()
+    report = await gateway.system.maintenance().round()
 
     assert (report.worked_elsewhere, report.republished) == (0, 2)
     async with gateway.working():
@@ -188,11 +188,11 @@ async def test_our_own_work_is_not_taken_for_somebody_elses(gateway, open_queue,
 async def test_what_cannot_be_told_from_loss_is_published_again_with_one_warning(
     gateway, node_workers, open_queue, records, redis, seen
 ):
-    upkeep = gateway.system.upkeep()
+    maintenance = gateway.system.maintenance()
     worker = await node_workers.start_worker(remove_on_complete=True)
     await post(gateway, "e1")
     await worked(open_queue)
-    await upkeep.round()
+    await maintenance.round()
     for name in ("e2", "e3"):
         await post(gateway, name)
         await worked(open_queue)
@@ -200,11 +200,11 @@ async def test_what_cannot_be_told_from_loss_is_published_again_with_one_warning
         make_due(records)
         await worker.terminate()
 
-        assert (await upkeep.round()).republished == 1
+        assert (await maintenance.round()).republished == 1
 
         worker = await node_workers.start_worker(remove_on_complete=True)
         await worked(open_queue)
-        await upkeep.round()
+        await maintenance.round()
 
     assert await gateway.system.store.counts("courier") == {"processed": 3}
     assert [event for event, _ in seen].count(events.QUEUE_UNSURE) == 1
@@ -213,11 +213,11 @@ async def test_what_cannot_be_told_from_loss_is_published_again_with_one_warning
 
 async def test_a_lost_queue_of_our_own_warns_of_nobody(gateway, open_queue, redis, seen, records):
     await post(gateway, "e1")
-    await gateway.system.upkeep().round()
+    await gateway.system.maintenance().round()
     await open_queue(MAIN).call("obliterate", {"force": True})
     make_due(records)
 
-    assert (await gateway.system.upkeep().round()).republished == 1
+    assert (await gateway.system.maintenance().round()).republished == 1
     assert events.QUEUE_UNSURE not in [event for event, _ in seen]
 
 
@@ -234,7 +234,7 @@ async def test_a_job_that_bullmq_gave_up_as_stalled_is_run_again(gateway, open_q
     )
     make_due(records)
 
-    report = await gateway.system.upkeep().round()
+    report = await gateway.system.maintenance().round()
 
     assert (report.worked_elsewhere, report.republished) == (0, 1)
     async with gateway.working():

@@ -10,7 +10,7 @@ from holdfast import Collection, Workload
 from holdfast.contracts.dead_letters import letter_id
 from holdfast.contracts.effects import Upsert
 from holdfast.contracts.ledger import Claimed, Lease, NewEntry
-from holdfast.contracts.settlement import Bury, Complete, Settlement, Verdict
+from holdfast.contracts.transitions import Complete, MoveToDeadLetters, Settlement, Transition
 from tests.conformance.vocabulary import Anything
 
 DAY = timedelta(days=1)
@@ -24,7 +24,7 @@ class Parcels(Workload[Anything]):
     contract = Anything
     queue = "parcels-main"
     dead_letter_queue = "parcels-dead"
-    life = DAY
+    ttl = DAY
     collections: Sequence[Collection] = (
         Collection(
             "parcel_slips",
@@ -37,7 +37,7 @@ class Parcels(Workload[Anything]):
         Collection("parcel_keys", key="name"),
     )
 
-    def lane(self, data: Anything) -> str | None:
+    def fairness_key(self, data: Anything) -> str | None:
         del data
         return "a"
 
@@ -64,8 +64,8 @@ async def claimed(store: Any, key: str = "k", lease: timedelta = DAY, workload: 
     return claim
 
 
-def settlement(claim: Claimed, verdict: Verdict, workload: str = "courier") -> Settlement:
-    return Settlement(workload, Lease(claim.job_id, claim.fence), verdict)
+def settlement(claim: Claimed, transition: Transition, workload: str = "courier") -> Settlement:
+    return Settlement(workload, Lease(claim.job_id, claim.fence), transition)
 
 
 def moved(shipment: str = "shp-1", at: str = "2026-02-26T12:00:00.000Z", **fields: Any) -> Upsert:
@@ -76,7 +76,7 @@ def done(*effects: Any) -> Complete:
     return Complete(DAY, effects)
 
 
-def buried(key: str = "k", **changes: Any) -> Bury:
+def dead_lettered(key: str = "k", **changes: Any) -> MoveToDeadLetters:
     facts: dict[str, Any] = {
         "letter_id": letter_id("courier", key, 1),
         "code": "HTTP_404",
@@ -86,11 +86,11 @@ def buried(key: str = "k", **changes: Any) -> Bury:
         "retention": DAY,
         "letter_retention": DAY,
     }
-    return Bury(**(facts | changes))
+    return MoveToDeadLetters(**(facts | changes))
 
 
-async def settled(store: Any, key: str, verdict: Verdict, **changes: Any) -> None:
+async def settled(store: Any, key: str, transition: Transition, **changes: Any) -> None:
     """A job that was recorded, claimed and settled like this."""
     await store.record([an_event(key, **changes)])
-    (answer,) = await store.settle([settlement(await claimed(store, key), verdict)])
+    (answer,) = await store.settle([settlement(await claimed(store, key), transition)])
     assert not answer.stale

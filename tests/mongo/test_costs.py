@@ -8,11 +8,11 @@ from __future__ import annotations
 import pytest
 
 from holdfast.contracts.effects import Upsert
-from holdfast.contracts.ledger import Lines
-from holdfast.contracts.queries import DocumentQuery, Page
+from holdfast.contracts.ledger import QueuePlaces
+from holdfast.contracts.queries import Page, RecordQuery
 from tests.mongo.steps import DAY, a_parcel, an_event
 
-LONG_LANE = 3_000
+LONG_BACKLOG = 3_000
 
 
 @pytest.fixture
@@ -55,20 +55,20 @@ async def test_a_batch_with_effects_takes_a_handful_of_commands_however_large_it
 
     looks, inserts = 4, 4  # the ledger and three collections
     assert sorted(each["op"] for each in commands) == ["insert"] * inserts + ["query"] * looks
-    assert [n for n, answer in enumerate(answers) if answer.verdict != "new"] == [7]
+    assert [n for n, answer in enumerate(answers) if answer.transition != "new"] == [7]
     assert await database.parcel_rooms.count_documents({}) == 256
 
 
 async def test_the_lines_are_looked_up_without_walking_along_them(parcels, commands_of):
-    jobs = [a_parcel(f"a{n}", lane="a", priority=n) for n in range(LONG_LANE)]
-    jobs += [a_parcel(f"b{n}", lane="b", priority=n) for n in range(5)]
+    jobs = [a_parcel(f"a{n}", fairness_key="a", priority=n) for n in range(LONG_BACKLOG)]
+    jobs += [a_parcel(f"b{n}", fairness_key="b", priority=n) for n in range(5)]
     await parcels.record(jobs)
     taken = [f"id-a{n}" for n in range(20)]
     await parcels.claim("parcels", taken, worker="w", lease=DAY, max_attempts=5)
 
-    lines, commands = await commands_of(parcels.lines("parcels", ["a", "b", "nobody's"]))
+    lines, commands = await commands_of(parcels.queue_places("parcels", ["a", "b", "nobody's"]))
 
-    assert lines == Lines(19, {"a": LONG_LANE - 1, "b": 4})
+    assert lines == QueuePlaces(19, {"a": LONG_BACKLOG - 1, "b": 4})
     assert len(commands) == 2
     assert all(each["keysExamined"] <= 10 and each["docsExamined"] <= 1 for each in commands), commands
 
@@ -76,10 +76,10 @@ async def test_the_lines_are_looked_up_without_walking_along_them(parcels, comma
 async def test_a_page_of_the_newest_reads_no_more_than_the_page(parcels, commands_of):
     for start in range(0, 600, 200):
         await parcels.record([with_three_effects(n) for n in range(start, start + 200)])
-    query = DocumentQuery(collection="parcel_slips", where={"owner": "ana"}, newest_by="at")
-    first = await parcels.find_documents(query, Page(10))
+    query = RecordQuery(collection="parcel_slips", where={"owner": "ana"}, newest_by="at")
+    first = await parcels.find_records(query, Page(10))
 
-    second, commands = await commands_of(parcels.find_documents(query, Page(10, first.next)))
+    second, commands = await commands_of(parcels.find_records(query, Page(10, first.next)))
 
     assert [each["slip"] for each in second.items] == [f"s{n}" for n in range(589, 579, -1)]
     (command,) = commands

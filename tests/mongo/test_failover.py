@@ -11,8 +11,8 @@ import pytest
 from holdfast.cli.servers import ServerMissing, start_replica_set
 from holdfast.contracts.effects import Upsert
 from holdfast.contracts.errors import StoreUnavailable
-from holdfast.contracts.ledger import Claimed, RecordVerdict, Status
-from holdfast.contracts.settlement import Complete
+from holdfast.contracts.ledger import Claimed, RecordedAs, Status
+from holdfast.contracts.transitions import Complete
 from holdfast.stores.mongo import MongoStore
 from holdfast.workloads.courier import Courier
 from tests.mongo.steps import DAY, an_event, settlement
@@ -51,7 +51,7 @@ class Crew:
             keys = [f"{name}-{number + offset}" for offset in range(BATCH)]
             number += BATCH
             answers = await self._ask(lambda keys=keys: self._store.record([an_event(key) for key in keys]))
-            assert all(answer.verdict is not RecordVerdict.CONFLICT for answer in answers)
+            assert all(answer.recorded_as is not RecordedAs.CONFLICT for answer in answers)
             self.accepted += keys
             await self.work(keys)
 

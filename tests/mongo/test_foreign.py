@@ -9,11 +9,11 @@ from datetime import datetime, timedelta
 import pytest
 
 from holdfast.contracts.dead_letters import ReviewStatus
-from holdfast.contracts.ledger import AlreadySettled, AttemptOutcome, Claimed, RecordVerdict, Status
-from holdfast.contracts.queries import DocumentQuery, EntryQuery, LetterQuery, Page
+from holdfast.contracts.ledger import AlreadySettled, AttemptOutcome, Claimed, RecordedAs, Status
+from holdfast.contracts.queries import EntryQuery, LetterQuery, Page, RecordQuery
 from holdfast.contracts.queues import job_id_for
 from holdfast.stores.mongo import importing
-from tests.mongo.steps import DAY, an_event, buried, done, moved, settlement
+from tests.mongo.steps import DAY, an_event, dead_lettered, done, moved, settlement
 from tests.support.foreign_records import BEGAN, DATES, NodeRecords, node_writes
 
 WHO = {"actor": "ana", "reason": "mended"}
@@ -120,7 +120,7 @@ async def test_dead_letters_of_another_system_are_listed_beside_ours(filled, dat
     await database.dead_letter_events.insert_many([node.letter(f"more-{n}", createdAt=node.at(n)) for n in range(5)])
     await filled.record([an_event("k")])
     (ours,) = await filled.claim("courier", ["id-k"], worker="w", lease=DAY, max_attempts=5)
-    await filled.settle([settlement(ours, buried())])
+    await filled.settle([settlement(ours, dead_lettered())])
 
     found = await letters_of(filled)
 
@@ -142,9 +142,7 @@ async def test_a_shipment_that_another_system_wrote_is_read_and_kept_in_order(fi
     )
 
     assert json.dumps(await filled.get("active_shipments", "shp_odd"))
-    found = await filled.find_documents(
-        DocumentQuery(collection="active_shipments", where={"orderId": "ord_1"}), Page(10)
-    )
+    found = await filled.find_records(RecordQuery(collection="active_shipments", where={"orderId": "ord_1"}), Page(10))
     assert len(found.items) == 2
 
     # 12:00:00Z is stored. As plain text it would sort after 12:00:00.500Z, and the newer event would be lost.
@@ -181,8 +179,8 @@ async def test_a_worker_that_writes_into_our_entry_does_not_keep_anybody_from_re
 async def test_an_unsettled_record_is_neither_due_nor_claimed(filled, migrated):
     if migrated:
         await filled.migrate()
-    await filled.meet_queue("first")
-    await filled.meet_queue("second")
+    await filled.detect_queue_reset("first")
+    await filled.detect_queue_reset("second")
 
     assert await filled.due("courier", 10, again_after=DAY) == []
     for name in FATES.keys() - SETTLED:
@@ -197,7 +195,7 @@ async def test_the_job_of_an_unsettled_record_takes_it_over_with_its_attempts(fi
 
     recorded = await filled.record([coming(name) for name in names])
 
-    assert [each.verdict for each in recorded] == [RecordVerdict.NEW] * 3
+    assert [each.recorded_as for each in recorded] == [RecordedAs.NEW] * 3
     assert {each.first_seen_at for each in recorded} == {BEGAN}
     claims = [await claim(filled, name) for name in names]
     assert [each.attempt for each in claims] == [1, 2, 3]
@@ -207,7 +205,7 @@ async def test_the_job_of_an_unsettled_record_takes_it_over_with_its_attempts(fi
     assert await database.processed_events.count_documents({}) == len(FATES)
     await filled.settle([settlement(each, done()) for each in claims])
     again = await filled.record([coming(name) for name in names])
-    assert [(each.verdict, each.status) for each in again] == [(RecordVerdict.DUPLICATE, Status.PROCESSED)] * 3
+    assert [(each.recorded_as, each.status) for each in again] == [(RecordedAs.DUPLICATE, Status.PROCESSED)] * 3
 
 
 @pytest.mark.parametrize("migrated", [False, True])
@@ -217,7 +215,7 @@ async def test_the_job_of_a_settled_record_is_a_duplicate_and_does_not_run(fille
 
     recorded = await filled.record([coming("done"), coming("dead"), coming("done", fingerprint="other content")])
 
-    assert [each.verdict for each in recorded] == [RecordVerdict.DUPLICATE] * 3
+    assert [each.recorded_as for each in recorded] == [RecordedAs.DUPLICATE] * 3
     assert [each.status for each in recorded] == [Status.PROCESSED, Status.DEAD_LETTERED, Status.PROCESSED]
     claims = await filled.claim(
         "courier", [each.job_id for each in recorded[:2]], worker="w", lease=DAY, max_attempts=5
@@ -231,16 +229,16 @@ async def test_a_request_with_the_key_of_a_record_does_not_touch_what_another_wo
 
     recorded = await filled.record([coming(name, delivered=False) for name in FATES])
 
-    assert [(each.verdict, each.status) for each in recorded] == [
-        (RecordVerdict.DUPLICATE, Status(status)) for status in FATES.values()
+    assert [(each.transition, each.status) for each in recorded] == [
+        (RecordedAs.DUPLICATE, Status(status)) for status in FATES.values()
     ]
     after = {each["eventId"]: each async for each in database.processed_events.find()}
     assert [after[name] == before[name] for name in ("begun", "later")] == [True, True]
     # Nobody has begun with this one, and perhaps it never came into the queue: from now on it cannot be lost.
     taken = await filled.entry("courier", key_of("new"))
     assert (taken.status, taken.body, taken.first_seen_at) == (Status.RECEIVED, coming("new").body, BEGAN)
-    await filled.meet_queue("first")
-    await filled.meet_queue("second")
+    await filled.detect_queue_reset("first")
+    await filled.detect_queue_reset("second")
     assert [each.job_id for each in await filled.due("courier", 10, again_after=DAY)] == [taken.job_id]
 
 
@@ -249,7 +247,7 @@ async def test_a_job_whose_effects_come_with_it_takes_a_record_over_as_well(fill
 
     recorded = await filled.record(wanted)
 
-    assert [each.verdict for each in recorded] == [RecordVerdict.NEW, RecordVerdict.DUPLICATE]
+    assert [each.recorded_as for each in recorded] == [RecordedAs.NEW, RecordedAs.DUPLICATE]
     assert await filled.get("active_shipments", "shp-new") is not None
     assert await filled.get("active_shipments", "shp-done") is None
     assert isinstance(await claim(filled, "new"), Claimed)
@@ -262,7 +260,7 @@ async def test_many_that_are_given_the_same_job_take_it_over_once(filled, make_s
 
     answers = await asyncio.gather(*(each.record([coming("new")]) for each in stores))
 
-    assert sorted(answer.verdict for (answer,) in answers) == ["duplicate", "duplicate", "new"]
+    assert sorted(answer.transition for (answer,) in answers) == ["duplicate", "duplicate", "new"]
     assert await database.processed_events.count_documents({"eventId": {"$exists": True}}) == len(FATES)
 
 
@@ -409,7 +407,7 @@ async def test_letters_of_an_earlier_version_open_without_a_migration(store, mak
     await store.record([an_event()])
     letters = database.dead_letter_events
     (ours,) = await store.claim("courier", ["id-k"], worker="w", lease=DAY, max_attempts=5)
-    await store.settle([settlement(ours, buried())])
+    await store.settle([settlement(ours, dead_lettered())])
     await letters.drop_index("idempotencyKey_1")
     await letters.drop_index("idempotencyKey_1_generation_1")
     await letters.create_index([("idempotencyKey", 1), ("generation", 1)], unique=True)
@@ -446,7 +444,7 @@ async def test_a_dead_letter_of_another_system_is_reviewed_and_replayed(filled, 
     stands = await filled.letter(letter.id)
     assert [each.step for each in stands.decisions] == [ReviewStatus.REVIEWED, ReviewStatus.REPLAYED]
     (answer,) = await filled.settle(
-        [settlement(again, buried(letter_id="dl_second", letter_retention=timedelta(days=90)))]
+        [settlement(again, dead_lettered(letter_id="dl_second", letter_retention=timedelta(days=90)))]
     )
     assert answer.status is Status.DEAD_LETTERED
     assert sorted(each.generation for each in await letters_of(filled)) == [1, 2]
@@ -485,23 +483,23 @@ async def test_a_job_that_is_taken_over_after_a_dead_letter_has_its_own_generati
     await filled.migrate()
 
     ours = await claim(filled, "new")
-    (answer,) = await filled.settle([settlement(ours, buried(letter_id="dl_ours"))])
+    (answer,) = await filled.settle([settlement(ours, dead_lettered(letter_id="dl_ours"))])
     assert answer.status is Status.DEAD_LETTERED
     letters = await letters_of(filled, key=key_of("new"))
     assert sorted((each.generation, each.review_status) for each in letters) == [(1, "replayed"), (2, "pending")]
 
 
 async def test_the_queue_is_given_the_letters_of_another_system_only_after_it_was_lost(filled, database):
-    await filled.meet_queue("first")
-    assert await filled.unpublished("courier", 10) == []
+    await filled.detect_queue_reset("first")
+    assert await filled.letters_to_publish("courier", 10) == []
     await filled.migrate()
-    assert await filled.unpublished("courier", 10) == []
+    assert await filled.letters_to_publish("courier", 10) == []
 
-    await filled.meet_queue("second")
+    await filled.detect_queue_reset("second")
 
-    (letter,) = await filled.unpublished("courier", 10)
+    (letter,) = await filled.letters_to_publish("courier", 10)
     assert await filled.mark_published([letter.id], "second")
-    assert await filled.unpublished("courier", 10) == []
+    assert await filled.letters_to_publish("courier", 10) == []
 
 
 # --- the end of retention ---------------------------------------------------------------------------------------------

@@ -8,12 +8,12 @@ from datetime import timedelta
 import pytest
 
 from holdfast.contracts.errors import StoreUnavailable
-from holdfast.contracts.ledger import Claimed, Interrupted, Lease, RecordVerdict, Status
-from holdfast.contracts.settlement import Proceed, RetryLater
-from tests.mongo.steps import DAY, an_event, buried, claimed, done, moved, settled, settlement
+from holdfast.contracts.ledger import Claimed, Interrupted, Lease, RecordedAs, Status
+from holdfast.contracts.transitions import Proceed, RetryLater
+from tests.mongo.steps import DAY, an_event, claimed, dead_lettered, done, moved, settled, settlement
 from tests.support.tcp_proxy import TcpProxy
 
-NEW = RecordVerdict.NEW
+NEW = RecordedAs.NEW
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ async def test_a_recorded_job_is_new_though_its_first_answer_was_lost(line, far_
     answers = await far_store.record([an_event("a"), an_event("there"), an_event("b"), an_event("a")])
 
     assert line.seen["insert"] == 1
-    assert [each.verdict for each in answers] == [NEW, RecordVerdict.DUPLICATE, NEW, RecordVerdict.DUPLICATE]
+    assert [each.recorded_as for each in answers] == [NEW, RecordedAs.DUPLICATE, NEW, RecordedAs.DUPLICATE]
     assert await far_store.counts("courier") == {"received": 3}
 
 
@@ -86,7 +86,7 @@ async def test_a_commit_counts_once_though_its_answer_was_lost(line, far_store, 
         [
             settlement(a, done(moved(at="2026-02-26T12:00:00.000Z"))),
             settlement(b, done(moved(at="2026-02-26T11:00:00.000Z"))),
-            settlement(c, buried("c")),
+            settlement(c, dead_lettered("c")),
         ],
     )
 
@@ -97,7 +97,7 @@ async def test_a_commit_counts_once_though_its_answer_was_lost(line, far_store, 
         (Status.DEAD_LETTERED, None),
     ]
     assert (await far_store.entry("courier", "a")).attempt_count == 1
-    assert await far_store.letter(buried("c").letter_id) is not None
+    assert await far_store.letter(dead_lettered("c").letter_id) is not None
 
 
 # The driver itself asks again for a commit whose line was cut. One that stays silent makes us begin anew.
@@ -116,9 +116,9 @@ async def test_a_job_with_effects_is_new_though_its_commit_was_not_answered(line
         ],
     )
 
-    duplicate, conflict = RecordVerdict.DUPLICATE, RecordVerdict.CONFLICT
+    duplicate, conflict = RecordedAs.DUPLICATE, RecordedAs.CONFLICT
     assert line.seen["commit"] == 1
-    assert [each.verdict for each in answers] == [NEW, duplicate, duplicate, NEW, conflict]
+    assert [each.transition for each in answers] == [NEW, duplicate, duplicate, NEW, conflict]
     assert await far_store.counts("courier") == {"received": 3}
     assert (await far_store.get("active_shipments", "a"))["orderId"] == "first"
     assert await far_store.get("active_shipments", "b") is not None
@@ -147,12 +147,12 @@ async def test_a_job_proceeds_once_though_its_commit_was_not_answered(line, far_
     assert isinstance(lost, Interrupted)
 
 
-async def test_a_job_is_withdrawn_though_the_answer_was_lost(line, far_store):
+async def test_a_job_is_cancelled_though_the_answer_was_lost(line, far_store):
     await far_store.record([an_event("a"), an_event("b")])
     await claimed(far_store, "b")
     line.lose_reply("withdraw", UPDATE)
 
-    assert await far_store.withdraw("courier", ["id-a", "id-b"]) == [True, False]
+    assert await far_store.cancel("courier", ["id-a", "id-b"]) == [True, False]
     assert line.seen["withdraw"] == 1
 
 
@@ -165,15 +165,15 @@ async def test_whatever_is_lost_on_the_way_everything_happens_once(line, far_sto
         claim = await claimed(far_store, f"k{number}")
         (first,) = await far_store.settle([settlement(claim, RetryLater(timedelta(0), "X", "x"))])
         (second,) = await far_store.settle([settlement(await claimed(far_store, f"k{number}"), done())])
-        assert (answer.verdict, first.status, second.status) == (NEW, Status.FAILED, Status.PROCESSED)
+        assert (answer.transition, first.status, second.status) == (NEW, Status.FAILED, Status.PROCESSED)
         assert (await far_store.entry("courier", f"k{number}")).attempt_count == 2
 
     assert line.seen["some"] == 3
 
 
 async def test_a_letter_takes_its_steps_once_though_answers_were_lost(line, far_store):
-    await settled(far_store, "k", buried())
-    letter = buried().letter_id
+    await settled(far_store, "k", dead_lettered())
+    letter = dead_lettered().letter_id
     line.lose_reply("review", STEP)
     assert await far_store.review([letter], actor="ana", reason="seen") == [letter]
     line.lose_reply("replay", COMMIT)
@@ -203,7 +203,7 @@ async def test_a_server_that_says_nothing_is_unavailable_and_nobody_waits_for_ev
 
     await far_store.ping()
     (answer,) = await far_store.record([an_event()])
-    assert answer.verdict in {NEW, RecordVerdict.DUPLICATE}  # what the line swallowed arrived in the end
+    assert answer.recorded_as in {NEW, RecordedAs.DUPLICATE}  # what the line swallowed arrived in the end
 
 
 async def test_lines_that_are_cut_all_the_time_lose_nothing(line, far_store):
@@ -227,5 +227,5 @@ async def test_lines_that_are_cut_all_the_time_lose_nothing(line, far_store):
     await cutting
 
     assert line.seen["resets"] > 0
-    assert [each.verdict for (each,) in answers] == [NEW] * 60
+    assert [each.transition for (each,) in answers] == [NEW] * 60
     assert await far_store.counts("courier") == {"received": 60}

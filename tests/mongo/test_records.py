@@ -12,10 +12,10 @@ from pymongo import AsyncMongoClient
 
 from holdfast.contracts.effects import Collection, Delete, Upsert
 from holdfast.contracts.errors import EffectRefused
-from holdfast.contracts.ledger import Claimed, Overdue, RecordVerdict, Status
-from holdfast.contracts.queries import DocumentQuery, EntryQuery, LetterQuery, Page
-from holdfast.contracts.settlement import Proceed, RetryLater
+from holdfast.contracts.ledger import Claimed, Overdue, RecordedAs, Status
+from holdfast.contracts.queries import EntryQuery, LetterQuery, Page, RecordQuery
 from holdfast.contracts.times import isoformat
+from holdfast.contracts.transitions import Proceed, RetryLater
 from holdfast.workloads.courier import Courier
 from tests.mongo.steps import (
     DAY,
@@ -23,8 +23,8 @@ from tests.mongo.steps import (
     Parcels,
     a_parcel,
     an_event,
-    buried,
     claimed,
+    dead_lettered,
     done,
     moved,
     settled,
@@ -67,7 +67,7 @@ async def test_an_entry_that_waits_has_no_end(store, database):
 async def test_a_job_carries_only_the_marks_that_it_needs(parcels, store, database):
     marks = {"lane", "openLane", "mortal", "withdrawn", "proceeded"}
     await store.record([an_event()])
-    await parcels.record([a_parcel(lane="a", mortal=True, life=DAY)])
+    await parcels.record([a_parcel(fairness_key="a", ttl_includes_replays=True, ttl=DAY)])
 
     async def carried():
         entry = await database.parcels_jobs.find_one()
@@ -97,7 +97,7 @@ async def test_a_job_that_proceeds_changes_in_its_marks_alone(store, database, r
 
 
 async def test_a_person_who_is_forgotten_is_nowhere_in_the_ledger(store, database):
-    await settled(store, "k", buried(), body='{"to": "canary@example.com"}')
+    await settled(store, "k", dead_lettered(), body='{"to": "canary@example.com"}')
 
     assert await store.redact("courier", {"id-k": '{"to": "c***@e***.com"}'}) == ["id-k"]
 
@@ -119,7 +119,7 @@ async def test_more_jobs_than_one_transaction_takes_are_redacted(store, database
 
 
 async def test_a_letter_with_a_body_of_its_own_shows_nothing_of_the_jobs(store, database):
-    await settled(store, "k", buried(body='{"to": "c***"}'), body='{"to": "canary@example.com"}')
+    await settled(store, "k", dead_lettered(body='{"to": "c***"}'), body='{"to": "canary@example.com"}')
 
     letter = await database.dead_letter_events.find_one()
 
@@ -129,7 +129,7 @@ async def test_a_letter_with_a_body_of_its_own_shows_nothing_of_the_jobs(store, 
 
 
 async def test_a_dead_letter_has_the_fields_of_seed_002(store, database):
-    await settled(store, "k", buried())
+    await settled(store, "k", dead_lettered())
 
     letter = await database.dead_letter_events.find_one()
 
@@ -155,10 +155,10 @@ async def test_a_dead_letter_has_the_fields_of_seed_002(store, database):
     ],
     ids=["text", "list", "number", "deep list", "deep object", "key with NUL", "half a character", "long"],
 )
-async def test_a_job_can_be_buried_whatever_its_body_is(store, database, body):
-    await settled(store, "k", buried(), body=body)
+async def test_a_job_can_be_dead_lettered_whatever_its_body_is(store, database, body):
+    await settled(store, "k", dead_lettered(), body=body)
 
-    letter = await store.letter(buried().letter_id)
+    letter = await store.letter(dead_lettered().letter_id)
     shown = await database.dead_letter_events.find_one()
     assert letter.body == body
     assert shown["payloadSnapshot"].keys() == {"unreadable"}
@@ -173,7 +173,7 @@ async def test_what_mongodb_cannot_hold_is_refused_alone(store):
         await store.record([an_event("key", labels={"nul\0": "secret-4711"})])
 
     (answer,) = await store.record([an_event("small")])
-    assert answer.verdict is RecordVerdict.NEW
+    assert answer.recorded_as is RecordedAs.NEW
 
 
 async def test_a_refused_effect_keeps_the_jobs_of_other_workloads_out_too(make_store):
@@ -187,7 +187,7 @@ async def test_a_refused_effect_keeps_the_jobs_of_other_workloads_out_too(make_s
     assert (await store.counts("courier"), await store.counts("parcels")) == ({}, {})
     good = a_parcel("good", effects=[Upsert("parcel_rooms", "r", {"n": 1})])
     answers = await store.record([plain, good, plain])
-    assert [each.verdict for each in answers] == [RecordVerdict.NEW, RecordVerdict.NEW, RecordVerdict.DUPLICATE]
+    assert [each.recorded_as for each in answers] == [RecordedAs.NEW, RecordedAs.NEW, RecordedAs.DUPLICATE]
     assert (await store.counts("courier"), await store.counts("parcels")) == ({"received": 1}, {"received": 1})
 
 
@@ -196,11 +196,11 @@ async def test_of_equal_keys_the_first_counts_whether_or_not_it_has_effects(stor
 
     answers = await store.record([plain, told])
 
-    assert [each.verdict for each in answers] == [RecordVerdict.NEW, RecordVerdict.DUPLICATE]
+    assert [each.recorded_as for each in answers] == [RecordedAs.NEW, RecordedAs.DUPLICATE]
     assert await store.get("active_shipments", "shp-1") is None
 
 
-async def test_a_note_tells_of_the_last_verdict_only(store, database):
+async def test_a_note_tells_of_the_last_transition_only(store, database):
     await store.apply([moved(at="2026-02-26T12:00:00.001Z")])
     late = RetryLater(timedelta(0), "X", "x", [moved(at="2026-02-26T12:00:00.000Z")])
     await settled(store, "k", late)
@@ -226,7 +226,7 @@ async def test_labels_are_found_in_their_columns_by_an_index(store, database):
 
 @pytest.mark.parametrize("labels", [{"$ne": "x"}, {"$where": "sleep(1)"}], ids=str)
 async def test_a_filter_cannot_smuggle_in_a_command(store, labels):
-    await settled(store, "k", buried())
+    await settled(store, "k", dead_lettered())
     odd = {name: {name: value} for name, value in labels.items()}
 
     assert (await store.letters(LetterQuery(labels=odd), Page(10))).items == []
@@ -235,16 +235,16 @@ async def test_a_filter_cannot_smuggle_in_a_command(store, labels):
     assert await store.get("active_shipments", labels) is None
 
 
-async def test_whoever_is_told_that_a_job_is_withdrawn_can_rely_on_it(make_store, store):
+async def test_whoever_is_told_that_a_job_is_cancelled_can_rely_on_it(make_store, store):
     elsewhere = make_store()
     await elsewhere.open()
     for number in range(40):
         await store.record([an_event(f"k{number}")])
         claiming = elsewhere.claim("courier", [f"id-k{number}"], worker="w", lease=DAY, max_attempts=5)
 
-        (claim,), (withdrawn,) = await asyncio.gather(claiming, store.withdraw("courier", [f"id-k{number}"]))
+        (claim,), (cancelled,) = await asyncio.gather(claiming, store.cancel("courier", [f"id-k{number}"]))
 
-        assert isinstance(claim, Overdue if withdrawn else Claimed)
+        assert isinstance(claim, Overdue if cancelled else Claimed)
 
 
 # --- documents --------------------------------------------------------------------------------------------------
@@ -288,7 +288,7 @@ async def test_documents_are_found_by_their_instants(store):
     document = await store.get("active_shipments", "shp-1")
     where = {"currentState": "there", "updatedAt": document["updatedAt"]}
 
-    found = await store.find_documents(DocumentQuery(collection="active_shipments", where=where), Page(10))
+    found = await store.find_records(RecordQuery(collection="active_shipments", where=where), Page(10))
 
     assert found.items == [document]
 
@@ -296,10 +296,10 @@ async def test_documents_are_found_by_their_instants(store):
 async def test_what_was_before_1970_has_its_place_among_the_newest(parcels):
     years = (1968, 1969, 1970, 1971)
     await parcels.apply([Upsert("parcel_slips", f"of {year}", {"at": f"{year}-06-01T00:00:00.001Z"}) for year in years])
-    query = DocumentQuery(collection="parcel_slips", newest_by="at")
+    query = RecordQuery(collection="parcel_slips", newest_by="at")
     cursor, found = None, []
     for _ in years:
-        page = await parcels.find_documents(query, Page(1, cursor))
+        page = await parcels.find_records(query, Page(1, cursor))
         cursor, found = page.next, [*found, *(each["slip"] for each in page.items)]
 
     assert found == ["of 1971", "of 1970", "of 1969", "of 1968"]
@@ -393,7 +393,7 @@ async def test_what_the_address_says_about_durability_does_not_count(mongo, make
 
     (answer,) = await weak.record([an_event()])
 
-    assert answer.verdict is RecordVerdict.NEW
+    assert answer.recorded_as is RecordedAs.NEW
     assert weak._link.database.write_concern.document == {"w": "majority", "j": True}
     async with AsyncMongoClient(mongo.uri, readConcernLevel="majority") as client:
         assert await client[mongo_database].processed_events.count_documents({}) == 1
@@ -402,29 +402,29 @@ async def test_what_the_address_says_about_durability_does_not_count(mongo, make
 # --- the dead-letter queue ----------------------------------------------------------------------------------------
 
 
-async def test_a_queue_that_remembers_what_was_withdrawn_is_told_once_more(store):
-    await store.meet_queue("one")
-    await settled(store, "k", buried())
-    letter = buried().letter_id
+async def test_a_queue_that_remembers_what_was_cancelled_is_told_once_more(store):
+    await store.detect_queue_reset("one")
+    await settled(store, "k", dead_lettered())
+    letter = dead_lettered().letter_id
     await store.review([letter], actor="ana", reason="seen")
     await store.close([letter], actor="ana", reason="done")
-    assert await store.outdated("courier", 10) == [letter]
-    await store.mark_withdrawn([letter])
-    assert await store.outdated("courier", 10) == []
+    assert await store.letters_to_unpublish("courier", 10) == [letter]
+    await store.mark_unpublished([letter])
+    assert await store.letters_to_unpublish("courier", 10) == []
 
-    await store.meet_queue("two")  # the queue of yesterday, restored: it has the letter again
+    await store.detect_queue_reset("two")  # the queue of yesterday, restored: it has the letter again
 
-    assert await store.outdated("courier", 10) == [letter]
-    await store.mark_withdrawn([letter])
-    assert await store.outdated("courier", 10) == []
-    assert await store.unpublished("courier", 10) == []
+    assert await store.letters_to_unpublish("courier", 10) == [letter]
+    await store.mark_unpublished([letter])
+    assert await store.letters_to_unpublish("courier", 10) == []
+    assert await store.letters_to_publish("courier", 10) == []
 
 
-async def test_looking_for_letters_to_publish_or_to_withdraw_reads_only_those(store, database):
-    await store.meet_queue("one")
+async def test_looking_for_letters_to_publish_or_to_cancel_reads_only_those(store, database):
+    await store.detect_queue_reset("one")
     for number in range(20):
-        await settled(store, f"k{number}", buried(f"k{number}"))
-    letters = [buried(f"k{number}").letter_id for number in range(20)]
+        await settled(store, f"k{number}", dead_lettered(f"k{number}"))
+    letters = [dead_lettered(f"k{number}").letter_id for number in range(20)]
     assert await store.mark_published(letters, "one")
 
     for status, published in (("pending", {"$ne": "one"}), ("closed", {"$ne": "-one"})):

@@ -69,19 +69,19 @@ async def test_documents_go_an_hour_after_their_time_when_only_the_server_tidies
     assert not any("expireAfterSeconds" in each for _, each in await indexes(database, "parcel_rooms"))
 
 
-async def test_only_workloads_with_lanes_pay_for_them(store, parcels, database):
-    def of_lanes(found):
+async def test_only_workloads_with_fairness_keys_pay_for_them(store, parcels, database):
+    def of_fairness_keys(found):
         return [keys for keys, each in found if "openLane" in str(each)]
 
-    lanes = [{"openLane": 1, "priority": -1}, {"status": 1, "priority": -1}]
-    assert of_lanes(await indexes(database, "parcels_jobs")) == lanes
-    assert of_lanes(await indexes(database, "processed_events")) == []
+    fairness_keys = [{"openLane": 1, "priority": -1}, {"status": 1, "priority": -1}]
+    assert of_fairness_keys(await indexes(database, "parcels_jobs")) == fairness_keys
+    assert of_fairness_keys(await indexes(database, "processed_events")) == []
 
 
-async def test_a_ledger_from_before_there_were_lanes_is_opened_and_then_migrated(make_store, database):
+async def test_a_ledger_from_before_there_were_fairness_keys_is_opened_and_then_migrated(make_store, database):
     class Before(Parcels):
-        life = None
-        lane = Workload.lane
+        ttl = None
+        fairness_key = Workload.fairness_key
         collections = (Collection("parcel_slips", key="slip"),)
 
     before = make_store([Before()])
@@ -90,8 +90,8 @@ async def test_a_ledger_from_before_there_were_lanes_is_opened_and_then_migrated
 
     store = make_store([Parcels()])
     await store.open()
-    await store.record([a_parcel("new", lane="a", priority=3)])
-    assert (await store.lines("parcels", ["a"])).ends == {"a": 3}
+    await store.record([a_parcel("new", fairness_key="a", priority=3)])
+    assert (await store.queue_places("parcels", ["a"])).ends == {"a": 3}
     assert await store.missing() == [
         "The collection parcels_jobs has no index (deadline).",
         "The collection parcels_jobs has no index (openLane, priority).",
@@ -102,8 +102,8 @@ async def test_a_ledger_from_before_there_were_lanes_is_opened_and_then_migrated
     await store.migrate()
 
     assert await store.missing() == []
-    assert (await store.lines("parcels", ["a"])).ends == {"a": 3}
-    (claim,) = await store.claim("parcels", ["id-old"], worker="w", lease=Parcels.life, max_attempts=5)
+    assert (await store.queue_places("parcels", ["a"])).ends == {"a": 3}
+    (claim,) = await store.claim("parcels", ["id-old"], worker="w", lease=Parcels.ttl, max_attempts=5)
     assert claim.key == "old"
 
 

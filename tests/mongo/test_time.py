@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from holdfast.contracts.ledger import NotNow, Overdue
-from holdfast.contracts.settlement import RetryLater
+from holdfast.contracts.transitions import RetryLater
 from holdfast.stores.mongo import clock as clock_module
 from holdfast.stores.mongo.clock import ServerClock
 from tests.mongo.steps import DAY, an_event, claimed, done, settlement
@@ -36,7 +36,7 @@ def wrong_clock(monkeypatch):
 
 @pytest.mark.parametrize("hours", [-50, 50])
 async def test_the_clock_of_a_worker_does_not_matter(store, make_store, wrong_clock, hours):
-    await store.record([an_event("held"), an_event("mortal", life=HOUR)])
+    await store.record([an_event("held"), an_event("mortal", ttl=HOUR)])
     await claimed(store, "held", lease=DAY)
     before = await store.now()
     wrong_clock(hours)
@@ -50,15 +50,15 @@ async def test_the_clock_of_a_worker_does_not_matter(store, make_store, wrong_cl
     (answer,) = await elsewhere.settle([settlement(claim, RetryLater(HOUR, "X", "x"))])
 
     after = await store.now()
-    new, mortal = await store.entry("courier", "new"), await store.entry("courier", "mortal")
+    new, ttl_includes_replays = await store.entry("courier", "new"), await store.entry("courier", "mortal")
     assert isinstance(held, NotNow)
     assert isinstance(delayed, NotNow)
     assert held.after <= DAY
     assert before <= jumped.first_seen_at <= after
     assert before <= new.first_seen_at <= after
     assert before + HOUR <= new.not_before <= after + HOUR
-    assert before <= mortal.attempts[0].started_at <= mortal.attempts[0].finished_at <= after
-    assert before + HOUR <= mortal.not_before <= after + HOUR
+    assert before <= with_ttl.attempts[0].started_at <= with_ttl.attempts[0].finished_at <= after
+    assert before + HOUR <= with_ttl.not_before <= after + HOUR
     assert not answer.stale
     assert await elsewhere.due("courier", 10, again_after=HOUR) == []
     assert await elsewhere.overdue("courier", 10) == []
@@ -81,16 +81,16 @@ async def test_what_is_recorded_right_after_asking_is_not_older(store):
         assert before <= answer.first_seen_at <= await store.now()
 
 
-async def test_a_job_stays_withdrawn_though_the_next_primarys_clock_is_behind(store):
+async def test_a_job_stays_cancelled_though_the_next_primarys_clock_is_behind(store):
     await store.record([an_event(delay=DAY)])
     store._link.clock.skew = HOUR
-    assert await store.withdraw("courier", ["id-k"]) == [True]
+    assert await store.cancel("courier", ["id-k"]) == [True]
     store._link.clock.skew = timedelta(0)
 
     (claim,) = await store.claim("courier", ["id-k"], worker="w", lease=DAY, max_attempts=5)
 
     assert isinstance(claim, Overdue)
-    assert claim.withdrawn
+    assert claim.cancelled
 
 
 # --- the clock by itself ------------------------------------------------------------------------------------------
@@ -154,7 +154,7 @@ def test_drift_is_followed_in_the_end(steady):
 
 
 async def test_time_that_a_test_lets_pass_passes_everywhere(store):
-    await store.record([an_event(life=HOUR)])
+    await store.record([an_event(ttl=HOUR)])
     store._link.clock.skew = 2 * HOUR
 
     assert await store.overdue("courier", 10) == ["id-k"]

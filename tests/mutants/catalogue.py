@@ -30,8 +30,8 @@ def _mutant(name: str, file: str, old: str, new: str) -> Mutant:
 _EXECUTION: Final = "engine/execution.py"
 _INTAKE: Final = "engine/intake.py"
 _PROJECTION: Final = "engine/projection.py"
-_UPKEEP: Final = "engine/upkeep.py"
-_VERDICTS: Final = "engine/verdicts.py"
+_MAINTENANCE: Final = "engine/maintenance.py"
+_VERDICTS: Final = "engine/transitions.py"
 _BROKER: Final = "brokers/sqlite.py"
 _FOLDING: Final = "stores/folding.py"
 _LEDGER: Final = "stores/sqlite/ledger.py"
@@ -52,7 +52,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
 """,
         """            from datetime import UTC, datetime
             now = datetime.now(UTC)
-            recorded = [Recorded(RecordVerdict.NEW, each.entry.job_id, {}, now, Status.RECEIVED) for each in batch]
+            recorded = [Recorded(RecordedAs.NEW, each.entry.job_id, {}, now, Status.RECEIVED) for each in batch]
 """,
     ),
     _mutant(
@@ -68,8 +68,8 @@ ON CONFLICT (workload, key) DO UPDATE SET body = excluded.body, fingerprint = ex
     _mutant(
         "other content under a known key is called a duplicate",
         _LEDGER,
-        "verdict = RecordVerdict.DUPLICATE if same else RecordVerdict.CONFLICT",
-        "verdict = RecordVerdict.DUPLICATE",
+        "verdict = RecordedAs.DUPLICATE if same else RecordedAs.CONFLICT",
+        "verdict = RecordedAs.DUPLICATE",
     ),
     _mutant(
         "a duplicate is called new",
@@ -226,7 +226,7 @@ ON CONFLICT (workload, key) DO UPDATE SET body = excluded.body, fingerprint = ex
     # --- the queue
     _mutant(
         "nobody sweeps",
-        _UPKEEP,
+        _MAINTENANCE,
         "await self._republish(workload, report)",
         "pass",
     ),
@@ -259,7 +259,7 @@ ON CONFLICT (workload, key) DO UPDATE SET body = excluded.body, fingerprint = ex
     ),
     _mutant(
         "letters that are dealt with stay in the queue",
-        _UPKEEP,
+        _MAINTENANCE,
         "report.letters_withdrawn += await self._projection.tidy(workload)",
         "report.letters_withdrawn += 0",
     ),

@@ -9,7 +9,7 @@ from typing import Any
 from holdfast.contracts.times import duration_ms
 
 from .facts import Facts, Findings
-from .workloads import LIFE, Order
+from .workloads import TTL, Order
 
 Mark = tuple[str, str]
 """A workload, and a key with its generation or its end."""
@@ -80,11 +80,11 @@ def newest_stands(facts: Facts) -> Findings:
 def deadlines(facts: Facts) -> Findings:
     """I10: a generation lives as long as its workload says, and no attempt begins after that."""
     for (workload, key), steps in facts.moves.items():
-        lives = facts.workloads[workload].life is not None and not key.startswith(("UNREADABLE", "IDEMPOTENCY"))
+        lives = facts.workloads[workload].ttl is not None and not key.startswith(("UNREADABLE", "IDEMPOTENCY"))
         deadline: dict[int, int | None] = {}
         for step in steps:
             if step["new"] == "received" and step["old"] in (None, "dead_lettered"):
-                wanted = step["at"] + duration_ms(LIFE) if lives else None
+                wanted = step["at"] + duration_ms(TTL) if lives else None
                 deadline[step["new_generation"]] = step["deadline"]
                 if step["deadline"] != wanted:
                     yield f"I10: {workload} {key} has the deadline {step['deadline']}, not {wanted}"

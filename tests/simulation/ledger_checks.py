@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from itertools import pairwise
 from typing import Any, Final
 
-from holdfast.contracts.ledger import RecordVerdict, Status
+from holdfast.contracts.ledger import RecordedAs, Status
 from holdfast.contracts.lifecycle import EDGES
 from holdfast.contracts.times import duration_ms, to_ms
 
@@ -30,7 +30,7 @@ def receipts(facts: Facts) -> Findings:
             yield f"I1: {identity} was acknowledged and is not in the ledger"
             continue
         same = facts.workloads[request.workload].fingerprint(request.order) == entry["fingerprint"]
-        if receipt.verdict is RecordVerdict.CONFLICT:
+        if receipt.recorded_as is RecordedAs.CONFLICT:
             if same:
                 yield f"I2: {identity} was called a conflict with itself"
             continue
@@ -38,7 +38,7 @@ def receipts(facts: Facts) -> Findings:
             yield f"I2: {identity} was acknowledged with content that does not stand"
         if (receipt.job_id, to_ms(receipt.received_at)) != (entry["job_id"], entry["first_seen_at"]):
             yield f"I2: {identity} got a receipt that is not the first one's"
-        news[identity] += receipt.verdict is RecordVerdict.NEW
+        news[identity] += receipt.recorded_as is RecordedAs.NEW
     yield from (f"I2: {identity} was new {count} times" for identity, count in news.items() if count > 1)
     for identity, entry in facts.entries.items():
         if entry["status"] not in _TERMINAL:
@@ -61,7 +61,10 @@ def foreign_jobs(facts: Facts) -> Findings:
             continue
         reason = "IDEMPOTENCY_CONFLICT" if order else "VALIDATION_FAILED"
         told = {letter["reason_code"] for letter in facts.letters if letter["body"] == foreign.data}
-        if not told or not told <= {reason, "WORKER_LOST"}:  # whoever was to bury it may have died three times over
+        if not told or not told <= {
+            reason,
+            "WORKER_LOST",
+        }:  # whoever was to dead-letter it may have died three times over
             yield f"I1: the foreign job {foreign.workload} {foreign.job_id} is neither done nor a letter: {told}"
 
 
@@ -149,7 +152,7 @@ def stops(facts: Facts) -> Findings:
 
 
 def poison(facts: Facts) -> Findings:
-    """I6: a job that kills its worker does so a limited number of times, and then it is buried as that."""
+    """I6: a job that kills its worker does so a limited number of times, and then it is dead-lettered as that."""
     kills = Counter(
         (run.workload, run.key, run.generation) for run in facts.runs if run.behaviour == "poison" and not run.ended
     )

@@ -10,7 +10,7 @@ from random import Random
 from typing import Any, Final
 
 from holdfast.contracts.errors import HoldfastError, ReviewRefused
-from holdfast.contracts.ledger import RecordVerdict
+from holdfast.contracts.ledger import RecordedAs
 from holdfast.contracts.queries import LetterQuery, Page
 from holdfast.contracts.queues import QueueJob
 from holdfast.engine.intake import Receipt
@@ -123,8 +123,8 @@ class Sender(Desk):
             )
         except (TimeoutError, HoldfastError, asyncio.CancelledError):
             return False
-        self.system.sky.note("sender", "told", order.key, order.content, request.receipt.verdict.value)
-        return request.receipt.verdict is not RecordVerdict.CONFLICT
+        self.system.sky.note("sender", "told", order.key, order.content, request.receipt.transition.value)
+        return request.receipt.recorded_as is not RecordedAs.CONFLICT
 
     async def put(self, workload: Simulated, job_id: str, data: str, start: float) -> None:
         """Put a job straight into the queue, as a Node producer does."""

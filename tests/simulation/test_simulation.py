@@ -44,7 +44,7 @@ def test_the_stories_go_everywhere():
         *(f"killed at {point}" for point in (*CRASH_POINTS, "worker.proceeding", "worker.proceeded")),
         *(f"handled {behaviour}" for behaviour in BEHAVIOURS),
         *(f"claim {answer}" for answer in _CLAIMS),
-        *(f"told {verdict}" for verdict in ("new", "duplicate", "conflict")),
+        *(f"told {transition}" for transition in ("new", "duplicate", "conflict")),
         *("queue wiped", "frozen", "reply lost", "error", "told to stop", "adopted", "stale", "batch split"),
         *("replay confirmed", "replay refused", "foreign buried"),
     }

@@ -24,7 +24,7 @@ MAX_ATTEMPTS: Final = 3
 BASE: Final = timedelta(milliseconds=400)
 THROTTLE: Final = timedelta(seconds=2)
 TIMEOUT: Final = timedelta(seconds=5)
-LIFE: Final = timedelta(seconds=8)
+TTL: Final = timedelta(seconds=8)
 
 _COMMON: Final = ("done", "done", "done", "retry", "transient", "slow", "slow", "slow", "snooze")
 _RARE: Final = (
@@ -195,7 +195,7 @@ class Notices(Simulated):
     name = "notices"
     queue = "notices-main"
     dead_letter_queue = "notices-dlq"
-    life = LIFE
+    ttl = TTL
     collections = _collections("notices")
 
 
@@ -205,7 +205,7 @@ class Rockets(Simulated):
     name = "rockets"
     queue = "rockets-main"
     dead_letter_queue = "rockets-dlq"
-    life = LIFE
+    ttl = TTL
     collections = (*_collections("rockets"), Collection("rockets_launches", "launch"))
 
     async def handle(self, job: Job[Order], context: Context) -> Outcome:

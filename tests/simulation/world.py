@@ -20,8 +20,8 @@ from holdfast.contracts.queues import job_id_for
 from holdfast.contracts.times import from_ms, isoformat
 from holdfast.engine.execution import ExecutionOptions
 from holdfast.engine.intake import Intake
+from holdfast.engine.maintenance import Maintenance
 from holdfast.engine.review import Review
-from holdfast.engine.upkeep import Upkeep
 from holdfast.sqlite import Database
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.telemetry import attach, detach, events
@@ -85,7 +85,7 @@ class Server(Member):
         ambient = Ambient(SkewedClock(world.loop, random.uniform(-600, 600)), CountedIds(name), random)
         self.intake = Intake(store, broker)
         self.review = Review(store, broker, {each.name: each for each in world.workloads})
-        upkeep = Upkeep(
+        maintenance = Maintenance(
             store,
             broker,
             world.workloads,
@@ -96,9 +96,9 @@ class Server(Member):
         if works:
             options = ExecutionOptions(name, concurrency=random.choice((1, 2, 4, 8)), lease=world.lease)
             drain = timedelta(seconds=random.choice((0, 0.2, 2)))
-            self._main: Any = Worker(world.workloads, store, broker, ambient, upkeep, options, drain=drain).run
+            self._main: Any = Worker(world.workloads, store, broker, ambient, maintenance, options, drain=drain).run
         else:
-            self._main = upkeep.run
+            self._main = maintenance.run
         self.task: asyncio.Task[Any] = world.loop.spawn(self, self._main(self.stop))
 
 
@@ -347,5 +347,5 @@ class World:
         process = current_process()
         shown = {name: value for name, value in fields.items() if name != "duration_ms"}
         self.sky.note(process.name if process else "world", event, *shown.items())
-        if event == events.UPKEEP_FAILED:
+        if event == events.MAINTENANCE_FAILED:
             self.findings.append(f"upkeep failed: {fields['reason']}")

@@ -15,7 +15,7 @@ from bson import Timestamp
 from pymongo.database import Database
 from redis import Redis
 
-from holdfast.contracts.lifecycle import EDGES, MOVES
+from holdfast.contracts.lifecycle import EDGES, TRANSITIONS
 from holdfast.contracts.times import isoformat
 from holdfast.workloads.courier.workload import ACTIVE_SHIPMENTS
 
@@ -31,7 +31,7 @@ PREFIX: Final = "bull"
 _DOCUMENTS: Final = {EFFECTS: "effectId", ACTIVE_SHIPMENTS: "shipmentId"}
 _END: Final = "witness_end"
 # A move of several steps is one update of one document here: the steps between are never seen.
-_EDGES: Final[Edges] = EDGES | {(path[0], path[-1]) for paths in MOVES.values() for path in paths}
+_EDGES: Final[Edges] = EDGES | {(path[0], path[-1]) for paths in TRANSITIONS.values() for path in paths}
 
 Document = dict[str, Any]
 

@@ -1,6 +1,6 @@
 """A place where documents live their whole lives: the real system of either deployment, with a real worker in it.
 
-Tenants come through the real HTTP routes, strangers put jobs straight into the queue, and every file is read by a real
+Tenants come through the real HTTP routes, external producers put jobs straight into the queue, and every file is read by a real
 child process. A test may also write a :class:`Script`: a file whose child is a small program that says what the script
 says, so that causes that are hard to make in earnest can be told by a process all the same.
 
@@ -190,7 +190,7 @@ class DocumentArena:
     async def get(self, path: str, *, who: str = "acme") -> httpx.Response:
         return await self._http.get(f"{ROUTE}/{path}", headers=self._bearer(who))
 
-    # --- strangers ------------------------------------------------------------------------------------------
+    # --- external producers ------------------------------------------------------------------------------------------
 
     async def put(self, document: Any, name: str | None = None) -> None:
         """Put a job straight into the queue, as a producer does that knows nothing of our API."""
@@ -227,7 +227,7 @@ class DocumentArena:
 
     async def output(self, job_id: str, name: str) -> bytes:
         """An output file of a completed job."""
-        return await self.system.documents.door.output(await self.result(job_id), name)
+        return await self.system.documents.admission.output(await self.result(job_id), name)
 
     async def letters(self, job_id: str) -> list[DeadLetter]:
         """The dead letters of a job in the store, also of one that was refused and has another name there."""
@@ -239,7 +239,7 @@ class DocumentArena:
         return [each for each in await self.dead_letter_queue() if each["job_id"] == job_id]
 
     async def the_letter(self, job_id: str) -> dict[str, Any]:
-        """The job's one dead letter, which the store and the queue tell alike, also after rounds of upkeep."""
+        """The job's one dead letter, which the store and the queue tell alike, also after rounds of maintenance."""
         try:
             await eventually(lambda: self.told(job_id))
         except AssertionError as error:
@@ -252,10 +252,10 @@ class DocumentArena:
         return told
 
     async def look_after(self, rounds: int = 2) -> None:
-        """Let upkeep do what it does."""
-        upkeep = self.system.upkeep()
+        """Let maintenance do what it does."""
+        maintenance = self.system.maintenance()
         for _ in range(rounds):
-            await upkeep.round()
+            await maintenance.round()
 
     async def dead_letter_queue(self) -> list[dict[str, Any]]:
         """Every letter that ``doc_jobs_dead`` holds."""

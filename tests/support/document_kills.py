@@ -159,8 +159,8 @@ def violations(
         for name, documents in (("job", truth.jobs), ("result", truth.results)):
             if documents.get(job_id, {}).get("status") != fate:
                 yield f"{job_id} is {status}, and its {name} says otherwise"
-        buried = int(status == "dead_lettered")
-        if (letters[job_id], told[job_id]) != (buried, buried):
+        dead_lettered = int(status == "dead_lettered")
+        if (letters[job_id], told[job_id]) != (dead_lettered, dead_lettered):
             yield f"{job_id} is {status}, and has {letters[job_id]} letters, {told[job_id]} of them told"
         ends = [outcome for outcome, _ in truth.outcomes(job_id)] if job_id in truth.attempts else []
         if ends.count("succeeded") != int(status == "processed") or "running" in ends:

@@ -49,7 +49,7 @@ class Child:
         return await asyncio.shield(self._speaking)
 
     def signal(self, number: signal.Signals) -> None:
-        """Never reaches a stranger with a recycled id: the handle is of this process and no other."""
+        """Never reaches an external producer with a recycled id: the handle is of this process and no other."""
         if self.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._handle, number)
@@ -147,10 +147,10 @@ def _import_everything() -> None:
         "holdfast.stores.mongo",
         "holdfast.wiring.serving",
         "holdfast.workloads.courier.downstream",
-        "holdfast.workloads.documents.door",
+        "holdfast.workloads.documents.admission",
         "holdfast.workloads.documents.files.folder",
         "holdfast.workloads.documents.workload",
-        "holdfast.workloads.email.door",
+        "holdfast.workloads.email.admission",
         "holdfast.workloads.email.notifications",
         "holdfast.workloads.email.transports.smtp",
         "holdfast.workloads.email.workload",

@@ -21,8 +21,8 @@ from holdfast.contracts.queries import LetterQuery, Page
 from holdfast.contracts.workload import Workload
 from holdfast.engine.execution import Execution, ExecutionOptions
 from holdfast.engine.intake import Intake, Receipt
+from holdfast.engine.maintenance import Maintenance
 from holdfast.engine.review import Review
-from holdfast.engine.upkeep import Upkeep
 from holdfast.sqlite import Database
 from holdfast.stores.sqlite import SqliteStore
 from tests.support.clock import ManualClock
@@ -56,7 +56,7 @@ class Stage:
     broker: Any
     intake: Intake
     review: Review
-    upkeep: Upkeep
+    maintenance: Maintenance
     ambient: Ambient
     workers: count = field(default_factory=lambda: count(1))
 
@@ -131,8 +131,8 @@ async def a_stage(
         await broker.open()
         intake = Intake(store, broker)
         review = Review(store, broker, {workload.name: workload})
-        upkeep = Upkeep(store, broker, [workload], ambient)
-        yield Stage(workload, clock, database, store, broker, intake, review, upkeep, ambient)
+        maintenance = Maintenance(store, broker, [workload], ambient)
+        yield Stage(workload, clock, database, store, broker, intake, review, maintenance, ambient)
         await intake.drain()
     finally:
         await database.close()

@@ -14,7 +14,7 @@ from holdfast.workloads.courier.workload import ACTIVE_SHIPMENTS
 
 from .counted_work import EFFECTS
 
-_MOVES: Final = """
+_TRANSITIONS: Final = """
 CREATE TABLE witness_moves (
     seq INTEGER PRIMARY KEY, workload TEXT, key TEXT, start TEXT, "end" TEXT,
     old_generation INTEGER, generation INTEGER, old_fence INTEGER, fence INTEGER
@@ -45,7 +45,7 @@ def install(database: Path) -> None:
     """Once, when the tables are there and before the first process starts."""
     connection = sqlite3.connect(database)
     try:
-        connection.executescript(_MOVES)
+        connection.executescript(_TRANSITIONS)
         for table, key in ((EFFECTS, "effectId"), (ACTIVE_SHIPMENTS, "shipmentId")):
             for verb in ("INSERT", "UPDATE"):
                 connection.executescript(_EFFECT.format(table=table, key=key, verb=verb))

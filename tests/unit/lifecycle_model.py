@@ -17,15 +17,15 @@ from holdfast.contracts.ledger import (
     Exhausted,
     Interrupted,
     Lease,
-    Lines,
     NotNow,
     Overdue,
-    RecordVerdict,
+    QueuePlaces,
+    RecordedAs,
     Status,
     Unrecorded,
 )
 from holdfast.contracts.lifecycle import REVIEW_STEPS
-from holdfast.contracts.settlement import OVERDUE, WITHDRAWN
+from holdfast.contracts.transitions import CANCELLED, OVERDUE
 
 NAME: Final = "things"
 GRACE: Final = 500
@@ -42,7 +42,7 @@ _ENDS: Final = {
     "expire": Status.EXPIRED,
     "cancel": Status.EXPIRED,
 }
-LANES: Final = {"a": ("x", 1), "b": ("x", 2), "c": ("y", 3)}
+FAIRNESS_KEYS: Final = {"a": ("x", 1), "b": ("x", 2), "c": ("y", 3)}
 """The lane and the place of each key's job."""
 
 
@@ -57,12 +57,12 @@ def body_of(content: str) -> str:
 
 
 def letter_body_of(key: str, after: int) -> str | None:
-    """What a verdict puts on the letter: now and then another body than the job's."""
+    """What a transition puts on the letter: now and then another body than the job's."""
     return f'"masked {key}"' if after else None
 
 
 def mark_of(key: str, generation: int, kind: str) -> str:
-    """The key of the document that a verdict of this kind writes."""
+    """The key of the document that a transition of this kind writes."""
     return f"{key}{generation}{kind}"
 
 
@@ -74,8 +74,8 @@ class Entry:
     content: str
     first_seen: int
     not_before: int
-    life: int | None
-    mortal: bool
+    ttl: int | None
+    ttl_includes_replays: bool
     body: str
     status: Status = Status.RECEIVED
     generation: int = 1
@@ -87,7 +87,7 @@ class Entry:
     expires: int | None = None
     note: str | None = None
     proceeded: bool = False
-    withdrawn: bool = False
+    cancelled: bool = False
 
     def holds(self, lease: Lease) -> bool:
         """Whether the lease is the one that counts (I4)."""
@@ -139,27 +139,29 @@ class Model:
 
     # --- senders ------------------------------------------------------------------------------------------
 
-    def record(self, key: str, content: str, delay: int, life: int | None, mortal: bool) -> tuple[Any, ...]:
+    def record(
+        self, key: str, content: str, delay: int, ttl: int | None, ttl_includes_replays: bool
+    ) -> tuple[Any, ...]:
         """One entry for each key (I2)."""
         entry = self.entries.get(key)
         if entry is not None:
-            verdict = RecordVerdict.DUPLICATE if entry.content == content else RecordVerdict.CONFLICT
-            return verdict, entry.first_seen, entry.status
+            recorded_as = RecordedAs.DUPLICATE if entry.content == content else RecordedAs.CONFLICT
+            return recorded_as, entry.first_seen, entry.status
         start = self.now + delay
-        entry = Entry(key, content, self.now, start, life, mortal, body_of(content), due=start + GRACE)
-        entry.deadline = None if life is None else self.now + life
+        entry = Entry(key, content, self.now, start, ttl, ttl_includes_replays, body_of(content), due=start + GRACE)
+        entry.deadline = None if ttl is None else self.now + ttl
         self.entries[key] = entry
         self.marks.add(mark_of(key, 1, "record"))
-        return RecordVerdict.NEW, self.now, Status.RECEIVED
+        return RecordedAs.NEW, self.now, Status.RECEIVED
 
-    def withdraw(self, keys: Sequence[str]) -> list[bool]:
+    def cancel(self, keys: Sequence[str]) -> list[bool]:
         """Those that wait are overdue from now on."""
         return [key in self.entries and self._withdraw(self.entries[key]) for key in keys]
 
     def _withdraw(self, entry: Entry) -> bool:
         if entry.status not in _WAITING:
             return False
-        entry.withdrawn = True
+        entry.cancelled = True
         entry.deadline = self.now if entry.deadline is None else min(entry.deadline, self.now)
         return True
 
@@ -172,16 +174,16 @@ class Model:
             letter.body = body if letter.key in settled else letter.body
         return settled
 
-    def lines(self) -> Lines:
+    def lines(self) -> QueuePlaces:
         """The lanes of what is not settled."""
         unsettled = [each for each in self.entries.values() if not each.status.terminal]
         ends: dict[str, int] = {}
         for entry in unsettled:
-            lane, place = LANES[entry.key]
-            ends[lane] = max(place, ends.get(lane, 0))
-        working = [LANES[each.key][1] for each in unsettled if each.status is Status.PROCESSING]
-        waiting = [LANES[each.key][1] for each in unsettled if each.status is Status.RECEIVED]
-        return Lines(max(working, default=min(waiting, default=0)), ends)
+            fairness_key, place = FAIRNESS_KEYS[entry.key]
+            ends[fairness_key] = max(place, ends.get(fairness_key, 0))
+        working = [FAIRNESS_KEYS[each.key][1] for each in unsettled if each.status is Status.PROCESSING]
+        waiting = [FAIRNESS_KEYS[each.key][1] for each in unsettled if each.status is Status.RECEIVED]
+        return QueuePlaces(max(working, default=min(waiting, default=0)), ends)
 
     # --- workers ------------------------------------------------------------------------------------------
 
@@ -210,7 +212,7 @@ class Model:
         if not overdue and len(entry.attempts) < MAX_ATTEMPTS:
             entry.attempts.append("running")
             return Claimed, entry.fence, len(entry.attempts), entry.generation
-        return (Overdue, entry.fence, entry.withdrawn) if overdue else (Exhausted, entry.fence, len(entry.attempts))
+        return (Overdue, entry.fence, entry.cancelled) if overdue else (Exhausted, entry.fence, len(entry.attempts))
 
     def renew(self, leases: Sequence[Lease]) -> list[Lease]:
         """Prolong what holds; return the rest."""
@@ -224,7 +226,7 @@ class Model:
         return lost
 
     def settle(self, lease: Lease, kind: str, after: int, instant: int) -> tuple[Status | None, str | None]:
-        """One verdict; a lease that does not hold changes nothing (I4)."""
+        """One transition; a lease that does not hold changes nothing (I4)."""
         entry = self.entry_of(lease)
         if entry is None or not entry.holds(lease):
             return None, None
@@ -257,7 +259,7 @@ class Model:
             body = letter_body_of(entry.key, after) or entry.body
             self.letters[name] = Letter(name, entry.key, entry.generation, list(entry.attempts), body, expires)
         if kind == "cancel":
-            entry.note = WITHDRAWN
+            entry.note = CANCELLED
         if kind == "complete":
             stale = self.newest is not None and instant < self.newest
             entry.note = IGNORED_STALE if stale else None
@@ -330,8 +332,10 @@ class Model:
             return False
         entry.status, entry.generation, entry.attempts = Status.RECEIVED, entry.generation + 1, []
         entry.not_before, entry.due, entry.expires, entry.note = self.now, self.now + GRACE, None, None
-        entry.proceeded = entry.withdrawn = False
-        entry.deadline = None if entry.life is None else (entry.first_seen if entry.mortal else self.now) + entry.life
+        entry.proceeded = entry.cancelled = False
+        entry.deadline = (
+            None if entry.ttl is None else (entry.first_seen if entry.ttl_includes_replays else self.now) + entry.ttl
+        )
         return True
 
     def replay_as(self, name: str, key: str, content: str) -> bool:
@@ -339,5 +343,5 @@ class Model:
         letter = self.letters.get(name)
         if letter is None or key in self.entries or not letter.step(ReviewStatus.REPLAYED):
             return False
-        self.record(key, content, 0, None, mortal=False)
+        self.record(key, content, 0, None, ttl_includes_replays=False)
         return True

@@ -26,7 +26,7 @@ def body(name="p", **changes):
 
 
 async def put(stage, *jobs, workers=1):
-    """Put jobs into the queue as a stranger does, and let workers run until the queue is empty."""
+    """Put jobs into the queue as an external producer does, and let workers run until the queue is empty."""
     await stage.broker.publish("parcels-main", [QueueJob(job_id, data) for job_id, data in jobs])
 
     async def drained():
@@ -42,7 +42,7 @@ async def put(stage, *jobs, workers=1):
         await eventually(drained)
 
 
-async def test_a_strangers_job_is_recorded_and_worked(stage):
+async def test_a_external_producers_job_is_recorded_and_worked(stage):
     await put(stage, ("node-job-1", body(place="home", attempt=4)))
 
     entry = await stage.entry("p")

@@ -55,7 +55,7 @@ async def working(stage, condition):
     """Let a whole worker process's worth run until it is so."""
     stop, options = asyncio.Event(), ExecutionOptions("worker-1")
     worker = Worker(
-        [stage.workload], stage.store, stage.broker, stage.ambient, stage.upkeep, options, drain=timedelta(0)
+        [stage.workload], stage.store, stage.broker, stage.ambient, stage.maintenance, options, drain=timedelta(0)
     )
     with (
         patch("holdfast.engine.execution._TAKE_WAIT", timedelta(milliseconds=20)),
@@ -148,15 +148,15 @@ async def test_letters_are_copied_as_they_are_published_and_again_where_the_plac
             await stage.until("p", Status.DEAD_LETTERED)
             await eventually(lambda: stage.workload.copied)
         (letter,) = await stage.letters()
-        assert await stage.store.unpublished("parcels", 10) == [letter]
+        assert await stage.store.letters_to_publish("parcels", 10) == [letter]
 
-        await stage.upkeep.round()
-        await stage.upkeep.round()
+        await stage.maintenance.round()
+        await stage.maintenance.round()
 
         queued = dict(await stage.queued("parcels-dead"))
         assert stage.workload.copied == [queued, queued]
         assert list(queued) == [letter.id]
-        assert await stage.store.unpublished("parcels", 10) == []
+        assert await stage.store.letters_to_publish("parcels", 10) == []
 
 
 async def test_a_copy_that_cannot_be_made_holds_up_no_letter(seen):
@@ -165,5 +165,5 @@ async def test_a_copy_that_cannot_be_made_holds_up_no_letter(seen):
         async with stage.working():
             await stage.until("p", Status.DEAD_LETTERED)
             await eventually(lambda: stage.workload.copied)
-        assert await stage.store.unpublished("parcels", 10) == []
+        assert await stage.store.letters_to_publish("parcels", 10) == []
     assert ("letters", "LookupError: a bug") in [(fields.get("where"), fields.get("reason")) for _, fields in seen]

@@ -15,16 +15,16 @@ import pytest
 from holdfast.brokers.sqlite import SqliteBroker
 from holdfast.contracts.dead_letters import ReviewStatus
 from holdfast.contracts.entries import new_entry
-from holdfast.contracts.ledger import Claimed, Lease, LedgerEntry, NotNow, RecordVerdict, Status
+from holdfast.contracts.ledger import Claimed, Lease, LedgerEntry, NotNow, RecordedAs, Status
 from holdfast.contracts.outcomes import Outcome, Reject, Retry
 from holdfast.contracts.queries import LetterQuery, Page
 from holdfast.contracts.queues import Delivery
-from holdfast.contracts.settlement import Settlement
 from holdfast.contracts.times import from_ms, to_ms
+from holdfast.contracts.transitions import Settlement
 from holdfast.engine.adoption import adopt
 from holdfast.engine.handling import job_of
 from holdfast.engine.projection import Projection
-from holdfast.engine.verdicts import Judge, Subject
+from holdfast.engine.transitions import Decider, Subject
 from holdfast.sqlite import Database
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.workloads.courier import ActiveShipment, Courier, CourierDeadLetter, CourierEvent
@@ -43,15 +43,15 @@ class Records:
         self.database = Database(None, now=lambda: self.ms)
         self.store = SqliteStore(self.database, [self.courier])
         self.broker = SqliteBroker(self.database)
-        self.judge = Judge(self.courier, Random(1))
+        self.decider = Decider(self.courier, Random(1))
 
     def later(self, wait: timedelta) -> None:
         self.ms += wait // timedelta(milliseconds=1)
 
-    async def arrive(self, **changes) -> RecordVerdict:
+    async def arrive(self, **changes) -> RecordedAs:
         event = CourierEvent.model_validate(event_document(**changes))
         (answer,) = await self.store.record([new_entry(self.courier, event)])
-        return answer.verdict
+        return answer.transition
 
     async def claim(self, key: str = KEY) -> Claimed:
         entry = await self.entry(key)
@@ -77,8 +77,8 @@ class Records:
         if outcome is None:
             outcome = job if isinstance(job, Reject) else await self.courier.handle(job, None)
         subject = Subject(key=claim.key, generation=claim.generation, attempt=claim.attempt)
-        verdict = self.judge.verdict(outcome, subject)
-        return Settlement("courier", Lease(claim.job_id, claim.fence), verdict)
+        transition = self.decider.decide(outcome, subject)
+        return Settlement("courier", Lease(claim.job_id, claim.fence), transition)
 
     async def entry(self, key: str = KEY) -> LedgerEntry:
         entry = await self.store.entry("courier", key)
@@ -169,9 +169,9 @@ async def test_the_indexes_of_the_seed_exist(records, table, columns, unique):
 
 
 async def test_one_key_is_one_entry(records):
-    assert await records.arrive() is RecordVerdict.NEW
-    assert await records.arrive(traceId="req_other", attempt=2) is RecordVerdict.DUPLICATE
-    assert await records.arrive(payload=payload(status="delivered")) is RecordVerdict.CONFLICT
+    assert await records.arrive() is RecordedAs.NEW
+    assert await records.arrive(traceId="req_other", attempt=2) is RecordedAs.DUPLICATE
+    assert await records.arrive(payload=payload(status="delivered")) is RecordedAs.CONFLICT
 
     assert await records.rows("SELECT count(*) FROM processed_events") == [(1,)]
 
@@ -280,7 +280,7 @@ async def test_an_event_is_applied_once_however_often_it_is_settled(records):
     (second,) = await records.store.settle([settlement])
 
     assert (first.status, second.stale) == (Status.PROCESSED, True)
-    assert await records.arrive() is RecordVerdict.DUPLICATE
+    assert await records.arrive() is RecordedAs.DUPLICATE
     assert (await records.shipment())["updatedAt"] == "2026-02-26T12:00:01.000Z"
 
 
@@ -331,7 +331,7 @@ async def test_a_dead_letter_and_its_entry_are_kept_for_ninety_days(records):
     records.later(90 * DAY - timedelta(milliseconds=1))
     await records.store.prune(10)
     assert len(await records.letters()) == 1
-    assert await records.arrive() is RecordVerdict.DUPLICATE
+    assert await records.arrive() is RecordedAs.DUPLICATE
     records.later(timedelta(milliseconds=1))
     await records.store.prune(10)
     assert await records.letters() == []

@@ -144,7 +144,7 @@ async def test_the_last_attempt_that_fails_becomes_a_dead_letter(seen):
         (lambda job: (_ for _ in ()).throw(PermanentError("NO_SUCH_PLACE")), "NO_SUCH_PLACE"),
     ],
 )
-async def test_a_permanent_failure_is_buried_at_once(script, code):
+async def test_a_permanent_failure_is_dead_lettered_at_once(script, code):
     async with a_stage(Parcels(script)) as stage:
         await stage.accept("p")
         async with stage.working():
@@ -246,7 +246,7 @@ async def test_a_handler_may_say_that_a_job_has_expired():
 
 async def test_a_job_past_its_deadline_is_not_handled():
     workload = Parcels()
-    workload.life = timedelta(seconds=60)
+    workload.ttl = timedelta(seconds=60)
     async with a_stage(workload) as stage:
         await stage.accept("p")
         stage.clock.advance(timedelta(seconds=60))
@@ -392,7 +392,7 @@ class Unreliable(Parcels):
         raise ZeroDivisionError(message)
 
     classify = exhausted = at_attempt = dead_letter_payload = expired = _fail
-    accepted = enqueued = retrying = handed_back = buried = letter_body = _fail
+    accepted = enqueued = retrying = released = dead_lettered = letter_body = _fail
 
 
 async def test_hooks_that_raise_do_not_keep_a_job_from_its_end():

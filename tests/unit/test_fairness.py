@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.contracts.ledger import Lines, NewEntry, Status
-from holdfast.engine.fairness import LAST_PLACE, in_line, lane_of
+from holdfast.contracts.ledger import NewEntry, QueuePlaces, Status
+from holdfast.engine.fairness import LAST_PLACE, fairness_key_of, with_places
 from tests.support.stage import a_stage
 from tests.support.workloads import Parcel, Parcels, deliver
 
@@ -17,66 +17,74 @@ class Ledger:
         self._lines = lines
         self.asked = []
 
-    async def lines(self, workload, lanes):
-        self.asked.append((workload, list(lanes)))
+    async def queue_places(self, workload, fairness_keys):
+        self.asked.append((workload, list(fairness_keys)))
         return self._lines
 
 
-def an_entry(name, lane, priority=5):
-    lane = lane_of(lane, priority)
-    return NewEntry(workload="parcels", key=name, job_id=name, body="{}", fingerprint="f", priority=priority, lane=lane)
+def an_entry(name, fairness_key, priority=5):
+    fairness_key = fairness_key_of(fairness_key, priority)
+    return NewEntry(
+        workload="parcels",
+        key=name,
+        job_id=name,
+        body="{}",
+        fingerprint="f",
+        priority=priority,
+        fairness_key=fairness_key,
+    )
 
 
 async def places(lines, *entries):
-    return [entry.priority for entry in await in_line(Ledger(lines), entries)]
+    return [entry.priority for entry in await with_places(Ledger(lines), entries)]
 
 
 async def test_a_lone_job_keeps_its_own_priority():
-    assert await places(Lines(), an_entry("a", "acme")) == [5]
-    assert await places(Lines(), an_entry("a", "acme", priority=1)) == [1]
+    assert await places(QueuePlaces(), an_entry("a", "acme")) == [5]
+    assert await places(QueuePlaces(), an_entry("a", "acme", priority=1)) == [1]
 
 
-async def test_a_lane_counts_its_own_places_and_no_others():
+async def test_a_fairness_key_counts_its_own_places_and_no_others():
     entries = [an_entry("a1", "acme"), an_entry("a2", "acme"), an_entry("b1", "bolt"), an_entry("a3", "acme")]
-    assert await places(Lines(), *entries) == [5, 6, 5, 7]
+    assert await places(QueuePlaces(), *entries) == [5, 6, 5, 7]
 
 
-async def test_a_new_job_stands_behind_the_last_of_its_lane():
-    assert await places(Lines(0, {"acme/5": 400}), an_entry("a", "acme"), an_entry("b", "bolt")) == [401, 5]
+async def test_a_new_job_stands_behind_the_last_of_its_fairness_key():
+    assert await places(QueuePlaces(0, {"acme/5": 400}), an_entry("a", "acme"), an_entry("b", "bolt")) == [401, 5]
 
 
 async def test_whoever_comes_new_starts_where_the_work_is_now():
-    lines = Lines(front=400, ends={"acme/5": 9000})
+    lines = QueuePlaces(front=400, ends={"acme/5": 9000})
     assert await places(lines, an_entry("a", "acme"), an_entry("b", "bolt")) == [9001, 395]
 
 
-async def test_an_urgent_job_passes_its_own_lane():
-    lines = Lines(0, {"acme/5": 400})
+async def test_an_urgent_job_passes_its_own_fairness_key():
+    lines = QueuePlaces(0, {"acme/5": 400})
     assert await places(lines, an_entry("a", "acme", priority=1)) == [1]
 
 
 async def test_no_place_is_beyond_what_a_queue_knows():
-    lines = Lines(0, {"acme/5": LAST_PLACE})
+    lines = QueuePlaces(0, {"acme/5": LAST_PLACE})
     assert await places(lines, an_entry("a", "acme")) == [LAST_PLACE]
 
 
-async def test_jobs_without_a_lane_cost_no_question():
-    ledger = Ledger(Lines())
+async def test_jobs_without_a_fairness_key_cost_no_question():
+    ledger = Ledger(QueuePlaces())
     entries = [an_entry("a", None, priority=3), an_entry("b", None)]
-    assert await in_line(ledger, entries) == entries
+    assert await with_places(ledger, entries) == entries
     assert ledger.asked == []
 
 
-async def test_each_lane_is_asked_for_once():
-    ledger = Ledger(Lines())
-    await in_line(ledger, [an_entry("a1", "acme"), an_entry("a2", "acme"), an_entry("b1", "bolt")])
+async def test_each_fairness_key_is_asked_for_once():
+    ledger = Ledger(QueuePlaces())
+    await with_places(ledger, [an_entry("a1", "acme"), an_entry("a2", "acme"), an_entry("b1", "bolt")])
     assert ledger.asked == [("parcels", ["acme/5", "bolt/5"])]
 
 
 class Shared(Parcels):
     """Parcels of many senders, named by where they are."""
 
-    def lane(self, data):
+    def fairness_key(self, data):
         return data.place
 
 

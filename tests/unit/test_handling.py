@@ -17,14 +17,14 @@ from tests.support.workloads import BatchedParcels, Parcel, Parcels
 OUTCOMES = [Done(), Retry("BUSY"), Snooze(timedelta(seconds=1)), Reject("GONE"), Expired()]
 
 
-class Shelf:
+class RecordCollection:
     """The part of a store that handlers may read."""
 
     async def get(self, collection, key):
         return {"collection": collection, "key": key}
 
 
-CONTEXT = HandlerContext("parcels", Shelf(), None, "worker-1", timedelta(seconds=30))
+CONTEXT = HandlerContext("parcels", RecordCollection(), None, "worker-1", timedelta(seconds=30))
 
 
 def a_job(name="p", attempt=1) -> Job[Parcel]:

@@ -81,7 +81,7 @@ async def test_a_result_that_comes_too_late_is_not_written(seen):
         assert (await stage.broker.depth("parcels-main")).active == 1
 
 
-async def test_a_job_that_kills_every_worker_is_buried():
+async def test_a_job_that_kills_every_worker_is_dead_lettered():
     async with a_stage() as stage:
         await stage.accept("p")
         for _ in range(3):

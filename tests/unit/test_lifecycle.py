@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.contracts.dead_letters import ReviewStatus
 from holdfast.contracts.ledger import Status
-from holdfast.contracts.lifecycle import EDGES, MOVES, REVIEW_STEPS, Move, legal
+from holdfast.contracts.lifecycle import EDGES, REVIEW_STEPS, TRANSITIONS, TransitionName, legal
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "lifecycle.md"
 
@@ -37,8 +37,8 @@ def test_the_edges_are_those_of_the_seeds_and_ours():
 
 
 def test_every_move_has_a_path():
-    assert set(MOVES) == set(Move)
-    assert all(len(path) >= 2 for paths in MOVES.values() for path in paths)
+    assert set(TRANSITIONS) == set(TransitionName)
+    assert all(len(path) >= 2 for paths in TRANSITIONS.values() for path in paths)
 
 
 @pytest.mark.parametrize("start", Status)
@@ -48,9 +48,9 @@ def test_legal_answers_for_every_pair(start, end):
 
 
 def test_only_a_person_moves_a_job_from_a_terminal_state():
-    leaving = {move for move, paths in MOVES.items() for path in paths for start in path[:-1] if start.terminal}
+    leaving = {move for move, paths in TRANSITIONS.items() for path in paths for start in path[:-1] if start.terminal}
 
-    assert leaving == {Move.REPLAY}
+    assert leaving == {TransitionName.REPLAY}
     assert {status.value for status in Status if status.terminal} == {"processed", "dead_lettered", "expired"}
 
 

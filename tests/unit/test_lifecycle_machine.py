@@ -19,24 +19,24 @@ from holdfast.contracts.dead_letters import ReviewStatus, letter_id
 from holdfast.contracts.effects import Collection, Upsert
 from holdfast.contracts.ledger import Lease, NewEntry, Status
 from holdfast.contracts.queries import LetterQuery, Page
-from holdfast.contracts.settlement import (
-    WITHDRAWN,
-    Bury,
+from holdfast.contracts.times import to_ms
+from holdfast.contracts.transitions import (
+    CANCELLED,
     Complete,
     Expire,
-    HandBack,
+    MoveToDeadLetters,
     Proceed,
+    Release,
     RetryLater,
     Settlement,
 )
-from holdfast.contracts.times import to_ms
 from holdfast.contracts.workload import Workload
 from holdfast.sqlite import Database
 from holdfast.stores.sqlite import SqliteStore
 from tests.unit.lifecycle_model import (
     AGAIN,
+    FAIRNESS_KEYS,
     GRACE,
-    LANES,
     LEASE,
     LETTER_RETENTION,
     MAX_ATTEMPTS,
@@ -49,7 +49,7 @@ from tests.unit.lifecycle_model import (
     mark_of,
 )
 
-KEYS = tuple(LANES)
+KEYS = tuple(FAIRNESS_KEYS)
 
 
 class Thing(BaseModel):
@@ -68,8 +68,10 @@ def ms(milliseconds: int) -> timedelta:
     return timedelta(milliseconds=milliseconds)
 
 
-def new_entry(key: str, content: str, delay: int = 0, life: int | None = None, mortal: bool = False) -> NewEntry:
-    lane, place = LANES[key]
+def new_entry(
+    key: str, content: str, delay: int = 0, ttl: int | None = None, ttl_includes_replays: bool = False
+) -> NewEntry:
+    fairness_key, place = FAIRNESS_KEYS[key]
     return NewEntry(
         workload=NAME,
         key=key,
@@ -77,15 +79,15 @@ def new_entry(key: str, content: str, delay: int = 0, life: int | None = None, m
         body=body_of(content),
         fingerprint=content,
         delay=ms(delay),
-        life=None if life is None else ms(life),
-        mortal=mortal,
-        lane=lane,
+        ttl=None if ttl is None else ms(ttl),
+        ttl_includes_replays=ttl_includes_replays,
+        fairness_key=fairness_key,
         priority=place,
         effects=[Upsert("marks", mark_of(key, 1, "record"), {"outcome": "recorded"})],
     )
 
 
-def verdict(kind: str, key: str, generation: int, after: int, instant: int) -> Any:
+def transition(kind: str, key: str, generation: int, after: int, instant: int) -> Any:
     mark = Upsert("marks", mark_of(key, generation, kind), {"outcome": kind})
     match kind:
         case "complete":
@@ -94,14 +96,16 @@ def verdict(kind: str, key: str, generation: int, after: int, instant: int) -> A
         case "retry":
             return RetryLater(ms(after), "AGAIN", "later", (mark,))
         case "back":
-            return HandBack(ms(after), (mark,))
+            return Release(ms(after), (mark,))
         case "proceed" | "repeatable":
             return Proceed((mark,), repeatable=kind == "repeatable")
         case "bury":
             name, body = letter_id(NAME, key, generation), letter_body_of(key, after)
-            return Bury(name, "BAD", "bad", "WHY", "why", ms(RETENTION), ms(LETTER_RETENTION), (mark,), body)
+            return MoveToDeadLetters(
+                name, "BAD", "bad", "WHY", "why", ms(RETENTION), ms(LETTER_RETENTION), (mark,), body
+            )
         case _:
-            return Expire(ms(RETENTION), (mark,), WITHDRAWN if kind == "cancel" else None)
+            return Expire(ms(RETENTION), (mark,), CANCELLED if kind == "cancel" else None)
 
 
 def told(answer: Any) -> tuple[Any, ...]:
@@ -149,7 +153,7 @@ class Lifecycle(RuleBasedStateMachine):
     @initialize()
     def open(self) -> None:
         self.do(self.store.open())
-        assert self.do(self.store.meet_queue("queue 0")) is False
+        assert self.do(self.store.detect_queue_reset("queue 0")) is False
 
     @rule(milliseconds=st.sampled_from((1, GRACE, AGAIN, LEASE - 1, LEASE, 30_000)))
     def wait(self, milliseconds: int) -> None:
@@ -160,19 +164,21 @@ class Lifecycle(RuleBasedStateMachine):
     @rule(
         wanted=st.lists(st.tuples(keys, st.sampled_from("xxy")), min_size=1, max_size=3),
         delay=waits,
-        life=lives,
-        mortal=st.booleans(),
+        ttl=lives,
+        ttl_includes_replays=st.booleans(),
     )
-    def record(self, wanted: list[tuple[str, str]], delay: int, life: int | None, mortal: bool = False) -> None:
-        expected = [self.model.record(key, content, delay, life, mortal) for key, content in wanted]
-        jobs = [new_entry(key, content, delay, life, mortal) for key, content in wanted]
+    def record(
+        self, wanted: list[tuple[str, str]], delay: int, ttl: int | None, ttl_includes_replays: bool = False
+    ) -> None:
+        expected = [self.model.record(key, content, delay, ttl, ttl_includes_replays) for key, content in wanted]
+        jobs = [new_entry(key, content, delay, ttl, ttl_includes_replays) for key, content in wanted]
         answers = self.do(self.store.record(jobs))
-        assert [(each.verdict, to_ms(each.first_seen_at), each.status) for each in answers] == expected
+        assert [(each.transition, to_ms(each.first_seen_at), each.status) for each in answers] == expected
 
     @rule(wanted=st.lists(st.sampled_from((*KEYS, "nobody")), min_size=1, max_size=3))
-    def withdraw(self, wanted: list[str]) -> None:
-        expected = self.model.withdraw(wanted)
-        assert self.do(self.store.withdraw(NAME, [job_of(key) for key in wanted])) == expected
+    def cancel(self, wanted: list[str]) -> None:
+        expected = self.model.cancel(wanted)
+        assert self.do(self.store.cancel(NAME, [job_of(key) for key in wanted])) == expected
 
     @rule(target=leases, wanted=st.lists(st.sampled_from((*KEYS, "nobody")), min_size=1, max_size=3))
     def claim(self, wanted: list[str]) -> Any:
@@ -189,20 +195,20 @@ class Lifecycle(RuleBasedStateMachine):
 
     @rule(target=letters, wanted=st.lists(st.tuples(leases, kinds, waits, instants), min_size=1, max_size=4))
     def settle(self, wanted: list[tuple[Lease, str, int, int]]) -> Any:
-        """Leases of any age, and one of them perhaps twice in the batch: then the first verdict counts."""
-        settlements, expected, buried, spoken = [], [], [], set()
+        """Leases of any age, and one of them perhaps twice in the batch: then the first transition counts."""
+        settlements, expected, dead_lettered, spoken = [], [], [], set()
         for lease, kind, after, instant in wanted:
             entry = self.model.entry_of(lease)
             key, generation = lease.job_id.removeprefix("job-"), entry.generation if entry else 1
-            settlements.append(Settlement(NAME, lease, verdict(kind, key, generation, after, instant)))
+            settlements.append(Settlement(NAME, lease, transition(kind, key, generation, after, instant)))
             again = lease in spoken
             expected.append((None, None) if again else self.model.settle(lease, kind, after, instant))
             spoken.add(lease)
             if expected[-1][0] is Status.DEAD_LETTERED:
-                buried.append(letter_id(NAME, key, generation))
+                dead_lettered.append(letter_id(NAME, key, generation))
         answers = self.do(self.store.settle(settlements))
         assert [(each.status, each.note) for each in answers] == expected
-        return multiple(*buried)
+        return multiple(*dead_lettered)
 
     # --- ways to states that chance alone seldom reaches ----------------------------------------------------
 
@@ -212,14 +218,16 @@ class Lifecycle(RuleBasedStateMachine):
         ends=st.lists(st.sampled_from(("retry", "back", "bury", "bury", "complete")), min_size=1, max_size=4),
         instant=instants,
         between=waits,
-        life=lives,
-        mortal=st.booleans(),
+        ttl=lives,
+        ttl_includes_replays=st.booleans(),
     )
-    def saga(self, key: str, ends: list[str], instant: int, between: int, life: int | None, mortal: bool) -> Any:
-        """A job that is worked, buried, sent back, worked again."""
+    def saga(
+        self, key: str, ends: list[str], instant: int, between: int, ttl: int | None, ttl_includes_replays: bool
+    ) -> Any:
+        """A job that is worked, dead-lettered, sent back, worked again."""
         if key not in self.model.entries:
-            self.record([(key, "x")], 0, life, mortal)
-        buried = []
+            self.record([(key, "x")], 0, ttl, ttl_includes_replays)
+        dead_lettered = []
         for place, end in enumerate(ends, start=1):
             self.wait(between)
             self.claim([key])
@@ -228,12 +236,12 @@ class Lifecycle(RuleBasedStateMachine):
                 break
             self.settle([(Lease(job_of(key), entry.fence), end, 0, instant)])
             if end == "bury":
-                buried.append(letter_id(NAME, key, entry.generation))
+                dead_lettered.append(letter_id(NAME, key, entry.generation))
                 if place < len(ends):
                     self.wait(between)
-                    self.review(buried[-1])
-                    self.replay(buried[-1])
-        return multiple(*buried)
+                    self.review(dead_lettered[-1])
+                    self.replay(dead_lettered[-1])
+        return multiple(*dead_lettered)
 
     @rule(key=keys, kind=st.sampled_from(("complete", "retry", "back", "expire")))
     def come_too_late(self, key: str, kind: str) -> None:
@@ -284,10 +292,10 @@ class Lifecycle(RuleBasedStateMachine):
         """A sender that wants its job no more."""
         if key not in self.model.entries:
             self.record([(key, "x")], 0, None)
-        self.withdraw([key])
+        self.cancel([key])
         self.claim([key])
         self.settle([(Lease(job_of(key), self.model.entries[key].fence), end, 0, 9)])
-        self.withdraw([key])
+        self.cancel([key])
 
     # --- sweepers -----------------------------------------------------------------------------------------
 
@@ -300,7 +308,7 @@ class Lifecycle(RuleBasedStateMachine):
 
     @rule()
     def publish(self) -> None:
-        found = [letter.id for letter in self.do(self.store.unpublished(NAME, 100))]
+        found = [letter.id for letter in self.do(self.store.letters_to_publish(NAME, 100))]
         assert set(found) == self.model.publish()
         assert self.do(self.store.mark_published(found, f"queue {self.queues}"))
 
@@ -309,8 +317,8 @@ class Lifecycle(RuleBasedStateMachine):
         self.publish()
         self.queues += 1
         self.model.lose_queue()
-        assert self.do(self.store.meet_queue(f"queue {self.queues}")) is True
-        assert self.do(self.store.meet_queue(f"queue {self.queues}")) is False
+        assert self.do(self.store.detect_queue_reset(f"queue {self.queues}")) is True
+        assert self.do(self.store.detect_queue_reset(f"queue {self.queues}")) is False
         self.publish()
 
     @rule(milliseconds=st.sampled_from((0, RETENTION, LETTER_RETENTION)))
@@ -380,8 +388,8 @@ class Lifecycle(RuleBasedStateMachine):
             assert (each.attempt_count, each.body) == (len(letter.attempts), letter.body)
 
     @invariant()
-    def the_lanes_are_as_the_model(self) -> None:
-        assert self.do(self.store.lines(NAME, ["x", "y", "z"])) == self.model.lines()
+    def the_fairness_keys_are_as_the_model(self) -> None:
+        assert self.do(self.store.queue_places(NAME, ["x", "y", "z"])) == self.model.lines()
 
     @invariant()
     def every_effect_was_applied(self) -> None:

@@ -13,10 +13,10 @@ from holdfast import Collection
 from holdfast.brokers.sqlite import SqliteBroker
 from holdfast.contracts.effects import Upsert
 from holdfast.contracts.errors import ConfigurationError, StoreUnavailable
-from holdfast.contracts.ledger import AlreadySettled, Claimed, Lease, Lines, NotNow, Overdue, Status
-from holdfast.contracts.queries import DocumentQuery, Page
-from holdfast.contracts.settlement import Complete, Proceed, Settlement
+from holdfast.contracts.ledger import AlreadySettled, Claimed, Lease, NotNow, Overdue, QueuePlaces, Status
+from holdfast.contracts.queries import Page, RecordQuery
 from holdfast.contracts.times import to_ms
+from holdfast.contracts.transitions import Complete, Proceed, Settlement
 from holdfast.sqlite import Database
 from holdfast.stores.sqlite import SqliteStore, schema
 from holdfast.workloads.courier import Courier
@@ -187,7 +187,7 @@ async def test_a_file_of_the_first_version_is_brought_up_to_date_with_its_jobs(s
     }
     entry = await store.entry("parcels", "failed")
     assert (entry.status, entry.attempt_count, entry.priority, entry.body) == (Status.FAILED, 1, 3, '{"id": "failed"}')
-    assert await store.lines("parcels", ["", "depot"]) == Lines(0, {})
+    assert await store.queue_places("parcels", ["", "depot"]) == QueuePlaces(0, {})
 
 
 async def test_jobs_of_the_first_version_go_on_as_they_would_have(store):
@@ -195,7 +195,7 @@ async def test_jobs_of_the_first_version_go_on_as_they_would_have(store):
 
     kinds = [type(answer) for answer in answers]
     assert kinds == [Claimed, Claimed, Overdue, NotNow, Claimed, AlreadySettled]
-    assert (answers[1].attempt, answers[2].withdrawn, answers[4].attempt) == (2, False, 2)
+    assert (answers[1].attempt, answers[2].cancelled, answers[4].attempt) == (2, False, 2)
     effect = Upsert("parcel_places", "p", {"place": "home"})
     (settled,) = await store.settle(
         [Settlement("parcels", Lease("id-new", answers[0].fence), Complete(timedelta(1), [effect]))],
@@ -212,7 +212,7 @@ async def test_a_dead_letter_of_the_first_version_can_be_replayed(store):
 
 
 async def test_what_is_new_works_on_jobs_of_the_first_version(store):
-    assert await store.withdraw("parcels", ["id-new", "id-done"]) == [True, False]
+    assert await store.cancel("parcels", ["id-new", "id-done"]) == [True, False]
     assert await store.redact("parcels", {"id-done": "{}", "id-dead": "{}"}) == ["id-done", "id-dead"]
     assert (await store.letter("dl_1")).body == "{}"
     (lost,) = await claim(store, "lost")
@@ -221,9 +221,9 @@ async def test_what_is_new_works_on_jobs_of_the_first_version(store):
 
 
 async def test_documents_of_the_first_version_can_be_listed_by_their_time(store):
-    query = DocumentQuery(collection="parcel_places", where={"place": "depot"}, newest_by="createdAt")
+    query = RecordQuery(collection="parcel_places", where={"place": "depot"}, newest_by="createdAt")
 
-    assert [each["parcelId"] for each in (await store.find_documents(query, Page())).items] == ["q", "p"]
+    assert [each["parcelId"] for each in (await store.find_records(query, Page())).items] == ["q", "p"]
 
 
 async def test_a_collection_that_learns_to_expire_forgets_its_old_documents(path):

@@ -123,7 +123,7 @@ async def test_a_dead_letter_queue_that_is_away_gets_its_letter_later():
             await eventually(lambda: stage.broker.calls["publish"] == 2)
         assert await stage.queued("parcels-dead") == []
 
-        assert (await stage.upkeep.round()).letters_published == 1
+        assert (await stage.maintenance.round()).letters_published == 1
         assert len(await stage.queued("parcels-dead")) == 1
 
 
@@ -147,7 +147,7 @@ async def test_the_sweep_leaves_running_jobs_alone():
         async with stage.working():
             await eventually(lambda: valve.entered)
             stage.clock.advance(GRACE * 2)
-            report = await stage.upkeep.round()
+            report = await stage.maintenance.round()
             assert (report.republished, report.recovered) == (0, 0)
             valve.open.set()
             await stage.until("p", Status.PROCESSED)

@@ -50,10 +50,10 @@ class Rockets(Parcels):
     def retrying(self, job, failure, after):
         return [Upsert("parcel_places", job.data.id, {"place": f"retry {job.attempt} of {job.generation}"})]
 
-    def handed_back(self, job):
+    def released(self, job):
         return [Upsert("parcel_places", job.data.id, {"place": f"back {job.attempt}"})]
 
-    def buried(self, job, reason):
+    def dead_lettered(self, job, reason):
         return [Upsert("parcel_places", job.data.id, {"place": reason.code})]
 
 
@@ -200,7 +200,7 @@ async def test_a_person_may_light_it_again():
         assert stage.workload.lit == ["p", "p"]
 
 
-async def test_a_worker_that_is_stopped_does_not_hand_back_what_may_have_happened():
+async def test_a_worker_that_is_stopped_does_not_release_what_may_have_happened():
     workload = Rockets(_hang)
     async with a_stage(workload) as stage:
         await stage.accept("p")
@@ -241,7 +241,7 @@ async def test_a_job_that_another_worker_has_by_now_goes_no_further():
 
 async def test_an_expired_job_goes_no_further():
     workload = Rockets()
-    workload.life = timedelta(minutes=1)
+    workload.ttl = timedelta(minutes=1)
     workload.ready.clear()
     async with a_stage(workload) as stage:
         await stage.accept("p")

@@ -126,8 +126,8 @@ async def test_a_replay_needs_no_queue(stage):
 
     stage.broker.repair()
     stage.clock.advance(GRACE)
-    report = await stage.upkeep.round()
-    assert (report.republished, report.letters_withdrawn) == (1, 1)
+    report = await stage.maintenance.round()
+    assert (report.republished, report.letters_unpublished) == (1, 1)
     assert len(await stage.queued("parcels-main")) == 1
 
 

@@ -8,10 +8,10 @@ import pytest
 
 from holdfast import Collection
 from holdfast.contracts.ledger import NewEntry
-from holdfast.contracts.queries import DocumentQuery
+from holdfast.contracts.queries import RecordQuery
 from holdfast.sqlite import Database
 from holdfast.stores.sqlite import SqliteStore, senders
-from holdfast.stores.sqlite.documents import Shelf
+from holdfast.stores.sqlite.records import RecordTable
 from holdfast.workloads.courier import ActiveShipment, Courier
 from tests.support.clock import ManualClock
 
@@ -114,7 +114,7 @@ async def plan_of(query, statement, parameters):
     return [row[3] for row in await query(f"EXPLAIN QUERY PLAN {statement}", parameters)]
 
 
-async def test_the_end_of_a_lane_is_one_lookup(query):
+async def test_the_end_of_a_fairness_key_is_one_lookup(query):
     plan = await plan_of(query, senders._ENDS, {"workload": "w", "lanes": "[]"})
 
     assert [step for step in plan if "ledger_entries" in step] == [
@@ -122,7 +122,7 @@ async def test_the_end_of_a_lane_is_one_lookup(query):
     ]
 
 
-async def test_the_front_of_the_lanes_is_one_lookup(query):
+async def test_the_front_of_the_fairness_keys_is_one_lookup(query):
     plan = await plan_of(query, senders._FRONT, {"workload": "w"})
 
     assert [step for step in plan if "ledger_entries" in step] == [
@@ -132,7 +132,7 @@ async def test_the_front_of_the_lanes_is_one_lookup(query):
 
 
 @pytest.mark.parametrize("in_work", [1, 0])
-async def test_a_long_lane_costs_what_a_short_one_costs(in_work):
+async def test_a_long_fairness_key_costs_what_a_short_one_costs(in_work):
     costs = []
     for length in (2, 500):
         database = Database(None, now=ManualClock().ms)
@@ -150,7 +150,13 @@ async def test_a_long_lane_costs_what_a_short_one_costs(in_work):
 
 def standing(place):
     return NewEntry(
-        workload="courier", key=f"k{place}", job_id=f"j{place}", body="{}", fingerprint="", lane="a", priority=place
+        workload="courier",
+        key=f"k{place}",
+        job_id=f"j{place}",
+        body="{}",
+        fingerprint="",
+        fairness_key="a",
+        priority=place,
     )
 
 
@@ -158,19 +164,19 @@ def steps_of_lines(connection):
     """How many steps SQLite's machine takes for the question."""
     steps = []
     connection.set_progress_handler(lambda: steps.append(1), 1)
-    senders.lines(connection, "courier", ["a", "b"])
+    senders.queue_places(connection, "courier", ["a", "b"])
     connection.set_progress_handler(None, 1)
     return len(steps)
 
 
-async def test_a_job_without_a_lane_is_in_no_index_of_the_lanes(query):
+async def test_a_job_without_a_fairness_key_is_in_no_index_of_the_fairness_keys(query):
     indexes = await query("SELECT name, sql FROM sqlite_master WHERE type = 'index' AND sql LIKE '%lane%'")
 
     assert {name for name, _ in indexes} == {"ledger_lanes", "ledger_front", "ledger_next"}
     assert all("WHERE lane IS NOT NULL" in sql for _, sql in indexes)
 
 
-@pytest.mark.parametrize("statement", [senders._WITHDRAW, senders._REDACT, senders._REDACT_LETTERS])
+@pytest.mark.parametrize("statement", [senders._CANCEL, senders._REDACT, senders._REDACT_LETTERS])
 async def test_jobs_to_change_are_looked_up(query, statement):
     parameters = {"workload": "w", "job_ids": "[]", "bodies": "{}", "now": 1}
 
@@ -180,7 +186,7 @@ async def test_jobs_to_change_are_looked_up(query, statement):
 
 
 async def test_the_newest_documents_of_somebody_are_listed_from_the_index(query):
-    statement = Shelf(DRAWER).listing(DocumentQuery(collection="drawer", where={"owner": "ana"}, newest_by="at"))
+    statement = RecordTable(DRAWER).listing(RecordQuery(collection="drawer", where={"owner": "ana"}, newest_by="at"))
 
     (plan,) = await plan_of(query, statement, ("z", "", "ana", 10))
 
@@ -188,7 +194,7 @@ async def test_the_newest_documents_of_somebody_are_listed_from_the_index(query)
 
 
 async def test_documents_to_forget_are_looked_up(query):
-    plan = await plan_of(query, Shelf(DRAWER).prune, ("2026", 10))
+    plan = await plan_of(query, RecordTable(DRAWER).prune, ("2026", 10))
 
     assert "SEARCH drawer USING INDEX drawer_expiring (until<?)" in plan
     assert [step for step in plan if step.startswith("SCAN drawer") or "TEMP B-TREE" in step] == []

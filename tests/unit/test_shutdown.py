@@ -1,4 +1,4 @@
-"""Stopping a worker: jobs finish, or are handed back at no attempt's cost (I17)."""
+"""Stopping a worker: jobs finish, or are released at no attempt's cost (I17)."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ async def test_a_worker_whose_slots_are_all_taken_can_be_stopped():
         assert [await stage.status(name) for name in ("p", "waits")] == [Status.RECEIVED] * 2
 
 
-async def test_a_batch_that_does_not_finish_is_handed_back_whole():
+async def test_a_batch_that_does_not_finish_is_released_whole():
     valve = Valve()
 
     async def hold(jobs):

@@ -10,17 +10,17 @@ from typing import Any
 from holdfast.brokers.bullmq import BullmqBroker
 from holdfast.contracts.queues import Acknowledgement, Finished, QueueJob
 
-from .lines import race, timed
+from .fairness import race, timed
 
 _LEASE = timedelta(seconds=30)
 _SHORT = timedelta(milliseconds=100)
 
 
-async def consume(broker: BullmqBroker, queue: str, count: int, *, lanes: int, batch: int) -> None:
+async def consume(broker: BullmqBroker, queue: str, count: int, *, fairness_keys: int, batch: int) -> None:
     """Take, read and finish ``count`` jobs, which are all there; return when the last one is finished in Redis."""
     left = count
 
-    async def lane() -> None:
+    async def fairness_key() -> None:
         nonlocal left
         while (size := min(batch, left)) > 0:
             left -= size
@@ -30,7 +30,7 @@ async def consume(broker: BullmqBroker, queue: str, count: int, *, lanes: int, b
                 json.loads(delivery.data)  # as the other two do before they call a handler
             await broker.settle([Acknowledgement(delivery, Finished()) for delivery in deliveries])
 
-    await asyncio.gather(*(lane() for _ in range(lanes)))
+    await asyncio.gather(*(fairness_key() for _ in range(fairness_keys)))
 
 
 async def add(broker: BullmqBroker, queue: str, first: int, count: int, data: str) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from bullmq import Worker
 
-from .lines import race, timed
+from .fairness import race, timed
 
 
 class Consumer:

@@ -5,7 +5,7 @@ which takes longer to load than they run. The package knows contracts and engine
 behind them is the composition root's affair.
 """
 
-from .services import ApiOptions, ApiServices, CourierDoor
+from .services import ApiOptions, ApiServices, CourierAdmission
 from .verify import SourceSecret, sign
 
-__all__ = ["ApiOptions", "ApiServices", "CourierDoor", "SourceSecret", "sign"]
+__all__ = ["ApiOptions", "ApiServices", "CourierAdmission", "SourceSecret", "sign"]

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
 from holdfast.contracts.admission import FieldProblem
 from holdfast.contracts.files import Stored
-from holdfast.contracts.ledger import RecordVerdict
+from holdfast.contracts.ledger import RecordedAs
 from holdfast.engine.intake import Receipt
 
 from . import strict_json
@@ -44,12 +44,12 @@ class DocumentDesk:
 
     def __init__(self, services: ApiServices, documents: DocumentServices) -> None:
         self._services = services
-        self._door = documents.door
+        self._admission = documents.admission
         self._max_body = documents.max_body_bytes
-        self._form = form_model(self._door.request_model)
+        self._form = form_model(self._admission.request_model)
         self._expected = Expected(
             names=frozenset(self._form.model_fields),
-            limit=self._door.max_upload_bytes + ROOM,
+            limit=self._admission.max_upload_bytes + ROOM,
             patience=documents.upload_patience,
             check=self._check,
         )
@@ -57,7 +57,7 @@ class DocumentDesk:
     async def accept(self, request: Request) -> DocumentReceipt:
         """Keep the file, admit the job and record it. Raises a refusal, or what the door or the ledger raises."""
         fields, upload, filename = await self._read(request)
-        admitted = await self._door.admit(
+        admitted = await self._admission.admit(
             fields,
             company_id=tenant_of(request).company_id,
             received_at=self._services.clock.now(),
@@ -65,21 +65,21 @@ class DocumentDesk:
             filename=filename,
         )
         receipt = await self._services.intake.accept(
-            self._door.workload,
+            self._admission.workload,
             admitted.data,
             priority=admitted.priority,
             delay=admitted.delay,
             effects=admitted.effects,
         )
-        match receipt.verdict:
-            case RecordVerdict.CONFLICT:
+        match receipt.recorded_as:
+            case RecordedAs.CONFLICT:
                 raise Refusal(Code.IDEMPOTENCY_CONFLICT, "Another job was accepted under this job_id.")
-            case RecordVerdict.DUPLICATE:
+            case RecordedAs.DUPLICATE:
                 return await self._first_receipt(receipt)
-            case RecordVerdict.NEW if admitted.cached is not None:
+            case RecordedAs.NEW if admitted.cached is not None:
                 result = DocumentResult.of(admitted.cached)
                 return CachedDocument(**_facts(receipt, result.status, cached=True), result=result)
-            case RecordVerdict.NEW:
+            case RecordedAs.NEW:
                 return DocumentReceipt(**_facts(receipt, DocumentStatus.PENDING))
 
     async def _first_receipt(self, receipt: Receipt) -> DocumentReceipt:
@@ -97,8 +97,10 @@ class DocumentDesk:
         boundary = boundary_of(headers.get(CONTENT_TYPE, b""))
         if boundary is not None:
             if declared is not None and declared.isdigit() and int(declared[:20]) > self._expected.limit:
-                raise Refusal(Code.PAYLOAD_TOO_LARGE, f"A file may have at most {self._door.max_upload_bytes} bytes.")
-            form = await read_form(request.receive, boundary, self._expected, self._door.keep)
+                raise Refusal(
+                    Code.PAYLOAD_TOO_LARGE, f"A file may have at most {self._admission.max_upload_bytes} bytes."
+                )
+            form = await read_form(request.receive, boundary, self._expected, self._admission.keep)
             return form.fields, form.upload, form.filename
         try:
             require_plain_json(headers, repeated)
@@ -129,7 +131,7 @@ def _facts(receipt: Receipt, status: DocumentStatus, *, cached: bool = False) ->
     return {
         "job_id": receipt.job_id,
         "status": status,
-        "duplicate": receipt.verdict is RecordVerdict.DUPLICATE,
+        "duplicate": receipt.recorded_as is RecordedAs.DUPLICATE,
         "cached": cached,
         "queued": receipt.queued,
         "accepted_at": receipt.received_at,

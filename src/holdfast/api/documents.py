@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from holdfast.contracts.admission import FieldProblem
 from holdfast.contracts.errors import HoldfastError, NotFound
-from holdfast.contracts.queries import DocumentQuery, Page
+from holdfast.contracts.queries import Page, RecordQuery
 from holdfast.contracts.tenants import Principal, Scope
 
 from .document_intake import JOBS, DocumentDesk
@@ -135,7 +135,7 @@ class _Records:
 
     def __init__(self, services: ApiServices, documents: DocumentServices) -> None:
         self._store = services.store
-        self._door = documents.door
+        self._admission = documents.admission
 
     async def own(self, who: Principal, job_id: str) -> Mapping[str, Any]:
         """The tenant's job. Raises :class:`NotFound`."""
@@ -156,7 +156,7 @@ class _Records:
         """One file of a result; None where the job was not completed. Raises ``FileMissing``."""
         if status_of(result) is not DocumentStatus.COMPLETED:
             return None
-        return await self._door.output(result, file)
+        return await self._admission.output(result, file)
 
 
 def _add_reading(routes: APIRouter, services: ApiServices, records: _Records, guarded: list[Any]) -> None:
@@ -165,8 +165,8 @@ def _add_reading(routes: APIRouter, services: ApiServices, records: _Records, gu
         where: dict[str, Any] = {"company_id": tenant_of(request).company_id}
         if asked.status is not None:
             where["status"] = asked.status.value
-        query = DocumentQuery(collection=JOBS, where=where, newest_by="accepted_at")
-        found = await services.store.find_documents(query, Page(asked.limit, asked.cursor))
+        query = RecordQuery(collection=JOBS, where=where, newest_by="accepted_at")
+        found = await services.store.find_records(query, Page(asked.limit, asked.cursor))
         return DocumentList(items=[DocumentView.of(each) for each in found.items], next=found.next)
 
     @routes.get(JOB_PATH, dependencies=guarded, summary="Show where one of your jobs stands")
@@ -254,7 +254,7 @@ def _add_cancelling(routes: APIRouter, documents: DocumentServices, records: _Re
     async def cancel_document(request: Request, response: Response, job_id: JobId) -> DocumentCancel:
         who = tenant_of(request)
         status = status_of(await records.own(who, job_id))
-        if not status.final and await documents.withdrawal.withdraw(documents.door.workload, job_id):
+        if not status.final and await documents.cancellation.cancel(documents.admission.workload, job_id):
             return DocumentCancel(job_id=job_id, status=DocumentStatus.CANCELLED, cancel_requested=False)
         status = status_of(await records.own(who, job_id))
         # Cancelling twice is no mistake: the second answer is the first one's.
@@ -263,7 +263,7 @@ def _add_cancelling(routes: APIRouter, documents: DocumentServices, records: _Re
         if status.final:
             message = f"The job is {status.value}: it is finished."
             raise Refusal(Code.TOO_LATE_TO_CANCEL, message, details=[FieldProblem("status", status.value)])
-        await documents.door.ask_to_stop(job_id)
+        await documents.admission.ask_to_stop(job_id)
         response.status_code = 202
         return DocumentCancel(job_id=job_id, status=status, cancel_requested=True)
 

@@ -15,8 +15,8 @@ from pydantic.alias_generators import to_camel
 
 from holdfast.contracts.admission import Admitted, FieldProblem
 from holdfast.contracts.errors import HoldfastError, NotFound
-from holdfast.contracts.ledger import RecordVerdict
-from holdfast.contracts.queries import DocumentQuery, Page
+from holdfast.contracts.ledger import RecordedAs
+from holdfast.contracts.queries import Page, RecordQuery
 from holdfast.contracts.tenants import Principal, Scope
 from holdfast.engine.intake import Receipt
 
@@ -132,7 +132,7 @@ class _Desk:
         self._email = email
 
     async def admit(self, document: object, who: Principal, key: str | None, trace_id: str) -> Admitted:
-        return await self._email.door.admit(
+        return await self._email.admission.admit(
             document,
             company_id=who.company_id,
             idempotency_key=key,
@@ -143,13 +143,13 @@ class _Desk:
     async def accept(self, admitted: Admitted) -> EmailReceipt:
         """Record it. Raises a refusal for an idempotency key that another email has."""
         receipt = await self._services.intake.accept(
-            self._email.door.workload,
+            self._email.admission.workload,
             admitted.data,
             priority=admitted.priority,
             delay=admitted.delay,
             effects=admitted.effects,
         )
-        if receipt.verdict is RecordVerdict.CONFLICT:
+        if receipt.recorded_as is RecordedAs.CONFLICT:
             raise Refusal(Code.IDEMPOTENCY_CONFLICT)
         return await self._receipt(receipt, admitted)
 
@@ -182,7 +182,7 @@ class _Desk:
 
     async def _receipt(self, receipt: Receipt, admitted: Admitted) -> EmailReceipt:
         """For a duplicate, the facts are those of the email that stands."""
-        duplicate = receipt.verdict is RecordVerdict.DUPLICATE
+        duplicate = receipt.recorded_as is RecordedAs.DUPLICATE
         outbox: Mapping[str, Any] = {}
         if duplicate:
             outbox = await self._services.store.get(OUTBOX, receipt.job_id) or {}
@@ -270,8 +270,8 @@ def _add_reading(routes: APIRouter, services: ApiServices, email: EmailServices)
         where: dict[str, Any] = {"companyId": tenant_of(request).company_id}
         if asked.status is not None:
             where["status"] = asked.status.value
-        query = DocumentQuery(collection=OUTBOX, where=where, newest_by="enqueuedAt")
-        found = await services.store.find_documents(query, Page(asked.limit, asked.cursor))
+        query = RecordQuery(collection=OUTBOX, where=where, newest_by="enqueuedAt")
+        found = await services.store.find_records(query, Page(asked.limit, asked.cursor))
         return EmailList(items=[EmailView.of(each) for each in found.items], next=found.next)
 
     @routes.get(f"{EMAIL_PATH}/{{outboxId}}", dependencies=guarded, summary="Show one of your emails")
@@ -291,7 +291,7 @@ def _add_cancelling(routes: APIRouter, services: ApiServices, email: EmailServic
     async def cancel_email(request: Request, outbox_id: OutboxId) -> CancelView:
         who = tenant_of(request)
         await _own(services, who, outbox_id)
-        if not await email.withdrawal.withdraw(email.door.workload, outbox_id):
+        if not await email.cancellation.cancel(email.admission.workload, outbox_id):
             status = status_of(await _own(services, who, outbox_id))
             # Cancelling twice is no mistake: the second answer is the first one's.
             if status is not EmailStatus.CANCELLED:

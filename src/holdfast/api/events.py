@@ -11,7 +11,7 @@ from holdfast.contracts.ledger import LedgerEntry
 from holdfast.contracts.ports import Store
 from holdfast.contracts.queries import EntryQuery, Page
 
-from .services import ApiServices, CourierDoor
+from .services import ApiServices, CourierAdmission
 from .views import EventView, ShipmentView, TimelineEntry
 
 SHIPMENTS: Final = "active_shipments"
@@ -19,7 +19,7 @@ _PAGE: Final = 200
 _MAX_TIMELINE: Final = 1000
 
 
-def event_routes(services: ApiServices, courier: CourierDoor) -> APIRouter:
+def event_routes(services: ApiServices, courier: CourierAdmission) -> APIRouter:
     """The state and the attempt history of one event."""
     routes = APIRouter(tags=["events"])
     workload = courier.workload.name
@@ -36,7 +36,7 @@ def event_routes(services: ApiServices, courier: CourierDoor) -> APIRouter:
     return routes
 
 
-def shipment_routes(services: ApiServices, courier: CourierDoor) -> APIRouter:
+def shipment_routes(services: ApiServices, courier: CourierAdmission) -> APIRouter:
     """The state of one shipment, and the events that made it."""
     routes = APIRouter(tags=["shipments"])
     workload = courier.workload.name

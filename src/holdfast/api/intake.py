@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from holdfast.contracts.admission import InvalidContent
 from holdfast.contracts.errors import HoldfastError
-from holdfast.contracts.ledger import RecordVerdict
+from holdfast.contracts.ledger import RecordedAs
 from holdfast.contracts.times import isoformat
 from holdfast.engine.intake import Receipt
 
@@ -33,7 +33,7 @@ from .reading import (
     require_plain_json,
     sound_trace_id,
 )
-from .services import ApiOptions, ApiServices, CourierDoor
+from .services import ApiOptions, ApiServices, CourierAdmission
 from .unexpected import report_unexpected
 from .verify import SIGNATURE_HEADERS, Verifier
 
@@ -45,9 +45,9 @@ _WANTED: Final = BODY_HEADERS | SIGNATURE_HEADERS | {REQUEST_ID}
 class CourierIntake:
     """The signed door of the courier workload."""
 
-    def __init__(self, door: CourierDoor, services: ApiServices, options: ApiOptions) -> None:
-        self._door = door
-        self._workload = door.workload
+    def __init__(self, admission: CourierAdmission, services: ApiServices, options: ApiOptions) -> None:
+        self._admission = admission
+        self._workload = admission.workload
         self._intake = services.intake
         self._clock = services.clock
         self._ids = services.ids
@@ -93,12 +93,12 @@ class CourierIntake:
         # A source that is not text is the contract's to refuse; any text must be a name that the secret vouches for.
         if isinstance(source, str) and source not in vouched.sources:
             raise Refusal(Code.INVALID_SIGNATURE)
-        data = self._door.admit(document, meta=vouched.meta, trace_id=trace_id, received_at=received_at)
+        data = self._admission.admit(document, meta=vouched.meta, trace_id=trace_id, received_at=received_at)
         if not isinstance(source, str):
             raise InvalidContent(())
 
         receipt = await self._intake.accept(self._workload, data)
-        if receipt.verdict is RecordVerdict.CONFLICT:
+        if receipt.recorded_as is RecordedAs.CONFLICT:
             raise Refusal(Code.IDEMPOTENCY_CONFLICT)
         return _acknowledgement(receipt, trace_id)
 
@@ -131,6 +131,6 @@ def _acknowledgement(receipt: Receipt, trace_id: str) -> bytes:
         f',"idempotencyKey":{text(receipt.key)}'
         f',"traceId":{text(labels.get("traceId") or trace_id)}'
         f',"queued":{"true" if receipt.queued else "false"}'
-        f',"duplicate":{"true" if receipt.verdict is RecordVerdict.DUPLICATE else "false"}'
+        f',"duplicate":{"true" if receipt.recorded_as is RecordedAs.DUPLICATE else "false"}'
         f',"receivedAt":{text(labels.get("receivedAt") or isoformat(receipt.received_at))}}}'
     ).encode("ascii")

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Path, Query, Request
 
 from holdfast.contracts.errors import HoldfastError, NotFound
-from holdfast.contracts.ledger import RecordVerdict
+from holdfast.contracts.ledger import RecordedAs
 from holdfast.contracts.workload import Workload
 
 from .documents import DOCUMENTS_PATH
@@ -29,7 +29,7 @@ WorkloadName = Annotated[str, Path(description="The workload's name.")]
 def job_routes(services: ApiServices, options: ApiOptions) -> APIRouter:
     """Intake by a workload's contract, and the state of its jobs."""
     routes = APIRouter(tags=["jobs"])
-    elsewhere = dict(_other_doors(services))
+    elsewhere = dict(_own_routes(services))
 
     def known(name: str) -> Workload[Any]:
         found = services.workloads.get(name)
@@ -64,14 +64,14 @@ def job_routes(services: ApiServices, options: ApiOptions) -> APIRouter:
             )
         except HoldfastError as error:
             raise intake_refusal_of(error) from error
-        if receipt.verdict is RecordVerdict.CONFLICT:
+        if receipt.recorded_as is RecordedAs.CONFLICT:
             raise Refusal(Code.IDEMPOTENCY_CONFLICT)
         return JobReceipt(
             workload=target.name,
             key=receipt.key,
             job_id=receipt.job_id,
             queued=receipt.queued,
-            duplicate=receipt.verdict is RecordVerdict.DUPLICATE,
+            duplicate=receipt.recorded_as is RecordedAs.DUPLICATE,
             received_at=receipt.received_at,
         )
 
@@ -85,12 +85,12 @@ def job_routes(services: ApiServices, options: ApiOptions) -> APIRouter:
     return routes
 
 
-def _other_doors(services: ApiServices) -> Iterator[tuple[str, str]]:
+def _own_routes(services: ApiServices) -> Iterator[tuple[str, str]]:
     """The workloads that have a door of their own, and where it is."""
     if services.courier is not None:
         yield services.courier.workload.name, f"Courier events have a signed door of their own: POST {COURIER_PATH}."
     if services.email is not None:
-        yield services.email.door.workload.name, f"Emails have a door of their own, for tenants: POST {SEND_PATH}."
+        yield services.email.admission.workload.name, f"Emails have a door of their own, for tenants: POST {SEND_PATH}."
     if services.documents is not None:
         message = f"Files have a door of their own, for tenants: POST {DOCUMENTS_PATH}."
-        yield services.documents.door.workload.name, message
+        yield services.documents.admission.workload.name, message

@@ -27,7 +27,7 @@ from .errors import MESSAGES, STATUS_OF, Code
 from .examples import EXAMPLES
 from .intake import COURIER_PATH
 from .operators import DecisionBody
-from .services import ApiServices, CourierDoor
+from .services import ApiServices, CourierAdmission
 from .views import ErrorView, EventReceipt
 
 JOBS_PATH: Final = "/v1/jobs/{workload}"
@@ -127,11 +127,15 @@ def describe(app: FastAPI, services: ApiServices) -> dict[str, Any]:
 
 def _add_models(schemas: dict[str, Any], services: ApiServices) -> dict[type[BaseModel], dict[str, Any]]:
     """Put the models that FastAPI does not see among the schemas; returns how to refer to each input."""
-    inputs: list[type[BaseModel]] = [DecisionBody, ReplayBody, *(each.contract for each in _without_door(services))]
+    inputs: list[type[BaseModel]] = [
+        DecisionBody,
+        ReplayBody,
+        *(each.contract for each in _without_own_route(services)),
+    ]
     if services.email is not None:
-        inputs.append(services.email.door.request_model)
+        inputs.append(services.email.admission.request_model)
     if services.documents is not None:
-        asked = services.documents.door.request_model
+        asked = services.documents.admission.request_model
         inputs += [asked, form_model(asked)]
     references, definitions = models_json_schema(
         [*((each, "validation") for each in inputs), (ErrorView, "serialization"), (EventReceipt, "serialization")],
@@ -139,7 +143,7 @@ def _add_models(schemas: dict[str, Any], services: ApiServices) -> dict[type[Bas
     )
     schemas |= definitions["$defs"]
     if services.email is not None:
-        _add_batch(schemas, services.email.door.request_model.__name__)
+        _add_batch(schemas, services.email.admission.request_model.__name__)
     if services.documents is not None:
         add_file(schemas[FORM_SCHEMA])
     return {each: references[each, "validation"] for each in inputs}
@@ -179,7 +183,7 @@ def _describe_bodies(
         if "post" not in operations:
             continue
         if path == JOBS_PATH:
-            workloads = _without_door(services)
+            workloads = _without_own_route(services)
             contracts = {each.contract: references[each.contract] for each in workloads}
             schema: dict[str, Any] = {"anyOf": list(contracts.values())} if contracts else {}
             if workloads:
@@ -212,7 +216,7 @@ def _email_body(
         return {"$ref": f"{_SCHEMAS}{_BATCH_SCHEMA}"}
     if path == SEND_PATH and services.email is not None:
         operation.setdefault("parameters", []).append(_header(*_IDEMPOTENCY_KEY))
-        return dict(references[services.email.door.request_model])
+        return dict(references[services.email.admission.request_model])
     return None
 
 
@@ -224,7 +228,7 @@ def _documents_body(
     """What a route for documents takes, by media type; None where it takes nothing."""
     if services.documents is None:
         return None
-    return body_of(path, dict(references[services.documents.door.request_model]), _SCHEMAS)
+    return body_of(path, dict(references[services.documents.admission.request_model]), _SCHEMAS)
 
 
 def _add_examples(document: dict[str, Any]) -> None:
@@ -240,10 +244,10 @@ def _add_examples(document: dict[str, Any]) -> None:
         add_text_examples(document["paths"])
 
 
-def _without_door(services: ApiServices) -> list[Any]:
+def _without_own_route(services: ApiServices) -> list[Any]:
     """The workloads that take their jobs at the general door."""
-    tenants = [each.door for each in (services.email, services.documents) if each is not None]
-    taken = {door.workload.name for door in (services.courier, *tenants) if door is not None}
+    tenants = [each.admission for each in (services.email, services.documents) if each is not None]
+    taken = {admission.workload.name for admission in (services.courier, *tenants) if admission is not None}
     return [workload for name, workload in services.workloads.items() if name not in taken]
 
 
@@ -314,8 +318,8 @@ def _example(code: Code) -> dict[str, Any]:
     return example
 
 
-def _courier_operation(door: CourierDoor) -> dict[str, Any]:
-    schema = door.intake_schema()
+def _courier_operation(admission: CourierAdmission) -> dict[str, Any]:
+    schema = admission.intake_schema()
     refusals = _refusals((*_BODY, Code.INVALID_SIGNATURE, *_INTAKE, Code.INTERNAL_ERROR))
     refusals["401"].pop("headers", None)
     return {

@@ -13,15 +13,15 @@ from holdfast.contracts.admission import Admitted, AdmittedDocument, SignatureMe
 from holdfast.contracts.files import Stored
 from holdfast.contracts.ports import Broker, Clock, Ids, Store
 from holdfast.contracts.workload import Workload
+from holdfast.engine.cancellation import Cancellation
 from holdfast.engine.intake import Intake
 from holdfast.engine.review import Review
 from holdfast.engine.tenants import Tenants
-from holdfast.engine.withdrawal import Withdrawal
 
 from .verify import SourceSecret
 
 
-class CourierDoor(Protocol):
+class CourierAdmission(Protocol):
     """How a signed request becomes a courier job. The courier workload brings it; the API only knows this much."""
 
     @property
@@ -45,7 +45,7 @@ class CourierDoor(Protocol):
         ...
 
 
-class EmailDoor(Protocol):
+class EmailAdmission(Protocol):
     """How a tenant's request becomes an email job. The email workload brings it; the API only knows this much."""
 
     @property
@@ -86,15 +86,15 @@ class EmailFeedback(Protocol):
 class EmailServices:
     """What the routes of the email workload call. The limits are for the bodies of requests, in bytes."""
 
-    door: EmailDoor
+    admission: EmailAdmission
     tenants: Tenants
-    withdrawal: Withdrawal
+    cancellation: Cancellation
     feedback: EmailFeedback
     max_body_bytes: int = 2 * 1024 * 1024
     max_batch_bytes: int = 8 * 1024 * 1024
 
 
-class DocumentDoor(Protocol):
+class DocumentAdmission(Protocol):
     """How a tenant's file becomes a job. The documents workload brings it; the API only knows this much."""
 
     @property
@@ -149,9 +149,9 @@ class DocumentServices:
     stream is alive after ``stream_silence``.
     """
 
-    door: DocumentDoor
+    admission: DocumentAdmission
     tenants: Tenants
-    withdrawal: Withdrawal
+    cancellation: Cancellation
     max_body_bytes: int = 256 * 1024
     upload_patience: timedelta = timedelta(seconds=60)
     max_streams: int = 200
@@ -170,7 +170,7 @@ class ApiServices:
     clock: Clock
     ids: Ids
     workloads: Mapping[str, Workload[Any]]
-    courier: CourierDoor | None = None
+    courier: CourierAdmission | None = None
     email: EmailServices | None = None
     documents: DocumentServices | None = None
 

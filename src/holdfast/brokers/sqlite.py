@@ -1,7 +1,7 @@
 """The embedded broker: queues in the same SQLite file as the ledger.
 
 A job is ``ready``, ``delayed`` until ``due_at``, or ``leased`` until ``due_at`` under a token. Finished and failed
-jobs leave the table: the ledger has their story. Nothing here needs an ``fsync`` of its own, because upkeep rebuilds
+jobs leave the table: the ledger has their story. Nothing here needs an ``fsync`` of its own, because maintenance rebuilds
 the queue from the ledger; a durable commit of the ledger carries along what the queue wrote before it.
 """
 
@@ -24,18 +24,18 @@ from holdfast.contracts.queues import (
     Delivery,
     Depth,
     History,
+    Permits,
     Presence,
     QueueJob,
     RateLimit,
-    Turns,
     WorkedElsewhere,
 )
 from holdfast.contracts.times import duration_ms
 from holdfast.sqlite import Database, Migration
 from holdfast.sqlite.database import one
-from holdfast.sqlite.lanes import Work
+from holdfast.sqlite.executors import Work
 
-from .sqlite_turns import TURNS_AND_PLACES, SharedTurns, places
+from .sqlite_limits import PERMITS_AND_PLACES, SharedPermits, places
 
 Result = TypeVar("Result")
 
@@ -63,7 +63,7 @@ _MIGRATIONS: Final[tuple[Migration, ...]] = (
         "CREATE INDEX queue_leased ON queue_jobs (queue, due_at) WHERE state = 'leased'",
         "CREATE TABLE queue_settings (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
     ),
-    TURNS_AND_PLACES,
+    PERMITS_AND_PLACES,
 )
 
 _PUBLISH: Final = """
@@ -158,7 +158,7 @@ _RESUME: Final = "DELETE FROM queue_settings WHERE name IN ('paused:' || :queue,
 _MARK: Final = "INSERT INTO queue_settings VALUES ('incarnation', ?) ON CONFLICT DO NOTHING"
 _SETTING: Final = "SELECT value FROM queue_settings WHERE name = ?"
 _SET: Final = "INSERT INTO queue_settings VALUES (?, ?) ON CONFLICT DO UPDATE SET value = excluded.value"
-_INCARNATION: Final = "SELECT value FROM queue_settings WHERE name = 'incarnation'"
+_EPOCH: Final = "SELECT value FROM queue_settings WHERE name = 'incarnation'"
 
 
 class SqliteBroker:
@@ -335,36 +335,36 @@ class SqliteBroker:
         await self._write(lambda c: c.execute(_RESUME, {"queue": queue}))
         self.added(queue)
 
-    async def acquire(self, name: str, rate: RateLimit, wanted: int, *, hold: timedelta) -> Turns:
+    async def acquire(self, name: str, rate: RateLimit, wanted: int, *, hold: timedelta) -> Permits:
         """See :meth:`holdfast.contracts.ports.Broker.acquire`."""
         # A look first: whoever waits for a turn must not take the write lock for nothing.
-        free, wait = await self._read(lambda c: SharedTurns(c, name, rate, self._database.now()).look())
+        free, wait = await self._read(lambda c: SharedPermits(c, name, rate, self._database.now()).look())
         if free == 0 or wanted <= 0:
-            return Turns((), wait)
+            return Permits((), wait)
 
-        def work(connection: sqlite3.Connection) -> Turns:
+        def work(connection: sqlite3.Connection) -> Permits:
             names = [next(self._tokens) for _ in range(min(wanted, free))]
-            return SharedTurns(connection, name, rate, self._database.now()).give(names, hold)
+            return SharedPermits(connection, name, rate, self._database.now()).give(names, hold)
 
         return await self._write(work)
 
-    async def release(self, name: str, rate: RateLimit, turns: Sequence[str]) -> None:
+    async def release(self, name: str, rate: RateLimit, permits: Sequence[str]) -> None:
         """See :meth:`holdfast.contracts.ports.Broker.release`."""
-        await self._write(lambda c: SharedTurns(c, name, rate, self._database.now()).take_back(turns))
+        await self._write(lambda c: SharedPermits(c, name, rate, self._database.now()).take_back(permits))
 
     async def reserve(self, name: str, rate: RateLimit, job_ids: Sequence[str]) -> list[timedelta]:
         """See :meth:`holdfast.contracts.ports.Broker.reserve`."""
         return await self._write(lambda c: places(c, name, rate, job_ids, self._database.now()))
 
-    async def incarnation(self) -> str:
-        """See :meth:`holdfast.contracts.ports.Broker.incarnation`."""
-        mark = await self._read(lambda c: one(c, _INCARNATION))
+    async def epoch(self) -> str:
+        """See :meth:`holdfast.contracts.ports.Broker.epoch`."""
+        mark = await self._read(lambda c: one(c, _EPOCH))
         if mark is None:
             fresh = uuid.uuid4().hex
 
             def work(connection: sqlite3.Connection) -> str:
                 connection.execute(_MARK, (fresh,))
-                return str(one(connection, _INCARNATION))
+                return str(one(connection, _EPOCH))
 
             mark = await self._write(work)
         return str(mark)

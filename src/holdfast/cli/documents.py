@@ -14,7 +14,7 @@ from holdfast.api.views import AttemptView
 from holdfast.contracts.errors import NotFound
 from holdfast.contracts.files import FileMissing
 from holdfast.contracts.ledger import LedgerEntry
-from holdfast.contracts.queries import DocumentQuery, Page, Slice
+from holdfast.contracts.queries import Page, RecordQuery, Slice
 from holdfast.wiring import System
 from holdfast.workloads.documents.job_records import result_object
 from holdfast.workloads.documents.records import JOBS, RESULTS
@@ -172,8 +172,8 @@ async def _list(
         where = {} if tenant is None else {"company_id": (await system.tenants.named(tenant)).company_id}
         if status is not None:
             where["status"] = status.value
-        query = DocumentQuery(collection=JOBS, where=where, newest_by="accepted_at")
-        found = await system.store.find_documents(query, page)
+        query = RecordQuery(collection=JOBS, where=where, newest_by="accepted_at")
+        found = await system.store.find_records(query, page)
     return Slice([dict(each) for each in found.items], found.next)
 
 
@@ -195,7 +195,7 @@ async def _text(job_id: str, data: Path | None) -> bytes:
             raise Stop(message, code=REFUSED)
         result = await system.store.get(RESULTS, job_id)
         try:
-            return await parts.door.output(result or {}, _TEXT)
+            return await parts.admission.output(result or {}, _TEXT)
         except FileMissing:
             message = "The files of this result are not kept any more."
             raise Stop(message, code=REFUSED) from None
@@ -208,12 +208,12 @@ async def _cancel(job_id: str, data: Path | None) -> tuple[DocumentStatus, bool]
         status = DocumentStatus((await _record(system, job_id))["status"])
         if status.final:
             return status, False
-        if await system.withdrawal.withdraw(parts.workload, job_id):
+        if await system.cancellation.cancel(parts.workload, job_id):
             return DocumentStatus.CANCELLED, False
         status = DocumentStatus((await _record(system, job_id))["status"])
         if status.final:
             return status, False
-        await parts.door.ask_to_stop(job_id)
+        await parts.admission.ask_to_stop(job_id)
         return status, True
 
 

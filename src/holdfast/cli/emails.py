@@ -11,9 +11,9 @@ import typer
 from holdfast.api.email_views import EmailStatus, EmailView
 from holdfast.contracts.errors import NotFound
 from holdfast.contracts.ledger import LedgerEntry
-from holdfast.contracts.queries import DocumentQuery, Page, Slice
+from holdfast.contracts.queries import Page, RecordQuery, Slice
 from holdfast.wiring import System
-from holdfast.workloads.email.documents import OUTBOX
+from holdfast.workloads.email.records import OUTBOX
 
 from . import options
 from .email_parts import email_parts
@@ -122,8 +122,8 @@ async def _list(tenant: str | None, status: EmailStatus | None, page: Page, data
         where = {} if tenant is None else {"companyId": (await system.tenants.named(tenant)).company_id}
         if status is not None:
             where["status"] = status.value
-        query = DocumentQuery(collection=OUTBOX, where=where, newest_by="enqueuedAt")
-        found = await system.store.find_documents(query, page)
+        query = RecordQuery(collection=OUTBOX, where=where, newest_by="enqueuedAt")
+        found = await system.store.find_records(query, page)
     return Slice([EmailView.of(each) for each in found.items], found.next)
 
 
@@ -137,7 +137,7 @@ async def _cancel(outbox_id: str, data: Path | None) -> EmailStatus:
     async with existing_system(data, None) as system:
         parts = email_parts(system)
         await _email(system, outbox_id)
-        await system.withdrawal.withdraw(parts.workload, outbox_id)
+        await system.cancellation.cancel(parts.workload, outbox_id)
         return (await _email(system, outbox_id)).status
 
 

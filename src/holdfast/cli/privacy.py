@@ -74,7 +74,7 @@ def erase(
     else:
         say(
             f"Forgotten: {done.recipients} records, {done.emails} emails, {done.jobs} jobs, {done.contents} contents. "
-            f"{done.withdrawn} emails that waited were cancelled."
+            f"{done.cancelled} emails that waited were cancelled."
         )
     if done.in_work:
         message = f"{len(done.in_work)} emails are being sent just now. Once they have ended, run this again."
@@ -137,7 +137,7 @@ def _forgotten(done: Forgotten) -> dict[str, Any]:
     return {
         "recipients": done.recipients,
         "emails": done.emails,
-        "withdrawn": done.withdrawn,
+        "withdrawn": done.cancelled,
         "jobs": done.jobs,
         "contents": done.contents,
         "inWork": done.in_work,
@@ -157,11 +157,11 @@ async def _erase(recipient: str, tenant: str | None, data: Path | None) -> Forgo
         workload = email_parts(system).workload
         selector = await _selector(system, recipient, tenant)
 
-        async def withdraw(outbox_id: str) -> bool:
-            return await system.withdrawal.withdraw(workload, outbox_id)
+        async def cancel(outbox_id: str) -> bool:
+            return await system.cancellation.cancel(workload, outbox_id)
 
         try:
-            return await _desk(system).erase(selector, system.ambient.clock.now(), withdraw)
+            return await _desk(system).erase(selector, system.ambient.clock.now(), cancel)
         except ValueError as error:
             raise _no_address(error) from None
 

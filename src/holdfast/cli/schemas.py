@@ -32,10 +32,10 @@ from holdfast.api.views import (
     ShipmentView,
 )
 from holdfast.workloads.courier import ActiveShipment, Courier, CourierDeadLetter, CourierIntake
+from holdfast.workloads.documents.admission import DocumentRequest
 from holdfast.workloads.documents.callbacks import CallbackJob, DocumentCallbacks
 from holdfast.workloads.documents.contract import DocumentJob
 from holdfast.workloads.documents.dead_letter import DocumentDeadLetter
-from holdfast.workloads.documents.door import DocumentRequest
 from holdfast.workloads.documents.workload import Documents
 
 from . import options

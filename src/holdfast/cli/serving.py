@@ -102,12 +102,12 @@ def up(
     data: options.Data = None,
     json: Ready = False,
 ) -> None:
-    """Run everything: API, worker and upkeep.
+    """Run everything: API, worker and maintenance.
 
     In one process; or, with --processes N, in one API process and N worker processes, so that no job can take the API
     down with it. SIGHUP then replaces the processes one after another, each when its replacement is ready.
 
-    Stops on Ctrl-C or SIGTERM: open requests are answered, running jobs finish or are handed back at no attempt's cost.
+    Stops on Ctrl-C or SIGTERM: open requests are answered, running jobs finish or are released at no attempt's cost.
     """
     settings = settings_with(api_host=host, api_port=port, holdfast_data=data, worker_concurrency=concurrency)
     if processes is None:
@@ -157,7 +157,7 @@ def worker(
     json: Ready = False,
     lifeline: Lifeline = None,
 ) -> None:
-    """Run a worker, with upkeep, and no API.
+    """Run a worker, with maintenance, and no API.
 
     Any number of workers may share a data folder or a cluster. With --processes, SIGHUP replaces the processes one
     after another: a rolling restart that costs no attempt.

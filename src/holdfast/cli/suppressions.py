@@ -10,7 +10,7 @@ import typer
 
 from holdfast.contracts.queries import Page, Slice
 from holdfast.contracts.times import isoformat
-from holdfast.workloads.email.documents import SuppressionReason
+from holdfast.workloads.email.records import SuppressionReason
 
 from . import options
 from .deciding import user_name

@@ -118,7 +118,7 @@ class _Basics(BaseModel):
         30, ge=1, le=3_650, description="How long settled entries are kept, and so how long duplicates are known."
     )
 
-    # --- upkeep -------------------------------------------------------------------------------------------
+    # --- maintenance -------------------------------------------------------------------------------------------
 
     upkeep_interval_ms: Int = Field(1_000, ge=10, le=_HOUR_MS, description="How often upkeep looks for lost work.")
     publish_grace_ms: Int = Field(

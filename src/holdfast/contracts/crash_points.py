@@ -22,8 +22,8 @@ CRASH_POINTS: Final[tuple[str, ...]] = (
     "worker.acknowledged",
     "letters.settled",
     "letters.published",
-    "upkeep.swept",
-    "upkeep.republished",
+    "maintenance.swept",
+    "maintenance.republished",
     "review.replayed",
 )
 

@@ -50,7 +50,7 @@ class Delete:
 class Enqueue:
     """Hand in a job that follows from the one that is settled: recorded in the same commit, queued soon after.
 
-    Its workload must be part of the process. A job that is known by its key already is left as it is. Only verdicts may
+    Its workload must be part of the process. A job that is known by its key already is left as it is. Only transitions may
     have this effect; see :func:`holdfast.contracts.entries.new_entry`.
     """
 

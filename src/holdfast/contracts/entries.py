@@ -27,7 +27,7 @@ def new_entry(  # noqa: PLR0913 - a job and what its sender wants for it
     priority: int = 0,
     delay: timedelta = timedelta(0),
     replay_of: str | None = None,
-    lane: str | None = None,
+    fairness_key: str | None = None,
     effects: Sequence[Effect] = (),
     warnings: Sequence[str] = (),
 ) -> NewEntry:
@@ -48,10 +48,10 @@ def new_entry(  # noqa: PLR0913 - a job and what its sender wants for it
         labels=workload.labels(data),
         priority=priority,
         delay=delay,
-        life=workload.life,
-        mortal=workload.mortal,
+        ttl=workload.ttl,
+        ttl_includes_replays=workload.ttl_includes_replays,
         replay_of=replay_of,
-        lane=lane,
+        fairness_key=fairness_key,
         effects=effects,
         warnings=warnings,
     )

@@ -58,11 +58,11 @@ class NewEntry:
 
     ``key`` is the identity that decides duplicates; ``job_id`` is the queue's name for the job; ``fingerprint``
     covers the content that two requests with one key must share. ``body`` is the job as JSON text in its workload's
-    contract. ``labels`` are small facts to find and show the job by. ``life`` gives it a deadline; with
-    ``mortal`` that deadline also holds for replays, which otherwise get a new one.
+    contract. ``labels`` are small facts to find and show the job by. ``ttl`` gives it a deadline; with
+    ``ttl_includes_replays`` that deadline also holds for replays, which otherwise get a new one.
 
     ``lane`` is the line that the job stands in behind others of its kind, with ``priority`` as its place: see
-    :meth:`holdfast.contracts.ports.Ledger.lines`. ``effects`` are committed together with the entry, if it is new.
+    :meth:`holdfast.contracts.ports.Ledger.queue_places`. ``effects`` are committed together with the entry, if it is new.
     ``warnings`` say, for people, what was not sound in a job that is worked all the same. ``delivered``: the queue has
     given us the job, so no worker of another system has it.
     """
@@ -75,16 +75,16 @@ class NewEntry:
     labels: Mapping[str, str] = field(default_factory=dict)
     priority: int = 0
     delay: timedelta = timedelta(0)
-    life: timedelta | None = None
-    mortal: bool = False
+    ttl: timedelta | None = None
+    ttl_includes_replays: bool = False
     replay_of: str | None = None
-    lane: str | None = None
+    fairness_key: str | None = None
     effects: Sequence[Effect] = ()
     warnings: Sequence[str] = ()
     delivered: bool = False
 
 
-class RecordVerdict(StrEnum):
+class RecordedAs(StrEnum):
     """What the ledger made of a new entry."""
 
     NEW = "new"
@@ -99,7 +99,7 @@ class Recorded:
     ``queued`` tells that the store put the job into its queue in the same transaction; nobody else needs to.
     """
 
-    verdict: RecordVerdict
+    recorded_as: RecordedAs
     job_id: str
     labels: Mapping[str, str]
     first_seen_at: datetime
@@ -156,7 +156,7 @@ class Claimed:
 
 @dataclass(frozen=True, slots=True)
 class Exhausted:
-    """The job is ours, but its attempts were used up by workers that vanished: bury it (I6). No attempt was opened."""
+    """The job is ours, but its attempts were used up by workers that vanished: dead-letter it (I6). No attempt was opened."""
 
     job_id: str
     key: str
@@ -170,7 +170,7 @@ class Exhausted:
 class Interrupted:
     """The job is ours, but its last worker vanished after it had proceeded to what cannot be undone (I11).
 
-    Whether that happened, nobody knows: bury it. The lost attempt is closed, and none was opened.
+    Whether that happened, nobody knows: dead-letter it. The lost attempt is closed, and none was opened.
     """
 
     job_id: str
@@ -183,14 +183,14 @@ class Interrupted:
 
 @dataclass(frozen=True, slots=True)
 class Overdue:
-    """The job is ours, but its deadline has passed, or it was withdrawn: expire it (I10). No attempt was opened."""
+    """The job is ours, but its deadline has passed, or it was cancelled: expire it (I10). No attempt was opened."""
 
     job_id: str
     key: str
     generation: int
     fence: int
     body: str
-    withdrawn: bool = False
+    cancelled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,8 +247,8 @@ class DueEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class Lines:
-    """How the lanes of a workload stand: see :meth:`holdfast.contracts.ports.Ledger.lines`.
+class QueuePlaces:
+    """How the lanes of a workload stand: see :meth:`holdfast.contracts.ports.Ledger.queue_places`.
 
     ``front`` is the place that is being worked on or comes next, 0 when nothing does. ``ends`` has, for each lane with
     unsettled jobs, the place of its last.

@@ -14,32 +14,32 @@ from .dead_letters import ReviewStatus
 from .ledger import Status
 
 
-class Move(StrEnum):
+class TransitionName(StrEnum):
     """One name per transition of a ledger entry."""
 
     CLAIM = "claim"
     RECLAIM = "reclaim"  # the lease ran out: the orphaned attempt is closed as lost
     COMPLETE = "complete"
     RETRY = "retry"
-    HAND_BACK = "hand_back"  # shutdown or snooze: the entry is as it was before the claim, the attempt is withdrawn
-    BURY = "bury"
+    RELEASE = "release"  # shutdown or snooze: the entry is as it was before the claim, the attempt is cancelled
+    DEAD_LETTER = "bury"
     EXPIRE = "expire"
     REPLAY = "replay"
 
 
-MOVES: Final[dict[Move, tuple[tuple[Status, ...], ...]]] = {
-    Move.CLAIM: ((Status.RECEIVED, Status.PROCESSING), (Status.FAILED, Status.PROCESSING)),
-    Move.RECLAIM: ((Status.PROCESSING, Status.PROCESSING),),
-    Move.COMPLETE: ((Status.PROCESSING, Status.PROCESSED),),
-    Move.RETRY: ((Status.PROCESSING, Status.FAILED),),
-    Move.HAND_BACK: ((Status.PROCESSING, Status.RECEIVED), (Status.PROCESSING, Status.FAILED)),
-    Move.BURY: ((Status.PROCESSING, Status.FAILED, Status.DEAD_LETTERED),),
-    Move.EXPIRE: ((Status.PROCESSING, Status.FAILED, Status.EXPIRED),),
-    Move.REPLAY: ((Status.DEAD_LETTERED, Status.RECEIVED),),
+TRANSITIONS: Final[dict[TransitionName, tuple[tuple[Status, ...], ...]]] = {
+    TransitionName.CLAIM: ((Status.RECEIVED, Status.PROCESSING), (Status.FAILED, Status.PROCESSING)),
+    TransitionName.RECLAIM: ((Status.PROCESSING, Status.PROCESSING),),
+    TransitionName.COMPLETE: ((Status.PROCESSING, Status.PROCESSED),),
+    TransitionName.RETRY: ((Status.PROCESSING, Status.FAILED),),
+    TransitionName.RELEASE: ((Status.PROCESSING, Status.RECEIVED), (Status.PROCESSING, Status.FAILED)),
+    TransitionName.DEAD_LETTER: ((Status.PROCESSING, Status.FAILED, Status.DEAD_LETTERED),),
+    TransitionName.EXPIRE: ((Status.PROCESSING, Status.FAILED, Status.EXPIRED),),
+    TransitionName.REPLAY: ((Status.DEAD_LETTERED, Status.RECEIVED),),
 }
 
 EDGES: Final[frozenset[tuple[Status, Status]]] = frozenset(
-    edge for paths in MOVES.values() for path in paths for edge in pairwise(path)
+    edge for paths in TRANSITIONS.values() for path in paths for edge in pairwise(path)
 )
 """Every single step that some move takes."""
 

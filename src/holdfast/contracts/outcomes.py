@@ -23,7 +23,7 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """The work failed for a reason that may pass. Costs an attempt; the last one buries the job.
+    """The work failed for a reason that may pass. Costs an attempt; the last one dead-letters the job.
 
     ``after`` is the least wait that the other side asked for; the retry policy may wait longer.
     """
@@ -44,7 +44,7 @@ class Snooze:
 class Halt:
     """Nothing of this kind can be done until a person has acted, and the job is not at fault.
 
-    The job is handed back, at no attempt's cost, and its queue is paused in all processes until somebody resumes it.
+    The job is released, at no attempt's cost, and its queue is paused in all processes until somebody resumes it.
     """
 
     code: str
@@ -53,7 +53,7 @@ class Halt:
 
 @dataclass(frozen=True, slots=True)
 class Reject:
-    """The work can never succeed: bury it now."""
+    """The work can never succeed: dead-letter it now."""
 
     code: str
     message: str = ""

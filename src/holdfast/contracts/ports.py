@@ -13,20 +13,20 @@ from typing import Any, Protocol
 
 from .dead_letters import DeadLetter
 from .effects import Effect
-from .ledger import ClaimResult, DueEntry, Lease, LedgerEntry, Lines, NewEntry, Pruned, Recorded
-from .queries import DocumentQuery, EntryQuery, LetterQuery, Page, Slice
+from .ledger import ClaimResult, DueEntry, Lease, LedgerEntry, NewEntry, Pruned, QueuePlaces, Recorded
+from .queries import EntryQuery, LetterQuery, Page, RecordQuery, Slice
 from .queues import (
     Acknowledgement,
     Delivery,
     Depth,
     History,
+    Permits,
     Presence,
     QueueJob,
     RateLimit,
-    Turns,
     WorkedElsewhere,
 )
-from .settlement import Settled, Settlement
+from .transitions import Settled, Settlement
 
 
 class Clock(Protocol):
@@ -93,7 +93,7 @@ class Ledger(Protocol):
         An entry that is ``processing`` under a lease that ran out is taken over: its open attempt is closed as
         ``LOST``. An entry with ``max_attempts`` attempts is taken without opening another (``Exhausted``), an entry
         past its deadline likewise (``Overdue``), even if the time of its next attempt has not come. Before all that
-        counts whether the lost worker had proceeded (:class:`~holdfast.contracts.settlement.Proceed`): then nothing
+        counts whether the lost worker had proceeded (:class:`~holdfast.contracts.transitions.Proceed`): then nothing
         but ``Interrupted`` will do.
         """
         ...
@@ -103,13 +103,13 @@ class Ledger(Protocol):
         ...
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
-        """Commit verdicts with their effects and dead letters in one transaction (I3, I8).
+        """Commit transitions with their effects and dead letters in one transaction (I3, I8).
 
         Each needs ``fence == mine and status == processing`` (I4); one that fails the test writes nothing and
-        answers stale, and so does a second verdict on one lease in the batch. Effects on one document are folded in
+        answers stale, and so does a second transition on one lease in the batch. Effects on one document are folded in
         order. Raises :class:`EffectRefused` when an effect can never be applied, or :class:`StoreContended` when
         somebody else holds what it would write; then nothing of the batch was written, and the engine settles its
-        jobs one by one. ``Proceed`` is the one verdict that ends nothing: the lease stays ours, for another verdict.
+        jobs one by one. ``Proceed`` is the one transition that ends nothing: the lease stays ours, for another transition.
         """
         ...
 
@@ -128,15 +128,15 @@ class Ledger(Protocol):
         """Job ids that wait (``received`` or ``failed``) past their deadline."""
         ...
 
-    async def withdraw(self, workload: str, job_ids: Sequence[str]) -> list[bool]:
+    async def cancel(self, workload: str, job_ids: Sequence[str]) -> list[bool]:
         """Their senders want these jobs no more: those that wait (``received`` or ``failed``) are overdue from now on.
 
-        Their next claim says ``Overdue`` with ``withdrawn``. True for each that waits and is withdrawn, now or before;
+        Their next claim says ``Overdue`` with ``cancelled``. True for each that waits and is cancelled, now or before;
         False for one that is in work, settled, or unknown.
         """
         ...
 
-    async def lines(self, workload: str, lanes: Sequence[str]) -> Lines:
+    async def queue_places(self, workload: str, fairness_keys: Sequence[str]) -> QueuePlaces:
         """Where the ends of these lanes are, and the place that is being worked on.
 
         A lane's end is the greatest ``priority`` among its unsettled entries; the front is the greatest among the
@@ -210,7 +210,7 @@ class DeadLetters(Protocol):
         """``reviewed | replayed -> closed``; returns the ids that moved."""
         ...
 
-    async def unpublished(self, workload: str, limit: int) -> list[DeadLetter]:
+    async def letters_to_publish(self, workload: str, limit: int) -> list[DeadLetter]:
         """Pending letters that the queue has not been given, oldest first (I8)."""
         ...
 
@@ -222,16 +222,16 @@ class DeadLetters(Protocol):
         """
         ...
 
-    async def outdated(self, workload: str, limit: int) -> list[str]:
+    async def letters_to_unpublish(self, workload: str, limit: int) -> list[str]:
         """Ids of replayed and closed letters that the queue may still hold, oldest first (I8)."""
         ...
 
-    async def mark_withdrawn(self, letter_ids: Sequence[str]) -> None:
+    async def mark_unpublished(self, letter_ids: Sequence[str]) -> None:
         """The queue no longer has them."""
         ...
 
 
-class Documents(Protocol):
+class Records(Protocol):
     """The documents that effects wrote."""
 
     async def apply(self, effects: Sequence[Effect]) -> None:
@@ -245,15 +245,15 @@ class Documents(Protocol):
         """One document."""
         ...
 
-    async def find_documents(self, query: DocumentQuery, page: Page) -> Slice[Mapping[str, Any]]:
+    async def find_records(self, query: RecordQuery, page: Page) -> Slice[Mapping[str, Any]]:
         """Documents with these values, in the query's order."""
         ...
 
 
-class Store(Ledger, DeadLetters, Documents, Protocol):
+class Store(Ledger, DeadLetters, Records, Protocol):
     """Everything durable."""
 
-    async def meet_queue(self, incarnation: str) -> bool:
+    async def detect_queue_reset(self, epoch: str) -> bool:
         """Remember the queue's mark; True when it is another than the one remembered.
 
         Then every waiting entry becomes due, every pending letter unpublished, and every letter that is dealt with
@@ -272,7 +272,7 @@ class Store(Ledger, DeadLetters, Documents, Protocol):
 
 
 class Broker(Protocol):
-    """The queue. It may forget anything at any time; the ledger and upkeep make good for it."""
+    """The queue. It may forget anything at any time; the ledger and maintenance make good for it."""
 
     async def publish(self, queue: str, jobs: Sequence[QueueJob]) -> None:
         """Add jobs. One that waits or is in work under this id already is left as it is.
@@ -338,7 +338,7 @@ class Broker(Protocol):
         """Hand out jobs again."""
         ...
 
-    async def acquire(self, name: str, rate: RateLimit, wanted: int, *, hold: timedelta) -> Turns:
+    async def acquire(self, name: str, rate: RateLimit, wanted: int, *, hold: timedelta) -> Permits:
         """Take up to ``wanted`` turns at something that all processes share a limit of.
 
         There are ``rate.most`` turns of this name. One that was given comes free ``rate.per`` after it is released, or
@@ -348,7 +348,7 @@ class Broker(Protocol):
         """
         ...
 
-    async def release(self, name: str, rate: RateLimit, turns: Sequence[str]) -> None:
+    async def release(self, name: str, rate: RateLimit, permits: Sequence[str]) -> None:
         """Give turns back after use; each comes free ``rate.per`` from now. One that is not held is passed over."""
         ...
 
@@ -360,7 +360,7 @@ class Broker(Protocol):
         """
         ...
 
-    async def incarnation(self) -> str:
+    async def epoch(self) -> str:
         """A mark that the queue's storage keeps; another mark means that what it held is gone."""
         ...
 

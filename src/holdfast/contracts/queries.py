@@ -57,7 +57,7 @@ class LetterQuery:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DocumentQuery:
+class RecordQuery:
     """Which documents of a collection: equal values of indexed fields.
 
     They come in the order of their keys, or, with the name of an instant in ``newest_by``, newest first; a document

@@ -34,7 +34,7 @@ class RateLimit:
 
 
 @dataclass(frozen=True, slots=True)
-class Turns:
+class Permits:
     """Permissions to go ahead: a name for each that was given, and how long until there may be another."""
 
     given: tuple[str, ...] = ()

@@ -14,7 +14,7 @@ class RetryPolicy(Protocol):
 
     @property
     def max_attempts(self) -> int:
-        """The attempt after which a failing job is buried."""
+        """The attempt after which a failing job is dead-lettered."""
         ...
 
     def delay(self, attempt: int, random: Random) -> timedelta:

@@ -55,7 +55,7 @@ class Context(Protocol):
 
         Returns once the effects and the mark are committed; calls of many handlers share a commit. From here on only
         the outcome that the handler *returns* counts: should it raise, run out of time, be cancelled, or should its
-        worker vanish, the job is buried with :meth:`Workload.interrupted`, and is not run again until a person replays
+        worker vanish, the job is dead-lettered with :meth:`Workload.interrupted`, and is not run again until a person replays
         it. With ``repeatable``, only the effects are committed.
 
         Raises :class:`LeaseLost` when the job belongs to another worker by now, and :class:`DeadlinePassed` when it has
@@ -67,7 +67,7 @@ class Context(Protocol):
         """Write one line, at level info. Leave out or mask what is personal: not everything can be told by its form."""
         ...
 
-    def turn(self, name: str, rate: RateLimit) -> AbstractAsyncContextManager[None]:
+    def limit(self, name: str, rate: RateLimit) -> AbstractAsyncContextManager[None]:
         """Wait for a turn at something that all workers of all processes share a limit of, and hold it inside.
 
         No span of ``rate.per`` sees more than ``rate.most`` of what is done inside, wherever it is measured.
@@ -168,14 +168,14 @@ class Workload(Generic[Data]):
 
     retry: RetryPolicy = ExponentialBackoff()
     timeout: timedelta = timedelta(seconds=30)
-    life: timedelta | None = None
+    ttl: timedelta | None = None
     """How long after its arrival a job may still run; None: for ever."""
     rate_limit: RateLimit | None = None
     """How many jobs all workers together may start in a span of time; None: as many as they can."""
     concurrency: int | None = None
     """The most jobs that one worker process has in work at a time; None: the process's own limit."""
-    mortal: bool = False
-    """Whether ``life`` counts from the first arrival for replays too; otherwise a replay gets a new one."""
+    ttl_includes_replays: bool = False
+    """Whether ``ttl`` counts from the first arrival for replays too; otherwise a replay gets a new one."""
     retention: timedelta = timedelta(days=30)
     """How long a settled entry is kept, and so how long duplicates are known."""
     letter_retention: timedelta = timedelta(days=90)
@@ -214,7 +214,7 @@ class Workload(Generic[Data]):
         del data
         return {}
 
-    def lane(self, data: Data) -> str | None:
+    def fairness_key(self, data: Data) -> str | None:
         """Whose job it is, where nobody's backlog should hold up the others'. None: first come, first served.
 
         Jobs of one lane keep their order. Lanes take turns, however long they are.
@@ -313,12 +313,12 @@ class Workload(Generic[Data]):
         del job, failure, after
         return ()
 
-    def handed_back(self, job: Standing[Data]) -> Sequence[Effect]:
-        """The attempt was withdrawn: nobody's failure, and not counted."""
+    def released(self, job: Standing[Data]) -> Sequence[Effect]:
+        """The attempt was cancelled: nobody's failure, and not counted."""
         del job
         return ()
 
-    def buried(self, job: Standing[Data], reason: Reason) -> Sequence[Effect]:
+    def dead_lettered(self, job: Standing[Data], reason: Reason) -> Sequence[Effect]:
         """The job became a dead letter."""
         del job, reason
         return ()
@@ -333,8 +333,8 @@ class Workload(Generic[Data]):
         del data
         return ()
 
-    def withdrawn(self, data: Data) -> Sequence[Effect]:
-        """Its sender withdrew it, which ends it as a deadline does."""
+    def cancelled(self, data: Data) -> Sequence[Effect]:
+        """Its sender cancelled it, which ends it as a deadline does."""
         return self.expired(data)
 
     # --- the wire -----------------------------------------------------------------------------------------

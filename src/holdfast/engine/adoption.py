@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from holdfast.contracts.admission import InvalidContent
 from holdfast.contracts.entries import new_entry
 from holdfast.contracts.errors import BrokerUnavailable, StoreUnavailable
-from holdfast.contracts.ledger import NewEntry, Recorded, RecordVerdict, Status
+from holdfast.contracts.ledger import NewEntry, Recorded, RecordedAs, Status
 from holdfast.contracts.ports import Broker, Store
 from holdfast.contracts.queues import Delivery, usable_job_id
 from holdfast.contracts.redaction import scrub
@@ -90,15 +90,15 @@ async def _recorded(
         entries = [_Refused(deliveries[0].data, UNREADABLE, _NOT_STORED).entry(workload, own_key=True)]
         pairs = list(zip(entries, await store.record(entries), strict=True))
     for entry, answer in pairs:
-        if answer.verdict is not RecordVerdict.DUPLICATE:
+        if answer.recorded_as is not RecordedAs.DUPLICATE:
             emit(
                 events.JOB_ADOPTED,
                 workload=workload.name,
                 key=entry.key,
-                verdict=answer.verdict.value,
+                recorded_as=answer.recorded_as.value,
                 warnings=list(entry.warnings),
             )
-    conflicts = [position for position, (_, answer) in enumerate(pairs) if answer.verdict is RecordVerdict.CONFLICT]
+    conflicts = [position for position, (_, answer) in enumerate(pairs) if answer.recorded_as is RecordedAs.CONFLICT]
     if conflicts:
         refused = []
         for position in conflicts:
@@ -143,6 +143,6 @@ def _read(workload: Workload[Any], delivery: Delivery) -> NewEntry | _Refused:
         because = describe_validation(error)
     except InvalidContent as error:
         because = "; ".join(f"{each.field}: {each.problem}" for each in error.problems)
-    except Exception:  # noqa: BLE001 - whatever a stranger's data does to the contract or the workload's code
+    except Exception:  # noqa: BLE001 - whatever an external producer's data does to the contract or the workload's code
         because = _NO_IDENTITY
     return _Refused(delivery.data, UNREADABLE, because)

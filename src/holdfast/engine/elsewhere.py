@@ -17,14 +17,14 @@ from holdfast.contracts.personal_data import find_personal_data
 from holdfast.contracts.ports import Ambient, Broker, Store
 from holdfast.contracts.queues import WorkedElsewhere
 from holdfast.contracts.redaction import scrub
-from holdfast.contracts.settlement import WORKED_ELSEWHERE, Bury, Complete, Settlement
+from holdfast.contracts.transitions import WORKED_ELSEWHERE, Complete, MoveToDeadLetters, Settlement
 from holdfast.contracts.workload import Failure, Workload
 from holdfast.telemetry import emit, events
 
 from .ending import end
 from .in_flight import Held
 from .readers import Readers
-from .verdicts import Judge, Subject
+from .transitions import Decider, Subject
 
 FAILED_ELSEWHERE: Final = "FAILED_ELSEWHERE"
 
@@ -110,12 +110,12 @@ class Elsewhere:
         claims = await self._store.claim(
             workload.name, list(ended), worker=_NAME, lease=_SHORT_LEASE, max_attempts=_AS_OFTEN_AS_IT_WAS
         )
-        judge, readers = Judge(workload, self._ambient.random), Readers(workload)
+        decider, readers = Decider(workload, self._ambient.random), Readers(workload)
         settlements = []
         for claim in claims:
             if isinstance(claim, Held):
-                verdict = _verdict(workload, judge, readers, claim, ended[claim.job_id])
-                settlements.append(Settlement(workload.name, Lease(claim.job_id, claim.fence), verdict))
+                transition = _transition(workload, decider, readers, claim, ended[claim.job_id])
+                settlements.append(Settlement(workload.name, Lease(claim.job_id, claim.fence), transition))
         outcomes = {each.job_id: each.status for each in await end(self._store, settlements) if each.status is not None}
         for job_id, status in outcomes.items():
             emit(events.JOB_WORKED_ELSEWHERE, workload=workload.name, job_id=job_id, outcome=status.value)
@@ -123,13 +123,13 @@ class Elsewhere:
         return len(outcomes), {job_id: ended[job_id] for job_id in postponed[:_MOST_POSTPONED]}
 
 
-def _verdict(
+def _transition(
     workload: Workload[Any],
-    judge: Judge,
+    decider: Decider,
     readers: Readers,
     claim: Held,
     ended: WorkedElsewhere,
-) -> Complete | Bury:
+) -> Complete | MoveToDeadLetters:
     subject = Subject(
         key=claim.key,
         generation=claim.generation,
@@ -139,7 +139,7 @@ def _verdict(
     )
     if ended.failure is not None:
         failure = Failure(FAILED_ELSEWHERE, scrub(f"Another system's worker gave it up: {ended.failure}"), retry=False)
-        return judge.bury(subject, failure)
+        return decider.dead_letter(subject, failure)
     result = _result(ended.result)
     return Complete(
         workload.retention, readers.worked_elsewhere(subject.standing, result), result, note=WORKED_ELSEWHERE

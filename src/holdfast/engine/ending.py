@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from holdfast.contracts.errors import EffectRefused
 from holdfast.contracts.ports import Store
-from holdfast.contracts.settlement import Bury, Complete, Expire, Settled, Settlement
+from holdfast.contracts.transitions import Complete, Expire, MoveToDeadLetters, Settled, Settlement
 
 
 async def end(store: Store, settlements: Sequence[Settlement]) -> list[Settled]:
@@ -18,8 +18,8 @@ async def end(store: Store, settlements: Sequence[Settlement]) -> list[Settled]:
         return await store.settle(settlements)
     except EffectRefused as error:
         bare = [
-            replace(each, verdict=replace(each.verdict, effects=()))
-            if each.lease.job_id == error.job_id and isinstance(each.verdict, Complete | Bury | Expire)
+            replace(each, transition=replace(each.transition, effects=()))
+            if each.lease.job_id == error.job_id and isinstance(each.transition, Complete | MoveToDeadLetters | Expire)
             else each
             for each in settlements
         ]

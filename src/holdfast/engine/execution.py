@@ -33,7 +33,7 @@ from holdfast.contracts.outcomes import Halt, Outcome
 from holdfast.contracts.ports import Ambient, Broker, Store
 from holdfast.contracts.queues import Acknowledgement, Again, Delivery, Finished
 from holdfast.contracts.redaction import scrub
-from holdfast.contracts.settlement import HandBack, Settlement, Verdict
+from holdfast.contracts.transitions import Release, Settlement, Transition
 from holdfast.contracts.workload import Job, Workload
 from holdfast.telemetry import emit, events
 
@@ -42,7 +42,7 @@ from .handling import HandlerContext, handle, handle_batch, job_of
 from .in_flight import Held, InFlight
 from .readers import Readers
 from .settling import Finish, Settler
-from .verdicts import Judge, Subject, attempt_limit
+from .transitions import Decider, Subject, attempt_limit
 
 _BATCH: Final = 50
 _TAKE_WAIT: Final = timedelta(seconds=1)
@@ -57,7 +57,7 @@ class ExecutionOptions:
     worker: str
     concurrency: int = 100
     lease: timedelta = timedelta(seconds=30)
-    lanes: int = 1
+    pipelines: int = 1
     """Batches that are on their way to or from a server at a time; one file has no use for a second."""
 
 
@@ -77,11 +77,11 @@ class Execution:
         self._broker = broker
         self._clock = ambient.clock
         self._options = options
-        self._judge = Judge(workload, ambient.random)
+        self._decider = Decider(workload, ambient.random)
         self._readers = Readers(workload)
         self._concurrency = min(options.concurrency, workload.concurrency or options.concurrency)
         self._context = HandlerContext(workload.name, store, broker, options.worker, workload.timeout + _LAST_WAIT)
-        self._settler = Settler(workload, store, broker, ambient.clock, self._judge)
+        self._settler = Settler(workload, store, broker, ambient.clock, self._decider)
         self._in_flight = self._context.flights
         self._reserved = 0
         self._slot_freed = asyncio.Event()
@@ -94,26 +94,26 @@ class Execution:
     # --- the loop -----------------------------------------------------------------------------------------
 
     async def run(self, stop: asyncio.Event, drain: timedelta) -> None:
-        """Work until told to stop; then let running jobs finish for ``drain`` and hand the rest back (I17)."""
-        more = range(1, self._options.lanes)
+        """Work until told to stop; then let running jobs finish for ``drain`` and release the rest (I17)."""
+        more = range(1, self._options.pipelines)
         helping = [
             asyncio.create_task(self._settler.run()),
             asyncio.create_task(self._keep_leases()),
             asyncio.create_task(self._wake_at(stop)),
             *(asyncio.create_task(self._settler.run()) for _ in more),
         ]
-        lanes = [asyncio.create_task(self._lane(stop)) for _ in more]
+        pipelines = [asyncio.create_task(self._pipeline(stop)) for _ in more]
         try:
-            await self._lane(stop)
-            await asyncio.gather(*lanes)
+            await self._pipeline(stop)
+            await asyncio.gather(*pipelines)
             await self._wind_down(drain)
         finally:
             # Nothing is in flight now, or the store is away for longer than we may wait for it.
-            for task in (*lanes, *helping):
+            for task in (*pipelines, *helping):
                 task.cancel()
-            await asyncio.gather(*lanes, *helping, return_exceptions=True)
+            await asyncio.gather(*pipelines, *helping, return_exceptions=True)
 
-    async def _lane(self, stop: asyncio.Event) -> None:
+    async def _pipeline(self, stop: asyncio.Event) -> None:
         """One round after another."""
         while not stop.is_set():
             try:
@@ -155,7 +155,7 @@ class Execution:
                 await self._begin(deliveries)
         finally:
             self._reserved -= size
-            if self._options.lanes > 1:
+            if self._options.pipelines > 1:
                 self._slot_freed.set()
 
     async def _begin(self, deliveries: Sequence[Delivery]) -> None:
@@ -205,7 +205,7 @@ class Execution:
                 within.append((delivery, claim))
                 continue
             lease = Lease(claim.job_id, claim.fence)
-            await self._store.settle([Settlement(self._workload.name, lease, HandBack())])
+            await self._store.settle([Settlement(self._workload.name, lease, Release())])
             within += [(delivery, each) for each in await self._claim([claim.job_id], self._limit_of(claim))]
         return within
 
@@ -228,9 +228,9 @@ class Execution:
                         flight.data = job.data
                         to_handle.append((flight, job))
                     else:
-                        self._judged(flight, job)
+                        self._decided(flight, job)
                 case Exhausted() | Interrupted() | Overdue():
-                    self._finish(self._enter(delivery, claim), self._judge.without_attempt(claim))
+                    self._finish(self._enter(delivery, claim), self._decider.without_attempt(claim))
                 case NotNow():
                     not_ours.append(Acknowledgement(delivery, Again(claim.after)))
                 case AlreadySettled():
@@ -272,7 +272,7 @@ class Execution:
         outcome = await handle(self._workload, job, self._context)
         if isinstance(outcome, Halt):
             await self._halt(outcome)
-        self._judged(flight, outcome)
+        self._decided(flight, outcome)
 
     async def _handle_batch(self, group: Sequence[tuple[InFlight, Job[Any]]]) -> None:
         outcomes = await handle_batch(self._workload, [job for _, job in group], self._context)
@@ -280,7 +280,7 @@ class Execution:
         if halt is not None:
             await self._halt(halt)
         for (flight, _), outcome in zip(group, outcomes, strict=True):
-            self._judged(flight, outcome)
+            self._decided(flight, outcome)
 
     async def _halt(self, halt: Halt) -> None:
         """Pause the queue before the job goes back into it. A queue that is away hands out nothing anyway."""
@@ -291,20 +291,20 @@ class Execution:
             emit(events.QUEUE_UNAVAILABLE, where="halt", queue=self._workload.queue, reason=error.message)
         emit(events.QUEUE_HALTED, workload=self._workload.name, queue=self._workload.queue, reason=reason)
 
-    def _judged(self, flight: InFlight, outcome: Outcome) -> None:
-        verdict = self._judge.verdict(outcome, _subject(flight))
+    def _decided(self, flight: InFlight, outcome: Outcome) -> None:
+        transition = self._decider.decide(outcome, _subject(flight))
         crash_point("worker.handled")
-        self._finish(flight, verdict)
+        self._finish(flight, transition)
 
-    def _finish(self, flight: InFlight, verdict: Verdict) -> None:
-        """Hand the verdict to the settler; the slot is free once it is committed."""
+    def _finish(self, flight: InFlight, transition: Transition) -> None:
+        """Hand the transition to the settler; the slot is free once it is committed."""
         if self._in_flight.get(flight.claim.job_id) is not flight or self._settler.holds(flight.lease):
             return  # the lease was lost while the handler ran, or the handler had its say while it was being cancelled
         self._settler.add(
             Finish(
                 delivery=flight.delivery,
                 lease=flight.lease,
-                verdict=verdict,
+                transition=transition,
                 key=flight.claim.key,
                 generation=flight.claim.generation,
                 attempt=flight.attempt,
@@ -370,13 +370,13 @@ class Execution:
             async with asyncio.timeout(max(drain, _LAST_WAIT).total_seconds()):
                 await self._all_settled()
 
-    def _given_up(self, flight: InFlight) -> Verdict:
+    def _given_up(self, flight: InFlight) -> Transition:
         """A handler that was ended by us: its job is for others to do, unless it may be done already (I11)."""
         if flight.proceeded:
-            return self._judge.interrupted(
+            return self._decider.interrupted(
                 _subject(flight), "The worker was stopped before the attempt had an outcome."
             )
-        return self._judge.hand_back(_subject(flight))
+        return self._decider.release(_subject(flight))
 
     async def _all_settled(self) -> None:
         while self._in_flight:

@@ -22,29 +22,29 @@ LAST_PLACE: Final = 2**21 - 1
 _HEAD_START: Final = 10
 
 
-def lane_of(lane: str | None, priority: int) -> str | None:
+def fairness_key_of(fairness_key: str | None, priority: int) -> str | None:
     """The lane of a job with this priority: one for each, so that an urgent job passes its own lane's others."""
-    return None if lane is None else f"{lane}/{priority}"
+    return None if fairness_key is None else f"{fairness_key}/{priority}"
 
 
-async def in_line(ledger: Ledger, entries: Sequence[NewEntry]) -> list[NewEntry]:
+async def with_places(ledger: Ledger, entries: Sequence[NewEntry]) -> list[NewEntry]:
     """The entries with their places. Those that stand in no lane are left as they are."""
-    lanes: dict[str, list[str]] = {}
+    fairness_keys: dict[str, list[str]] = {}
     for entry in entries:
-        if entry.lane is not None and entry.lane not in lanes.setdefault(entry.workload, []):
-            lanes[entry.workload].append(entry.lane)
-    if not lanes:
+        if entry.fairness_key is not None and entry.fairness_key not in fairness_keys.setdefault(entry.workload, []):
+            fairness_keys[entry.workload].append(entry.fairness_key)
+    if not fairness_keys:
         return list(entries)
-    lines = {workload: await ledger.lines(workload, names) for workload, names in lanes.items()}
+    lines = {workload: await ledger.queue_places(workload, names) for workload, names in fairness_keys.items()}
     ends = {workload: dict(line.ends) for workload, line in lines.items()}
     placed = []
     for entry in entries:
-        if entry.lane is None:
+        if entry.fairness_key is None:
             placed.append(entry)
             continue
         begin = max(0, lines[entry.workload].front - _HEAD_START) + entry.priority
-        end = ends[entry.workload].get(entry.lane, -1)
+        end = ends[entry.workload].get(entry.fairness_key, -1)
         place = min(max(begin, end + 1), LAST_PLACE)
-        ends[entry.workload][entry.lane] = place
+        ends[entry.workload][entry.fairness_key] = place
         placed.append(replace(entry, priority=place))
     return placed

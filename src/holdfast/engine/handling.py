@@ -31,10 +31,10 @@ from .adoption import IDEMPOTENCY_CONFLICT
 from .entries import REFUSED, REFUSED_BECAUSE
 from .failures import BAD_OUTCOME, VALIDATION_FAILED, classify
 from .in_flight import InFlight
+from .limiter import Limiter
 from .proceeding import Proceeding
 from .readers import Readers
-from .turns import Turnstile
-from .verdicts import outcome_of
+from .transitions import outcome_of
 
 _OUTCOMES = Done | Retry | Snooze | Halt | Reject | Expired
 
@@ -54,7 +54,7 @@ class HandlerContext:
         self._broker = broker
         self._worker = worker
         self._proceeding = Proceeding(workload, store)
-        self._turnstile = Turnstile(broker, hold)
+        self._limiter = Limiter(broker, hold)
         self.flights: dict[str, InFlight] = {}
 
     @property
@@ -83,9 +83,9 @@ class HandlerContext:
         """Write one line."""
         emit(message, **{"workload": self._workload, **facts})
 
-    def turn(self, name: str, rate: RateLimit) -> AbstractAsyncContextManager[None]:
+    def limit(self, name: str, rate: RateLimit) -> AbstractAsyncContextManager[None]:
         """Wait for a turn, and hold it inside."""
-        return self._turnstile.turn(name, rate)
+        return self._limiter.limit(name, rate)
 
     async def reserve(self, job: Job[Any], name: str, rate: RateLimit) -> timedelta:
         """The wait until the job's place in an even flow."""
@@ -94,7 +94,7 @@ class HandlerContext:
 
     async def settle(self) -> None:
         """Return when nothing that handlers began through this is under way."""
-        await self._turnstile.settle()
+        await self._limiter.settle()
 
 
 def job_of(workload: Workload[Any], claim: Claimed) -> Job[Any] | Outcome:

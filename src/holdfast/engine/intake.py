@@ -24,15 +24,15 @@ from holdfast.contracts.errors import (
     IntakeSaturated,
     StoreUnavailable,
 )
-from holdfast.contracts.ledger import NewEntry, Recorded, RecordVerdict, Status
+from holdfast.contracts.ledger import NewEntry, Recorded, RecordedAs, Status
 from holdfast.contracts.ports import Broker, Store
 from holdfast.contracts.queues import QueueJob
 from holdfast.contracts.workload import Workload
 from holdfast.telemetry import emit, events
 
 from .entries import queue_job
-from .fairness import in_line, lane_of
-from .gathering import Gathering
+from .fairness import fairness_key_of, with_places
+from .group_commit import GroupCommit
 from .readers import Readers
 
 _MOST_IN_ONE_COMMIT: Final = 256
@@ -44,7 +44,7 @@ _AVOIDANCE: Final = timedelta(seconds=2)
 class Receipt:
     """What the sender is told. For a duplicate, the facts are those of the job that stands."""
 
-    verdict: RecordVerdict
+    recorded_as: RecordedAs
     key: str
     job_id: str
     labels: Mapping[str, str]
@@ -67,7 +67,7 @@ class Intake:
         self._broker = broker
         self._max_pending = max_pending
         self._pending = 0
-        self._gathering = Gathering(_MOST_IN_ONE_COMMIT, self._commit)
+        self._group_commit = GroupCommit(_MOST_IN_ONE_COMMIT, self._commit)
         self._tasks: set[asyncio.Task[None]] = set()
         self._avoided: dict[str, float] = {}
 
@@ -91,14 +91,14 @@ class Intake:
             data,
             priority=priority,
             delay=delay,
-            lane=lane_of(workload.lane(data), priority),
+            fairness_key=fairness_key_of(workload.fairness_key(data), priority),
             effects=(*told, *effects),
         )
         if self._pending >= self._max_pending:
             raise IntakeSaturated
         answer: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
         self._pending += 1
-        self._gathering.add(_Request(workload, entry, answer))
+        self._group_commit.add(_Request(workload, entry, answer))
         try:
             return await answer
         finally:
@@ -106,7 +106,7 @@ class Intake:
 
     async def drain(self) -> None:
         """Wait until everything that was accepted has been committed and published."""
-        await self._gathering.idle()
+        await self._group_commit.idle()
         while self._tasks:
             await asyncio.wait(set(self._tasks))
 
@@ -118,7 +118,7 @@ class Intake:
     async def _commit(self, batch: Sequence[_Request]) -> None:
         crash_point("intake.before_record")
         try:
-            entries = await in_line(self._store, [request.entry for request in batch])
+            entries = await with_places(self._store, [request.entry for request in batch])
             for request, entry in zip(batch, entries, strict=True):
                 request.entry = entry
             recorded = await self._store.record(entries)
@@ -162,7 +162,7 @@ class Intake:
             for queue, pairs in by_queue.items()
             if queue not in unreachable
             for request, answer in pairs
-            if answer.verdict is RecordVerdict.NEW
+            if answer.recorded_as is RecordedAs.NEW
         )
 
     async def _tell_readers(self, published: Iterable[_Request]) -> None:
@@ -178,7 +178,7 @@ class Intake:
             emit(events.STORE_UNAVAILABLE, where="intake", reason=f"{type(error).__name__}: {error}")
 
     async def _offer(self, queue: str, jobs: Sequence[QueueJob]) -> bool:
-        """Publish, unless the queue is away or too slow; then upkeep will, for the ledger has everything.
+        """Publish, unless the queue is away or too slow; then maintenance will, for the ledger has everything.
 
         One sender in a while finds out whether a silent queue speaks again; the others do not wait for it.
         """
@@ -203,9 +203,9 @@ class Intake:
 
 def _wants_publishing(request: _Request, answer: Recorded) -> bool:
     """New jobs; and duplicates of one that no worker has seen, in case its first publishing was lost."""
-    if answer.verdict is RecordVerdict.NEW:
+    if answer.recorded_as is RecordedAs.NEW:
         return not answer.queued
-    return answer.verdict is RecordVerdict.DUPLICATE and answer.status is Status.RECEIVED and not request.entry.delay
+    return answer.recorded_as is RecordedAs.DUPLICATE and answer.status is Status.RECEIVED and not request.entry.delay
 
 
 def _job(request: _Request, answer: Recorded) -> QueueJob:
@@ -234,7 +234,7 @@ def _answer(request: _Request, recorded: Recorded, *, queued: bool) -> None:
     if request.answer.done():  # the sender hung up; the job stays accepted
         return
     receipt = Receipt(
-        recorded.verdict,
+        recorded.recorded_as,
         request.entry.key,
         recorded.job_id,
         recorded.labels,
@@ -246,7 +246,7 @@ def _answer(request: _Request, recorded: Recorded, *, queued: bool) -> None:
         events.JOB_ACCEPTED,
         workload=request.workload.name,
         key=request.entry.key,
-        verdict=recorded.verdict.value,
+        recorded_as=recorded.recorded_as.value,
         queued=queued,
     )
 

@@ -15,9 +15,9 @@ from holdfast.contracts.effects import Effect
 from holdfast.contracts.errors import DeadlinePassed, LeaseLost, StoreUnavailable
 from holdfast.contracts.ledger import Lease
 from holdfast.contracts.ports import Store
-from holdfast.contracts.settlement import OVERDUE, Proceed, Settled, Settlement
+from holdfast.contracts.transitions import OVERDUE, Proceed, Settled, Settlement
 
-from .gathering import Gathering
+from .group_commit import GroupCommit
 
 _MOST_IN_ONE_COMMIT: Final = 100
 
@@ -34,13 +34,13 @@ class Proceeding:
     def __init__(self, workload: str, store: Store) -> None:
         self._workload = workload
         self._store = store
-        self._gathering = Gathering(_MOST_IN_ONE_COMMIT, self._commit)
+        self._group_commit = GroupCommit(_MOST_IN_ONE_COMMIT, self._commit)
 
     async def proceed(self, lease: Lease, effects: Sequence[Effect], *, repeatable: bool) -> None:
         """Return once the mark is committed. Raises what :meth:`Context.proceed` promises, or what the store raises."""
         answer: asyncio.Future[Settled] = asyncio.get_running_loop().create_future()
-        verdict = Proceed(tuple(effects), repeatable)
-        self._gathering.add(_Request(Settlement(self._workload, lease, verdict), answer))
+        transition = Proceed(tuple(effects), repeatable)
+        self._group_commit.add(_Request(Settlement(self._workload, lease, transition), answer))
         settled = await answer
         if settled.stale:
             raise LeaseLost

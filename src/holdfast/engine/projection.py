@@ -2,7 +2,7 @@
 
 A letter is marked as published after the queue has it. A crash in between publishes it again under the same id,
 which the queue leaves as it is; so the projection can lag, but never loses and never doubles. A letter that is dealt
-with is marked as withdrawn after the queue has forgotten it; a crash in between makes the queue forget it again.
+with is marked as cancelled after the queue has forgotten it; a crash in between makes the queue forget it again.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class Projection:
     async def publish(self, workload: Workload[Any]) -> int:
         """Publish this workload's letters that the queue lacks; return how many."""
         published = 0
-        while letters := await self._store.unpublished(workload.name, _BATCH):
-            queue = await self._broker.incarnation()  # asked before publishing: were it lost in between, it will show
+        while letters := await self._store.letters_to_publish(workload.name, _BATCH):
+            queue = await self._broker.epoch()  # asked before publishing: were it lost in between, it will show
             crash_point("letters.settled")
             jobs = [_job(workload, letter) for letter in letters]
             await self._broker.publish(workload.dead_letter_queue, jobs)
@@ -45,20 +45,20 @@ class Projection:
                 break
         return published
 
-    async def withdraw(self, workload: Workload[Any], letter_ids: list[str]) -> None:
+    async def unpublish(self, workload: Workload[Any], letter_ids: list[str]) -> None:
         """Take letters off the queue that people have dealt with, or whose retention is over."""
         await self._broker.remove(workload.dead_letter_queue, letter_ids)
-        await self._store.mark_withdrawn(letter_ids)
+        await self._store.mark_unpublished(letter_ids)
 
     async def tidy(self, workload: Workload[Any]) -> int:
-        """Withdraw letters that were dealt with while a process or the queue was away; return how many."""
-        withdrawn = 0
-        while letter_ids := await self._store.outdated(workload.name, _BATCH):
-            await self.withdraw(workload, letter_ids)
-            withdrawn += len(letter_ids)
+        """Cancel letters that were dealt with while a process or the queue was away; return how many."""
+        unpublished = 0
+        while letter_ids := await self._store.letters_to_unpublish(workload.name, _BATCH):
+            await self.unpublish(workload, letter_ids)
+            unpublished += len(letter_ids)
             if len(letter_ids) < _BATCH:
                 break
-        return withdrawn
+        return unpublished
 
 
 async def _copy(workload: Workload[Any], jobs: Sequence[QueueJob]) -> None:

@@ -27,7 +27,7 @@ class Readers:
         """The job's data; None for a body that breaks its contract."""
         try:
             data: BaseModel = self._workload.contract.model_validate_json(body)
-        except Exception:  # noqa: BLE001 - whatever a stranger's data does to the contract
+        except Exception:  # noqa: BLE001 - whatever an external producer's data does to the contract
             return None
         return data
 
@@ -54,23 +54,23 @@ class Readers:
         """Effects of a failed attempt."""
         return () if job is None else _safely(lambda: self._workload.retrying(job, failure, after))
 
-    def handed_back(self, job: Standing[Any] | None) -> Sequence[Effect]:
-        """Effects of an attempt that was withdrawn."""
-        return () if job is None else _safely(lambda: self._workload.handed_back(job))
+    def released(self, job: Standing[Any] | None) -> Sequence[Effect]:
+        """Effects of an attempt that was cancelled."""
+        return () if job is None else _safely(lambda: self._workload.released(job))
 
-    def buried(self, job: Standing[Any] | None, reason: Reason) -> Sequence[Effect]:
+    def dead_lettered(self, job: Standing[Any] | None, reason: Reason) -> Sequence[Effect]:
         """Effects of its death."""
-        return () if job is None else _safely(lambda: self._workload.buried(job, reason))
+        return () if job is None else _safely(lambda: self._workload.dead_lettered(job, reason))
 
     def worked_elsewhere(self, job: Standing[Any] | None, result: Mapping[str, Any] | None) -> Sequence[Effect]:
         """Effects of work that somebody else did."""
         return () if job is None else _safely(lambda: self._workload.worked_elsewhere(job, result))
 
-    def expired(self, data: BaseModel | None, *, withdrawn: bool = False) -> Sequence[Effect]:
+    def expired(self, data: BaseModel | None, *, cancelled: bool = False) -> Sequence[Effect]:
         """Effects of its end by age, or by its sender's wish."""
         if data is None:
             return ()
-        return _safely(lambda: self._workload.withdrawn(data) if withdrawn else self._workload.expired(data))
+        return _safely(lambda: self._workload.cancelled(data) if cancelled else self._workload.expired(data))
 
     def interrupted(self, attempts: int) -> Reason:
         """What a job died of that was lost beyond its point of no return."""

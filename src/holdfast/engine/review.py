@@ -96,7 +96,7 @@ class Review:
         """``reviewed | replayed -> closed``: nothing more will be done about it."""
         moved = await self._store.close([letter_id], actor=actor, reason=reason)
         letter = await self._decided(letter_id, moved, ReviewStatus.CLOSED, actor)
-        await self._withdraw([letter])
+        await self._unpublish([letter])
         return letter
 
     async def replay(self, letter_id: str, *, actor: str, reason: str) -> DeadLetter:
@@ -175,7 +175,7 @@ class Review:
             write = self._store.review if step is ReviewStatus.REVIEWED else self._store.close
             moved = await write([letter.id for letter in letters], actor=actor, reason=reason)
             if step is ReviewStatus.CLOSED:
-                await self._withdraw([letter for letter in letters if letter.id in moved])
+                await self._unpublish([letter for letter in letters if letter.id in moved])
         for letter in letters:
             if letter.id in moved:
                 _tell(letter, step, actor)
@@ -207,7 +207,7 @@ class Review:
         crash_point("review.replayed")
         done = [(letter, new) for letter, new in replays if letter.id in moved]
         await self._publish(done)
-        await self._withdraw([letter for letter, _ in done])
+        await self._unpublish([letter for letter, _ in done])
         return moved
 
     def _new_job(self, letter: DeadLetter) -> NewEntry | None:
@@ -227,7 +227,7 @@ class Review:
             raise ReviewRefused(message) from error
 
     async def _publish(self, done: Sequence[tuple[DeadLetter, NewEntry | None]]) -> None:
-        """Hint the queue at once; were it away, upkeep would find the entries due."""
+        """Hint the queue at once; were it away, maintenance would find the entries due."""
         by_workload: dict[str, list[Any]] = {}
         told: list[Effect] = []
         for letter, new in done:
@@ -251,7 +251,7 @@ class Review:
             except BrokerUnavailable as error:
                 emit(events.QUEUE_UNAVAILABLE, where="review", queue=self._workloads[name].queue, reason=error.message)
 
-    async def _withdraw(self, letters: Sequence[DeadLetter]) -> None:
+    async def _unpublish(self, letters: Sequence[DeadLetter]) -> None:
         by_workload: dict[str, list[str]] = {}
         for letter in letters:
             by_workload.setdefault(letter.workload, []).append(letter.id)
@@ -259,8 +259,8 @@ class Review:
             if name not in self._workloads:
                 continue
             try:
-                await self._projection.withdraw(self._workloads[name], letter_ids)
-            except (BrokerUnavailable, StoreUnavailable) as error:  # the step is taken; upkeep will tidy up
+                await self._projection.unpublish(self._workloads[name], letter_ids)
+            except (BrokerUnavailable, StoreUnavailable) as error:  # the step is taken; maintenance will tidy up
                 emit(events.QUEUE_UNAVAILABLE, where="review", reason=error.message)
 
     async def _decided(self, letter_id: str, moved: Sequence[str], step: ReviewStatus, actor: str) -> DeadLetter:

@@ -18,14 +18,14 @@ from holdfast.contracts.ledger import Lease, Status
 from holdfast.contracts.ports import Broker, Clock, Store
 from holdfast.contracts.queues import Acknowledgement, Again, Delivery, Failed, Finished, Handling
 from holdfast.contracts.redaction import scrub
-from holdfast.contracts.settlement import (
-    Bury,
+from holdfast.contracts.transitions import (
     Complete,
-    HandBack,
+    MoveToDeadLetters,
+    Release,
     RetryLater,
     Settled,
     Settlement,
-    Verdict,
+    Transition,
     noted_result,
 )
 from holdfast.contracts.workload import Failure, Workload
@@ -35,7 +35,7 @@ from .entries import body_at_attempt
 from .failures import EFFECT_REFUSED
 from .projection import Projection
 from .readers import result_text
-from .verdicts import Judge, Subject
+from .transitions import Decider, Subject
 
 _MOST_IN_ONE_COMMIT: Final = 100
 _FIRST_WAIT: Final = timedelta(milliseconds=50)
@@ -49,7 +49,7 @@ class Finish:
 
     delivery: Delivery
     lease: Lease
-    verdict: Verdict
+    transition: Transition
     key: str
     generation: int
     attempt: int
@@ -63,12 +63,12 @@ class Finish:
 class Settler:
     """Collects finished jobs and settles whatever has gathered, one flush after another."""
 
-    def __init__(self, workload: Workload[Any], store: Store, broker: Broker, clock: Clock, judge: Judge) -> None:
+    def __init__(self, workload: Workload[Any], store: Store, broker: Broker, clock: Clock, decider: Decider) -> None:
         self._workload = workload
         self._store = store
         self._broker = broker
         self._clock = clock
-        self._judge = judge
+        self._decider = decider
         self._projection = Projection(store, broker)
         self._waiting: list[Finish] = []
         self._held: set[Lease] = set()
@@ -150,12 +150,12 @@ class Settler:
         except Exception as error:  # noqa: BLE001 - the job is at fault, not the worker
             failure = Failure(EFFECT_REFUSED, scrub(f"{type(error).__name__}: {error}"), retry=False)
         subject = Subject(key=finish.key, generation=finish.generation, attempt=finish.attempt, body=finish.body)
-        verdict = self._judge.bury(subject, failure)
-        buried = replace(finish, verdict=verdict)
+        transition = self._decider.dead_letter(subject, failure)
+        dead_lettered = replace(finish, transition=transition)
         try:
-            return await self._settle([buried])
+            return await self._settle([dead_lettered])
         except StoreContended:
-            self._postpone(buried)
+            self._postpone(dead_lettered)
             return []
         except Exception as error:  # noqa: BLE001 - its neighbours are settled; this one comes back after its lease
             emit(events.WORKER_FAULT, workload=self._workload.name, reason=f"{type(error).__name__}: {error}")
@@ -163,7 +163,7 @@ class Settler:
 
     async def _settle(self, batch: Sequence[Finish]) -> list[tuple[Finish, Settled]]:
         """Ask the store until it answers. Asking twice is safe: the fence lets only one answer count (I4)."""
-        settlements = [Settlement(self._workload.name, finish.lease, finish.verdict) for finish in batch]
+        settlements = [Settlement(self._workload.name, finish.lease, finish.transition) for finish in batch]
         wait = _FIRST_WAIT
         while True:
             try:
@@ -192,15 +192,15 @@ class Settler:
             emit(events.QUEUE_UNAVAILABLE, where="settle", queue=self._workload.queue, reason=error.message)
 
     def _handling(self, finish: Finish, answer: Settled) -> Handling:
-        match finish.verdict:
+        match finish.transition:
             case Complete(result=result):
                 return Finished(result_text(noted_result(result, answer.note)))
             case RetryLater(after=after, code=code, message=message):
                 data = body_at_attempt(self._workload, finish.body, finish.attempt + 1)
                 return Again(after, data, f"{code}: {message}")
-            case HandBack(after=after):
+            case Release(after=after):
                 return Again(after)
-            case Bury(reason_code=code, reason_message=message, body=body):
+            case MoveToDeadLetters(reason_code=code, reason_message=message, body=body):
                 return Failed(f"{code}: {message}", body)  # no more than its dead letter holds
             case _:
                 return Finished()
@@ -208,7 +208,7 @@ class Settler:
     async def _publish_letters(self) -> None:
         try:
             await self._projection.publish(self._workload)
-        except (BrokerUnavailable, StoreUnavailable) as error:  # upkeep will
+        except (BrokerUnavailable, StoreUnavailable) as error:  # maintenance will
             emit(events.QUEUE_UNAVAILABLE, where="dead letters", reason=error.message)
 
     # --- telling people -----------------------------------------------------------------------------------
@@ -224,15 +224,15 @@ class Settler:
                 attempt=finish.attempt,
                 outcome=answer.status.value if answer.status else "stale",
                 note=answer.note,
-                error_code=getattr(finish.verdict, "code", None),
+                error_code=getattr(finish.transition, "code", None),
                 duration_ms=round((now - finish.started) * 1000, 1),
                 trace_id=finish.labels.get("traceId"),
             )
-            if isinstance(finish.verdict, Bury) and not answer.stale:
+            if isinstance(finish.transition, MoveToDeadLetters) and not answer.stale:
                 emit(
                     events.JOB_DEAD_LETTERED,
                     workload=self._workload.name,
                     key=finish.key,
-                    letter=finish.verdict.letter_id,
-                    reason_code=finish.verdict.reason_code,
+                    letter=finish.transition.letter_id,
+                    reason_code=finish.transition.reason_code,
                 )

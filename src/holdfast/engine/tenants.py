@@ -20,7 +20,7 @@ from holdfast.contracts.admission import FieldProblem, InvalidContent
 from holdfast.contracts.effects import Upsert
 from holdfast.contracts.errors import NotFound
 from holdfast.contracts.ports import Clock, Store
-from holdfast.contracts.queries import DocumentQuery, Page
+from holdfast.contracts.queries import Page, RecordQuery
 from holdfast.contracts.tenants import (
     API_KEYS,
     TENANTS,
@@ -161,11 +161,11 @@ class Tenants:
         return Principal(tenant, key.key_id, key.scopes)
 
     async def _all(self, collection: str, where: Mapping[str, Any] | None = None) -> list[Mapping[str, Any]]:
-        query = DocumentQuery(collection=collection, where=where or {})
+        query = RecordQuery(collection=collection, where=where or {})
         found: list[Mapping[str, Any]] = []
         cursor = None
         while True:
-            page = await self._store.find_documents(query, Page(_PAGE, cursor))
+            page = await self._store.find_records(query, Page(_PAGE, cursor))
             found += page.items
             cursor = page.next
             if cursor is None:

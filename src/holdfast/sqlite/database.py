@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol, TypeVar
 from holdfast.contracts.errors import ConfigurationError, StoreUnavailable
 from holdfast.contracts.queues import QueueJob
 
-from .lanes import InlineLane, Lane, ThreadLane, Work
+from .executors import Executor, InlineExecutor, ThreadExecutor, Work
 
 Result = TypeVar("Result")
 Milliseconds = Callable[[], int]
@@ -60,14 +60,14 @@ class Database:
             raise ConfigurationError(message)
         self.now = now
         self.path = path
-        self._writer: Lane
-        self._reader: Lane
+        self._writer: Executor
+        self._reader: Executor
         if path is None:
-            self._writer = self._reader = InlineLane(sqlite3.connect(":memory:", isolation_level=None))
+            self._writer = self._reader = InlineExecutor(sqlite3.connect(":memory:", isolation_level=None))
         else:
             _prepare(path)
-            self._writer = ThreadLane(lambda: connect(path), writes=True)
-            self._reader = ThreadLane(lambda: connect(path, read_only=True), writes=False)
+            self._writer = ThreadExecutor(lambda: connect(path), writes=True)
+            self._reader = ThreadExecutor(lambda: connect(path, read_only=True), writes=False)
 
     async def write(self, work: Work[Result], *, durable: bool = True) -> Result:
         """Run ``work`` in a write transaction and return once it is committed; see :class:`~.lanes.Lane`."""

@@ -51,22 +51,22 @@ class Fold:
 
     def __init__(self, now: str) -> None:
         self._now = now
-        self.documents: dict[str, dict[str, dict[str, Any]]] = {}
+        self.records: dict[str, dict[str, dict[str, Any]]] = {}
 
     def apply(self, job_id: str, effect: Write, key_field: str) -> bool:
         """Apply one effect; False when it lost to a newer document (I16)."""
-        documents = self.documents[effect.collection]
+        records = self.records[effect.collection]
         if isinstance(effect, Delete):
-            documents.pop(effect.key, None)
+            records.pop(effect.key, None)
             return True
-        document = documents.get(effect.key)
-        if document is None:
-            document = {key_field: effect.key, **effect.set_on_insert, CREATED: self._now}
-        elif effect.only_if_newer is not None and self._older(job_id, effect, document):
+        record = records.get(effect.key)
+        if record is None:
+            record = {key_field: effect.key, **effect.set_on_insert, CREATED: self._now}
+        elif effect.only_if_newer is not None and self._older(job_id, effect, record):
             return False
-        changed = {**document, **effect.set, UPDATED: self._now}
+        changed = {**record, **effect.set, UPDATED: self._now}
         self.check(job_id, effect, changed)
-        documents[effect.key] = changed
+        records[effect.key] = changed
         return True
 
     def check(self, job_id: str, effect: Upsert, changed: Mapping[str, Any]) -> str:
@@ -83,10 +83,10 @@ class Fold:
         del mine
         return stored
 
-    def _older(self, job_id: str, effect: Upsert, document: Mapping[str, Any]) -> bool:
+    def _older(self, job_id: str, effect: Upsert, record: Mapping[str, Any]) -> bool:
         assert effect.only_if_newer is not None  # noqa: S101 - narrows for the type checker; the caller looked
         mine = effect.set[effect.only_if_newer]
-        stored = self.comparable(document.get(effect.only_if_newer), mine)
+        stored = self.comparable(record.get(effect.only_if_newer), mine)
         try:
             return stored is not None and bool(mine < stored)
         except TypeError as error:

@@ -29,11 +29,11 @@ _WARNINGS: Final = frozenset(
         events.RECORDS_FOREIGN,
         events.RESTART_ABANDONED,
         events.STORE_UNAVAILABLE,
-        events.UPKEEP_FAILED,
+        events.MAINTENANCE_FAILED,
         events.WORKER_FAULT,
     },
 )
-_DETAILS: Final = frozenset({events.JOB_ACCEPTED, events.UPKEEP_DONE})
+_DETAILS: Final = frozenset({events.JOB_ACCEPTED, events.MAINTENANCE_DONE})
 
 
 class LogExporter:

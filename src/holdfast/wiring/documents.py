@@ -20,8 +20,8 @@ from .cluster import require_drivers
 
 if TYPE_CHECKING:  # the core install does without the libraries of the documents extra
     from holdfast.brokers.bullmq import RedisLists
+    from holdfast.workloads.documents.admission import DocumentAdmission
     from holdfast.workloads.documents.callbacks import DocumentCallbacks
-    from holdfast.workloads.documents.door import DocumentDoor
     from holdfast.workloads.documents.fetching.addresses import AddressPolicy
     from holdfast.workloads.documents.files.port import Files
     from holdfast.workloads.documents.local_paths import LocalPaths
@@ -54,7 +54,7 @@ class DocumentSystem:
     """The parts of the documents workload that the API and the command line use."""
 
     workload: Documents
-    door: DocumentDoor
+    admission: DocumentAdmission
     files: Files
 
 
@@ -136,17 +136,17 @@ async def open_documents(
     if parts is None:
         yield None
         return
-    from holdfast.workloads.documents.door import DocumentDoor, DoorOptions  # noqa: PLC0415 - the libraries are there
+    from holdfast.workloads.documents.admission import AdmissionOptions, DocumentAdmission  # noqa: PLC0415 - the libraries are there
 
-    options = DoorOptions(
+    options = AdmissionOptions(
         max_upload_bytes=settings.document_max_bytes,
         local_paths=settings.document_local_path_over_http,
         callbacks=parts.callbacks is not None,
     )
     await parts.files.open()
     try:
-        door = DocumentDoor(parts.workload, store, parts.files, parts.paths, options)
-        yield DocumentSystem(parts.workload, door, parts.files)
+        admission = DocumentAdmission(parts.workload, store, parts.files, parts.paths, options)
+        yield DocumentSystem(parts.workload, admission, parts.files)
     finally:
         await parts.files.close()
         if parts.lists is not None:

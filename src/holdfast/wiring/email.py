@@ -16,8 +16,8 @@ from holdfast.contracts.ports import Store
 from holdfast.contracts.queues import RateLimit
 
 if TYPE_CHECKING:  # the core install does without the libraries of the email extra
+    from holdfast.workloads.email.admission import EmailAdmission
     from holdfast.workloads.email.content import Content
-    from holdfast.workloads.email.door import EmailDoor
     from holdfast.workloads.email.notifications import SesNotifications
     from holdfast.workloads.email.suppression import Suppressions
     from holdfast.workloads.email.transports.port import Transport
@@ -44,7 +44,7 @@ class EmailSystem:
     """The parts of the email workload that the API and the command line use."""
 
     workload: Email
-    door: EmailDoor
+    admission: EmailAdmission
     vault: Vault
     content: Content | None
     suppressions: Suppressions
@@ -79,7 +79,7 @@ def email_of(settings: Settings) -> EmailParts | None:
         concurrency=settings.email_concurrency,
         backoff=tuple(timedelta(seconds=seconds) for seconds in settings.email_backoff_seconds),
         max_attempts=len(settings.email_backoff_seconds),
-        life=timedelta(milliseconds=settings.email_ttl_ms),
+        ttl=timedelta(milliseconds=settings.email_ttl_ms),
         retention=timedelta(days=settings.email_retention_days),
         letter_retention=timedelta(milliseconds=settings.email_dlq_ttl_ms),
         send_timeout=timedelta(milliseconds=settings.email_timeout_ms),
@@ -96,16 +96,16 @@ async def open_email(settings: Settings, parts: EmailParts | None, store: Store)
     if parts is None:
         yield None
         return
-    from holdfast.workloads.email.door import EmailDoor  # noqa: PLC0415 - the libraries are there
+    from holdfast.workloads.email.admission import EmailAdmission  # noqa: PLC0415 - the libraries are there
     from holdfast.workloads.email.notifications import SesNotifications  # noqa: PLC0415 - likewise
     from holdfast.workloads.email.request import RequestLimits  # noqa: PLC0415 - likewise
     from holdfast.workloads.email.sns import SnsVerifier  # noqa: PLC0415 - likewise
     from holdfast.workloads.email.sns_certificates import HttpCertificates  # noqa: PLC0415 - likewise
     from holdfast.workloads.email.suppression import Suppressions  # noqa: PLC0415 - likewise
 
-    life = timedelta(milliseconds=settings.email_ttl_ms)
-    limits = RequestLimits(html_bytes=settings.email_max_html_bytes, life=life, horizon=life)
-    door = EmailDoor(parts.workload, store, parts.vault, parts.content, limits)
+    ttl = timedelta(milliseconds=settings.email_ttl_ms)
+    limits = RequestLimits(html_bytes=settings.email_max_html_bytes, ttl=ttl, horizon=ttl)
+    admission = EmailAdmission(parts.workload, store, parts.vault, parts.content, limits)
     if parts.content is not None:
         await parts.content.open()
     try:
@@ -113,7 +113,7 @@ async def open_email(settings: Settings, parts: EmailParts | None, store: Store)
         verifier = SnsVerifier(HttpCertificates(), frozenset(settings.email_sns_topics))
         yield EmailSystem(
             workload=parts.workload,
-            door=door,
+            admission=admission,
             vault=parts.vault,
             content=parts.content,
             suppressions=suppressions,

@@ -14,10 +14,10 @@ from holdfast.contracts.errors import StoreUnavailable
 from holdfast.contracts.ports import Ambient, Broker, Store
 from holdfast.contracts.tenants import TENANT_COLLECTIONS
 from holdfast.contracts.workload import App, Workload
+from holdfast.engine.cancellation import Cancellation
 from holdfast.engine.intake import Intake
 from holdfast.engine.review import Review
 from holdfast.engine.tenants import Tenants
-from holdfast.engine.withdrawal import Withdrawal
 from holdfast.sqlite import Database
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.telemetry import emit, events
@@ -73,7 +73,7 @@ async def open_system(
                 ambient=ambient,
                 intake=intake,
                 review=Review(store, broker, workloads),
-                withdrawal=Withdrawal(store, broker),
+                cancellation=Cancellation(store, broker),
                 tenants=Tenants(store, ambient.clock),
                 email=email_system,
                 documents=document_system,

@@ -130,7 +130,7 @@ async def _run(
             await started.wait()
         else:
             # Jobs expire, and what a queue has lost comes back, also where no worker runs (I10).
-            group.create_task(system.upkeep(alone=True).run(worker_stop))
+            group.create_task(system.maintenance(alone=True).run(worker_stop))
         if listener is not None:
             await _serve(system, listener, stop, ready)
         else:

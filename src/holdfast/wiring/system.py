@@ -15,21 +15,21 @@ from holdfast.config import Settings
 from holdfast.contracts.ports import Ambient, Broker, Store
 from holdfast.contracts.retry import ExponentialBackoff
 from holdfast.contracts.workload import App, Workload
+from holdfast.engine.cancellation import Cancellation
 from holdfast.engine.execution import ExecutionOptions
 from holdfast.engine.intake import Intake
+from holdfast.engine.maintenance import Maintenance
 from holdfast.engine.review import Review
 from holdfast.engine.tenants import Tenants
-from holdfast.engine.upkeep import Upkeep
-from holdfast.engine.withdrawal import Withdrawal
 from holdfast.worker import Worker
-from holdfast.workloads.courier import Courier, CourierDoor, CourierOptions
+from holdfast.workloads.courier import Courier, CourierAdmission, CourierOptions
 
 from .cluster import Cluster
 from .documents import DocumentParts, DocumentSystem, documents_of
 from .email import EmailParts, EmailSystem, email_of
 
 _SELDOM: Final = 3
-_LANES: Final = 2
+_PIPELINES: Final = 2
 """While one batch is on its way to a server of the cluster, the other is worked on."""
 
 
@@ -45,7 +45,7 @@ class System:
     ambient: Ambient
     intake: Intake
     review: Review
-    withdrawal: Withdrawal
+    cancellation: Cancellation
     tenants: Tenants
     email: EmailSystem | None = None
     documents: DocumentSystem | None = None
@@ -63,7 +63,7 @@ class System:
             clock=self.ambient.clock,
             ids=self.ambient.ids,
             workloads=self.workloads,
-            courier=None if self.courier is None else CourierDoor(self.courier),
+            courier=None if self.courier is None else CourierAdmission(self.courier),
             email=self._email_services(),
             documents=self._document_services(),
         )
@@ -84,9 +84,9 @@ class System:
         if self.email is None:
             return None
         return EmailServices(
-            door=self.email.door,
+            admission=self.email.admission,
             tenants=self.tenants,
-            withdrawal=self.withdrawal,
+            cancellation=self.cancellation,
             feedback=self.email.feedback,
             # JSON may write a character of two bytes in six.
             max_body_bytes=3 * self.settings.email_max_html_bytes + self.settings.max_body_bytes,
@@ -97,18 +97,18 @@ class System:
         if self.documents is None:
             return None
         return DocumentServices(
-            door=self.documents.door,
+            admission=self.documents.admission,
             tenants=self.tenants,
-            withdrawal=self.withdrawal,
+            cancellation=self.cancellation,
         )
 
-    def upkeep(self, *, alone: bool = False) -> Upkeep:
+    def maintenance(self, *, alone: bool = False) -> Maintenance:
         """What heals. In a process that does not work (``alone``), it looks less often: workers do so too."""
         interval = timedelta(milliseconds=self.settings.upkeep_interval_ms * (_SELDOM if alone else 1))
         # What a sweeper that died had in hand is swept again when a dead worker's jobs would be claimed again.
         lease = timedelta(seconds=self.settings.worker_lease_seconds)
         workloads = list(self.workloads.values())
-        return Upkeep(self.store, self.broker, workloads, self.ambient, interval=interval, again_after=lease)
+        return Maintenance(self.store, self.broker, workloads, self.ambient, interval=interval, again_after=lease)
 
     def worker(self) -> Worker:
         """What works."""
@@ -116,11 +116,11 @@ class System:
             worker=self.ambient.ids.new(f"{socket.gethostname()}.{os.getpid()}"),
             concurrency=self.settings.worker_concurrency,
             lease=timedelta(seconds=self.settings.worker_lease_seconds),
-            lanes=_LANES if self.settings.cluster else 1,
+            pipelines=_PIPELINES if self.settings.cluster else 1,
         )
         drain = timedelta(milliseconds=self.settings.worker_drain_timeout_ms)
         workloads = list(self.workloads.values())
-        return Worker(workloads, self.store, self.broker, self.ambient, self.upkeep(), options, drain=drain)
+        return Worker(workloads, self.store, self.broker, self.ambient, self.maintenance(), options, drain=drain)
 
 
 class Workloads(NamedTuple):

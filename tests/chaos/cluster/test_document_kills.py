@@ -36,7 +36,7 @@ async def test_a_worker_that_slept_past_its_lease_adds_no_page_and_no_result(tmp
 
 
 @only_long
-async def test_a_document_that_takes_three_workers_with_it_is_buried(tmp_path, seed, mongo):
+async def test_a_document_that_takes_three_workers_with_it_is_dead_lettered(tmp_path, seed, mongo):
     with PageServer() as server:
         async with cluster(tmp_path, seed, mongo, **document_settings(server)) as field:
             await lost_with_its_workers(await with_documents(field, server))

@@ -1,4 +1,4 @@
-"""Redis goes away, forgets everything, or remembers an older state: the ledger has it all, and upkeep heals."""
+"""Redis goes away, forgets everything, or remembers an older state: the ledger has it all, and maintenance heals."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from tests.support.cluster import cluster
 from tests.support.long_run import CALM, ENTRIES, LONG_RUN
 
 PATIENT_LEASE = {"WORKER_LEASE_SECONDS": "30", "WORKER_DRAIN_TIMEOUT_MS": "300"}
-"""Leases that do not run out by themselves: whatever comes back was handed back."""
+"""Leases that do not run out by themselves: whatever comes back was released."""
 
 GATED = 5
 """Longer than the drain, so that a stopping worker has to hand them back; few, so that the others go on."""

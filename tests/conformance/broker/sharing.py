@@ -12,11 +12,11 @@ NAME = "the-provider"
 MILLISECOND = timedelta(milliseconds=1)
 
 
-def given(turns):
-    return list(turns.given)
+def given(permits):
+    return list(permits.given)
 
 
-class TakingTurns:
+class TakingPermits:
     async def test_no_more_turns_are_given_than_there_are(self, harness, broker):
         rate, elsewhere = RateLimit(3, HOUR), await harness.broker()
 
@@ -33,27 +33,27 @@ class TakingTurns:
 
         answers = await asyncio.gather(*(each.acquire(NAME, rate, 3, hold=HOUR) for each in brokers * 8))
 
-        turns = [turn for answer in answers for turn in given(answer)]
-        assert len(turns) == len(set(turns)) == 40
+        permits = [permit for answer in answers for permit in given(answer)]
+        assert len(permits) == len(set(permits)) == 40
 
     async def test_a_turn_that_was_released_rests_before_it_is_free(self, broker):
         rate = RateLimit(1, HOUR)
-        turns = given(await broker.acquire(NAME, rate, 1, hold=MILLISECOND))
+        permits = given(await broker.acquire(NAME, rate, 1, hold=MILLISECOND))
 
-        await broker.release(NAME, rate, turns)
+        await broker.release(NAME, rate, permits)
 
         assert given(await broker.acquire(NAME, rate, 1, hold=HOUR)) == []
 
     async def test_a_turn_that_was_released_is_free_when_it_has_rested(self, harness, broker):
         rate, elsewhere = RateLimit(2, harness.moment), await harness.broker()
-        turns = given(await broker.acquire(NAME, rate, 2, hold=HOUR))
-        await elsewhere.release(NAME, rate, turns)
+        permits = given(await broker.acquire(NAME, rate, 2, hold=HOUR))
+        await elsewhere.release(NAME, rate, permits)
 
         await harness.pass_time(harness.moment + MILLISECOND)
 
         fresh = given(await broker.acquire(NAME, rate, 5, hold=HOUR))
         assert len(fresh) == 2
-        assert not {*fresh} & {*turns}
+        assert not {*fresh} & {*permits}
 
     async def test_a_turn_is_held_until_it_is_released(self, harness, broker):
         rate = RateLimit(1, MILLISECOND)
@@ -80,10 +80,10 @@ class TakingTurns:
         assert given(await broker.acquire(NAME, rate, 1, hold=HOUR)) == []
 
     async def test_a_turn_that_was_held_too_long_rests_from_its_late_release(self, harness, broker):
-        turns = given(await broker.acquire(NAME, RateLimit(1, HOUR), 1, hold=MILLISECOND))
+        permits = given(await broker.acquire(NAME, RateLimit(1, HOUR), 1, hold=MILLISECOND))
         await harness.pass_time(harness.moment)
 
-        await broker.release(NAME, RateLimit(1, 3 * HOUR), turns)
+        await broker.release(NAME, RateLimit(1, 3 * HOUR), permits)
 
         waiting = await broker.acquire(NAME, RateLimit(1, 9 * HOUR), 1, hold=HOUR)
         assert 3 * HOUR - timedelta(minutes=1) < waiting.wait <= 3 * HOUR + MILLISECOND
@@ -110,11 +110,11 @@ class TakingTurns:
 
     async def test_a_turn_is_released_once(self, harness, broker):
         rate = RateLimit(1, 2 * harness.moment)
-        turns = given(await broker.acquire(NAME, rate, 1, hold=HOUR))
-        await broker.release(NAME, rate, turns)
+        permits = given(await broker.acquire(NAME, rate, 1, hold=HOUR))
+        await broker.release(NAME, rate, permits)
         await harness.pass_time(harness.moment)
 
-        await broker.release(NAME, RateLimit(1, HOUR), turns)
+        await broker.release(NAME, RateLimit(1, HOUR), permits)
 
         await harness.pass_time(harness.moment + MILLISECOND)
         assert len(given(await broker.acquire(NAME, rate, 1, hold=HOUR))) == 1
@@ -128,23 +128,23 @@ class TakingTurns:
         assert len(given(await broker.acquire(NAME, rate, 1, hold=HOUR))) == 1
 
     async def test_many_turns_are_given_and_taken_back(self, harness, broker):
-        rate, turns = RateLimit(450, harness.moment), []
+        rate, permits = RateLimit(450, harness.moment), []
         while answer := given(await broker.acquire(NAME, rate, 450, hold=HOUR)):
-            turns += answer
+            permits += answer
 
-        await broker.release(NAME, rate, turns)
+        await broker.release(NAME, rate, permits)
         await harness.pass_time(harness.moment + MILLISECOND)
 
-        assert len(set(turns)) == 450
+        assert len(set(permits)) == 450
         again = [await broker.acquire(NAME, rate, 150, hold=HOUR) for _ in range(3)]
         assert [len(given(each)) for each in again] == [150] * 3
 
     async def test_names_have_their_turns_apart(self, harness, broker):
         rate = RateLimit(1, harness.moment)
-        turns = given(await broker.acquire(NAME, rate, 1, hold=HOUR))
+        permits = given(await broker.acquire(NAME, rate, 1, hold=HOUR))
 
         assert len(given(await broker.acquire("another", rate, 1, hold=HOUR))) == 1
-        await broker.release("another", rate, turns)
+        await broker.release("another", rate, permits)
         await harness.pass_time(harness.moment + MILLISECOND)
         assert given(await broker.acquire(NAME, rate, 1, hold=HOUR)) == []
 
@@ -166,9 +166,9 @@ class TakingTurns:
 
     async def test_whoever_waits_is_told_of_the_first_of_those_that_rest(self, broker):
         rate, elsewhere = RateLimit(2, 2 * HOUR), RateLimit(2, HOUR)
-        turns = given(await broker.acquire(NAME, rate, 2, hold=HOUR))
-        await broker.release(NAME, elsewhere, turns[:1])
-        await broker.release(NAME, rate, turns[1:])
+        permits = given(await broker.acquire(NAME, rate, 2, hold=HOUR))
+        await broker.release(NAME, elsewhere, permits[:1])
+        await broker.release(NAME, rate, permits[1:])
 
         waiting = await broker.acquire(NAME, rate, 1, hold=HOUR)
 
@@ -192,9 +192,9 @@ class TakingTurns:
         assert len(given(await broker.acquire(NAME, now, 3, hold=HOUR))) == 1
 
     async def test_under_a_lower_limit_all_of_the_surplus_is_waited_for(self, broker):
-        turns = given(await broker.acquire(NAME, RateLimit(3, HOUR), 3, hold=HOUR))
-        for hours, turn in enumerate(turns, start=1):
-            await broker.release(NAME, RateLimit(3, hours * HOUR), [turn])
+        permits = given(await broker.acquire(NAME, RateLimit(3, HOUR), 3, hold=HOUR))
+        for hours, permit in enumerate(permits, start=1):
+            await broker.release(NAME, RateLimit(3, hours * HOUR), [permit])
 
         waiting = await broker.acquire(NAME, RateLimit(2, 9 * HOUR), 1, hold=HOUR)
 

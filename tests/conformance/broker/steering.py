@@ -144,32 +144,32 @@ class Limiting:
 
 class Forgetting:
     async def test_the_mark_stays_while_the_queue_does(self, harness, broker):
-        mark = await broker.incarnation()
+        mark = await broker.epoch()
         await broker.publish(QUEUE, [job("a")])
         await settle(broker, Finished(), *await take(broker))
 
         assert mark
-        assert await broker.incarnation() == mark
-        assert await (await harness.broker()).incarnation() == mark
+        assert await broker.epoch() == mark
+        assert await (await harness.broker()).epoch() == mark
 
     async def test_processes_that_start_together_agree_on_the_mark(self, harness):
         brokers = [await harness.broker() for _ in range(3)]
 
-        marks = await asyncio.gather(*(broker.incarnation() for broker in brokers * 3))
+        marks = await asyncio.gather(*(broker.epoch() for broker in brokers * 3))
 
         assert len(set(marks)) == 1
 
     async def test_another_mark_tells_that_everything_is_gone(self, harness, broker):
-        mark = await broker.incarnation()
+        mark = await broker.epoch()
         await broker.publish(QUEUE, [job("a"), job("b"), job("c", delay=HOUR)])
         held = await take(broker, 1)
         await broker.pause(QUEUE, reason="Maintenance.")
 
         await harness.lose_everything()
 
-        fresh = await broker.incarnation()
+        fresh = await broker.epoch()
         assert fresh != mark
-        assert await (await harness.broker()).incarnation() == fresh
+        assert await (await harness.broker()).epoch() == fresh
         assert await broker.depth(QUEUE) == Depth(0, 0, 0, paused=False)
         assert await broker.renew(held, HOUR) == held
         await settle(broker, Again(), *held)

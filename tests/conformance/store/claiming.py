@@ -18,7 +18,7 @@ from holdfast.contracts.ledger import (
     Status,
     Unrecorded,
 )
-from holdfast.contracts.settlement import Expire, HandBack
+from holdfast.contracts.transitions import Expire, Release
 from tests.conformance.vocabulary import (
     AWKWARD,
     DAY,
@@ -26,9 +26,9 @@ from tests.conformance.vocabulary import (
     OTHERS,
     THINGS,
     a_job,
-    buried,
     claimed,
     completed,
+    dead_lettered,
     entry_of,
     letter_of,
     recorded,
@@ -47,7 +47,7 @@ def outcomes(record):
 
 class Claiming:
     async def test_a_claim_takes_the_job_into_work(self, store):
-        job = await recorded(store, life=DAY)
+        job = await recorded(store, ttl=DAY)
         before = await store.now()
         (claim,) = await try_claim(store, job.job_id, worker="worker-7", lease=HOUR)
         after = await store.now()
@@ -129,13 +129,13 @@ class Claiming:
     async def test_the_fence_rises_with_every_claim(self, harness, store):
         await recorded(store)
         fences = []
-        for verdict in (HandBack(), retried(), None, retried()):
+        for transition in (Release(), retried(), None, retried()):
             claim = await claimed(store, lease=harness.moment)
             fences.append(claim.fence)
-            if verdict is None:
+            if transition is None:
                 await harness.pass_time(harness.moment)
             else:
-                await settled(store, claim, verdict)
+                await settled(store, claim, transition)
 
         assert fences == sorted(set(fences))
 
@@ -170,8 +170,8 @@ class Claiming:
         assert (answer.job_id, answer.key, answer.generation, answer.attempts) == ("id-k", "k", 1, 2)
         assert (answer.fence > last.fence, answer.body) == (True, job.body)
         assert outcomes(await entry_of(store)) == [LOST, LOST]
-        await settled(store, answer, buried())
-        assert outcomes(await letter_of(store, buried().letter_id)) == [LOST, LOST]
+        await settled(store, answer, dead_lettered())
+        assert outcomes(await letter_of(store, dead_lettered().letter_id)) == [LOST, LOST]
         assert (await entry_of(store)).status is Status.DEAD_LETTERED
 
     async def test_an_exhausted_job_is_held_like_any_other(self, harness, store):
@@ -185,7 +185,7 @@ class Claiming:
         assert isinstance(second, NotNow)
 
     async def test_an_overdue_job_is_handed_out_to_be_expired(self, harness, store):
-        job = await recorded(store, life=harness.moment)
+        job = await recorded(store, ttl=harness.moment)
         await harness.pass_time(harness.moment)
 
         (answer,) = await try_claim(store, "id-k")
@@ -197,7 +197,7 @@ class Claiming:
         assert (await entry_of(store)).status is Status.EXPIRED
 
     async def test_a_job_that_waits_past_its_deadline_waits_for_nothing(self, harness, store):
-        await store.record([a_job("failed", life=harness.moment), a_job("delayed", life=harness.moment, delay=HOUR)])
+        await store.record([a_job("failed", ttl=harness.moment), a_job("delayed", ttl=harness.moment, delay=HOUR)])
         await settled(store, await claimed(store, "failed"), retried(HOUR))
         await harness.pass_time(harness.moment)
 
@@ -207,14 +207,14 @@ class Claiming:
         assert outcomes(await entry_of(store, "failed")) == [FAILED]
 
     async def test_a_job_in_work_is_left_to_its_worker_past_its_deadline(self, harness, store):
-        await recorded(store, life=harness.moment)
+        await recorded(store, ttl=harness.moment)
         await claimed(store, lease=HOUR)
         await harness.pass_time(harness.moment)
 
         assert isinstance((await try_claim(store, "id-k"))[0], NotNow)
 
     async def test_a_lost_job_that_is_overdue_is_not_tried_again(self, harness, store):
-        await recorded(store, life=harness.moment)
+        await recorded(store, ttl=harness.moment)
         await claimed(store, lease=harness.moment)
         await harness.pass_time(harness.moment)
 
@@ -227,13 +227,13 @@ class Claiming:
         ("verdict", "status"),
         [
             (completed(), Status.PROCESSED),
-            (buried(), Status.DEAD_LETTERED),
+            (dead_lettered(), Status.DEAD_LETTERED),
             (Expire(DAY), Status.EXPIRED),
         ],
     )
-    async def test_a_settled_job_is_settled(self, store, verdict, status):
+    async def test_a_settled_job_is_settled(self, store, transition, status):
         await recorded(store)
-        await settled(store, await claimed(store), verdict)
+        await settled(store, await claimed(store), transition)
         stands = await entry_of(store)
 
         assert await try_claim(store, "id-k") == [AlreadySettled("id-k", status)]
@@ -321,7 +321,7 @@ class Renewing:
         await store.record([a_job(key) for key in keys])
         claims = await try_claim(store, *(f"id-{key}" for key in keys), lease=harness.moment)
         leases = {key: Lease(claim.job_id, claim.fence) for key, claim in zip(keys, claims, strict=True)}
-        await store.settle([settlement(claims[2], completed()), settlement(claims[3], HandBack())])
+        await store.settle([settlement(claims[2], completed()), settlement(claims[3], Release())])
         await harness.pass_time(harness.moment)
         taken = await claimed(store, "taken", worker="worker-2", lease=HOUR)
         held = await entry_of(store, "taken")

@@ -1,4 +1,4 @@
-"""Effects: written with the verdict or not at all, in order, and never older over newer (I3, I16)."""
+"""Effects: written with the transition or not at all, in order, and never older over newer (I3, I16)."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from holdfast.contracts.ledger import Status
 from tests.conformance.vocabulary import (
     AWKWARD,
     THINGS,
-    buried,
     claimed,
     completed,
+    dead_lettered,
     entry_of,
     recorded,
     recorded_and_claimed,
@@ -236,23 +236,23 @@ class Effects:
         stands = await store.get("shelf", "there")
         good, bad, dying = await recorded_and_claimed(store, "good", "bad", "dying")
         fine = settlement(good, completed(Upsert("shelf", "good", {"colour": "red"})))
-        burial = settlement(dying, buried("dying"))
+        dead_lettering = settlement(dying, dead_lettered("dying"))
 
         with pytest.raises(EffectRefused) as refused:
-            await store.settle([fine, settlement(bad, completed(effect)), burial])
+            await store.settle([fine, settlement(bad, completed(effect)), dead_lettering])
 
         assert refused.value.job_id == "id-bad"
         assert await store.get("shelf", "good") is None
         assert await store.get("shelf", "there") == stands
-        assert await store.letter(buried("dying").letter_id) is None
+        assert await store.letter(dead_lettered("dying").letter_id) is None
         for key in ("good", "bad", "dying"):
             assert (await entry_of(store, key)).status is Status.PROCESSING
-        assert [answer.status for answer in await store.settle([fine, burial])] == [
+        assert [answer.status for answer in await store.settle([fine, dead_lettering])] == [
             Status.PROCESSED,
             Status.DEAD_LETTERED,
         ]
 
-    async def test_the_effects_of_a_stale_verdict_are_not_even_looked_at(self, harness, store):
+    async def test_the_effects_of_a_stale_transition_are_not_even_looked_at(self, harness, store):
         await recorded(store)
         stale = await claimed(store, lease=harness.moment)
         await harness.pass_time(harness.moment)

@@ -1,4 +1,4 @@
-"""Following: a verdict hands in another job, in the same commit or not at all."""
+"""Following: a transition hands in another job, in the same commit or not at all."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import pytest
 from holdfast.contracts.effects import Enqueue, Upsert
 from holdfast.contracts.errors import EffectRefused
 from holdfast.contracts.ledger import Status
-from holdfast.contracts.settlement import Complete, Expire, Proceed
+from holdfast.contracts.transitions import Complete, Expire, Proceed
 from tests.conformance.vocabulary import (
     DAY,
     HOUR,
     OTHERS,
     THINGS,
     a_job,
-    buried,
     claimed,
+    dead_lettered,
     entry_of,
     lapsed,
     recorded,
@@ -24,7 +24,7 @@ from tests.conformance.vocabulary import (
     try_claim,
 )
 
-ENDS = [Complete(DAY, ()), buried(), Expire(DAY)]
+ENDS = [Complete(DAY, ()), dead_lettered(), Expire(DAY)]
 
 
 def follower(key="next", workload=OTHERS, **changes):
@@ -33,11 +33,11 @@ def follower(key="next", workload=OTHERS, **changes):
 
 class Following:
     @pytest.mark.parametrize("end", ENDS, ids=[type(end).__name__ for end in ENDS])
-    async def test_a_job_that_follows_is_recorded_with_the_verdict_and_due_at_once(self, store, end):
+    async def test_a_job_that_follows_is_recorded_with_the_transition_and_due_at_once(self, store, end):
         (claim,) = await recorded_and_claimed(store, "k")
         effects = (Upsert("shelf", "x", {"colour": "blue"}), Enqueue(follower(labels={"of": "k"})))
-        verdict = type(end)(**{**{name: getattr(end, name) for name in end.__slots__}, "effects": effects})
-        await store.settle([settlement(claim, verdict)])
+        transition = type(end)(**{**{name: getattr(end, name) for name in end.__slots__}, "effects": effects})
+        await store.settle([settlement(claim, transition)])
         next_one = await entry_of(store, "next", OTHERS)
         assert (next_one.status, next_one.job_id, next_one.labels) == (Status.RECEIVED, "id-next", {"of": "k"})
         assert (await store.get("shelf", "x"))["colour"] == "blue"
@@ -56,13 +56,13 @@ class Following:
         assert (await entry_of(store, "next", OTHERS)).body == '{"first": true}'
         assert (await entry_of(store)).status is Status.PROCESSED
 
-    async def test_two_verdicts_of_one_batch_may_hand_in_the_same_job(self, store):
+    async def test_two_transitions_of_one_batch_may_hand_in_the_same_job(self, store):
         claims = await recorded_and_claimed(store, "a", "b")
         answers = await store.settle([settlement(each, Complete(DAY, (Enqueue(follower()),))) for each in claims])
         assert [each.status for each in answers] == [Status.PROCESSED] * 2
         assert len(await store.due(OTHERS, 10, again_after=HOUR)) == 1
 
-    async def test_a_stale_verdict_hands_in_nothing(self, harness, store):
+    async def test_a_stale_transition_hands_in_nothing(self, harness, store):
         await recorded(store)
         stale = await lapsed(harness, store)
         await try_claim(store, "id-k")
@@ -82,7 +82,7 @@ class Following:
         await store.settle([settlement(claim, Proceed((Enqueue(follower()),), repeatable=True))])
         assert (await entry_of(store, "next", OTHERS)).status is Status.RECEIVED
 
-    async def test_jobs_follow_from_verdicts_only(self, store):
+    async def test_jobs_follow_from_transitions_only(self, store):
         with pytest.raises(EffectRefused, match="Only the verdict"):
             await store.apply([Enqueue(follower())])
         with pytest.raises(EffectRefused, match="Only the verdict"):

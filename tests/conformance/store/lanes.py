@@ -2,116 +2,123 @@
 
 from __future__ import annotations
 
-from holdfast.contracts.ledger import Lines
-from holdfast.contracts.settlement import Expire, HandBack, Proceed
+from holdfast.contracts.ledger import QueuePlaces
+from holdfast.contracts.transitions import Expire, Proceed, Release
 from tests.conformance.vocabulary import (
     DAY,
     HOUR,
     OTHERS,
     THINGS,
     a_job,
-    buried,
     claimed,
     completed,
     dead_and_reviewed,
+    dead_lettered,
     lapsed,
     retried,
     settled,
 )
 
 
-def standing(lane, *places, **changes):
+def standing(fairness_key, *places, **changes):
     """Jobs that stand in a lane, one at each place."""
-    return [a_job(f"{lane}{place}", lane=lane, priority=place, **changes) for place in places]
+    return [a_job(f"{fairness_key}{place}", fairness_key=fairness_key, priority=place, **changes) for place in places]
 
 
-class Lanes:
+class FairnessKeys:
     async def test_nobody_stands_anywhere_at_first(self, store):
         await store.record([a_job("k", priority=9)])
 
-        assert await store.lines(THINGS, ["a", "b"]) == Lines(0, {})
-        assert await store.lines(THINGS, []) == Lines(0, {})
-        assert await store.lines("no-such-workload", ["a"]) == Lines(0, {})
+        assert await store.queue_places(THINGS, ["a", "b"]) == QueuePlaces(0, {})
+        assert await store.queue_places(THINGS, []) == QueuePlaces(0, {})
+        assert await store.queue_places("no-such-workload", ["a"]) == QueuePlaces(0, {})
 
-    async def test_a_lane_ends_with_its_last_unsettled_job(self, harness, store):
+    async def test_a_fairness_key_ends_with_its_last_unsettled_job(self, harness, store):
         await store.record([*standing("a", 3, 1, 7), *standing("b", 5), *standing("c", 2, delay=HOUR)])
 
         elsewhere = await harness.store()
-        assert await elsewhere.lines(THINGS, ["a", "b", "c", "d"]) == Lines(1, {"a": 7, "b": 5, "c": 2})
-        assert await elsewhere.lines(THINGS, ["b"]) == Lines(1, {"b": 5})
-        assert await elsewhere.lines(THINGS, ["a", "a"]) == Lines(1, {"a": 7})
+        assert await elsewhere.lines(THINGS, ["a", "b", "c", "d"]) == QueuePlaces(1, {"a": 7, "b": 5, "c": 2})
+        assert await elsewhere.lines(THINGS, ["b"]) == QueuePlaces(1, {"b": 5})
+        assert await elsewhere.lines(THINGS, ["a", "a"]) == QueuePlaces(1, {"a": 7})
 
-    async def test_jobs_that_wait_again_still_stand_in_their_lane(self, store):
+    async def test_jobs_that_wait_again_still_stand_in_their_fairness_key(self, store):
         await store.record(standing("a", 1, 2, 3))
         await settled(store, await claimed(store, "a3"), retried(HOUR))
-        assert (await store.lines(THINGS, ["a"])).ends == {"a": 3}
+        assert (await store.queue_places(THINGS, ["a"])).ends == {"a": 3}
 
-        await settled(store, await claimed(store, "a2"), HandBack())
+        await settled(store, await claimed(store, "a2"), Release())
 
-        assert await store.lines(THINGS, ["a"]) == Lines(1, {"a": 3})
+        assert await store.queue_places(THINGS, ["a"]) == QueuePlaces(1, {"a": 3})
 
-    async def test_settled_jobs_have_left_their_lane(self, store):
+    async def test_settled_jobs_have_left_their_fairness_key(self, store):
         await store.record(standing("a", 1, 2, 3, 4))
-        for place, verdict in ((4, completed()), (3, buried("a3")), (2, Expire(DAY))):
+        for place, transition in ((4, completed()), (3, dead_lettered("a3")), (2, Expire(DAY))):
             claim = await claimed(store, f"a{place}")
-            assert (await store.lines(THINGS, ["a"])).ends == {"a": place}
-            await settled(store, claim, verdict)
-            assert (await store.lines(THINGS, ["a"])).ends == {"a": place - 1}
+            assert (await store.queue_places(THINGS, ["a"])).ends == {"a": place}
+            await settled(store, claim, transition)
+            assert (await store.queue_places(THINGS, ["a"])).ends == {"a": place - 1}
         await settled(store, await claimed(store, "a1"), completed())
 
-        assert await store.lines(THINGS, ["a"]) == Lines(0, {})
+        assert await store.queue_places(THINGS, ["a"]) == QueuePlaces(0, {})
 
     async def test_the_front_is_the_greatest_place_in_work(self, harness, store):
         await store.record([*standing("a", 1, 4, 9), *standing("b", 6), a_job("k", priority=50)])
         await claimed(store, "k")
         await claimed(store, "a1")
-        assert (await store.lines(THINGS, [])).front == 1
+        assert (await store.queue_places(THINGS, [])).front == 1
 
         ahead = await claimed(store, "b6")
         await settled(store, await claimed(store, "a4"), Proceed())
 
-        assert await (await harness.store()).lines(THINGS, ["a", "b"]) == Lines(6, {"a": 9, "b": 6})
+        assert await (await harness.store()).lines(THINGS, ["a", "b"]) == QueuePlaces(6, {"a": 9, "b": 6})
         await settled(store, ahead, completed())
-        assert await store.lines(THINGS, ["a", "b"]) == Lines(4, {"a": 9})
+        assert await store.queue_places(THINGS, ["a", "b"]) == QueuePlaces(4, {"a": 9})
 
     async def test_while_nothing_is_in_work_the_front_is_what_comes_next(self, harness, store):
         await store.record([*standing("a", 9, 12), *standing("b", 7), a_job("k", priority=2)])
         assert (await (await harness.store()).lines(THINGS, [])).front == 7
         await settled(store, await claimed(store, "b7"), retried(HOUR))
-        assert await store.lines(THINGS, ["a", "b"]) == Lines(9, {"a": 12, "b": 7})
+        assert await store.queue_places(THINGS, ["a", "b"]) == QueuePlaces(9, {"a": 12, "b": 7})
         await claimed(store, "a12")
-        assert (await store.lines(THINGS, [])).front == 12
+        assert (await store.queue_places(THINGS, [])).front == 12
 
     async def test_a_lost_job_is_in_work_until_somebody_takes_it(self, harness, store):
         await store.record(standing("a", 3))
         await lapsed(harness, store, "a3")
 
-        assert await store.lines(THINGS, ["a"]) == Lines(3, {"a": 3})
+        assert await store.queue_places(THINGS, ["a"]) == QueuePlaces(3, {"a": 3})
 
-    async def test_lanes_belong_to_their_workload(self, store):
+    async def test_fairness_keys_belong_to_their_workload(self, store):
         await store.record([*standing("a", 1), *standing("a", 8, workload=OTHERS)])
         await claimed(store, "a8", workload=OTHERS)
 
-        assert await store.lines(THINGS, ["a"]) == Lines(1, {"a": 1})
-        assert await store.lines(OTHERS, ["a"]) == Lines(8, {"a": 8})
+        assert await store.queue_places(THINGS, ["a"]) == QueuePlaces(1, {"a": 1})
+        assert await store.queue_places(OTHERS, ["a"]) == QueuePlaces(8, {"a": 8})
 
-    async def test_a_replayed_job_stands_in_its_lane_again(self, store):
-        letter = await dead_and_reviewed(store, "k", lane="a", priority=5)
-        assert await store.lines(THINGS, ["a"]) == Lines(0, {})
+    async def test_a_replayed_job_stands_in_its_fairness_key_again(self, store):
+        letter = await dead_and_reviewed(store, "k", fairness_key="a", priority=5)
+        assert await store.queue_places(THINGS, ["a"]) == QueuePlaces(0, {})
 
         await store.replay([(letter, None)], actor="ana", reason="mended")
 
-        assert await store.lines(THINGS, ["a"]) == Lines(5, {"a": 5})
+        assert await store.queue_places(THINGS, ["a"]) == QueuePlaces(5, {"a": 5})
 
-    async def test_lanes_are_told_apart_by_their_whole_names(self, store):
+    async def test_fairness_keys_are_told_apart_by_their_whole_names(self, store):
         names = ["a", "A", "a ", "", "é", "e\u0301", "$a", "a.b", "%"]
-        await store.record([a_job(f"k{place}", lane=lane, priority=place) for place, lane in enumerate(names, start=1)])
+        await store.record(
+            [
+                a_job(f"k{place}", fairness_key=fairness_key, priority=place)
+                for place, fairness_key in enumerate(names, start=1)
+            ]
+        )
 
-        assert (await store.lines(THINGS, names)).ends == {lane: place for place, lane in enumerate(names, start=1)}
+        assert (await store.queue_places(THINGS, names)).ends == {
+            fairness_key: place for place, fairness_key in enumerate(names, start=1)
+        }
 
-    async def test_many_lanes_are_looked_up_at_once(self, store):
-        await store.record([a_job(f"k{n}", lane=f"lane {n % 200}", priority=n + 1) for n in range(1000)])
+    async def test_many_fairness_keys_are_looked_up_at_once(self, store):
+        await store.record([a_job(f"k{n}", fairness_key=f"lane {n % 200}", priority=n + 1) for n in range(1000)])
 
-        lines = await store.lines(THINGS, [f"lane {n}" for n in range(300)])
+        lines = await store.queue_places(THINGS, [f"lane {n}" for n in range(300)])
 
-        assert lines == Lines(1, {f"lane {n}": 801 + n for n in range(200)})
+        assert lines == QueuePlaces(1, {f"lane {n}": 801 + n for n in range(200)})

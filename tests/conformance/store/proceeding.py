@@ -10,16 +10,16 @@ import pytest
 from holdfast.contracts.effects import IGNORED_STALE, Upsert
 from holdfast.contracts.errors import EffectRefused
 from holdfast.contracts.ledger import AttemptOutcome, Claimed, Interrupted, Lease, NotNow, Status
-from holdfast.contracts.settlement import OVERDUE, Expire, HandBack, Proceed, Settled
+from holdfast.contracts.transitions import OVERDUE, Expire, Proceed, Release, Settled
 from tests.conformance.store.claiming import outcomes
 from tests.conformance.vocabulary import (
     DAY,
     HOUR,
     THINGS,
     a_job,
-    buried,
     claimed,
     completed,
+    dead_lettered,
     entry_of,
     lapsed,
     letter_of,
@@ -36,7 +36,7 @@ RUNNING, LOST, FAILED = AttemptOutcome.RUNNING, AttemptOutcome.LOST, AttemptOutc
 SENDING = Upsert("shelf", "x", {"colour": "sending"})
 SENT = Upsert("shelf", "x", {"colour": "sent"})
 
-ENDS = [completed(), retried(), HandBack(), buried(), Expire(DAY)]
+ENDS = [completed(), retried(), Release(), dead_lettered(), Expire(DAY)]
 NAMES = [type(end).__name__ for end in ENDS]
 STATUSES = [Status.PROCESSED, Status.FAILED, Status.RECEIVED, Status.DEAD_LETTERED, Status.EXPIRED]
 ENDINGS = list(zip(ENDS, STATUSES, strict=True))
@@ -73,7 +73,7 @@ class Proceeding:
         assert await store.renew(THINGS, [Lease(claim.job_id, claim.fence)], HOUR) == []
 
     @pytest.mark.parametrize(("end", "status"), ENDINGS, ids=NAMES)
-    async def test_the_lease_stays_good_for_another_verdict(self, store, end, status):
+    async def test_the_lease_stays_good_for_another_transition(self, store, end, status):
         await recorded(store)
         claim = await claimed(store)
         await proceeded(store, claim, SENDING)
@@ -116,13 +116,13 @@ class Proceeding:
         assert entry.attempts[-1].finished_at >= before
         assert entry.lease_until >= before + HOUR
 
-    async def test_an_interrupted_job_can_be_buried(self, harness, store):
+    async def test_an_interrupted_job_can_be_dead_lettered(self, harness, store):
         await recorded(store)
         claim = await interrupted(harness, store)
 
-        answer = await settled(store, claim, buried(reason_code="OUTCOME_UNKNOWN", effects=[SENT]))
+        answer = await settled(store, claim, dead_lettered(reason_code="OUTCOME_UNKNOWN", effects=[SENT]))
 
-        letter = await letter_of(store, buried().letter_id)
+        letter = await letter_of(store, dead_lettered().letter_id)
         assert (answer.status, letter.reason_code, outcomes(letter)) == (
             Status.DEAD_LETTERED,
             "OUTCOME_UNKNOWN",
@@ -153,7 +153,7 @@ class Proceeding:
         assert await store.renew(THINGS, [Lease(claim.job_id, claim.fence)], HOUR) == []
 
     async def test_that_a_job_was_interrupted_counts_before_all_else(self, harness, store):
-        await store.record([a_job("late", life=harness.moment), a_job("spent")])
+        await store.record([a_job("late", ttl=harness.moment), a_job("spent")])
         late, spent = await try_claim(store, "id-late", "id-spent", lease=harness.moment, max_attempts=1)
         await proceeded(store, late)
         await proceeded(store, spent)
@@ -172,7 +172,7 @@ class Proceeding:
         assert (await claimed(store)).attempt == 2
         assert (await store.get("shelf", "x"))["colour"] == "sending"
 
-    @pytest.mark.parametrize("end", [retried(), HandBack()], ids=["retried", "handed back"])
+    @pytest.mark.parametrize("end", [retried(), Release()], ids=["retried", "handed back"])
     async def test_the_mark_is_gone_once_the_job_is_settled(self, harness, store, end):
         await recorded(store)
         claim = await claimed(store)
@@ -186,8 +186,8 @@ class Proceeding:
 
     async def test_the_mark_is_gone_after_a_replay(self, harness, store):
         await recorded(store)
-        await settled(store, await interrupted(harness, store), buried())
-        letter = buried().letter_id
+        await settled(store, await interrupted(harness, store), dead_lettered())
+        letter = dead_lettered().letter_id
         await store.review([letter], actor="ana", reason="seen")
         await store.replay([(letter, None)], actor="ana", reason="it did not happen")
 
@@ -195,7 +195,7 @@ class Proceeding:
         assert (await claimed(store)).attempt == 2
 
     async def test_an_expired_job_does_not_proceed(self, harness, store):
-        await recorded(store, life=harness.moment)
+        await recorded(store, ttl=harness.moment)
         claim = await claimed(store, lease=HOUR)
         await harness.pass_time(harness.moment)
         held = await entry_of(store)
@@ -210,7 +210,7 @@ class Proceeding:
         assert (await entry_of(store)).status is Status.EXPIRED
 
     async def test_an_expired_job_that_did_not_proceed_was_not_interrupted(self, harness, store):
-        await recorded(store, life=harness.moment)
+        await recorded(store, ttl=harness.moment)
         claim = await claimed(store, lease=2 * harness.moment)
         await harness.pass_time(harness.moment)
         await store.settle([settlement(claim, Proceed())])
@@ -221,7 +221,7 @@ class Proceeding:
         assert not isinstance(answer, Interrupted)
 
     async def test_an_expired_job_holds_back_no_neighbour_that_proceeds(self, harness, store):
-        await store.record([a_job("late", life=harness.moment), a_job("young", life=DAY), a_job("eternal")])
+        await store.record([a_job("late", ttl=harness.moment), a_job("young", ttl=DAY), a_job("eternal")])
         late, young, eternal = await try_claim(store, "id-late", "id-young", "id-eternal")
         await harness.pass_time(harness.moment)
 
@@ -237,8 +237,8 @@ class Proceeding:
         written = [await store.get("shelf", key) is not None for key in ("late", "young", "eternal")]
         assert written == [False, True, True]
 
-    @pytest.mark.parametrize("other", ENDS, ids=lambda verdict: type(verdict).__name__)
-    async def test_beside_another_verdict_in_one_batch_the_first_counts(self, harness, store, other):
+    @pytest.mark.parametrize("other", ENDS, ids=lambda transition: type(transition).__name__)
+    async def test_beside_another_transition_in_one_batch_the_first_counts(self, harness, store, other):
         await store.record([a_job("first"), a_job("k")])
         first, second = [await claimed(store, key, lease=harness.moment) for key in ("first", "k")]
 
@@ -322,9 +322,9 @@ class Proceeding:
             assert isinstance(theirs, Claimed if mine.stale else Interrupted)
 
 
-class VerdictsWithEffects:
+class TransitionsWithEffects:
     @pytest.mark.parametrize(("end", "status"), ENDINGS, ids=NAMES)
-    async def test_every_verdict_commits_its_effects(self, harness, store, end, status):
+    async def test_every_transition_commits_its_effects(self, harness, store, end, status):
         await recorded(store)
 
         answer = await settled(store, await claimed(store), replace(end, effects=[SENT]))
@@ -333,7 +333,7 @@ class VerdictsWithEffects:
         assert (await (await harness.store()).get("shelf", "x"))["colour"] == "sent"
 
     @pytest.mark.parametrize(("end", "status"), ENDINGS, ids=NAMES)
-    async def test_every_verdict_tells_of_an_effect_that_came_too_late(self, store, end, status):
+    async def test_every_transition_tells_of_an_effect_that_came_too_late(self, store, end, status):
         await store.apply([Upsert("shelf", "x", {"at": "2026-01-02"})])
         await recorded(store)
         late = Upsert("shelf", "x", {"at": "2026-01-01"}, only_if_newer="at")
@@ -345,7 +345,7 @@ class VerdictsWithEffects:
         assert (await store.get("shelf", "x"))["at"] == "2026-01-02"
 
     @pytest.mark.parametrize("end", ENDS, ids=NAMES)
-    async def test_an_impossible_effect_of_any_verdict_is_refused(self, store, end):
+    async def test_an_impossible_effect_of_any_transition_is_refused(self, store, end):
         await recorded(store)
         claim = await claimed(store)
         held = await entry_of(store)
@@ -354,14 +354,14 @@ class VerdictsWithEffects:
             await store.settle([settlement(claim, replace(end, effects=[Upsert("nowhere", "x", {})]))])
 
         assert await entry_of(store) == held
-        assert await store.letter(buried().letter_id) is None
+        assert await store.letter(dead_lettered().letter_id) is None
 
     async def test_a_letter_can_hold_another_body_than_its_job(self, store):
         job = await recorded(store)
 
-        await settled(store, await claimed(store), buried(body='{"of": "***"}'))
+        await settled(store, await claimed(store), dead_lettered(body='{"of": "***"}'))
 
-        assert (await letter_of(store, buried().letter_id)).body == '{"of": "***"}'
+        assert (await letter_of(store, dead_lettered().letter_id)).body == '{"of": "***"}'
         assert (await entry_of(store)).body == job.body
 
     async def test_an_expired_entry_says_what_else_ended_it(self, store):

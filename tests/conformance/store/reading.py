@@ -10,7 +10,7 @@ from holdfast.contracts.dead_letters import ReviewStatus
 from holdfast.contracts.effects import Upsert
 from holdfast.contracts.errors import InvalidQuery
 from holdfast.contracts.ledger import Status
-from holdfast.contracts.queries import DocumentQuery, EntryQuery, LetterQuery, Page
+from holdfast.contracts.queries import EntryQuery, LetterQuery, Page, RecordQuery
 from tests.conformance.vocabulary import (
     AWKWARD,
     OTHERS,
@@ -112,7 +112,7 @@ class Reading:
         with pytest.raises(InvalidQuery):
             await store.letters(LetterQuery(), page)
         with pytest.raises(InvalidQuery):
-            await store.find_documents(DocumentQuery(collection="shelf"), page)
+            await store.find_records(RecordQuery(collection="shelf"), page)
 
 
 class ReadingLetters:
@@ -124,7 +124,7 @@ class ReadingLetters:
         assert await store.letter("dl_never") is None
 
     async def test_letters_are_found_by_each_of_their_facts(self, store):
-        await dead(store, "a", bury={"reason_code": "TIMEOUT_EXHAUSTED"}, labels={"colour": "red", "size": "3"})
+        await dead(store, "a", dead_letter={"reason_code": "TIMEOUT_EXHAUSTED"}, labels={"colour": "red", "size": "3"})
         await dead(store, "b", labels={"colour": AWKWARD, "odd.name 'x'": "y"})
         await dead_and_reviewed(store, "c", labels={"colour": "red"})
         await dead(store, "a", workload=OTHERS)
@@ -196,7 +196,7 @@ class ReadingDocuments:
 
     async def test_documents_are_found_by_the_values_of_their_fields(self, shelf):
         async def listed(**where):
-            slice_ = await shelf.find_documents(DocumentQuery(collection="shelf", where=where), Page(100))
+            slice_ = await shelf.find_records(RecordQuery(collection="shelf", where=where), Page(100))
             return [document["thingId"] for document in slice_.items]
 
         assert await listed() == sorted(["a", "b", "c", AWKWARD])
@@ -208,7 +208,7 @@ class ReadingDocuments:
 
     async def test_pages_of_documents_neither_skip_nor_repeat(self, shelf):
         for size in (1, 2, 4):
-            items = await pages(lambda page: shelf.find_documents(DocumentQuery(collection="shelf"), page), size)
+            items = await pages(lambda page: shelf.find_records(RecordQuery(collection="shelf"), page), size)
             assert [document["thingId"] for document in items] == sorted(["a", "b", "c", AWKWARD])
 
     async def test_a_document_that_was_never_written_is_not_there(self, shelf):
@@ -219,9 +219,9 @@ class ReadingDocuments:
         with pytest.raises(InvalidQuery):
             await shelf.get("no_such_collection", "a")
         with pytest.raises(InvalidQuery):
-            await shelf.find_documents(DocumentQuery(collection="no_such_collection"), Page())
+            await shelf.find_records(RecordQuery(collection="no_such_collection"), Page())
         with pytest.raises(InvalidQuery):
-            await shelf.find_documents(DocumentQuery(collection="shelf", where={"weight": 1}), Page())
+            await shelf.find_records(RecordQuery(collection="shelf", where={"weight": 1}), Page())
 
     async def test_readers_and_writers_get_along(self, harness, store):
         elsewhere = await harness.store()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from datetime import timedelta
 
-from holdfast.contracts.ledger import RecordVerdict, Status, Unrecorded
+from holdfast.contracts.ledger import RecordedAs, Status, Unrecorded
 from tests.conformance.vocabulary import (
     AWKWARD,
     HOUR,
@@ -19,22 +19,22 @@ from tests.conformance.vocabulary import (
     try_claim,
 )
 
-NEW, DUPLICATE, CONFLICT = RecordVerdict.NEW, RecordVerdict.DUPLICATE, RecordVerdict.CONFLICT
+NEW, DUPLICATE, CONFLICT = RecordedAs.NEW, RecordedAs.DUPLICATE, RecordedAs.CONFLICT
 
 
-async def verdicts(store, *entries):
-    return [answer.verdict for answer in await store.record(entries)]
+async def transitions(store, *entries):
+    return [answer.recorded_as for answer in await store.record(entries)]
 
 
 class Recording:
     async def test_a_new_job_is_received(self, store):
         before = await store.now()
-        job = a_job(priority=7, delay=HOUR, life=2 * HOUR, replay_of="an older one")
+        job = a_job(priority=7, delay=HOUR, ttl=2 * HOUR, replay_of="an older one")
         (answer,) = await store.record([job])
         after = await store.now()
 
         entry = await entry_of(store)
-        assert (answer.verdict, answer.job_id, answer.labels, answer.status) == (
+        assert (answer.recorded_as, answer.job_id, answer.labels, answer.status) == (
             NEW,
             job.job_id,
             job.labels,
@@ -65,7 +65,7 @@ class Recording:
 
         (second,) = await store.record([a_job(job_id="another", labels={"colour": "blue"}, body="{}", priority=3)])
 
-        assert (second.verdict, second.job_id, second.labels) == (DUPLICATE, first.job_id, first.labels)
+        assert (second.recorded_as, second.job_id, second.labels) == (DUPLICATE, first.job_id, first.labels)
         assert second.first_seen_at == first.first_seen_at
         assert await entry_of(store) == stands
 
@@ -75,7 +75,7 @@ class Recording:
 
         (answer,) = await store.record([a_job(fingerprint="other", body="{}")])
 
-        assert (answer.verdict, answer.job_id) == (CONFLICT, stands.job_id)
+        assert (answer.recorded_as, answer.job_id) == (CONFLICT, stands.job_id)
         assert await entry_of(store) == stands
 
     async def test_a_duplicate_learns_what_became_of_the_job(self, store):
@@ -84,33 +84,33 @@ class Recording:
 
         (answer,) = await store.record([a_job()])
 
-        assert (answer.verdict, answer.status) == (DUPLICATE, Status.PROCESSED)
+        assert (answer.recorded_as, answer.status) == (DUPLICATE, Status.PROCESSED)
 
     async def test_equal_keys_in_one_batch_count_in_their_order(self, store):
         batch = [a_job("a"), a_job("b"), a_job("a"), a_job("a", fingerprint="other"), a_job("b")]
 
-        assert await verdicts(store, *batch) == [NEW, NEW, DUPLICATE, CONFLICT, DUPLICATE]
+        assert await transitions(store, *batch) == [NEW, NEW, DUPLICATE, CONFLICT, DUPLICATE]
         assert (await entry_of(store, "a")).body == batch[0].body
 
     async def test_a_key_belongs_to_its_workload(self, store):
-        assert await verdicts(store, a_job(), a_job(workload=OTHERS)) == [NEW, NEW]
+        assert await transitions(store, a_job(), a_job(workload=OTHERS)) == [NEW, NEW]
         assert (await entry_of(store, workload=OTHERS)).workload == OTHERS
 
     async def test_a_job_id_that_another_key_holds_is_a_conflict(self, store):
         await recorded(store, "a", job_id="taken")
 
-        assert await verdicts(store, a_job("b"), a_job("c", job_id="taken"), a_job("d")) == [NEW, CONFLICT, NEW]
+        assert await transitions(store, a_job("b"), a_job("c", job_id="taken"), a_job("d")) == [NEW, CONFLICT, NEW]
         assert await store.entry("things", "c") is None
 
     async def test_a_job_id_can_be_taken_within_the_batch(self, store):
-        assert await verdicts(store, a_job("a", job_id="one"), a_job("b", job_id="one")) == [NEW, CONFLICT]
+        assert await transitions(store, a_job("a", job_id="one"), a_job("b", job_id="one")) == [NEW, CONFLICT]
         assert await store.entry("things", "b") is None
         assert (await entry_of(store, "a")).job_id == "one"
 
     async def test_keys_that_look_alike_are_different(self, store):
         alike = ["key", "Key", "key ", " key", "kéy", "ke\u0301y", "key\u200b", "k%y", "k_y"]
 
-        answers = await verdicts(store, *(a_job(key, job_id=f"id{n}") for n, key in enumerate(alike)))
+        answers = await transitions(store, *(a_job(key, job_id=f"id{n}") for n, key in enumerate(alike)))
 
         assert answers == [NEW] * len(alike)
 
@@ -128,7 +128,7 @@ class Recording:
 
         assert (entry.key, entry.body) == (AWKWARD, AWKWARD * 1000)
         assert entry.labels == {"colour": AWKWARD, "a.b $c'\"": "x"}
-        assert await verdicts(store, a_job(AWKWARD, fingerprint=AWKWARD, job_id="again")) == [DUPLICATE]
+        assert await transitions(store, a_job(AWKWARD, fingerprint=AWKWARD, job_id="again")) == [DUPLICATE]
         (claim,) = await try_claim(store, "awkward")
         assert (claim.key, claim.body, claim.labels) == (entry.key, entry.body, entry.labels)
 
@@ -139,14 +139,14 @@ class Recording:
         answers = await store.record([*jobs, *again])
 
         assert [answer.job_id for answer in answers] == [job.job_id for job in [*jobs, *again]]
-        assert [answer.verdict for answer in answers] == [NEW] * 1000 + [DUPLICATE] * 3
+        assert [answer.recorded_as for answer in answers] == [NEW] * 1000 + [DUPLICATE] * 3
         assert await store.counts("things") == {"received": 1000}
 
     async def test_another_process_sees_what_was_recorded(self, harness, store):
         await recorded(store)
         elsewhere = await harness.store()
 
-        assert await verdicts(elsewhere, a_job(), a_job(fingerprint="other")) == [DUPLICATE, CONFLICT]
+        assert await transitions(elsewhere, a_job(), a_job(fingerprint="other")) == [DUPLICATE, CONFLICT]
         assert await entry_of(elsewhere) == await entry_of(store)
 
     async def test_of_two_processes_that_race_for_a_key_one_wins(self, harness, store):
@@ -159,7 +159,7 @@ class Recording:
                 *(racer.record([job]) for racer, job in zip(racers, jobs, strict=True)),
             )
 
-            outcome = [answer.verdict for (answer,) in answers]
+            outcome = [answer.recorded_as for (answer,) in answers]
             assert sorted(outcome) == [DUPLICATE] * 5 + [NEW]
             assert (await entry_of(store, f"k{number}")).body == jobs[outcome.index(NEW)].body
         assert await store.counts("things") == {"received": 40}
@@ -173,7 +173,7 @@ class Recording:
             answers = await asyncio.gather(store.record(mine), elsewhere.record(theirs))
 
             for key, here, there in (("a", answers[0][0], answers[1][1]), ("b", answers[0][1], answers[1][0])):
-                assert {here.verdict, there.verdict} == {NEW, CONFLICT}, key
+                assert {here.recorded_as, there.recorded_as} == {NEW, CONFLICT}, key
 
     async def test_the_stores_clock_moves_on(self, harness, store):
         before = await store.now()

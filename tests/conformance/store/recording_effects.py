@@ -8,18 +8,18 @@ import pytest
 
 from holdfast.contracts.effects import Delete, Upsert
 from holdfast.contracts.errors import EffectRefused
-from holdfast.contracts.ledger import RecordVerdict
+from holdfast.contracts.ledger import RecordedAs
 from tests.conformance.vocabulary import THINGS, a_job, dead_and_reviewed, entry_of, letter_of, recorded
 
-NEW, DUPLICATE, CONFLICT = RecordVerdict.NEW, RecordVerdict.DUPLICATE, RecordVerdict.CONFLICT
+NEW, DUPLICATE, CONFLICT = RecordedAs.NEW, RecordedAs.DUPLICATE, RecordedAs.CONFLICT
 
 
 def on_the_shelf(key, **fields):
     return Upsert("shelf", key, fields)
 
 
-async def verdicts(store, *entries):
-    return [answer.verdict for answer in await store.record(entries)]
+async def transitions(store, *entries):
+    return [answer.recorded_as for answer in await store.record(entries)]
 
 
 class RecordingEffects:
@@ -28,7 +28,7 @@ class RecordingEffects:
         effects = [on_the_shelf("x", colour="red"), Upsert("cellar", "y", {"n": 1}), Delete("shelf", "old")]
         before = await store.now()
 
-        assert await verdicts(store, a_job(effects=effects)) == [NEW]
+        assert await transitions(store, a_job(effects=effects)) == [NEW]
 
         elsewhere = await harness.store()
         document = await elsewhere.get("shelf", "x")
@@ -40,7 +40,7 @@ class RecordingEffects:
     async def test_a_duplicate_or_a_conflict_writes_no_effects(self, store):
         await recorded(store, effects=[on_the_shelf("x", colour="first")])
 
-        answers = await verdicts(
+        answers = await transitions(
             store,
             a_job(effects=[on_the_shelf("x", colour="again")]),
             a_job(fingerprint="other", effects=[on_the_shelf("x", colour="other")]),
@@ -51,7 +51,7 @@ class RecordingEffects:
         assert (await store.get("shelf", "x"))["colour"] == "first"
 
     async def test_of_equal_keys_in_one_batch_the_first_writes_its_effects(self, store):
-        answers = await verdicts(
+        answers = await transitions(
             store,
             a_job("a", effects=[on_the_shelf("x", a=1)]),
             a_job("a", effects=[on_the_shelf("x", again=1)]),
@@ -73,7 +73,7 @@ class RecordingEffects:
             a_job("last"),
         ]
 
-        assert await verdicts(store, *batch) == [NEW, NEW, DUPLICATE, NEW]
+        assert await transitions(store, *batch) == [NEW, NEW, DUPLICATE, NEW]
         assert await store.counts(THINGS) == {"received": 4}
         assert await store.get("shelf", "x") is not None
         assert await store.get("shelf", "y") is None
@@ -109,13 +109,13 @@ class RecordingEffects:
         assert await store.counts(THINGS) == {}
         assert await store.get("shelf", "good") is None
         assert await store.get("shelf", "there") == stands
-        assert await verdicts(store, good, a_job("plain")) == [NEW, NEW]
+        assert await transitions(store, good, a_job("plain")) == [NEW, NEW]
 
     async def test_an_effect_that_comes_too_late_keeps_no_job_out(self, store):
         await store.apply([on_the_shelf("x", at="2026-01-02")])
         late = Upsert("shelf", "x", {"at": "2026-01-01"}, only_if_newer="at")
 
-        assert await verdicts(store, a_job(effects=[late])) == [NEW]
+        assert await transitions(store, a_job(effects=[late])) == [NEW]
         assert (await store.get("shelf", "x"))["at"] == "2026-01-02"
 
     async def test_of_two_processes_that_race_for_a_key_the_winner_writes_its_effects(self, harness, store):
@@ -130,7 +130,7 @@ class RecordingEffects:
                 *(racer.record([job]) for racer, job in zip([store, elsewhere] * 2, jobs, strict=True)),
             )
 
-            outcome = [answer.verdict for (answer,) in answers]
+            outcome = [answer.recorded_as for (answer,) in answers]
             document = await store.get("shelf", f"x{number}")
             assert sorted(outcome) == [DUPLICATE] * 3 + [NEW]
             assert [name for name in document if name.startswith("by")] == [f"by{outcome.index(NEW)}"]
@@ -155,9 +155,9 @@ class RecordingEffects:
             for n in range(256)
         ]
 
-        answers = await verdicts(store, *batch)
+        answers = await transitions(store, *batch)
 
-        assert [n for n, verdict in enumerate(answers) if verdict is not NEW] == [7]
+        assert [n for n, recorded_as in enumerate(answers) if recorded_as is not NEW] == [7]
         assert await store.get("shelf", "s7") is None
         for n in (0, 8, 255):
             assert (await store.get("shelf", f"s{n}"))["n"] == (await store.get("cellar", f"c{n}"))["n"] == n

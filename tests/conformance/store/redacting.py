@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.contracts.ledger import RecordVerdict
-from holdfast.contracts.settlement import Expire
+from holdfast.contracts.ledger import RecordedAs
+from holdfast.contracts.transitions import Expire
 from tests.conformance.vocabulary import (
     AWKWARD,
     DAY,
@@ -15,11 +15,11 @@ from tests.conformance.vocabulary import (
     OTHERS,
     THINGS,
     a_job,
-    buried,
     claimed,
     completed,
     dead,
     dead_and_reviewed,
+    dead_lettered,
     entry_of,
     letter_of,
     recorded,
@@ -29,7 +29,9 @@ from tests.conformance.vocabulary import (
 
 
 class Redacting:
-    @pytest.mark.parametrize("end", [completed(), buried(), Expire(DAY)], ids=lambda verdict: type(verdict).__name__)
+    @pytest.mark.parametrize(
+        "end", [completed(), dead_lettered(), Expire(DAY)], ids=lambda transition: type(transition).__name__
+    )
     async def test_a_settled_job_gets_another_body_and_keeps_everything_else(self, harness, store, end):
         await recorded(store)
         await settled(store, await claimed(store), end)
@@ -48,13 +50,13 @@ class Redacting:
 
         same, other = await store.record([a_job(), a_job(fingerprint="other")])
 
-        assert (same.verdict, other.verdict) == (RecordVerdict.DUPLICATE, RecordVerdict.CONFLICT)
+        assert (same.recorded_as, other.recorded_as) == (RecordedAs.DUPLICATE, RecordedAs.CONFLICT)
 
     async def test_the_letters_of_all_generations_are_redacted_too(self, store):
         first = await dead_and_reviewed(store)
         await store.replay([(first, None)], actor="ana", reason="mended")
-        await settled(store, await claimed(store), buried(generation=2))
-        second = buried(generation=2).letter_id
+        await settled(store, await claimed(store), dead_lettered(generation=2))
+        second = dead_lettered(generation=2).letter_id
         stood = [await letter_of(store, letter) for letter in (first, second)]
 
         assert await store.redact(THINGS, {"id-k": '{"forgotten": true}'}) == ["id-k"]

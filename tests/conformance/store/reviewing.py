@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from holdfast.contracts.dead_letters import ReviewStatus, letter_id
-from holdfast.contracts.ledger import RecordVerdict, Status
+from holdfast.contracts.ledger import RecordedAs, Status
 from tests.conformance.vocabulary import (
     AWKWARD,
     DAY,
@@ -15,11 +15,11 @@ from tests.conformance.vocabulary import (
     OTHERS,
     THINGS,
     a_job,
-    buried,
     claimed,
     completed,
     dead,
     dead_and_reviewed,
+    dead_lettered,
     entry_of,
     keys_of_letters,
     letter_of,
@@ -150,7 +150,7 @@ class Replaying:
         claim = await claimed(store)
         assert (claim.generation, claim.attempt) == (2, 2)
 
-        await settled(store, claim, buried(generation=2))
+        await settled(store, claim, dead_lettered(generation=2))
 
         second = letter_id(THINGS, "k", 2)
         assert second != first
@@ -163,7 +163,7 @@ class Replaying:
     async def test_an_old_letter_does_not_replay_a_newer_generation(self, store):
         first = await dead_and_reviewed(store)
         await store.replay([(first, None)], actor="ana", reason="mended")
-        await settled(store, await claimed(store), buried(generation=2))
+        await settled(store, await claimed(store), dead_lettered(generation=2))
         stands = await entry_of(store)
 
         assert await store.replay([(first, None)], actor="ana", reason="again") == []
@@ -172,9 +172,9 @@ class Replaying:
     async def test_a_worker_from_before_the_replay_settles_nothing(self, store):
         await recorded(store)
         stale = await claimed(store)
-        await settled(store, stale, buried())
-        await store.review([buried().letter_id], actor="ana", reason="seen")
-        await store.replay([(buried().letter_id, None)], actor="ana", reason="mended")
+        await settled(store, stale, dead_lettered())
+        await store.review([dead_lettered().letter_id], actor="ana", reason="seen")
+        await store.replay([(dead_lettered().letter_id, None)], actor="ana", reason="mended")
         await claimed(store)
 
         (answer,) = await store.settle([settlement(stale, completed())])
@@ -242,8 +242,8 @@ class Replaying:
         assert sorted(moved) == [[], [], [], [letter]]
         assert await store.counts(THINGS) == {"dead_lettered": 1, "received": 1}
 
-    async def test_a_replayed_job_gets_its_whole_life_again(self, harness, store):
-        letter = await dead_and_reviewed(store, life=HOUR)
+    async def test_a_replayed_job_gets_its_whole_ttl_again(self, harness, store):
+        letter = await dead_and_reviewed(store, ttl=HOUR)
         await harness.pass_time(harness.moment)
         before = await store.now()
 
@@ -264,7 +264,7 @@ class Replaying:
 
         (answer,) = await store.record([a_job()])
 
-        assert (answer.verdict, answer.status) == (RecordVerdict.DUPLICATE, Status.DEAD_LETTERED)
+        assert (answer.recorded_as, answer.status) == (RecordedAs.DUPLICATE, Status.DEAD_LETTERED)
 
 
 class Publishing:
@@ -272,64 +272,64 @@ class Publishing:
         letters = [await dead(store, key) for key in ("b", "a", "c")]
         await dead(store, "d", workload=OTHERS)
 
-        assert [each.id for each in await store.unpublished(THINGS, 100)] == letters
-        assert [each.id for each in await store.unpublished(THINGS, 2)] == letters[:2]
+        assert [each.id for each in await store.letters_to_publish(THINGS, 100)] == letters
+        assert [each.id for each in await store.letters_to_publish(THINGS, 2)] == letters[:2]
 
     async def test_a_published_letter_is_published(self, harness, store):
         letters = [await dead(store, key) for key in ("a", "b", "c")]
 
         await store.mark_published([letters[0], letters[2], "dl_never"], "queue")
 
-        assert [each.id for each in await (await harness.store()).unpublished(THINGS, 100)] == [letters[1]]
+        assert [each.id for each in await (await harness.store()).letters_to_publish(THINGS, 100)] == [letters[1]]
 
     async def test_a_letter_that_people_have_seen_need_not_be_published(self, store):
         await dead_and_reviewed(store)
 
-        assert await store.unpublished(THINGS, 100) == []
+        assert await store.letters_to_publish(THINGS, 100) == []
 
     async def test_an_unpublished_letter_is_whole(self, store):
-        letter = await dead(store, bury={"letter_retention": DAY})
+        letter = await dead(store, dead_letter={"letter_retention": DAY})
 
-        assert await store.unpublished(THINGS, 1) == [await letter_of(store, letter)]
+        assert await store.letters_to_publish(THINGS, 1) == [await letter_of(store, letter)]
 
-    async def test_letters_that_are_dealt_with_are_outdated_until_withdrawn(self, harness, store):
+    async def test_letters_that_are_dealt_with_are_outdated_until_cancelled(self, harness, store):
         replayed, closed, reviewed = [await dead_and_reviewed(store, key) for key in ("b", "a", "c")]
         pending = await dead(store, "d")
         await dead_and_reviewed(store, "e", workload=OTHERS)
         await store.mark_published([closed, pending, reviewed], "queue")
-        assert await store.outdated(THINGS, 100) == []
+        assert await store.letters_to_unpublish(THINGS, 100) == []
 
         await store.replay([(replayed, None)], actor="ana", reason="mended")
         await store.close([closed], actor="ana", reason="done")
 
         # The replayed one was never marked as published: somebody may be publishing it at this very moment.
-        assert await store.outdated(THINGS, 100) == [replayed, closed]
-        assert await store.outdated(THINGS, 1) == [replayed]
-        await (await harness.store()).mark_withdrawn([replayed, "dl_never"])
-        assert await store.outdated(THINGS, 100) == [closed]
-        assert [each.id for each in await store.unpublished(THINGS, 100)] == []
+        assert await store.letters_to_unpublish(THINGS, 100) == [replayed, closed]
+        assert await store.letters_to_unpublish(THINGS, 1) == [replayed]
+        await (await harness.store()).mark_unpublished([replayed, "dl_never"])
+        assert await store.letters_to_unpublish(THINGS, 100) == [closed]
+        assert [each.id for each in await store.letters_to_publish(THINGS, 100)] == []
 
-    async def test_another_queue_may_remember_what_was_withdrawn_from_the_last_one(self, store):
-        await store.meet_queue("one")
+    async def test_another_queue_may_remember_what_was_cancelled_from_the_last_one(self, store):
+        await store.detect_queue_reset("one")
         letter, pending = await dead_and_reviewed(store, "a"), await dead(store, "b")
         await store.mark_published([letter, pending], "one")
         await store.close([letter], actor="ana", reason="done")
-        await store.mark_withdrawn([letter])
-        assert await store.outdated(THINGS, 100) == []
+        await store.mark_unpublished([letter])
+        assert await store.letters_to_unpublish(THINGS, 100) == []
 
-        await store.meet_queue("an older copy of one")
+        await store.detect_queue_reset("an older copy of one")
 
-        assert await store.outdated(THINGS, 100) == [letter]
-        assert [each.id for each in await store.unpublished(THINGS, 100)] == [pending]
-        await store.mark_withdrawn([letter])
-        assert await store.outdated(THINGS, 100) == []
+        assert await store.letters_to_unpublish(THINGS, 100) == [letter]
+        assert [each.id for each in await store.letters_to_publish(THINGS, 100)] == [pending]
+        await store.mark_unpublished([letter])
+        assert await store.letters_to_unpublish(THINGS, 100) == []
 
     async def test_a_letter_that_is_marked_late_is_not_published_again(self, store):
         letter = await dead_and_reviewed(store)
         await store.close([letter], actor="ana", reason="done")
-        await store.mark_withdrawn([letter])
+        await store.mark_unpublished([letter])
 
         await store.mark_published([letter], "queue")
 
-        assert await store.outdated(THINGS, 100) == [letter]
-        assert await store.unpublished(THINGS, 100) == []
+        assert await store.letters_to_unpublish(THINGS, 100) == [letter]
+        assert await store.letters_to_publish(THINGS, 100) == []

@@ -1,4 +1,4 @@
-"""Settling: what a verdict leaves behind, and that only the holder's counts (I4, I5, I7, I8, I12)."""
+"""Settling: what a transition leaves behind, and that only the holder's counts (I4, I5, I7, I8, I12)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from holdfast.contracts.dead_letters import ReviewStatus
 from holdfast.contracts.effects import Upsert
 from holdfast.contracts.ledger import AttemptOutcome, Lease, NotNow, Status
-from holdfast.contracts.settlement import Expire, HandBack, Proceed, Settlement
+from holdfast.contracts.transitions import Expire, Proceed, Release, Settlement
 from tests.conformance.store.claiming import outcomes
 from tests.conformance.vocabulary import (
     AWKWARD,
@@ -18,9 +18,9 @@ from tests.conformance.vocabulary import (
     HOUR,
     THINGS,
     a_job,
-    buried,
     claimed,
     completed,
+    dead_lettered,
     entry_of,
     letter_of,
     recorded,
@@ -33,7 +33,7 @@ from tests.conformance.vocabulary import (
 
 SUCCEEDED, FAILED, LOST = AttemptOutcome.SUCCEEDED, AttemptOutcome.FAILED, AttemptOutcome.LOST
 
-ENDS = [completed(), retried(), HandBack(), buried(), Expire(DAY)]
+ENDS = [completed(), retried(), Release(), dead_lettered(), Expire(DAY)]
 VERDICTS = [*ENDS, Proceed()]
 
 
@@ -71,31 +71,31 @@ class Settling:
         assert (attempt.outcome, attempt.error_code, attempt.error_message) == (FAILED, "HTTP_503", AWKWARD)
         assert before <= attempt.finished_at <= after
 
-    async def test_a_job_that_is_handed_back_was_never_tried(self, store):
+    async def test_a_job_that_is_released_was_never_tried(self, store):
         await recorded(store)
 
-        answer = await settled(store, await claimed(store), HandBack())
+        answer = await settled(store, await claimed(store), Release())
 
         entry = await entry_of(store)
         assert (answer.status, entry.status, entry.attempts) == (Status.RECEIVED, Status.RECEIVED, ())
         assert (entry.lease_until, entry.expires_at, entry.last_error_code) == (None, None, None)
         assert (await claimed(store)).attempt == 1
 
-    async def test_a_retried_job_that_is_handed_back_has_failed_as_before(self, store):
+    async def test_a_retried_job_that_is_released_has_failed_as_before(self, store):
         await recorded(store)
         await settled(store, await claimed(store), retried(code="HTTP_503"))
         failed = await entry_of(store)
 
-        answer = await settled(store, await claimed(store), HandBack())
+        answer = await settled(store, await claimed(store), Release())
 
         entry = await entry_of(store)
         assert (answer.status, entry.status, entry.attempts) == (Status.FAILED, Status.FAILED, failed.attempts)
         assert (entry.last_error_code, entry.last_error_message) == ("HTTP_503", failed.last_error_message)
         assert (await claimed(store)).attempt == 2
 
-    async def test_a_job_that_is_handed_back_can_be_told_to_wait(self, harness, store):
+    async def test_a_job_that_is_released_can_be_told_to_wait(self, harness, store):
         await recorded(store)
-        await settled(store, await claimed(store), HandBack(harness.moment))
+        await settled(store, await claimed(store), Release(harness.moment))
         assert isinstance((await try_claim(store, "id-k"))[0], NotNow)
 
         await harness.pass_time(harness.moment)
@@ -115,22 +115,22 @@ class Settling:
         assert before + DAY <= entry.expires_at <= after + DAY
         assert (await store.get("shelf", "x"))["colour"] == "grey"
 
-    async def test_a_buried_job_leaves_a_letter_with_the_whole_story(self, harness, store):
+    async def test_a_dead_lettered_job_leaves_a_letter_with_the_whole_story(self, harness, store):
         job = await recorded(store, labels={"colour": "red", "traceId": "t-1"}, body=AWKWARD)
         await settled(store, await claimed(store, worker="w-1"), retried(code="HTTP_503"))
         await claimed(store, worker="w-2", lease=harness.moment)
         await harness.pass_time(harness.moment)
         claim = await claimed(store, worker="w-3")
         before = await store.now()
-        verdict = buried(code="HTTP_404", message=AWKWARD, reason_code="REFUSED", reason_message=AWKWARD)
-        answer = await settled(store, claim, verdict)
+        transition = dead_lettered(code="HTTP_404", message=AWKWARD, reason_code="REFUSED", reason_message=AWKWARD)
+        answer = await settled(store, claim, transition)
         after = await store.now()
 
-        entry, letter = await entry_of(store), await letter_of(store, verdict.letter_id)
+        entry, letter = await entry_of(store), await letter_of(store, transition.letter_id)
         assert (answer.status, entry.status) == (Status.DEAD_LETTERED, Status.DEAD_LETTERED)
         assert (entry.last_error_code, entry.last_error_message) == ("HTTP_404", AWKWARD)
         assert (letter.id, letter.workload, letter.key, letter.job_id) == (
-            verdict.letter_id,
+            transition.letter_id,
             THINGS,
             job.key,
             job.job_id,
@@ -151,38 +151,38 @@ class Settling:
     @pytest.mark.parametrize(("retention", "letter_retention"), [(DAY, 90 * DAY), (90 * DAY, DAY)])
     async def test_an_entry_is_never_forgotten_before_its_letter(self, store, retention, letter_retention):
         await recorded(store)
-        verdict = buried(retention=retention, letter_retention=letter_retention)
+        transition = dead_lettered(retention=retention, letter_retention=letter_retention)
         claim, before = await claimed(store), await store.now()
-        await settled(store, claim, verdict)
+        await settled(store, claim, transition)
         after = await store.now()
 
-        entry, letter = await entry_of(store), await letter_of(store, verdict.letter_id)
+        entry, letter = await entry_of(store), await letter_of(store, transition.letter_id)
 
         assert letter.expires_at - letter.created_at == letter_retention
         assert before + 90 * DAY <= entry.expires_at <= after + 90 * DAY
         assert entry.expires_at >= letter.expires_at
 
-    @pytest.mark.parametrize("verdict", VERDICTS, ids=lambda verdict: type(verdict).__name__)
-    async def test_a_worker_that_lost_its_job_settles_nothing(self, harness, store, verdict):
+    @pytest.mark.parametrize("verdict", VERDICTS, ids=lambda transition: type(transition).__name__)
+    async def test_a_worker_that_lost_its_job_settles_nothing(self, harness, store, transition):
         await recorded(store)
         stale = await claimed(store, lease=harness.moment)
         await harness.pass_time(harness.moment)
         await claimed(await harness.store(), worker="worker-2")
         held = await entry_of(store)
-        verdict = replace(verdict, effects=[Upsert("shelf", "x", {"colour": "red"})])
+        transition = replace(transition, effects=[Upsert("shelf", "x", {"colour": "red"})])
 
-        (answer,) = await store.settle([settlement(stale, verdict)])
+        (answer,) = await store.settle([settlement(stale, transition)])
 
         assert (answer.job_id, answer.stale, answer.status, answer.note) == ("id-k", True, None, None)
         assert await entry_of(store) == held
         assert await store.get("shelf", "x") is None
-        assert await store.letter(buried().letter_id) is None
+        assert await store.letter(dead_lettered().letter_id) is None
 
-    @pytest.mark.parametrize("verdict", ENDS, ids=lambda verdict: type(verdict).__name__)
-    async def test_a_job_is_settled_once(self, store, verdict):
+    @pytest.mark.parametrize("verdict", ENDS, ids=lambda transition: type(transition).__name__)
+    async def test_a_job_is_settled_once(self, store, transition):
         await recorded(store)
         claim = await claimed(store)
-        await settled(store, claim, verdict)
+        await settled(store, claim, transition)
         stands = await entry_of(store)
 
         for second in VERDICTS:
@@ -191,8 +191,8 @@ class Settling:
 
         assert await entry_of(store) == stands
 
-    @pytest.mark.parametrize("second", VERDICTS, ids=lambda verdict: type(verdict).__name__)
-    async def test_of_two_verdicts_in_one_batch_the_first_counts(self, store, second):
+    @pytest.mark.parametrize("second", VERDICTS, ids=lambda transition: type(transition).__name__)
+    async def test_of_two_transitions_in_one_batch_the_first_counts(self, store, second):
         await recorded(store)
         claim = await claimed(store)
         first = completed(Upsert("shelf", "x", {"colour": "first"}))
@@ -203,7 +203,7 @@ class Settling:
         assert [answer.status for answer in answers] == [Status.PROCESSED, None]
         assert (await entry_of(store)).status is Status.PROCESSED
         assert (await store.get("shelf", "x"))["colour"] == "first"
-        assert await store.letter(buried().letter_id) is None
+        assert await store.letter(dead_lettered().letter_id) is None
 
     async def test_a_lease_that_never_was_settles_nothing(self, store):
         await recorded(store)
@@ -226,7 +226,7 @@ class Settling:
         assert answer.stale
         assert (await entry_of(store)).status is Status.RECEIVED
 
-    async def test_a_stale_verdict_holds_back_no_neighbour(self, harness, store):
+    async def test_a_stale_transition_holds_back_no_neighbour(self, harness, store):
         await store.record([a_job(key) for key in ("a", "b", "c", "d")])
         stale = await claimed(store, "b", lease=harness.moment)
         await harness.pass_time(harness.moment)
@@ -235,7 +235,7 @@ class Settling:
 
         answers = await store.settle(
             [
-                settlement(a, buried("a")),
+                settlement(a, dead_lettered("a")),
                 settlement(stale, completed()),
                 settlement(c, retried()),
                 settlement(d, completed()),
@@ -255,9 +255,9 @@ class Settling:
     async def test_many_jobs_are_settled_at_once(self, store):
         await store.record([a_job(f"k{n}") for n in range(1000)])
         claims = await try_claim(store, *(f"id-k{n}" for n in range(1000)))
-        verdicts = [completed(), retried(), HandBack(), Expire(DAY)]
+        transitions = [completed(), retried(), Release(), Expire(DAY)]
         batch = [
-            settlement(claim, buried(claim.key) if number % 5 == 4 else verdicts[number % 5])
+            settlement(claim, dead_lettered(claim.key) if number % 5 == 4 else transitions[number % 5])
             for number, claim in enumerate(claims)
         ]
 
@@ -278,11 +278,14 @@ class Settling:
         for claim in claims:
             here, there = await asyncio.gather(
                 store.settle([settlement(claim, completed(Upsert("shelf", claim.key, {"colour": "here"})))]),
-                elsewhere.settle([settlement(claim, buried(claim.key))]),
+                elsewhere.settle([settlement(claim, dead_lettered(claim.key))]),
             )
 
             statuses = {here[0].status, there[0].status}
-            document, letter = await store.get("shelf", claim.key), await store.letter(buried(claim.key).letter_id)
+            document, letter = (
+                await store.get("shelf", claim.key),
+                await store.letter(dead_lettered(claim.key).letter_id),
+            )
             assert statuses in ({Status.PROCESSED, None}, {Status.DEAD_LETTERED, None})
             assert (document is None) == (Status.PROCESSED not in statuses)
             assert (letter is None) == (Status.DEAD_LETTERED not in statuses)

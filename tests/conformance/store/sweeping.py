@@ -1,4 +1,4 @@
-"""Sweeping: what upkeep finds again, and what it forgets in the end (I1, I8, I10, I12)."""
+"""Sweeping: what maintenance finds again, and what it forgets in the end (I1, I8, I10, I12)."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import asyncio
 from datetime import timedelta
 
 from holdfast.contracts.effects import Upsert
-from holdfast.contracts.ledger import Lease, RecordVerdict, Status
-from holdfast.contracts.settlement import Expire, HandBack
+from holdfast.contracts.ledger import Lease, RecordedAs, Status
+from holdfast.contracts.transitions import Expire, Release
 from tests.conformance.vocabulary import (
     DAY,
     HOUR,
     OTHERS,
     THINGS,
     a_job,
-    buried,
     claimed,
     completed,
     dead,
     dead_and_reviewed,
+    dead_lettered,
     entry_of,
     recorded,
     retried,
@@ -123,7 +123,7 @@ class Sweeping:
         await store.record([a_job("soon"), a_job("later"), a_job("back")])
         await settled(store, await claimed(store, "soon"), retried())
         await settled(store, await claimed(store, "later"), retried(HOUR))
-        await settled(store, await claimed(store, "back"), HandBack())
+        await settled(store, await claimed(store, "back"), Release())
         assert await due(store) == []
 
         await harness.pass_time(harness.grace + harness.moment)
@@ -134,7 +134,7 @@ class Sweeping:
     async def test_a_settled_job_is_never_due(self, harness, store):
         await store.record([a_job("done"), a_job("dead"), a_job("late")])
         await settled(store, await claimed(store, "done"), completed())
-        await settled(store, await claimed(store, "dead"), buried("dead"))
+        await settled(store, await claimed(store, "dead"), dead_lettered("dead"))
         await settled(store, await claimed(store, "late"), Expire(DAY))
 
         await harness.pass_time(harness.grace + harness.moment)
@@ -142,8 +142,8 @@ class Sweeping:
         assert await due(store) == []
 
     async def test_jobs_that_wait_past_their_deadline_are_overdue(self, harness, store):
-        await store.record([a_job(key, life=harness.moment) for key in ("new", "tried", "running", "done")])
-        await store.record([a_job("young", life=DAY), a_job("eternal"), a_job("k", workload=OTHERS, life=HOUR)])
+        await store.record([a_job(key, ttl=harness.moment) for key in ("new", "tried", "running", "done")])
+        await store.record([a_job("young", ttl=DAY), a_job("eternal"), a_job("k", workload=OTHERS, ttl=HOUR)])
         await settled(store, await claimed(store, "tried"), retried(HOUR))
         await claimed(store, "running")
         await settled(store, await claimed(store, "done"), completed())
@@ -158,19 +158,19 @@ class Sweeping:
 
 class MeetingTheQueue:
     async def test_the_first_queue_is_remembered(self, harness, store):
-        assert await store.meet_queue("one") is False
-        assert await store.meet_queue("one") is False
-        assert await (await harness.store()).meet_queue("one") is False
+        assert await store.detect_queue_reset("one") is False
+        assert await store.detect_queue_reset("one") is False
+        assert await (await harness.store()).detect_queue_reset("one") is False
 
     async def test_another_queue_makes_everything_that_waits_due(self, store):
-        await store.meet_queue("one")
+        await store.detect_queue_reset("one")
         await store.record([a_job(key) for key in ("new", "failed", "running", "done")])
         await store.record([a_job("delayed", delay=HOUR), a_job("k", workload=OTHERS)])
         await settled(store, await claimed(store, "failed"), retried(HOUR))
         await claimed(store, "running")
         await settled(store, await claimed(store, "done"), completed())
 
-        assert await store.meet_queue("two") is True
+        assert await store.detect_queue_reset("two") is True
 
         found = {entry.job_id: entry.after for entry in await store.due(THINGS, 100, again_after=HOUR)}
         assert found.keys() == {"id-new", "id-failed", "id-delayed"}
@@ -178,32 +178,32 @@ class MeetingTheQueue:
         assert timedelta(0) < found["id-failed"] <= HOUR
         assert timedelta(0) < found["id-delayed"] <= HOUR
         assert len(await store.due(OTHERS, 100, again_after=HOUR)) == 1
-        assert await store.meet_queue("two") is False
+        assert await store.detect_queue_reset("two") is False
 
     async def test_another_queue_makes_pending_letters_unpublished(self, store):
-        await store.meet_queue("one")
+        await store.detect_queue_reset("one")
         pending, reviewed = await dead(store, "a"), await dead_and_reviewed(store, "b")
         assert await store.mark_published([pending, reviewed], "one")
-        assert await store.unpublished(THINGS, 100) == []
+        assert await store.letters_to_publish(THINGS, 100) == []
 
-        await store.meet_queue("two")
+        await store.detect_queue_reset("two")
 
-        assert [letter.id for letter in await store.unpublished(THINGS, 100)] == [pending]
+        assert [letter.id for letter in await store.letters_to_publish(THINGS, 100)] == [pending]
 
     async def test_what_was_given_to_a_lost_queue_is_not_published(self, store):
-        await store.meet_queue("one")
+        await store.detect_queue_reset("one")
         letter = await dead(store, "a")
-        await store.meet_queue("two")  # somebody else noticed, while we were publishing to the old one
+        await store.detect_queue_reset("two")  # somebody else noticed, while we were publishing to the old one
 
         assert await store.mark_published([letter], "one") is False
 
-        assert [each.id for each in await store.unpublished(THINGS, 100)] == [letter]
+        assert [each.id for each in await store.letters_to_publish(THINGS, 100)] == [letter]
 
     async def test_of_many_processes_one_does_the_work(self, harness, store):
         elsewhere = await harness.store()
-        await store.meet_queue("one")
+        await store.detect_queue_reset("one")
 
-        answers = await asyncio.gather(*(each.meet_queue("two") for each in [store, elsewhere] * 4))
+        answers = await asyncio.gather(*(each.detect_queue_reset("two") for each in [store, elsewhere] * 4))
 
         assert sorted(answers) == [False] * 7 + [True]
 
@@ -226,9 +226,9 @@ class Pruning:
 
     async def test_a_letter_is_kept_for_its_retention_and_its_entry_with_it(self, harness, store):
         short, long = {"letter_retention": harness.moment, "retention": timedelta(0)}, {"letter_retention": DAY}
-        first = await dead(store, "a", bury=short)
-        other = await dead(store, "a", workload=OTHERS, bury=short)
-        kept = await dead(store, "b", bury=long)
+        first = await dead(store, "a", dead_letter=short)
+        other = await dead(store, "a", workload=OTHERS, dead_letter=short)
+        kept = await dead(store, "b", dead_letter=long)
         assert (await store.prune(100)).entries == 0
 
         await harness.pass_time(harness.moment)
@@ -242,13 +242,13 @@ class Pruning:
 
     async def test_a_job_that_waits_is_never_forgotten(self, harness, store):
         await store.record([a_job(key) for key in ("new", "running", "failed", "back", "replayed")])
-        await store.record([a_job("delayed", delay=HOUR), a_job("overdue", life=timedelta(milliseconds=1))])
+        await store.record([a_job("delayed", delay=HOUR), a_job("overdue", ttl=timedelta(milliseconds=1))])
         await claimed(store, "running", lease=timedelta(milliseconds=1))
         await settled(store, await claimed(store, "failed"), retried())
-        await settled(store, await claimed(store, "back"), HandBack())
+        await settled(store, await claimed(store, "back"), Release())
         brief = {"retention": harness.moment, "letter_retention": harness.moment}
-        await settled(store, await claimed(store, "replayed"), buried("replayed", **brief))
-        letter = buried("replayed").letter_id
+        await settled(store, await claimed(store, "replayed"), dead_lettered("replayed", **brief))
+        letter = dead_lettered("replayed").letter_id
         await store.review([letter], actor="ana", reason="seen")
         assert await store.replay([(letter, None)], actor="ana", reason="mended") == [letter]
 
@@ -259,7 +259,7 @@ class Pruning:
         assert sum((await store.counts(THINGS)).values()) == 7
 
     async def test_an_entry_is_not_forgotten_while_a_letter_of_its_key_stands(self, harness, store):
-        letter = await dead(store, bury={"letter_retention": DAY})
+        letter = await dead(store, dead_letter={"letter_retention": DAY})
         await store.review([letter], actor="ana", reason="seen")
         await store.replay([(letter, None)], actor="ana", reason="mended")
         await settled(store, await claimed(store), completed(retention=timedelta(0)))
@@ -269,11 +269,11 @@ class Pruning:
 
         # Were the key new again, its next death would need a letter with the old one's name.
         (answer,) = await store.record([a_job()])
-        assert answer.verdict is RecordVerdict.DUPLICATE
+        assert answer.recorded_as is RecordedAs.DUPLICATE
 
     async def test_no_letter_outlives_its_entry_however_little_is_pruned_at_a_time(self, harness, store):
         brief = {"retention": timedelta(0), "letter_retention": timedelta(0)}
-        letters = {f"k{n}": await dead(store, f"k{n}", bury=brief) for n in range(6)}
+        letters = {f"k{n}": await dead(store, f"k{n}", dead_letter=brief) for n in range(6)}
         await recorded(store, "x")
         await settled(store, await claimed(store, "x"), completed(retention=timedelta(0)))
         await harness.pass_time(harness.moment)
@@ -300,5 +300,5 @@ class Pruning:
 
         (answer,) = await store.record([a_job(fingerprint="other")])
 
-        assert answer.verdict is RecordVerdict.NEW
+        assert answer.recorded_as is RecordedAs.NEW
         assert (await claimed(store)).attempt == 1

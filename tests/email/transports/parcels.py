@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 
-from holdfast.workloads.email.transports.port import Parcel
+from holdfast.workloads.email.transports.port import OutgoingMessage
 
 FIRST = "maria.souza@example.com"
 SECOND = "copy@example.org"
@@ -12,7 +12,7 @@ THIRD = "hidden@example.net"
 SENDER = "billing@sender.example"
 
 
-def parcel(*recipients: str, text: str = "Olá", **changes) -> Parcel:
+def parcel(*recipients: str, text: str = "Olá", **changes) -> OutgoingMessage:
     outbox_id = str(uuid.uuid4())
     message_id = f"<{outbox_id}@sender.example>"
     raw = f"Message-ID: {message_id}\r\nFrom: {SENDER}\r\nTo: {FIRST}\r\nSubject: Hi\r\n\r\n{text}\r\n".encode()
@@ -23,4 +23,4 @@ def parcel(*recipients: str, text: str = "Olá", **changes) -> Parcel:
         "sender": SENDER,
         "recipients": recipients or (FIRST,),
     }
-    return Parcel(**(values | changes))
+    return OutgoingMessage(**(values | changes))

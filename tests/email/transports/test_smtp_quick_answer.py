@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from aiosmtplib.protocol import SMTPProtocol
 
-from holdfast.workloads.email.transports.port import Parcel
+from holdfast.workloads.email.transports.port import OutgoingMessage
 from holdfast.workloads.email.transports.smtp import SmtpOptions, SmtpTransport
 from tests.support.smtp_server import HANG, SmtpServer
 
@@ -27,7 +27,7 @@ async def test_an_answer_that_is_there_as_soon_as_the_dot_is_written_counts(monk
         await transport.open()
         try:
             accepted = await transport.send(
-                Parcel(
+                OutgoingMessage(
                     outbox_id="1",
                     raw=b"Message-ID: <1@sender.example>\r\n\r\nhello\r\n",
                     message_id="<1@sender.example>",

@@ -109,13 +109,13 @@ def test_progress_is_rounded_down_and_full_only_at_the_end(done, units, percent)
     }
 
 
-def test_a_failed_attempt_and_one_that_was_withdrawn_wait_each_in_its_own_way():
+def test_a_failed_attempt_and_one_that_was_cancelled_wait_each_in_its_own_way():
     failed = told(records().retrying(standing(2), Reason("HTTP_STATUS", "Unable\nHTTP 503")))
     error = {"error_type": "IO", "code": "HTTP_STATUS", "message": "Unable", "detail": "HTTP 503"}
     assert failed == {"status": "RETRYING", "stage": "queued", "attempts": 2, "error": error}
-    assert told(records().handed_back(standing(1))) == {"status": "PENDING", "stage": "queued", "attempts": 0}
-    assert told(records().handed_back(standing(3))) == {"status": "RETRYING", "stage": "queued", "attempts": 2}
-    assert told(records().handed_back(standing(0)))["attempts"] == 0
+    assert told(records().released(standing(1))) == {"status": "PENDING", "stage": "queued", "attempts": 0}
+    assert told(records().released(standing(3))) == {"status": "RETRYING", "stage": "queued", "attempts": 2}
+    assert told(records().released(standing(0)))["attempts"] == 0
 
 
 def test_a_completed_job_has_a_result_a_place_in_the_cache_and_no_checkpoints_any_more():

@@ -12,12 +12,12 @@ from holdfast.contracts.dead_letters import letter_id
 from holdfast.contracts.effects import Upsert
 from holdfast.contracts.ledger import Lease, Status
 from holdfast.contracts.queries import LetterQuery, Page
-from holdfast.contracts.settlement import Bury, Complete, Settlement
+from holdfast.contracts.transitions import Complete, MoveToDeadLetters, Settlement
+from holdfast.workloads.email.admission import seal_context
 from holdfast.workloads.email.content_database import html_in
 from holdfast.workloads.email.content_folder import FolderContent
-from holdfast.workloads.email.documents import CONTENT, OUTBOX, RECIPIENTS, SuppressionReason, content_key
-from holdfast.workloads.email.door import seal_context
 from holdfast.workloads.email.privacy import Privacy, Selector
+from holdfast.workloads.email.records import CONTENT, OUTBOX, RECIPIENTS, SuppressionReason, content_key
 from holdfast.workloads.email.vault import Vault
 from tests.api.email_world import CPF, CPF_DIGITS, VAULT, an_email, an_email_world
 
@@ -39,7 +39,7 @@ def privacy(world):
 
 
 def desk(world, vault, content=None):
-    return Privacy(world.store, world.services.broker, vault, world.services.email.door.workload, content)
+    return Privacy(world.store, world.services.broker, vault, world.services.email.admission.workload, content)
 
 
 async def sent(world, **changes) -> str:
@@ -48,11 +48,11 @@ async def sent(world, **changes) -> str:
     return answer.json()["outboxId"]
 
 
-async def settle(world, outbox_id, verdict, status) -> None:
+async def settle(world, outbox_id, transition, status) -> None:
     (claim,) = await world.store.claim(
         "email", [outbox_id], worker="tests", lease=timedelta(seconds=30), max_attempts=5
     )
-    settlement = Settlement("email", Lease(outbox_id, claim.fence), verdict)
+    settlement = Settlement("email", Lease(outbox_id, claim.fence), transition)
     (settled,) = await world.store.settle([settlement])
     assert settled.status is not None
     await world.store.apply([Upsert(OUTBOX, outbox_id, {"status": status})])
@@ -62,9 +62,9 @@ async def end(world, outbox_id) -> None:
     await settle(world, outbox_id, Complete(LONG), "SENT")
 
 
-async def bury(world, outbox_id) -> str:
+async def dead_letter(world, outbox_id) -> str:
     letter = letter_id("email", outbox_id, 1)
-    verdict = Bury(
+    transition = MoveToDeadLetters(
         letter_id=letter,
         code="SMTP_550",
         message="Refused.",
@@ -73,17 +73,17 @@ async def bury(world, outbox_id) -> str:
         retention=LONG,
         letter_retention=LONG,
     )
-    await settle(world, outbox_id, verdict, "FAILED")
+    await settle(world, outbox_id, transition, "FAILED")
     return letter
 
 
 async def erase(world, privacy, selector):
-    withdrawal, workload = world.services.email.withdrawal, world.services.email.door.workload
+    cancellation, workload = world.services.email.cancellation, world.services.email.admission.workload
 
-    async def withdraw(outbox_id):
-        return await withdrawal.withdraw(workload, outbox_id)
+    async def cancel(outbox_id):
+        return await cancellation.cancel(workload, outbox_id)
 
-    return await privacy.erase(selector, world.clock.now(), withdraw)
+    return await privacy.erase(selector, world.clock.now(), cancel)
 
 
 def everything_in(folder) -> str:
@@ -111,13 +111,13 @@ async def test_nothing_in_the_database_tells_of_a_person_who_was_forgotten(world
     done = await sent(world, subject="Para Joana", html="<p>segredo</p>")
     await end(world, done)
     failed = await sent(world, subject="Outra para Joana", html="<p>segredo 2</p>")
-    await bury(world, failed)
+    await dead_letter(world, failed)
     waits = await sent(world, subject="Mais uma", html="<p>segredo 3</p>")
     assert all(each in everything_in(tmp_path) for each in ("C-joana", "joana.prado"))
 
     forgotten = await erase(world, privacy, await selector_of(world, how, done))
 
-    assert (forgotten.recipients, forgotten.emails, forgotten.withdrawn) == (1, 3, 1)
+    assert (forgotten.recipients, forgotten.emails, forgotten.cancelled) == (1, 3, 1)
     assert (forgotten.jobs, forgotten.contents, forgotten.in_work) == (3, 3, [])
     left = everything_in(tmp_path)
     assert [each for each in CANARIES if each in left] == []
@@ -161,7 +161,7 @@ async def test_the_ledger_keeps_its_integrity(world, privacy):
 
 
 async def test_dead_letters_are_emptied_and_stay(world, privacy):
-    letter = await bury(world, await sent(world))
+    letter = await dead_letter(world, await sent(world))
     await erase(world, privacy, Selector(address=TO))
     found = (await world.store.letters(LetterQuery(workload="email"), Page(10))).items
     assert [each.id for each in found] == [letter]

@@ -207,10 +207,10 @@ def test_html_may_have_512_kibibytes_by_default():
 
 
 def test_limits_are_those_that_were_given():
-    admit(body(delay=1000), life=timedelta(seconds=1))
+    admit(body(delay=1000), ttl=timedelta(seconds=1))
     admit(body(sendAt="2026-11-20T12:00:00Z"), horizon=timedelta(days=4))
 
-    assert fields(body(delay=1001), life=timedelta(seconds=1)) == ["delay"]
+    assert fields(body(delay=1001), ttl=timedelta(seconds=1)) == ["delay"]
     assert fields(body(sendAt="2026-11-20T12:00:01Z"), horizon=timedelta(days=4)) == ["sendAt"]
 
 

@@ -11,8 +11,8 @@ from holdfast.contracts.errors import StoreUnavailable
 from holdfast.contracts.queries import Page
 from holdfast.sqlite import Database
 from holdfast.stores.sqlite import SqliteStore
-from holdfast.workloads.email.documents import SUPPRESSIONS, SUPPRESSIONS_COLLECTION, SuppressionReason
 from holdfast.workloads.email.notifications import SesNotifications
+from holdfast.workloads.email.records import SUPPRESSIONS, SUPPRESSIONS_COLLECTION, SuppressionReason
 from holdfast.workloads.email.sns import CertificateUnavailable, SnsVerifier
 from holdfast.workloads.email.suppression import Suppressions, address_hash
 from tests.api.email_world import VAULT

@@ -19,16 +19,16 @@ from holdfast.contracts.queues import (
     Delivery,
     Depth,
     History,
+    Permits,
     Presence,
     QueueJob,
     RateLimit,
-    Turns,
     WorkedElsewhere,
     usable_job_id,
 )
 from holdfast.contracts.times import duration_ms
 
-from .keys import ENDED_HERE, PAUSED_BECAUSE, QueueKeys, incarnation_key, places_key, spans_key, turns_key
+from .keys import ENDED_HERE, PAUSED_BECAUSE, QueueKeys, epoch_key, permits_key, places_key, spans_key
 from .link import Argument, Link, LinkLost
 from .scripts import load_scripts
 from .wire import Keep, ended_from, publish_arguments, settle_arguments, taken_from
@@ -314,19 +314,19 @@ class BullmqBroker:
 
     # --- sharing ------------------------------------------------------------------------------------------
 
-    async def acquire(self, name: str, rate: RateLimit, wanted: int, *, hold: timedelta) -> Turns:
+    async def acquire(self, name: str, rate: RateLimit, wanted: int, *, hold: timedelta) -> Permits:
         """See :meth:`holdfast.contracts.ports.Broker.acquire`."""
         # The names are made here, so that asking again after a lost answer gives the same turns, and not more.
         names = [next(self._tokens) for _ in range(min(wanted, rate.most, _LIGHT_BATCH))]
         arguments: list[Argument] = [rate.most, rate.per // _MICROSECOND, hold // _MICROSECOND, *names]
-        given, wait = await self._link.run(self._scripts.acquire, [turns_key(self._prefix, name)], arguments)
-        return Turns(tuple(each.decode() for each in given), wait * _MICROSECOND)
+        given, wait = await self._link.run(self._scripts.acquire, [permits_key(self._prefix, name)], arguments)
+        return Permits(tuple(each.decode() for each in given), wait * _MICROSECOND)
 
-    async def release(self, name: str, rate: RateLimit, turns: Sequence[str]) -> None:
+    async def release(self, name: str, rate: RateLimit, permits: Sequence[str]) -> None:
         """See :meth:`holdfast.contracts.ports.Broker.release`."""
-        for batch in _batches(turns, _LIGHT_BATCH):
+        for batch in _batches(permits, _LIGHT_BATCH):
             arguments: list[Argument] = [rate.per // _MICROSECOND, *batch]
-            await self._link.run(self._scripts.release, [turns_key(self._prefix, name)], arguments)
+            await self._link.run(self._scripts.release, [permits_key(self._prefix, name)], arguments)
 
     async def reserve(self, name: str, rate: RateLimit, job_ids: Sequence[str]) -> list[timedelta]:
         """See :meth:`holdfast.contracts.ports.Broker.reserve`."""
@@ -340,10 +340,10 @@ class BullmqBroker:
 
     # --- the server ---------------------------------------------------------------------------------------
 
-    async def incarnation(self) -> str:
-        """See :meth:`holdfast.contracts.ports.Broker.incarnation`."""
-        keys = [incarnation_key(self._prefix)]
-        mark = await self._link.run(self._scripts.incarnation, keys, [uuid.uuid4().hex])
+    async def epoch(self) -> str:
+        """See :meth:`holdfast.contracts.ports.Broker.epoch`."""
+        keys = [epoch_key(self._prefix)]
+        mark = await self._link.run(self._scripts.epoch, keys, [uuid.uuid4().hex])
         return str(mark.decode())
 
     async def ping(self) -> None:

@@ -18,7 +18,7 @@
 
 These are ours, and belong to no queue, so that no job's key can be one of them:
 
-    holdfast-incarnation    string  the mark by which a lost queue is noticed
+    holdfast-epoch    string  the mark by which a lost queue is noticed
     holdfast-turns:<name>   zset    turns that are not free, by the microsecond at which they will be
     holdfast-places:<name>  zset    ids of jobs by the microsecond of their place in a flow, and the next free one
     holdfast-spans:<queue>  zset    spans of ``events`` that our own settling wrote, by the millisecond of their end
@@ -67,12 +67,12 @@ class QueueKeys:
         return f"{prefix}:{base64.b64encode(name.encode()).decode()}"
 
 
-def incarnation_key(prefix: str) -> str:
+def epoch_key(prefix: str) -> str:
     """Where the mark of this Redis's memory is."""
     return f"{prefix}:holdfast-incarnation"
 
 
-def turns_key(prefix: str, name: str) -> str:
+def permits_key(prefix: str, name: str) -> str:
     """Where the turns of this name are that are not free."""
     return f"{prefix}:holdfast-turns:{name}"
 

@@ -86,7 +86,7 @@ class Scripts:
     acquire: Script
     release: Script
     reserve: Script
-    incarnation: Script
+    epoch: Script
 
 
 @cache
@@ -107,7 +107,7 @@ def load_scripts() -> Scripts:
         acquire=_script("acquire", clock=_FINE_CLOCK),
         release=_script("release", clock=_FINE_CLOCK),
         reserve=_script("reserve", clock=_FINE_CLOCK),
-        incarnation=_script("incarnation"),
+        epoch=_script("incarnation"),
     )
 
 

@@ -70,7 +70,7 @@ def _instant(milliseconds: bytes) -> datetime | None:
 
 
 def _text(value: bytes) -> str:
-    # A stranger's bytes must not stop the batch that they came with; the contract will refuse them.
+    # An external producer's bytes must not stop the batch that they came with; the contract will refuse them.
     return value.decode(errors="replace")
 
 

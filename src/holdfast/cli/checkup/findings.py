@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
-Verdict = Literal["OK", "WARN", "FAIL"]
+Transition = Literal["OK", "WARN", "FAIL"]
 
 OK: Final = "OK"
 WARN: Final = "WARN"
@@ -17,6 +17,6 @@ class Finding:
     """One line of the report. ``advice`` says what to do, where there is something to do."""
 
     check: str
-    verdict: Verdict
+    transition: Transition
     message: str
     advice: str | None = None

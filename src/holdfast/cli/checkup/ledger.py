@@ -19,7 +19,7 @@ from .findings import FAIL, OK, WARN, Finding
 
 _CLOCK_SLACK: Final = timedelta(seconds=5)
 _PATIENCE: Final = timedelta(seconds=30)
-"""How long past its lease a job may be before it counts as stuck: time for upkeep to notice."""
+"""How long past its lease a job may be before it counts as stuck: time for maintenance to notice."""
 _MOST_LOOKED_AT: Final = 2000
 _PAGE: Final = 200
 

@@ -9,7 +9,7 @@ both, the ``tenant`` shows its key.
 reaches the terminal.
 
 ``deployment`` is where the embedded tour and the tour of a ``cluster`` differ. The cluster tells the same chapters, and
-its own (``cluster_chapters``), in one of which a ``stranger`` adds a job.
+its own (``cluster_chapters``), in one of which a ``external producer`` adds a job.
 """
 
 from .command import demo_command

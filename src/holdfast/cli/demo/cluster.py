@@ -14,7 +14,7 @@ from typing import ClassVar, Final
 
 from holdfast.cli.servers import ServerPair
 
-from . import mailing, stranger
+from . import external_producer, mailing
 from .chapters import Chapter
 from .cluster_chapters import CLUSTER_CHAPTERS
 from .deployment import Surroundings, ToLookAt, program
@@ -62,7 +62,7 @@ class Cluster:
             _write(folder.cluster_file, settings)
             narrator.event(f"MongoDB is up: process {servers.mongod.pid}.")
             narrator.event(f"Valkey is up: process {servers.valkey.pid}.")
-            yield Surroundings(settings, partial(stranger.waiting, servers.redis_url), servers)
+            yield Surroundings(settings, partial(external_producer.waiting, servers.redis_url), servers)
         finally:
             servers.stop()
 

@@ -1,4 +1,4 @@
-"""The chapters that only a cluster can tell: a worker lost among others, a queue lost, a job from a stranger."""
+"""The chapters that only a cluster can tell: a worker lost among others, a queue lost, a job from an external producer."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 
 from holdfast.cli.servers import ServerPair
 
-from . import stranger
+from . import external_producer
 from .chapters import EVERYWHERE, INTERRUPTED, Chapter, count_of, forwarded, taken_over
 from .clients import CourierNote
 from .stage import Stage, Surprise
@@ -75,9 +75,9 @@ def _adopted(stage: Stage) -> str:
     )
     data = FOREIGN.job(stage.clients.began)
     stage.narrator.request(
-        f'{stranger.QUEUE}: queue.add("{stranger.JOB_NAME}", {{eventId: "{FOREIGN.event_id}", ...}})  twice'
+        f'{external_producer.QUEUE}: queue.add("{external_producer.JOB_NAME}", {{eventId: "{FOREIGN.event_id}", ...}})  twice'
     )
-    job_ids = stranger.add(servers.redis_url, data, times=2)
+    job_ids = external_producer.add(servers.redis_url, data, times=2)
     stage.recorded(FOREIGN.key)
     stage.narrator.say(
         "The first worker that meets such a job checks it, and records it in the ledger before anything else. From "
@@ -88,7 +88,7 @@ def _adopted(stage: Stage) -> str:
     states: list[str] = []
 
     def finished() -> bool:
-        states[:] = stranger.states(servers.redis_url, job_ids)
+        states[:] = external_producer.states(servers.redis_url, job_ids)
         return set(states) <= {"completed", "failed"}
 
     stage.wait_for(finished, "BullMQ still has work")

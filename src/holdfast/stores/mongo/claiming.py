@@ -88,7 +88,7 @@ def _has(field: str) -> Document:
 
 
 def _overdue(link: Link) -> Document:
-    """Past its deadline; or withdrawn, even if this server's clock is behind that of the one that noted it."""
+    """Past its deadline; or cancelled, even if this server's clock is behind that of the one that noted it."""
     past = {"$and": [_has("deadline"), {"$lte": ["$deadline", link.clock.now()]}]}
     return {"$or": [past, _has("withdrawn")]}
 
@@ -214,9 +214,9 @@ def _ours(document: Mapping[str, Any], job_id: str) -> ClaimResult:
     attempts, body = document["attemptCount"], document["body"]
     if document.get("proceeded"):
         return Interrupted(job_id, key, generation, fence, attempts, body)
-    deadline, withdrawn = document.get("deadline"), document.get("withdrawn") is not None
-    if withdrawn or (deadline is not None and deadline <= document["updatedAt"]):
-        return Overdue(job_id, key, generation, fence, body, withdrawn)
+    deadline, cancelled = document.get("deadline"), document.get("withdrawn") is not None
+    if cancelled or (deadline is not None and deadline <= document["updatedAt"]):
+        return Overdue(job_id, key, generation, fence, body, cancelled)
     return Exhausted(job_id, key, generation, fence, attempts, body)
 
 

@@ -18,12 +18,12 @@ from holdfast.contracts.ledger import (
     LedgerEntry,
     NewEntry,
     Recorded,
-    RecordVerdict,
+    RecordedAs,
     Status,
 )
 from holdfast.contracts.redaction import scrub
-from holdfast.contracts.settlement import Bury
 from holdfast.contracts.times import duration_ms
+from holdfast.contracts.transitions import MoveToDeadLetters
 from holdfast.contracts.workload import Workload
 
 from .foreign import is_foreign_letter, letter_in_our_shape, readable_entry
@@ -70,13 +70,13 @@ def new_document(
         "body": entry.body,
         "recordId": mark,
     }
-    if entry.life is not None:
-        life = duration_ms(entry.life)
-        document |= {"life": life, "deadline": now + timedelta(milliseconds=life)}
-    if entry.mortal:
+    if entry.ttl is not None:
+        ttl = duration_ms(entry.ttl)
+        document |= {"life": ttl, "deadline": now + timedelta(milliseconds=ttl)}
+    if entry.ttl_includes_replays:
         document["mortal"] = True
-    if entry.lane is not None:
-        document |= {"lane": entry.lane, "openLane": entry.lane}
+    if entry.fairness_key is not None:
+        document |= {"lane": entry.fairness_key, "openLane": entry.fairness_key}
     if entry.replay_of is not None:
         document["replayOf"] = entry.replay_of
     if entry.warnings:
@@ -90,18 +90,18 @@ STANDING: Final = dict.fromkeys(
 """What recording has to know of an entry that is there."""
 
 
-def compared(entry: NewEntry, found: Mapping[str, Any], verdict: RecordVerdict | None = None) -> Recorded:
+def compared(entry: NewEntry, found: Mapping[str, Any], recorded_as: RecordedAs | None = None) -> Recorded:
     """The answer about an entry whose key stands."""
-    if verdict is None:
+    if recorded_as is None:
         # Of a job that another system worked, nobody knows the content: its key decides.
         same = found.get("fingerprint", entry.fingerprint) == entry.fingerprint
-        verdict = RecordVerdict.DUPLICATE if same else RecordVerdict.CONFLICT
-    return Recorded(verdict, found["_id"], found["labels"], found["firstSeenAt"], Status(found["status"]))
+        recorded_as = RecordedAs.DUPLICATE if same else RecordedAs.CONFLICT
+    return Recorded(recorded_as, found["_id"], found["labels"], found["firstSeenAt"], Status(found["status"]))
 
 
 def id_taken(entry: NewEntry, now: datetime) -> Recorded:
     """The answer about an entry whose job id another key has."""
-    return Recorded(RecordVerdict.CONFLICT, entry.job_id, {}, now, Status.RECEIVED)
+    return Recorded(RecordedAs.CONFLICT, entry.job_id, {}, now, Status.RECEIVED)
 
 
 def columns(workload: Workload[Any], labels: Mapping[str, str]) -> Document:
@@ -140,17 +140,19 @@ def entry_of(workload: Workload[Any], document: Mapping[str, Any]) -> LedgerEntr
     )
 
 
-def new_letter(workload: Workload[Any], entry: Mapping[str, Any], verdict: Bury, now: datetime) -> Document:
+def new_letter(
+    workload: Workload[Any], entry: Mapping[str, Any], transition: MoveToDeadLetters, now: datetime
+) -> Document:
     """The dead letter of an entry whose attempts are closed."""
-    body = entry["body"] if verdict.body is None else verdict.body
+    body = entry["body"] if transition.body is None else transition.body
     return {
-        "_id": verdict.letter_id,
+        "_id": transition.letter_id,
         "idempotencyKey": entry["idempotencyKey"],
         **columns(workload, entry["labels"]),
         "jobId": entry["_id"],
         "generation": entry["generation"],
-        "terminalReasonCode": verdict.reason_code,
-        "terminalReasonMessage": verdict.reason_message,
+        "terminalReasonCode": transition.reason_code,
+        "terminalReasonMessage": transition.reason_message,
         "attemptCount": entry["attemptCount"],
         "attemptHistory": entry["attemptHistory"],
         "payloadSnapshot": snapshot(body),
@@ -158,7 +160,7 @@ def new_letter(workload: Workload[Any], entry: Mapping[str, Any], verdict: Bury,
         "decisions": [],
         "createdAt": now,
         "updatedAt": now,
-        "expiresAt": now + timedelta(milliseconds=duration_ms(verdict.letter_retention)),
+        "expiresAt": now + timedelta(milliseconds=duration_ms(transition.letter_retention)),
         "labels": entry["labels"],
         "body": body,
         "publishedTo": None,

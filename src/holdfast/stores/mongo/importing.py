@@ -23,10 +23,9 @@ from holdfast.contracts.dead_letters import letter_id
 from holdfast.contracts.errors import StoreContended
 from holdfast.contracts.ledger import Status
 from holdfast.contracts.queues import job_id_for
-from holdfast.contracts.settlement import WORKED_ELSEWHERE, Bury
+from holdfast.contracts.transitions import WORKED_ELSEWHERE, MoveToDeadLetters
 from holdfast.contracts.workload import Workload
 
-from .documents import Shelf, Shelves
 from .entries import new_letter
 from .foreign import (
     created_at,
@@ -41,7 +40,8 @@ from .foreign import (
 )
 from .instants import instant_of
 from .link import Collection, Document, Link, Session
-from .records import AllRecords, Records
+from .records import RecordCollection, RecordCollections
+from .workload_collections import AllCollections, WorkloadCollections
 
 _BATCH: Final = 100
 _CONTENTION: Final = 1.0
@@ -58,7 +58,7 @@ _OVERWRITTEN: Final = {"dueAt": {"$exists": True}, "status": {"$in": _SETTLED}}
 """Entries of ours that another system's worker settled: we would have removed the time at which they are due."""
 
 
-async def import_all(link: Link, records: AllRecords, shelves: Shelves) -> list[str]:
+async def import_all(link: Link, records: AllCollections, record_collections: RecordCollections) -> list[str]:
     """Bring over everything; return what was done, one sentence each."""
     done = []
     for each in records:
@@ -71,13 +71,16 @@ async def import_all(link: Link, records: AllRecords, shelves: Shelves) -> list[
                 done.append(f"Brought over {imported} records of another system in {collection.name}.")
         if mended_entries := await _mend(link, each):
             done.append(f"Mended {mended_entries} entries of {each.entries.name} that another system has settled.")
-    changed = {shelf.collection.name: await _import_instants(link, shelf) for shelf in shelves}
+    changed = {
+        record_collection.collection.name: await _import_instants(link, record_collection)
+        for record_collection in record_collections
+    }
     return done + [
         f"Turned text into dates in {number} documents of {name}." for name, number in changed.items() if number
     ]
 
 
-async def import_letters(link: Link, records: AllRecords, letter_ids: Sequence[str]) -> None:
+async def import_letters(link: Link, records: AllCollections, letter_ids: Sequence[str]) -> None:
     """Bring over the letters with these ids that are another system's, before somebody decides about them."""
     identities = foreign_ids(letter_ids)
     if not identities:
@@ -89,7 +92,7 @@ async def import_letters(link: Link, records: AllRecords, letter_ids: Sequence[s
             await _import(link, each, found)
 
 
-async def _import(link: Link, records: Records, found: Sequence[Document]) -> None:
+async def _import(link: Link, records: WorkloadCollections, found: Sequence[Document]) -> None:
     keys = list({document["idempotencyKey"] for document in found})
     try:
         await link.transaction(partial(import_keys, records=records, keys=keys), contention=_CONTENTION)
@@ -99,7 +102,7 @@ async def _import(link: Link, records: Records, found: Sequence[Document]) -> No
             await link.transaction(partial(import_keys, records=records, keys=[key]))
 
 
-async def places(link: Link, records: AllRecords) -> list[str]:
+async def places(link: Link, records: AllCollections) -> list[str]:
     """The collections that have records of another system."""
     # By the kind of their ids: ours are text, so an index alone finds them.
     foreign = {"_id": {"$gt": _FIRST}}
@@ -111,7 +114,7 @@ async def places(link: Link, records: AllRecords) -> list[str]:
     ]
 
 
-async def remaining(link: Link, records: AllRecords) -> list[str]:
+async def remaining(link: Link, records: AllCollections) -> list[str]:
     """What another system has left here, and what becomes of it, in words."""
     sentences = []
     by_migrate = "`holdfast migrate` brings them over."
@@ -135,7 +138,7 @@ async def remaining(link: Link, records: AllRecords) -> list[str]:
 # --- what belongs to a key ------------------------------------------------------------------------------------
 
 
-async def import_keys(session: Session, *, records: Records, keys: Sequence[str]) -> None:
+async def import_keys(session: Session, *, records: WorkloadCollections, keys: Sequence[str]) -> None:
     """Bring over the settled entries and all dead letters of these keys."""
     same_key = {"idempotencyKey": {"$in": list(keys)}}
     entries = {each["idempotencyKey"]: each for each in await _read(records.entries, same_key, session=session)}
@@ -175,7 +178,7 @@ class _Moving:
     """
 
     def __init__(
-        self, records: Records, found: Document | None, letters: Sequence[Mapping[str, Any]], job_id: str
+        self, records: WorkloadCollections, found: Document | None, letters: Sequence[Mapping[str, Any]], job_id: str
     ) -> None:
         workload = records.workload
         self._workload = workload
@@ -240,7 +243,7 @@ class _Moving:
 # --- entries of ours that another system's worker settled -----------------------------------------------------
 
 
-async def _mend(link: Link, records: Records) -> int:
+async def _mend(link: Link, records: WorkloadCollections) -> int:
     """Put right what another system has overwritten; return how many."""
     number = 0
     for which in (_OVERWRITTEN, {"expiresAt": {"$type": "string"}, "status": {"$in": _SETTLED}}):
@@ -251,7 +254,7 @@ async def _mend(link: Link, records: Records) -> int:
     return number
 
 
-async def mend(link: Link, records: Records, job_ids: Sequence[str]) -> int:
+async def mend(link: Link, records: WorkloadCollections, job_ids: Sequence[str]) -> int:
     """Make entries of ours that another system's worker settled whole; return how many.
 
     What somebody changes meanwhile is left for the next time. One that is dead-lettered gets its dead letter (I8): the
@@ -284,7 +287,7 @@ async def mend(link: Link, records: Records, job_ids: Sequence[str]) -> int:
     return done.modified_count
 
 
-async def _write_missing_letters(session: Session, *, records: Records, keys: Sequence[str]) -> None:
+async def _write_missing_letters(session: Session, *, records: WorkloadCollections, keys: Sequence[str]) -> None:
     same_key = {"idempotencyKey": {"$in": list(keys)}}
     entries = await _read(records.entries, same_key, session=session)
     letters = await _read(records.letters, same_key, {"idempotencyKey": 1, "generation": 1}, session)
@@ -302,7 +305,7 @@ async def _write_missing_letters(session: Session, *, records: Records, keys: Se
 def _letter_of(workload: Workload[Any], entry: Mapping[str, Any]) -> Document:
     """The letter of an entry that another system called dead without writing one."""
     code, message = entry.get("lastErrorCode") or "UNKNOWN", entry.get("lastErrorMessage") or ""
-    verdict = Bury(
+    transition = MoveToDeadLetters(
         letter_id=letter_id(workload.name, entry["idempotencyKey"], entry["generation"]),
         code=code,
         message=message,
@@ -312,18 +315,18 @@ def _letter_of(workload: Workload[Any], entry: Mapping[str, Any]) -> Document:
         letter_retention=workload.letter_retention,
         body=workload.letter_body(entry["body"]),
     )
-    return new_letter(workload, entry, verdict, entry["updatedAt"])
+    return new_letter(workload, entry, transition, entry["updatedAt"])
 
 
 # --- documents ------------------------------------------------------------------------------------------------
 
 
-async def _import_instants(link: Link, shelf: Shelf) -> int:
+async def _import_instants(link: Link, record_collection: RecordCollection) -> int:
     """Turn instants that are text into dates, where nobody has changed them since; return how many documents."""
-    names = shelf.instants
+    names = record_collection.instants
     number = 0
     which = {"$or": [{name: {"$type": "string"}} for name in names]}
-    async for found in _pages(link, shelf.collection, which, dict.fromkeys(names, 1)):
+    async for found in _pages(link, record_collection.collection, which, dict.fromkeys(names, 1)):
         writes = []
         for document in found:
             text = {name: document[name] for name in names if isinstance(document.get(name), str)}
@@ -331,7 +334,7 @@ async def _import_instants(link: Link, shelf: Shelf) -> int:
             if dates:
                 writes.append(UpdateOne({"_id": document["_id"], **text}, {"$set": dates}))
         if writes:
-            done = await link.run(partial(shelf.collection.bulk_write, writes, ordered=False))
+            done = await link.run(partial(record_collection.collection.bulk_write, writes, ordered=False))
             number += done.modified_count
     return number
 

@@ -18,8 +18,8 @@ from .entries import UNREAD, letter_of, new_mark
 from .foreign import ELSEWHERE, foreign_ids, is_foreign_letter
 from .link import LONG, Collection, Document, Link
 from .places import after, compared, cursor_of, order_of
-from .records import AllRecords, Records
 from .sweeping import known_queues
+from .workload_collections import AllCollections, WorkloadCollections
 
 _DEALT_WITH: Final = (ReviewStatus.REPLAYED.value, ReviewStatus.CLOSED.value)
 _SOME_QUEUE: Final = ""
@@ -27,7 +27,7 @@ _SOME_QUEUE: Final = ""
 _OLDEST_FIRST: Final = (("createdAt", ASCENDING), ("_id", ASCENDING))
 
 
-async def read(link: Link, records: AllRecords, letter_id: str) -> DeadLetter | None:
+async def read(link: Link, records: AllCollections, letter_id: str) -> DeadLetter | None:
     """One dead letter. Its id does not tell whose it is."""
     either = {"_id": {"$in": [letter_id, *foreign_ids([letter_id])]}}
     for each in records:
@@ -37,7 +37,9 @@ async def read(link: Link, records: AllRecords, letter_id: str) -> DeadLetter | 
     return None
 
 
-async def _read(link: Link, records: Records, look: Callable[[], Awaitable[list[Document]]]) -> list[Document]:
+async def _read(
+    link: Link, records: WorkloadCollections, look: Callable[[], Awaitable[list[Document]]]
+) -> list[Document]:
     """The letters of a look. Those of another system have nothing but the snapshot that the look left out."""
     found = await link.run(look, seconds=LONG)
     foreign = [each["_id"] for each in found if is_foreign_letter(each)]
@@ -49,7 +51,7 @@ async def _read(link: Link, records: Records, look: Callable[[], Awaitable[list[
     return [{**each, **by_id.get(each["_id"], {})} for each in found]
 
 
-async def find(link: Link, records: AllRecords, query: LetterQuery, page: Page) -> Slice[DeadLetter]:
+async def find(link: Link, records: AllCollections, query: LetterQuery, page: Page) -> Slice[DeadLetter]:
     """Dead letters that match, oldest first, of one workload or of all together."""
     listings = []
     for each in records.named(query.workload):
@@ -67,13 +69,13 @@ async def find(link: Link, records: AllRecords, query: LetterQuery, page: Page) 
     return Slice(items, more)
 
 
-async def _oldest(link: Link, records: Records, where: Document, limit: int) -> list[Document]:
+async def _oldest(link: Link, records: WorkloadCollections, where: Document, limit: int) -> list[Document]:
     return await _read(
         link, records, lambda: records.letters.find(where, UNREAD).sort(_OLDEST_FIRST).limit(limit).to_list()
     )
 
 
-async def count(link: Link, records: AllRecords, query: LetterQuery) -> int:
+async def count(link: Link, records: AllCollections, query: LetterQuery) -> int:
     """How many match."""
     found = 0
     for each in records.named(query.workload):
@@ -83,7 +85,7 @@ async def count(link: Link, records: AllRecords, query: LetterQuery) -> int:
     return found
 
 
-def _conditions(query: LetterQuery, records: Records) -> list[Document]:
+def _conditions(query: LetterQuery, records: WorkloadCollections) -> list[Document]:
     wanted: tuple[tuple[str, Any], ...] = (
         ("reviewStatus", query.review_status and query.review_status.value),
         ("terminalReasonCode", query.reason_code),
@@ -127,7 +129,7 @@ def stepped(now: Any, end: ReviewStatus, actor: str, reason: str, mark: str) -> 
 
 async def step(  # noqa: PLR0913 - who, what, why
     link: Link,
-    records: AllRecords,
+    records: AllCollections,
     letter_ids: Sequence[str],
     end: ReviewStatus,
     *,
@@ -155,7 +157,7 @@ async def step(  # noqa: PLR0913 - who, what, why
 # --- the dead-letter queue ------------------------------------------------------------------------------------
 
 
-async def unpublished(link: Link, records: Records, limit: int) -> list[DeadLetter]:
+async def letters_to_publish(link: Link, records: WorkloadCollections, limit: int) -> list[DeadLetter]:
     """Pending letters that the queue we know has not been given."""
     known = (await known_queues(link, [records])).get(records.name)
     # Another system puts its own letters into the queue, before we have brought them over and after.
@@ -164,7 +166,7 @@ async def unpublished(link: Link, records: Records, limit: int) -> list[DeadLett
     return [letter_of(records.workload, each) for each in await _oldest(link, records, where, limit)]
 
 
-async def mark_published(link: Link, records: AllRecords, letter_ids: Sequence[str], queue: str) -> bool:
+async def mark_published(link: Link, records: AllCollections, letter_ids: Sequence[str], queue: str) -> bool:
     """The queue has them, unless another one has taken its place.
 
     Should it be replaced at this very moment, no harm is done: the letters carry the mark of the one that is gone.
@@ -177,30 +179,30 @@ async def mark_published(link: Link, records: AllRecords, letter_ids: Sequence[s
     return True
 
 
-async def mark_withdrawn(link: Link, records: AllRecords, letter_ids: Sequence[str]) -> None:
+async def mark_unpublished(link: Link, records: AllCollections, letter_ids: Sequence[str]) -> None:
     """The queue that we know no longer has them. Another one may: it may remember what this one has forgotten."""
     known = await known_queues(link, list(records))
     for each in records:
-        await _mark(link, each, letter_ids, _withdrawn_from(known.get(each.name)))
+        await _mark(link, each, letter_ids, _unpublished_from(known.get(each.name)))
 
 
-def _withdrawn_from(queue: str | None) -> str:
+def _unpublished_from(queue: str | None) -> str:
     """In ``publishedTo``: this queue had the letter, or not, and does not have it any more."""
     return f"-{queue or ''}"
 
 
-async def _mark(link: Link, records: Records, letter_ids: Sequence[str], mark: str) -> None:
+async def _mark(link: Link, records: WorkloadCollections, letter_ids: Sequence[str], mark: str) -> None:
     if letter_ids:
         marked = {"_id": {"$in": list(letter_ids)}}
         await link.run(lambda: records.letters.update_many(marked, {"$set": {"publishedTo": mark}}))
 
 
-async def outdated(link: Link, records: Records, limit: int) -> list[str]:
+async def letters_to_unpublish(link: Link, records: WorkloadCollections, limit: int) -> list[str]:
     """Letters that are dealt with and that the queue may still hold."""
     known = (await known_queues(link, [records])).get(records.name)
     where = {
         "reviewStatus": {"$in": list(_DEALT_WITH)},
-        "publishedTo": {"$ne": _withdrawn_from(known)},
+        "publishedTo": {"$ne": _unpublished_from(known)},
         "generation": {"$exists": True},
     }
     found = await link.run(

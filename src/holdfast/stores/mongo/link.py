@@ -86,7 +86,7 @@ class Link:
             raise ConfigurationError(message) from error
 
         self._presence = Presence(self._database)
-        self._turn = asyncio.Lock()
+        self._permit = asyncio.Lock()
 
     @property
     def database(self) -> AsyncDatabase[Document]:
@@ -225,7 +225,7 @@ class Link:
         except (BSONError, OverflowError) as error:
             raise translated(error) from None
         # One of this process at a time: they would only get into each other's way once more.
-        async with self._turn:
+        async with self._permit:
             return await self._persist(once, _PATIENCE, races=_MOST_RACES, contention=contention)
 
     async def _persist(

@@ -14,20 +14,20 @@ from holdfast.contracts.queries import EntryQuery, Page, Slice
 from .entries import entry_of
 from .link import LONG, Document, Link
 from .places import before, cursor_of
-from .records import Records
 from .schema import label_field
+from .workload_collections import WorkloadCollections
 
 _NEWEST_FIRST: Final = (("firstSeenAt", DESCENDING), ("_id", DESCENDING))
 _STATUSES: Final = [status.value for status in Status]
 
 
-async def entry(link: Link, records: Records, key: str) -> LedgerEntry | None:
+async def entry(link: Link, records: WorkloadCollections, key: str) -> LedgerEntry | None:
     """The entry of this idempotency key."""
     found = await link.run(lambda: records.entries.find_one({"idempotencyKey": {"$eq": key}}))
     return None if found is None else entry_of(records.workload, found)
 
 
-async def find(link: Link, records: Records, query: EntryQuery, page: Page) -> Slice[LedgerEntry]:
+async def find(link: Link, records: WorkloadCollections, query: EntryQuery, page: Page) -> Slice[LedgerEntry]:
     """Entries that match, newest first."""
     where: Document = {}
     if query.status is not None:
@@ -48,7 +48,7 @@ async def find(link: Link, records: Records, query: EntryQuery, page: Page) -> S
     return Slice([entry_of(records.workload, each) for each in rows[: page.limit]], more)
 
 
-async def counts(link: Link, records: Records) -> Mapping[str, int]:
+async def counts(link: Link, records: WorkloadCollections) -> Mapping[str, int]:
     """How many entries are in each status: an index alone answers."""
     pipeline: list[Document] = [
         {"$match": {"status": {"$in": _STATUSES}}},

@@ -14,22 +14,22 @@ from typing import Any
 from pymongo.errors import BulkWriteError
 
 from holdfast.contracts.crash_points import crash_point
-from holdfast.contracts.ledger import NewEntry, Recorded, RecordVerdict
+from holdfast.contracts.ledger import NewEntry, Recorded, RecordedAs
 
-from .documents import Shelves
 from .entries import STANDING, compared, id_taken, new_document, new_mark
 from .failures import DUPLICATE_KEY, write_errors
 from .foreign import is_foreign
 from .link import Collection, Document, Link, Session
 from .recording_effects import record_with_effects
-from .records import AllRecords, Records
+from .records import RecordCollections
 from .taking_over import take_over
+from .workload_collections import AllCollections, WorkloadCollections
 
 
 async def record(
     link: Link,
-    records: AllRecords,
-    shelves: Shelves,
+    records: AllCollections,
+    record_collections: RecordCollections,
     grace: timedelta,
     entries: Sequence[NewEntry],
 ) -> list[Recorded]:
@@ -50,7 +50,7 @@ async def record(
     answers: dict[int, Recorded] = {}
     if together:
         batch_with_effects = [entries[position] for position in together]
-        told = await record_with_effects(link, records, shelves, grace, now, batch_with_effects)
+        told = await record_with_effects(link, records, record_collections, grace, now, batch_with_effects)
         answers.update(zip(together, told, strict=True))
     for workload, positions in by_workload.items():
         batch = _Batch(link, records.of(workload), now, grace)
@@ -62,7 +62,7 @@ async def record(
 class _Batch:
     """Entries of one workload on their way into the ledger."""
 
-    def __init__(self, link: Link, records: Records, now: datetime, grace: timedelta) -> None:
+    def __init__(self, link: Link, records: WorkloadCollections, now: datetime, grace: timedelta) -> None:
         self._link = link
         self._records = records
         self._now = now
@@ -92,7 +92,7 @@ class _Batch:
                     continue
                 standing[entry.key] = found
                 ours = found.get("recordId") == document["recordId"]
-                answers[position] = compared(entry, found, RecordVerdict.NEW if ours else None)
+                answers[position] = compared(entry, found, RecordedAs.NEW if ours else None)
             waiting = [position for position in waiting if position not in answers]
             for position in waiting:
                 if (known := standing.get(entries[position].key)) is not None:

@@ -12,21 +12,21 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from holdfast.contracts.ledger import NewEntry, Recorded, RecordVerdict
+from holdfast.contracts.ledger import NewEntry, Recorded, RecordedAs
 from holdfast.stores.folding import Write, writes_of
 
-from .documents import Shelves
 from .entries import STANDING, compared, id_taken, new_document, new_mark
 from .foreign import is_foreign
 from .link import Document, Link, Session
-from .records import AllRecords, Records
+from .records import RecordCollections
 from .taking_over import take_over
+from .workload_collections import AllCollections, WorkloadCollections
 
 
 async def record_with_effects(  # noqa: PLR0913, PLR0917 - what recording needs
     link: Link,
-    records: AllRecords,
-    shelves: Shelves,
+    records: AllCollections,
+    record_collections: RecordCollections,
     grace: timedelta,
     now: datetime,
     entries: Sequence[NewEntry],
@@ -34,7 +34,7 @@ async def record_with_effects(  # noqa: PLR0913, PLR0917 - what recording needs
     """Insert what is new, apply its effects, and tell what stands; see the port."""
     mark = new_mark()
     return await link.transaction(
-        lambda session: _Batch(records, shelves, grace, now, mark, session).record(entries),
+        lambda session: _Batch(records, record_collections, grace, now, mark, session).record(entries),
     )
 
 
@@ -42,7 +42,7 @@ async def record_with_effects(  # noqa: PLR0913, PLR0917 - what recording needs
 class _Ledger:
     """What stands in the ledger of one workload under the keys and ids of a batch, and what comes to it."""
 
-    records: Records
+    records: WorkloadCollections
     by_key: dict[str, Mapping[str, Any]]
     job_ids: set[str]
     new: list[Document] = field(default_factory=list)
@@ -53,15 +53,15 @@ class _Batch:
 
     def __init__(  # noqa: PLR0913, PLR0917 - what recording needs
         self,
-        records: AllRecords,
-        shelves: Shelves,
+        records: AllCollections,
+        record_collections: RecordCollections,
         grace: timedelta,
         now: datetime,
         mark: str,
         session: Session,
     ) -> None:
         self._records = records
-        self._shelves = shelves
+        self._record_collections = record_collections
         self._grace = grace
         self._now = now
         self._mark = mark
@@ -80,7 +80,7 @@ class _Batch:
                 ours = found.get("recordId") == mark
                 if ours and entry.key in taken:
                     effects.append((entry.job_id, writes_of(entry.job_id, entry.effects)))
-                answers.append(compared(entry, found, RecordVerdict.NEW if ours else None))
+                answers.append(compared(entry, found, RecordedAs.NEW if ours else None))
             elif entry.job_id in ledger.job_ids:
                 answers.append(id_taken(entry, self._now))
             else:
@@ -89,11 +89,11 @@ class _Batch:
                 ledger.job_ids.add(entry.job_id)
                 ledger.new.append(document)
                 effects.append((entry.job_id, writes_of(entry.job_id, entry.effects)))
-                answers.append(compared(entry, document, RecordVerdict.NEW))
+                answers.append(compared(entry, document, RecordedAs.NEW))
         for ledger in ledgers.values():
             if ledger.new:
                 await ledger.records.entries.insert_many(ledger.new, session=self._session)
-        await self._shelves.apply(self._session, self._now, effects)
+        await self._record_collections.apply(self._session, self._now, effects)
         return answers
 
     async def _take_over(self, entries: Sequence[NewEntry], ledgers: Mapping[str, _Ledger]) -> set[str]:

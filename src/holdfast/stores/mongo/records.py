@@ -1,61 +1,284 @@
-"""Where the records of each workload are."""
+"""Documents: applying effects to them in a transaction, and reading them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from functools import lru_cache
+from typing import Any, Final
 
-from holdfast.contracts.errors import ConfigurationError
-from holdfast.contracts.workload import Workload
+import bson
+from bson.errors import BSONError
+from bson.raw_bson import RawBSONDocument
+from pymongo import ASCENDING, DESCENDING, DeleteOne, InsertOne, ReplaceOne
+from pymongo.errors import BulkWriteError
 
-from .link import Collection, Link
-from .schema import ledger_name, letters_name
+from holdfast.contracts.effects import IGNORED_STALE, Effect, Upsert
+from holdfast.contracts.effects import Collection as Kind
+from holdfast.contracts.errors import EffectRefused, InvalidQuery
+from holdfast.contracts.queries import Page, RecordQuery, Slice
+from holdfast.contracts.times import isoformat
+from holdfast.stores.cursors import position_of, to_cursor
+from holdfast.stores.folding import CREATED, UPDATED, Fold, Write, check_effect, writes_of
+
+from .entries import too_deep
+from .failures import DUPLICATE_KEY, TOO_MUCH_AT_ONCE, passing, write_errors
+from .foreign import plain
+from .instants import instant_of
+from .link import LONG, Collection, Document, Link, Session
+from .places import cursor_at, place_of
+
+_LARGEST: Final = 16 * 1024 * 1024 - 64
+"""Bytes of a document; a little is left for its ``_id``."""
+_ISO_LENGTH: Final = 24
+_WITHOUT_ID: Final = {"_id": 0}
+_NO_JOB: Final = ""
+"""Whose effects they are when no job wants them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Records:
-    """The two collections of one workload."""
+class RecordCollection:
+    """One collection, and how its documents are written and read."""
 
-    workload: Workload[Any]
-    entries: Collection
-    letters: Collection
+    def __init__(self, kind: Kind, collection: Collection) -> None:
+        self.kind = kind
+        self.collection = collection
+        self.instants = tuple({*kind.instants, CREATED, UPDATED})
+        self._indexed = {name for index in kind.indexes for name in index} | {kind.key}
 
-    @property
-    def name(self) -> str:
-        """The workload's name."""
-        return self.workload.name
+    def encoded(self, document: Mapping[str, Any]) -> bytes:
+        """The document as MongoDB keeps it, with its instants as dates."""
+        stored = dict(document)
+        for name in self.instants:
+            if name in stored:
+                stored[name] = _stored(stored[name])
+        return bson.encode(stored)
+
+    @staticmethod
+    def decoded(document: Document) -> Document:
+        """The document as effects and readers see it."""
+        for name, value in document.items():
+            kind = type(value)
+            if kind is datetime:
+                document[name] = isoformat(value)
+            elif kind not in _SIMPLE:
+                document[name] = plain(value)
+        return document
+
+    def matching(self, where: Mapping[str, Any]) -> Document:
+        """The condition for these values of indexed fields."""
+        for name in where:
+            if name not in self._indexed:
+                message = f"Records of {self.kind.name} cannot be found by {name!r}: no index has it."
+                raise InvalidQuery(message)
+        return {name: {"$eq": _stored(value) if name in self.instants else value} for name, value in where.items()}
+
+    def older(self, instant: str, cursor: str | None) -> Document:
+        """The condition for documents that have this instant and come after the place that a cursor stands for."""
+        if instant not in self.instants:
+            message = f"Records of {self.kind.name} have no order by {instant!r}: it is not one of their instants."
+            raise InvalidQuery(message)
+        if cursor is None:
+            return {instant: {"$type": "date"}}
+        at, key = place_of(cursor)
+        # The first part is what an index can go by.
+        return {instant: {"$lte": at}, "$or": [{instant: {"$lt": at}}, {self.kind.key: {"$lt": key}}]}
 
 
-class AllRecords:
-    """The records of all workloads in this process."""
+_SIMPLE: Final = frozenset({str, int, float, bool, type(None)})
 
-    def __init__(self, link: Link, workloads: Sequence[Workload[Any]]) -> None:
-        self._records = {
-            workload.name: Records(
-                workload, link.collection(ledger_name(workload)), link.collection(letters_name(workload))
-            )
-            for workload in workloads
-        }
 
-    def __iter__(self) -> Iterator[Records]:
-        return iter(self._records.values())
+@lru_cache(256)  # effects of one kind set the same fields
+def _plain(names: tuple[str, ...]) -> bool:
+    return "_id" not in names and not any(str(name).startswith("$") for name in names)
 
-    def get(self, workload: str) -> Records | None:
-        """The records of a workload; None when nothing in this process keeps any."""
-        return self._records.get(workload)
 
-    def of(self, workload: str) -> Records:
-        """The records of a workload that must be known."""
-        found = self._records.get(workload)
-        if found is None:
-            message = f"No workload in this process is called {workload!r}."
-            raise ConfigurationError(message)
-        return found
+def _stored(value: Any) -> Any:  # noqa: ANN401 - any value of a document
+    """An instant as MongoDB keeps it. What does not look like one stays what it is."""
+    return _date(value) or value if isinstance(value, str) and len(value) == _ISO_LENGTH else value
 
-    def named(self, workload: str | None) -> list[Records]:
-        """The records of one workload, or of all."""
-        if workload is None:
-            return list(self)
-        found = self._records.get(workload)
-        return [] if found is None else [found]
+
+@lru_cache(1024)  # the instants of one batch are much alike: most are the time of its commit
+def _date(text: str) -> datetime | None:
+    try:
+        instant = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return instant if instant.tzinfo is not None and isoformat(instant) == text else None
+
+
+class RecordCollections:
+    """All collections of the workloads in this process, and those that belong to no workload."""
+
+    def __init__(self, link: Link, kinds: Sequence[Kind]) -> None:
+        self._link = link
+        self._record_collections = {kind.name: RecordCollection(kind, link.collection(kind.name)) for kind in kinds}
+
+    def __iter__(self) -> Iterator[RecordCollection]:
+        return iter(self._record_collections.values())
+
+    def record_collection(self, name: str) -> RecordCollection:
+        """The shelf of a collection."""
+        try:
+            return self._record_collections[name]
+        except KeyError:
+            message = f"No workload in this process declares the collection {name!r}."
+            raise InvalidQuery(message) from None
+
+    async def apply(
+        self,
+        session: Session,
+        now: datetime,
+        effects: Sequence[tuple[str, Sequence[Write]]],
+    ) -> list[str | None]:
+        """Fold the jobs' effects into the documents, in order, and write each document once.
+
+        Returns a note for each job that had an effect skipped as stale. The transaction must be given up when an
+        effect is refused.
+        """
+        wanted: dict[str, dict[str, None]] = {}
+        for job_id, batch in effects:
+            for effect in batch:
+                self._check(job_id, effect)
+                wanted.setdefault(effect.collection, {})[effect.key] = None
+        fold = _BsonFold(isoformat(now), self._record_collections)
+        for name, keys in wanted.items():
+            await fold.load(session, name, list(keys))
+        notes: list[str | None] = []
+        for job_id, batch in effects:
+            skipped = [
+                each
+                for each in batch
+                if not fold.apply(job_id, each, self._record_collections[each.collection].kind.key)
+            ]
+            notes.append(IGNORED_STALE if skipped else None)
+        for name in wanted:
+            await fold.save(session, name)
+        return notes
+
+    async def commit(self, effects: Sequence[Effect]) -> None:
+        """Apply effects that belong to no job, in a transaction of their own.
+
+        Should the answer to its commit be lost, they are applied once more: the documents end up the same.
+        """
+        now = await self._link.about_now()
+        writes = writes_of(_NO_JOB, effects)
+        await self._link.transaction(lambda session: self.apply(session, now, [(_NO_JOB, writes)]))
+
+    def _check(self, job_id: str, effect: Write) -> None:
+        record_collection = self._record_collections.get(effect.collection)
+        if record_collection is None:
+            raise EffectRefused(job_id, f"No workload declares the collection {effect.collection!r}.")
+        check_effect(job_id, effect)
+        if not isinstance(effect, Upsert):
+            return
+        for fields in (effect.set, effect.set_on_insert):
+            if fields.get(record_collection.kind.key, effect.key) != effect.key:
+                raise EffectRefused(job_id, f"An effect on {effect.collection} gives its record another key.")
+            if not _plain(tuple(fields)):
+                raise EffectRefused(job_id, f"A record of {effect.collection} cannot have a field _id or $...")
+
+    # --- reading ------------------------------------------------------------------------------------------
+
+    async def get(self, collection: str, key: str) -> Mapping[str, Any] | None:
+        """One document."""
+        record_collection = self.record_collection(collection)
+        wanted = {record_collection.kind.key: {"$eq": key}}
+        found = await self._link.run(lambda: record_collection.collection.find_one(wanted, _WITHOUT_ID))
+        return None if found is None else record_collection.decoded(found)
+
+    async def find(self, query: RecordQuery, page: Page) -> Slice[Mapping[str, Any]]:
+        """Documents by the values of indexed fields, in the order of their keys, or newest first.
+
+        The newest come fast where an index has the fields in ``where``, then the instant, then the key.
+        """
+        record_collection = self.record_collection(query.collection)
+        key, instant = record_collection.kind.key, query.newest_by
+        conditions = [record_collection.matching(query.where)]
+        order = [(key, ASCENDING)]
+        if instant is not None:
+            conditions.append(record_collection.older(instant, page.cursor))
+            order = [(instant, DESCENDING), (key, DESCENDING)]
+        elif page.cursor:
+            conditions.append({key: {"$gt": position_of(page.cursor)}})
+        wanted = {"$and": conditions}
+        rows = await self._link.run(
+            lambda: record_collection.collection.find(wanted, _WITHOUT_ID).sort(order).limit(page.limit + 1).to_list(),
+            seconds=LONG,
+        )
+        more = None
+        if len(rows) > page.limit:
+            last = rows[page.limit - 1]
+            more = to_cursor(last[key]) if instant is None else cursor_at(last[instant], last[key])
+        return Slice([record_collection.decoded(row) for row in rows[: page.limit]], more)
+
+
+class _BsonFold(Fold):
+    """A fold that knows what MongoDB had, and keeps what it shall have in its own encoding."""
+
+    def __init__(self, now: str, record_collections: Mapping[str, RecordCollection]) -> None:
+        super().__init__(now)
+        self._record_collections = record_collections
+        self._ids: dict[str, dict[str, Any]] = {}
+        self._encoded: dict[str, dict[str, bytes]] = {}
+        self._writers: dict[str, dict[str, str]] = {}
+
+    async def load(self, session: Session, name: str, keys: Sequence[str]) -> None:
+        """Read the documents that effects name."""
+        record_collection = self._record_collections[name]
+        self.documents[name], self._ids[name] = {}, {}
+        self._encoded[name], self._writers[name] = {}, {}
+        wanted = {record_collection.kind.key: {"$in": list(keys)}}
+        for found in await record_collection.collection.find(wanted, session=session).to_list():
+            identity, document = found.pop("_id"), record_collection.decoded(found)
+            key = document[record_collection.kind.key]
+            self.documents[name][key], self._ids[name][key] = document, identity
+
+    def comparable(self, stored: Any, mine: Any) -> Any:  # noqa: ANN401 - any value of a document
+        """An instant that another system wrote as text, in the form that sorts as instants do; all else as it is."""
+        if not isinstance(_stored(mine), datetime) or (instant := instant_of(stored)) is None:
+            return stored
+        return isoformat(instant)
+
+    def check(self, job_id: str, effect: Upsert, changed: Mapping[str, Any]) -> str:
+        """Refuse what MongoDB cannot hold, while it is known whose effect it is."""
+        text = super().check(job_id, effect, changed)
+        name = effect.collection
+        if too_deep(text, changed):
+            raise EffectRefused(job_id, f"A record of {name} is nested too deep.")
+        try:
+            encoded = self._record_collections[name].encoded(changed)
+        except (BSONError, OverflowError, ValueError, RecursionError) as error:
+            message = f"MongoDB cannot hold a record of {name} ({type(error).__name__})."
+            raise EffectRefused(job_id, message) from error
+        if len(encoded) > _LARGEST:
+            raise EffectRefused(job_id, f"A record of {name} is larger than MongoDB's 16 MB.")
+        self._encoded[name][effect.key] = encoded
+        self._writers[name][effect.key] = job_id
+        return text
+
+    async def save(self, session: Session, name: str) -> None:
+        """Write what has changed. A document that somebody else wrote in the meantime is a conflict."""
+        record_collection, ids = self._record_collections[name], self._ids[name]
+        writes: list[InsertOne[Document] | ReplaceOne[Document] | DeleteOne] = []
+        jobs: list[str] = []
+        for key, encoded in self._encoded[name].items():
+            if key not in self.documents[name]:
+                continue
+            whole: Any = RawBSONDocument(encoded)
+            writes.append(ReplaceOne({"_id": ids[key]}, whole) if key in ids else InsertOne(whole))
+            jobs.append(self._writers[name][key])
+        writes += [DeleteOne({"_id": identity}) for key, identity in ids.items() if key not in self.documents[name]]
+        if not writes:
+            return
+        try:
+            await record_collection.collection.bulk_write(writes, session=session)
+        except BulkWriteError as error:
+            refused = write_errors(error)
+            # A race for a new key, or a batch that is too large as a whole, says nothing about the document it met.
+            if passing(error) or not refused or refused[0]["code"] in {DUPLICATE_KEY, TOO_MUCH_AT_ONCE}:
+                raise
+            position = refused[0]["index"]
+            if position >= len(jobs):
+                raise
+            message = f"MongoDB refuses a record of {name} (code {refused[0]['code']})."
+            raise EffectRefused(jobs[position], message) from None

@@ -11,14 +11,14 @@ from holdfast.contracts.ledger import Status
 
 from .entries import snapshot
 from .link import Link, Session
-from .records import Records
+from .workload_collections import WorkloadCollections
 
 _SETTLED: Final = [status.value for status in Status if status.terminal]
 _BATCH: Final = 500
 """Jobs in one transaction: a person may have had very many."""
 
 
-async def redact(link: Link, records: Records, bodies: Mapping[str, str]) -> list[str]:
+async def redact(link: Link, records: WorkloadCollections, bodies: Mapping[str, str]) -> list[str]:
     """Change the entries that are settled and their letters; return their job ids, in the order of ``bodies``."""
     job_ids = list(bodies)
     done: set[str] = set()
@@ -28,7 +28,9 @@ async def redact(link: Link, records: Records, bodies: Mapping[str, str]) -> lis
     return [job_id for job_id in job_ids if job_id in done]
 
 
-async def _redact(session: Session, records: Records, job_ids: Sequence[str], bodies: Mapping[str, str]) -> set[str]:
+async def _redact(
+    session: Session, records: WorkloadCollections, job_ids: Sequence[str], bodies: Mapping[str, str]
+) -> set[str]:
     """One try at a batch. A replay that comes in between is a conflict, and the batch is looked at again."""
     settled = {"_id": {"$in": list(job_ids)}, "status": {"$in": _SETTLED}}
     found = await records.entries.find(settled, {"idempotencyKey": 1}, session=session).to_list()

@@ -12,19 +12,19 @@ from holdfast.contracts.dead_letters import ReviewStatus
 from holdfast.contracts.ledger import NewEntry, Status
 from holdfast.stores.folding import writes_of
 
-from .documents import Shelves
 from .entries import new_document, new_mark
 from .letters import starts_of, stepped
 from .link import Document, Link, Session
-from .records import AllRecords, Records
+from .records import RecordCollections
+from .workload_collections import AllCollections, WorkloadCollections
 
 Replays = Mapping[str, NewEntry | None]
 
 
 async def replay(  # noqa: PLR0913 - who, what, why
     link: Link,
-    records: AllRecords,
-    shelves: Shelves,
+    records: AllCollections,
+    record_collections: RecordCollections,
     grace: timedelta,
     replays: Sequence[tuple[str, NewEntry | None]],
     *,
@@ -38,7 +38,7 @@ async def replay(  # noqa: PLR0913 - who, what, why
     for each in records:
         moved |= await link.transaction(
             lambda session, each=each: _Replay(  # type: ignore[misc]
-                link, records, shelves, each, grace, session, actor, reason, mark
+                link, records, record_collections, each, grace, session, actor, reason, mark
             ).run(wanted),
         )
     return [letter_id for letter_id in dict.fromkeys(letter_id for letter_id, _ in replays) if letter_id in moved]
@@ -50,9 +50,9 @@ class _Replay:
     def __init__(  # noqa: PLR0913, PLR0917 - who, what, why, where
         self,
         link: Link,
-        records: AllRecords,
-        shelves: Shelves,
-        letters_of: Records,
+        records: AllCollections,
+        record_collections: RecordCollections,
+        letters_of: WorkloadCollections,
         grace: timedelta,
         session: Session,
         actor: str,
@@ -61,7 +61,7 @@ class _Replay:
     ) -> None:
         self._link = link
         self._records = records
-        self._shelves = shelves
+        self._record_collections = record_collections
         self._letters_of = letters_of
         self._grace = grace
         self._session = session
@@ -128,7 +128,7 @@ class _Replay:
             born = entry["firstSeenAt"] if entry.get("mortal") else now
             fields["deadline"] = born + timedelta(milliseconds=entry["life"])
         else:
-            gone.append("deadline")  # only a withdrawal can have given it one
+            gone.append("deadline")  # only a cancellation can have given it one
         if "lane" in entry:
             fields["openLane"] = entry["lane"]
         return {"$set": fields, "$unset": dict.fromkeys(gone, "")}
@@ -148,7 +148,7 @@ class _Replay:
             for letter_id, entry in new.items()
             if letter_id in started
         ]
-        await self._shelves.apply(self._session, now, effects)
+        await self._record_collections.apply(self._session, now, effects)
         return started
 
     async def _move(self, letter_ids: set[str], new: Mapping[str, NewEntry]) -> None:

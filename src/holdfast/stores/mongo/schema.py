@@ -5,11 +5,11 @@ engine adds a few of its own. Every workload has a collection of entries and one
 
 - entries: ``_id`` is the job id. ``idempotencyKey, <labels as columns>, status, generation, attemptCount,
   attemptHistory, lastErrorCode, lastErrorMessage, firstSeenAt, updatedAt, expiresAt, warnings`` are for people;
-  ``fence, leaseUntil, notBefore, dueAt, deadline, life, mortal, proceeded, lettersUntil`` steer the engine; ``recordId,
-  claimId, settleId, sweepId, withdrawn`` name the call that wrote last, so that a call whose answer was lost recognises
+  ``fence, leaseUntil, notBefore, dueAt, deadline, life, ttl_includes_replays, proceeded, lettersUntil`` steer the engine; ``recordId,
+  claimId, settleId, sweepId, cancelled`` name the call that wrote last, so that a call whose answer was lost recognises
   its own work. ``lane`` is the lane of a job, for ever, and ``openLane`` the same as long as the job is unsettled.
 - dead letters: ``_id`` is the letter's id. ``payloadSnapshot`` is for people, ``body`` the same as exact text.
-  ``publishedTo`` is the mark of the queue that has been given the letter, with a ``-`` before it once it was withdrawn.
+  ``publishedTo`` is the mark of the queue that has been given the letter, with a ``-`` before it once it was cancelled.
 - another system that follows the same specification may have filled the first two, and the documents: :mod:`.foreign`.
 - ``holdfast_facts``: what the store knows about its surroundings, by name.
 - ``holdfast_processes``: who is there, with which sessions; see :mod:`.presence`.
@@ -213,23 +213,23 @@ def _entry_indexes(workload: Workload[Any]) -> list[Index]:
         _on("status", "updatedAt"),
         _on("expiresAt", sparse=True, linger=_ENTRIES_LINGER, beside=True),
         _on("dueAt", sparse=True),
-        *([_on("deadline", only=waits)] if workload.life is not None else []),
-        *(_lane_indexes() if _has_lanes(workload) else []),
+        *([_on("deadline", only=waits)] if workload.ttl is not None else []),
+        *(_fairness_indexes() if _has_fairness_key(workload) else []),
         _newest(),
         *(_newest(label_field(workload, label)) for label in workload.indexed_labels),
     ]
 
 
-def _has_lanes(workload: Workload[Any]) -> bool:
-    return type(workload).lane is not Workload.lane
+def _has_fairness_key(workload: Workload[Any]) -> bool:
+    return type(workload).fairness_key is not Workload.fairness_key
 
 
-def _lane_indexes() -> list[Index]:
+def _fairness_indexes() -> list[Index]:
     """The last of each lane, and the first in work or in line: each is the first key that a look meets."""
-    in_line = ("openLane", {"$exists": True})
+    with_places = ("openLane", {"$exists": True})
     return [
-        Index((("openLane", ASCENDING), ("priority", DESCENDING)), only=(in_line,)),
-        Index((("status", ASCENDING), ("priority", DESCENDING)), only=(in_line,)),
+        Index((("openLane", ASCENDING), ("priority", DESCENDING)), only=(with_places,)),
+        Index((("status", ASCENDING), ("priority", DESCENDING)), only=(with_places,)),
     ]
 
 

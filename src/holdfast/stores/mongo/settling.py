@@ -1,4 +1,4 @@
-"""Settling: verdicts, effects and dead letters in one transaction (I3, I4, I8).
+"""Settling: transitions, effects and dead letters in one transaction (I3, I4, I8).
 
 Everything is read and written in one snapshot: an entry or a document that somebody else changes in the meantime is a
 conflict, and the whole batch is tried again. ``settleId`` tells a batch whose commit was not answered that it counted;
@@ -15,25 +15,25 @@ from typing import Any, Final, assert_never
 from pymongo import UpdateOne
 
 from holdfast.contracts.ledger import AttemptOutcome, NewEntry, Status
-from holdfast.contracts.settlement import (
+from holdfast.contracts.times import duration_ms
+from holdfast.contracts.transitions import (
     OVERDUE,
-    Bury,
     Complete,
     Expire,
-    HandBack,
+    MoveToDeadLetters,
     Proceed,
+    Release,
     RetryLater,
     Settled,
     Settlement,
     noted_result,
 )
-from holdfast.contracts.times import duration_ms
 from holdfast.stores.folding import Write, told_apart
 
-from .documents import Shelves
 from .entries import new_document, new_letter, new_mark
 from .link import Document, Link, Session
-from .records import AllRecords, Records
+from .records import RecordCollections
+from .workload_collections import AllCollections, WorkloadCollections
 
 _PROCESSING: Final = Status.PROCESSING.value
 _RUNNING: Final = AttemptOutcome.RUNNING.value
@@ -42,16 +42,16 @@ _RUNNING: Final = AttemptOutcome.RUNNING.value
 _CONTENTION: Final = 1.0
 _CONTENTION_ALONE: Final = 0.25
 
-Ending = Complete | RetryLater | HandBack | Bury | Expire
-"""A verdict that ends the lease."""
+Ending = Complete | RetryLater | Release | MoveToDeadLetters | Expire
+"""A transition that ends the lease."""
 
 _to_json = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 
 
 async def settle(
     link: Link,
-    records: AllRecords,
-    shelves: Shelves,
+    records: AllCollections,
+    record_collections: RecordCollections,
     grace: timedelta,
     settlements: Sequence[Settlement],
 ) -> list[Settled]:
@@ -60,7 +60,7 @@ async def settle(
         return []
     mark = new_mark()
     return await link.transaction(
-        lambda session: _Batch(link, records, shelves, grace, mark, session).settle(settlements),
+        lambda session: _Batch(link, records, record_collections, grace, mark, session).settle(settlements),
         contention=_CONTENTION if len(settlements) > 1 else _CONTENTION_ALONE,
     )
 
@@ -71,22 +71,22 @@ class _Batch:
     def __init__(  # noqa: PLR0913, PLR0917 - what settling needs
         self,
         link: Link,
-        records: AllRecords,
-        shelves: Shelves,
+        records: AllCollections,
+        record_collections: RecordCollections,
         grace: timedelta,
         mark: str,
         session: Session,
     ) -> None:
         self._link = link
         self._records = records
-        self._shelves = shelves
+        self._record_collections = record_collections
         self._grace = grace
         self._mark = mark
         self._session = session
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
         """Read the leases, fold the effects, write the documents, the entries and the letters."""
-        # The first verdict on a lease counts; a second one in the same batch finds it gone, as in the next batch.
+        # The first transition on a lease counts; a second one in the same batch finds it gone, as in the next batch.
         first: dict[tuple[str, str, int], int] = {}
         for position, each in enumerate(settlements):
             first.setdefault((each.workload, each.lease.job_id, each.lease.fence), position)
@@ -97,7 +97,7 @@ class _Batch:
                 answers[position] = _told_again(found)
             elif found["status"] != _PROCESSING:
                 continue
-            elif isinstance(settlements[position].verdict, Proceed) and _too_late(found):
+            elif isinstance(settlements[position].transition, Proceed) and _too_late(found):
                 answers[position] = Settled(found["_id"], Status.PROCESSING, OVERDUE)
             else:
                 held[position] = found
@@ -116,7 +116,7 @@ class _Batch:
         return list(answers.values())
 
     async def _leases(self, first: Mapping[tuple[str, str, int], int]) -> dict[int, Document]:
-        """The entries that still have the fence of their verdict."""
+        """The entries that still have the fence of their transition."""
         by_workload: dict[str, list[str]] = {}
         for workload, job_id, _ in first:
             by_workload.setdefault(workload, []).append(job_id)
@@ -144,18 +144,18 @@ class _Batch:
         effects: dict[int, tuple[str, list[Write]]] = {}
         followers: list[NewEntry] = []
         for position, each in settlements.items():
-            if each.verdict.effects:
-                writes, entries = told_apart(each.verdict.effects)
+            if each.transition.effects:
+                writes, entries = told_apart(each.transition.effects)
                 effects[position] = (each.lease.job_id, writes)
                 followers += entries
         if not effects:
             return {}
-        notes = await self._shelves.apply(self._session, now, list(effects.values()))
+        notes = await self._record_collections.apply(self._session, now, list(effects.values()))
         await self._follow(followers, now)
         return dict(zip(effects, notes, strict=True))
 
     async def _follow(self, entries: Sequence[NewEntry], now: datetime) -> None:
-        """Record jobs that follow from others, due at once: upkeep's next round puts them into their queues."""
+        """Record jobs that follow from others, due at once: maintenance's next round puts them into their queues."""
         by_workload: dict[str, list[UpdateOne]] = {}
         for entry in entries:
             document = new_document(self._records.of(entry.workload).workload, entry, now, timedelta(0), self._mark)
@@ -177,24 +177,24 @@ def _too_late(entry: Mapping[str, Any]) -> bool:
 
 
 class _Writing:
-    """What a batch of verdicts changes in the records of one workload."""
+    """What a batch of transitions changes in the records of one workload."""
 
-    def __init__(self, records: Records, now: datetime, grace: timedelta, mark: str) -> None:
+    def __init__(self, records: WorkloadCollections, now: datetime, grace: timedelta, mark: str) -> None:
         self._records = records
         self._now = now
         self._grace = grace
         self._mark = mark
         self._updates: list[UpdateOne] = []
-        self._burials: dict[str, Bury] = {}
+        self._dead_letterings: dict[str, MoveToDeadLetters] = {}
 
     def add(self, entry: Mapping[str, Any], settlement: Settlement, note: str | None) -> Settled:
-        """Translate one verdict; return the state and the note that the entry ends with."""
-        if isinstance(settlement.verdict, Proceed):
-            self._proceeds(entry, settlement.verdict)
+        """Translate one transition; return the state and the note that the entry ends with."""
+        if isinstance(settlement.transition, Proceed):
+            self._proceeds(entry, settlement.transition)
             return Settled(entry["_id"], Status.PROCESSING)
-        if isinstance(settlement.verdict, Complete | Expire) and settlement.verdict.note is not None:
-            note = settlement.verdict.note
-        changes = self._changes(entry, settlement.verdict, note)
+        if isinstance(settlement.transition, Complete | Expire) and settlement.transition.note is not None:
+            note = settlement.transition.note
+        changes = self._changes(entry, settlement.transition, note)
         fields, gone = changes["$set"], changes["$unset"]
         fields |= {"updatedAt": self._now, "settleId": self._mark}
         if note is not None:
@@ -208,29 +208,29 @@ class _Writing:
 
     def _changes(self, entry: Mapping[str, Any], ending: Ending, note: str | None) -> Document:
         match ending:
-            case Complete() as verdict:
-                fields = self._closed(entry, AttemptOutcome.SUCCEEDED) | self._kept(entry, verdict.retention)
-                if verdict.result is not None:
-                    fields["result"] = _to_json(noted_result(verdict.result, note))
+            case Complete() as transition:
+                fields = self._closed(entry, AttemptOutcome.SUCCEEDED) | self._kept(entry, transition.retention)
+                if transition.result is not None:
+                    fields["result"] = _to_json(noted_result(transition.result, note))
                 return self._ended(entry, Status.PROCESSED, fields)
-            case RetryLater() as verdict:
-                fields = self._closed(entry, AttemptOutcome.FAILED, verdict.code, verdict.message)
-                fields |= {"lastErrorCode": verdict.code, "lastErrorMessage": verdict.message}
-                return self._waits(Status.FAILED, fields, verdict.after)
-            case HandBack() as verdict:
-                return self._handed_back(entry, verdict)
-            case Bury() as verdict:
-                self._burials[entry["_id"]] = verdict
-                fields = self._closed(entry, AttemptOutcome.FAILED, verdict.code, verdict.message)
-                fields |= {"lastErrorCode": verdict.code, "lastErrorMessage": verdict.message}
+            case RetryLater() as transition:
+                fields = self._closed(entry, AttemptOutcome.FAILED, transition.code, transition.message)
+                fields |= {"lastErrorCode": transition.code, "lastErrorMessage": transition.message}
+                return self._waits(Status.FAILED, fields, transition.after)
+            case Release() as transition:
+                return self._released(entry, transition)
+            case MoveToDeadLetters() as transition:
+                self._dead_letterings[entry["_id"]] = transition
+                fields = self._closed(entry, AttemptOutcome.FAILED, transition.code, transition.message)
+                fields |= {"lastErrorCode": transition.code, "lastErrorMessage": transition.message}
                 # An entry lives as long as its letters: a replay finds it, and a duplicate never passes (I12).
-                letters_until = max(self._after(verdict.letter_retention), entry.get("lettersUntil") or self._now)
+                letters_until = max(self._after(transition.letter_retention), entry.get("lettersUntil") or self._now)
                 fields["lettersUntil"] = letters_until
-                fields |= self._kept({"lettersUntil": letters_until}, verdict.retention)
+                fields |= self._kept({"lettersUntil": letters_until}, transition.retention)
                 return self._ended(entry, Status.DEAD_LETTERED, fields)
-            case Expire() as verdict:
+            case Expire() as transition:
                 fields = self._closed(entry, AttemptOutcome.FAILED, "EXPIRED", "The job outlived its deadline.")
-                fields |= self._kept(entry, verdict.retention)
+                fields |= self._kept(entry, transition.retention)
                 return self._ended(entry, Status.EXPIRED, fields)
             case _ as never:
                 assert_never(never)
@@ -241,10 +241,10 @@ class _Writing:
         if done.matched_count != len(self._updates):
             message = f"{done.matched_count} of {len(self._updates)} entries were found again in their own snapshot."
             raise RuntimeError(message)
-        if self._burials:
-            dead = self._records.entries.find({"_id": {"$in": list(self._burials)}}, session=session)
+        if self._dead_letterings:
+            dead = self._records.entries.find({"_id": {"$in": list(self._dead_letterings)}}, session=session)
             letters = [
-                new_letter(self._records.workload, entry, self._burials[entry["_id"]], self._now)
+                new_letter(self._records.workload, entry, self._dead_letterings[entry["_id"]], self._now)
                 for entry in await dead.to_list()
             ]
             await self._records.letters.insert_many(letters, ordered=False, session=session)
@@ -289,20 +289,20 @@ class _Writing:
         fields |= {"status": status.value, "notBefore": not_before, "dueAt": not_before + self._grace}
         return {"$set": fields, "$unset": {"leaseUntil": ""}}
 
-    def _handed_back(self, entry: Mapping[str, Any], verdict: HandBack) -> Document:
-        """The attempt is withdrawn, and the entry is what it was before."""
+    def _released(self, entry: Mapping[str, Any], transition: Release) -> Document:
+        """The attempt is cancelled, and the entry is what it was before."""
         running = entry.get("last") == _RUNNING
         attempts = entry["attemptCount"] - running
-        changes = self._waits(Status.FAILED if attempts else Status.RECEIVED, {}, verdict.after)
+        changes = self._waits(Status.FAILED if attempts else Status.RECEIVED, {}, transition.after)
         if running:
             changes["$set"]["attemptCount"] = attempts
             changes["$pop"] = {"attemptHistory": 1}
         return changes
 
-    def _proceeds(self, entry: Mapping[str, Any], verdict: Proceed) -> None:
+    def _proceeds(self, entry: Mapping[str, Any], transition: Proceed) -> None:
         """The lease and the attempt stay; all that changes is what a claim finds should the worker vanish."""
         fields: Document = {"settleId": self._mark}
-        if not verdict.repeatable:
+        if not transition.repeatable:
             fields["proceeded"] = True
         self._update(entry, {"$set": fields})
 

@@ -13,35 +13,34 @@ from holdfast.contracts.ledger import (
     DueEntry,
     Lease,
     LedgerEntry,
-    Lines,
     NewEntry,
     Pruned,
+    QueuePlaces,
     Recorded,
     Unrecorded,
 )
-from holdfast.contracts.queries import DocumentQuery, EntryQuery, LetterQuery, Page, Slice
-from holdfast.contracts.settlement import Settled, Settlement
+from holdfast.contracts.queries import EntryQuery, LetterQuery, Page, RecordQuery, Slice
+from holdfast.contracts.transitions import Settled, Settlement
 from holdfast.contracts.workload import Workload
 
 from . import (
+    cancelling,
     claiming,
     importing,
     letters,
-    lines,
     reading,
     recording,
     redacting,
     replaying,
     settling,
     sweeping,
-    withdrawing,
 )
-from .documents import Shelves
 from .facts import facts
 from .link import Link, rights_explained
 from .migrating import Schema
-from .records import AllRecords
+from .records import RecordCollections
 from .schema import FACTS
+from .workload_collections import AllCollections
 
 _PING: Final = 3.0
 
@@ -66,9 +65,9 @@ class MongoStore:
         self._link = Link(uri, database)
         self._grace = grace
         self._schema = Schema(self._link, workloads, collections)
-        self._records = AllRecords(self._link, workloads)
+        self._records = AllCollections(self._link, workloads)
         kinds = [*collections, *(each for workload in workloads for each in workload.collections)]
-        self._shelves = Shelves(self._link, kinds)
+        self._record_collections = RecordCollections(self._link, kinds)
 
     async def open(self) -> None:
         """Find the server and see that it can be trusted with this data.
@@ -93,7 +92,7 @@ class MongoStore:
         await self._link.open()
         with rights_explained():
             done = await self._schema.migrate()
-            return done + await importing.import_all(self._link, self._records, self._shelves)
+            return done + await importing.import_all(self._link, self._records, self._record_collections)
 
     async def missing(self) -> list[str]:
         """What ``migrate`` would create, one sentence each."""
@@ -123,7 +122,7 @@ class MongoStore:
 
     async def record(self, entries: Sequence[NewEntry]) -> list[Recorded]:
         """See :meth:`holdfast.contracts.ports.Ledger.record`."""
-        return await recording.record(self._link, self._records, self._shelves, self._grace, entries)
+        return await recording.record(self._link, self._records, self._record_collections, self._grace, entries)
 
     async def claim(
         self,
@@ -149,7 +148,7 @@ class MongoStore:
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
         """See :meth:`holdfast.contracts.ports.Ledger.settle`."""
-        return await settling.settle(self._link, self._records, self._shelves, self._grace, settlements)
+        return await settling.settle(self._link, self._records, self._record_collections, self._grace, settlements)
 
     async def due(self, workload: str, limit: int, *, again_after: timedelta) -> list[DueEntry]:
         """See :meth:`holdfast.contracts.ports.Ledger.due`."""
@@ -166,17 +165,21 @@ class MongoStore:
         records = self._records.get(workload)
         return [] if records is None else await sweeping.overdue(self._link, records.entries, limit)
 
-    async def withdraw(self, workload: str, job_ids: Sequence[str]) -> list[bool]:
-        """See :meth:`holdfast.contracts.ports.Ledger.withdraw`."""
+    async def cancel(self, workload: str, job_ids: Sequence[str]) -> list[bool]:
+        """See :meth:`holdfast.contracts.ports.Ledger.cancel`."""
         records = self._records.get(workload)
         if records is None:
             return [False] * len(job_ids)
-        return await withdrawing.withdraw(self._link, records.entries, job_ids)
+        return await cancelling.cancel(self._link, records.entries, job_ids)
 
-    async def lines(self, workload: str, lanes: Sequence[str]) -> Lines:
-        """See :meth:`holdfast.contracts.ports.Ledger.lines`."""
+    async def queue_places(self, workload: str, fairness_keys: Sequence[str]) -> QueuePlaces:
+        """See :meth:`holdfast.contracts.ports.Ledger.queue_places`."""
         records = self._records.get(workload)
-        return Lines() if records is None else await lines.lines(self._link, records.entries, lanes)
+        return (
+            QueuePlaces()
+            if records is None
+            else await fairness.queue_places(self._link, records.entries, fairness_keys)
+        )
 
     async def redact(self, workload: str, bodies: Mapping[str, str]) -> list[str]:
         """See :meth:`holdfast.contracts.ports.Ledger.redact`."""
@@ -200,7 +203,7 @@ class MongoStore:
 
     async def prune(self, limit: int) -> Pruned:
         """See :meth:`holdfast.contracts.ports.Ledger.prune`."""
-        return await sweeping.prune(self._link, self._records, self._shelves, limit)
+        return await sweeping.prune(self._link, self._records, self._record_collections, limit)
 
     # --- dead letters -------------------------------------------------------------------------------------
 
@@ -240,46 +243,46 @@ class MongoStore:
         """See :meth:`holdfast.contracts.ports.DeadLetters.replay`."""
         await importing.import_letters(self._link, self._records, [letter_id for letter_id, _ in replays])
         return await replaying.replay(
-            self._link, self._records, self._shelves, self._grace, replays, actor=actor, reason=reason
+            self._link, self._records, self._record_collections, self._grace, replays, actor=actor, reason=reason
         )
 
-    async def unpublished(self, workload: str, limit: int) -> list[DeadLetter]:
-        """See :meth:`holdfast.contracts.ports.DeadLetters.unpublished`."""
+    async def letters_to_publish(self, workload: str, limit: int) -> list[DeadLetter]:
+        """See :meth:`holdfast.contracts.ports.DeadLetters.letters_to_publish`."""
         records = self._records.get(workload)
-        return [] if records is None else await letters.unpublished(self._link, records, limit)
+        return [] if records is None else await letters.letters_to_publish(self._link, records, limit)
 
     async def mark_published(self, letter_ids: Sequence[str], queue: str) -> bool:
         """See :meth:`holdfast.contracts.ports.DeadLetters.mark_published`."""
         return await letters.mark_published(self._link, self._records, letter_ids, queue)
 
-    async def outdated(self, workload: str, limit: int) -> list[str]:
-        """See :meth:`holdfast.contracts.ports.DeadLetters.outdated`."""
+    async def letters_to_unpublish(self, workload: str, limit: int) -> list[str]:
+        """See :meth:`holdfast.contracts.ports.DeadLetters.letters_to_unpublish`."""
         records = self._records.get(workload)
-        return [] if records is None else await letters.outdated(self._link, records, limit)
+        return [] if records is None else await letters.letters_to_unpublish(self._link, records, limit)
 
-    async def mark_withdrawn(self, letter_ids: Sequence[str]) -> None:
-        """See :meth:`holdfast.contracts.ports.DeadLetters.mark_withdrawn`."""
-        await letters.mark_withdrawn(self._link, self._records, letter_ids)
+    async def mark_unpublished(self, letter_ids: Sequence[str]) -> None:
+        """See :meth:`holdfast.contracts.ports.DeadLetters.mark_unpublished`."""
+        await letters.mark_unpublished(self._link, self._records, letter_ids)
 
     # --- documents ----------------------------------------------------------------------------------------
 
     async def apply(self, effects: Sequence[Effect]) -> None:
-        """See :meth:`holdfast.contracts.ports.Documents.apply`."""
-        await self._shelves.commit(effects)
+        """See :meth:`holdfast.contracts.ports.Records.apply`."""
+        await self._record_collections.commit(effects)
 
     async def get(self, collection: str, key: str) -> Mapping[str, Any] | None:
-        """See :meth:`holdfast.contracts.ports.Documents.get`."""
-        return await self._shelves.get(collection, key)
+        """See :meth:`holdfast.contracts.ports.Records.get`."""
+        return await self._record_collections.get(collection, key)
 
-    async def find_documents(self, query: DocumentQuery, page: Page) -> Slice[Mapping[str, Any]]:
-        """See :meth:`holdfast.contracts.ports.Documents.find_documents`."""
-        return await self._shelves.find(query, page)
+    async def find_records(self, query: RecordQuery, page: Page) -> Slice[Mapping[str, Any]]:
+        """See :meth:`holdfast.contracts.ports.Records.find_records`."""
+        return await self._record_collections.find(query, page)
 
     # --- the store itself ---------------------------------------------------------------------------------
 
-    async def meet_queue(self, incarnation: str) -> bool:
-        """See :meth:`holdfast.contracts.ports.Store.meet_queue`."""
-        return await sweeping.meet_queue(self._link, self._records, incarnation)
+    async def detect_queue_reset(self, epoch: str) -> bool:
+        """See :meth:`holdfast.contracts.ports.Store.detect_queue_reset`."""
+        return await sweeping.detect_queue_reset(self._link, self._records, epoch)
 
     async def now(self) -> datetime:
         """See :meth:`holdfast.contracts.ports.Store.now`."""

@@ -13,14 +13,14 @@ from pymongo.errors import DuplicateKeyError
 
 from holdfast.contracts.ledger import DueEntry, Pruned, Status
 
-from .documents import Shelves
 from .entries import new_mark
 from .foreign import ELSEWHERE, letter_id_of
 from .importing import mend
 from .instants import instant_of
 from .link import LONG, Collection, Document, Link
-from .records import AllRecords, Records
+from .records import RecordCollections
 from .schema import FACTS, WAITING
+from .workload_collections import AllCollections, WorkloadCollections
 
 # Seconds that an update of many, and of one, may wait for documents that somebody holds.
 _TOGETHER: Final = 2.0
@@ -31,7 +31,7 @@ _SETTLED: Final = [status.value for status in Status if status.terminal]
 # --- due and overdue ------------------------------------------------------------------------------------------
 
 
-async def due(link: Link, records: Records, limit: int, again_after: timedelta) -> list[DueEntry]:
+async def due(link: Link, records: WorkloadCollections, limit: int, again_after: timedelta) -> list[DueEntry]:
     """Entries to republish, each postponed so that no other sweeper takes it too.
 
     Sweepers race for the oldest. One that lost looks again, so that together they do not leave a job for later.
@@ -136,12 +136,12 @@ async def overdue(link: Link, entries: Collection, limit: int) -> list[str]:
 # --- the queue's mark -----------------------------------------------------------------------------------------
 
 
-def _fact(records: Records) -> str:
+def _fact(records: WorkloadCollections) -> str:
     """Each workload remembers the queue for itself: another process may run other workloads."""
     return f"queue:{records.name}"
 
 
-async def known_queues(link: Link, records: Sequence[Records]) -> dict[str, str]:
+async def known_queues(link: Link, records: Sequence[WorkloadCollections]) -> dict[str, str]:
     """The mark of the queue that was met last, for each workload that has met one."""
     facts = [_fact(each) for each in records]
     found = await link.run(lambda: link.collection(FACTS).find({"_id": {"$in": facts}}).to_list())
@@ -149,22 +149,22 @@ async def known_queues(link: Link, records: Sequence[Records]) -> dict[str, str]
     return {each.name: marks[_fact(each)] for each in records if _fact(each) in marks}
 
 
-async def meet_queue(link: Link, records: AllRecords, incarnation: str) -> bool:
+async def detect_queue_reset(link: Link, records: AllCollections, epoch: str) -> bool:
     """Compare and remember. Of many that meet a new queue, the one that remembers it first answers True."""
     known = await known_queues(link, list(records))
     won = [
         each.name
         for each in records
-        if known.get(each.name) != incarnation and await _meet(link, each, known.get(each.name), incarnation)
+        if known.get(each.name) != epoch and await _meet(link, each, known.get(each.name), epoch)
     ]
     # Each workload has a fact of its own, and different processes may win them. The first one answers for all.
     return next((each.name for each in records if each.name in known), None) in won
 
 
-async def _meet(link: Link, records: Records, known: str | None, incarnation: str) -> bool:
+async def _meet(link: Link, records: WorkloadCollections, known: str | None, epoch: str) -> bool:
     facts, name = link.collection(FACTS), _fact(records)
     if known is None:
-        await link.run(lambda: _remember_first(facts, name, incarnation))
+        await link.run(lambda: _remember_first(facts, name, epoch))
         return False
     # First the work, then the fact: whoever dies in between leaves both to the next.
     everything_due: list[Document] = [{"$set": {"dueAt": link.clock.now()}}]
@@ -174,14 +174,14 @@ async def _meet(link: Link, records: Records, known: str | None, incarnation: st
     gone = {"publishedTo": ELSEWHERE}
     await link.run(lambda: records.letters.update_many(gone, {"$set": {"publishedTo": None}}), seconds=LONG)
     changed = await link.run(
-        lambda: facts.update_one({"_id": name, "value": known}, {"$set": {"value": incarnation}}),
+        lambda: facts.update_one({"_id": name, "value": known}, {"$set": {"value": epoch}}),
     )
     return changed.modified_count == 1
 
 
-async def _remember_first(facts: Collection, name: str, incarnation: str) -> None:
+async def _remember_first(facts: Collection, name: str, epoch: str) -> None:
     try:
-        await facts.insert_one({"_id": name, "value": incarnation})
+        await facts.insert_one({"_id": name, "value": epoch})
     except DuplicateKeyError:  # somebody else was first: the next round compares
         return
 
@@ -191,7 +191,7 @@ async def _remember_first(facts: Collection, name: str, incarnation: str) -> Non
 _EXPIRES: Final = "expiresAt"
 
 
-async def prune(link: Link, records: AllRecords, shelves: Shelves, limit: int) -> Pruned:
+async def prune(link: Link, records: AllCollections, record_collections: RecordCollections, limit: int) -> Pruned:
     """Delete what has outlived its retention: letters first, then entries that no letter tells of (I12), and documents.
 
     Of ours, only terminal entries have an ``expiresAt``, and none before that of its last letter; another system may
@@ -210,13 +210,17 @@ async def prune(link: Link, records: AllRecords, shelves: Shelves, limit: int) -
             untold = _settled_without_letters(each)
             entries += len(await _delete(link, each.entries, _EXPIRES, now, limit - entries, untold))
     documents = 0
-    for shelf in shelves:
-        if shelf.kind.expires is not None and documents < limit:
-            documents += len(await _delete(link, shelf.collection, shelf.kind.expires, now, limit - documents))
+    for record_collection in record_collections:
+        if record_collection.kind.expires is not None and documents < limit:
+            documents += len(
+                await _delete(
+                    link, record_collection.collection, record_collection.kind.expires, now, limit - documents
+                )
+            )
     return Pruned(entries, letters, documents)
 
 
-def _settled_without_letters(records: Records) -> list[Document]:
+def _settled_without_letters(records: WorkloadCollections) -> list[Document]:
     letter = {
         "from": records.letters.name,
         "localField": "idempotencyKey",

@@ -17,12 +17,12 @@ from .entries import new_document
 from .foreign import attempts_before, entry_in_our_shape, is_foreign, is_foreign_letter
 from .importing import import_keys
 from .link import Document, Session
-from .records import Records
+from .workload_collections import WorkloadCollections
 
 
 async def take_over(
     session: Session,
-    records: Records,
+    records: WorkloadCollections,
     coming: Sequence[tuple[NewEntry, str]],
     now: datetime,
     grace: timedelta,
@@ -58,7 +58,7 @@ async def take_over(
     }
 
 
-def _begun(records: Records, found: Mapping[str, Any]) -> Document:
+def _begun(records: WorkloadCollections, found: Mapping[str, Any]) -> Document:
     """What the other system has done about the job so far."""
     before = entry_in_our_shape(records.workload, found)
     attempts = attempts_before(before)
@@ -70,25 +70,25 @@ def _begun(records: Records, found: Mapping[str, Any]) -> Document:
     }
 
 
-def _may_be_taken(records: Records, found: Mapping[str, Any], entry: NewEntry) -> bool:
+def _may_be_taken(records: WorkloadCollections, found: Mapping[str, Any], entry: NewEntry) -> bool:
     return is_foreign(found) and (entry.delivered or _status(records, found) is Status.RECEIVED)
 
 
-def _status(records: Records, found: Mapping[str, Any]) -> Status:
+def _status(records: WorkloadCollections, found: Mapping[str, Any]) -> Status:
     return Status(entry_in_our_shape(records.workload, found)["status"])
 
 
-async def _found(session: Session, records: Records, keys: Sequence[str]) -> dict[str, Document]:
+async def _found(session: Session, records: WorkloadCollections, keys: Sequence[str]) -> dict[str, Document]:
     found = await records.entries.find({"idempotencyKey": {"$in": list(keys)}}, session=session).to_list()
     return {each["idempotencyKey"]: each for each in found}
 
 
-async def _taken_ids(session: Session, records: Records, job_ids: Sequence[str]) -> set[str]:
+async def _taken_ids(session: Session, records: WorkloadCollections, job_ids: Sequence[str]) -> set[str]:
     found = await records.entries.find({"_id": {"$in": list(job_ids)}}, {"_id": 1}, session=session).to_list()
     return {each["_id"] for each in found}
 
 
-async def _last_generations(session: Session, records: Records, keys: Sequence[str]) -> dict[str, int]:
+async def _last_generations(session: Session, records: WorkloadCollections, keys: Sequence[str]) -> dict[str, int]:
     """How many dead letters each key has had: its next one must differ from them (I8)."""
     fields = {"idempotencyKey": 1, "generation": 1}
     letters = await records.letters.find({"idempotencyKey": {"$in": list(keys)}}, fields, session=session).to_list()

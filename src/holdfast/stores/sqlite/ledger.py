@@ -26,7 +26,7 @@ from holdfast.contracts.ledger import (
     Overdue,
     Pruned,
     Recorded,
-    RecordVerdict,
+    RecordedAs,
     Status,
     Unrecorded,
 )
@@ -34,7 +34,7 @@ from holdfast.contracts.times import duration_ms, from_ms
 from holdfast.sqlite.database import one
 from holdfast.stores.folding import writes_of
 
-from .documents import Shelves
+from .records import RecordTables
 from .rows import maybe, to_json
 
 _TERMINAL: Final = frozenset(status.value for status in Status if status.terminal)
@@ -65,7 +65,7 @@ def record(  # noqa: PLR0913 - the store's own parts
     connection: sqlite3.Connection,
     now: int,
     grace: int,
-    shelves: Shelves,
+    tables: RecordTables,
     entries: Sequence[NewEntry],
     *,
     queued: bool = False,
@@ -77,14 +77,14 @@ def record(  # noqa: PLR0913 - the store's own parts
         effects = [
             (each.job_id, writes_of(each.job_id, each.effects))
             for each, answer in pairs
-            if answer.verdict is RecordVerdict.NEW
+            if answer.recorded_as is RecordedAs.NEW
         ]
-        shelves.apply(connection, now, effects)
+        tables.apply(connection, now, effects)
     return recorded
 
 
 def follow(connection: sqlite3.Connection, now: int, entries: Sequence[NewEntry]) -> None:
-    """Record jobs that follow from others, due at once: upkeep's next round puts them into their queues."""
+    """Record jobs that follow from others, due at once: maintenance's next round puts them into their queues."""
     _insert(connection, now, 0, entries, queued=False)
 
 
@@ -107,10 +107,10 @@ def _insert(
             entry.labels,
             entry.priority,
             duration_ms(entry.delay),
-            None if entry.life is None else duration_ms(entry.life),
+            None if entry.ttl is None else duration_ms(entry.ttl),
             entry.replay_of,
-            entry.lane,
-            entry.mortal,
+            entry.fairness_key,
+            entry.ttl_includes_replays,
             entry.warnings,
         )
         for entry in entries
@@ -119,7 +119,7 @@ def _insert(
     if inserted == len(entries):
         first_seen = from_ms(now)
         return [
-            Recorded(RecordVerdict.NEW, entry.job_id, entry.labels, first_seen, Status.RECEIVED, queued)
+            Recorded(RecordedAs.NEW, entry.job_id, entry.labels, first_seen, Status.RECEIVED, queued)
             for entry in entries
         ]
     return _compared(connection, now, entries, inserted, queued=queued)
@@ -142,17 +142,17 @@ def _compared(
         identity = (entry.workload, entry.key)
         row = standing.get(identity)
         if row is None:  # the insert met another key's job id
-            answers.append(Recorded(RecordVerdict.CONFLICT, entry.job_id, {}, from_ms(now), Status.RECEIVED))
+            answers.append(Recorded(RecordedAs.CONFLICT, entry.job_id, {}, from_ms(now), Status.RECEIVED))
             continue
         _, _, row_id, fingerprint, job_id, labels, first_seen, status = row
         if row_id > newest_before and identity not in ours:
             ours.add(identity)
-            verdict = RecordVerdict.NEW
+            recorded_as = RecordedAs.NEW
         else:
             same = fingerprint == entry.fingerprint
-            verdict = RecordVerdict.DUPLICATE if same else RecordVerdict.CONFLICT
-        made = verdict is RecordVerdict.NEW
-        answers.append(Recorded(verdict, job_id, labels, from_ms(first_seen), Status(status), queued and made))
+            recorded_as = RecordedAs.DUPLICATE if same else RecordedAs.CONFLICT
+        made = recorded_as is RecordedAs.NEW
+        answers.append(Recorded(recorded_as, job_id, labels, from_ms(first_seen), Status(status), queued and made))
     return answers
 
 
@@ -211,7 +211,7 @@ def _decide(  # noqa: PLR0911, PLR0913, PLR0917 - one candidate, the facts that 
     if row is None:
         return Unrecorded(job_id)
     (_, row_id, key, generation, status, fence, attempts, body, labels, first_seen, lease_until, not_before,
-     deadline, proceeded, withdrawn, result) = row  # fmt: skip
+     deadline, proceeded, cancelled, result) = row  # fmt: skip
     if status in _TERMINAL:
         return AlreadySettled(job_id, Status(status), result)
     held, overdue = status == Status.PROCESSING, deadline is not None and deadline <= now
@@ -223,7 +223,7 @@ def _decide(  # noqa: PLR0911, PLR0913, PLR0917 - one candidate, the facts that 
     if proceeded:  # what it did cannot be undone, so nothing else matters (I11)
         return Interrupted(job_id, key, generation, fence + 1, len(attempts), body)
     if overdue:
-        return Overdue(job_id, key, generation, fence + 1, body, bool(withdrawn))
+        return Overdue(job_id, key, generation, fence + 1, body, bool(cancelled))
     if len(attempts) >= max_attempts:
         return Exhausted(job_id, key, generation, fence + 1, len(attempts), body)
     attempts.append({"attempt": len(attempts) + 1, "outcome": "running", "worker": worker, "startedAt": now})
@@ -368,12 +368,12 @@ def known_queue(connection: sqlite3.Connection) -> str | None:
     return known
 
 
-def meet_queue(connection: sqlite3.Connection, now: int, incarnation: str) -> bool:
+def detect_queue_reset(connection: sqlite3.Connection, now: int, epoch: str) -> bool:
     """Compare and remember; on a new queue, everything that waits has to be published again."""
     known = known_queue(connection)
-    if known == incarnation:
+    if known == epoch:
         return False
-    connection.execute(_REMEMBER_QUEUE, (incarnation,))
+    connection.execute(_REMEMBER_QUEUE, (epoch,))
     if known is None:
         return False
     for statement in _QUEUE_LOST:
@@ -381,11 +381,11 @@ def meet_queue(connection: sqlite3.Connection, now: int, incarnation: str) -> bo
     return True
 
 
-def prune(connection: sqlite3.Connection, now: int, shelves: Shelves, limit: int) -> Pruned:
+def prune(connection: sqlite3.Connection, now: int, tables: RecordTables, limit: int) -> Pruned:
     """Delete what has outlived its retention. Only terminal entries have an ``expires_at``."""
     parameters = {"now": now, "limit": limit}
     letters: dict[str, list[str]] = {}
     for workload, letter_id in connection.execute(_PRUNE_LETTERS, parameters).fetchall():
         letters.setdefault(workload, []).append(letter_id)
     entries = connection.execute(_PRUNE_ENTRIES, parameters).rowcount
-    return Pruned(entries, letters, shelves.prune(connection, now, limit))
+    return Pruned(entries, letters, tables.prune(connection, now, limit))

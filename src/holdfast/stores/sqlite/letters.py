@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from holdfast.contracts.dead_letters import DeadLetter, ReviewStatus
-from holdfast.contracts.ledger import NewEntry, RecordVerdict
+from holdfast.contracts.ledger import NewEntry, RecordedAs
 from holdfast.contracts.lifecycle import REVIEW_STEPS
 from holdfast.contracts.queries import LetterQuery, Page, Slice
 from holdfast.contracts.times import to_ms
 from holdfast.sqlite.database import one
 from holdfast.stores.cursors import to_cursor
 
-from .documents import Shelves
 from .ledger import known_queue, record
+from .records import RecordTables
 from .rows import LETTER_COLUMNS, letter_of, row_after, to_json
 
 # S608: the column list and the conditions below are constants of this package; values are always parameters.
@@ -35,7 +35,7 @@ SELECT id FROM dead_letters
 WHERE workload = ? AND published = 1 AND review_status IN ('replayed', 'closed') ORDER BY seq LIMIT ?
 """
 
-_MARK_WITHDRAWN: Final = """
+_MARK_UNPUBLISHED: Final = """
 UPDATE dead_letters SET published = 0 WHERE id IN (SELECT value FROM json_each(?))
 """
 
@@ -142,7 +142,7 @@ def replay(  # noqa: PLR0913 - who, what, why, when
     connection: sqlite3.Connection,
     now: int,
     grace: int,
-    shelves: Shelves,
+    tables: RecordTables,
     replays: Sequence[tuple[str, NewEntry | None]],
     *,
     actor: str,
@@ -151,7 +151,7 @@ def replay(  # noqa: PLR0913 - who, what, why, when
     """``reviewed -> replayed`` with the next generation, or with the new entry, in the caller's transaction."""
     moved = []
     for letter_id, entry in replays:
-        if _set_in_motion(connection, now, grace, shelves, letter_id, entry):
+        if _set_in_motion(connection, now, grace, tables, letter_id, entry):
             moved += step(connection, now, [letter_id], ReviewStatus.REPLAYED, actor=actor, reason=reason)
     return moved
 
@@ -160,7 +160,7 @@ def _set_in_motion(  # noqa: PLR0913, PLR0917 - one replay and the store's own p
     connection: sqlite3.Connection,
     now: int,
     grace: int,
-    shelves: Shelves,
+    tables: RecordTables,
     letter_id: str,
     entry: NewEntry | None,
 ) -> bool:
@@ -170,14 +170,14 @@ def _set_in_motion(  # noqa: PLR0913, PLR0917 - one replay and the store's own p
     if entry is None:
         changed = connection.execute(_NEXT_GENERATION, {"letter": letter_id, "now": now, "grace": grace})
         return changed.rowcount == 1
-    (answer,) = record(connection, now, grace, shelves, [entry])
-    if answer.verdict is not RecordVerdict.NEW:
+    (answer,) = record(connection, now, grace, tables, [entry])
+    if answer.recorded_as is not RecordedAs.NEW:
         return False
     connection.execute("UPDATE dead_letters SET replayed_as = ? WHERE id = ?", (entry.key, letter_id))
     return True
 
 
-def unpublished(connection: sqlite3.Connection, workload: str, limit: int) -> list[DeadLetter]:
+def letters_to_publish(connection: sqlite3.Connection, workload: str, limit: int) -> list[DeadLetter]:
     """Pending letters that the queue has not been given."""
     return [letter_of(row) for row in connection.execute(_UNPUBLISHED, (workload, limit))]
 
@@ -190,11 +190,11 @@ def mark_published(connection: sqlite3.Connection, letter_ids: Sequence[str], qu
     return True
 
 
-def outdated(connection: sqlite3.Connection, workload: str, limit: int) -> list[str]:
+def letters_to_unpublish(connection: sqlite3.Connection, workload: str, limit: int) -> list[str]:
     """Letters that are dealt with and that the queue may still hold."""
     return [row[0] for row in connection.execute(_OUTDATED, (workload, limit))]
 
 
-def mark_withdrawn(connection: sqlite3.Connection, letter_ids: Sequence[str]) -> None:
+def mark_unpublished(connection: sqlite3.Connection, letter_ids: Sequence[str]) -> None:
     """The queue no longer has them."""
-    connection.execute(_MARK_WITHDRAWN, (to_json(list(letter_ids)),))
+    connection.execute(_MARK_UNPUBLISHED, (to_json(list(letter_ids)),))

@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from holdfast.contracts.ledger import Lines
+from holdfast.contracts.ledger import QueuePlaces
 from holdfast.sqlite.database import one
 
 from .rows import to_json
@@ -28,7 +28,7 @@ SELECT coalesce(
      WHERE workload = :workload AND lane IS NOT NULL AND status = 'received'))
 """
 
-_WITHDRAW: Final = """
+_CANCEL: Final = """
 UPDATE ledger_entries SET withdrawn = 1, deadline = min(coalesce(deadline, :now), :now), updated_at = :now
 WHERE workload = :workload AND job_id IN (SELECT value FROM json_each(:job_ids)) AND status IN ('received', 'failed')
 RETURNING job_id
@@ -48,18 +48,21 @@ WHERE workload = :workload AND dead_letters.key = b.key
 """
 
 
-def lines(connection: sqlite3.Connection, workload: str, lanes: Sequence[str]) -> Lines:
+def queue_places(connection: sqlite3.Connection, workload: str, fairness_keys: Sequence[str]) -> QueuePlaces:
     """How the lanes stand."""
     front = one(connection, _FRONT, {"workload": workload})
-    ends = json.loads(one(connection, _ENDS, {"workload": workload, "lanes": to_json(list(lanes))}))
-    return Lines(front or 0, {lane: end for lane, end in zip(lanes, ends, strict=True) if end is not None})
+    ends = json.loads(one(connection, _ENDS, {"workload": workload, "lanes": to_json(list(fairness_keys))}))
+    return QueuePlaces(
+        front or 0,
+        {fairness_key: end for fairness_key, end in zip(fairness_keys, ends, strict=True) if end is not None},
+    )
 
 
-def withdraw(connection: sqlite3.Connection, now: int, workload: str, job_ids: Sequence[str]) -> list[bool]:
+def cancel(connection: sqlite3.Connection, now: int, workload: str, job_ids: Sequence[str]) -> list[bool]:
     """Make those that wait overdue, by compare-and-set on their state."""
     parameters = {"now": now, "workload": workload, "job_ids": to_json(list(job_ids))}
-    withdrawn = {row[0] for row in connection.execute(_WITHDRAW, parameters).fetchall()}
-    return [job_id in withdrawn for job_id in job_ids]
+    cancelled = {row[0] for row in connection.execute(_CANCEL, parameters).fetchall()}
+    return [job_id in cancelled for job_id in job_ids]
 
 
 def redact(connection: sqlite3.Connection, workload: str, bodies: Mapping[str, str]) -> list[str]:

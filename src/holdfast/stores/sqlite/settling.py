@@ -1,4 +1,4 @@
-"""Settling: verdicts, effects and dead letters in one transaction (I3, I4, I8)."""
+"""Settling: transitions, effects and dead letters in one transaction (I3, I4, I8)."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from collections.abc import Sequence
 from typing import Any, Final, assert_never
 
 from holdfast.contracts.ledger import AttemptOutcome, NewEntry, Status
-from holdfast.contracts.settlement import (
+from holdfast.contracts.times import duration_ms
+from holdfast.contracts.transitions import (
     OVERDUE,
-    Bury,
     Complete,
     Expire,
-    HandBack,
+    MoveToDeadLetters,
     Proceed,
+    Release,
     RetryLater,
     Settled,
     Settlement,
-    Verdict,
+    Transition,
     noted_result,
 )
-from holdfast.contracts.times import duration_ms
 from holdfast.sqlite.database import one
 from holdfast.stores.folding import Write, told_apart
 
 from . import ledger
-from .documents import Shelves
+from .records import RecordTables
 from .rows import to_json
 
 _MINE: Final = """
@@ -67,7 +67,7 @@ FROM json_each(:rows) AS l CROSS JOIN ledger_entries AS e ON e.id = l.value ->> 
 
 
 class _Batch:
-    """The rows that one batch of verdicts turns into."""
+    """The rows that one batch of transitions turns into."""
 
     def __init__(self, now: int) -> None:
         self.now = now
@@ -77,42 +77,42 @@ class _Batch:
         self.proceeding: list[int] = []
 
     def add(self, row_id: int, attempts: list[dict[str, Any]], settlement: Settlement, note: str | None) -> Status:
-        """Translate one verdict; return the state that the entry ends in."""
-        match settlement.verdict:
-            case Complete() as verdict:
+        """Translate one transition; return the state that the entry ends in."""
+        match settlement.transition:
+            case Complete() as transition:
                 self._close(attempts, AttemptOutcome.SUCCEEDED)
-                told = noted_result(verdict.result, note)
+                told = noted_result(transition.result, note)
                 result = None if told is None else to_json(told)
-                self._row(row_id, Status.PROCESSED, attempts, note=note, result=result, keep=verdict.retention)
+                self._row(row_id, Status.PROCESSED, attempts, note=note, result=result, keep=transition.retention)
                 return Status.PROCESSED
-            case RetryLater() as verdict:
-                self._close(attempts, AttemptOutcome.FAILED, verdict.code, verdict.message)
-                error = (verdict.code, verdict.message)
-                self._row(row_id, Status.FAILED, attempts, after=verdict.after, error=error, note=note)
+            case RetryLater() as transition:
+                self._close(attempts, AttemptOutcome.FAILED, transition.code, transition.message)
+                error = (transition.code, transition.message)
+                self._row(row_id, Status.FAILED, attempts, after=transition.after, error=error, note=note)
                 return Status.FAILED
-            case HandBack() as verdict:
+            case Release() as transition:
                 if attempts and attempts[-1]["outcome"] == AttemptOutcome.RUNNING:
                     attempts.pop()
                 status = Status.FAILED if attempts else Status.RECEIVED
-                self._row(row_id, status, attempts, after=verdict.after, note=note)
+                self._row(row_id, status, attempts, after=transition.after, note=note)
                 return status
-            case Proceed() as verdict:
-                if not verdict.repeatable:
+            case Proceed() as transition:
+                if not transition.repeatable:
                     self.proceeding.append(row_id)
                 return Status.PROCESSING
-            case Bury() as verdict:
-                self._close(attempts, AttemptOutcome.FAILED, verdict.code, verdict.message)
+            case MoveToDeadLetters() as transition:
+                self._close(attempts, AttemptOutcome.FAILED, transition.code, transition.message)
                 # An entry lives as long as its letter: a replay finds it, and a duplicate never passes (I12).
-                keep = max(verdict.retention, verdict.letter_retention)
-                error = (verdict.code, verdict.message)
+                keep = max(transition.retention, transition.letter_retention)
+                error = (transition.code, transition.message)
                 self._row(row_id, Status.FAILED, attempts, error=error, note=note, keep=keep)
                 self.last_steps.append((row_id, Status.DEAD_LETTERED.value))
-                letter = (verdict.letter_id, verdict.reason_code, verdict.reason_message)
-                self.letters.append((row_id, *letter, duration_ms(verdict.letter_retention), verdict.body))
+                letter = (transition.letter_id, transition.reason_code, transition.reason_message)
+                self.letters.append((row_id, *letter, duration_ms(transition.letter_retention), transition.body))
                 return Status.DEAD_LETTERED
-            case Expire() as verdict:
+            case Expire() as transition:
                 self._close(attempts, AttemptOutcome.FAILED, "EXPIRED", "The job outlived its deadline.")
-                self._row(row_id, Status.FAILED, attempts, note=note, keep=verdict.retention)
+                self._row(row_id, Status.FAILED, attempts, note=note, keep=transition.retention)
                 self.last_steps.append((row_id, Status.EXPIRED.value))
                 return Status.EXPIRED
             case _ as never:
@@ -130,7 +130,7 @@ class _Batch:
             if code is not None:
                 attempts[-1] |= {"errorCode": code, "errorMessage": message}
 
-    def _row(  # noqa: PLR0913 - the columns that verdicts differ in
+    def _row(  # noqa: PLR0913 - the columns that transitions differ in
         self,
         row_id: int,
         status: Status,
@@ -151,11 +151,11 @@ def settle(
     connection: sqlite3.Connection,
     now: int,
     grace: int,
-    shelves: Shelves,
+    tables: RecordTables,
     settlements: Sequence[Settlement],
 ) -> list[Settled]:
     """Write everything that the batch decided, for the leases that still hold; see the port."""
-    # The first verdict on a lease counts; a second one in the same batch finds it gone, as in the next batch it would.
+    # The first transition on a lease counts; a second one in the same batch finds it gone, as in the next batch it would.
     first: dict[tuple[str, str, int], str] = {}
     for position, each in enumerate(settlements):
         first.setdefault((each.workload, each.lease.job_id, each.lease.fence), str(position))
@@ -164,10 +164,10 @@ def settle(
     late = {
         position
         for position, (_, _, deadline) in mine.items()
-        if deadline is not None and deadline <= now and isinstance(settlements[int(position)].verdict, Proceed)
+        if deadline is not None and deadline <= now and isinstance(settlements[int(position)].transition, Proceed)
     }
     held = [each for position, each in enumerate(settlements) if str(position) in mine.keys() - late]
-    notes = _apply(connection, now, shelves, held)
+    notes = _apply(connection, now, tables, held)
     batch = _Batch(now)
     answers = []
     for position, each in enumerate(settlements):
@@ -177,7 +177,7 @@ def settle(
         elif str(position) in late:
             answers.append(Settled(each.lease.job_id, Status.PROCESSING, OVERDUE))
         else:
-            note = _note(each.verdict, notes.get(each.lease.job_id))
+            note = _note(each.transition, notes.get(each.lease.job_id))
             answers.append(Settled(each.lease.job_id, batch.add(found[0], found[1], each, note), note))
     if batch.proceeding:
         connection.execute(_PROCEED, {"rows": to_json(batch.proceeding)})
@@ -193,26 +193,26 @@ def settle(
 def _apply(
     connection: sqlite3.Connection,
     now: int,
-    shelves: Shelves,
+    tables: RecordTables,
     settlements: Sequence[Settlement],
 ) -> dict[str, str]:
     """Write the documents, and record the jobs that follow. A note for each job that had an effect skipped."""
     effects: list[tuple[str, list[Write]]] = []
     followers: list[NewEntry] = []
     for each in settlements:
-        if each.verdict.effects:
-            writes, entries = told_apart(each.verdict.effects)
+        if each.transition.effects:
+            writes, entries = told_apart(each.transition.effects)
             effects.append((each.lease.job_id, writes))
             followers += entries
     if followers:
         ledger.follow(connection, now, followers)
-    return shelves.apply(connection, now, effects) if effects else {}
+    return tables.apply(connection, now, effects) if effects else {}
 
 
-def _note(verdict: Verdict, told: str | None) -> str | None:
+def _note(transition: Transition, told: str | None) -> str | None:
     """What the entry says besides its state; ``told`` comes from the effects."""
-    if isinstance(verdict, Proceed):
+    if isinstance(transition, Proceed):
         return None
-    if isinstance(verdict, Complete | Expire) and verdict.note is not None:
-        return verdict.note
+    if isinstance(transition, Complete | Expire) and transition.note is not None:
+        return transition.note
     return told

@@ -15,22 +15,22 @@ from holdfast.contracts.ledger import (
     DueEntry,
     Lease,
     LedgerEntry,
-    Lines,
     NewEntry,
     Pruned,
+    QueuePlaces,
     Recorded,
 )
-from holdfast.contracts.queries import DocumentQuery, EntryQuery, LetterQuery, Page, Slice
+from holdfast.contracts.queries import EntryQuery, LetterQuery, Page, RecordQuery, Slice
 from holdfast.contracts.queues import QueueJob
-from holdfast.contracts.settlement import Settled, Settlement
 from holdfast.contracts.times import duration_ms, from_ms
+from holdfast.contracts.transitions import Settled, Settlement
 from holdfast.contracts.workload import Workload
 from holdfast.sqlite import Database, Outbox
 from holdfast.stores.cursors import to_cursor
 from holdfast.stores.folding import writes_of
 
 from . import ledger, letters, schema, senders
-from .documents import Shelves
+from .records import RecordTables
 from .rows import ENTRY_COLUMNS, entry_of, row_after
 from .settling import settle
 
@@ -63,7 +63,7 @@ class SqliteStore:
         self._queues = {workload.name: workload.queue for workload in workloads}
         self._job_names = {workload.name: workload.job_name or workload.name for workload in workloads}
         self._collections = tuple(collections)
-        self._shelves = Shelves([*(each for workload in workloads for each in workload.collections), *collections])
+        self._tables = RecordTables([*(each for workload in workloads for each in workload.collections), *collections])
         self._indexed = {workload.name: frozenset(workload.indexed_labels) for workload in workloads}
 
     async def open(self) -> None:
@@ -88,7 +88,7 @@ class SqliteStore:
 
     def _record(self, connection: sqlite3.Connection, entries: Sequence[NewEntry]) -> list[Recorded]:
         now = self._database.now()
-        recorded = ledger.record(connection, now, self._grace, self._shelves, entries, queued=self.publishes)
+        recorded = ledger.record(connection, now, self._grace, self._tables, entries, queued=self.publishes)
         if self._outbox is None:
             return recorded
         jobs: dict[str, list[QueueJob]] = {}
@@ -127,7 +127,7 @@ class SqliteStore:
     async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
         """See :meth:`holdfast.contracts.ports.Ledger.settle`."""
         now = self._database.now
-        return await self._database.write(lambda c: settle(c, now(), self._grace, self._shelves, settlements))
+        return await self._database.write(lambda c: settle(c, now(), self._grace, self._tables, settlements))
 
     async def due(self, workload: str, limit: int, *, again_after: timedelta) -> list[DueEntry]:
         """See :meth:`holdfast.contracts.ports.Ledger.due`."""
@@ -147,14 +147,14 @@ class SqliteStore:
         now = self._database.now
         return await self._database.read(lambda c: ledger.overdue(c, now(), workload, limit))
 
-    async def withdraw(self, workload: str, job_ids: Sequence[str]) -> list[bool]:
-        """See :meth:`holdfast.contracts.ports.Ledger.withdraw`."""
+    async def cancel(self, workload: str, job_ids: Sequence[str]) -> list[bool]:
+        """See :meth:`holdfast.contracts.ports.Ledger.cancel`."""
         now = self._database.now
-        return await self._database.write(lambda c: senders.withdraw(c, now(), workload, job_ids))
+        return await self._database.write(lambda c: senders.cancel(c, now(), workload, job_ids))
 
-    async def lines(self, workload: str, lanes: Sequence[str]) -> Lines:
-        """See :meth:`holdfast.contracts.ports.Ledger.lines`."""
-        return await self._database.read(lambda c: senders.lines(c, workload, lanes))
+    async def queue_places(self, workload: str, fairness_keys: Sequence[str]) -> QueuePlaces:
+        """See :meth:`holdfast.contracts.ports.Ledger.queue_places`."""
+        return await self._database.read(lambda c: senders.queue_places(c, workload, fairness_keys))
 
     async def redact(self, workload: str, bodies: Mapping[str, str]) -> list[str]:
         """See :meth:`holdfast.contracts.ports.Ledger.redact`."""
@@ -194,7 +194,7 @@ class SqliteStore:
     async def prune(self, limit: int) -> Pruned:
         """See :meth:`holdfast.contracts.ports.Ledger.prune`."""
         now = self._database.now
-        return await self._database.write(lambda c: ledger.prune(c, now(), self._shelves, limit))
+        return await self._database.write(lambda c: ledger.prune(c, now(), self._tables, limit))
 
     # --- dead letters -------------------------------------------------------------------------------------
 
@@ -234,48 +234,48 @@ class SqliteStore:
         """See :meth:`holdfast.contracts.ports.DeadLetters.replay`."""
         now = self._database.now
         return await self._database.write(
-            lambda c: letters.replay(c, now(), self._grace, self._shelves, replays, actor=actor, reason=reason),
+            lambda c: letters.replay(c, now(), self._grace, self._tables, replays, actor=actor, reason=reason),
         )
 
-    async def unpublished(self, workload: str, limit: int) -> list[DeadLetter]:
-        """See :meth:`holdfast.contracts.ports.DeadLetters.unpublished`."""
-        return await self._database.read(lambda c: letters.unpublished(c, workload, limit))
+    async def letters_to_publish(self, workload: str, limit: int) -> list[DeadLetter]:
+        """See :meth:`holdfast.contracts.ports.DeadLetters.letters_to_publish`."""
+        return await self._database.read(lambda c: letters.letters_to_publish(c, workload, limit))
 
     async def mark_published(self, letter_ids: Sequence[str], queue: str) -> bool:
         """See :meth:`holdfast.contracts.ports.DeadLetters.mark_published`."""
         return await self._database.write(lambda c: letters.mark_published(c, letter_ids, queue), durable=False)
 
-    async def outdated(self, workload: str, limit: int) -> list[str]:
-        """See :meth:`holdfast.contracts.ports.DeadLetters.outdated`."""
-        return await self._database.read(lambda c: letters.outdated(c, workload, limit))
+    async def letters_to_unpublish(self, workload: str, limit: int) -> list[str]:
+        """See :meth:`holdfast.contracts.ports.DeadLetters.letters_to_unpublish`."""
+        return await self._database.read(lambda c: letters.letters_to_unpublish(c, workload, limit))
 
-    async def mark_withdrawn(self, letter_ids: Sequence[str]) -> None:
-        """See :meth:`holdfast.contracts.ports.DeadLetters.mark_withdrawn`."""
-        await self._database.write(lambda c: letters.mark_withdrawn(c, letter_ids), durable=False)
+    async def mark_unpublished(self, letter_ids: Sequence[str]) -> None:
+        """See :meth:`holdfast.contracts.ports.DeadLetters.mark_unpublished`."""
+        await self._database.write(lambda c: letters.mark_unpublished(c, letter_ids), durable=False)
 
     # --- documents ----------------------------------------------------------------------------------------
 
     async def apply(self, effects: Sequence[Effect]) -> None:
-        """See :meth:`holdfast.contracts.ports.Documents.apply`."""
+        """See :meth:`holdfast.contracts.ports.Records.apply`."""
         now = self._database.now
-        await self._database.write(lambda c: self._shelves.apply(c, now(), [("", writes_of("", effects))]))
+        await self._database.write(lambda c: self._tables.apply(c, now(), [("", writes_of("", effects))]))
 
     async def get(self, collection: str, key: str) -> Mapping[str, Any] | None:
-        """See :meth:`holdfast.contracts.ports.Documents.get`."""
-        return await self._database.read(lambda c: self._shelves.get(c, collection, key))
+        """See :meth:`holdfast.contracts.ports.Records.get`."""
+        return await self._database.read(lambda c: self._tables.get(c, collection, key))
 
-    async def find_documents(self, query: DocumentQuery, page: Page) -> Slice[Mapping[str, Any]]:
-        """See :meth:`holdfast.contracts.ports.Documents.find_documents`."""
-        return await self._database.read(lambda c: self._shelves.find(c, query, page))
+    async def find_records(self, query: RecordQuery, page: Page) -> Slice[Mapping[str, Any]]:
+        """See :meth:`holdfast.contracts.ports.Records.find_records`."""
+        return await self._database.read(lambda c: self._tables.find(c, query, page))
 
     # --- the store itself ---------------------------------------------------------------------------------
 
-    async def meet_queue(self, incarnation: str) -> bool:
-        """See :meth:`holdfast.contracts.ports.Store.meet_queue`."""
+    async def detect_queue_reset(self, epoch: str) -> bool:
+        """See :meth:`holdfast.contracts.ports.Store.detect_queue_reset`."""
         now = self._database.now
-        if await self._database.read(ledger.known_queue) == incarnation:
+        if await self._database.read(ledger.known_queue) == epoch:
             return False
-        return await self._database.write(lambda c: ledger.meet_queue(c, now(), incarnation))
+        return await self._database.write(lambda c: ledger.detect_queue_reset(c, now(), epoch))
 
     async def now(self) -> datetime:
         """See :meth:`holdfast.contracts.ports.Store.now`."""

@@ -1,5 +1,6 @@
 """Courier events: accepted signed, applied to shipments, forwarded where asked (seeds 000 to 002)."""
 
+from .admission import CourierAdmission
 from .contract import (
     ActiveShipment,
     AttemptSummary,
@@ -9,7 +10,6 @@ from .contract import (
     CourierSignature,
     ShipmentFacts,
 )
-from .door import CourierDoor
 from .workload import ACTIVE_SHIPMENTS, Courier, CourierOptions
 
 __all__ = [
@@ -17,8 +17,8 @@ __all__ = [
     "ActiveShipment",
     "AttemptSummary",
     "Courier",
+    "CourierAdmission",
     "CourierDeadLetter",
-    "CourierDoor",
     "CourierEvent",
     "CourierIntake",
     "CourierOptions",

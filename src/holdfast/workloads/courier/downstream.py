@@ -114,7 +114,7 @@ class Downstream:
             broken_off = isinstance(error, httpx.ReadError | httpx.WriteError | httpx.RemoteProtocolError)
             code = network_code(error, broken_off=broken_off)
             return Retry(code, f"The downstream could not be reached ({code}).")
-        return verdict_on(answer)
+        return outcome_of_answer(answer)
 
     async def _post(self, event: CourierEvent) -> Answer:
         if self._client is None:
@@ -155,7 +155,7 @@ async def _drain(response: httpx.Response, deadline: float) -> None:
                     break
 
 
-def verdict_on(answer: Answer) -> Retry | Reject | None:
+def outcome_of_answer(answer: Answer) -> Retry | Reject | None:
     """What an answer means for the job. None: delivered."""
     status = answer.status
     if HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:

@@ -19,7 +19,7 @@ FUTURE: Final = timedelta(minutes=5)
 """How far a courier's clock may be ahead of ours at the door."""
 
 
-def problem_at_the_door(occurred_at: datetime, received_at: datetime, retention: timedelta) -> str | None:
+def problem_at_intake(occurred_at: datetime, received_at: datetime, retention: timedelta) -> str | None:
     """Why an event is refused when it comes in, by the clock of the process that receives it."""
     if occurred_at > received_at + FUTURE:
         return "must not be in the future"

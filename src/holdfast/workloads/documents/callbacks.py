@@ -127,7 +127,7 @@ class DocumentCallbacks(Workload[CallbackJob]):
             labels["company_id"] = data.company_id
         return labels
 
-    def lane(self, data: CallbackJob) -> str | None:
+    def fairness_key(self, data: CallbackJob) -> str | None:
         """Tenants take turns: a receiver that does not answer holds up its own tenant's callbacks only."""
         return data.company_id
 
@@ -163,7 +163,7 @@ class DocumentCallbacks(Workload[CallbackJob]):
             **signed_headers(self._key, data.callback_id, int(self._now().timestamp()), body),
         }
         async with self._client.exchange("POST", url, headers, body) as response:
-            return verdict_on(response.status, retry_after(header(response, "retry-after"), self._now()))
+            return outcome_of_answer(response.status, retry_after(header(response, "retry-after"), self._now()))
 
     # --- the wire ---------------------------------------------------------------------------------------------
 
@@ -179,7 +179,7 @@ class DocumentCallbacks(Workload[CallbackJob]):
         return json.dumps(self.readable(body), ensure_ascii=False, separators=(",", ":"))
 
 
-def verdict_on(status: int, after: timedelta | None) -> Outcome:
+def outcome_of_answer(status: int, after: timedelta | None) -> Outcome:
     """What an answer means for the callback. ``after`` is the wait that it asked for."""
     if HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
         return Done(result={"status": status})

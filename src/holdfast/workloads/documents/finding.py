@@ -24,7 +24,7 @@ async def cached_result(
     options: DocumentOptions,
 ) -> dict[str, Any] | None:
     """The result as this job's own; None when there is none, or its files are gone. ``get`` reads a document."""
-    work = work_id(content, *options.way_of_reading(data))
+    work = work_id(content, *options.reading_method(data))
     known = await get(CACHE, cache_id(data, work))
     result = None if known is None else await get(RESULTS, known["job_id"])
     if result is None or result.get("status") != DocumentStatus.COMPLETED:

@@ -71,7 +71,7 @@ class DocumentOptions:
         """The language that the file is said to be in."""
         return data.payload.language or self.language
 
-    def way_of_reading(self, data: DocumentJob) -> tuple[str | float | None, ...]:
+    def reading_method(self, data: DocumentJob) -> tuple[str | float | None, ...]:
         """Everything besides the file's content that decides what is read in it, and for whom.
 
         Nobody learns from how far a work has come that somebody else has the same file.

@@ -89,7 +89,7 @@ async def _follow(
             why = f"not done after {most:g} s" if left <= silence else f"nothing new for {silence:g} s"
             raise DocumentFailure(Code.TIMEOUT, detail=why) from None
         if line is None:
-            raise await child.verdict()
+            raise await child.transition()
         match _message(line):
             case Finished():
                 return
@@ -121,7 +121,7 @@ def _failure(failed: Failed) -> DocumentFailure:
 
 
 def _words(text: object) -> str | None:
-    # The child reads what strangers send: its types are not taken on trust.
+    # The child reads what external producers send: its types are not taken on trust.
     return scrub(text) if isinstance(text, str) and text else None
 
 

@@ -46,7 +46,7 @@ class Sources:
     max_bytes: int
 
     @contextlib.asynccontextmanager
-    async def at_hand(self, data: DocumentJob) -> AsyncIterator[Source]:
+    async def local_copy(self, data: DocumentJob) -> AsyncIterator[Source]:
         """The file, for as long as the context lasts. Raises :class:`DocumentFailure`."""
         payload = data.payload
         if payload.upload is not None:
@@ -76,7 +76,7 @@ class Sources:
     async def _uploaded(self, data: DocumentJob, upload: Upload) -> AsyncIterator[Source]:
         async with contextlib.AsyncExitStack() as stack:
             try:
-                path = await stack.enter_async_context(self.files.at_hand(upload.sha256))
+                path = await stack.enter_async_context(self.files.local_copy(upload.sha256))
                 head = await asyncio.to_thread(_head_of, path)
             except FileMissing as error:
                 message = f"File not found: {upload.filename or upload.sha256}"

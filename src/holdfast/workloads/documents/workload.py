@@ -119,7 +119,7 @@ class Documents(Workload[DocumentJob]):
         told = {"job_type": data.job_type.value, "input_type": data.input_type.value}
         return told if data.company_id is None else {**told, "company_id": data.company_id}
 
-    def lane(self, data: DocumentJob) -> str | None:
+    def fairness_key(self, data: DocumentJob) -> str | None:
         """Tenants take turns."""
         return data.company_id
 
@@ -184,12 +184,12 @@ class Documents(Workload[DocumentJob]):
             if known is not None:
                 return known
         await context.proceed(job, [self.records.began(data, job.attempt)], repeatable=True)
-        async with self._sources.at_hand(data) as source:
+        async with self._sources.local_copy(data) as source:
             if data.payload.upload is None:
                 known = await self._known(job, context, source.sha256)
                 if known is not None:
                     return known
-            work = work_id(source.sha256, *self.options.way_of_reading(data))
+            work = work_id(source.sha256, *self.options.reading_method(data))
             reading = Reading(job, context, self.options, work)
             units, plan = await reading.run(source.path)
         result, outputs = reading.result(units, plan, time.monotonic() - began)
@@ -254,11 +254,11 @@ class Documents(Workload[DocumentJob]):
         self._spent.pop(job.data.job_id, None)
         return self.records.retrying(job, Reason(failure.code, failure.message))
 
-    def handed_back(self, job: Standing[DocumentJob]) -> Sequence[Effect]:
+    def released(self, job: Standing[DocumentJob]) -> Sequence[Effect]:
         """As before the attempt."""
-        return self.records.handed_back(job)
+        return self.records.released(job)
 
-    def buried(self, job: Standing[DocumentJob], reason: Reason) -> Sequence[Effect]:
+    def dead_lettered(self, job: Standing[DocumentJob], reason: Reason) -> Sequence[Effect]:
         """FAILED."""
         return self.records.failed(job, reason, self._spent.pop(job.data.job_id, None))
 

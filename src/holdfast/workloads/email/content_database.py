@@ -11,7 +11,7 @@ from hashlib import sha256
 from typing import Any
 
 from .content import ContentMissing, ContentUnavailable, encoded
-from .documents import CONTENT, content_key
+from .records import CONTENT, content_key
 from .vault import SealBroken, Vault
 
 

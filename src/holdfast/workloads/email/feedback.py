@@ -147,5 +147,5 @@ def _object(event: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def _word(value: object) -> str:
-    """A short text of plain letters, or nothing: what is longer or stranger could hold an address."""
+    """A short text of plain letters, or nothing: what is longer or external producer could hold an address."""
     return value if isinstance(value, str) and _WORD.fullmatch(value) else ""

@@ -11,8 +11,8 @@ import httpx
 from holdfast.contracts.admission import FieldProblem, InvalidContent, NotificationRefused
 from holdfast.contracts.errors import StoreUnavailable
 
-from .documents import SuppressionReason
 from .feedback import Feedback, ses_feedback
+from .records import SuppressionReason
 from .sns import CertificateUnavailable, SnsMalformed, SnsMessage, SnsRefused, SnsType, SnsVerifier, parse_sns
 from .suppression import Suppressions
 

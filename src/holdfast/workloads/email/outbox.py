@@ -17,7 +17,7 @@ from holdfast.contracts.workload import Failure, Reason, Standing
 
 from .addresses import mask_address
 from .contract import MAX_ERROR_CODE, MAX_ERROR_REASON, EmailSendJob, OutboxStatus
-from .documents import LOG, OUTBOX
+from .records import LOG, OUTBOX
 from .suppression import address_hash
 from .texts import cut
 from .transports.port import Accepted
@@ -31,9 +31,9 @@ _LAST: Final = 10**9
 class Outbox:
     """Writes ``email_outbox`` and ``email_log``."""
 
-    def __init__(self, vault: Vault, life: timedelta, retention: timedelta) -> None:
+    def __init__(self, vault: Vault, ttl: timedelta, retention: timedelta) -> None:
         self._vault = vault
-        self._life = life
+        self._ttl = ttl
         self._retention = retention
 
     def arrived(self, job: EmailSendJob, *, queued: bool) -> Upsert:
@@ -55,8 +55,8 @@ class Outbox:
             "tags": list(job.tags or ()),
             "attempt": 0,
             "enqueuedAt": isoformat(job.enqueuedAt),
-            "deadline": isoformat(job.enqueuedAt + self._life),
-            "expiresAt": isoformat(job.enqueuedAt + self._life + self._retention),
+            "deadline": isoformat(job.enqueuedAt + self._ttl),
+            "expiresAt": isoformat(job.enqueuedAt + self._ttl + self._retention),
         }
         return _says(job, status, _step(1, 0, int(queued)), fields)
 
@@ -81,7 +81,7 @@ class Outbox:
         return _says(job.data, OutboxStatus.RETRYING, _step(job.generation, job.attempt, 3), fields)
 
     @staticmethod
-    def handed_back(job: Standing[EmailSendJob]) -> Upsert:
+    def released(job: Standing[EmailSendJob]) -> Upsert:
         """The attempt did not count: the email waits as it did before."""
         before = max(0, job.attempt - 1)
         status = OutboxStatus.RETRYING if before else OutboxStatus.ENQUEUED

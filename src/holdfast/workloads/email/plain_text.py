@@ -1,7 +1,7 @@
 """The text alternative of an email, made from its HTML.
 
 The standard library's parser takes quadratic time for unfinished tags and comments (6 s for 48 KB of them), and the
-HTML comes from strangers. So the tags are found here, by expressions that look at each character a bounded number of
+HTML comes from external producers. So the tags are found here, by expressions that look at each character a bounded number of
 times. Only what a text needs is understood; whatever else there is, is passed over.
 """
 

@@ -18,15 +18,15 @@ from holdfast.contracts.dead_letters import letter_id
 from holdfast.contracts.effects import Delete, Upsert
 from holdfast.contracts.ledger import LedgerEntry
 from holdfast.contracts.ports import Broker, Store
-from holdfast.contracts.queries import DocumentQuery, EntryQuery, Page
+from holdfast.contracts.queries import EntryQuery, Page, RecordQuery
 from holdfast.contracts.times import isoformat
 from holdfast.contracts.workload import Workload
 
+from .admission import seal_context
 from .content import Content
 from .content_database import content_context
 from .contract import OutboxStatus
-from .documents import CONTENT, OUTBOX, RECIPIENTS, content_key
-from .door import seal_context
+from .records import CONTENT, OUTBOX, RECIPIENTS, content_key
 from .suppression import address_hash
 from .vault import SealBroken, Vault
 
@@ -73,11 +73,11 @@ class Person:
 
 @dataclass(slots=True)
 class Forgotten:
-    """What was done. ``in_work`` are emails that could not be withdrawn: they end by themselves; then ask again."""
+    """What was done. ``in_work`` are emails that could not be cancelled: they end by themselves; then ask again."""
 
     recipients: int = 0
     emails: int = 0
-    withdrawn: int = 0
+    cancelled: int = 0
     jobs: int = 0
     contents: int = 0
     in_work: list[str] = field(default_factory=list)
@@ -85,7 +85,7 @@ class Forgotten:
     @property
     def nothing(self) -> bool:
         """Whether there was nothing left to forget."""
-        return not (self.recipients or self.emails or self.withdrawn or self.jobs or self.contents or self.in_work)
+        return not (self.recipients or self.emails or self.cancelled or self.jobs or self.contents or self.in_work)
 
 
 @dataclass(slots=True)
@@ -133,15 +133,15 @@ class Privacy:
         self,
         selector: Selector,
         now: datetime,
-        withdraw: Callable[[str], Awaitable[bool]],
+        cancel: Callable[[str], Awaitable[bool]],
     ) -> Forgotten:
         """Forget the person. It may be cut short and asked again at any time, until nothing is left to forget."""
         done = Forgotten()
         person = await self.find(selector)
         for outbox_id in person.waiting:
-            if await withdraw(outbox_id):
-                done.withdrawn += 1
-        if done.withdrawn:
+            if await cancel(outbox_id):
+                done.cancelled += 1
+        if done.cancelled:
             person = await self.find(selector)
         done.in_work = person.waiting
         # The bodies before the records: should this be cut short, the records still lead to the bodies.
@@ -231,8 +231,8 @@ class Privacy:
     ) -> AsyncIterator[Mapping[str, Any]]:
         cursor = None
         while True:
-            query = DocumentQuery(collection=collection, where=where)
-            found = await self._store.find_documents(query, Page(page, cursor))
+            query = RecordQuery(collection=collection, where=where)
+            found = await self._store.find_records(query, Page(page, cursor))
             for document in found.items:
                 yield document
             cursor = found.next

@@ -31,10 +31,10 @@ DOCUMENT_PURPOSE: Final = "cpfCnpj"
 
 @dataclass(frozen=True, slots=True)
 class RequestLimits:
-    """What a tenant may ask for. ``life`` bounds a delay, ``horizon`` how far ahead a ``sendAt`` may lie."""
+    """What a tenant may ask for. ``ttl`` bounds a delay, ``horizon`` how far ahead a ``sendAt`` may lie."""
 
     html_bytes: int = 512 * 1024
-    life: timedelta = timedelta(milliseconds=contract.DEFAULT_TTL)
+    ttl: timedelta = timedelta(milliseconds=contract.DEFAULT_TTL)
     horizon: timedelta = timedelta(milliseconds=contract.DEFAULT_TTL)
 
 
@@ -291,7 +291,7 @@ def _time_problems(document: Mapping[Any, Any], limits: RequestLimits, now: date
     delay, send_at = document.get("delay"), document.get("sendAt")
     if delay is not None and send_at is not None:
         yield FieldProblem("sendAt", "must not be given together with delay")
-    longest = duration_ms(limits.life)
+    longest = duration_ms(limits.ttl)
     if isinstance(delay, int) and delay > longest:
         yield FieldProblem("delay", f"must not be longer than {longest} milliseconds")
     instant = contract.read_instant(send_at)

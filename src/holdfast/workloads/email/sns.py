@@ -148,7 +148,7 @@ def issued_to_sns(certificate: x509.Certificate) -> bool:
 class SnsVerifier:
     """Believes a message of one of ``topics`` that is fresh and signed. With no topics it believes nothing.
 
-    What costs nothing is checked first: a stranger's message fetches no certificate.
+    What costs nothing is checked first: an external producer's message fetches no certificate.
     """
 
     def __init__(

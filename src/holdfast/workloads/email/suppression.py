@@ -14,13 +14,13 @@ from typing import Any, Final
 
 from holdfast.contracts.admission import FieldProblem, RecipientSuppressed
 from holdfast.contracts.effects import Delete, Upsert
-from holdfast.contracts.ports import Documents
-from holdfast.contracts.queries import DocumentQuery, Page, Slice
+from holdfast.contracts.ports import Records
+from holdfast.contracts.queries import Page, RecordQuery, Slice
 from holdfast.contracts.times import isoformat
 
 from .addresses import mask_address, normalised
-from .documents import SUPPRESSIONS, SuppressionReason
 from .masking import masked_text
+from .records import SUPPRESSIONS, SuppressionReason
 from .vault import Vault
 
 ADDRESS_PURPOSE: Final = "address"
@@ -61,7 +61,7 @@ def address_hash(vault: Vault, address: str) -> str:
 class Suppressions:
     """The list."""
 
-    def __init__(self, store: Documents, vault: Vault) -> None:
+    def __init__(self, store: Records, vault: Vault) -> None:
         self._store = store
         self._vault = vault
 
@@ -119,6 +119,6 @@ class Suppressions:
     async def list(self, page: Page, reason: SuppressionReason | None = None) -> Slice[Suppression]:
         """The list, newest first."""
         where = {} if reason is None else {"reason": reason.value}
-        query = DocumentQuery(collection=SUPPRESSIONS, where=where, newest_by="since")
-        found = await self._store.find_documents(query, page)
+        query = RecordQuery(collection=SUPPRESSIONS, where=where, newest_by="since")
+        found = await self._store.find_records(query, page)
         return Slice([Suppression.of(each) for each in found.items], found.next)

@@ -39,12 +39,20 @@ from .contract import (
     dead_letter_queue_of,
 )
 from .dead_letter import dead_letter_payload
-from .documents import CONTENT, EMAIL_COLLECTIONS, LOG, SUPPRESSIONS, content_key
 from .masking import log_facts, masked_job, without_names
 from .mime import BuiltMessage, Sender, build_message
 from .outbox import Outbox
+from .records import CONTENT, EMAIL_COLLECTIONS, LOG, SUPPRESSIONS, content_key
 from .suppression import address_hash
-from .transports.port import AccountBlocked, OutcomeUnknown, Parcel, Refused, Transport, TransportError, TryLater
+from .transports.port import (
+    AccountBlocked,
+    OutcomeUnknown,
+    OutgoingMessage,
+    Refused,
+    Transport,
+    TransportError,
+    TryLater,
+)
 from .vault import Vault
 
 OUTCOME_UNKNOWN: Final = "SEND_OUTCOME_UNKNOWN"
@@ -83,7 +91,7 @@ class EmailOptions:
     concurrency: int = 10
     backoff: tuple[timedelta, ...] = _BACKOFF
     max_attempts: int = MAX_ATTEMPTS
-    life: timedelta = timedelta(milliseconds=DEFAULT_TTL)
+    ttl: timedelta = timedelta(milliseconds=DEFAULT_TTL)
     retention: timedelta = timedelta(days=30)
     letter_retention: timedelta = timedelta(milliseconds=DLQ_TTL)
     send_timeout: timedelta = timedelta(seconds=15)
@@ -102,7 +110,7 @@ class Email(Workload[EmailSendJob]):
     collections: Sequence[Collection] = EMAIL_COLLECTIONS
     indexed_labels: Sequence[str] = ("companyId",)
     label_columns: Sequence[str] = ("companyId", "traceId")
-    mortal = True
+    ttl_includes_replays = True
     keep_completed = 0
 
     def __init__(
@@ -117,7 +125,7 @@ class Email(Workload[EmailSendJob]):
         self.dead_letter_queue = dead_letter_queue_of(options.queue)
         self.retry = ListedDelays(options.backoff, options.max_attempts)
         self.timeout = options.send_timeout * _STEPS + _NOT_SENDING
-        self.life: timedelta = options.life
+        self.ttl: timedelta = options.ttl
         self.retention = options.retention
         self.letter_retention = options.letter_retention
         self.concurrency = options.concurrency
@@ -125,7 +133,7 @@ class Email(Workload[EmailSendJob]):
         self._vault = vault
         self._transport = transport
         self._content = content
-        self._outbox = Outbox(vault, options.life, options.retention)
+        self._outbox = Outbox(vault, options.ttl, options.retention)
 
     # --- the job's identity -----------------------------------------------------------------------------------
 
@@ -147,7 +155,7 @@ class Email(Workload[EmailSendJob]):
         """Nothing personal: whose email it is, and the request that it came with."""
         return {"companyId": data.companyId, "traceId": data.requestId}
 
-    def lane(self, data: EmailSendJob) -> str:
+    def fairness_key(self, data: EmailSendJob) -> str:
         """Tenants take turns."""
         return data.companyId
 
@@ -168,23 +176,25 @@ class Email(Workload[EmailSendJob]):
     async def handle(self, job: Job[EmailSendJob], context: Context) -> Outcome:
         """Send the email, unless it was sent before or must not be."""
         data, began = job.data, time.monotonic()
-        if job.received_at >= data.enqueuedAt + self.life:
+        if job.received_at >= data.enqueuedAt + self.ttl:
             return Expired(self.expired(data))  # it lay in the queue for its whole life before we saw it (I10)
         log, tenant = await asyncio.gather(context.get(LOG, data.outboxId), context.get(TENANTS, data.companyId))
         if log is not None and log.get("status") == OutboxStatus.SENT:
             context.log(_PROCESSING, **log_facts(job))
             answer = _already_sent(log)
             return Done([Outbox.was_sent(data, answer["sesMessageId"])], answer)
-        hindrance = await self._hindrance(job, context, tenant or {})
-        if isinstance(hindrance, Snooze):  # its place in its tenant's flow has not come: this is no attempt
-            return hindrance
+        obstacle = await self._reason_to_wait_or_stop(job, context, tenant or {})
+        if isinstance(obstacle, Snooze):  # its place in its tenant's flow has not come: this is no attempt
+            return obstacle
         context.log(_PROCESSING, **log_facts(job))
-        if hindrance is not None:
-            return hindrance
+        if obstacle is not None:
+            return obstacle
         message = await self._message(data, context, tenant or {})
         return await self._send(job, context, message, began) if isinstance(message, BuiltMessage) else message
 
-    async def _hindrance(self, job: Job[EmailSendJob], context: Context, tenant: Mapping[str, Any]) -> Outcome | None:
+    async def _reason_to_wait_or_stop(
+        self, job: Job[EmailSendJob], context: Context, tenant: Mapping[str, Any]
+    ) -> Outcome | None:
         """Why the email must not be sent, or not yet."""
         if not tenant.get("active", True):
             return Reject(INACTIVE, "The tenant does not send emails any more.")
@@ -216,7 +226,7 @@ class Email(Workload[EmailSendJob]):
     async def _send(self, job: Job[EmailSendJob], context: Context, message: BuiltMessage, began: float) -> Outcome:
         """Everything that may be undone has been done: wait for a turn, say so, and send."""
         data = job.data
-        parcel = Parcel(
+        outgoing = OutgoingMessage(
             outbox_id=data.outboxId,
             raw=message.raw,
             message_id=message.message_id,
@@ -224,12 +234,12 @@ class Email(Workload[EmailSendJob]):
             recipients=message.recipients,
             tags=data.tags or (),
         )
-        async with self._turn(context):
+        async with self._permit(context):
             sending = self._outbox.sending(data, job.generation, job.attempt)
             await context.proceed(job, [sending], repeatable=self._options.resend)
             crash_point("email.before_send")
             try:
-                accepted = await self._transport.send(parcel)
+                accepted = await self._transport.send(outgoing)
             except TransportError as error:
                 # The server may repeat what it was sent.
                 names = (data.recipient.nome, data.recipient.razaoSocial)
@@ -245,9 +255,9 @@ class Email(Workload[EmailSendJob]):
         )
         return Done(effects, result.model_dump(mode="json"))
 
-    def _turn(self, context: Context) -> contextlib.AbstractAsyncContextManager[None]:
+    def _permit(self, context: Context) -> contextlib.AbstractAsyncContextManager[None]:
         rate = self._options.rate
-        return _no_turn() if rate is None else context.turn(_FLOW, rate)
+        return _no_permit() if rate is None else context.limit(_FLOW, rate)
 
     def _not_sent(self, error: TransportError, message: str) -> Outcome:
         """What follows from the transport's word, which says whether the message may be out."""
@@ -300,11 +310,11 @@ class Email(Workload[EmailSendJob]):
         """RETRYING."""
         return [self._outbox.retrying(job, failure, after)]
 
-    def handed_back(self, job: Standing[EmailSendJob]) -> Sequence[Effect]:
+    def released(self, job: Standing[EmailSendJob]) -> Sequence[Effect]:
         """As before the attempt."""
-        return [self._outbox.handed_back(job)]
+        return [self._outbox.released(job)]
 
-    def buried(self, job: Standing[EmailSendJob], reason: Reason) -> Sequence[Effect]:
+    def dead_lettered(self, job: Standing[EmailSendJob], reason: Reason) -> Sequence[Effect]:
         """FAILED."""
         return [self._outbox.failed(job, reason)]
 
@@ -316,7 +326,7 @@ class Email(Workload[EmailSendJob]):
         """EXPIRED."""
         return [self._outbox.ended(data, OutboxStatus.EXPIRED)]
 
-    def withdrawn(self, data: EmailSendJob) -> Sequence[Effect]:
+    def cancelled(self, data: EmailSendJob) -> Sequence[Effect]:
         """CANCELLED."""
         return [self._outbox.ended(data, OutboxStatus.CANCELLED)]
 
@@ -349,5 +359,5 @@ def _per_second(rate: float) -> RateLimit:
 
 
 @contextlib.asynccontextmanager
-async def _no_turn() -> AsyncIterator[None]:
+async def _no_permit() -> AsyncIterator[None]:
     yield

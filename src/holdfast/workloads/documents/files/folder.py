@@ -59,7 +59,7 @@ class FolderFiles:
             return file.stored
 
     @asynccontextmanager
-    async def at_hand(self, sha256: str) -> AsyncIterator[Path]:
+    async def local_copy(self, sha256: str) -> AsyncIterator[Path]:
         """The file itself. It counts as used at the beginning and at the end: sweep more slowly than a job takes."""
         path = self._root / upload_name(sha256)
         if not await on_disk(self._use, path):

@@ -33,7 +33,7 @@ class Files(Protocol):
         """
         ...
 
-    def at_hand(self, sha256: str) -> AbstractAsyncContextManager[Path]:
+    def local_copy(self, sha256: str) -> AbstractAsyncContextManager[Path]:
         """The upload as a local file, for as long as the context lasts. Raises :class:`FileMissing`."""
         ...
 

@@ -95,7 +95,7 @@ class S3Files:
             return stored
 
     @asynccontextmanager
-    async def at_hand(self, sha256: str) -> AsyncIterator[Path]:
+    async def local_copy(self, sha256: str) -> AsyncIterator[Path]:
         """A copy, whose content was checked. It is gone when the context ends."""
         key = self._key(upload_name(sha256))
         with _told():

@@ -10,7 +10,7 @@ import secrets
 from pathlib import Path
 from typing import Final
 
-from .port import Accepted, Parcel, Refused, TryLater
+from .port import Accepted, OutgoingMessage, Refused, TryLater
 
 DISK_FULL: Final = "FOLDER_FULL"
 NO_RIGHTS: Final = "FOLDER_NO_RIGHTS"
@@ -39,14 +39,14 @@ class FolderTransport:
     async def close(self) -> None:
         """Nothing to let go of."""
 
-    async def send(self, parcel: Parcel) -> Accepted:
+    async def send(self, outgoing: OutgoingMessage) -> Accepted:
         """Write the file, or find it written."""
-        if not _FILE_NAME.fullmatch(parcel.outbox_id):
+        if not _FILE_NAME.fullmatch(outgoing.outbox_id):
             message = "The outboxId cannot be a file name."
             raise Refused(BAD_NAME, message)
-        file_name = f"{parcel.outbox_id}.eml"
+        file_name = f"{outgoing.outbox_id}.eml"
         try:
-            await asyncio.to_thread(self._write, file_name, parcel.raw)
+            await asyncio.to_thread(self._write, file_name, outgoing.raw)
         except OSError as error:
             raise _later(error) from None
         return Accepted(file_name)

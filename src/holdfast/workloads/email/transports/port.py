@@ -28,7 +28,7 @@ _ADDRESS: Final = re.compile(r"[^\s<>()\[\],;:\"']*@[^\s<>()\[\],;:\"']+")
 
 
 @dataclass(frozen=True, slots=True)
-class Parcel:
+class OutgoingMessage:
     """One message, ready to go. ``recipients`` is the whole envelope, with the ``to`` first and the bcc at the end."""
 
     outbox_id: str
@@ -94,7 +94,7 @@ class Transport(Protocol):
         """Let go of every connection. Messages under way are given up; closing twice is harmless."""
         ...
 
-    async def send(self, parcel: Parcel) -> Accepted:
+    async def send(self, outgoing: OutgoingMessage) -> Accepted:
         """Send one message, once, and say what the other side answered.
 
         Raises a :class:`TransportError`. A cancelled call may have sent the message.
@@ -106,13 +106,13 @@ class Transport(Protocol):
         ...
 
 
-def quoted(text: str, parcel: Parcel | None = None) -> str:
+def quoted(text: str, outgoing: OutgoingMessage | None = None) -> str:
     """What the other side said, in one line, short and without an address.
 
     Servers like to repeat the recipient, in whole or only the part before the ``@``.
     """
     line = " ".join(text.split())
-    for address in () if parcel is None else (*parcel.recipients, parcel.sender):
+    for address in () if outgoing is None else (*outgoing.recipients, outgoing.sender):
         local_part = address.rpartition("@")[0]
         if len(local_part) >= _SHORTEST_LOCAL_PART:
             line = re.sub(rf"(?<!\w){re.escape(local_part)}(?!\w)", "***", line, flags=re.IGNORECASE)

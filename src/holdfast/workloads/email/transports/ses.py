@@ -32,7 +32,7 @@ from botocore.exceptions import (  # type: ignore[import-untyped]
 from botocore.exceptions import ConnectionError as NotConnected
 from botocore.parsers import ResponseParserError  # type: ignore[import-untyped]
 
-from .port import Accepted, AccountBlocked, OutcomeUnknown, Parcel, Refused, TransportError, TryLater, quoted
+from .port import Accepted, AccountBlocked, OutcomeUnknown, OutgoingMessage, Refused, TransportError, TryLater, quoted
 
 CONNECT: Final = "SES_CONNECT"
 NO_ANSWER: Final = "SES_NO_ANSWER"
@@ -114,12 +114,12 @@ class SesTransport:
         self._client = None
         await self._resources.aclose()
 
-    async def send(self, parcel: Parcel) -> Accepted:
+    async def send(self, outgoing: OutgoingMessage) -> Accepted:
         """Hand the message to SES. Its answer is for all recipients."""
         try:
-            answer = await self._opened().send_email(**self._request(parcel))
+            answer = await self._opened().send_email(**self._request(outgoing))
         except ClientError as error:
-            raise _verdict(error, parcel) from None
+            raise _error_of(error, outgoing) from None
         except (BotoCoreError, ResponseParserError) as error:
             raise _failure(error) from None
         if not answer.get("MessageId"):
@@ -133,7 +133,7 @@ class SesTransport:
         try:
             account = await self._opened().get_account()
         except ClientError as error:
-            raise _verdict(error, None) from None
+            raise _error_of(error, None) from None
         except (BotoCoreError, ResponseParserError) as error:
             raise _failure(error) from None
         if not account.get("SendingEnabled", True):
@@ -146,16 +146,16 @@ class SesTransport:
             raise RuntimeError(message)
         return self._client
 
-    def _request(self, parcel: Parcel) -> dict[str, Any]:
+    def _request(self, outgoing: OutgoingMessage) -> dict[str, Any]:
         request: dict[str, Any] = {
-            "FromEmailAddress": parcel.sender,
+            "FromEmailAddress": outgoing.sender,
             # The message's own headers say who sees whom. Here SES only learns where it goes.
-            "Destination": {"ToAddresses": list(parcel.recipients)},
-            "Content": {"Raw": {"Data": parcel.raw}},
+            "Destination": {"ToAddresses": list(outgoing.recipients)},
+            "Content": {"Raw": {"Data": outgoing.raw}},
         }
-        if parcel.tags:
+        if outgoing.tags:
             request["EmailTags"] = [
-                {"Name": f"tag{number}", "Value": tag_value(tag)} for number, tag in enumerate(parcel.tags, 1)
+                {"Name": f"tag{number}", "Value": tag_value(tag)} for number, tag in enumerate(outgoing.tags, 1)
             ]
         if self._options.configuration_set:
             request["ConfigurationSetName"] = self._options.configuration_set
@@ -167,12 +167,12 @@ def tag_value(tag: str) -> str:
     return _TAG_VALUE.sub("_", tag)[:_LONGEST_TAG]
 
 
-def _verdict(error: Any, parcel: Parcel | None) -> TransportError:  # noqa: ANN401 - botocore has no types
+def _error_of(error: Any, outgoing: OutgoingMessage | None) -> TransportError:  # noqa: ANN401 - botocore has no types
     """What an error answer means."""
     name = str(error.response.get("Error", {}).get("Code", ""))
     metadata = error.response.get("ResponseMetadata", {})
     status = int(metadata.get("HTTPStatusCode", 0))
-    said = f"SES answered {name or status}: {quoted(str(error.response.get('Error', {}).get('Message', '')), parcel)}"
+    said = f"SES answered {name or status}: {quoted(str(error.response.get('Error', {}).get('Message', '')), outgoing)}"
     throttled = name.startswith(("TooManyRequests", "Throttl")) or status == HTTPStatus.TOO_MANY_REQUESTS
     # These are said instead of taking the request. Other server errors may come after the message was taken.
     if throttled or status in _NOT_NOW:

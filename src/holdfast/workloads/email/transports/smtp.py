@@ -20,7 +20,7 @@ from aiosmtplib.protocol import SMTPProtocol
 
 from holdfast.contracts.errors import ConfigurationError
 
-from .port import Accepted, OutcomeUnknown, Parcel, Refused, TransportError, TryLater
+from .port import Accepted, OutcomeUnknown, OutgoingMessage, Refused, TransportError, TryLater
 from .smtp_answers import (
     BAD_ADDRESS,
     BAD_ANSWER,
@@ -51,7 +51,7 @@ _HOST: Final = re.compile(r"[A-Za-z0-9.:_\[\]-]+")
 class SmtpOptions:
     """Which server, and how to talk to it.
 
-    ``timeout`` limits each step; ``final_timeout`` the wait for the verdict on a whole message, which is worth more
+    ``timeout`` limits each step; ``final_timeout`` the wait for the transition on a whole message, which is worth more
     patience: giving up there leaves a message that may have been sent. ``connections`` is the most that are open at
     once; an idle one is used again for as long as ``keep``.
     """
@@ -129,15 +129,15 @@ class SmtpTransport:
         for line in list(self._lines):
             self._drop(line)
 
-    async def send(self, parcel: Parcel) -> Accepted:
+    async def send(self, outgoing: OutgoingMessage) -> Accepted:
         """Send one message. Bad answers about one recipient do not stop it, unless it is the first one."""
-        if not all(_ADDRESS.fullmatch(address) for address in (parcel.sender, *parcel.recipients)):
+        if not all(_ADDRESS.fullmatch(address) for address in (outgoing.sender, *outgoing.recipients)):
             message = "An address of the envelope cannot be written in SMTP."
             raise Refused(BAD_ADDRESS, message)
         async with self._slots:
-            line = await self._begin(parcel)
+            line = await self._begin(outgoing)
             try:
-                accepted = await self._finish(line, parcel)
+                accepted = await self._finish(line, outgoing)
             except TransportError:
                 self._keep(line)
                 raise
@@ -159,17 +159,17 @@ class SmtpTransport:
 
     # --- lines --------------------------------------------------------------------------------------------------------
 
-    async def _begin(self, parcel: Parcel) -> _Line:
+    async def _begin(self, outgoing: OutgoingMessage) -> _Line:
         """A line on which the server has accepted MAIL FROM."""
         kept = self._kept_line()
         if kept is not None:
             try:
-                return await self._mail_from(kept, parcel)
+                return await self._mail_from(kept, outgoing)
             except TryLater:
                 # A line that is still alive gave a real answer. A dead one said nothing about this message.
                 if kept in self._lines:
                     raise
-        return await self._mail_from(await self._connect(), parcel)
+        return await self._mail_from(await self._connect(), outgoing)
 
     def _kept_line(self) -> _Line | None:
         """The line that was used last, so that a lone sender needs only one."""
@@ -221,52 +221,52 @@ class SmtpTransport:
 
     # --- the dialogue -------------------------------------------------------------------------------------------------
 
-    async def _mail_from(self, line: _Line, parcel: Parcel) -> _Line:
-        words = [b"MAIL", f"FROM:<{parcel.sender}>".encode()]
+    async def _mail_from(self, line: _Line, outgoing: OutgoingMessage) -> _Line:
+        words = [b"MAIL", f"FROM:<{outgoing.sender}>".encode()]
         if line.client.supports_extension("size"):
-            words.append(b"SIZE=%d" % len(parcel.raw))
-        if not parcel.raw.isascii() and line.client.supports_extension("8bitmime"):
+            words.append(b"SIZE=%d" % len(outgoing.raw))
+        if not outgoing.raw.isascii() and line.client.supports_extension("8bitmime"):
             words.append(b"BODY=8BITMIME")
         reply = await self._say(line, *words)
         if not positive(reply):
             self._keep(line)
-            raise meaning_of(reply, parcel)
+            raise meaning_of(reply, outgoing)
         return line
 
-    async def _finish(self, line: _Line, parcel: Parcel) -> Accepted:
-        """Recipients, message, verdict. Raises a :class:`TransportError` with the line ready or dropped."""
-        refused = await self._recipients(line, parcel)
+    async def _finish(self, line: _Line, outgoing: OutgoingMessage) -> Accepted:
+        """Recipients, message, transition. Raises a :class:`TransportError` with the line ready or dropped."""
+        refused = await self._recipients(line, outgoing)
         reply = await self._say(line, b"DATA")
         if reply.code != _GO_AHEAD:
             await self._abandon(line)
-            raise meaning_of(reply, parcel)
-        reply = await self._message(line, parcel)
+            raise meaning_of(reply, outgoing)
+        reply = await self._message(line, outgoing)
         if positive(reply):
-            return Accepted(name_in(reply.message, parcel) or parcel.message_id, refused)
-        raise meaning_of(reply, parcel)
+            return Accepted(name_in(reply.message, outgoing) or outgoing.message_id, refused)
+        raise meaning_of(reply, outgoing)
 
-    async def _recipients(self, line: _Line, parcel: Parcel) -> tuple[str, ...]:
+    async def _recipients(self, line: _Line, outgoing: OutgoingMessage) -> tuple[str, ...]:
         """The recipients that the server refused. Raises where the message must not go out at all."""
         refusals: dict[str, aiosmtplib.SMTPResponse] = {}
-        for address in parcel.recipients:
+        for address in outgoing.recipients:
             reply = await self._say(line, b"RCPT", f"TO:<{address}>".encode())
             if positive(reply):
                 continue
             if reply.code == _CLOSING:
-                raise meaning_of(reply, parcel)
+                raise meaning_of(reply, outgoing)
             refusals[address] = reply
-        first = refusals.get(parcel.recipients[0])
+        first = refusals.get(outgoing.recipients[0])
         if first is not None:
-            if len(refusals) == len(set(parcel.recipients)):
+            if len(refusals) == len(set(outgoing.recipients)):
                 # Nobody takes it now. One who may take it later is a reason to come back.
                 first = next((reply for reply in refusals.values() if transient(reply)), first)
             await self._abandon(line)
-            raise meaning_of(first, parcel)
+            raise meaning_of(first, outgoing)
         return tuple(refusals)
 
-    async def _message(self, line: _Line, parcel: Parcel) -> aiosmtplib.SMTPResponse:
-        """Write the message, then the dot, and wait for the verdict."""
-        text = _on_the_wire(parcel.raw)
+    async def _message(self, line: _Line, outgoing: OutgoingMessage) -> aiosmtplib.SMTPResponse:
+        """Write the message, then the dot, and wait for the transition."""
+        text = _on_the_wire(outgoing.raw)
         # It listens while we write: a server may say no, and hang up, in the middle of a message.
         reply = asyncio.create_task(line.protocol.read_response())
         try:
@@ -278,7 +278,7 @@ class SmtpTransport:
                 return early
             # From here on the server may take the message.
             async with asyncio.timeout(self._options.final_timeout.total_seconds()):
-                verdict = await reply
+                transition = await reply
         except TimeoutError:
             self._drop(line)
             message = "The server did not say whether it took the message."
@@ -293,11 +293,11 @@ class SmtpTransport:
             raise OutcomeUnknown(BAD_ANSWER, message) from None
         finally:
             reply.cancel()
-        if not (positive(verdict) or negative(verdict)):
+        if not (positive(transition) or negative(transition)):
             self._drop(line)
-            message = f"The server answered the message with {verdict.code}, which is neither yes nor no."
+            message = f"The server answered the message with {transition.code}, which is neither yes nor no."
             raise OutcomeUnknown(BAD_ANSWER, message)
-        return verdict
+        return transition
 
     async def _write(
         self, line: _Line, text: bytes, reply: asyncio.Task[aiosmtplib.SMTPResponse]

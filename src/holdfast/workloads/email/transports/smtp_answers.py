@@ -8,7 +8,7 @@ from typing import Final
 
 import aiosmtplib
 
-from .port import AccountBlocked, Parcel, Refused, TransportError, TryLater, quoted
+from .port import AccountBlocked, OutgoingMessage, Refused, TransportError, TryLater, quoted
 
 CONNECT: Final = "SMTP_CONNECT"
 LOST: Final = "SMTP_LOST"
@@ -62,22 +62,22 @@ def negative(reply: aiosmtplib.SMTPResponse) -> bool:
     return reply.code // 100 in {_NOT_NOW, _NEVER}
 
 
-def name_in(answer: str, parcel: Parcel) -> str | None:
+def name_in(answer: str, outgoing: OutgoingMessage) -> str | None:
     """The name that a server gave the message that it took; None where its answer tells none that we recognise."""
     line = _ENHANCED_CODE.sub("", " ".join(answer.split()))
     for pattern in _NAMES:
         found = pattern.search(line)
         name = found["id"].strip("<>.,;") if found else ""
         if _USABLE_NAME.fullmatch(name) and not any(
-            known in name for known in (parcel.message_id[1:-1], *parcel.recipients)
+            known in name for known in (outgoing.message_id[1:-1], *outgoing.recipients)
         ):
             return name
     return None
 
 
-def meaning_of(reply: aiosmtplib.SMTPResponse, parcel: Parcel) -> TransportError:
+def meaning_of(reply: aiosmtplib.SMTPResponse, outgoing: OutgoingMessage) -> TransportError:
     """What an answer to a step of a message means, other than yes."""
-    code, said = f"SMTP_{reply.code}", f"The server answered {reply.code}: {quoted(reply.message, parcel)}"
+    code, said = f"SMTP_{reply.code}", f"The server answered {reply.code}: {quoted(reply.message, outgoing)}"
     if reply.code in _ACCOUNT:
         return AccountBlocked(code, said)
     if transient(reply):

@@ -21,7 +21,7 @@ from .contract import (
     CourierIntake,
     CourierSignature,
 )
-from .timeliness import problem_at_the_door
+from .timeliness import problem_at_intake
 from .workload import Courier
 
 _MAX_PROBLEMS: Final = 20
@@ -32,7 +32,7 @@ _TRACE_ID = re.compile(IDENTIFIER_PATTERN)
 _UNKNOWN_FIELD: Final = "is not a field of an event; put facts of your own inside payload"
 
 
-class CourierDoor:
+class CourierAdmission:
     """Admission for ``POST /v1/events/courier``, once the signature has been verified."""
 
     def __init__(self, workload: Courier) -> None:
@@ -49,7 +49,7 @@ class CourierDoor:
         except ValidationError as error:
             problems = [_problem(each) for each in error.errors(include_url=False, include_input=False)]
             raise InvalidContent(problems[:_MAX_PROBLEMS]) from None
-        late = problem_at_the_door(intake.occurredAt, received_at, self.workload.retention)
+        late = problem_at_intake(intake.occurredAt, received_at, self.workload.retention)
         if late is not None:
             raise InvalidContent([FieldProblem("occurredAt", late)])
         if not _TRACE_ID.fullmatch(trace_id):

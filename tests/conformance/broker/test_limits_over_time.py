@@ -39,15 +39,15 @@ async def crowd(brokers, *, most, per, seed):
     async def client(broker):
         while len(uses) < 40 + 4 * most:
             asked = time.time_ns()  # the clock of both queues, which are on this machine
-            turns = await broker.acquire(NAME, rate, chance.randint(1, 4), hold=hold)
-            for _ in turns.given:
+            permits = await broker.acquire(NAME, rate, chance.randint(1, 4), hold=hold)
+            for _ in permits.given:
                 await asyncio.sleep(chance.choice([0, 0, 0.001, 0.005]))
                 now = time.time_ns()
                 if now - asked < hold.total_seconds() * 1e9:
                     uses.append(now)
             if chance.random() < 0.9:
-                await broker.release(NAME, rate, turns.given)
-            await asyncio.sleep(min(turns.wait.total_seconds(), 0.02))
+                await broker.release(NAME, rate, permits.given)
+            await asyncio.sleep(min(permits.wait.total_seconds(), 0.02))
 
     await asyncio.gather(*(client(broker) for broker in brokers * 4))
     return uses
@@ -98,8 +98,8 @@ async def test_turns_are_given_whenever_they_are_free_and_never_before(seed):
     for _ in range(1_500):
         now = clock.now()
         for known in (held, resting):
-            for turn in [turn for turn, free_at in known.items() if free_at <= now]:
-                del known[turn]
+            for permit in [permit for permit, free_at in known.items() if free_at <= now]:
+                del known[permit]
         step = chance.choice(["acquire", "acquire", "release", "release again", "wait"])
         if step == "acquire":
             wanted, free = chance.randint(1, 4), rate.most - len(held) - len(resting)
@@ -110,11 +110,11 @@ async def test_turns_are_given_whenever_they_are_free_and_never_before(seed):
             soonest = min([now + rate.per + MILLISECOND, *held.values(), *resting.values()])
             assert now + answer.wait == (now if len(answer.given) < free else soonest)
         elif step == "release":
-            turns = chance.sample(sorted(held), min(len(held), chance.randint(1, 3)))
-            await broker.release(NAME, rate, turns)
-            for turn in turns:
-                del held[turn]
-                resting[turn] = now + rate.per + MILLISECOND
+            permits = chance.sample(sorted(held), min(len(held), chance.randint(1, 3)))
+            await broker.release(NAME, rate, permits)
+            for permit in permits:
+                del held[permit]
+                resting[permit] = now + rate.per + MILLISECOND
         elif step == "release again":
             await broker.release(NAME, rate, [*resting, "never given"])
         else:
@@ -158,8 +158,8 @@ async def test_turns_that_came_free_leave_nothing_behind():
     await broker.acquire(NAME, rate, 3, hold=MILLISECOND)
     clock.advance(3 * MILLISECOND)
 
-    (turn,) = (await broker.acquire("another", rate, 1, hold=MILLISECOND)).given
+    (permit,) = (await broker.acquire("another", rate, 1, hold=MILLISECOND)).given
 
     left = await database.read(lambda c: c.execute("SELECT name, turn FROM queue_turns").fetchall())
-    assert left == [("another", turn)]
+    assert left == [("another", permit)]
     await database.close()

@@ -23,7 +23,7 @@ Work = Callable[[sqlite3.Connection], Result]
 _MOST_IN_ONE_COMMIT: Final = 64
 
 
-class Lane(Protocol):
+class Executor(Protocol):
     """Runs work on a connection, in the order of submission."""
 
     async def run(self, work: Work[Result], *, durable: bool = True) -> Result:
@@ -127,7 +127,7 @@ def translate(error: Exception) -> Exception:
     return error
 
 
-class ThreadLane:
+class ThreadExecutor:
     """A lane with a thread of its own."""
 
     def __init__(self, connect: Callable[[], sqlite3.Connection], *, writes: bool) -> None:
@@ -200,7 +200,7 @@ class ThreadLane:
                 loop.call_soon_threadsafe(_resolve, group)
 
 
-class InlineLane:
+class InlineExecutor:
     """A lane without a thread, for a simulation: each piece of work is a transaction of its own, at once."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:

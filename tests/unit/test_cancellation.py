@@ -1,4 +1,4 @@
-"""Withdrawal: a sender takes back what still waits, and nothing else."""
+"""Cancellation: a sender takes back what still waits, and nothing else."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from holdfast import Retry, Upsert
 from holdfast.contracts.errors import BrokerUnavailable, StoreUnavailable
 from holdfast.contracts.ledger import Status
-from holdfast.engine.withdrawal import Withdrawal
+from holdfast.engine.cancellation import Cancellation
 from tests.support.stage import a_stage, empty
 from tests.support.valve import Valve
 from tests.support.waiting import eventually
@@ -17,12 +17,12 @@ from tests.support.workloads import Parcels
 
 
 class Recallable(Parcels):
-    def withdrawn(self, data):
+    def cancelled(self, data):
         return [Upsert("parcel_places", data.id, {"place": "recalled"})]
 
 
-def withdraw(stage, name="p"):
-    return Withdrawal(stage.store, stage.broker).withdraw(stage.workload, f"parcel.{name}")
+def cancel(stage, name="p"):
+    return Cancellation(stage.store, stage.broker).cancel(stage.workload, f"parcel.{name}")
 
 
 async def place(stage):
@@ -33,23 +33,23 @@ async def place(stage):
 async def test_a_job_that_waits_ends_at_once_and_its_readers_hear_of_it(delay):
     async with a_stage(Recallable()) as stage:
         await stage.intake.accept(stage.workload, stage.workload.contract(id="p"), delay=delay)
-        assert await withdraw(stage) is True
+        assert await cancel(stage) is True
         entry = await stage.entry("p")
         assert (entry.status, entry.note, entry.attempts) == (Status.EXPIRED, "withdrawn", ())
         assert await place(stage) == "recalled"
         assert await empty(stage)
         async with stage.working():
             stage.clock.advance(timedelta(hours=2))
-            await stage.upkeep.round()
+            await stage.maintenance.round()
         assert stage.workload.handled == []
 
 
-async def test_a_job_between_two_attempts_can_be_withdrawn():
+async def test_a_job_between_two_attempts_can_be_cancelled():
     async with a_stage(Recallable(lambda job: Retry("BUSY"))) as stage:
         await stage.accept("p")
         async with stage.working():
             await stage.until("p", Status.FAILED)
-            assert await withdraw(stage) is True
+            assert await cancel(stage) is True
         entry = await stage.entry("p")
         assert (entry.status, entry.note, entry.attempt_count) == (Status.EXPIRED, "withdrawn", 1)
 
@@ -60,25 +60,25 @@ async def test_a_job_in_work_is_left_alone():
         await stage.accept("p")
         async with stage.working():
             await eventually(lambda: valve.entered)
-            assert await withdraw(stage) is False
+            assert await cancel(stage) is False
             valve.open.set()
             entry = await stage.until("p", Status.PROCESSED)
         assert entry.note is None
-        assert await withdraw(stage) is False
+        assert await cancel(stage) is False
 
 
-async def test_what_nobody_knows_cannot_be_withdrawn():
+async def test_what_nobody_knows_cannot_be_cancelled():
     async with a_stage(Recallable()) as stage:
-        assert await withdraw(stage) is False
+        assert await cancel(stage) is False
 
 
-async def test_a_withdrawal_that_was_cut_short_is_finished_by_upkeep():
+async def test_a_cancellation_that_was_cut_short_is_finished_by_maintenance():
     async with a_stage(Recallable()) as stage:
         await stage.accept("p")
         stage.store.fail("claim", StoreUnavailable())
         with pytest.raises(StoreUnavailable):
-            await withdraw(stage)
-        await stage.upkeep.round()
+            await cancel(stage)
+        await stage.maintenance.round()
         entry = await stage.entry("p")
         assert (entry.status, entry.note) == (Status.EXPIRED, "withdrawn")
         assert await place(stage) == "recalled"
@@ -87,7 +87,7 @@ async def test_a_withdrawal_that_was_cut_short_is_finished_by_upkeep():
 async def test_a_worker_finishes_it_too():
     async with a_stage(Recallable()) as stage:
         await stage.accept("p")
-        assert await stage.store.withdraw("parcels", ["parcel.p"]) == [True]
+        assert await stage.store.cancel("parcels", ["parcel.p"]) == [True]
         async with stage.working():
             entry = await stage.until("p", Status.EXPIRED)
         assert entry.note == "withdrawn"
@@ -99,14 +99,14 @@ async def test_a_queue_that_is_away_does_not_keep_a_job_alive():
     async with a_stage(Recallable()) as stage:
         await stage.accept("p")
         stage.broker.fail("remove", BrokerUnavailable())
-        assert await withdraw(stage) is True
+        assert await cancel(stage) is True
         async with stage.working():
             await eventually(lambda: empty(stage))
         assert stage.workload.handled == []
 
 
-async def test_without_words_of_its_own_a_withdrawn_job_looks_expired():
+async def test_without_words_of_its_own_a_cancelled_job_looks_expired():
     async with a_stage() as stage:
         await stage.accept("p")
-        assert await withdraw(stage) is True
+        assert await cancel(stage) is True
         assert await place(stage) == "lost"

@@ -9,7 +9,7 @@ from .link import Collection, Document, Link
 from .schema import WAITING
 
 
-async def withdraw(link: Link, entries: Collection, job_ids: Sequence[str]) -> list[bool]:
+async def cancel(link: Link, entries: Collection, job_ids: Sequence[str]) -> list[bool]:
     """Mark those that wait with the name of this call: so a claim a moment later does not change the answer."""
     if not job_ids:
         return []
@@ -22,5 +22,5 @@ async def withdraw(link: Link, entries: Collection, job_ids: Sequence[str]) -> l
     ]
     await link.run(lambda: entries.update_many(waiting, marking))
     found = await link.run(lambda: entries.find(wanted | {"withdrawn": mark}, {"_id": 1}).to_list())
-    withdrawn = {each["_id"] for each in found}
-    return [job_id in withdrawn for job_id in job_ids]
+    cancelled = {each["_id"] for each in found}
+    return [job_id in cancelled for job_id in job_ids]

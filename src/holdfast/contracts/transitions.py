@@ -32,8 +32,8 @@ class RetryLater:
 
 
 @dataclass(frozen=True, slots=True)
-class HandBack:
-    """Undo the claim: the attempt is withdrawn and the entry is as it was before. ``after`` delays the next claim."""
+class Release:
+    """Undo the claim: the attempt is cancelled and the entry is as it was before. ``after`` delays the next claim."""
 
     after: timedelta = timedelta(0)
     effects: Sequence[Effect] = ()
@@ -54,7 +54,7 @@ class Proceed:
 
 
 @dataclass(frozen=True, slots=True)
-class Bury:
+class MoveToDeadLetters:
     """``processing -> failed -> dead_lettered`` in one commit, with the dead letter (I8).
 
     ``code`` and ``message`` close the attempt; ``reason_code`` and ``reason_message`` go on the dead letter, and so
@@ -86,12 +86,12 @@ def noted_result(result: Mapping[str, Any] | None, note: str | None) -> Mapping[
     return {"note": note, **result} if result is not None and note == IGNORED_STALE else result
 
 
-Verdict = Complete | RetryLater | HandBack | Proceed | Bury | Expire
+Transition = Complete | RetryLater | Release | Proceed | MoveToDeadLetters | Expire
 
 OVERDUE: Final = "overdue"
 """The note on a job that was not let proceed: its deadline has passed."""
 
-WITHDRAWN: Final = "withdrawn"
+CANCELLED: Final = "withdrawn"
 """The note on a job that expired because its sender did not want it any more."""
 
 WORKED_ELSEWHERE: Final = "worked_elsewhere"
@@ -100,11 +100,11 @@ WORKED_ELSEWHERE: Final = "worked_elsewhere"
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
-    """A verdict on a job that we hold the lease of."""
+    """A transition on a job that we hold the lease of."""
 
     workload: str
     lease: Lease
-    verdict: Verdict
+    transition: Transition
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ _SHORTEST: Final = timedelta(milliseconds=2)
 _LONGEST: Final = timedelta(milliseconds=250)
 
 
-class Turnstile:
+class Limiter:
     """Hands out turns inside one process, for any number of names.
 
     ``hold`` is longer than anybody may keep a turn; it frees those of a process that died.
@@ -25,14 +25,14 @@ class Turnstile:
     def __init__(self, broker: Broker, hold: timedelta) -> None:
         self._broker = broker
         self._hold = hold
-        self._gates: dict[tuple[str, RateLimit], _Gate] = {}
+        self._gates: dict[tuple[str, RateLimit], _Limit] = {}
 
     @asynccontextmanager
-    async def turn(self, name: str, rate: RateLimit) -> AsyncIterator[None]:
+    async def limit(self, name: str, rate: RateLimit) -> AsyncIterator[None]:
         """Wait for a turn, and hold it inside. Raises :class:`BrokerUnavailable` when there is nobody to ask."""
         gate = self._gates.get((name, rate))
         if gate is None:
-            gate = self._gates[name, rate] = _Gate(self._broker, name, rate, self._hold)
+            gate = self._gates[name, rate] = _Limit(self._broker, name, rate, self._hold)
         given = await gate.enter()
         try:
             yield
@@ -44,7 +44,7 @@ class Turnstile:
         await asyncio.gather(*(gate.idle() for gate in self._gates.values()))
 
 
-class _Gate:
+class _Limit:
     """One name's waiting handlers, and the turns that they are done with."""
 
     def __init__(self, broker: Broker, name: str, rate: RateLimit, hold: timedelta) -> None:
@@ -69,8 +69,8 @@ class _Gate:
                 self.leave(answer.result())
             raise
 
-    def leave(self, turn: str) -> None:
-        self._used.append(turn)
+    def leave(self, permit: str) -> None:
+        self._used.append(permit)
         if self._returning is None:
             self._returning = asyncio.create_task(self._give_back())
 
@@ -81,16 +81,16 @@ class _Gate:
     async def _ask(self) -> None:
         try:
             while self._wanted():
-                turns = await self._broker.acquire(self._name, self._rate, self._wanted(), hold=self._hold)
-                for turn in turns.given:
+                permits = await self._broker.acquire(self._name, self._rate, self._wanted(), hold=self._hold)
+                for permit in permits.given:
                     waiting = next((each for each in self._waiting if not each.done()), None)
                     if waiting is None:  # they gave up while we asked
-                        self.leave(turn)
+                        self.leave(permit)
                     else:
                         self._waiting.remove(waiting)
-                        waiting.set_result(turn)
+                        waiting.set_result(permit)
                 if self._wanted():
-                    await asyncio.sleep(min(max(turns.wait, _SHORTEST), _LONGEST).total_seconds())
+                    await asyncio.sleep(min(max(permits.wait, _SHORTEST), _LONGEST).total_seconds())
         except Exception as error:  # noqa: BLE001 - told to everybody who waits
             waiting_now, self._waiting = self._waiting, []
             for each in waiting_now:

@@ -1,4 +1,4 @@
-"""Upkeep in several processes at a time: what one does, the others do not do again."""
+"""Maintenance in several processes at a time: what one does, the others do not do again."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def entries(count: int) -> list[NewEntry]:
 
 async def test_what_the_queue_lost_is_republished_once(systems):
     await systems[0].store.record(entries(JOBS))
-    reports = await asyncio.gather(*(system.upkeep().round() for system in systems))
+    reports = await asyncio.gather(*(system.maintenance().round() for system in systems))
     assert sum(report.republished for report in reports) == JOBS
     assert (await systems[0].broker.depth("parcels-main")).ready == JOBS
 
@@ -47,8 +47,8 @@ async def test_what_the_queue_lost_is_republished_once(systems):
 async def test_a_lost_queue_is_noticed_by_one_and_rebuilt_with_each_job_once(systems, redis_place):
     first = systems[0]
     await first.store.record(entries(JOBS))
-    upkeeps = [system.upkeep() for system in systems]
-    await upkeeps[0].round()
+    maintenances = [system.maintenance() for system in systems]
+    await maintenances[0].round()
     await asyncio.to_thread(forget, redis_place)
     heard = []
 
@@ -57,7 +57,7 @@ async def test_a_lost_queue_is_noticed_by_one_and_rebuilt_with_each_job_once(sys
 
     attach(hear)
     try:
-        reports = await asyncio.gather(*(upkeep.round() for upkeep in upkeeps))
+        reports = await asyncio.gather(*(maintenance.round() for maintenance in maintenances))
     finally:
         detach(hear)
     assert heard.count(events.QUEUE_LOST) == 1
@@ -82,7 +82,7 @@ async def test_each_dead_letter_is_in_its_queue_once(systems):
         return (await first.broker.depth("parcels-dead")).ready == 30
 
     await eventually(all_are_published)
-    await asyncio.gather(*(system.upkeep().round() for system in systems))
+    await asyncio.gather(*(system.maintenance().round() for system in systems))
     assert (await first.broker.depth("parcels-dead")).ready == 30
     letters = (await first.review.list(LetterQuery(), Page(1000))).items
     assert len({letter.key for letter in letters}) == len(letters) == 30

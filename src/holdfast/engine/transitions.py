@@ -1,4 +1,4 @@
-"""From outcomes to verdicts: what a handler said, and what the ledger is asked to commit for it."""
+"""From outcomes to transitions: what a handler said, and what the ledger is asked to commit for it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,15 @@ from holdfast.contracts.outcomes import Done, Expired, Halt, Outcome, Reject, Re
 from holdfast.contracts.ports import Random
 from holdfast.contracts.redaction import scrub
 from holdfast.contracts.retry import ExponentialBackoff
-from holdfast.contracts.settlement import WITHDRAWN, Bury, Complete, Expire, HandBack, RetryLater, Verdict
+from holdfast.contracts.transitions import (
+    CANCELLED,
+    Complete,
+    Expire,
+    MoveToDeadLetters,
+    Release,
+    RetryLater,
+    Transition,
+)
 from holdfast.contracts.workload import Failure, Reason, Standing, Workload
 
 from .entries import body_at_attempt
@@ -42,7 +50,7 @@ def attempt_limit(workload: Workload[Any], data: BaseModel | None) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """The job that a verdict is about. ``data`` is None where its body breaks the contract."""
+    """The job that a transition is about. ``data`` is None where its body breaks the contract."""
 
     key: str
     generation: int
@@ -56,24 +64,24 @@ class Subject:
         return None if self.data is None else Standing(self.data, self.generation, self.attempt)
 
 
-class Judge:
-    """Decides verdicts for one workload. It never waits and never writes."""
+class Decider:
+    """Decides transitions for one workload. It never waits and never writes."""
 
     def __init__(self, workload: Workload[Any], random: Random) -> None:
         self._workload = workload
         self._random = random
         self._readers = Readers(workload)
 
-    def verdict(self, outcome: Outcome, subject: Subject) -> Verdict:
-        """What to commit for an outcome. There is always a verdict, whatever the outcome holds."""
+    def decide(self, outcome: Outcome, subject: Subject) -> Transition:
+        """What to commit for an outcome. There is always a transition, whatever the outcome holds."""
         try:
-            return self._verdict(outcome, subject)
+            return self._decide(outcome, subject)
         except Exception as error:  # noqa: BLE001 - other people filled it in: a message of None, a wait in seconds
             message = scrub(f"The handler's {type(outcome).__name__} cannot be used: {type(error).__name__}: {error}")
             failure = Failure(BAD_OUTCOME, message, retry=False)
-            return self.bury(subject, failure)
+            return self.dead_letter(subject, failure)
 
-    def _verdict(self, outcome: Outcome, subject: Subject) -> Verdict:  # noqa: PLR0911 - a table
+    def _decide(self, outcome: Outcome, subject: Subject) -> Transition:  # noqa: PLR0911 - a table
         workload, readers = self._workload, self._readers
         match outcome:
             case Done():
@@ -81,27 +89,27 @@ class Judge:
             case Retry():
                 failure = Failure(outcome.code, scrub(outcome.message), retry=True, after=outcome.after)
                 if subject.attempt >= attempt_limit(workload, subject.data):
-                    return self.bury(subject, failure, self._exhausted(failure, subject.attempt))
+                    return self.dead_letter(subject, failure, self._exhausted(failure, subject.attempt))
                 wait = self._wait(subject.attempt, outcome.after)
                 effects = readers.retrying(subject.standing, failure, wait)
                 return RetryLater(wait, failure.code, failure.message, effects)
             case Snooze():
-                return HandBack(outcome.after, readers.handed_back(subject.standing))
+                return Release(outcome.after, readers.released(subject.standing))
             case Halt():
-                return self.hand_back(subject)
+                return self.release(subject)
             case Reject():
-                return self.bury(subject, Failure(outcome.code, scrub(outcome.message), retry=False))
+                return self.dead_letter(subject, Failure(outcome.code, scrub(outcome.message), retry=False))
             case Expired():
                 return Expire(workload.retention, outcome.effects)
             case _ as never:
                 assert_never(never)
 
-    def without_attempt(self, claim: Exhausted | Interrupted | Overdue) -> Verdict:
+    def without_attempt(self, claim: Exhausted | Interrupted | Overdue) -> Transition:
         """What becomes of a job that was claimed to be ended: no attempt was opened for it."""
         data = self._readers.data_of(claim.body)
         if isinstance(claim, Overdue):
-            effects = self._readers.expired(data, withdrawn=claim.withdrawn)
-            return Expire(self._workload.retention, effects, WITHDRAWN if claim.withdrawn else None)
+            effects = self._readers.expired(data, cancelled=claim.cancelled)
+            return Expire(self._workload.retention, effects, CANCELLED if claim.cancelled else None)
         subject = Subject(
             key=claim.key, generation=claim.generation, attempt=claim.attempts, body=claim.body, data=data
         )
@@ -109,22 +117,22 @@ class Judge:
             return self.interrupted(subject, "The worker vanished.")
         failure = Failure(WORKER_LOST, "The worker vanished during the last attempt.", retry=False)
         reason = Reason(WORKER_LOST, f"{claim.attempts} attempts ended with a lost worker or a failure.")
-        return self.bury(subject, failure, reason)
+        return self.dead_letter(subject, failure, reason)
 
-    def interrupted(self, subject: Subject, what: str) -> Bury:
-        """The verdict on a job that passed its point of no return and did not come back with an outcome (I11)."""
+    def interrupted(self, subject: Subject, what: str) -> MoveToDeadLetters:
+        """The transition on a job that passed its point of no return and did not come back with an outcome (I11)."""
         reason = self._readers.interrupted(subject.attempt)
-        return self.bury(subject, Failure(reason.code, what, retry=False), reason)
+        return self.dead_letter(subject, Failure(reason.code, what, retry=False), reason)
 
-    def hand_back(self, subject: Subject) -> HandBack:
-        """The verdict on a job that somebody else should do, at once."""
-        return HandBack(effects=self._readers.handed_back(subject.standing))
+    def release(self, subject: Subject) -> Release:
+        """The transition on a job that somebody else should do, at once."""
+        return Release(effects=self._readers.released(subject.standing))
 
-    def bury(self, subject: Subject, failure: Failure, reason: Reason | None = None) -> Bury:
-        """The verdict that ends in the dead letters. The failure is the reason, unless another is given."""
+    def dead_letter(self, subject: Subject, failure: Failure, reason: Reason | None = None) -> MoveToDeadLetters:
+        """The transition that ends in the dead letters. The failure is the reason, unless another is given."""
         reason = reason or Reason(failure.code, failure.message)
         reason = Reason(reason.code, scrub(reason.message))
-        return Bury(
+        return MoveToDeadLetters(
             letter_id=letter_id(self._workload.name, subject.key, subject.generation),
             code=failure.code,
             message=failure.message,
@@ -132,7 +140,7 @@ class Judge:
             reason_message=reason.message,
             retention=self._workload.retention,
             letter_retention=self._workload.letter_retention,
-            effects=self._readers.buried(subject.standing, reason),
+            effects=self._readers.dead_lettered(subject.standing, reason),
             body=self._letter_body(subject),
         )
 

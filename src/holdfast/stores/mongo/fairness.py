@@ -9,7 +9,7 @@ from typing import Final
 
 from pymongo import ASCENDING, DESCENDING
 
-from holdfast.contracts.ledger import Lines, Status
+from holdfast.contracts.ledger import QueuePlaces, Status
 
 from .link import Collection, Document, Link
 
@@ -21,10 +21,10 @@ _IN_WORK: Final = {"status": Status.PROCESSING.value, "openLane": {"$exists": Tr
 _WAITING: Final = {"status": Status.RECEIVED.value, "openLane": {"$exists": True}}
 
 
-async def lines(link: Link, entries: Collection, lanes: Sequence[str]) -> Lines:
+async def queue_places(link: Link, entries: Collection, fairness_keys: Sequence[str]) -> QueuePlaces:
     """The front of the workload and the ends of these lanes; see the port."""
-    front, ends = await asyncio.gather(_front(link, entries), _ends(link, entries, lanes))
-    return Lines(front, ends)
+    front, ends = await asyncio.gather(_front(link, entries), _ends(link, entries, fairness_keys))
+    return QueuePlaces(front, ends)
 
 
 async def _front(link: Link, entries: Collection) -> int:
@@ -35,10 +35,10 @@ async def _front(link: Link, entries: Collection) -> int:
     return 0
 
 
-async def _ends(link: Link, entries: Collection, lanes: Sequence[str]) -> dict[str, int]:
-    if not lanes:
+async def _ends(link: Link, entries: Collection, fairness_keys: Sequence[str]) -> dict[str, int]:
+    if not fairness_keys:
         return {}
-    pipeline: list[Document] = [{"$match": {"openLane": {"$in": list(set(lanes))}}}, *_LAST_OF_EACH]
+    pipeline: list[Document] = [{"$match": {"openLane": {"$in": list(set(fairness_keys))}}}, *_LAST_OF_EACH]
 
     async def look() -> list[Document]:
         return await (await entries.aggregate(pipeline)).to_list()

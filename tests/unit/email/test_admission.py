@@ -13,11 +13,11 @@ from holdfast.contracts.effects import Delete
 from holdfast.contracts.errors import StoreUnavailable
 from holdfast.sqlite import Database
 from holdfast.stores.sqlite import SqliteStore
+from holdfast.workloads.email.admission import EmailAdmission
 from holdfast.workloads.email.content import ContentUnavailable
 from holdfast.workloads.email.content_database import html_in
 from holdfast.workloads.email.content_folder import FolderContent
-from holdfast.workloads.email.documents import CONTENT, OUTBOX, RECIPIENTS, SuppressionReason
-from holdfast.workloads.email.door import EmailDoor
+from holdfast.workloads.email.records import CONTENT, OUTBOX, RECIPIENTS, SuppressionReason
 from holdfast.workloads.email.request import RequestLimits
 from holdfast.workloads.email.suppression import Suppressions, address_hash
 from holdfast.workloads.email.transports.folder import FolderTransport
@@ -45,12 +45,14 @@ async def store(tmp_path, email):
 
 
 @pytest.fixture
-def door(email, store):
-    return EmailDoor(email, store, VAULT)
+def admission(email, store):
+    return EmailAdmission(email, store, VAULT)
 
 
-async def admit(door, document, *, company_id=COMPANY, key=None, request_id="req-1", at=NOW):
-    return await door.admit(document, company_id=company_id, idempotency_key=key, request_id=request_id, received_at=at)
+async def admit(admission, document, *, company_id=COMPANY, key=None, request_id="req-1", at=NOW):
+    return await admission.admit(
+        document, company_id=company_id, idempotency_key=key, request_id=request_id, received_at=at
+    )
 
 
 def effect(admitted, collection):
@@ -58,9 +60,9 @@ def effect(admitted, collection):
     return found
 
 
-async def test_a_request_becomes_a_job_with_every_field_of_the_seed(door):
+async def test_a_request_becomes_a_job_with_every_field_of_the_seed(admission):
     admitted = await admit(
-        door,
+        admission,
         {
             "to": "Cliente@EXAMPLE.com",
             "cc": ["um@example.com"],
@@ -104,17 +106,19 @@ async def test_a_request_becomes_a_job_with_every_field_of_the_seed(door):
     assert (admitted.priority, admitted.delay, admitted.due) == (2, timedelta(0), None)
 
 
-async def test_what_is_left_out_is_not_in_the_job(door):
-    admitted = await admit(door, an_email())
+async def test_what_is_left_out_is_not_in_the_job(admission):
+    admitted = await admit(admission, an_email())
     written = admitted.data.model_dump_json()
     for absent in ("cc", "bcc", "replyTo", "headers", "tags", "nome", "cpfCnpjHash"):
         assert f'"{absent}"' not in written
 
 
-async def test_the_same_request_makes_the_same_id_whenever_and_however_urgently_it_comes(door):
+async def test_the_same_request_makes_the_same_id_whenever_and_however_urgently_it_comes(admission):
     document = an_email()
-    first = await admit(door, document)
-    later = await admit(door, document | {"priority": 1, "delay": 5}, at=NOW + timedelta(hours=5), request_id="req-2")
+    first = await admit(admission, document)
+    later = await admit(
+        admission, document | {"priority": 1, "delay": 5}, at=NOW + timedelta(hours=5), request_id="req-2"
+    )
     assert first.data.outboxId == later.data.outboxId
     assert first.data.outboxId[14] == "5"
 
@@ -135,22 +139,22 @@ async def test_the_same_request_makes_the_same_id_whenever_and_however_urgently_
         {"recipient": {"externalId": "CUST", "cpfCnpj": CPF}},
     ],
 )
-async def test_whatever_the_email_says_is_part_of_its_identity(door, change):
+async def test_whatever_the_email_says_is_part_of_its_identity(admission, change):
     document = an_email(recipient={"externalId": "CUST"})
-    first, other = await admit(door, document), await admit(door, document | change)
+    first, other = await admit(admission, document), await admit(admission, document | change)
     assert first.data.outboxId != other.data.outboxId
 
 
 @pytest.mark.parametrize("recipient", [{"cpfCnpj": CPF}, {"externalId": "CUST"}])
 async def test_with_another_pepper_a_request_is_a_new_email_and_one_with_a_key_is_never_sent_twice(
-    email, store, door, recipient
+    email, store, admission, recipient
 ):
     """Nobody is recognised by the new pepper. A key still decides: should the hash differ, the ledger says conflict."""
-    renewed = EmailDoor(email, store, Vault(bytes(range(1, 33)), {"first": bytes(range(100, 132))}, "first"))
+    renewed = EmailAdmission(email, store, Vault(bytes(range(1, 33)), {"first": bytes(range(100, 132))}, "first"))
     document = an_email(recipient=recipient)
 
-    plain = [(await admit(each, document)).data for each in (door, renewed)]
-    keyed = [(await admit(each, document, key="order-1")).data for each in (door, renewed)]
+    plain = [(await admit(each, document)).data for each in (admission, renewed)]
+    keyed = [(await admit(each, document, key="order-1")).data for each in (admission, renewed)]
 
     assert plain[0].outboxId != plain[1].outboxId
     assert keyed[0].outboxId == keyed[1].outboxId
@@ -158,31 +162,31 @@ async def test_with_another_pepper_a_request_is_a_new_email_and_one_with_a_key_i
     assert same is ("externalId" in recipient)
 
 
-async def test_an_email_to_an_external_id_has_the_id_that_it_has_always_had(door):
+async def test_an_email_to_an_external_id_has_the_id_that_it_has_always_had(admission):
     """Emails that were accepted by an earlier version must be known again after an update."""
     document = {"to": "a@example.com", "subject": "S", "html": "<p>H</p>", "recipient": {"externalId": "CUST-1"}}
-    assert (await admit(door, document)).data.outboxId == "bde7f527-e227-52a7-9948-23ee778f5711"
+    assert (await admit(admission, document)).data.outboxId == "bde7f527-e227-52a7-9948-23ee778f5711"
 
 
-async def test_a_key_decides_alone(door):
-    first = await admit(door, an_email(), key="order-1")
-    other = await admit(door, an_email(), key="order-1")
-    foreign = await admit(door, an_email(), key="order-1", company_id=OTHER)
+async def test_a_key_decides_alone(admission):
+    first = await admit(admission, an_email(), key="order-1")
+    other = await admit(admission, an_email(), key="order-1")
+    foreign = await admit(admission, an_email(), key="order-1", company_id=OTHER)
     assert first.data.outboxId == other.data.outboxId != foreign.data.outboxId
 
 
-async def test_neither_a_key_nor_an_id_that_looks_like_another_s_parts_meet_it(door):
+async def test_neither_a_key_nor_an_id_that_looks_like_another_s_parts_meet_it(admission):
     """Parts are counted before they are joined, so that no two lists of parts read alike."""
     document = an_email()
-    by_content = (await admit(door, document)).data.outboxId
+    by_content = (await admit(admission, document)).data.outboxId
     content = document["recipient"]["externalId"]
     for key in (content, f"{content}\0"[:-1], "outbox/content", "7:order-1"):
-        assert (await admit(door, document, key=key)).data.outboxId != by_content
+        assert (await admit(admission, document, key=key)).data.outboxId != by_content
 
 
-async def test_what_the_job_does_not_carry_goes_to_the_outbox(door):
+async def test_what_the_job_does_not_carry_goes_to_the_outbox(admission):
     send_at = NOW + timedelta(hours=2)
-    admitted = await admit(door, an_email(to="a@example.com", priority=9, sendAt=send_at.isoformat()))
+    admitted = await admit(admission, an_email(to="a@example.com", priority=9, sendAt=send_at.isoformat()))
     told = effect(admitted, OUTBOX)
     assert told.key == admitted.data.outboxId
     assert told.set["priority"] == 9
@@ -191,22 +195,22 @@ async def test_what_the_job_does_not_carry_goes_to_the_outbox(door):
     assert timedelta(hours=2) - timedelta(milliseconds=1) <= admitted.delay <= timedelta(hours=2)
 
 
-async def test_nothing_that_is_written_holds_personal_data_in_clear(door):
+async def test_nothing_that_is_written_holds_personal_data_in_clear(admission):
     document = an_email(
         to="joana.prado@example.com",
         recipient={"cpfCnpj": CPF, "nome": "Joana Prado", "razaoSocial": "Prado Ltda"},
         html="<p>nothing personal</p>",
     )
-    written = repr((await admit(door, document)).effects)
+    written = repr((await admit(admission, document)).effects)
     for clear in ("joana", "Joana", "Prado", CPF, CPF_DIGITS):
         assert clear not in written
 
 
-async def test_html_is_written_once_and_lives_longer_with_each_use(door, store):
+async def test_html_is_written_once_and_lives_longer_with_each_use(admission, store):
     document = an_email()
-    first = await admit(door, document)
+    first = await admit(admission, document)
     await store.apply([effect(first, CONTENT)])
-    again = await admit(door, an_email(html=document["html"]), at=NOW + timedelta(days=3))
+    again = await admit(admission, an_email(html=document["html"]), at=NOW + timedelta(days=3))
     await store.apply([effect(again, CONTENT)])
     assert first.data.htmlRef == again.data.htmlRef
     assert set(effect(again, CONTENT).set) == {"expiresAt"}
@@ -220,14 +224,14 @@ async def test_html_is_written_once_and_lives_longer_with_each_use(door, store):
 async def test_html_in_a_folder_is_there_before_the_job(email, store, tmp_path):
     content = FolderContent(tmp_path / "content")
     await content.open()
-    door = EmailDoor(email, store, VAULT, content)
-    admitted = await admit(door, an_email(html="<p>Olá</p>"))
+    admission = EmailAdmission(email, store, VAULT, content)
+    admitted = await admit(admission, an_email(html="<p>Olá</p>"))
     assert await content.get(COMPANY, admitted.data.htmlRef) == "<p>Olá</p>"
     assert CONTENT not in {each.collection for each in admitted.effects}
-    again = await admit(door, an_email(html=None, htmlRef=admitted.data.htmlRef))
+    again = await admit(admission, an_email(html=None, htmlRef=admitted.data.htmlRef))
     assert again.data.htmlRef == admitted.data.htmlRef
     with pytest.raises(UnknownReference):
-        await admit(door, an_email(html=None, htmlRef=admitted.data.htmlRef), company_id=OTHER)
+        await admit(admission, an_email(html=None, htmlRef=admitted.data.htmlRef), company_id=OTHER)
 
 
 async def test_a_place_for_html_that_is_away_is_a_reason_to_come_again(email, store):
@@ -236,42 +240,44 @@ async def test_a_place_for_html_that_is_away_is_a_reason_to_come_again(email, st
             raise ContentUnavailable
 
     with pytest.raises(StoreUnavailable):
-        await admit(EmailDoor(email, store, VAULT, Away("/nowhere")), an_email())
+        await admit(EmailAdmission(email, store, VAULT, Away("/nowhere")), an_email())
 
 
-async def test_a_record_of_expired_html_is_no_html(door, store):
+async def test_a_record_of_expired_html_is_no_html(admission, store):
     """Its reference was prolonged in the moment in which the content itself went."""
-    admitted = await admit(door, an_email())
+    admitted = await admit(admission, an_email())
     upsert = effect(admitted, CONTENT)
     await store.apply([type(upsert)(upsert.collection, upsert.key, upsert.set)])
     with pytest.raises(UnknownReference):
-        await admit(door, an_email(html=None, htmlRef=admitted.data.htmlRef))
+        await admit(admission, an_email(html=None, htmlRef=admitted.data.htmlRef))
 
 
-async def test_suppressed_addresses_are_told_all_at_once(door, store):
+async def test_suppressed_addresses_are_told_all_at_once(admission, store):
     listed = Suppressions(store, VAULT)
     await listed.add(
         ["um@example.com", "dois@example.com"], SuppressionReason.MANUAL, detail=None, source="tests", now=NOW
     )
     with pytest.raises(RecipientSuppressed) as caught:
-        await admit(door, an_email(to="um@example.com", bcc=["tres@example.com", "dois@example.com"]))
+        await admit(admission, an_email(to="um@example.com", bcc=["tres@example.com", "dois@example.com"]))
     assert [each.field for each in caught.value.problems] == ["to", "bcc.1"]
     assert not re.search("um@|dois", str(caught.value.problems))
 
 
 async def test_a_life_bounds_the_delay_whatever_the_limits_say(email, store):
-    door = EmailDoor(email, store, VAULT, limits=RequestLimits(life=timedelta(days=9), horizon=timedelta(days=9)))
+    admission = EmailAdmission(
+        email, store, VAULT, limits=RequestLimits(ttl=timedelta(days=9), horizon=timedelta(days=9))
+    )
     day, moment = timedelta(days=1), timedelta(milliseconds=1)
-    assert (await admit(door, an_email(delay=86_399_999))).delay < day
+    assert (await admit(admission, an_email(delay=86_399_999))).delay < day
     for wanted, field in (({"delay": 86_400_000}, "delay"), ({"sendAt": (NOW + day + moment).isoformat()}, "sendAt")):
         with pytest.raises(InvalidContent) as caught:
-            await admit(door, an_email(**wanted))
+            await admit(admission, an_email(**wanted))
         assert [each.field for each in caught.value.problems] == [field]
 
 
-async def test_a_recipient_is_known_by_the_strongest_identifier(door):
+async def test_a_recipient_is_known_by_the_strongest_identifier(admission):
     async def recipient(**facts):
-        return effect(await admit(door, an_email(recipient=facts)), RECIPIENTS)
+        return effect(await admit(admission, an_email(recipient=facts)), RECIPIENTS)
 
     by_number = await recipient(cpfCnpj=CPF)
     assert (await recipient(cpfCnpj=CPF_DIGITS, externalId="C-1")).key == by_number.key
@@ -282,11 +288,11 @@ async def test_a_recipient_is_known_by_the_strongest_identifier(door):
     assert "nomeSealed" not in by_number.set
 
 
-async def test_html_that_is_forgotten_after_somebody_referred_to_it_comes_back_whole(door, store):
+async def test_html_that_is_forgotten_after_somebody_referred_to_it_comes_back_whole(admission, store):
     document = an_email()
-    first = await admit(door, document)
+    first = await admit(admission, document)
     await store.apply([effect(first, CONTENT)])
-    referring = await admit(door, an_email(html=None, htmlRef=first.data.htmlRef))
+    referring = await admit(admission, an_email(html=None, htmlRef=first.data.htmlRef))
     await store.apply([Delete(CONTENT, effect(first, CONTENT).key)])
     await store.apply([effect(referring, CONTENT)])
     kept = await store.get(CONTENT, effect(first, CONTENT).key)

@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 Item = TypeVar("Item")
 
 
-class Gathering(Generic[Item]):
+class GroupCommit(Generic[Item]):
     """Hands items to ``commit`` in batches of at most ``most``, one batch after another, in their order.
 
     ``commit`` answers for its batch whatever happens: what it raises ends the work on those that still wait.

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.contracts.admission import InvalidContent, NotAcceptable
 from holdfast.contracts.files import FileMissing, UploadTooLarge
-from holdfast.workloads.documents.door import DocumentDoor, DoorOptions
+from holdfast.workloads.documents.admission import AdmissionOptions, DocumentAdmission
 from holdfast.workloads.documents.fetching.addresses import AddressPolicy
 from holdfast.workloads.documents.fetching.fetch import Fetcher, FetchOptions
 from holdfast.workloads.documents.files.folder import FolderFiles
@@ -32,7 +32,7 @@ class Records(dict):
     get_now = dict.get
 
 
-class Doorway:
+class Admissions:
     def __init__(self, folder, *, gemini=False, **changes) -> None:
         self.roots = folder / "roots"
         self.roots.mkdir(exist_ok=True)
@@ -43,16 +43,16 @@ class Doorway:
         fetcher = Fetcher(FetchOptions(policy=AddressPolicy(), max_bytes=MOST, timeout=options.timeout))
         self.workload = Documents(options, Sources(self.files, paths, fetcher, options.scratch, MOST))
         facts = {"max_upload_bytes": MOST, "local_paths": True, "callbacks": True} | changes
-        self.door = DocumentDoor(self.workload, self.records, self.files, paths, DoorOptions(**facts))
+        self.admission = DocumentAdmission(self.workload, self.records, self.files, paths, AdmissionOptions(**facts))
 
     async def keep(self, content=PDF):
         async def arriving():
             yield content
 
-        return await self.door.keep(arriving())
+        return await self.admission.keep(arriving())
 
     async def admit(self, fields, *, company="c", **given):
-        return await self.door.admit(fields, company_id=company, received_at=datetime.now(UTC), **given)
+        return await self.admission.admit(fields, company_id=company, received_at=datetime.now(UTC), **given)
 
     async def problems(self, fields, **given) -> dict[str, str]:
         """What the door says is wrong, by field."""
@@ -62,20 +62,20 @@ class Doorway:
 
 
 @pytest.fixture
-async def doorway(tmp_path):
-    made = Doorway(tmp_path)
+async def admissions(tmp_path):
+    made = Admissions(tmp_path)
     await made.files.open()
     return made
 
 
-async def test_a_request_becomes_a_job_that_says_no_more_than_the_request(doorway):
-    data = (await doorway.admit(OCR | {"job_id": "ocr-009", "local_path": "samples/missing.pdf"})).data
+async def test_a_request_becomes_a_job_that_says_no_more_than_the_request(admissions):
+    data = (await admissions.admit(OCR | {"job_id": "ocr-009", "local_path": "samples/missing.pdf"})).data
     assert data.model_dump(mode="json") == OCR | {
         "job_id": "ocr-009",
         "payload": {"local_path": "samples/missing.pdf"},
         "company_id": "c",
     }
-    first, second = (await doorway.admit(URL)).data, (await doorway.admit(URL)).data
+    first, second = (await admissions.admit(URL)).data, (await admissions.admit(URL)).data
     assert first.job_id.startswith("doc-")
     assert first.job_id != second.job_id
 
@@ -93,8 +93,8 @@ async def test_a_request_becomes_a_job_that_says_no_more_than_the_request(doorwa
         (None, None),
     ],
 )
-async def test_an_upload_is_named_by_its_content_and_by_a_plain_name(doorway, given, kept):
-    upload = (await doorway.admit(OCR, upload=await doorway.keep(), filename=given)).data.payload.upload
+async def test_an_upload_is_named_by_its_content_and_by_a_plain_name(admissions, given, kept):
+    upload = (await admissions.admit(OCR, upload=await admissions.keep(), filename=given)).data.payload.upload
     assert (upload.sha256, upload.size, upload.filename) == (sha256(PDF).hexdigest(), len(PDF), kept)
 
 
@@ -129,92 +129,92 @@ async def test_an_upload_is_named_by_its_content_and_by_a_plain_name(doorway, gi
         (URL | {"engine": "gemini"}, "engine"),
     ],
 )
-async def test_what_is_wrong_is_told_by_field_and_never_with_the_value(doorway, fields, field):
-    problems = await doorway.problems(fields)
+async def test_what_is_wrong_is_told_by_field_and_never_with_the_value(admissions, fields, field):
+    problems = await admissions.problems(fields)
     assert set(problems) == {field}
     for value in ("529.982.247-25", "user:pw", "secrets", "Klingon"):
         assert value not in str(problems)
 
 
-async def test_everything_that_is_wrong_is_told_together(doorway):
-    assert set(await doorway.problems(OCR | {"input_type": "AUDIO", "job_id": "x-529.982.247-25"})) == {
+async def test_everything_that_is_wrong_is_told_together(admissions):
+    assert set(await admissions.problems(OCR | {"input_type": "AUDIO", "job_id": "x-529.982.247-25"})) == {
         "document",
         "input_type",
         "job_id",
     }
 
 
-async def test_a_file_comes_with_the_request_or_is_elsewhere(doorway):
-    assert set(await doorway.problems(URL, upload=await doorway.keep())) == {"document"}
+async def test_a_file_comes_with_the_request_or_is_elsewhere(admissions):
+    assert set(await admissions.problems(URL, upload=await admissions.keep())) == {"document"}
 
 
-async def test_a_file_that_is_something_else_is_refused_where_its_bytes_are_at_hand(doorway):
-    tool = await doorway.keep(b"MZ\x90\x00" + bytes(500))
-    assert set(await doorway.problems(OCR, upload=tool, filename="deed.pdf")) == {"file"}
-    (doorway.roots / "tool.pdf").write_bytes(b"MZ\x90\x00" + bytes(500))
-    assert set(await doorway.problems(OCR | {"local_path": "tool.pdf"})) == {"local_path"}
-    (doorway.roots / "deed.pdf").write_bytes(PDF)
-    assert (await doorway.admit(OCR | {"local_path": "deed.pdf"})).data.payload.local_path == "deed.pdf"
+async def test_a_file_that_is_something_else_is_refused_where_its_bytes_are_at_hand(admissions):
+    tool = await admissions.keep(b"MZ\x90\x00" + bytes(500))
+    assert set(await admissions.problems(OCR, upload=tool, filename="deed.pdf")) == {"file"}
+    (admissions.roots / "tool.pdf").write_bytes(b"MZ\x90\x00" + bytes(500))
+    assert set(await admissions.problems(OCR | {"local_path": "tool.pdf"})) == {"local_path"}
+    (admissions.roots / "deed.pdf").write_bytes(PDF)
+    assert (await admissions.admit(OCR | {"local_path": "deed.pdf"})).data.payload.local_path == "deed.pdf"
 
 
 async def test_what_an_installation_does_not_do_is_refused_and_a_path_is_not_even_looked_at(tmp_path):
-    closed = Doorway(tmp_path, local_paths=False, callbacks=False)
+    closed = Admissions(tmp_path, local_paths=False, callbacks=False)
     problems = await closed.problems(OCR | {"local_path": "../x", "callback_url": "https://a.b/c", "engine": "gemini"})
     assert set(problems) == {"local_path", "callback_url", "engine"}
     assert "DOCUMENT_LOCAL_PATH_OVER_HTTP" in problems["local_path"]
-    opened = Doorway(tmp_path, gemini=True)
+    opened = Admissions(tmp_path, gemini=True)
     assert (
         await opened.admit(URL | {"engine": "gemini", "callback_url": "https://a.b/c"})
     ).data.payload.engine == "gemini"
 
 
-async def test_a_file_that_is_too_large_is_not_kept(doorway):
-    assert doorway.door.max_upload_bytes == MOST
+async def test_a_file_that_is_too_large_is_not_kept(admissions):
+    assert admissions.admission.max_upload_bytes == MOST
     with pytest.raises(UploadTooLarge):
-        await doorway.keep(PDF + bytes(MOST))
+        await admissions.keep(PDF + bytes(MOST))
 
 
 # --- the result that is there already -------------------------------------------------------------------------------
 
 
-async def read_before(doorway, **changes):
+async def read_before(admissions, **changes):
     """The same upload, read for company ``c`` by an earlier job."""
-    stored = await doorway.keep()
-    earlier = (await doorway.admit(OCR, upload=stored)).data
-    path = await doorway.files.write("earlier/1", {"text.txt": b"what it says"})
+    stored = await admissions.keep()
+    earlier = (await admissions.admit(OCR, upload=stored)).data
+    path = await admissions.files.write("earlier/1", {"text.txt": b"what it says"})
     result = {"job_id": "earlier", "company_id": "c", "status": "COMPLETED", "output_path": path, "pages": 1}
     result |= {"unit": "page", "units": 1, "cached": False, "createdAt": "x"} | changes
-    work = work_id(stored.sha256, *doorway.workload.options.way_of_reading(earlier))
-    doorway.records[CACHE, cache_id(earlier, work)] = {"job_id": "earlier"}
-    doorway.records[RESULTS, "earlier"] = result
+    work = work_id(stored.sha256, *admissions.workload.options.reading_method(earlier))
+    admissions.records[CACHE, cache_id(earlier, work)] = {"job_id": "earlier"}
+    admissions.records[RESULTS, "earlier"] = result
     return stored
 
 
-async def test_the_same_upload_has_its_result_at_once_as_its_own(doorway):
-    stored = await read_before(doorway)
-    admitted = await doorway.admit(OCR | {"job_id": "later"}, upload=stored, filename="deed.pdf")
+async def test_the_same_upload_has_its_result_at_once_as_its_own(admissions):
+    stored = await read_before(admissions)
+    admitted = await admissions.admit(OCR | {"job_id": "later"}, upload=stored, filename="deed.pdf")
     assert {"job_id": "later", "status": "COMPLETED", "cached": True}.items() <= admitted.cached.items()
     assert {each.collection: each.key for each in admitted.effects} == {JOBS: "later", RESULTS: "later"}
-    assert await doorway.door.output(admitted.cached, "text.txt") == b"what it says"
+    assert await admissions.admission.output(admitted.cached, "text.txt") == b"what it says"
 
 
-async def test_there_is_no_result_for_others_nor_one_that_is_not_whole(doorway):
-    stored = await read_before(doorway)
+async def test_there_is_no_result_for_others_nor_one_that_is_not_whole(admissions):
+    stored = await read_before(admissions)
     for fields, company in (
         (OCR, "another"),
         (OCR | {"cache": False}, "c"),
         (OCR | {"language": "pt"}, "c"),
     ):
-        admitted = await doorway.admit(fields, company=company, upload=stored)
+        admitted = await admissions.admit(fields, company=company, upload=stored)
         assert (admitted.cached, admitted.effects) == (None, ())
     for changes in ({"status": "FAILED"}, {"output_path": "/somewhere/else"}):
-        await read_before(doorway, **changes)
-        assert (await doorway.admit(OCR, upload=stored)).cached is None
-    del doorway.records[RESULTS, "earlier"]
-    assert (await doorway.admit(OCR, upload=stored)).cached is None
+        await read_before(admissions, **changes)
+        assert (await admissions.admit(OCR, upload=stored)).cached is None
+    del admissions.records[RESULTS, "earlier"]
+    assert (await admissions.admit(OCR, upload=stored)).cached is None
 
 
-async def test_a_result_without_files_has_no_outputs(doorway):
+async def test_a_result_without_files_has_no_outputs(admissions):
     for result in ({}, {"output_path": None}, {"output_path": "/etc"}):
         with pytest.raises(FileMissing):
-            await doorway.door.output(result, "passwd")
+            await admissions.admission.output(result, "passwd")

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.contracts.admission import InvalidContent, SignatureMeta
 from holdfast.contracts.times import isoformat
-from holdfast.workloads.courier import Courier, CourierDoor, CourierEvent, CourierIntake, CourierOptions
+from holdfast.workloads.courier import Courier, CourierAdmission, CourierEvent, CourierIntake, CourierOptions
 from tests.support.courier_documents import event_document, intake_document, payload, without
 
 NOW = datetime(2026, 2, 26, 12, 0, 1, 234567, tzinfo=UTC)
@@ -18,8 +18,8 @@ CANARY = "sk_live_canary"
 
 
 def admit(document, *, meta=META, trace_id="req_a1b2c3", received_at=NOW, retention=timedelta(days=30)) -> CourierEvent:
-    door = CourierDoor(Courier(CourierOptions(retention=retention)))
-    return door.admit(document, meta=meta, trace_id=trace_id, received_at=received_at)
+    admission = CourierAdmission(Courier(CourierOptions(retention=retention)))
+    return admission.admit(document, meta=meta, trace_id=trace_id, received_at=received_at)
 
 
 def problems(document, **circumstances) -> dict[str, str]:
@@ -179,7 +179,7 @@ def test_a_signature_that_the_queue_would_refuse_is_refused_here(signature):
 
 
 def test_the_schema_stands_on_its_own():
-    schema = CourierDoor(Courier()).intake_schema()
+    schema = CourierAdmission(Courier()).intake_schema()
 
     assert "$ref" not in json.dumps(schema)
     assert set(schema["required"]) == {"eventId", "eventType", "occurredAt", "source", "payload"}
@@ -189,6 +189,6 @@ def test_the_schema_stands_on_its_own():
 
 
 def test_the_example_would_be_admitted_today():
-    (example,) = CourierDoor(Courier()).intake_schema()["examples"]
+    (example,) = CourierAdmission(Courier()).intake_schema()["examples"]
 
     admit(example, received_at=datetime.now(UTC))

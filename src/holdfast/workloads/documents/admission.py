@@ -16,7 +16,7 @@ from holdfast.contracts.admission import AdmittedDocument, FieldProblem, Invalid
 from holdfast.contracts.effects import Effect, Upsert
 from holdfast.contracts.files import FileMissing, Stored
 from holdfast.contracts.personal_data import find_personal_data
-from holdfast.contracts.ports import Documents as DocumentStore
+from holdfast.contracts.ports import Records as DocumentStore
 from holdfast.contracts.queues import usable_job_id
 from holdfast.contracts.validation import described, sentence_of
 
@@ -38,7 +38,7 @@ from .finding import cached_result
 from .local_paths import LocalPaths
 from .records import JOBS
 from .sniffing import HEAD, mismatch
-from .workload import Documents, new_job_id
+from .workload import Records, new_job_id
 
 _PRINTABLE: Final = described(r"^[^\x00-\x1f\x7f]+$", "must not contain control characters")
 _SOURCES: Final = ("url", "local_path")
@@ -80,7 +80,7 @@ class DocumentRequest(BaseModel):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DoorOptions:
+class AdmissionOptions:
     """What an operator lets tenants ask for."""
 
     max_upload_bytes: int
@@ -88,18 +88,18 @@ class DoorOptions:
     callbacks: bool = False
 
 
-class DocumentDoor:
+class DocumentAdmission:
     """Admits requests to read a file."""
 
     request_model: type[BaseModel] = DocumentRequest
 
     def __init__(
         self,
-        workload: Documents,
+        workload: Records,
         store: DocumentStore,
         files: Files,
         paths: LocalPaths,
-        options: DoorOptions,
+        options: AdmissionOptions,
     ) -> None:
         self._workload = workload
         self._store = store
@@ -108,7 +108,7 @@ class DocumentDoor:
         self._options = options
 
     @property
-    def workload(self) -> Documents:
+    def workload(self) -> Records:
         """The workload that the jobs are for."""
         return self._workload
 

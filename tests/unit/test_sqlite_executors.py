@@ -9,12 +9,12 @@ import textwrap
 import threading
 
 import pytest
+from holdfast.sqlite.fairness_keys import InlineExecutor, ThreadExecutor
 
 from holdfast.contracts import crash_points
 from holdfast.contracts.errors import StoreUnavailable
 from holdfast.sqlite import Database
 from holdfast.sqlite.database import connect
-from holdfast.sqlite.lanes import InlineLane, ThreadLane
 from tests.support.waiting import eventually
 
 
@@ -59,19 +59,19 @@ def path(tmp_path):
 
 
 @pytest.fixture
-async def lane(path):
+async def fairness_key(path):
     spies = []
 
     def open_spied():
         spies.append(Spy(connect(path)))
         return spies[0]
 
-    lane = ThreadLane(open_spied, writes=True)
-    await lane.run(lambda connection: None)
-    lane.spy = spies[0]
-    lane.spy.statements.clear()
-    yield lane
-    await lane.close()
+    fairness_key = ThreadExecutor(open_spied, writes=True)
+    await fairness_key.run(lambda connection: None)
+    fairness_key.spy = spies[0]
+    fairness_key.spy.statements.clear()
+    yield fairness_key
+    await fairness_key.close()
 
 
 def put(name):
@@ -102,75 +102,75 @@ class Plug:
         assert self.pulled.wait(20)
 
 
-async def behind_a_plug(lane, *works, durable=True):
+async def behind_a_plug(fairness_key, *works, durable=True):
     """Submit work while a transaction is under way; returns the results."""
     plug = Plug()
-    plugged = asyncio.create_task(lane.run(plug, durable=False))
+    plugged = asyncio.create_task(fairness_key.run(plug, durable=False))
     await eventually(plug.reached.is_set)
-    tasks = [asyncio.create_task(lane.run(work, durable=durable)) for work in works]
+    tasks = [asyncio.create_task(fairness_key.run(work, durable=durable)) for work in works]
     await asyncio.sleep(0)
     plug.pulled.set()
     await plugged
-    lane.spy.statements[: lane.spy.statements.index("COMMIT") + 1] = []
+    fairness_key.spy.statements[: fairness_key.spy.statements.index("COMMIT") + 1] = []
     return await asyncio.gather(*tasks, return_exceptions=True)
 
 
 # --- group commit -----------------------------------------------------------------------------------------------
 
 
-async def test_work_returns_once_it_is_committed(lane, path):
-    assert await lane.run(put("a")) == 1
+async def test_work_returns_once_it_is_committed(fairness_key, path):
+    assert await fairness_key.run(put("a")) == 1
 
     assert on_disk(path) == ["a"]
-    assert lane.spy.commits == 1
+    assert fairness_key.spy.commits == 1
 
 
-async def test_work_that_arrives_during_a_commit_shares_the_next_one(lane, path):
-    results = await behind_a_plug(lane, *(put(f"n{n}") for n in range(50)))
+async def test_work_that_arrives_during_a_commit_shares_the_next_one(fairness_key, path):
+    results = await behind_a_plug(fairness_key, *(put(f"n{n}") for n in range(50)))
 
     assert results == [1] * 50
-    assert lane.spy.commits == 1
+    assert fairness_key.spy.commits == 1
     assert len(on_disk(path)) == 50
 
 
-async def test_a_commit_has_a_largest_size(lane):
-    await behind_a_plug(lane, *(put(f"n{n}") for n in range(150)))
+async def test_a_commit_has_a_largest_size(fairness_key):
+    await behind_a_plug(fairness_key, *(put(f"n{n}") for n in range(150)))
 
-    assert lane.spy.commits == 3
+    assert fairness_key.spy.commits == 3
 
 
-async def test_work_runs_in_the_order_of_its_submission(lane):
+async def test_work_runs_in_the_order_of_its_submission(fairness_key):
     order = []
 
-    await behind_a_plug(lane, *(lambda connection, n=n: order.append(n) for n in range(100)))
+    await behind_a_plug(fairness_key, *(lambda connection, n=n: order.append(n) for n in range(100)))
 
     assert order == list(range(100))
 
 
-async def test_work_that_fails_is_rolled_back_alone(lane, path):
+async def test_work_that_fails_is_rolled_back_alone(fairness_key, path):
     def half_done(connection):
         put("half")(connection)
         message = "on second thoughts"
         raise LookupError(message)
 
-    results = await behind_a_plug(lane, put("a"), half_done, put("b"), put("a"), put("c"))
+    results = await behind_a_plug(fairness_key, put("a"), half_done, put("b"), put("a"), put("c"))
 
     assert results[0] == results[2] == results[4] == 1
     assert isinstance(results[1], LookupError)
     assert isinstance(results[3], sqlite3.IntegrityError)
-    assert lane.spy.commits == 1
+    assert fairness_key.spy.commits == 1
     assert on_disk(path) == ["a", "b", "c"]
 
 
 @pytest.mark.parametrize("border", ["BEGIN", "COMMIT"])
-async def test_a_transaction_that_fails_fails_all_its_work(lane, path, border):
+async def test_a_transaction_that_fails_fails_all_its_work(fairness_key, path, border):
     """The plug is pulled and the failure ordered in one go, so that the transaction after the plug's own meets it."""
     plug = Plug()
-    plugged = asyncio.create_task(lane.run(plug))
+    plugged = asyncio.create_task(fairness_key.run(plug))
     await eventually(plug.reached.is_set)
-    tasks = [asyncio.create_task(lane.run(put(name))) for name in ("a", "b")]
+    tasks = [asyncio.create_task(fairness_key.run(put(name))) for name in ("a", "b")]
     await asyncio.sleep(0)
-    lane.spy.fail_next(border, after_commits=1)
+    fairness_key.spy.fail_next(border, after_commits=1)
     plug.pulled.set()
 
     results = await asyncio.gather(plugged, *tasks, return_exceptions=True)
@@ -178,76 +178,76 @@ async def test_a_transaction_that_fails_fails_all_its_work(lane, path, border):
     assert results[0] is None
     assert [type(result) for result in results[1:]] == [StoreUnavailable] * 2
     assert on_disk(path) == []
-    assert await lane.run(put("c")) == 1
+    assert await fairness_key.run(put("c")) == 1
     assert on_disk(path) == ["c"]
 
 
-async def test_a_disk_that_fills_up_during_the_work_is_an_outage(lane, path):
+async def test_a_disk_that_fills_up_during_the_work_is_an_outage(fairness_key, path):
     def fills_up(connection):
         put("half")(connection)
         error = sqlite3.OperationalError("database or disk is full")
         error.sqlite_errorcode = sqlite3.SQLITE_FULL
         raise error
 
-    results = await behind_a_plug(lane, put("a"), fills_up)
+    results = await behind_a_plug(fairness_key, put("a"), fills_up)
 
     assert (results[0], type(results[1])) == (1, StoreUnavailable)
     assert on_disk(path) == ["a"]
 
 
 @pytest.mark.parametrize("statement", ["INSERT INTO shelf VALUES ('a')", "SELECT json('{')", "SELECT * FROM nowhere"])
-async def test_what_the_work_itself_did_wrong_is_no_outage(lane, statement):
+async def test_what_the_work_itself_did_wrong_is_no_outage(fairness_key, statement):
     """Whoever waits for an outage to end would wait for ever."""
-    await lane.run(put("a"))
+    await fairness_key.run(put("a"))
 
     with pytest.raises(sqlite3.Error):
-        await lane.run(lambda connection: connection.execute(statement).fetchall())
+        await fairness_key.run(lambda connection: connection.execute(statement).fetchall())
 
 
 # --- durability -------------------------------------------------------------------------------------------------
 
 
-async def test_only_durable_work_waits_for_the_disk(lane):
-    await lane.run(put("a"), durable=False)
-    await lane.run(put("b"), durable=False)
-    await lane.run(put("c"), durable=True)
+async def test_only_durable_work_waits_for_the_disk(fairness_key):
+    await fairness_key.run(put("a"), durable=False)
+    await fairness_key.run(put("b"), durable=False)
+    await fairness_key.run(put("c"), durable=True)
 
-    assert [each for each in lane.spy.statements if "synchronous" in each] == [
+    assert [each for each in fairness_key.spy.statements if "synchronous" in each] == [
         "PRAGMA synchronous=NORMAL",
         "PRAGMA synchronous=FULL",
     ]
 
 
-async def test_one_durable_piece_makes_the_whole_commit_durable(lane):
+async def test_one_durable_piece_makes_the_whole_commit_durable(fairness_key):
     plug = Plug()
-    plugged = asyncio.create_task(lane.run(plug, durable=False))
+    plugged = asyncio.create_task(fairness_key.run(plug, durable=False))
     await eventually(plug.reached.is_set)
-    lane.spy.statements.clear()
-    tasks = [asyncio.create_task(lane.run(put(f"n{n}"), durable=n == 1)) for n in range(3)]
+    fairness_key.spy.statements.clear()
+    tasks = [asyncio.create_task(fairness_key.run(put(f"n{n}"), durable=n == 1)) for n in range(3)]
     await asyncio.sleep(0)
     plug.pulled.set()
     await asyncio.gather(plugged, *tasks)
 
-    assert lane.spy.statements == ["COMMIT", "PRAGMA synchronous=FULL", "BEGIN IMMEDIATE", "COMMIT"]
+    assert fairness_key.spy.statements == ["COMMIT", "PRAGMA synchronous=FULL", "BEGIN IMMEDIATE", "COMMIT"]
 
 
-async def test_a_reading_lane_does_not_write(path):
-    lane = ThreadLane(lambda: connect(path, read_only=True), writes=False)
+async def test_a_reader_does_not_write(path):
+    fairness_key = ThreadExecutor(lambda: connect(path, read_only=True), writes=False)
 
     with pytest.raises(StoreUnavailable):
-        await lane.run(put("a"))
+        await fairness_key.run(put("a"))
 
-    assert await lane.run(names) == []
-    await lane.close()
+    assert await fairness_key.run(names) == []
+    await fairness_key.close()
 
 
-async def test_the_named_crash_points_are_passed_by_durable_work_alone(lane):
+async def test_the_named_crash_points_are_passed_by_durable_work_alone(fairness_key):
     passed = []
     crash_points.arm(passed.append)
     try:
-        await lane.run(put("a"), durable=False)
+        await fairness_key.run(put("a"), durable=False)
         assert passed == []
-        await lane.run(put("b"))
+        await fairness_key.run(put("b"))
     finally:
         crash_points.arm(None)
 
@@ -257,12 +257,12 @@ async def test_the_named_crash_points_are_passed_by_durable_work_alone(lane):
 # --- callers and closing ----------------------------------------------------------------------------------------
 
 
-async def test_a_caller_that_goes_away_does_not_take_its_work_back(lane, path):
+async def test_a_caller_that_goes_away_does_not_take_its_work_back(fairness_key, path):
     plug = Plug()
-    plugged = asyncio.create_task(lane.run(plug))
+    plugged = asyncio.create_task(fairness_key.run(plug))
     await eventually(plug.reached.is_set)
-    impatient = asyncio.create_task(lane.run(put("a")))
-    patient = asyncio.create_task(lane.run(put("b")))
+    impatient = asyncio.create_task(fairness_key.run(put("a")))
+    patient = asyncio.create_task(fairness_key.run(put("b")))
     await asyncio.sleep(0)
 
     impatient.cancel()
@@ -274,33 +274,33 @@ async def test_a_caller_that_goes_away_does_not_take_its_work_back(lane, path):
 
 
 async def test_closing_finishes_what_was_submitted_and_takes_no_more(path):
-    lane = ThreadLane(lambda: connect(path), writes=True)
-    tasks = [asyncio.create_task(lane.run(put(f"n{n}"))) for n in range(100)]
+    fairness_key = ThreadExecutor(lambda: connect(path), writes=True)
+    tasks = [asyncio.create_task(fairness_key.run(put(f"n{n}"))) for n in range(100)]
     await asyncio.sleep(0)
 
-    await lane.close()
+    await fairness_key.close()
 
     assert await asyncio.gather(*tasks) == [1] * 100
     with pytest.raises(StoreUnavailable):
-        await lane.run(put("late"))
+        await fairness_key.run(put("late"))
 
 
-async def test_a_lane_without_a_connection_keeps_nobody_waiting():
+async def test_a_fairness_key_without_a_connection_keeps_nobody_waiting():
     def cannot():
         message = "unable to open database file"
         raise sqlite3.OperationalError(message)
 
-    lane = ThreadLane(cannot, writes=True)
+    fairness_key = ThreadExecutor(cannot, writes=True)
 
     async with asyncio.timeout(20):
         with pytest.raises(StoreUnavailable):
-            await lane.run(names)
-    await lane.close()
+            await fairness_key.run(names)
+    await fairness_key.close()
 
 
-async def test_the_loop_goes_on_while_sqlite_works(lane):
+async def test_the_loop_goes_on_while_sqlite_works(fairness_key):
     plug = Plug()
-    plugged = asyncio.create_task(lane.run(plug))
+    plugged = asyncio.create_task(fairness_key.run(plug))
     await eventually(plug.reached.is_set)
     beats = 0
     for _ in range(100):
@@ -314,19 +314,19 @@ async def test_the_loop_goes_on_while_sqlite_works(lane):
 
 async def test_work_without_a_thread_is_a_transaction_of_its_own():
     connection = sqlite3.connect(":memory:", isolation_level=None)
-    lane = InlineLane(connection)
-    await lane.run(lambda c: c.execute("CREATE TABLE shelf (name TEXT UNIQUE)"))
+    fairness_key = InlineExecutor(connection)
+    await fairness_key.run(lambda c: c.execute("CREATE TABLE shelf (name TEXT UNIQUE)"))
 
     def half_done(c):
         put("half")(c)
         raise LookupError
 
     with pytest.raises(LookupError):
-        await lane.run(half_done)
+        await fairness_key.run(half_done)
 
-    assert await lane.run(put("a")) == 1
-    assert await lane.run(names) == ["a"]
-    await lane.close()
+    assert await fairness_key.run(put("a")) == 1
+    assert await fairness_key.run(names) == ["a"]
+    await fairness_key.close()
 
 
 # --- several processes ------------------------------------------------------------------------------------------

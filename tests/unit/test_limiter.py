@@ -6,10 +6,10 @@ import asyncio
 from datetime import timedelta
 
 import pytest
+from holdfast.engine.permits import Limiter
 
 from holdfast.contracts.errors import BrokerUnavailable
 from holdfast.contracts.queues import RateLimit
-from holdfast.engine.turns import Turnstile
 from tests.support.stage import a_stage
 from tests.support.waiting import eventually
 
@@ -21,13 +21,13 @@ TWO = RateLimit(2, timedelta(seconds=1))
 class Visitor:
     """Goes through the turnstile, and leaves when told."""
 
-    def __init__(self, turnstile, rate=TWO):
+    def __init__(self, limiter, rate=TWO):
         self.inside = asyncio.Event()
         self.leave = asyncio.Event()
-        self.task = asyncio.create_task(self._visit(turnstile, rate))
+        self.task = asyncio.create_task(self._visit(limiter, rate))
 
-    async def _visit(self, turnstile, rate):
-        async with turnstile.turn("door", rate):
+    async def _visit(self, limiter, rate):
+        async with limiter.limit("door", rate):
             self.inside.set()
             await self.leave.wait()
 
@@ -38,12 +38,12 @@ def inside(visitors):
 
 async def test_as_many_as_the_rate_are_inside_and_a_turn_rests_after_use():
     async with a_stage() as stage:
-        turnstile = Turnstile(stage.broker, HOLD)
-        visitors = [Visitor(turnstile) for _ in range(4)]
+        limiter = Limiter(stage.broker, HOLD)
+        visitors = [Visitor(limiter) for _ in range(4)]
         await eventually(lambda: inside(visitors) == [0, 1])
         visitors[0].leave.set()
         await visitors[0].task
-        await turnstile.settle()
+        await limiter.settle()
         asked = stage.broker.calls["acquire"]
         await eventually(lambda: stage.broker.calls["acquire"] > asked + 2)
         assert inside(visitors) == [0, 1], "the turn of the first rests for a second"
@@ -58,31 +58,31 @@ async def test_as_many_as_the_rate_are_inside_and_a_turn_rests_after_use():
 
 async def test_many_who_come_together_ask_once():
     async with a_stage() as stage:
-        turnstile = Turnstile(stage.broker, HOLD)
+        limiter = Limiter(stage.broker, HOLD)
         rate = RateLimit(50, timedelta(seconds=1))
-        visitors = [Visitor(turnstile, rate) for _ in range(50)]
+        visitors = [Visitor(limiter, rate) for _ in range(50)]
         await eventually(lambda: len(inside(visitors)) == 50)
         assert stage.broker.calls["acquire"] <= 2
         for visitor in visitors:
             visitor.leave.set()
         await asyncio.gather(*(visitor.task for visitor in visitors))
-        await turnstile.settle()
+        await limiter.settle()
         assert stage.broker.calls["release"] <= 3
 
 
 async def test_who_gives_up_takes_nothing_along():
     async with a_stage() as stage:
-        turnstile = Turnstile(stage.broker, HOLD)
-        first = [Visitor(turnstile) for _ in range(2)]
+        limiter = Limiter(stage.broker, HOLD)
+        first = [Visitor(limiter) for _ in range(2)]
         await eventually(lambda: inside(first) == [0, 1])
-        impatient, patient = Visitor(turnstile), Visitor(turnstile)
+        impatient, patient = Visitor(limiter), Visitor(limiter)
         await asyncio.sleep(0)
         impatient.task.cancel()
         await asyncio.wait({impatient.task})
         for visitor in first:
             visitor.leave.set()
         await asyncio.gather(*(visitor.task for visitor in first))
-        await turnstile.settle()
+        await limiter.settle()
         stage.clock.advance(A_SECOND)
         await eventually(patient.inside.is_set)
         assert not impatient.inside.is_set()
@@ -92,23 +92,23 @@ async def test_who_gives_up_takes_nothing_along():
 
 async def test_a_turn_is_given_back_after_a_failure_too():
     async with a_stage() as stage:
-        turnstile = Turnstile(stage.broker, HOLD)
+        limiter = Limiter(stage.broker, HOLD)
         with pytest.raises(ZeroDivisionError):
-            async with turnstile.turn("door", TWO):
+            async with limiter.limit("door", TWO):
                 raise ZeroDivisionError
-        await turnstile.settle()
+        await limiter.settle()
         assert stage.broker.calls["release"] == 1
 
 
 async def test_a_queue_that_is_away_is_told_to_all_who_wait():
     async with a_stage() as stage:
         stage.broker.break_down(BrokerUnavailable(), "acquire")
-        turnstile = Turnstile(stage.broker, HOLD)
-        visitors = [Visitor(turnstile) for _ in range(3)]
+        limiter = Limiter(stage.broker, HOLD)
+        visitors = [Visitor(limiter) for _ in range(3)]
         told = await asyncio.gather(*(visitor.task for visitor in visitors), return_exceptions=True)
         assert [type(error) for error in told] == [BrokerUnavailable] * 3
         stage.broker.repair()
-        late = Visitor(turnstile)
+        late = Visitor(limiter)
         await eventually(late.inside.is_set)
         late.leave.set()
         await late.task

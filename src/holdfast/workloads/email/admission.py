@@ -21,14 +21,14 @@ from holdfast.contracts.admission import Admitted, FieldProblem, InvalidContent,
 from holdfast.contracts.effects import Effect, Upsert
 from holdfast.contracts.errors import StoreUnavailable
 from holdfast.contracts.personal_data import find_personal_data
-from holdfast.contracts.ports import Documents
+from holdfast.contracts.ports import Records
 from holdfast.contracts.times import isoformat
 from holdfast.contracts.workload import Workload
 
 from .content import Content, ContentMissing, ContentUnavailable, content_ref, is_name
 from .content_database import facts_of, has_html, html_facts
 from .contract import MAX_REQUEST_ID, EmailRecipient, EmailSendJob
-from .documents import CONTENT, OUTBOX, RECIPIENTS, content_key
+from .records import CONTENT, OUTBOX, RECIPIENTS, content_key
 from .request import EmailRequest, EmailSendBody, RequestLimits, RequestRecipient, admit_request
 from .suppression import Suppressions, address_hash
 from .vault import Vault
@@ -39,7 +39,7 @@ _USABLE_KEY: Final = re.compile(r"[!-~]{1,255}")
 _A_DAY: Final = timedelta(days=1)
 
 
-class EmailDoor:
+class EmailAdmission:
     """Admits requests to send an email. ``content`` is where HTML is kept; None: the database keeps it."""
 
     request_model: type[BaseModel] = EmailSendBody
@@ -47,7 +47,7 @@ class EmailDoor:
     def __init__(
         self,
         workload: Workload[EmailSendJob],
-        store: Documents,
+        store: Records,
         vault: Vault,
         content: Content | None = None,
         limits: RequestLimits | None = None,
@@ -122,8 +122,8 @@ class EmailDoor:
             request = admit_request(document, limits=self._limits, now=now)
         except InvalidContent as error:
             raise InvalidContent([*problems, *error.problems]) from None
-        life = self._workload.life
-        if life is not None and _delay(request, now) >= life:
+        ttl = self._workload.ttl
+        if ttl is not None and _delay(request, now) >= ttl:
             field = "delay" if request.send_at is None else "sendAt"
             problems.append(FieldProblem(field, "is later than the email could still be sent"))
         if problems:
@@ -158,8 +158,8 @@ class EmailDoor:
                 raise _unknown_reference()
             facts = facts_of(kept)  # should it be forgotten before this email is recorded, it comes back whole
         # Longer than any dead letter of the job, which a person may replay.
-        life = self._workload.life or timedelta(0)
-        lasts = {"expiresAt": isoformat(now + life + self._workload.letter_retention + _A_DAY)}
+        ttl = self._workload.ttl or timedelta(0)
+        lasts = {"expiresAt": isoformat(now + ttl + self._workload.letter_retention + _A_DAY)}
         return ref, [Upsert(CONTENT, content_key(company_id, ref), lasts, facts)]
 
     @staticmethod

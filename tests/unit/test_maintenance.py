@@ -1,4 +1,4 @@
-"""Upkeep: what makes good for crashes, lost queues and lost workers (I1, I8, I10)."""
+"""Maintenance: what makes good for crashes, lost queues and lost workers (I1, I8, I10)."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ import pytest
 from holdfast import Reject, Retry, Upsert
 from holdfast.contracts.errors import BrokerUnavailable, StoreUnavailable
 from holdfast.contracts.ledger import Status
-from holdfast.engine.upkeep import Upkeep, UpkeepReport
+from holdfast.engine.maintenance import Maintenance, MaintenanceReport
 from holdfast.telemetry import events
 from tests.support.stage import GRACE, LEASE, a_stage, lose_the_queue
 from tests.support.waiting import eventually
 from tests.support.workloads import RETRY_AFTER, Parcel, Parcels, deliver
 
-NOTHING = UpkeepReport()
+NOTHING = MaintenanceReport()
 
 
 @pytest.fixture
 async def stage():
     async with a_stage() as made:
-        await made.upkeep.round()
+        await made.maintenance.round()
         yield made
 
 
@@ -33,7 +33,7 @@ async def ids_in(stage, queue):
 async def test_a_healthy_system_needs_nothing(stage):
     await stage.accept("p")
 
-    assert await stage.upkeep.round() == NOTHING
+    assert await stage.maintenance.round() == NOTHING
     assert not NOTHING.anything
 
 
@@ -43,20 +43,20 @@ async def test_a_healthy_system_needs_nothing(stage):
 async def test_a_job_that_never_reached_the_queue_is_published_after_the_grace(stage):
     stage.broker.fail("publish", BrokerUnavailable())
     await stage.intake.accept(stage.workload, Parcel(id="p"), priority=3)
-    assert (await stage.upkeep.round()).republished == 0
+    assert (await stage.maintenance.round()).republished == 0
 
     stage.clock.advance(GRACE)
 
-    assert (await stage.upkeep.round()).republished == 1
+    assert (await stage.maintenance.round()).republished == 1
     assert await stage.queued("parcels-main") == [("parcel.p", (await stage.entry("p")).body)]
-    assert (await stage.upkeep.round()).republished == 0
+    assert (await stage.maintenance.round()).republished == 0
 
 
 async def test_a_job_that_the_queue_still_has_is_not_doubled(stage):
     await stage.accept("p")
     stage.clock.advance(GRACE)
 
-    await stage.upkeep.round()
+    await stage.maintenance.round()
 
     assert len(await stage.queued("parcels-main")) == 1
 
@@ -69,7 +69,7 @@ async def test_a_republished_job_says_which_attempt_comes_next():
         await lose_the_queue(stage.database)
         stage.clock.advance(RETRY_AFTER + GRACE)
 
-        await stage.upkeep.round()
+        await stage.maintenance.round()
 
         ((_, data),) = await stage.queued("parcels-main")
         assert Parcel.model_validate_json(data).attempt == 2
@@ -80,7 +80,7 @@ async def test_many_lost_jobs_are_all_published(stage):
     await lose_the_queue(stage.database)
     stage.clock.advance(GRACE)
 
-    report = await stage.upkeep.round()
+    report = await stage.maintenance.round()
 
     assert report.republished == 1100
     assert (await stage.broker.depth("parcels-main")).ready == 1100
@@ -91,7 +91,7 @@ async def test_what_the_queue_still_has_is_not_published_again(stage):
     await stage.broker.remove("parcels-main", ["parcel.p7"])
     stage.clock.advance(GRACE)
 
-    assert (await stage.upkeep.round()).republished == 1
+    assert (await stage.maintenance.round()).republished == 1
     assert (await stage.broker.depth("parcels-main")).ready == 30
 
 
@@ -100,7 +100,7 @@ async def test_a_long_line_is_looked_at_a_few_jobs_at_a_time(stage):
     await stage.broker.remove("parcels-main", [f"parcel.p{n}" for n in range(1200) if n % 12 == 0])
     stage.clock.advance(GRACE)
 
-    found = [(await stage.upkeep.round()).republished for _ in range(7)]
+    found = [(await stage.maintenance.round()).republished for _ in range(7)]
 
     assert (max(found), sum(found)) == (17, 100)
     assert (await stage.broker.depth("parcels-main")).ready == 1200
@@ -109,21 +109,21 @@ async def test_a_long_line_is_looked_at_a_few_jobs_at_a_time(stage):
 async def test_a_queue_that_lost_everything_is_rebuilt_at_once(stage, seen):
     await stage.accept("waits")
     await stage.intake.accept(stage.workload, Parcel(id="later"), delay=timedelta(hours=1))
-    await stage.upkeep.round()
+    await stage.maintenance.round()
 
     await lose_the_queue(stage.database)
-    report = await stage.upkeep.round()
+    report = await stage.maintenance.round()
 
     assert report.republished == 2
     assert [event for event, _ in seen].count(events.QUEUE_LOST) == 1
     depth = await stage.broker.depth("parcels-main")
     assert (depth.ready, depth.delayed) == (1, 1)
-    assert await stage.upkeep.round() == NOTHING
+    assert await stage.maintenance.round() == NOTHING
 
 
 async def test_the_dead_letter_queue_is_rebuilt_too():
     async with a_stage(Parcels(lambda job: Reject("GONE"))) as stage:
-        await stage.upkeep.round()
+        await stage.maintenance.round()
         await stage.accept("pending")
         await stage.accept("reviewed")
         async with stage.working():
@@ -133,7 +133,7 @@ async def test_the_dead_letter_queue_is_rebuilt_too():
         await stage.review.review(reviewed, actor="ana", reason="seen")
 
         await lose_the_queue(stage.database)
-        report = await stage.upkeep.round()
+        report = await stage.maintenance.round()
 
         assert report.letters_published == 1
         assert await ids_in(stage, "parcels-dead") == [pending]
@@ -148,7 +148,7 @@ async def test_a_letter_that_was_never_published_is_published_once():
         stage.broker.repair()
         assert await stage.queued("parcels-dead") == []
 
-        reports = [await stage.upkeep.round() for _ in range(2)]
+        reports = [await stage.maintenance.round() for _ in range(2)]
 
         assert [report.letters_published for report in reports] == [1, 0]
         assert len(await stage.queued("parcels-dead")) == 1
@@ -162,11 +162,11 @@ async def test_a_crash_between_publishing_and_marking_doubles_nothing():
             await stage.until("p", Status.DEAD_LETTERED)
             await eventually(lambda: stage.store.calls["mark_published"])
 
-        assert (await stage.upkeep.round()).letters_published == 1
+        assert (await stage.maintenance.round()).letters_published == 1
         assert len(await stage.queued("parcels-dead")) == 1
 
 
-async def test_a_letter_that_was_dealt_with_while_the_queue_was_away_is_withdrawn():
+async def test_a_letter_that_was_dealt_with_while_the_queue_was_away_is_cancelled():
     async with a_stage(Parcels(lambda job: Reject("GONE"))) as stage:
         await stage.accept("p")
         async with stage.working():
@@ -176,9 +176,9 @@ async def test_a_letter_that_was_dealt_with_while_the_queue_was_away_is_withdraw
         stage.broker.fail("remove", BrokerUnavailable())
         await stage.review.close(letter.id, actor="ana", reason="done")
 
-        reports = [await stage.upkeep.round() for _ in range(2)]
+        reports = [await stage.maintenance.round() for _ in range(2)]
 
-        assert [report.letters_withdrawn for report in reports] == [1, 0]
+        assert [report.letters_unpublished for report in reports] == [1, 0]
         assert await stage.queued("parcels-dead") == []
 
 
@@ -189,10 +189,10 @@ async def test_the_jobs_of_a_vanished_worker_are_delivered_again(stage):
     await stage.accept("p")
     await stage.broker.take("parcels-main", 1, wait=timedelta(0), lease=LEASE)
     await stage.store.claim("parcels", ["parcel.p"], worker="gone", lease=LEASE, max_attempts=3)
-    assert (await stage.upkeep.round()).recovered == 0
+    assert (await stage.maintenance.round()).recovered == 0
 
     stage.clock.advance(LEASE)
-    report = await stage.upkeep.round()
+    report = await stage.maintenance.round()
 
     assert report.recovered == 1
     async with stage.working():
@@ -207,7 +207,7 @@ async def test_a_vanished_worker_and_a_lost_queue_together_lose_nothing(stage):
     await lose_the_queue(stage.database)
     stage.clock.advance(LEASE)
 
-    assert (await stage.upkeep.round()).republished == 1
+    assert (await stage.maintenance.round()).republished == 1
 
     async with stage.working():
         await stage.until("p", Status.PROCESSED)
@@ -217,95 +217,95 @@ async def test_a_vanished_worker_and_a_lost_queue_together_lose_nothing(stage):
 
 
 @pytest.fixture
-async def mortal():
+async def with_ttl():
     workload = Parcels()
-    workload.life = timedelta(seconds=60)
+    workload.ttl = timedelta(seconds=60)
     async with a_stage(workload) as made:
         yield made
 
 
-async def test_a_job_expires_without_any_worker(mortal):
-    await mortal.accept("p")
-    await mortal.accept("q")
-    mortal.clock.advance(timedelta(seconds=59))
-    assert (await mortal.upkeep.round()).expired == 0
+async def test_a_job_expires_without_any_worker(with_ttl):
+    await with_ttl.accept("p")
+    await with_ttl.accept("q")
+    with_ttl.clock.advance(timedelta(seconds=59))
+    assert (await with_ttl.maintenance.round()).expired == 0
 
-    mortal.clock.advance(timedelta(seconds=1))
-    report = await mortal.upkeep.round()
+    with_ttl.clock.advance(timedelta(seconds=1))
+    report = await with_ttl.maintenance.round()
 
     assert report.expired == 2
-    entry = await mortal.entry("p")
+    entry = await with_ttl.entry("p")
     assert (entry.status, entry.attempts) == (Status.EXPIRED, ())
-    assert (await mortal.store.get("parcel_places", "p"))["place"] == "lost"
-    assert await mortal.queued("parcels-main") == []
+    assert (await with_ttl.store.get("parcel_places", "p"))["place"] == "lost"
+    assert await with_ttl.queued("parcels-main") == []
 
 
-async def test_a_job_expires_while_the_queue_is_away(mortal):
-    await mortal.accept("p")
-    mortal.clock.advance(timedelta(seconds=60))
-    mortal.broker.break_down(BrokerUnavailable(), "incarnation", "recover", "depth", "publish", "remove")
+async def test_a_job_expires_while_the_queue_is_away(with_ttl):
+    await with_ttl.accept("p")
+    with_ttl.clock.advance(timedelta(seconds=60))
+    with_ttl.broker.break_down(BrokerUnavailable(), "incarnation", "recover", "depth", "publish", "remove")
 
     with pytest.raises(BrokerUnavailable):
-        await mortal.upkeep.round()
+        await with_ttl.maintenance.round()
 
-    assert await mortal.status("p") is Status.EXPIRED
-
-
-async def test_a_job_that_waits_for_its_retry_expires_in_time(mortal):
-    mortal.workload.script = lambda job: Retry("BUSY", after=timedelta(hours=1))
-    await mortal.accept("p")
-    async with mortal.working():
-        await mortal.until("p", Status.FAILED)
-    mortal.clock.advance(timedelta(seconds=60))
-
-    assert (await mortal.upkeep.round()).expired == 1
-    assert len((await mortal.entry("p")).attempts) == 1
+    assert await with_ttl.status("p") is Status.EXPIRED
 
 
-async def test_a_job_in_work_is_left_to_its_worker(mortal):
-    await mortal.accept("p")
-    await mortal.store.claim("parcels", ["parcel.p"], worker="w", lease=timedelta(hours=1), max_attempts=3)
-    mortal.clock.advance(timedelta(seconds=60))
+async def test_a_job_that_waits_for_its_retry_expires_in_time(with_ttl):
+    with_ttl.workload.script = lambda job: Retry("BUSY", after=timedelta(hours=1))
+    await with_ttl.accept("p")
+    async with with_ttl.working():
+        await with_ttl.until("p", Status.FAILED)
+    with_ttl.clock.advance(timedelta(seconds=60))
 
-    assert (await mortal.upkeep.round()).expired == 0
-    assert await mortal.status("p") is Status.PROCESSING
+    assert (await with_ttl.maintenance.round()).expired == 1
+    assert len((await with_ttl.entry("p")).attempts) == 1
 
 
-async def test_an_entry_that_was_replayed_in_the_meantime_is_left_as_it_was(mortal):
-    await mortal.accept("p")
-    mortal.clock.advance(timedelta(seconds=59))
+async def test_a_job_in_work_is_left_to_its_worker(with_ttl):
+    await with_ttl.accept("p")
+    await with_ttl.store.claim("parcels", ["parcel.p"], worker="w", lease=timedelta(hours=1), max_attempts=3)
+    with_ttl.clock.advance(timedelta(seconds=60))
+
+    assert (await with_ttl.maintenance.round()).expired == 0
+    assert await with_ttl.status("p") is Status.PROCESSING
+
+
+async def test_an_entry_that_was_replayed_in_the_meantime_is_left_as_it_was(with_ttl):
+    await with_ttl.accept("p")
+    with_ttl.clock.advance(timedelta(seconds=59))
     listed = asyncio.Event()
 
     class Hasty:
         """Says that a job is overdue a moment too early, as a sweep does that a replay overtakes."""
 
         def __getattr__(self, name):
-            return getattr(mortal.store, name)
+            return getattr(with_ttl.store, name)
 
         async def overdue(self, workload, limit):
             listed.set()
             return ["parcel.p"]
 
-    report = await Upkeep(Hasty(), mortal.broker, [mortal.workload], mortal.ambient).round()
+    report = await Maintenance(Hasty(), with_ttl.broker, [with_ttl.workload], with_ttl.ambient).round()
 
     assert listed.is_set()
     assert report.expired == 0
-    entry = await mortal.entry("p")
+    entry = await with_ttl.entry("p")
     assert (entry.status, entry.attempts) == (Status.RECEIVED, ())
 
 
-async def test_effects_that_cannot_be_applied_keep_no_job_alive(mortal):
+async def test_effects_that_cannot_be_applied_keep_no_job_alive(with_ttl):
     def careless(data):
         place = "no_such_collection" if data.id == "p" else "parcel_places"
         return [Upsert(place, data.id, {"place": "lost"})]
 
-    mortal.workload.expired = careless
-    await mortal.accept("p")
-    await mortal.accept("q")
-    mortal.clock.advance(timedelta(seconds=60))
+    with_ttl.workload.expired = careless
+    await with_ttl.accept("p")
+    await with_ttl.accept("q")
+    with_ttl.clock.advance(timedelta(seconds=60))
 
-    assert (await mortal.upkeep.round()).expired == 2
-    assert await mortal.store.get("parcel_places", "q") is not None
+    assert (await with_ttl.maintenance.round()).expired == 2
+    assert await with_ttl.store.get("parcel_places", "q") is not None
 
 
 # --- the end of retention ---------------------------------------------------------------------------------------
@@ -321,12 +321,12 @@ async def test_what_has_outlived_its_retention_is_forgotten():
             await stage.until("done", Status.PROCESSED)
             await stage.until("dead", Status.DEAD_LETTERED)
         stage.clock.advance(timedelta(days=30))
-        assert (await stage.upkeep.round()).pruned == 1
+        assert (await stage.maintenance.round()).pruned == 1
         assert await stage.store.counts("parcels") == {"dead_lettered": 1}
 
         stage.clock.advance(timedelta(days=60))
 
-        assert (await stage.upkeep.round()).pruned == 2
+        assert (await stage.maintenance.round()).pruned == 2
         assert await stage.letters() == []
         assert await stage.queued("parcels-dead") == []
 
@@ -334,7 +334,7 @@ async def test_what_has_outlived_its_retention_is_forgotten():
 async def test_pruning_has_a_rhythm_of_its_own(stage):
     before = stage.store.calls["prune"]
     for _ in range(5):
-        await stage.upkeep.round()
+        await stage.maintenance.round()
         stage.clock.advance(timedelta(seconds=20))
 
     assert stage.store.calls["prune"] - before == 1
@@ -344,11 +344,13 @@ async def test_pruning_has_a_rhythm_of_its_own(stage):
 
 
 @pytest.mark.parametrize("error", [StoreUnavailable(), BrokerUnavailable(), RuntimeError("a bug")])
-async def test_upkeep_goes_on_whatever_happens(stage, error):
-    upkeep = Upkeep(stage.store, stage.broker, [stage.workload], stage.ambient, interval=timedelta(milliseconds=1))
-    stage.store.fail("meet_queue", error, times=3)
+async def test_maintenance_goes_on_whatever_happens(stage, error):
+    maintenance = Maintenance(
+        stage.store, stage.broker, [stage.workload], stage.ambient, interval=timedelta(milliseconds=1)
+    )
+    stage.store.fail("detect_queue_reset", error, times=3)
     stop = asyncio.Event()
-    running = asyncio.create_task(upkeep.run(stop))
+    running = asyncio.create_task(maintenance.run(stop))
 
     await eventually(lambda: stage.store.calls["due"] > 5)
 
@@ -356,12 +358,12 @@ async def test_upkeep_goes_on_whatever_happens(stage, error):
     await running
 
 
-async def test_two_upkeeps_do_the_work_once(stage):
-    other = Upkeep(stage.store, stage.broker, [stage.workload], stage.ambient)
+async def test_two_maintenances_do_the_work_once(stage):
+    other = Maintenance(stage.store, stage.broker, [stage.workload], stage.ambient)
     await asyncio.gather(*(stage.accept(f"p{n}") for n in range(20)))
     await lose_the_queue(stage.database)
     stage.clock.advance(GRACE)
 
-    reports = await asyncio.gather(stage.upkeep.round(), other.round())
+    reports = await asyncio.gather(stage.maintenance.round(), other.round())
 
     assert sum(report.republished for report in reports) == 20

@@ -1,4 +1,4 @@
-"""Upkeep: what makes good for crashes, lost queues and lost workers.
+"""Maintenance: what makes good for crashes, lost queues and lost workers.
 
 Every step is idempotent or a compare-and-set, so any number of processes may run it at the same time.
 """
@@ -17,7 +17,7 @@ from holdfast.contracts.errors import BrokerUnavailable, StoreUnavailable
 from holdfast.contracts.ledger import DueEntry, Exhausted, Interrupted, Lease, Overdue, Status
 from holdfast.contracts.ports import Ambient, Broker, Store
 from holdfast.contracts.queues import Presence, QueueJob, WorkedElsewhere
-from holdfast.contracts.settlement import HandBack, Settlement
+from holdfast.contracts.transitions import Release, Settlement
 from holdfast.contracts.workload import Workload
 from holdfast.telemetry import emit, events
 
@@ -26,7 +26,7 @@ from .ending import end
 from .entries import queue_job
 from .projection import Projection
 from .readers import Readers
-from .verdicts import Judge
+from .transitions import Decider
 
 _SWEEP_BATCH: Final = 500
 _SWEEP_SOME: Final = 200
@@ -36,7 +36,7 @@ _SHORT_LEASE: Final = timedelta(seconds=30)
 
 
 @dataclass(slots=True)
-class UpkeepReport:
+class MaintenanceReport:
     """What one round did."""
 
     recovered: int = 0
@@ -44,7 +44,7 @@ class UpkeepReport:
     republished: int = 0
     expired: int = 0
     letters_published: int = 0
-    letters_withdrawn: int = 0
+    letters_unpublished: int = 0
     pruned: int = 0
 
     @property
@@ -53,7 +53,7 @@ class UpkeepReport:
         return any(getattr(self, each.name) for each in fields(self))
 
 
-class Upkeep:
+class Maintenance:
     """Looks after the ledger and the queues."""
 
     def __init__(  # noqa: PLR0913 - what it looks after, and how often
@@ -77,7 +77,7 @@ class Upkeep:
         self._pruned_at: float | None = None
         self._projection = Projection(store, broker)
         self._elsewhere = Elsewhere(store, broker, ambient)
-        self._name = ambient.ids.new("upkeep")
+        self._name = ambient.ids.new("maintenance")
 
     async def run(self, stop: asyncio.Event) -> None:
         """Do rounds until told to stop. A store or a queue that is away is no reason to end."""
@@ -85,18 +85,18 @@ class Upkeep:
             try:
                 report = await self.round()
                 if report.anything:
-                    emit(events.UPKEEP_DONE, **{each.name: getattr(report, each.name) for each in fields(report)})
+                    emit(events.MAINTENANCE_DONE, **{each.name: getattr(report, each.name) for each in fields(report)})
             except BrokerUnavailable as error:
-                emit(events.QUEUE_UNAVAILABLE, where="upkeep", reason=error.message)
+                emit(events.QUEUE_UNAVAILABLE, where="maintenance", reason=error.message)
             except StoreUnavailable as error:
-                emit(events.STORE_UNAVAILABLE, where="upkeep", reason=error.message)
-            except Exception as error:  # noqa: BLE001 - upkeep is what heals the rest: it goes on
-                emit(events.UPKEEP_FAILED, reason=f"{type(error).__name__}: {error}")
+                emit(events.STORE_UNAVAILABLE, where="maintenance", reason=error.message)
+            except Exception as error:  # noqa: BLE001 - maintenance is what heals the rest: it goes on
+                emit(events.MAINTENANCE_FAILED, reason=f"{type(error).__name__}: {error}")
             await _sleep(stop, self._interval)
 
-    async def round(self) -> UpkeepReport:
+    async def round(self) -> MaintenanceReport:
         """Everything once. A queue that is away ends the round only after what the store alone can do is done."""
-        report = UpkeepReport()
+        report = MaintenanceReport()
         away = await self._meet()
         for workload in self._workloads:
             if away is None:
@@ -110,26 +110,26 @@ class Upkeep:
 
     async def _meet(self) -> BrokerUnavailable | None:
         try:
-            incarnation = await self._broker.incarnation()
+            epoch = await self._broker.epoch()
         except BrokerUnavailable as error:
             return error
-        if await self._store.meet_queue(incarnation):
+        if await self._store.detect_queue_reset(epoch):
             emit(events.QUEUE_LOST)
         return None
 
-    async def _mend(self, workload: Workload[Any], report: UpkeepReport) -> BrokerUnavailable | None:
+    async def _mend(self, workload: Workload[Any], report: MaintenanceReport) -> BrokerUnavailable | None:
         """Bring the queues to what the store says; tell when they are away."""
         try:
             report.recovered += await self._broker.recover(workload.queue)
             report.worked_elsewhere += await self._elsewhere.follow(workload)
             await self._republish(workload, report)
             report.letters_published += await self._projection.publish(workload)
-            report.letters_withdrawn += await self._projection.tidy(workload)
+            report.letters_unpublished += await self._projection.tidy(workload)
         except BrokerUnavailable as error:
             return error
         return None
 
-    async def _republish(self, workload: Workload[Any], report: UpkeepReport) -> None:
+    async def _republish(self, workload: Workload[Any], report: MaintenanceReport) -> None:
         """Publish what the queue has lost, and settle what somebody else's worker has finished.
 
         A queue with a long line probably has the jobs, and a sweep must not become its main work: a few each round.
@@ -137,7 +137,7 @@ class Upkeep:
         backlog = (await self._broker.depth(workload.queue)).ready > _LONG_LINE
         size = _SWEEP_SOME if backlog else _SWEEP_BATCH
         while due := await self._store.due(workload.name, size, again_after=self._again_after):
-            crash_point("upkeep.swept")
+            crash_point("maintenance.swept")
             found = list(zip(due, await self._look_up(workload, due), strict=True))
             ended = [(entry, each) for entry, each in found if isinstance(each, WorkedElsewhere)]
             report.worked_elsewhere += await self._elsewhere.settle(workload, ended)
@@ -147,7 +147,7 @@ class Upkeep:
             self._elsewhere.unsure(workload, len(missing))
             if missing:
                 await self._broker.publish(workload.queue, [_again(workload, entry) for entry in missing])
-            crash_point("upkeep.republished")
+            crash_point("maintenance.republished")
             await self._tell_readers(workload, [entry for entry, _ in still])
             report.republished += len(missing)
             if len(due) < _SWEEP_BATCH or backlog:
@@ -181,15 +181,15 @@ class Upkeep:
             max_attempts=0,  # one that is not overdue after all must not open an attempt here
         )
         settlements = []
-        judge = Judge(workload, self._ambient.random)
+        decider = Decider(workload, self._ambient.random)
         for claim in claims:
             if isinstance(claim, Overdue | Interrupted):
-                verdict = judge.without_attempt(claim)
+                transition = decider.without_attempt(claim)
             elif isinstance(claim, Exhausted):  # it got a new deadline in the meantime: leave it as it was
-                verdict = HandBack()
+                transition = Release()
             else:
                 continue
-            settlements.append(Settlement(workload.name, Lease(claim.job_id, claim.fence), verdict))
+            settlements.append(Settlement(workload.name, Lease(claim.job_id, claim.fence), transition))
         settled = await end(self._store, settlements)
         expired = [each.job_id for each in settled if each.status is Status.EXPIRED]
         for job_id in expired:
@@ -211,7 +211,7 @@ class Upkeep:
         known = {workload.name: workload for workload in self._workloads}
         for name, letter_ids in pruned.letters.items():
             if name in known:
-                await self._projection.withdraw(known[name], letter_ids)
+                await self._projection.unpublish(known[name], letter_ids)
         return pruned.entries + pruned.documents + sum(map(len, pruned.letters.values()))
 
 

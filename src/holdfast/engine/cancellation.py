@@ -1,4 +1,4 @@
-"""Withdrawal: a sender does not want its job any more."""
+"""Cancellation: a sender does not want its job any more."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Final
 from holdfast.contracts.errors import BrokerUnavailable
 from holdfast.contracts.ledger import Lease, Overdue
 from holdfast.contracts.ports import Broker, Store
-from holdfast.contracts.settlement import WITHDRAWN, Expire, Settlement
+from holdfast.contracts.transitions import CANCELLED, Expire, Settlement
 from holdfast.contracts.workload import Workload
 from holdfast.telemetry import emit, events
 
@@ -19,29 +19,29 @@ _SHORT_LEASE: Final = timedelta(seconds=30)
 _NAME: Final = "withdrawal"
 
 
-class Withdrawal:
+class Cancellation:
     """Ends jobs that still wait. One that is in work has its own end."""
 
     def __init__(self, store: Store, broker: Broker) -> None:
         self._store = store
         self._broker = broker
 
-    async def withdraw(self, workload: Workload[Any], job_id: str) -> bool:
-        """True: the job will never run, and its entry says ``expired``, noted as withdrawn. False: it is too late.
+    async def cancel(self, workload: Workload[Any], job_id: str) -> bool:
+        """True: the job will never run, and its entry says ``expired``, noted as cancelled. False: it is too late.
 
-        Should this process die halfway, a worker or upkeep ends the job in the same way.
+        Should this process die halfway, a worker or maintenance ends the job in the same way.
         """
-        (withdrawn,) = await self._store.withdraw(workload.name, [job_id])
-        if not withdrawn:
+        (cancelled,) = await self._store.cancel(workload.name, [job_id])
+        if not cancelled:
             return False
         # With no attempt left to open: nobody works on it here.
         (claim,) = await self._store.claim(workload.name, [job_id], worker=_NAME, lease=_SHORT_LEASE, max_attempts=0)
         if isinstance(claim, Overdue):
             readers = Readers(workload)
-            effects = readers.expired(readers.data_of(claim.body), withdrawn=True)
-            verdict = Expire(workload.retention, effects, WITHDRAWN)
-            await self._store.settle([Settlement(workload.name, Lease(job_id, claim.fence), verdict)])
-            emit(events.JOB_WITHDRAWN, workload=workload.name, job_id=job_id)
+            effects = readers.expired(readers.data_of(claim.body), cancelled=True)
+            transition = Expire(workload.retention, effects, CANCELLED)
+            await self._store.settle([Settlement(workload.name, Lease(job_id, claim.fence), transition)])
+            emit(events.JOB_CANCELLED, workload=workload.name, job_id=job_id)
         with contextlib.suppress(BrokerUnavailable):  # a worker will find it settled
             await self._broker.remove(workload.queue, [job_id])
         return True

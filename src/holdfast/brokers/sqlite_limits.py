@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, Final
 
-from holdfast.contracts.queues import RateLimit, Turns
+from holdfast.contracts.queues import Permits, RateLimit
 from holdfast.contracts.times import duration_ms
 from holdfast.sqlite import Migration
 from holdfast.sqlite.database import one
 
-TURNS_AND_PLACES: Final[Migration] = (
+PERMITS_AND_PLACES: Final[Migration] = (
     """
     CREATE TABLE queue_turns (
         name TEXT NOT NULL,
@@ -79,7 +79,7 @@ INSERT INTO queue_flows VALUES (:name, :next_at) ON CONFLICT DO UPDATE SET next_
 """
 
 
-class SharedTurns:
+class SharedPermits:
     """The turns of one name, as they stand in the present transaction at this time."""
 
     def __init__(self, connection: sqlite3.Connection, name: str, rate: RateLimit, now: int) -> None:
@@ -99,7 +99,7 @@ class SharedTurns:
         soonest = self._rested_after(0)
         return 0, timedelta(milliseconds=min(soonest, first or soonest) - self._now)
 
-    def give(self, names: Sequence[str], hold: timedelta) -> Turns:
+    def give(self, names: Sequence[str], hold: timedelta) -> Permits:
         """Give turns under these names, as many as are free."""
         free, _ = self.look()
         given = tuple(names[:free])
@@ -107,7 +107,7 @@ class SharedTurns:
         free_at = self._rested_after(duration_ms(hold))
         self._connection.execute(_GIVE, self._parameters | {"turns": _json(given), "free_at": free_at})
         _, wait = self.look()
-        return Turns(given, wait)
+        return Permits(given, wait)
 
     def take_back(self, names: Sequence[str]) -> None:
         """Let those that are still held rest; then they are free."""

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from holdfast.contracts.effects import IGNORED_STALE, Collection
 from holdfast.contracts.errors import EffectRefused, InvalidQuery
-from holdfast.contracts.queries import DocumentQuery, Page, Slice
+from holdfast.contracts.queries import Page, RecordQuery, Slice
 from holdfast.contracts.times import from_ms, isoformat
 from holdfast.sqlite.database import one
 from holdfast.stores.cursors import pair_of, position_of, to_cursor, to_pair_cursor
@@ -22,7 +22,7 @@ _AFTER_ALL: Final = ("\U0010ffff", "")
 """A place behind the newest: text that is greater than every instant."""
 
 
-class Shelf:
+class RecordTable:
     """One collection's table and its statements, made once from checked names."""
 
     def __init__(self, collection: Collection) -> None:
@@ -52,7 +52,7 @@ class Shelf:
                 f"(SELECT {key} FROM {table} WHERE {expires} <= ? ORDER BY {expires} LIMIT ?)"
             )
 
-    def listing(self, query: DocumentQuery) -> str:
+    def listing(self, query: RecordQuery) -> str:
         """The statement that lists what the query asks for."""
         where = self._narrowed(list(query.where))
         if query.newest_by is None:
@@ -71,16 +71,16 @@ class Shelf:
         return "".join(f" AND {quoted(name)} = ?" for name in fields)
 
 
-class Shelves:
+class RecordTables:
     """All collections that this process knows."""
 
     def __init__(self, collections: Sequence[Collection]) -> None:
-        self._shelves = {collection.name: Shelf(collection) for collection in collections}
+        self._tables = {collection.name: RecordTable(collection) for collection in collections}
 
-    def shelf(self, name: str) -> Shelf:
+    def table(self, name: str) -> RecordTable:
         """The shelf of a collection."""
         try:
-            return self._shelves[name]
+            return self._tables[name]
         except KeyError:
             message = f"Nothing in this process declares the collection {name!r}."
             raise InvalidQuery(message) from None
@@ -102,58 +102,58 @@ class Shelves:
                 self._check(job_id, effect)
                 wanted.setdefault(effect.collection, []).append(effect.key)
         for name, keys in wanted.items():
-            fold.documents[name] = json.loads(one(connection, self.shelf(name).load, (to_json(keys),)))
+            fold.records[name] = json.loads(one(connection, self.table(name).load, (to_json(keys),)))
         notes = {
             job_id: IGNORED_STALE
             for job_id, batch in effects
-            if [each for each in batch if not fold.apply(job_id, each, self.shelf(each.collection).collection.key)]
+            if [each for each in batch if not fold.apply(job_id, each, self.table(each.collection).collection.key)]
         }
         for name, keys in wanted.items():
-            self._write(connection, self.shelf(name), fold.documents[name], keys)
+            self._write(connection, self.table(name), fold.records[name], keys)
         return notes
 
     def _check(self, job_id: str, effect: Write) -> None:
-        if effect.collection not in self._shelves:
+        if effect.collection not in self._tables:
             raise EffectRefused(job_id, f"Nothing declares the collection {effect.collection!r}.")
         check_effect(job_id, effect)
 
     @staticmethod
     def _write(
         connection: sqlite3.Connection,
-        shelf: Shelf,
-        documents: Mapping[str, Mapping[str, Any]],
+        table: RecordTable,
+        records: Mapping[str, Mapping[str, Any]],
         keys: Sequence[str],
     ) -> None:
-        if documents:
-            connection.execute(shelf.save, (to_json(list(documents.items())),))
-        gone = [key for key in keys if key not in documents]
+        if records:
+            connection.execute(table.save, (to_json(list(records.items())),))
+        gone = [key for key in keys if key not in records]
         if gone:
-            connection.execute(shelf.delete, (to_json(gone),))
+            connection.execute(table.delete, (to_json(gone),))
 
     def get(self, connection: sqlite3.Connection, collection: str, key: str) -> Mapping[str, Any] | None:
         """One document."""
-        body = one(connection, self.shelf(collection).read, (key,))
+        body = one(connection, self.table(collection).read, (key,))
         return None if body is None else json.loads(body)
 
-    def find(self, connection: sqlite3.Connection, query: DocumentQuery, page: Page) -> Slice[Mapping[str, Any]]:
+    def find(self, connection: sqlite3.Connection, query: RecordQuery, page: Page) -> Slice[Mapping[str, Any]]:
         """Documents by the values of indexed fields, in the order of their keys or newest first."""
-        statement = self.shelf(query.collection).listing(query)
+        statement = self.table(query.collection).listing(query)
         start: tuple[str, ...]
         if query.newest_by is None:
             start = (position_of(page.cursor) if page.cursor else "",)
         else:
             start = pair_of(page.cursor) if page.cursor else _AFTER_ALL
         rows = connection.execute(statement, (*start, *query.where.values(), page.limit + 1)).fetchall()
-        documents = [json.loads(row[1]) for row in rows[: page.limit]]
+        records = [json.loads(row[1]) for row in rows[: page.limit]]
         if len(rows) <= page.limit:
-            return Slice(documents)
+            return Slice(records)
         key, _, *instants = rows[page.limit - 1]
-        return Slice(documents, to_pair_cursor(instants[0], key) if instants else to_cursor(key))
+        return Slice(records, to_pair_cursor(instants[0], key) if instants else to_cursor(key))
 
     def prune(self, connection: sqlite3.Connection, now: int, limit: int) -> int:
         """Delete documents whose time has passed, no more than ``limit`` of all collections together."""
         instant, deleted = isoformat(from_ms(now)), 0
-        for shelf in self._shelves.values():
-            if shelf.prune is not None and deleted < limit:
-                deleted += connection.execute(shelf.prune, (instant, limit - deleted)).rowcount
+        for table in self._tables.values():
+            if table.prune is not None and deleted < limit:
+                deleted += connection.execute(table.prune, (instant, limit - deleted)).rowcount
         return deleted

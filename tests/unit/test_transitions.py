@@ -1,4 +1,4 @@
-"""From outcomes to verdicts: the judge decides, and neither waits nor writes."""
+"""From outcomes to transitions: the judge decides, and neither waits nor writes."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 
 from holdfast import Done, Expired, Failure, ListedDelays, Reason, Reject, Retry, Snooze, Upsert
 from holdfast.contracts.dead_letters import letter_id
-from holdfast.contracts.settlement import Bury, Complete, Expire, HandBack, RetryLater
-from holdfast.engine.verdicts import Judge, Subject, outcome_of
+from holdfast.contracts.transitions import Complete, Expire, MoveToDeadLetters, Release, RetryLater
+from holdfast.engine.transitions import Decider, Subject, outcome_of
 from tests.support.workloads import Parcels
 
 EFFECTS = [Upsert("parcel_places", "p", {"place": "home"})]
@@ -27,12 +27,12 @@ def workload():
 
 @pytest.fixture
 def judged(workload):
-    judge = Judge(workload, Random(1))
+    decider = Decider(workload, Random(1))
 
-    def verdict(outcome, attempt=1, generation=1):
-        return judge.verdict(outcome, Subject(key="parcel:p", generation=generation, attempt=attempt))
+    def transition(outcome, attempt=1, generation=1):
+        return decider.decide(outcome, Subject(key="parcel:p", generation=generation, attempt=attempt))
 
-    return verdict
+    return transition
 
 
 def test_done_completes_with_its_effects(judged):
@@ -50,28 +50,28 @@ def test_a_retry_is_not_made_before_the_time_that_the_other_side_asked_for(judge
 
 
 @pytest.mark.parametrize("attempt", [3, 4])
-def test_the_last_attempt_that_fails_is_buried(judged, attempt):
-    verdict = judged(Retry("HTTP_503", "away", after=timedelta(days=1)), attempt=attempt)
+def test_the_last_attempt_that_fails_is_dead_lettered(judged, attempt):
+    transition = judged(Retry("HTTP_503", "away", after=timedelta(days=1)), attempt=attempt)
 
-    assert isinstance(verdict, Bury)
-    assert (verdict.code, verdict.message, verdict.reason_code) == ("HTTP_503", "away", "HTTP_503_EXHAUSTED")
-    assert verdict.reason_message == f"Retries exhausted after {attempt} attempts: away"
-    assert (verdict.retention, verdict.letter_retention) == (timedelta(days=3), timedelta(days=9))
+    assert isinstance(transition, MoveToDeadLetters)
+    assert (transition.code, transition.message, transition.reason_code) == ("HTTP_503", "away", "HTTP_503_EXHAUSTED")
+    assert transition.reason_message == f"Retries exhausted after {attempt} attempts: away"
+    assert (transition.retention, transition.letter_retention) == (timedelta(days=3), timedelta(days=9))
 
 
 def test_a_workload_may_say_what_a_job_died_of(workload, judged):
     workload.exhausted = lambda failure, attempts: Reason(f"{failure.code}_{attempts}", SECRET)
 
-    verdict = judged(Retry("HTTP_503", "away"), attempt=3)
+    transition = judged(Retry("HTTP_503", "away"), attempt=3)
 
-    assert (verdict.reason_code, verdict.reason_message) == ("HTTP_503_3", "token=***")
+    assert (transition.reason_code, transition.reason_message) == ("HTTP_503_3", "token=***")
 
 
-def test_a_rejected_job_is_buried_at_once(judged):
-    verdict = judged(Reject("HTTP_404", "gone"), attempt=1)
+def test_a_rejected_job_is_dead_lettered_at_once(judged):
+    transition = judged(Reject("HTTP_404", "gone"), attempt=1)
 
-    assert isinstance(verdict, Bury)
-    assert (verdict.code, verdict.reason_code, verdict.reason_message) == ("HTTP_404", "HTTP_404", "gone")
+    assert isinstance(transition, MoveToDeadLetters)
+    assert (transition.code, transition.reason_code, transition.reason_message) == ("HTTP_404", "HTTP_404", "gone")
 
 
 def test_a_letter_is_named_by_job_and_generation(judged):
@@ -82,7 +82,7 @@ def test_a_letter_is_named_by_job_and_generation(judged):
 
 
 def test_a_snooze_costs_nothing(judged):
-    assert judged(Snooze(timedelta(hours=1)), attempt=3) == HandBack(timedelta(hours=1))
+    assert judged(Snooze(timedelta(hours=1)), attempt=3) == Release(timedelta(hours=1))
 
 
 def test_an_expired_job_expires_with_its_effects(judged):
@@ -91,11 +91,11 @@ def test_an_expired_job_expires_with_its_effects(judged):
 
 @pytest.mark.parametrize("outcome", [Retry("X", SECRET), Reject("X", SECRET)])
 @pytest.mark.parametrize("attempt", [1, 3])
-def test_no_verdict_tells_a_secret(judged, outcome, attempt):
-    verdict = judged(outcome, attempt=attempt)
+def test_no_transition_tells_a_secret(judged, outcome, attempt):
+    transition = judged(outcome, attempt=attempt)
 
-    assert verdict.message == "token=***"
-    assert "hunter2" not in getattr(verdict, "reason_message", "")
+    assert transition.message == "token=***"
+    assert "hunter2" not in getattr(transition, "reason_message", "")
 
 
 def test_a_classified_failure_is_the_outcome_that_the_handler_would_have_returned():

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.contracts.effects import Delete, Upsert
 from holdfast.contracts.errors import EffectRefused, InvalidQuery
-from holdfast.contracts.queries import DocumentQuery, Page
+from holdfast.contracts.queries import Page, RecordQuery
 from holdfast.contracts.times import isoformat
 from tests.conformance.store.reading import pages
 from tests.conformance.vocabulary import (
@@ -47,7 +47,7 @@ class Applying:
         await recorded(store)
         await settled(store, await claimed(store), completed(Upsert("atlas", "rome", {"visited": True})))
 
-        cities = await store.find_documents(DocumentQuery(collection="atlas", where={"kind": "city"}), Page())
+        cities = await store.find_records(RecordQuery(collection="atlas", where={"kind": "city"}), Page())
         assert [(each["place"], each["visited"]) for each in cities.items] == [("rome", True)]
 
     async def test_an_effect_that_comes_too_late_is_skipped(self, store):
@@ -104,8 +104,8 @@ class ListingTheNewest:
 
     async def test_documents_are_listed_newest_first(self, drawer):
         async def listed(**where):
-            query = DocumentQuery(collection="drawer", where=where, newest_by="at")
-            return [each["slipId"] for each in (await drawer.find_documents(query, Page(100))).items]
+            query = RecordQuery(collection="drawer", where=where, newest_by="at")
+            return [each["slipId"] for each in (await drawer.find_records(query, Page(100))).items]
 
         assert await listed() == NEWEST
         assert await listed(owner="ana") == [key for key in NEWEST if key != "f"]
@@ -113,28 +113,28 @@ class ListingTheNewest:
         assert await listed(owner="nobody") == []
 
     async def test_a_document_comes_back_whole(self, drawer):
-        query = DocumentQuery(collection="drawer", newest_by="at")
+        query = RecordQuery(collection="drawer", newest_by="at")
 
-        (newest,) = (await drawer.find_documents(query, Page(1))).items
+        (newest,) = (await drawer.find_records(query, Page(1))).items
 
         assert newest == await drawer.get("drawer", "e")
         assert newest["at"] == AT.format(3)
 
     async def test_pages_of_the_newest_neither_skip_nor_repeat(self, drawer):
-        query = DocumentQuery(collection="drawer", newest_by="at")
+        query = RecordQuery(collection="drawer", newest_by="at")
         for size in (1, 2, 3, 7):
-            items = await pages(lambda page: drawer.find_documents(query, page), size)
+            items = await pages(lambda page: drawer.find_records(query, page), size)
             assert [each["slipId"] for each in items] == NEWEST
 
     async def test_pages_of_the_newest_stand_still_while_others_arrive(self, drawer):
-        query = DocumentQuery(collection="drawer", where={"owner": "ana"}, newest_by="at")
-        first = await drawer.find_documents(query, Page(2))
+        query = RecordQuery(collection="drawer", where={"owner": "ana"}, newest_by="at")
+        first = await drawer.find_records(query, Page(2))
         await drawer.apply(
             [Upsert("drawer", key, {"owner": "ana", "at": AT.format(3)}) for key in ("zz", "dd")]
             + [Upsert("drawer", "later", {"owner": "ana", "at": AT.format(9)}), Delete("drawer", "d")],
         )
 
-        second = await drawer.find_documents(query, Page(10, first.next))
+        second = await drawer.find_records(query, Page(10, first.next))
 
         assert [each["slipId"] for each in first.items] == ["e", "d"]
         assert [each["slipId"] for each in second.items] == [key for key in NEWEST[2:] if key != "f"]
@@ -146,28 +146,28 @@ class ListingTheNewest:
             await store.apply([Upsert("drawer", key, {})])
             await harness.pass_time(harness.moment)
 
-        found = await store.find_documents(DocumentQuery(collection="drawer", newest_by=name), Page(2))
-        rest = await store.find_documents(DocumentQuery(collection="drawer", newest_by=name), Page(2, found.next))
+        found = await store.find_records(RecordQuery(collection="drawer", newest_by=name), Page(2))
+        rest = await store.find_records(RecordQuery(collection="drawer", newest_by=name), Page(2, found.next))
 
         assert [each["slipId"] for each in [*found.items, *rest.items]] == ["a", "c", "b"]
 
     async def test_documents_of_one_instant_keep_their_order_from_page_to_page(self, drawer):
-        query = DocumentQuery(collection="drawer", newest_by="createdAt")
+        query = RecordQuery(collection="drawer", newest_by="createdAt")
 
-        items = await pages(lambda page: drawer.find_documents(query, page), 2)
+        items = await pages(lambda page: drawer.find_records(query, page), 2)
 
         assert [each["slipId"] for each in items] == sorted(slips(), reverse=True)
 
     @pytest.mark.parametrize("name", ["owner", "never", "slipId", "", "at; --"])
     async def test_what_is_no_instant_is_refused(self, drawer, name):
         with pytest.raises(InvalidQuery):
-            await drawer.find_documents(DocumentQuery(collection="drawer", newest_by=name), Page())
+            await drawer.find_records(RecordQuery(collection="drawer", newest_by=name), Page())
 
     async def test_a_cursor_of_another_listing_is_refused(self, drawer):
-        by_key = await drawer.find_documents(DocumentQuery(collection="drawer"), Page(2))
+        by_key = await drawer.find_records(RecordQuery(collection="drawer"), Page(2))
         for cursor in (by_key.next, "not a cursor", "W10", "WzEsMl0", "e30"):  # the last three: [], [1,2], {}
             with pytest.raises(InvalidQuery):
-                await drawer.find_documents(DocumentQuery(collection="drawer", newest_by="at"), Page(2, cursor))
+                await drawer.find_records(RecordQuery(collection="drawer", newest_by="at"), Page(2, cursor))
 
 
 class ForgettingDocuments:
