@@ -1,4 +1,4 @@
-"""A job that kills every worker that touches it is dead-lettered after its last attempt (I6), and its neighbours live."""
+"""A job that kills every worker is dead-lettered after its last attempt (I6), and its neighbours are processed."""
 
 from __future__ import annotations
 

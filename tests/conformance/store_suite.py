@@ -7,17 +7,17 @@ An adapter subclasses :class:`StoreSuite` and supplies the fixture ``harness``, 
 from __future__ import annotations
 
 import pytest
-from tests.conformance.store.fairness_keys import FairnessKeys
-from tests.conformance.store.shelving import Applying, ForgettingDocuments, ListingTheNewest
 
 from tests.conformance.store.cancelling import Cancelling, TtlIncludesReplays
 from tests.conformance.store.claiming import Claiming, Renewing
 from tests.conformance.store.effects import Effects
+from tests.conformance.store.fairness_keys import FairnessKeys
 from tests.conformance.store.following import Following
 from tests.conformance.store.proceeding import Proceeding, TransitionsWithEffects
 from tests.conformance.store.reading import Reading, ReadingDocuments, ReadingLetters
 from tests.conformance.store.recording import Recording
 from tests.conformance.store.recording_effects import RecordingEffects
+from tests.conformance.store.records import Applying, ForgettingDocuments, ListingTheNewest
 from tests.conformance.store.redacting import Redacting
 from tests.conformance.store.reviewing import Publishing, Replaying, Reviewing
 from tests.conformance.store.settling import Settling

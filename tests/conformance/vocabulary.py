@@ -95,7 +95,7 @@ async def recorded(store: Store, key: str = "k", **changes: Any) -> NewEntry:
     """A job that is in the ledger now, and was not before."""
     job = a_job(key, **changes)
     (answer,) = await store.record([job])
-    assert answer.transition == "new"
+    assert answer.recorded_as == "new"
     return job
 
 

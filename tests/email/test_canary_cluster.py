@@ -128,7 +128,7 @@ async def test_a_canary_run_leaves_no_trace_in_a_cluster(tmp_path, valkey_with_a
 
 
 async def the_file_tells_nothing(run, redis, folder) -> None:
-    """Its history holds the jobs as they were; so it may hold what an external producer wrote, until it is written anew."""
+    """The file holds the jobs as they were. So it may hold what an external producer wrote, until Redis rewrites it."""
     ours = canary.Run(**{**vars(run), "planted": []})
     assert ours.found(append_only_file(folder), people=False) == []
     before = set(append_only_file(folder))

@@ -34,8 +34,8 @@ def _comparable(state: dict[str, Any]) -> dict[str, Any]:
     # The bell that wakes a waiting worker. Whether it is still there depends on whether the worker's last look at the
     # queue came before its last wait or after it. That nobody sleeps through a job is tested elsewhere.
     state.pop("marker", None)
-    # The stock workers look for stalled jobs when they start, and leave this so that others need not. Our maintenance does
-    # it, in recover.
+    # The stock workers look for stalled jobs when they start, and leave this so that others need not. Our maintenance
+    # looks for them in recover.
     state.pop("stalled-check", None)
     # While jobs are delayed, a worker that asks for its next job in the script that finishes the last one gets the next
     # delay for an answer, and the script ends before it would tell that the queue is drained. A worker that does not

@@ -55,7 +55,7 @@ async def test_a_batch_with_effects_takes_a_handful_of_commands_however_large_it
 
     looks, inserts = 4, 4  # the ledger and three collections
     assert sorted(each["op"] for each in commands) == ["insert"] * inserts + ["query"] * looks
-    assert [n for n, answer in enumerate(answers) if answer.transition != "new"] == [7]
+    assert [n for n, answer in enumerate(answers) if answer.recorded_as != "new"] == [7]
     assert await database.parcel_rooms.count_documents({}) == 256
 
 

@@ -229,7 +229,7 @@ async def test_a_request_with_the_key_of_a_record_does_not_touch_what_another_wo
 
     recorded = await filled.record([coming(name, delivered=False) for name in FATES])
 
-    assert [(each.transition, each.status) for each in recorded] == [
+    assert [(each.recorded_as, each.status) for each in recorded] == [
         (RecordedAs.DUPLICATE, Status(status)) for status in FATES.values()
     ]
     after = {each["eventId"]: each async for each in database.processed_events.find()}
@@ -260,7 +260,7 @@ async def test_many_that_are_given_the_same_job_take_it_over_once(filled, make_s
 
     answers = await asyncio.gather(*(each.record([coming("new")]) for each in stores))
 
-    assert sorted(answer.transition for (answer,) in answers) == ["duplicate", "duplicate", "new"]
+    assert sorted(answer.recorded_as for (answer,) in answers) == ["duplicate", "duplicate", "new"]
     assert await database.processed_events.count_documents({"eventId": {"$exists": True}}) == len(FATES)
 
 

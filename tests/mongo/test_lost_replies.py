@@ -118,7 +118,7 @@ async def test_a_job_with_effects_is_new_though_its_commit_was_not_answered(line
 
     duplicate, conflict = RecordedAs.DUPLICATE, RecordedAs.CONFLICT
     assert line.seen["commit"] == 1
-    assert [each.transition for each in answers] == [NEW, duplicate, duplicate, NEW, conflict]
+    assert [each.recorded_as for each in answers] == [NEW, duplicate, duplicate, NEW, conflict]
     assert await far_store.counts("courier") == {"received": 3}
     assert (await far_store.get("active_shipments", "a"))["orderId"] == "first"
     assert await far_store.get("active_shipments", "b") is not None
@@ -150,10 +150,10 @@ async def test_a_job_proceeds_once_though_its_commit_was_not_answered(line, far_
 async def test_a_job_is_cancelled_though_the_answer_was_lost(line, far_store):
     await far_store.record([an_event("a"), an_event("b")])
     await claimed(far_store, "b")
-    line.lose_reply("withdraw", UPDATE)
+    line.lose_reply("cancel", UPDATE)
 
     assert await far_store.cancel("courier", ["id-a", "id-b"]) == [True, False]
-    assert line.seen["withdraw"] == 1
+    assert line.seen["cancel"] == 1
 
 
 @pytest.mark.parametrize("lost", [UPDATE, COMMIT, INSERT], ids=["update", "commit", "insert"])
@@ -165,7 +165,7 @@ async def test_whatever_is_lost_on_the_way_everything_happens_once(line, far_sto
         claim = await claimed(far_store, f"k{number}")
         (first,) = await far_store.settle([settlement(claim, RetryLater(timedelta(0), "X", "x"))])
         (second,) = await far_store.settle([settlement(await claimed(far_store, f"k{number}"), done())])
-        assert (answer.transition, first.status, second.status) == (NEW, Status.FAILED, Status.PROCESSED)
+        assert (answer.recorded_as, first.status, second.status) == (NEW, Status.FAILED, Status.PROCESSED)
         assert (await far_store.entry("courier", f"k{number}")).attempt_count == 2
 
     assert line.seen["some"] == 3
@@ -227,5 +227,5 @@ async def test_lines_that_are_cut_all_the_time_lose_nothing(line, far_store):
     await cutting
 
     assert line.seen["resets"] > 0
-    assert [each.transition for (each,) in answers] == [NEW] * 60
+    assert [each.recorded_as for (each,) in answers] == [NEW] * 60
     assert await far_store.counts("courier") == {"received": 60}

@@ -50,7 +50,7 @@ async def test_the_clock_of_a_worker_does_not_matter(store, make_store, wrong_cl
     (answer,) = await elsewhere.settle([settlement(claim, RetryLater(HOUR, "X", "x"))])
 
     after = await store.now()
-    new, ttl_includes_replays = await store.entry("courier", "new"), await store.entry("courier", "mortal")
+    new, with_ttl = await store.entry("courier", "new"), await store.entry("courier", "mortal")
     assert isinstance(held, NotNow)
     assert isinstance(delayed, NotNow)
     assert held.after <= DAY

@@ -31,7 +31,7 @@ _EXECUTION: Final = "engine/execution.py"
 _INTAKE: Final = "engine/intake.py"
 _PROJECTION: Final = "engine/projection.py"
 _MAINTENANCE: Final = "engine/maintenance.py"
-_VERDICTS: Final = "engine/transitions.py"
+_TRANSITIONS: Final = "engine/transitions.py"
 _BROKER: Final = "brokers/sqlite.py"
 _FOLDING: Final = "stores/folding.py"
 _LEDGER: Final = "stores/sqlite/ledger.py"
@@ -68,8 +68,8 @@ ON CONFLICT (workload, key) DO UPDATE SET body = excluded.body, fingerprint = ex
     _mutant(
         "other content under a known key is called a duplicate",
         _LEDGER,
-        "verdict = RecordedAs.DUPLICATE if same else RecordedAs.CONFLICT",
-        "verdict = RecordedAs.DUPLICATE",
+        "recorded_as = RecordedAs.DUPLICATE if same else RecordedAs.CONFLICT",
+        "recorded_as = RecordedAs.DUPLICATE",
     ),
     _mutant(
         "a duplicate is called new",
@@ -152,7 +152,7 @@ ON CONFLICT (workload, key) DO UPDATE SET body = excluded.body, fingerprint = ex
     ),
     _mutant(
         "one attempt too many",
-        _VERDICTS,
+        _TRANSITIONS,
         "if subject.attempt >= attempt_limit(workload, subject.data):",
         "if subject.attempt > attempt_limit(workload, subject.data):",
     ),
@@ -170,7 +170,7 @@ ON CONFLICT (workload, key) DO UPDATE SET body = excluded.body, fingerprint = ex
     ),
     _mutant(
         "an outcome that cannot be judged is dropped",
-        _VERDICTS,
+        _TRANSITIONS,
         "        except Exception as error:  # noqa: BLE001 - other people filled it in",
         "        except ZeroDivisionError as error:  # noqa: BLE001 - other people filled it in",
     ),
@@ -212,8 +212,8 @@ ON CONFLICT (workload, key) DO UPDATE SET body = excluded.body, fingerprint = ex
         "return [pair for finish in batch for pair in await self._commit_alone(finish)]",
         """failure = Failure(EFFECT_REFUSED, reason, retry=False)
         subjects = [Subject(key=each.key, generation=each.generation, attempt=each.attempt) for each in batch]
-        verdicts = [self._judge.bury(subject, failure) for subject in subjects]
-        return await self._settle([replace(each, verdict=verdict) for each, verdict in zip(batch, verdicts)])""",
+        transitions = [self._decider.dead_letter(subject, failure) for subject in subjects]
+        return await self._settle([replace(each, transition=end) for each, end in zip(batch, transitions)])""",
     ),
     # --- deadlines
     _mutant("expired jobs are handled", _LEDGER, "    if overdue:\n", "    if overdue and not held and not body:\n"),
@@ -240,7 +240,7 @@ ON CONFLICT (workload, key) DO UPDATE SET body = excluded.body, fingerprint = ex
     _mutant("the dead letter is not written", _SETTLING, "    if batch.letters:\n", "    if not batch.rows:\n"),
     _mutant(
         "every generation's dead letter has the same name",
-        _VERDICTS,
+        _TRANSITIONS,
         "letter_id(self._workload.name, subject.key, subject.generation)",
         "letter_id(self._workload.name, subject.key, 1)",
     ),
@@ -260,8 +260,8 @@ ON CONFLICT (workload, key) DO UPDATE SET body = excluded.body, fingerprint = ex
     _mutant(
         "letters that are dealt with stay in the queue",
         _MAINTENANCE,
-        "report.letters_withdrawn += await self._projection.tidy(workload)",
-        "report.letters_withdrawn += 0",
+        "report.letters_unpublished += await self._projection.tidy(workload)",
+        "report.letters_unpublished += 0",
     ),
     _mutant(
         "a replay does not need a review",

@@ -123,7 +123,7 @@ class Sender(Desk):
             )
         except (TimeoutError, HoldfastError, asyncio.CancelledError):
             return False
-        self.system.sky.note("sender", "told", order.key, order.content, request.receipt.transition.value)
+        self.system.sky.note("sender", "told", order.key, order.content, request.receipt.recorded_as.value)
         return request.receipt.recorded_as is not RecordedAs.CONFLICT
 
     async def put(self, workload: Simulated, job_id: str, data: str, start: float) -> None:

@@ -60,7 +60,7 @@ def _reached(world: World) -> Iterator[str]:
     for old, new in world.connection.execute("SELECT DISTINCT old, new FROM watch_moves WHERE old IS NOT NULL"):
         yield f"step {old} -> {new}"
     yield from (f"handled {run.behaviour}" for run in world.runs)
-    yield from (f"told {request.receipt.transition}" for request in world.history.requests if request.receipt)
+    yield from (f"told {request.receipt.recorded_as}" for request in world.history.requests if request.receipt)
     for step in world.history.steps:
         if step.answer is not None:
             yield f"{step.kind} {'confirmed' if step.answer else 'refused'}"

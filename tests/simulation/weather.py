@@ -165,4 +165,4 @@ def told(result: Any) -> Any:
     return f"{name}({', '.join(map(str, facts))})" if facts else name
 
 
-_TOLD: Final = ("job_id", "id", "fence", "attempt", "status", "verdict", "after", "note")
+_TOLD: Final = ("job_id", "id", "fence", "attempt", "status", "recorded_as", "after", "note")

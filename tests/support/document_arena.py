@@ -1,7 +1,7 @@
 """A place where documents live their whole lives: the real system of either deployment, with a real worker in it.
 
-Tenants come through the real HTTP routes, external producers put jobs straight into the queue, and every file is read by a real
-child process. A test may also write a :class:`Script`: a file whose child is a small program that says what the script
+Tenants use the real HTTP routes, external producers put jobs straight into the queue, and a real child process reads
+every file. A test may also write a :class:`Script`: a file whose child is a small program that says what the script
 says, so that causes that are hard to make in earnest can be told by a process all the same.
 
 What the queue ``doc_jobs_dead`` holds is read past Holdfast's own code.

@@ -38,7 +38,7 @@ MAX_ATTEMPTS: Final = 3
 _WAITING: Final = (Status.RECEIVED, Status.FAILED)
 _ENDS: Final = {
     "complete": Status.PROCESSED,
-    "bury": Status.DEAD_LETTERED,
+    "dead-letter": Status.DEAD_LETTERED,
     "expire": Status.EXPIRED,
     "cancel": Status.EXPIRED,
 }
@@ -252,8 +252,8 @@ class Model:
 
     def _end(self, entry: Entry, kind: str, after: int, instant: int) -> None:
         entry.status = _ENDS[kind]
-        entry.expires = self.now + (max(RETENTION, LETTER_RETENTION) if kind == "bury" else RETENTION)
-        if kind == "bury":
+        entry.expires = self.now + (max(RETENTION, LETTER_RETENTION) if kind == "dead-letter" else RETENTION)
+        if kind == "dead-letter":
             name = letter_id(NAME, entry.key, entry.generation)
             expires = self.now + LETTER_RETENTION
             body = letter_body_of(entry.key, after) or entry.body

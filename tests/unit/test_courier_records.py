@@ -51,7 +51,7 @@ class Records:
     async def arrive(self, **changes) -> RecordedAs:
         event = CourierEvent.model_validate(event_document(**changes))
         (answer,) = await self.store.record([new_entry(self.courier, event)])
-        return answer.transition
+        return answer.recorded_as
 
     async def claim(self, key: str = KEY) -> Claimed:
         entry = await self.entry(key)

@@ -44,7 +44,7 @@ class Gate:
 async def test_an_accepted_job_is_recorded_and_queued(stage):
     receipt = await stage.accept("p", place="home")
 
-    assert (receipt.transition, receipt.key, receipt.job_id, receipt.queued) == (NEW, "parcel:p", "parcel.p", True)
+    assert (receipt.recorded_as, receipt.key, receipt.job_id, receipt.queued) == (NEW, "parcel:p", "parcel.p", True)
     assert receipt.labels == {"place": "home", "traceId": "trace-p"}
     entry = await stage.entry("p")
     assert (entry.status, entry.body) == (Status.RECEIVED, Parcel(id="p", place="home").model_dump_json())
@@ -70,14 +70,14 @@ async def test_a_duplicate_gets_the_first_receipt(stage):
 
     second = await stage.accept("p", place="home", attempt=4)
 
-    assert (second.transition, second.received_at, second.job_id) == (DUPLICATE, first.received_at, first.job_id)
+    assert (second.recorded_as, second.received_at, second.job_id) == (DUPLICATE, first.received_at, first.job_id)
     assert len(await stage.queued("parcels-main")) == 1
 
 
 async def test_other_content_under_the_same_key_is_a_conflict(stage):
     await stage.accept("p", place="home")
 
-    assert (await stage.accept("p", place="work")).transition is CONFLICT
+    assert (await stage.accept("p", place="work")).recorded_as is CONFLICT
     assert '"home"' in (await stage.entry("p")).body
     assert len(await stage.queued("parcels-main")) == 1
 
@@ -85,7 +85,7 @@ async def test_other_content_under_the_same_key_is_a_conflict(stage):
 async def test_a_thousand_senders_of_one_job_make_one_job(stage):
     receipts = await asyncio.gather(*(stage.accept("p") for _ in range(1000)))
 
-    transitions = [receipt.transition for receipt in receipts]
+    transitions = [receipt.recorded_as for receipt in receipts]
     assert (transitions.count(NEW), transitions.count(DUPLICATE)) == (1, 999)
     assert len(await stage.queued("parcels-main")) == 1
 
@@ -178,7 +178,7 @@ async def test_a_queue_that_is_away_does_not_stop_intake(stage):
 
     receipt = await stage.accept("p")
 
-    assert (receipt.transition, receipt.queued) == (NEW, False)
+    assert (receipt.recorded_as, receipt.queued) == (NEW, False)
     assert await stage.status("p") is Status.RECEIVED
     stage.broker.repair()
     stage.clock.advance(GRACE)
@@ -192,7 +192,7 @@ async def test_a_duplicate_of_a_job_that_was_never_queued_queues_it(stage):
 
     second = await stage.accept("p")
 
-    assert (second.transition, second.queued) == (DUPLICATE, True)
+    assert (second.recorded_as, second.queued) == (DUPLICATE, True)
     assert len(await stage.queued("parcels-main")) == 1
 
 
@@ -201,7 +201,7 @@ async def test_a_duplicate_of_a_settled_job_is_not_queued(stage):
     async with stage.working():
         await stage.until("p", Status.PROCESSED)
 
-    assert (await stage.accept("p")).transition is DUPLICATE
+    assert (await stage.accept("p")).recorded_as is DUPLICATE
     assert await stage.queued("parcels-main") == []
 
 
@@ -227,7 +227,7 @@ async def test_whatever_is_wrong_with_the_queue_the_sender_gets_an_answer(stage)
 
     receipt = await asyncio.wait_for(stage.accept("p"), 5)
 
-    assert (receipt.transition, receipt.queued) == (NEW, False)
+    assert (receipt.recorded_as, receipt.queued) == (NEW, False)
 
 
 @pytest.mark.parametrize("error", [StoreUnavailable("disk full"), RuntimeError("a bug in the adapter")])
@@ -239,7 +239,7 @@ async def test_a_ledger_that_cannot_record_means_not_accepted(stage, error):
 
     assert await stage.store.counts("parcels") == {}
     assert await stage.queued("parcels-main") == []
-    assert (await stage.accept("p")).transition is NEW
+    assert (await stage.accept("p")).recorded_as is NEW
 
 
 async def test_a_failed_commit_fails_its_requests_and_no_others(stage):
@@ -252,9 +252,9 @@ async def test_a_failed_commit_fails_its_requests_and_no_others(stage):
     await asyncio.sleep(0)
     gate.open.set()
 
-    assert (await first).transition is NEW
+    assert (await first).recorded_as is NEW
     assert [type(error) for error in await asyncio.gather(*second, return_exceptions=True)] == [StoreUnavailable] * 3
-    assert (await stage.accept("third")).transition is NEW
+    assert (await stage.accept("third")).recorded_as is NEW
 
 
 async def test_a_job_that_cannot_be_kept_takes_no_other_with_it(stage):
@@ -271,7 +271,7 @@ async def test_a_job_that_cannot_be_kept_takes_no_other_with_it(stage):
     await asyncio.sleep(0)
     gate.open.set()
 
-    assert [receipt.transition for receipt in await asyncio.gather(first, *good)] == [NEW] * 4
+    assert [receipt.recorded_as for receipt in await asyncio.gather(first, *good)] == [NEW] * 4
     with pytest.raises(StoreUnavailable):
         await bad
 
@@ -286,8 +286,8 @@ async def test_too_many_waiting_requests_are_turned_away(stage):
         await intake.accept(stage.workload, Parcel(id="one too many"))
 
     gate.open.set()
-    assert [receipt.transition for receipt in await asyncio.gather(*waiting)] == [NEW] * 3
-    assert (await intake.accept(stage.workload, Parcel(id="later"))).transition is NEW
+    assert [receipt.recorded_as for receipt in await asyncio.gather(*waiting)] == [NEW] * 3
+    assert (await intake.accept(stage.workload, Parcel(id="later"))).recorded_as is NEW
 
 
 async def test_a_sender_that_hangs_up_does_not_lose_the_job(stage):
@@ -303,7 +303,7 @@ async def test_a_sender_that_hangs_up_does_not_lose_the_job(stage):
     waiting_too.cancel()
     gate.open.set()
 
-    assert (await patient).transition is NEW
+    assert (await patient).recorded_as is NEW
     await stage.intake.drain()
     assert await stage.store.counts("parcels") == {"received": 3}
     assert len(await stage.queued("parcels-main")) == 3

@@ -99,7 +99,7 @@ def transition(kind: str, key: str, generation: int, after: int, instant: int) -
             return Release(ms(after), (mark,))
         case "proceed" | "repeatable":
             return Proceed((mark,), repeatable=kind == "repeatable")
-        case "bury":
+        case "dead-letter":
             name, body = letter_id(NAME, key, generation), letter_body_of(key, after)
             return MoveToDeadLetters(
                 name, "BAD", "bad", "WHY", "why", ms(RETENTION), ms(LETTER_RETENTION), (mark,), body
@@ -114,7 +114,7 @@ def told(answer: Any) -> tuple[Any, ...]:
         "Claimed": ("fence", "attempt", "generation"),
         "Exhausted": ("fence", "attempts"),
         "Interrupted": ("fence", "attempts"),
-        "Overdue": ("fence", "withdrawn"),
+        "Overdue": ("fence", "cancelled"),
     }
     kind = type(answer)
     if hasattr(answer, "after"):
@@ -125,7 +125,9 @@ def told(answer: Any) -> tuple[Any, ...]:
 
 
 keys = st.sampled_from(KEYS)
-kinds = st.sampled_from(("complete", "retry", "back", "bury", "expire", "cancel", "proceed", "proceed", "repeatable"))
+kinds = st.sampled_from(
+    ("complete", "retry", "back", "dead-letter", "expire", "cancel", "proceed", "proceed", "repeatable")
+)
 waits = st.sampled_from((0, 1, 700, LEASE // 2))
 instants = st.integers(1, 9)
 lives = st.sampled_from((None, 15_000))
@@ -173,7 +175,7 @@ class Lifecycle(RuleBasedStateMachine):
         expected = [self.model.record(key, content, delay, ttl, ttl_includes_replays) for key, content in wanted]
         jobs = [new_entry(key, content, delay, ttl, ttl_includes_replays) for key, content in wanted]
         answers = self.do(self.store.record(jobs))
-        assert [(each.transition, to_ms(each.first_seen_at), each.status) for each in answers] == expected
+        assert [(each.recorded_as, to_ms(each.first_seen_at), each.status) for each in answers] == expected
 
     @rule(wanted=st.lists(st.sampled_from((*KEYS, "nobody")), min_size=1, max_size=3))
     def cancel(self, wanted: list[str]) -> None:
@@ -215,7 +217,9 @@ class Lifecycle(RuleBasedStateMachine):
     @rule(
         target=letters,
         key=keys,
-        ends=st.lists(st.sampled_from(("retry", "back", "bury", "bury", "complete")), min_size=1, max_size=4),
+        ends=st.lists(
+            st.sampled_from(("retry", "back", "dead-letter", "dead-letter", "complete")), min_size=1, max_size=4
+        ),
         instant=instants,
         between=waits,
         ttl=lives,
@@ -235,7 +239,7 @@ class Lifecycle(RuleBasedStateMachine):
             if entry.status is not Status.PROCESSING:
                 break
             self.settle([(Lease(job_of(key), entry.fence), end, 0, instant)])
-            if end == "bury":
+            if end == "dead-letter":
                 dead_lettered.append(letter_id(NAME, key, entry.generation))
                 if place < len(ends):
                     self.wait(between)
@@ -275,7 +279,7 @@ class Lifecycle(RuleBasedStateMachine):
             self.claim([key])
         self.wait(LEASE)
         self.claim([key])
-        self.settle([(Lease(job_of(key), entry.fence), "bury", 0, 9)])
+        self.settle([(Lease(job_of(key), entry.fence), "dead-letter", 0, 9)])
         letter = letter_id(NAME, key, entry.generation)
         if letter not in self.model.letters:
             return multiple()
@@ -287,7 +291,7 @@ class Lifecycle(RuleBasedStateMachine):
             self.claim([key])
         return letter
 
-    @rule(key=keys, end=st.sampled_from(("cancel", "back", "bury")))
+    @rule(key=keys, end=st.sampled_from(("cancel", "back", "dead-letter")))
     def regret(self, key: str, end: str) -> None:
         """A sender that wants its job no more."""
         if key not in self.model.entries:

@@ -6,10 +6,10 @@ import asyncio
 from datetime import timedelta
 
 import pytest
-from holdfast.engine.permits import Limiter
 
 from holdfast.contracts.errors import BrokerUnavailable
 from holdfast.contracts.queues import RateLimit
+from holdfast.engine.limiter import Limiter
 from tests.support.stage import a_stage
 from tests.support.waiting import eventually
 

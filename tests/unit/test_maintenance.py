@@ -243,7 +243,7 @@ async def test_a_job_expires_without_any_worker(with_ttl):
 async def test_a_job_expires_while_the_queue_is_away(with_ttl):
     await with_ttl.accept("p")
     with_ttl.clock.advance(timedelta(seconds=60))
-    with_ttl.broker.break_down(BrokerUnavailable(), "incarnation", "recover", "depth", "publish", "remove")
+    with_ttl.broker.break_down(BrokerUnavailable(), "epoch", "recover", "depth", "publish", "remove")
 
     with pytest.raises(BrokerUnavailable):
         await with_ttl.maintenance.round()

@@ -9,12 +9,12 @@ import textwrap
 import threading
 
 import pytest
-from holdfast.sqlite.fairness_keys import InlineExecutor, ThreadExecutor
 
 from holdfast.contracts import crash_points
 from holdfast.contracts.errors import StoreUnavailable
 from holdfast.sqlite import Database
 from holdfast.sqlite.database import connect
+from holdfast.sqlite.executors import InlineExecutor, ThreadExecutor
 from tests.support.waiting import eventually
 
 

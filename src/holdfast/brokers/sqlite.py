@@ -1,8 +1,8 @@
 """The embedded broker: queues in the same SQLite file as the ledger.
 
 A job is ``ready``, ``delayed`` until ``due_at``, or ``leased`` until ``due_at`` under a token. Finished and failed
-jobs leave the table: the ledger has their story. Nothing here needs an ``fsync`` of its own, because maintenance rebuilds
-the queue from the ledger; a durable commit of the ledger carries along what the queue wrote before it.
+jobs leave the table: the ledger keeps their history. Nothing here needs an ``fsync`` of its own, because maintenance
+rebuilds the queue from the ledger. A durable commit of the ledger also makes earlier writes of the queue durable.
 """
 
 from __future__ import annotations

@@ -42,17 +42,17 @@ def doctor(app: options.App = None, data: options.Data = None, json: options.Jso
             findings.append(Finding("app", FAIL, error.message, "Correct --app, or the module it names."))
         else:
             findings += asyncio.run((cluster if settings.cluster else ledger)(settings, workloads))
-    failed = sum(each.transition == FAIL for each in findings)
-    warned = sum(each.transition == WARN for each in findings)
+    failed = sum(each.level == FAIL for each in findings)
+    warned = sum(each.level == WARN for each in findings)
     if json:
         checks = [
-            {"check": each.check, "verdict": each.transition, "message": each.message, "advice": each.advice}
+            {"check": each.check, "verdict": each.level, "message": each.message, "advice": each.advice}
             for each in findings
         ]
         print_json({"ok": not failed, "failed": failed, "warned": warned, "checks": checks})
     else:
         rows = (
-            (each.transition, each.check, each.message if each.advice is None else f"{each.message} {each.advice}")
+            (each.level, each.check, each.message if each.advice is None else f"{each.message} {each.advice}")
             for each in findings
         )
         show_table(("", "check", "finding"), rows, whole=("", "check"))

@@ -50,8 +50,8 @@ class Delete:
 class Enqueue:
     """Hand in a job that follows from the one that is settled: recorded in the same commit, queued soon after.
 
-    Its workload must be part of the process. A job that is known by its key already is left as it is. Only transitions may
-    have this effect; see :func:`holdfast.contracts.entries.new_entry`.
+    Its workload must be part of the process. A job whose key is known already stays as it is. Only the settlement of
+    a job may have this effect; see :func:`holdfast.contracts.entries.new_entry`.
     """
 
     entry: NewEntry

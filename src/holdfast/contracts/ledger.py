@@ -61,8 +61,8 @@ class NewEntry:
     contract. ``labels`` are small facts to find and show the job by. ``ttl`` gives it a deadline; with
     ``ttl_includes_replays`` that deadline also holds for replays, which otherwise get a new one.
 
-    ``lane`` is the line that the job stands in behind others of its kind, with ``priority`` as its place: see
-    :meth:`holdfast.contracts.ports.Ledger.queue_places`. ``effects`` are committed together with the entry, if it is new.
+    Jobs with one ``fairness_key`` keep their order, and keys take turns; ``priority`` is then the job's place: see
+    :meth:`holdfast.contracts.ports.Ledger.queue_places`. ``effects`` are committed with the entry, if it is new.
     ``warnings`` say, for people, what was not sound in a job that is worked all the same. ``delivered``: the queue has
     given us the job, so no worker of another system has it.
     """
@@ -156,7 +156,7 @@ class Claimed:
 
 @dataclass(frozen=True, slots=True)
 class Exhausted:
-    """The job is ours, but its attempts were used up by workers that vanished: dead-letter it (I6). No attempt was opened."""
+    """The job is ours, but lost workers used up its attempts: dead-letter it (I6). No attempt was opened."""
 
     job_id: str
     key: str

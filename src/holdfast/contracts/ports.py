@@ -109,7 +109,7 @@ class Ledger(Protocol):
         answers stale, and so does a second transition on one lease in the batch. Effects on one document are folded in
         order. Raises :class:`EffectRefused` when an effect can never be applied, or :class:`StoreContended` when
         somebody else holds what it would write; then nothing of the batch was written, and the engine settles its
-        jobs one by one. ``Proceed`` is the one transition that ends nothing: the lease stays ours, for another transition.
+        jobs one by one. Only ``Proceed`` ends nothing: the lease stays ours, for another transition.
         """
         ...
 

@@ -54,9 +54,9 @@ class Context(Protocol):
         """Pass the point of no return: what comes next cannot be undone, and must not happen twice (I11).
 
         Returns once the effects and the mark are committed; calls of many handlers share a commit. From here on only
-        the outcome that the handler *returns* counts: should it raise, run out of time, be cancelled, or should its
-        worker vanish, the job is dead-lettered with :meth:`Workload.interrupted`, and is not run again until a person replays
-        it. With ``repeatable``, only the effects are committed.
+        the outcome that the handler *returns* counts. If the handler raises, times out or is cancelled, or if its
+        worker is lost, the job is dead-lettered with :meth:`Workload.interrupted`. It does not run again until a person
+        replays it. With ``repeatable``, only the effects are committed.
 
         Raises :class:`LeaseLost` when the job belongs to another worker by now, and :class:`DeadlinePassed` when it has
         expired (I10). Let both pass: the engine knows what to do.

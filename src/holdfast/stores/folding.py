@@ -30,7 +30,7 @@ def writes_of(job_id: str, effects: Sequence[Effect]) -> list[Write]:
     """Effects on documents; refuses any other."""
     writes, entries = told_apart(effects)
     if entries:
-        raise EffectRefused(job_id, "Only the verdict on a job may let another follow.")
+        raise EffectRefused(job_id, "Only the settlement of a job may enqueue another.")
     return writes
 
 

@@ -121,7 +121,7 @@ class Cancelling:
         assert await store.cancel(THINGS, ["id-k"]) == [True]
         assert (await try_claim(store, "id-k"))[0].cancelled
 
-    @pytest.mark.parametrize("life", [None, HOUR], ids=["eternal", "with a life"])
+    @pytest.mark.parametrize("ttl", [None, HOUR], ids=["no ttl", "with a ttl"])
     async def test_a_replay_is_not_cancelled(self, harness, store, ttl):
         await recorded(store, ttl=ttl)
         await store.cancel(THINGS, ["id-k"])

@@ -224,7 +224,7 @@ class Claiming:
         assert outcomes(await entry_of(store)) == [LOST]
 
     @pytest.mark.parametrize(
-        ("verdict", "status"),
+        ("transition", "status"),
         [
             (completed(), Status.PROCESSED),
             (dead_lettered(), Status.DEAD_LETTERED),

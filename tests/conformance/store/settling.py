@@ -34,7 +34,7 @@ from tests.conformance.vocabulary import (
 SUCCEEDED, FAILED, LOST = AttemptOutcome.SUCCEEDED, AttemptOutcome.FAILED, AttemptOutcome.LOST
 
 ENDS = [completed(), retried(), Release(), dead_lettered(), Expire(DAY)]
-VERDICTS = [*ENDS, Proceed()]
+TRANSITIONS = [*ENDS, Proceed()]
 
 
 class Settling:
@@ -162,7 +162,7 @@ class Settling:
         assert before + 90 * DAY <= entry.expires_at <= after + 90 * DAY
         assert entry.expires_at >= letter.expires_at
 
-    @pytest.mark.parametrize("verdict", VERDICTS, ids=lambda transition: type(transition).__name__)
+    @pytest.mark.parametrize("transition", TRANSITIONS, ids=lambda transition: type(transition).__name__)
     async def test_a_worker_that_lost_its_job_settles_nothing(self, harness, store, transition):
         await recorded(store)
         stale = await claimed(store, lease=harness.moment)
@@ -178,20 +178,20 @@ class Settling:
         assert await store.get("shelf", "x") is None
         assert await store.letter(dead_lettered().letter_id) is None
 
-    @pytest.mark.parametrize("verdict", ENDS, ids=lambda transition: type(transition).__name__)
+    @pytest.mark.parametrize("transition", ENDS, ids=lambda transition: type(transition).__name__)
     async def test_a_job_is_settled_once(self, store, transition):
         await recorded(store)
         claim = await claimed(store)
         await settled(store, claim, transition)
         stands = await entry_of(store)
 
-        for second in VERDICTS:
+        for second in TRANSITIONS:
             (answer,) = await store.settle([settlement(claim, second)])
             assert answer.stale
 
         assert await entry_of(store) == stands
 
-    @pytest.mark.parametrize("second", VERDICTS, ids=lambda transition: type(transition).__name__)
+    @pytest.mark.parametrize("second", TRANSITIONS, ids=lambda transition: type(transition).__name__)
     async def test_of_two_transitions_in_one_batch_the_first_counts(self, store, second):
         await recorded(store)
         claim = await claimed(store)

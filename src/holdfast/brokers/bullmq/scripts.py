@@ -107,7 +107,7 @@ def load_scripts() -> Scripts:
         acquire=_script("acquire", clock=_FINE_CLOCK),
         release=_script("release", clock=_FINE_CLOCK),
         reserve=_script("reserve", clock=_FINE_CLOCK),
-        epoch=_script("incarnation"),
+        epoch=_script("epoch"),
     )
 
 

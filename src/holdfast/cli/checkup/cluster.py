@@ -30,7 +30,7 @@ async def cluster(settings: Settings, app: App | None) -> list[Finding]:
         message, _, advice = error.message.partition(". ")
         return [Finding("cluster", FAIL, f"{message}.", advice)]
     # A ledger that lacks something is not opened: that could create what is missing.
-    sound = any(each.check == "indexes" and each.transition == OK for each in mongo)
+    sound = any(each.check == "indexes" and each.level == OK for each in mongo)
     return redis + mongo + (await _ledger(settings, app) if sound else [])
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
-Transition = Literal["OK", "WARN", "FAIL"]
+Level = Literal["OK", "WARN", "FAIL"]
 
 OK: Final = "OK"
 WARN: Final = "WARN"
@@ -17,6 +17,6 @@ class Finding:
     """One line of the report. ``advice`` says what to do, where there is something to do."""
 
     check: str
-    transition: Transition
+    level: Level
     message: str
     advice: str | None = None

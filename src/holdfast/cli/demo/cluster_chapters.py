@@ -1,4 +1,4 @@
-"""The chapters that only a cluster can tell: a worker lost among others, a queue lost, a job from an external producer."""
+"""The chapters for a cluster only: a lost worker among others, a lost queue, a job from an external producer."""
 
 from __future__ import annotations
 
@@ -74,9 +74,8 @@ def _adopted(stage: Stage) -> str:
         "This one knows nothing of Holdfast; and, to be on the safe side, it adds the job twice."
     )
     data = FOREIGN.job(stage.clients.began)
-    stage.narrator.request(
-        f'{external_producer.QUEUE}: queue.add("{external_producer.JOB_NAME}", {{eventId: "{FOREIGN.event_id}", ...}})  twice'
-    )
+    call = f'queue.add("{external_producer.JOB_NAME}", {{eventId: "{FOREIGN.event_id}", ...}})'
+    stage.narrator.request(f"{external_producer.QUEUE}: {call}  twice")
     job_ids = external_producer.add(servers.redis_url, data, times=2)
     stage.recorded(FOREIGN.key)
     stage.narrator.say(

@@ -74,7 +74,7 @@ class Narrator:
         self._amid_facts = False
 
     def closing(self, fates: Sequence[Fate], seconds: float) -> None:
-        """The table of fates and the transition."""
+        """The table of fates and the result."""
         good = sum(fate.as_expected for fate in fates)
         self._console.print()
         self._console.rule("[bold]What became of everything[/]", align="left", style="blue")

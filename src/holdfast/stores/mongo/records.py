@@ -225,13 +225,13 @@ class _BsonFold(Fold):
     async def load(self, session: Session, name: str, keys: Sequence[str]) -> None:
         """Read the documents that effects name."""
         record_collection = self._record_collections[name]
-        self.documents[name], self._ids[name] = {}, {}
+        self.records[name], self._ids[name] = {}, {}
         self._encoded[name], self._writers[name] = {}, {}
         wanted = {record_collection.kind.key: {"$in": list(keys)}}
         for found in await record_collection.collection.find(wanted, session=session).to_list():
             identity, document = found.pop("_id"), record_collection.decoded(found)
             key = document[record_collection.kind.key]
-            self.documents[name][key], self._ids[name][key] = document, identity
+            self.records[name][key], self._ids[name][key] = document, identity
 
     def comparable(self, stored: Any, mine: Any) -> Any:  # noqa: ANN401 - any value of a document
         """An instant that another system wrote as text, in the form that sorts as instants do; all else as it is."""
@@ -262,12 +262,12 @@ class _BsonFold(Fold):
         writes: list[InsertOne[Document] | ReplaceOne[Document] | DeleteOne] = []
         jobs: list[str] = []
         for key, encoded in self._encoded[name].items():
-            if key not in self.documents[name]:
+            if key not in self.records[name]:
                 continue
             whole: Any = RawBSONDocument(encoded)
             writes.append(ReplaceOne({"_id": ids[key]}, whole) if key in ids else InsertOne(whole))
             jobs.append(self._writers[name][key])
-        writes += [DeleteOne({"_id": identity}) for key, identity in ids.items() if key not in self.documents[name]]
+        writes += [DeleteOne({"_id": identity}) for key, identity in ids.items() if key not in self.records[name]]
         if not writes:
             return
         try:

@@ -1,16 +1,18 @@
 """The collections and their indexes.
 
-Names, fields and indexes are the seeds' (``processed_events``, ``dead_letter_events``, ``active_shipments``); the
-engine adds a few of its own. Every workload has a collection of entries and one of dead letters:
+Names, fields and indexes are the specification's (``processed_events``, ``dead_letter_events``, ``active_shipments``);
+the engine adds a few of its own. Every workload has a collection of entries and one of dead letters:
 
 - entries: ``_id`` is the job id. ``idempotencyKey, <labels as columns>, status, generation, attemptCount,
   attemptHistory, lastErrorCode, lastErrorMessage, firstSeenAt, updatedAt, expiresAt, warnings`` are for people;
-  ``fence, leaseUntil, notBefore, dueAt, deadline, life, ttl_includes_replays, proceeded, lettersUntil`` steer the engine; ``recordId,
-  claimId, settleId, sweepId, cancelled`` name the call that wrote last, so that a call whose answer was lost recognises
-  its own work. ``lane`` is the lane of a job, for ever, and ``openLane`` the same as long as the job is unsettled.
-- dead letters: ``_id`` is the letter's id. ``payloadSnapshot`` is for people, ``body`` the same as exact text.
-  ``publishedTo`` is the mark of the queue that has been given the letter, with a ``-`` before it once it was cancelled.
-- another system that follows the same specification may have filled the first two, and the documents: :mod:`.foreign`.
+  ``fence, leaseUntil, notBefore, dueAt, deadline, proceeded, lettersUntil`` are for the engine. ``recordId, claimId,
+  settleId, sweepId, withdrawn`` name the call that wrote last: a call whose answer was lost finds its own work by them.
+  Four stored names are older than our words for them: ``life`` is the ttl in milliseconds, ``mortal`` is
+  ``ttl_includes_replays``, ``lane`` is the fairness key (``openLane`` too, while the job is not settled), and
+  ``withdrawn`` marks a job that its sender cancelled.
+- dead letters: ``_id`` is the letter's id. ``payloadSnapshot`` is for people, ``body`` is the same as exact text.
+  ``publishedTo`` is the epoch of the queue that has the letter, with a ``-`` before it once the letter is unpublished.
+- another system of the same specification may have filled the first two, and the records: :mod:`.foreign`.
 - ``holdfast_facts``: what the store knows about its surroundings, by name.
 - ``holdfast_processes``: who is there, with which sessions; see :mod:`.presence`.
 """

@@ -26,6 +26,7 @@ from holdfast.contracts.workload import Workload
 from . import (
     cancelling,
     claiming,
+    fairness,
     importing,
     letters,
     reading,

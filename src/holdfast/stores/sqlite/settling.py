@@ -155,7 +155,7 @@ def settle(
     settlements: Sequence[Settlement],
 ) -> list[Settled]:
     """Write everything that the batch decided, for the leases that still hold; see the port."""
-    # The first transition on a lease counts; a second one in the same batch finds it gone, as in the next batch it would.
+    # The first transition of a lease counts. A second one is stale, in the same batch as in the next.
     first: dict[tuple[str, str, int], str] = {}
     for position, each in enumerate(settlements):
         first.setdefault((each.workload, each.lease.job_id, each.lease.fence), str(position))

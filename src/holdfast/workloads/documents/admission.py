@@ -16,7 +16,7 @@ from holdfast.contracts.admission import AdmittedDocument, FieldProblem, Invalid
 from holdfast.contracts.effects import Effect, Upsert
 from holdfast.contracts.files import FileMissing, Stored
 from holdfast.contracts.personal_data import find_personal_data
-from holdfast.contracts.ports import Records as DocumentStore
+from holdfast.contracts.ports import Records as RecordStore
 from holdfast.contracts.queues import usable_job_id
 from holdfast.contracts.validation import described, sentence_of
 
@@ -38,7 +38,7 @@ from .finding import cached_result
 from .local_paths import LocalPaths
 from .records import JOBS
 from .sniffing import HEAD, mismatch
-from .workload import Records, new_job_id
+from .workload import Documents, new_job_id
 
 _PRINTABLE: Final = described(r"^[^\x00-\x1f\x7f]+$", "must not contain control characters")
 _SOURCES: Final = ("url", "local_path")
@@ -95,8 +95,8 @@ class DocumentAdmission:
 
     def __init__(
         self,
-        workload: Records,
-        store: DocumentStore,
+        workload: Documents,
+        store: RecordStore,
         files: Files,
         paths: LocalPaths,
         options: AdmissionOptions,
@@ -108,7 +108,7 @@ class DocumentAdmission:
         self._options = options
 
     @property
-    def workload(self) -> Records:
+    def workload(self) -> Documents:
         """The workload that the jobs are for."""
         return self._workload
 

@@ -103,7 +103,7 @@ class Child:
                 return None
         return self._lines.popleft()
 
-    async def transition(self) -> DocumentFailure:
+    async def failure(self) -> DocumentFailure:
         """Why it ended without a last word."""
         await asyncio.wait({self._exited}, timeout=_GRACE)
         if self._killed_for is not None:

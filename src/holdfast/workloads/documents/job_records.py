@@ -142,7 +142,7 @@ class JobRecords:
         return self._end(job.data, told, known, datetime.now(UTC))
 
     def from_cache(self, data: DocumentJob, engine: str, result: Mapping[str, Any]) -> Sequence[Effect]:
-        """COMPLETED on arrival. Its callback comes with the worker's transition, as that of any other job."""
+        """COMPLETED on arrival. Its callback comes with the worker's settlement, as that of any other job."""
         told = self._facts(data, engine) | _whole(result)
         return self._end(data, told, result, datetime.now(UTC), tell=False)
 

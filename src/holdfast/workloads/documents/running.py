@@ -89,7 +89,7 @@ async def _follow(
             why = f"not done after {most:g} s" if left <= silence else f"nothing new for {silence:g} s"
             raise DocumentFailure(Code.TIMEOUT, detail=why) from None
         if line is None:
-            raise await child.transition()
+            raise await child.failure()
         match _message(line):
             case Finished():
                 return

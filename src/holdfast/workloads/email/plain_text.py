@@ -1,8 +1,8 @@
 """The text alternative of an email, made from its HTML.
 
 The standard library's parser takes quadratic time for unfinished tags and comments (6 s for 48 KB of them), and the
-HTML comes from external producers. So the tags are found here, by expressions that look at each character a bounded number of
-times. Only what a text needs is understood; whatever else there is, is passed over.
+HTML comes from other people. So the tags are found here, by expressions that look at each character a bounded number
+of times. Only what a text needs is understood; whatever else there is, is passed over.
 """
 
 from __future__ import annotations

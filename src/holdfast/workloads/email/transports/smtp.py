@@ -51,7 +51,7 @@ _HOST: Final = re.compile(r"[A-Za-z0-9.:_\[\]-]+")
 class SmtpOptions:
     """Which server, and how to talk to it.
 
-    ``timeout`` limits each step; ``final_timeout`` the wait for the transition on a whole message, which is worth more
+    ``timeout`` limits each step; ``final_timeout`` the wait for the answer to a whole message, which is worth more
     patience: giving up there leaves a message that may have been sent. ``connections`` is the most that are open at
     once; an idle one is used again for as long as ``keep``.
     """
@@ -234,7 +234,7 @@ class SmtpTransport:
         return line
 
     async def _finish(self, line: _Line, outgoing: OutgoingMessage) -> Accepted:
-        """Recipients, message, transition. Raises a :class:`TransportError` with the line ready or dropped."""
+        """Recipients, message, answer. Raises a :class:`TransportError` with the line ready or dropped."""
         refused = await self._recipients(line, outgoing)
         reply = await self._say(line, b"DATA")
         if reply.code != _GO_AHEAD:
@@ -265,7 +265,7 @@ class SmtpTransport:
         return tuple(refusals)
 
     async def _message(self, line: _Line, outgoing: OutgoingMessage) -> aiosmtplib.SMTPResponse:
-        """Write the message, then the dot, and wait for the transition."""
+        """Write the message, then the dot, and wait for the answer."""
         text = _on_the_wire(outgoing.raw)
         # It listens while we write: a server may say no, and hang up, in the middle of a message.
         reply = asyncio.create_task(line.protocol.read_response())
@@ -278,7 +278,7 @@ class SmtpTransport:
                 return early
             # From here on the server may take the message.
             async with asyncio.timeout(self._options.final_timeout.total_seconds()):
-                transition = await reply
+                answer = await reply
         except TimeoutError:
             self._drop(line)
             message = "The server did not say whether it took the message."
@@ -293,11 +293,11 @@ class SmtpTransport:
             raise OutcomeUnknown(BAD_ANSWER, message) from None
         finally:
             reply.cancel()
-        if not (positive(transition) or negative(transition)):
+        if not (positive(answer) or negative(answer)):
             self._drop(line)
-            message = f"The server answered the message with {transition.code}, which is neither yes nor no."
+            message = f"The server answered the message with {answer.code}, which is neither yes nor no."
             raise OutcomeUnknown(BAD_ANSWER, message)
-        return transition
+        return answer
 
     async def _write(
         self, line: _Line, text: bytes, reply: asyncio.Task[aiosmtplib.SMTPResponse]
