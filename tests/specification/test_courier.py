@@ -417,23 +417,18 @@ class Chance:
         return a + (b - a) * self.part
 
 
-@pytest.mark.rule("C27", "C28", "C29", "C30")
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("retry_max_attempts", 5),
-        ("retry_backoff_base_ms", 1000),
-        ("retry_backoff_multiplier", 2),
-        ("retry_jitter_percent", 20),
+        pytest.param("retry_max_attempts", 5, marks=pytest.mark.rule("C27")),
+        pytest.param("retry_backoff_base_ms", 1000, marks=pytest.mark.rule("C28")),
+        pytest.param("retry_backoff_multiplier", 2, marks=pytest.mark.rule("C29")),
+        pytest.param("retry_jitter_percent", 20, marks=pytest.mark.rule("C30")),
+        pytest.param("processed_events_ttl_days", 30, marks=pytest.mark.rule("C41")),
+        pytest.param("dlq_ttl_days", 90, marks=pytest.mark.rule("C68")),
     ],
 )
 def test_the_default_of_a_setting(name, value):
-    assert getattr(Settings(), name) == value
-
-
-@pytest.mark.rule("C41", "C68")
-@pytest.mark.parametrize(("name", "value"), [("dlq_ttl_days", 90), ("processed_events_ttl_days", 30)])
-def test_the_default_of_a_retention(name, value):
     assert getattr(Settings(), name) == value
 
 
