@@ -13,8 +13,10 @@ import sqlite3
 import uuid
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
+from unittest.mock import patch
 
 import pytest
 from bson import Timestamp
@@ -96,7 +98,9 @@ class Place:
             with MongoClient(self.mongo, tz_aware=True) as client:
                 return list(client[self.database][collection].find())
         # S608: a name of this package.
-        return [_parsed(row) for row in self._read(f"SELECT * FROM {collection}")]  # noqa: S608
+        found = [_parsed(row) for row in self._read(f"SELECT * FROM {collection}")]  # noqa: S608
+        # A collection of a workload has columns for what is looked up, and its record as JSON.
+        return found if collection in _TABLES else [row | row.get("body", {}) for row in found]
 
     async def indexes(self, collection: str) -> dict[tuple[str, ...], bool]:
         """The fields of every index, and whether it is unique."""
@@ -146,12 +150,14 @@ class Place:
     async def working(self) -> AsyncIterator[None]:
         """A worker runs, and stops when the block is left."""
         stop = asyncio.Event()
-        worker = asyncio.create_task(self.system.worker().run(stop))
-        try:
-            yield
-        finally:
-            stop.set()
-            await worker
+        # A worker that is to stop still waits for its last question to the queue; no test needs a whole second.
+        with patch("holdfast.engine.execution._TAKE_WAIT", timedelta(milliseconds=20)):
+            worker = asyncio.create_task(self.system.worker().run(stop))
+            try:
+                yield
+            finally:
+                stop.set()
+                await worker
 
     # --- parts ----------------------------------------------------------------------------------------------
 
@@ -174,9 +180,7 @@ def _parsed(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @contextlib.asynccontextmanager
-async def opened(
-    deployment: str, request: pytest.FixtureRequest, folder: Path, **changes: Any
-) -> AsyncIterator[Place]:
+async def opened(deployment: str, request: pytest.FixtureRequest, folder: Path, **changes: Any) -> AsyncIterator[Place]:
     """A place of its own for a test. ``changes`` are settings; the others are the program's defaults, in a hurry."""
     facts: dict[str, Any] = {"holdfast_data": folder, "upkeep_interval_ms": 50, "publish_grace_ms": 200}
     async with contextlib.AsyncExitStack() as stack:
@@ -195,14 +199,11 @@ async def opened(
 def _cluster(
     request: pytest.FixtureRequest, folder: Path, facts: dict[str, Any], stack: contextlib.AsyncExitStack
 ) -> Place:
-    valkey, mongo = request.getfixturevalue("valkey"), request.getfixturevalue("mongo")
-    name = f"hf{uuid.uuid4().hex[:12]}"
-    redis = RedisPlace(valkey.url, name)
-    client: MongoClient[Any] = stack.enter_context(MongoClient(mongo.uri))
-    stack.callback(client.drop_database, name)
+    valkey, mongo, node = (request.getfixturevalue(each) for each in ("valkey", "mongo", "node"))
+    database = request.getfixturevalue("emptied_mongo_database")
+    redis = RedisPlace(valkey.url, f"hf{uuid.uuid4().hex[:12]}")
     stack.callback(forget, redis)
-    facts |= {"redis_url": valkey.url, "queue_prefix": name, "mongo_uri": mongo.uri, "mongo_db_name": name}
-    began = beginning(client[name])
-    return Place(
-        CLUSTER, facts, folder, redis, mongo.uri, name, node=request.getfixturevalue("node"), began=began
-    )
+    facts |= {"redis_url": redis.url, "queue_prefix": redis.prefix, "mongo_uri": mongo.uri, "mongo_db_name": database}
+    with MongoClient(mongo.uri) as client:
+        began = beginning(client[database])
+    return Place(CLUSTER, facts, folder, redis, mongo.uri, database, node=node, began=began)
