@@ -14,6 +14,7 @@ pytest_plugins = (
     "tests.support.mongo_server",
     "tests.support.node",
     "tests.support.node_system",
+    "tests.support.statements",
     "tests.support.valkey_server",
 )
 

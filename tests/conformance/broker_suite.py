@@ -50,6 +50,15 @@ class Delivering:
         assert [each.data for each in deliveries] == [AWKWARD, long, "not json"]
         assert deliveries[2].job_id == "odd.id-1!~_"
 
+    async def test_a_delivery_tells_when_its_job_was_added(self, broker):
+        await broker.publish(QUEUE, [job("a")])
+        (first,) = await take(broker)
+        await settle(broker, Again(), first)
+        (second,) = await take(broker)
+
+        assert first.sent_at is not None
+        assert first.sent_at == second.sent_at
+
     async def test_nothing_is_published_for_nothing(self, broker):
         await broker.publish(QUEUE, [])
         await broker.settle([])

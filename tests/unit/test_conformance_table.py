@@ -1,33 +1,44 @@
-"""docs/conformance.md says which code and which test answer for each rule of the seeds. Here it is held to that."""
+"""docs/conformance.md names code and tests for each rule of docs/specification. Here both are compared."""
 
 from __future__ import annotations
 
-import ast
 import re
+from collections import Counter
 from collections.abc import Iterator
-from functools import cache
-from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-REFERENCE = re.compile(r"`([\w/]+\.py)::([\w.]+)`")
+from tests.support.references import (
+    REFERENCE,
+    ROOT,
+    SOURCE,
+    a_test_exists,
+    code_exists,
+    missing_code,
+    missing_tests,
+    texts,
+)
+from tests.support.specification import PAGES, citations, rules
+
 NOTE = re.compile(r"\[(\d+)\]")
+RULES = rules()
+SECTIONS = {"Courier": "C", "Documents": "D", "Email": "E"}
+BEYOND = "What no rule asks for"
 
 EVENT_FIELDS = "eventId eventType occurredAt source idempotencyKey traceId signatureMeta payload receivedAt attempt"
 LETTER_FIELDS = "terminalReasonCode terminalReasonMessage attemptCount attemptHistory payloadSnapshot deadLetteredAt"
 WORDS = {
-    "Seed 000": f"""{EVENT_FIELDS} {LETTER_FIELDS} algorithm timestamp signature shipmentId orderId status outcome
-        errorCode courier-events-main courier-events-dlq""",
-    "Seed 001": """RETRY_MAX_ATTEMPTS RETRY_BACKOFF_BASE_MS RETRY_BACKOFF_MULTIPLIER RETRY_JITTER_PERCENT DLQ_TTL_DAYS
-        ECONNREFUSED ETIMEDOUT dead_letter_events courier-events-dlq processed_events idempotencyKey""",
-    "Seed 002": f"""{EVENT_FIELDS} {LETTER_FIELDS} status lastErrorCode lastErrorMessage firstSeenAt updatedAt expiresAt
-        received processing processed failed dead_lettered shipmentId orderId currentState lastEventId lastEventType
-        lastEventAt metadata createdAt reviewStatus pending reviewed replayed closed courier-events-main""",
-    "Seed 003": """job_id job_type input_type payload status error error_type attempts max_attempts failed_at worker_id
+    "Courier": f"""{EVENT_FIELDS} {LETTER_FIELDS} algorithm timestamp signature shipmentId orderId status outcome
+        errorCode courier-events-main courier-events-dlq
+        RETRY_MAX_ATTEMPTS RETRY_BACKOFF_BASE_MS RETRY_BACKOFF_MULTIPLIER RETRY_JITTER_PERCENT DLQ_TTL_DAYS
+        ECONNREFUSED ETIMEDOUT dead_letter_events processed_events active_shipments
+        lastErrorCode lastErrorMessage firstSeenAt updatedAt expiresAt
+        received processing processed failed dead_lettered currentState lastEventId lastEventType
+        lastEventAt metadata createdAt reviewStatus pending reviewed replayed closed""",
+    "Documents": """job_id job_type input_type payload status error error_type attempts max_attempts failed_at worker_id
         schema_version OCR TRANSCRIPTION PDF VIDEO AUDIO FAILED VALIDATION IO MODEL SYSTEM v1 doc_jobs_dead""",
-    "Seed 004": """email:send data opts outboxId companyId requestId to cc bcc subject htmlRef replyTo headers tags
+    "Email": """email:send data opts outboxId companyId requestId to cc bcc subject htmlRef replyTo headers tags
         recipient recipientId externalId cpfCnpjHash razaoSocial nome recipient.email attempt enqueuedAt jobId ttl
         priority delay removeOnComplete removeOnFail EMAIL_JOB_CONFIG QUEUE_NAME DEFAULT_TTL DEFAULT_PRIORITY
         MAX_ATTEMPTS BACKOFF_DELAYS DLQ_TTL EXPIRED SENT ALREADY_SENT sesMessageId status processedAt durationMs
@@ -35,13 +46,10 @@ WORDS = {
         u***@e***.com""",
 }
 PHRASES = {
-    "Seed 001": [
+    "Courier": [
         "received -> processing -> processed",
         "received -> processing -> failed -> processing",
-        "failed -> dead_lettered",
         "pending -> reviewed -> replayed -> closed",
-    ],
-    "Seed 002": [
         "received -> processing",
         "processing -> processed",
         "processing -> failed",
@@ -53,112 +61,141 @@ PHRASES = {
         "(createdAt)",
     ],
 }
-MENTIONED = [(seed, term) for seed, words in WORDS.items() for term in [*words.split(), *PHRASES.get(seed, [])]]
+MENTIONED = [(section, term) for section in WORDS for term in [*WORDS[section].split(), *PHRASES.get(section, [])]]
 
 
 class Row(NamedTuple):
-    seed: str
+    section: str
+    number: str
+    """Empty in the table of what no rule asks for."""
     rule: str
     code: str
     test: str
 
 
-def document() -> str:
+def page() -> str:
     return (ROOT / "docs" / "conformance.md").read_text(encoding="utf-8")
 
 
 def rows() -> Iterator[Row]:
-    seed = ""
-    for line in document().splitlines():
+    section = ""
+    for line in page().splitlines():
         if line.startswith("## "):
-            seed = line.removeprefix("## ").partition(":")[0]
-        elif line.startswith("| ") and not line.startswith("| Rule |"):
+            section = line.removeprefix("## ")
+        elif line.startswith("| ") and not line.startswith(("| Rule |", "| In short |")):
             cells = [cell.strip() for cell in line.strip("|").split(" | ")]
-            assert len(cells) == 3, f"not three cells: {line}"
-            yield Row(seed, *(cell.strip() for cell in cells))
+            if section == BEYOND:
+                cells.insert(0, "")
+            assert len(cells) == 4, f"not as many cells as the table has: {line}"
+            yield Row(section, *cells)
 
 
 ROWS = list(rows())
+REFERRING = pytest.mark.parametrize("row", ROWS, ids=lambda row: row.number or row.rule)
 
 
-@cache
-def tree(path: Path) -> ast.Module | None:
-    return ast.parse(path.read_text(encoding="utf-8")) if path.is_file() else None
+# --- the specification ------------------------------------------------------------------------------------------------
 
 
-def names_of(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
-    """What a module or a class defines by its own statements."""
-    for statement in getattr(node, "body", []):
-        match statement:
-            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
-                yield statement.name, statement
-            case ast.AnnAssign(target=ast.Name(id=name)):
-                yield name, statement
-            case ast.Assign(targets=targets):
-                yield from ((target.id, statement) for target in targets if isinstance(target, ast.Name))
+@pytest.mark.parametrize("letter", PAGES)
+def test_the_rules_of_a_page_are_numbered_from_one(letter):
+    numbers = [int(number[1:]) for number, _ in RULES if number.startswith(letter)]
+
+    assert numbers == list(range(1, len(numbers) + 1))
 
 
-def inherited(module: ast.AST, node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
-    """What a class has from its bases in the same module, and by its own statements."""
-    known = dict(names_of(module))
-    for base in getattr(node, "bases", []):
-        if isinstance(base, ast.Name) and base.id in known:
-            yield from inherited(module, known[base.id])
-    yield from names_of(node)
+@pytest.mark.parametrize(("section", "term"), MENTIONED)
+def test_everything_that_the_specification_names_is_in_a_rule(section, term):
+    letter = SECTIONS[section]
+
+    assert any(number.startswith(letter) and term in text for number, text in RULES)
 
 
-def defined(path: Path, dotted: str) -> bool:
-    module = tree(path)
-    node: ast.AST | None = module
-    for name in dotted.split("."):
-        node = dict(inherited(module, node)).get(name) if module is not None and node is not None else None
-    return node is not None
+def test_the_first_page_tells_how_many_rules_there_are():
+    first = (ROOT / "docs" / "specification" / "README.md").read_text(encoding="utf-8")
+
+    for letter, name in PAGES.items():
+        count = sum(number.startswith(letter) for number, _ in RULES)
+        assert re.search(rf"\[{re.escape(name)}\].* {letter}1 to {letter}{count} \|", first)
 
 
-def test_defined(path: Path, name: str) -> bool:
-    module = tree(path)
-    functions = ast.FunctionDef | ast.AsyncFunctionDef
-    return module is not None and any(isinstance(each, functions) and each.name == name for each in ast.walk(module))
+# --- conformance ------------------------------------------------------------------------------------------------------
 
 
-test_defined.__test__ = False  # a question, not a test
+def test_every_rule_has_one_row_in_its_table():
+    assert [(row.section, row.number) for row in ROWS if row.number] == [
+        (section, number) for section, letter in SECTIONS.items() for number, _ in RULES if number.startswith(letter)
+    ]
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.rule)
+@REFERRING
 def test_the_named_code_exists(row):
-    references = REFERENCE.findall(row.code)
-
-    assert references, "the row names no code"
-    assert [each for each in references if not defined(ROOT / "src" / "holdfast" / each[0], each[1])] == []
+    assert REFERENCE.findall(row.code), "the row names no code"
+    assert missing_code(row.code) == []
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.rule)
+@REFERRING
 def test_the_named_tests_exist(row):
     references = REFERENCE.findall(row.test)
 
     assert references, "the row names no test"
     assert all(path.startswith("tests/") and name.startswith("test_") for path, name in references)
-    assert [each for each in references if not test_defined(ROOT / each[0], each[1])] == []
+    assert missing_tests(row.test) == []
 
 
-@pytest.mark.parametrize(("seed", "term"), MENTIONED)
-def test_everything_that_a_seed_names_has_a_row(seed, term):
-    assert any(row.seed == seed and f"`{term}`" in row.rule for row in ROWS)
+@pytest.mark.parametrize(("section", "term"), MENTIONED)
+def test_everything_that_the_specification_names_has_a_row(section, term):
+    assert any(row.section == section and f"`{term}`" in row.rule for row in ROWS)
 
 
-@pytest.mark.parametrize("seed", ["Seed 000", "Seed 001", "Seed 002", "Seed 003", "Seed 004"])
-def test_every_seed_has_a_section(seed):
-    assert re.search(rf"^## {seed}: ", document(), re.MULTILINE)
+@pytest.mark.parametrize("section", [*SECTIONS, BEYOND])
+def test_every_table_has_a_section(section):
+    assert f"\n## {section}\n" in page()
 
 
 def test_every_note_is_explained_and_every_explanation_is_used():
-    tables, _, explanations = document().partition("## Deviations and decisions")
+    tables, _, explanations = page().partition("## Deviations and decisions")
 
     assert set(NOTE.findall(tables)) == set(re.findall(r"^(\d+)\. ", explanations, re.MULTILINE))
 
 
+# --- citations --------------------------------------------------------------------------------------------------------
+
+
+def test_every_cited_rule_exists():
+    known = {number for number, _ in RULES}
+    unknown = [(path, number) for path, text in texts() for number in citations(text) if number not in known]
+
+    # Those of the next test but one are meant to be wrong.
+    assert [each for each in unknown if each[0] != "tests/unit/test_conformance_table.py"] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "numbers"),
+    [
+        ("as rule C7 has it", ["C7"]),
+        ("Rules C7, C8 and E12.", ["C7", "C8", "E12"]),
+        ("the payload alone (C58)", ["C58"]),
+        ("both (D20, D21)", ["D20", "D21"]),
+        ("rule C999", ["C999"]),
+        ("# noqa: D102, E501", []),
+        ("a C1 control character", []),
+        ("call(E7)", ["E7"]),
+    ],
+)
+def test_a_citation_is_recognised(text, numbers):
+    assert list(citations(text)) == numbers
+
+
+# --- these tests can fail ---------------------------------------------------------------------------------------------
+
+
 def test_a_name_that_does_not_exist_is_noticed():
-    assert defined(ROOT / "src/holdfast/workloads/courier/contract.py", "CourierEvent.eventId")
-    assert not defined(ROOT / "src/holdfast/workloads/courier/contract.py", "CourierEvent.eventID")
-    assert not defined(ROOT / "src/holdfast/workloads/courier/contracts.py", "CourierEvent")
-    assert not test_defined(ROOT / "tests/unit/test_conformance_table.py", "test_of_nothing")
+    assert code_exists(SOURCE / "workloads/courier/contract.py", "CourierEvent.eventId")
+    assert not code_exists(SOURCE / "workloads/courier/contract.py", "CourierEvent.eventID")
+    assert not code_exists(SOURCE / "workloads/courier/contracts.py", "CourierEvent")
+    assert not a_test_exists(ROOT / "tests/unit/test_conformance_table.py", "test_of_nothing")
+
+
+def test_no_rule_is_there_twice():
+    assert [number for number, count in Counter(number for number, _ in RULES).items() if count > 1] == []

@@ -30,7 +30,7 @@ from holdfast.contracts.queues import (
     RateLimit,
     WorkedElsewhere,
 )
-from holdfast.contracts.times import duration_ms
+from holdfast.contracts.times import duration_ms, from_ms
 from holdfast.sqlite import Database, Migration
 from holdfast.sqlite.database import one
 from holdfast.sqlite.executors import Work
@@ -64,12 +64,13 @@ _MIGRATIONS: Final[tuple[Migration, ...]] = (
         "CREATE TABLE queue_settings (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
     ),
     PERMITS_AND_PLACES,
+    ("ALTER TABLE queue_jobs ADD COLUMN added_at INTEGER",),
 )
 
 _PUBLISH: Final = """
-INSERT INTO queue_jobs (queue, job_id, name, data, priority, state, due_at)
+INSERT INTO queue_jobs (queue, job_id, name, data, priority, state, due_at, added_at)
 SELECT :queue, value ->> 0, value ->> 1, value ->> 2, value ->> 3,
-       iif(value ->> 4 > 0, 'delayed', 'ready'), iif(value ->> 4 > 0, :now + (value ->> 4), NULL)
+       iif(value ->> 4 > 0, 'delayed', 'ready'), iif(value ->> 4 > 0, :now + (value ->> 4), NULL), :now
 FROM json_each(:jobs) WHERE true
 ON CONFLICT DO NOTHING
 """
@@ -84,10 +85,12 @@ WHERE seq IN (SELECT seq FROM queue_jobs WHERE queue = :queue AND state = 'ready
 """
 
 _LEASED: Final = """
-SELECT json_group_array(json_array(job_id, data)) FROM (
-    SELECT job_id, data FROM queue_jobs WHERE queue = :queue AND state = 'leased' AND due_at = :until AND token = :token
+SELECT json_group_array(json_array(job_id, data, added_at)) FROM (
+    SELECT job_id, data, coalesce(added_at, :now) AS added_at FROM queue_jobs
+    WHERE queue = :queue AND state = 'leased' AND due_at = :until AND token = :token
     ORDER BY priority, seq)
 """
+"""Jobs of an older version, and rows that somebody else wrote, do not tell when they were added: they are new now."""
 
 _PAUSED: Final = "SELECT EXISTS (SELECT 1 FROM queue_settings WHERE name = 'paused:' || :queue)"
 
@@ -248,7 +251,7 @@ class SqliteBroker:
         leased = json.loads(one(connection, _LEASED, parameters))
         if window is not None and leased:
             window.count(len(leased))
-        return [Delivery(queue, job_id, data, token) for job_id, data in leased]
+        return [Delivery(queue, job_id, data, token, sent_at=from_ms(added)) for job_id, data, added in leased]
 
     async def settle(self, acknowledgements: Sequence[Acknowledgement]) -> None:
         """See :meth:`holdfast.contracts.ports.Broker.settle`."""
