@@ -18,7 +18,7 @@ from pymongo import MongoClient
 
 from holdfast.cli.servers import start_replica_set, start_valkey
 
-# As docs/operations.md asks for: what Redis has told survives a crash of its process, but for the last second.
+# As docs/operations/cluster.md asks for: what Redis has told survives a crash of its process, but for the last second.
 _VALKEY_OPTIONS = ("--appendonly", "yes", "--appendfsync", "everysec")
 
 

@@ -1,4 +1,4 @@
-"""docs/operations.md says which rights Holdfast needs. A user that has these, and no others, is given a whole life."""
+"""docs/operations/ says which rights Holdfast needs. A user that has these, and no others, is given a whole life."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from holdfast.contracts.errors import BrokerUnavailable
 from holdfast.contracts.queues import Acknowledgement, Again, Failed, Finished, QueueJob, RateLimit
 from tests.support.waiting import eventually
 
-OPERATIONS = (Path(__file__).parents[2] / "docs" / "operations.md").read_text(encoding="utf-8")
+PAGES = sorted((Path(__file__).parents[2] / "docs" / "operations").glob("*.md"))
+OPERATIONS = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
 RULES = [
     re.sub(r"\\\n", " ", text).partition("```")[0]
     for text in OPERATIONS.split("ACL SETUSER holdfast on '>PASSWORD' ")[1:]

@@ -312,7 +312,7 @@ async def test_a_queue_without_a_colon_is_opened_by_its_name_and_so_are_its_dead
 async def test_emails_move_to_a_queue_of_another_name_and_each_is_sent_once(
     mailing, gateway, company, send, open_queue, mail_server
 ):
-    """As docs/operations.md says: a worker stays with the old queue until it is empty."""
+    """As docs/operations/email.md says: a worker stays with the old queue until it is empty."""
     new = await mailing(email_queue="email-send", publish_grace_ms=0)
     _, key = await gateway.system.tenants.create_key(company)
     document = {"to": "cliente@example.com", "subject": "Boleto", "html": "<p>Olá</p>"}

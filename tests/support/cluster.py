@@ -31,7 +31,7 @@ from .truth import Truth
 from .valkey_server import absent
 
 DURABLE: Final = ("--appendonly", "yes", "--appendfsync", "everysec")
-"""Redis as docs/operations.md wants it."""
+"""Redis as docs/operations/cluster.md wants it."""
 
 _LOOK_EVERY: Final = 0.1
 _LOOK_SECONDS: Final = 5

