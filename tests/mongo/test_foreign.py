@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -385,6 +385,27 @@ async def test_an_entry_of_ours_that_another_worker_settled_is_mended(filled, da
     assert isinstance(mine["updatedAt"], datetime)
     assert isinstance(mine["expiresAt"], datetime)
     assert "dueAt" not in mine
+
+
+async def test_an_entry_that_another_worker_settled_while_ours_held_it_is_mended_by_the_next_sweep(filled, database):
+    """Our worker lost its lease, Node's worker did the job; a sweep that cannot mend the entry would mend no other."""
+    await filled.record([coming("held", delivered=False), coming("other", delivered=False)])
+    job_ids = [each["_id"] async for each in database.processed_events.find({"fence": {"$exists": True}}, {"_id": 1})]
+    await filled.claim("courier", job_ids[:1], worker="w", lease=DAY, max_attempts=5)
+    for name in ("held", "other"):
+        await database.processed_events.update_one(*node_writes(name, "processing"))
+        await database.processed_events.update_one(*node_writes(name, "processed"))
+    past = datetime(2026, 1, 1, tzinfo=UTC)
+    await database.processed_events.update_many({"dueAt": {"$exists": True}}, {"$set": {"dueAt": past}})
+
+    assert await filled.due("courier", 10, again_after=DAY) == []
+
+    for name, outcomes in (("held", ["lost", "succeeded"]), ("other", ["succeeded"])):
+        entry = await filled.entry("courier", key_of(name))
+        assert (entry.status, entry.note, entry.lease_until) == (Status.PROCESSED, "worked_elsewhere", None)
+        assert [each.outcome for each in entry.attempts] == outcomes
+        assert entry.attempt_count == len(outcomes)
+    assert await database.processed_events.count_documents({"dueAt": {"$exists": True}}) == 0
 
 
 async def test_the_indexes_of_another_system_are_replaced_where_they_would_break_a_promise(filled, database):

@@ -36,6 +36,8 @@ ELSEWHERE: Final = "elsewhere"
 _WORKER: Final = "another system"
 _CODE: Final = "WORKED_ELSEWHERE"
 _MESSAGE: Final = "Another system made this attempt; nothing more is known of it."
+_LOST: Final = "LOST"
+_OVERTAKEN: Final = "Another system's worker settled the job before this attempt did."
 _NOTE: Final = "worked_elsewhere"
 _UNKNOWN: Final = "UNKNOWN"
 _MOST_ATTEMPTS: Final = 100
@@ -87,6 +89,10 @@ def mended(entry: Mapping[str, Any]) -> Document:
     updated = fields.setdefault("updatedAt", entry["firstSeenAt"])
     status, count = _status(entry), _count(entry)
     attempts = [*entry["attemptHistory"]]
+    if status.terminal:
+        # A worker of ours may have held the job when the other system's worker took it over and settled it.
+        attempts = _running_is_lost(attempts, updated, _LOST, _OVERTAKEN)
+        fields.pop("leaseUntil", None)
     if count > len(attempts):
         attempts += _attempts(len(attempts) + 1, count, status, updated, entry)
     return fields | {"status": status.value, "attemptHistory": attempts, "attemptCount": len(attempts)}
@@ -124,13 +130,18 @@ def entry_in_our_shape(workload: Workload[Any], found: Mapping[str, Any]) -> Doc
 
 def attempts_before(entry: Mapping[str, Any]) -> list[Document]:
     """The attempts of an unsettled foreign entry that is taken over: the one that ran is lost."""
-    attempts: list[Document] = [dict(each) for each in entry["attemptHistory"]]
+    return _running_is_lost(entry["attemptHistory"], entry["updatedAt"], _CODE, _MESSAGE)
+
+
+def _running_is_lost(history: Sequence[Mapping[str, Any]], at: datetime, code: str, message: str) -> list[Document]:
+    """The attempts, with the one that ran closed as lost (I5)."""
+    attempts: list[Document] = [dict(each) for each in history]
     if attempts and attempts[-1]["outcome"] == AttemptOutcome.RUNNING.value:
         attempts[-1] |= {
             "outcome": AttemptOutcome.LOST.value,
-            "finishedAt": entry["updatedAt"],
-            "errorCode": _CODE,
-            "errorMessage": _MESSAGE,
+            "finishedAt": at,
+            "errorCode": code,
+            "errorMessage": message,
         }
     return attempts
 

@@ -266,7 +266,9 @@ def rights_explained() -> Iterator[None]:
     except StoreUnavailable as error:
         cause = error.__cause__
         if isinstance(cause, OperationFailure) and cause.code == _UNAUTHORIZED:
-            message = "The user in MONGO_URI lacks rights in the database; docs/operations/servers.md lists what it needs."
+            message = (
+                "The user in MONGO_URI lacks rights in the database; docs/operations/servers.md lists what it needs."
+            )
             raise ConfigurationError(message) from error
         raise
 
