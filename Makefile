@@ -1,10 +1,26 @@
-# `make` alone lists what can be done. All of it happens in .venv, which the first target that needs it creates.
+# `make` alone lists what can be done. All of it happens in .venv, which the first target that needs it creates; with
+# PYTHON=python3.12, where .venv has another version, in .venv-3.12.
 
 PYTHON ?= python3
 ARGS   ?=
 VENV   := .venv
+
+# The version of a Python, such as 3.12; nothing where it does not run or is older than what Holdfast needs.
+version_of = $(shell $(1) -c 'import sys; v = sys.version_info; v < (3, 11) or print("%d.%d" % v[:2])' 2>/dev/null)
+ifneq ($(PYTHON),python3)
+  ASKED := $(call version_of,$(PYTHON))
+  USUAL := $(or $(call version_of,$(or $(wildcard .venv/bin/python),python3)),$(ASKED))
+  ifneq ($(ASKED),$(USUAL))
+    VENV := .venv-$(or $(ASKED),of-no-usable-python)
+  endif
+endif
+
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
+
+# The tests that need no server: no Valkey, no mongod, no Node, no gateway in a process of its own. What takes long there
+# is marked `slow`, and left out.
+FAST := tests/unit tests/api tests/conformance/test_sqlite.py
 
 # Tests with real processes wait much of their time: one test process more than two cores would need.
 TEST_PROCESSES ?= 3
@@ -18,7 +34,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo demo-cluster test check format bench bench-cluster bench-documents mutants chaos clean
+.PHONY: help install demo demo-cluster test test-fast check format bench bench-cluster bench-documents mutants chaos clean
 
 help: ## Show this list
 	@echo "Holdfast. Usage: make <target> [ARGS='...'] [PYTHON=python3.12]"
@@ -35,6 +51,8 @@ $(STAMP): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || { echo "Creating $(VENV)"; $(PYTHON) -m venv $(VENV) || { \
 	  echo "Could not create $(VENV); on Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }; }
 	@echo "Installing Holdfast and its tools into $(VENV) (about a minute the first time)"
+	@# Our distribution was called holdfast before: two names for one package would be in each other's way.
+	@$(BIN)/python -m pip uninstall --quiet --yes holdfast 2>/dev/null || true
 	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
@@ -46,6 +64,9 @@ demo-cluster: $(STAMP) ## The same tour on a real Valkey and MongoDB, with three
 
 test: $(STAMP) ## Run the tests; ARGS goes to pytest, e.g. make test ARGS='tests/unit -k retry'
 	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder $(ARGS)
+
+test-fast: $(STAMP) ## Run the tests that need no server (two minutes); PYTHON=python3.12 has a .venv-3.12 of its own
+	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile -m 'not slow' $(FAST) $(ARGS)
 
 check: $(STAMP) ## Check style, formatting, types and the import rules
 	$(BIN)/ruff check .
@@ -72,7 +93,7 @@ mutants: $(STAMP) ## Break the engine on purpose and see that the simulation not
 chaos: $(STAMP) ## Kill and stop real processes for a long time; HOLDFAST_CHAOS_ROUNDS sets how long
 	HOLDFAST_CHAOS_ROUNDS=$(HOLDFAST_CHAOS_ROUNDS) $(BIN)/python -m pytest -m chaos --timeout 3600 $(ARGS)
 
-clean: ## Remove .venv and everything the tools left behind; data folders and holdfast.toml stay
-	rm -rf $(VENV) build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache .schemathesis .coverage
+clean: ## Remove .venv, .venv-3.12 and its like, and everything the tools left behind; data folders and holdfast.toml stay
+	rm -rf .venv .venv-* build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache .schemathesis .coverage
 	rm -rf tests/interop/node/node_modules tests/interop/node/.installing
 	find src tests bench -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

@@ -5,6 +5,11 @@ from __future__ import annotations
 import signal
 
 import pytest
+from hypothesis import settings
+
+# How long an example takes says more about what else the machine does than about us. Each test has its own limit.
+settings.register_profile("holdfast", deadline=None)
+settings.load_profile("holdfast")
 
 # Shared checks and conformance suites are not test files themselves; pytest must still explain their failing asserts.
 pytest.register_assert_rewrite("tests.support", "tests.conformance")

@@ -18,6 +18,8 @@ from tests.api.documents_world import DOCUMENTS, ELSEWHERE, SPEECH, a_documents_
 from tests.api.serving import ApiThread
 from tests.api.test_schemathesis import CHECKS
 
+pytestmark = pytest.mark.slow
+
 JOB = f"{DOCUMENTS}/{{job_id}}"
 OPERATIONS = [
     ("POST", DOCUMENTS),

@@ -17,6 +17,8 @@ from tests.api.email_world import BATCH, EVENTS, LIST, SEND, an_email, an_email_
 from tests.api.serving import ApiThread
 from tests.api.test_schemathesis import CHECKS, generated
 
+pytestmark = pytest.mark.slow
+
 OPERATIONS = [
     ("POST", SEND),
     ("POST", BATCH),

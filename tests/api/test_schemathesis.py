@@ -30,6 +30,8 @@ from holdfast.contracts.transitions import Complete, RetryLater
 from tests.api.serving import ApiThread
 from tests.api.world import COURIER, OPERATOR, OTHER_SECRET, SECRET, a_world, event, signed
 
+pytestmark = pytest.mark.slow
+
 CHECKS = [
     not_a_server_error,
     status_code_conformance,

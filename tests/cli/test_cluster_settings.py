@@ -67,7 +67,7 @@ def test_without_the_drivers_it_says_what_to_install(home, command, driver):
     code = f"import sys; sys.modules[{driver!r}] = None; from holdfast.cli import main; sys.exit(main({command!r}))"
     said = python(code, home, REDIS_URL=REDIS, MONGO_URI=MONGO)
     assert said.returncode == 2, said.stderr
-    assert "pip install 'holdfast[cluster]'" in said.stderr
+    assert "pip install 'holdfast-gateway[cluster]'" in said.stderr
     assert driver in said.stderr
     assert said.stderr.count("Error:") == 1
     assert CANARY not in said.stdout + said.stderr
@@ -80,7 +80,7 @@ def test_doctor_without_the_drivers_says_what_to_install(home):
     said = python(code, home, REDIS_URL=REDIS, MONGO_URI=MONGO, API_PORT="0")
     assert said.returncode == 1
     (found,) = [each for each in json.loads(said.stdout)["checks"] if each["check"] == "cluster"]
-    assert "holdfast[cluster]" in found["advice"]
+    assert "holdfast-gateway[cluster]" in found["advice"]
 
 
 def test_the_embedded_default_loads_no_driver(home):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import pytest
 
-from holdfast.cli import document_parts
 from holdfast.workloads.documents.contract import DocumentJob
 from tests.cli.desk import SECRET
 from tests.support.moto_server import _moto_process, aws_credentials, moto  # noqa: F401 - fixtures
@@ -36,12 +36,12 @@ def test_all_is_well_with_documents(doctor, home):
 
 
 def test_a_missing_extra_is_information(doctor, monkeypatch):
-    monkeypatch.setattr(document_parts, "NEEDED", ("no_such_library_here", "rapidocr"))
+    monkeypatch.setitem(sys.modules, "rapidocr", None)
     code, found = doctor()
     assert code == 0
     assert found["documents"]["verdict"] == "OK"
-    assert "no_such_library_here not installed" in found["documents"]["message"]
-    assert "pip install 'holdfast[documents]'" in found["documents"]["advice"]
+    assert "Not read here: rapidocr not installed" in found["documents"]["message"]
+    assert "pip install 'holdfast-gateway[documents]'" in found["documents"]["advice"]
     assert not found.keys() & (CHECKS - {"documents"})
 
 

@@ -9,7 +9,6 @@ import sys
 
 import pytest
 
-from holdfast.cli import document_parts
 from holdfast.cli.document_options import print_content
 from tests.support.pages import encrypted_pdf, image_pdf, page_images, scanned_pdf, text_pdf
 from tests.support.program import is_alive, wait_until
@@ -179,10 +178,10 @@ def test_the_help_has_examples_to_copy(program):
 
 
 def test_without_the_libraries_it_says_what_to_install(program, folder, monkeypatch):
-    monkeypatch.setattr(document_parts, "NEEDED", ("no_such_library_here",))
+    monkeypatch.setitem(sys.modules, "rapidocr", None)
     said = program("documents", "run", "born.pdf")
     assert said.code == 2
-    assert "pip install 'holdfast[documents]'" in said.err
+    assert "pip install 'holdfast-gateway[documents]'" in said.err
 
 
 def test_ctrl_c_ends_the_child_too_and_exits_with_130(home):

@@ -140,7 +140,7 @@ def raised_from(cause: Exception) -> DocumentFailure:
         (
             ModuleNotFoundError("No module named 'pypdfium2'", name="pypdfium2"),
             Code.ENGINE_UNAVAILABLE,
-            "The engine needs pypdfium2, which is not installed here: pip install 'holdfast[documents]'",
+            "The engine needs pypdfium2, which is not installed here: pip install 'holdfast-gateway[documents]'",
         ),
         (ModuleNotFoundError("No module", name="holdfast.workloads.gone"), Code.UNEXPECTED, None),
         (KeyError("the diagnosis"), Code.UNEXPECTED, None),

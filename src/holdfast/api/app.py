@@ -111,8 +111,11 @@ def create_app(services: ApiServices, options: ApiOptions) -> Gateway:
     if courier is not None:
         rest.include_router(event_routes(services, courier), dependencies=operators_only)
         rest.include_router(shipment_routes(services, courier), dependencies=operators_only)
-    rest.include_router(no_email_routes() if services.email is None else email_routes(services, services.email))
-    rest.include_router(document_routes(services, documents, streams) if documents else no_document_routes())
+    email, left_out = services.email, services.left_out
+    rest.include_router(email_routes(services, email) if email else no_email_routes(left_out.get("emails")))
+    rest.include_router(
+        document_routes(services, documents, streams) if documents else no_document_routes(left_out.get("documents"))
+    )
     _add_documentation(rest, lambda: describe(rest, services))
     return Gateway(CourierIntake(courier, services, options) if courier else None, rest, services.ids, streams)
 

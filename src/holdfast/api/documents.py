@@ -80,7 +80,7 @@ class DocumentListing(BaseModel):
     )
 
 
-def no_document_routes() -> APIRouter:
+def no_document_routes(why: str | None) -> APIRouter:
     """Every path says that no documents are read here, and why."""
     routes = APIRouter(include_in_schema=False)
     methods = ["GET", "POST", "PUT", "PATCH", "DELETE"]
@@ -88,8 +88,8 @@ def no_document_routes() -> APIRouter:
     @routes.api_route(DOCUMENTS_PATH, methods=methods)
     @routes.api_route(f"{DOCUMENTS_PATH}/{{rest:path}}", methods=methods)
     async def nothing_here() -> None:
-        message = "Documents are not set up here: `holdfast doctor` tells what is missing."
-        raise Refusal(Code.NOT_FOUND, message)
+        reason = why or "`holdfast doctor` tells what is missing."
+        raise Refusal(Code.NOT_FOUND, f"Documents are not set up here: {reason}")
 
     return routes
 

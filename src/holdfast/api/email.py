@@ -69,7 +69,7 @@ class EmailListing(BaseModel):
     )
 
 
-def no_email_routes() -> APIRouter:
+def no_email_routes(why: str | None) -> APIRouter:
     """Every path says that there is no email here, and why."""
     routes = APIRouter(include_in_schema=False)
     methods = ["GET", "POST", "PUT", "PATCH", "DELETE"]
@@ -77,8 +77,8 @@ def no_email_routes() -> APIRouter:
     @routes.api_route(EMAIL_PATH, methods=methods)
     @routes.api_route(f"{EMAIL_PATH}/{{rest:path}}", methods=methods)
     async def nothing_here() -> None:
-        message = "Emails are not set up here: `holdfast doctor` tells what is missing."
-        raise Refusal(Code.NOT_FOUND, message)
+        reason = why or "`holdfast doctor` tells what is missing."
+        raise Refusal(Code.NOT_FOUND, f"Emails are not set up here: {reason}")
 
     return routes
 

@@ -173,6 +173,8 @@ class ApiServices:
     courier: CourierAdmission | None = None
     email: EmailServices | None = None
     documents: DocumentServices | None = None
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    """Why ``emails`` or ``documents`` are not here, a sentence each, where a library is missing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

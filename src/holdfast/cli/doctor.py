@@ -6,7 +6,9 @@ import asyncio
 
 import typer
 
+from holdfast.config import Settings
 from holdfast.contracts.errors import HoldfastError
+from holdfast.wiring.libraries import cluster_lack, lacks
 
 from . import options
 from .checkup import FAIL, WARN, Finding
@@ -14,6 +16,7 @@ from .checkup.cluster import cluster
 from .checkup.documents import documents
 from .checkup.environment import clock, configuration, port, versions
 from .checkup.ledger import ledger
+from .checkup.libraries import installation, lacking
 from .checkup.mail import mail
 from .checkup.storage import storage
 from .failures import REFUSED
@@ -28,20 +31,33 @@ def doctor(app: options.App = None, data: options.Data = None, json: options.Jso
     Exit code 0: nothing is broken (there may be warnings); 1: something is.
     """
     settings, told = configuration(data)
-    findings = [*versions(embedded=settings is None or not settings.cluster), *told, clock()]
+    findings = [installation(), *versions(embedded=settings is None or not settings.cluster), *told, clock()]
     if settings is not None:
         findings.append(port(settings))
         server = asyncio.run(mail(settings))
         findings += [] if server is None else [server]
         findings += asyncio.run(documents(settings))
-        if not settings.cluster:
-            findings += asyncio.run(storage(settings))
-        try:
-            workloads = app_of(app)
-        except HoldfastError as error:
-            findings.append(Finding("app", FAIL, error.message, "Correct --app, or the module it names."))
-        else:
-            findings += asyncio.run((cluster if settings.cluster else ledger)(settings, workloads))
+        findings += _ledger(settings, app)
+    _report(findings, json=json)
+
+
+def _ledger(settings: Settings, app: str | None) -> list[Finding]:
+    """What has to be opened to be looked at."""
+    lack = cluster_lack(settings)
+    if lack is not None:
+        return [lacking(lack, "None here")]
+    if any(each.asked_by is not None for each in lacks(settings)):
+        advice = "Install what is missing (see above): until then Holdfast does not start."
+        return [Finding("ledger", WARN, "Not looked at.", advice)]
+    found = [] if settings.cluster else asyncio.run(storage(settings))
+    try:
+        workloads = app_of(app)
+    except HoldfastError as error:
+        return [*found, Finding("app", FAIL, error.message, "Correct --app, or the module it names.")]
+    return found + asyncio.run((cluster if settings.cluster else ledger)(settings, workloads))
+
+
+def _report(findings: list[Finding], *, json: bool) -> None:
     failed = sum(each.level == FAIL for each in findings)
     warned = sum(each.level == WARN for each in findings)
     if json:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
-
 from holdfast.config import Settings
 from holdfast.wiring import System
 from holdfast.wiring.email import EmailSystem
+from holdfast.wiring.libraries import email_lack
 
 from .failures import Stop
 
@@ -20,8 +19,9 @@ def email_parts(system: System) -> EmailSystem:
 
 def why_no_email(settings: Settings) -> str:
     """What keeps the email workload from running here, and what to do about it."""
-    if find_spec("cryptography") is None or find_spec("email_validator") is None:
-        return "Emails are not set up here: install what they need with pip install 'holdfast[email]'."
+    lack = email_lack(settings)
+    if lack is not None:
+        return f"Emails are not set up here: {', '.join(lack.missing)} not installed. Install it: {lack.remedy}"
     if settings.cluster:
         return (
             "Emails are not set up here: a cluster needs EMAIL_PEPPER and EMAIL_KEYS, the same in every process. "

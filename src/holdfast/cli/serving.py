@@ -16,7 +16,7 @@ from holdfast.config import Settings
 from holdfast.contracts.errors import StoreUnavailable
 from holdfast.telemetry import attach, detach
 from holdfast.telemetry.logs import LogExporter
-from holdfast.wiring import address_of, listen, require_drivers, run
+from holdfast.wiring import address_of, listen, require_libraries, run
 
 from . import options
 from .failures import REFUSED, Stop
@@ -228,8 +228,7 @@ def _check(settings: Settings) -> None:
     if problems and not settings.holdfast_demo:
         message = "Holdfast does not start with secrets that guard nothing."
         raise Stop(message, *problems)
-    if settings.cluster:
-        require_drivers()
+    require_libraries(settings)
 
 
 def _loop_factory() -> Callable[[], Any] | None:

@@ -2,8 +2,9 @@
 
 from .ambient import RandomIds, SystemClock, system_ambient
 from .apps import load_app
-from .cluster import Cluster, require_drivers
+from .cluster import Cluster
 from .email import transport_of
+from .libraries import require_libraries
 from .opening import DATABASE_FILE, open_cluster, open_system
 from .running import CRASH_POINT_VARIABLE, address_of, listen, run
 from .system import System, courier_of
@@ -21,7 +22,7 @@ __all__ = [
     "load_app",
     "open_cluster",
     "open_system",
-    "require_drivers",
+    "require_libraries",
     "run",
     "system_ambient",
     "transport_of",

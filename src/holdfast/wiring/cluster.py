@@ -8,19 +8,18 @@ import socket
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from holdfast.config import Settings
 from holdfast.contracts.errors import ConfigurationError
 from holdfast.contracts.tenants import TENANT_COLLECTIONS
 from holdfast.contracts.workload import Workload
 
+from .libraries import cluster_lack, is_left_out
+
 if TYPE_CHECKING:
     from holdfast.brokers.bullmq import BullmqBroker
     from holdfast.stores.mongo import MongoStore
-
-_DRIVERS: Final = ("bullmq", "pymongo", "redis")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,24 +30,13 @@ class Cluster:
     store: MongoStore
 
 
-def require_drivers() -> None:
-    """Raise :class:`ConfigurationError` unless what a cluster needs is installed."""
-    missing = [name for name in _DRIVERS if find_spec(name) is None]
-    if missing:
-        message = (
-            f"REDIS_URL and MONGO_URI ask for a cluster, and {', '.join(missing)} is not installed. "
-            "Install what it needs: pip install 'holdfast[cluster]'"
-        )
-        raise ConfigurationError(message)
-
-
 @contextlib.asynccontextmanager
 async def connect(settings: Settings, workloads: Sequence[Workload[Any]]) -> AsyncIterator[Cluster]:
     """Both adapters, ready to be asked. Neither server needs to be there yet."""
     if settings.redis_url is None or settings.mongo_uri is None:
         message = "A cluster needs REDIS_URL and MONGO_URI."
         raise ConfigurationError(message)
-    require_drivers()
+    is_left_out(cluster_lack(settings))
     from holdfast.brokers.bullmq import BullmqBroker  # noqa: PLC0415 - the embedded default does without drivers
     from holdfast.stores.mongo import MongoStore  # noqa: PLC0415 - likewise
 

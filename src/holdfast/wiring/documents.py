@@ -6,17 +6,15 @@ import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import timedelta
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.config import Settings
-from holdfast.contracts.errors import ConfigurationError
 from holdfast.contracts.ports import Store
 from holdfast.contracts.retry import ExponentialBackoff
 from holdfast.contracts.workload import Workload
 
-from .cluster import require_drivers
+from .libraries import document_lack, is_left_out
 
 if TYPE_CHECKING:  # the core install does without the libraries of the documents extra
     from holdfast.brokers.bullmq import RedisLists
@@ -28,7 +26,6 @@ if TYPE_CHECKING:  # the core install does without the libraries of the document
     from holdfast.workloads.documents.options import DocumentOptions
     from holdfast.workloads.documents.workload import Documents
 
-NEEDED: Final = ("av", "faster_whisper", "pypdfium2", "python_multipart", "rapidocr")
 _DATA_FOLDER: Final = "documents"
 _MEGABYTE: Final = 1024 * 1024
 
@@ -60,10 +57,7 @@ class DocumentSystem:
 
 def documents_of(settings: Settings) -> DocumentParts | None:
     """The documents workload; None without the ``documents`` extra."""
-    if any(find_spec(name) is None for name in NEEDED):
-        if settings.document_lists:
-            message = "DOCUMENT_LISTS=true needs what reads documents: pip install 'holdfast[documents]'"
-            raise ConfigurationError(message)
+    if is_left_out(document_lack(settings)):
         return None
     from holdfast.workloads.documents.callbacks import CallbackOptions, DocumentCallbacks  # noqa: PLC0415 - is there
     from holdfast.workloads.documents.fetching.addresses import AddressPolicy  # noqa: PLC0415 - likewise
@@ -157,7 +151,6 @@ def _lists(settings: Settings) -> RedisLists | None:
     """The plain lists; they connect when something is asked of them."""
     if not settings.document_lists or settings.redis_url is None:
         return None
-    require_drivers()
     from holdfast.brokers.bullmq import RedisLists  # noqa: PLC0415 - the embedded default does without drivers
     from holdfast.workloads.documents.workload import DEAD_LETTER_QUEUE, QUEUE  # noqa: PLC0415 - is there
 
@@ -174,9 +167,6 @@ def _files(settings: Settings, options: DocumentOptions) -> Files:
         from holdfast.workloads.documents.files.folder import FolderFiles  # noqa: PLC0415
 
         return FolderFiles(_folder(settings))
-    if find_spec("aiobotocore") is None:
-        message = "DOCUMENT_STORAGE=s3 needs aiobotocore. Install it: pip install 'holdfast[email]'"
-        raise ConfigurationError(message)
     from holdfast.workloads.documents.files.s3 import S3Files  # noqa: PLC0415
 
     return S3Files(

@@ -6,7 +6,6 @@ import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import timedelta
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
 from holdfast.config import Settings
@@ -14,6 +13,8 @@ from holdfast.config.email_keys import KeysUnreadable, email_secrets
 from holdfast.contracts.errors import ConfigurationError
 from holdfast.contracts.ports import Store
 from holdfast.contracts.queues import RateLimit
+
+from .libraries import email_lack, is_left_out
 
 if TYPE_CHECKING:  # the core install does without the libraries of the email extra
     from holdfast.workloads.email.admission import EmailAdmission
@@ -24,7 +25,6 @@ if TYPE_CHECKING:  # the core install does without the libraries of the email ex
     from holdfast.workloads.email.vault import Vault
     from holdfast.workloads.email.workload import Email
 
-_NEEDED: Final = ("cryptography", "email_validator")
 _DATA_FOLDER_MAIL: Final = "mail"
 _DATA_FOLDER_CONTENT: Final = "mail-content"
 
@@ -54,11 +54,7 @@ class EmailSystem:
 
 def email_of(settings: Settings) -> EmailParts | None:
     """The email workload; None without the ``email`` extra, and in a cluster that has no keys for personal data."""
-    missing = [name for name in (*_NEEDED, *_driver(settings)) if find_spec(name) is None]
-    if missing:
-        if settings.email_transport != "folder" or settings.email_pepper is not None:
-            message = f"Emails need {', '.join(missing)}. Install it: pip install 'holdfast[email]'"
-            raise ConfigurationError(message)
+    if is_left_out(email_lack(settings)):
         return None
     try:
         secrets = email_secrets(settings)
@@ -123,11 +119,6 @@ async def open_email(settings: Settings, parts: EmailParts | None, store: Store)
     finally:
         if parts.content is not None:
             await parts.content.close()
-
-
-def _driver(settings: Settings) -> tuple[str, ...]:
-    amazon = settings.email_transport == "ses" or settings.email_content == "s3"
-    return ("aiobotocore",) * amazon + ("aiosmtplib",) * (settings.email_transport == "smtp")
 
 
 def _rate(settings: Settings) -> RateLimit | None:

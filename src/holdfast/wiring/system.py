@@ -27,6 +27,7 @@ from holdfast.workloads.courier import Courier, CourierAdmission, CourierOptions
 from .cluster import Cluster
 from .documents import DocumentParts, DocumentSystem, documents_of
 from .email import EmailParts, EmailSystem, email_of
+from .libraries import lacks, require_libraries
 
 _SELDOM: Final = 3
 _PIPELINES: Final = 2
@@ -66,6 +67,7 @@ class System:
             courier=None if self.courier is None else CourierAdmission(self.courier),
             email=self._email_services(),
             documents=self._document_services(),
+            left_out={each.part: f"{each.message} Install it: {each.remedy}" for each in lacks(settings)},
         )
         options = ApiOptions(
             secrets={
@@ -133,7 +135,11 @@ class Workloads(NamedTuple):
 
 
 def workloads_of(settings: Settings, app: App | None) -> Workloads:
-    """All workloads as configured. Checked as one app: names and queues of the user's must not meet ours."""
+    """All workloads as configured. Checked as one app: names and queues of the user's must not meet ours.
+
+    Raises :class:`ConfigurationError` where a setting asks for what is not installed.
+    """
+    require_libraries(settings)
     courier, email, documents = courier_of(settings), email_of(settings), documents_of(settings)
     ours: list[Workload[Any]] = [courier] if email is None else [courier, email.workload]
     if documents is not None:

@@ -98,6 +98,7 @@ HOSTILE = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", HOSTILE)
 def test_a_hundred_thousand_hostile_tags_are_read_before_the_test_times_out(unit):
     """In quadratic time, as the standard library's parser would take, each of these would go on for minutes."""

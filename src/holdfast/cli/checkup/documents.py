@@ -5,41 +5,39 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
+from typing import Final
 
-from holdfast.cli.document_parts import INSTALL, missing_libraries
 from holdfast.config import Settings
 from holdfast.contracts.errors import ConfigurationError, HoldfastError
+from holdfast.contracts.extras import install_command, missing_libraries
 from holdfast.wiring.documents import document_options, documents_of
+from holdfast.wiring.libraries import document_lack
 from holdfast.workloads.documents.child.whisper_files import model_problem
 from holdfast.workloads.documents.files.names import RESULTS
 
 from .findings import FAIL, OK, WARN, Finding
+from .libraries import lacking
+
+_GEMINI: Final = "google.genai"
 
 
 async def documents(settings: Settings) -> list[Finding]:
     """Everything about documents; one line where they are not set up. Nothing of the checks stays behind."""
-    missing = missing_libraries()
-    if missing:
-        return [Finding("documents", OK, f"Not read here: {', '.join(missing)} not installed.", f"Wanted? {INSTALL}")]
+    lack = document_lack(settings)
+    if lack is not None:
+        return [lacking(lack, "Not read here")]
     found = [_engine(settings), *_model(settings), *_roots(settings), _callbacks(settings)]
     return [*found, await _storage(settings)]
 
 
 def _engine(settings: Settings) -> Finding:
     check = "documents"
-    if settings.gemini_api_key is not None and not _has_gemini():
-        return Finding(check, WARN, "There is a GEMINI_API_KEY, and google-genai is not installed.", INSTALL)
+    if settings.gemini_api_key is not None and missing_libraries([_GEMINI]):
+        message = f"There is a GEMINI_API_KEY, and {_GEMINI} is not installed."
+        return Finding(check, WARN, message, install_command([_GEMINI]))
     others = " Jobs may ask for gemini." if settings.document_engine == "local" and settings.gemini_api_key else ""
     return Finding(check, OK, f"They are read by {settings.document_engine}.{others}")
-
-
-def _has_gemini() -> bool:
-    try:
-        return find_spec("google.genai") is not None
-    except ModuleNotFoundError:
-        return False
 
 
 def _model(settings: Settings) -> Iterator[Finding]:

@@ -21,8 +21,10 @@ from holdfast.config import CONFIG_FILE, Settings, email_secrets
 from holdfast.config.email_keys import KEYS_FILE, KeysUnreadable
 from holdfast.contracts.errors import ConfigurationError
 from holdfast.wiring import listen
+from holdfast.wiring.libraries import email_lack
 
 from .findings import FAIL, OK, WARN, Finding
+from .libraries import lacking
 
 _OLDEST_SQLITE: Final = (3, 38, 0)
 _THIS_PROGRAM_IS_YOUNGER: Final = datetime(2025, 1, 1, tzinfo=UTC)
@@ -83,6 +85,9 @@ def _secrets(settings: Settings) -> Iterator[Finding]:
 
 def _emails(settings: Settings) -> Finding:
     """Whether emails can be sent, and how they leave."""
+    lack = email_lack(settings)
+    if lack is not None:
+        return lacking(lack, "Not sent here")
     try:
         ready = email_secrets(settings, create=False) is not None or not settings.cluster
     except KeysUnreadable as error:

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
-from typing import Final
-
 from holdfast.config import Settings
 from holdfast.contracts.errors import HoldfastError
 from holdfast.wiring import transport_of
+from holdfast.wiring.libraries import email_lack
 
 from .findings import OK, WARN, Finding
-
-_DRIVERS: Final = {"smtp": "aiosmtplib", "ses": "aiobotocore"}
 
 
 async def mail(settings: Settings) -> Finding | None:
     """Ask the mail server that the settings name, without sending anything. A folder needs no asking."""
-    driver = _DRIVERS.get(settings.email_transport)
-    if driver is None or find_spec(driver) is None:
+    if settings.email_transport == "folder" or email_lack(settings) is not None:
         return None
     transport = transport_of(settings)
     try:

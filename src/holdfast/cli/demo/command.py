@@ -12,6 +12,8 @@ from rich.console import Console
 from holdfast.cli.failures import INTERRUPTED, REFUSED, Stop
 from holdfast.cli.servers import ServerMissing, require_servers
 from holdfast.cli.unwinding import signals_unwind
+from holdfast.contracts.extras import install_command, missing_libraries
+from holdfast.wiring.libraries import CLUSTER
 
 from .deployment import Deployment, Embedded
 from .narration import Narrator
@@ -65,13 +67,14 @@ def demo_command(
 
 def _cluster() -> Deployment:
     """The cluster; raises :class:`Stop` where it cannot be: macOS has no package with a MongoDB."""
+    missing = missing_libraries(CLUSTER)
+    if missing:
+        message = f"The cluster's tour needs {', '.join(missing)}. Nothing was started."
+        raise Stop(message, f"Install what is missing: {install_command(missing)}")
     try:
         require_servers()
         from .cluster import Cluster  # noqa: PLC0415 - the embedded tour does without drivers
     except ServerMissing as error:
         message = "The cluster's tour needs a Valkey and a MongoDB from Python packages. Nothing was started."
         raise Stop(message, str(error), "`holdfast demo` without --cluster needs neither.") from error
-    except ModuleNotFoundError as error:
-        message = f"The cluster's tour needs {error.name}. Nothing was started."
-        raise Stop(message, "Install what a cluster needs: pip install 'holdfast[cluster]'") from error
     return Cluster()

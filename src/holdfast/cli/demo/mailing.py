@@ -6,10 +6,12 @@ import base64
 import json
 import secrets
 from collections.abc import Mapping
-from importlib.util import find_spec
 from typing import Final
 
-NEEDED: Final = ("aiosmtplib", "cryptography", "email_validator")
+from holdfast.contracts.extras import missing_libraries
+from holdfast.wiring.libraries import EMAILS
+
+NEEDED: Final = ("aiosmtplib", *EMAILS)
 SENDER: Final = "Demo Shop <shop@example.com>"
 
 QUEUE: Final = "email:send"
@@ -28,7 +30,7 @@ _KEY_BYTES: Final = 32
 
 def missing() -> list[str]:
     """The libraries without which there are no emails."""
-    return [name for name in NEEDED if find_spec(name) is None]
+    return missing_libraries(NEEDED)
 
 
 def settings(port: int) -> dict[str, str]:

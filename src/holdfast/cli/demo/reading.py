@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib.util import find_spec
 from typing import Final
 
-from holdfast.wiring.documents import NEEDED
+from holdfast.contracts.extras import missing_libraries
+from holdfast.wiring.libraries import DOCUMENTS
 
 from .leftovers import INBOX
 
@@ -16,7 +16,7 @@ SHORTENED: Final[Mapping[str, int]] = {"DOCUMENT_RETRY_BASE_MS": 300}
 
 def missing() -> list[str]:
     """The libraries without which no documents are read."""
-    return [name for name in NEEDED if find_spec(name) is None]
+    return missing_libraries(DOCUMENTS)
 
 
 def settings() -> dict[str, str]:

