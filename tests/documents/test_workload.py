@@ -138,7 +138,8 @@ async def test_a_recording_becomes_timed_segments_and_subtitles(arena):
     srt = (await arena.get(f"{job_id}/srt")).text
     vtt = (await arena.get(f"{job_id}/vtt")).text
     assert srt.startswith("1\n00:00:0")
-    assert srt.count(" --> ") == vtt.count(" --> ") == len(segments)
+    # A long segment is shown as several subtitles; where the model ends a segment depends on the processor.
+    assert srt.count(" --> ") == vtt.count(" --> ") >= len(segments)
     assert vtt.startswith("WEBVTT\n")
 
 
