@@ -105,7 +105,7 @@ class Amazon:
         self._port = 0
         self._over = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._fetcher = HttpCertificates(timeout=timedelta(seconds=0.3 if hangs else 10))
+        self._fetcher = HttpCertificates(timeout=timedelta(seconds=1 if hangs else 10))
 
     async def fetch(self, url: str) -> bytes:
         return await self._fetcher.fetch(f"http://127.0.0.1:{self._port}{urlsplit(url).path}")
