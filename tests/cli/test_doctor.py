@@ -21,8 +21,8 @@ def free_port(home, monkeypatch):
     monkeypatch.setenv("API_PORT", "0")
 
 
-def findings(said, transition):
-    return {each["check"]: each for each in said.json["checks"] if each["verdict"] == transition}
+def findings(said, level):
+    return {each["check"]: each for each in said.json["checks"] if each["verdict"] == level}
 
 
 def test_all_is_well_before_the_first_start(program, home):

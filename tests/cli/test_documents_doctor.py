@@ -56,8 +56,8 @@ def test_what_is_to_be_mended_is_told(doctor, home):
         DOCUMENT_CALLBACK_SECRET="whsec_!!",
     )
     assert code == 1
-    transitions = {name: found[name]["verdict"] for name in CHECKS}
-    assert transitions == {
+    levels = {name: found[name]["verdict"] for name in CHECKS}
+    assert levels == {
         "documents": "OK",
         "speech model": "WARN",
         "document roots": "WARN",
