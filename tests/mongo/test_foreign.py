@@ -379,7 +379,7 @@ async def test_an_entry_of_ours_that_another_worker_settled_is_mended(filled, da
 
     said = await filled.migrate()
 
-    assert "Mended 1 entries of processed_events that another system has settled." in said
+    assert "Repaired 1 entries of processed_events that another system has settled." in said
     mine = await database.processed_events.find_one({"idempotencyKey": key_of("mine")})
     assert (mine["attemptCount"], len(mine["attemptHistory"])) == (1, 1)
     assert isinstance(mine["updatedAt"], datetime)

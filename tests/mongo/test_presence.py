@@ -94,7 +94,7 @@ async def test_a_living_process_keeps_what_it_holds(link, database, monkeypatch)
 
     await eventually(several_beats)  # long enough for both to have looked at each other
 
-    assert await link._presence.end_the_silent() == 0
+    assert await link._presence.end_dead_sessions() == 0
     let_go.set()
     await holding
     assert (await database["things"].find_one())["by"] == "the other"

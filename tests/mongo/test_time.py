@@ -112,7 +112,7 @@ def test_a_clock_that_never_heard_the_server_says_nothing(steady):
 
 def test_the_estimate_goes_on_with_the_steady_time(steady):
     clock = ServerClock()
-    clock.heard(NOON)
+    clock.update(NOON)
     steady[0] += 1_500
 
     assert clock.estimate() == NOON + timedelta(seconds=1.5)
@@ -120,7 +120,7 @@ def test_the_estimate_goes_on_with_the_steady_time(steady):
 
 def test_an_old_estimate_is_none(steady):
     clock = ServerClock()
-    clock.heard(NOON)
+    clock.update(NOON)
     steady[0] += 2_001
 
     assert clock.estimate() is None
@@ -128,27 +128,27 @@ def test_an_old_estimate_is_none(steady):
 
 def test_an_answer_that_was_long_under_way_does_not_set_the_clock_back(steady):
     clock = ServerClock()
-    clock.heard(NOON)
+    clock.update(NOON)
     steady[0] += 900
-    clock.heard(NOON + timedelta(milliseconds=100))  # the server said so 800 ms ago
+    clock.update(NOON + timedelta(milliseconds=100))  # the server said so 800 ms ago
 
     assert clock.estimate() == NOON + timedelta(milliseconds=900)
 
 
 def test_another_servers_clock_is_taken_over(steady):
     clock = ServerClock()
-    clock.heard(NOON)
-    clock.heard(NOON - timedelta(seconds=30))
+    clock.update(NOON)
+    clock.update(NOON - timedelta(seconds=30))
 
     assert clock.estimate() == NOON - timedelta(seconds=30)
 
 
 def test_drift_is_followed_in_the_end(steady):
     clock = ServerClock()
-    clock.heard(NOON)
+    clock.update(NOON)
     for _ in range(40):
         steady[0] += 1_000
-        clock.heard(NOON + timedelta(milliseconds=steady[0] - 5_000 - 500))
+        clock.update(NOON + timedelta(milliseconds=steady[0] - 5_000 - 500))
 
     assert clock.estimate() == NOON + timedelta(milliseconds=steady[0] - 5_000 - 500)
 
