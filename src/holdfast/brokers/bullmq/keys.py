@@ -19,7 +19,7 @@
 
 These keys are Holdfast's own. They begin with ``<prefix>:`` and belong to no queue, so no job can have the same key:
 
-    holdfast-incarnation    string  the epoch: a new value shows that the queue was lost
+    holdfast-incarnation    string  the epoch, without the server's run id: a new value shows that the queue was lost
     holdfast-turns:<name>   zset    permits that are not free, by the microsecond at which they will be free
     holdfast-places:<name>  zset    ids of jobs by the microsecond of their place, and the next free place
     holdfast-spans:<queue>  zset    spans of ``events`` that our own settling wrote, by the millisecond of their end

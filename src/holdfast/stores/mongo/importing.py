@@ -102,7 +102,7 @@ async def _import(link: Link, collections: WorkloadCollections, found: Sequence[
             await link.transaction(partial(import_keys, collections=collections, keys=[key]))
 
 
-async def places(link: Link, collections: AllCollections) -> list[str]:
+async def foreign_collections(link: Link, collections: AllCollections) -> list[str]:
     """The collections that have documents of another system."""
     # Foreign ids are ObjectIds, and ours are text. So the index on _id finds them.
     foreign = {"_id": {"$gt": _FIRST}}

@@ -17,7 +17,7 @@ from holdfast.contracts.queries import LetterQuery, Page, Slice
 from .entries import WITHOUT_SNAPSHOT, letter_of, new_mark
 from .foreign import ELSEWHERE, foreign_ids, is_foreign_letter
 from .link import LONG, Collection, Document, Link
-from .places import after, compared, cursor_of, order_of
+from .positions import after, compared, cursor_of, order_of
 from .sweeping import known_queues
 from .workload_collections import AllCollections, WorkloadCollections
 

@@ -13,7 +13,7 @@ from holdfast.contracts.queries import EntryQuery, Page, Slice
 
 from .entries import entry_of
 from .link import LONG, Document, Link
-from .places import before, cursor_of
+from .positions import before, cursor_of
 from .schema import label_field
 from .workload_collections import WorkloadCollections
 

@@ -26,7 +26,7 @@ from .failures import DUPLICATE_KEY, TOO_MUCH_AT_ONCE, is_transient, write_error
 from .foreign import plain
 from .instants import instant_of
 from .link import LONG, Collection, Document, Link, Session
-from .places import cursor_at, place_of
+from .positions import cursor_at, parse_cursor
 
 _LARGEST: Final = 16 * 1024 * 1024 - 64
 """Bytes of a document, with a little space for its ``_id``."""
@@ -79,7 +79,7 @@ class RecordCollection:
             raise InvalidQuery(message)
         if cursor is None:
             return {instant: {"$type": "date"}}
-        at, key = place_of(cursor)
+        at, key = parse_cursor(cursor)
         # The first part is there for the index.
         return {instant: {"$lte": at}, "$or": [{instant: {"$lt": at}}, {self.kind.key: {"$lt": key}}]}
 

@@ -107,7 +107,7 @@ class MongoStore:
 
     async def foreign_places(self) -> list[str]:
         """The collections that have documents of another system; a fast check."""
-        return await importing.places(self._link, self._collections)
+        return await importing.foreign_collections(self._link, self._collections)
 
     async def facts(self) -> Mapping[str, str]:
         """Facts about the server, and how many of our collections it has, for ``holdfast doctor``."""

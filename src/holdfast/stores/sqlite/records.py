@@ -28,7 +28,7 @@ class RecordTable:
     def __init__(self, collection: Collection) -> None:
         self.collection = collection
         table, key = quoted(collection.name), quoted(collection.key)
-        # S608: the only parts are identifiers that `quoted` let through.
+        # S608: the only parts are identifiers that `quoted` has checked.
         self.load = (
             f"SELECT json_group_object(k.value, json(d.body)) FROM json_each(?) AS k "  # noqa: S608
             f"CROSS JOIN {table} AS d ON d.{key} = k.value"

@@ -22,7 +22,7 @@ _LONGEST_NUMBER: Final = 15
 _TEXT: Final = "\x01"
 _OBJECT_ID: Final = "\x02"
 
-Place = tuple[datetime | str, str | ObjectId]
+Position = tuple[datetime | str, str | ObjectId]
 
 
 def cursor_of(document: Mapping[str, Any], field: str) -> str:
@@ -38,7 +38,7 @@ def cursor_at(instant: datetime | str, identity: str | ObjectId) -> str:
     return to_cursor(f"{to_ms(instant)}:{shown}")
 
 
-def place_of(cursor: str) -> Place:
+def parse_cursor(cursor: str) -> Position:
     """The instant and the id that a cursor encodes."""
     position = position_of(cursor)
     if position.startswith(_TEXT):
@@ -67,7 +67,7 @@ def _identity(shown: str) -> str | ObjectId:
 
 def after(cursor: str, field: str) -> dict[str, Any]:
     """The condition for items after a position, oldest first."""
-    at, identity = place_of(cursor)
+    at, identity = parse_cursor(cursor)
     conditions: list[dict[str, Any]] = [{field: {"$gt": at}}, {field: at, "_id": {"$gt": identity}}]
     if isinstance(identity, str):
         conditions.append({field: at, "_id": {"$type": "objectId"}})
@@ -78,7 +78,7 @@ def after(cursor: str, field: str) -> dict[str, Any]:
 
 def before(cursor: str, field: str) -> dict[str, Any]:
     """The condition for items after a position, newest first."""
-    at, identity = place_of(cursor)
+    at, identity = parse_cursor(cursor)
     conditions: list[dict[str, Any]] = [{field: {"$lt": at}}, {field: at, "_id": {"$lt": identity}}]
     if isinstance(identity, ObjectId):
         conditions.append({field: at, "_id": {"$type": "string"}})
