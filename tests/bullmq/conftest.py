@@ -1,4 +1,4 @@
-"""Brokers on a corner of a real Valkey, directly and over a line that loses replies."""
+"""Brokers on a prefix of a real Valkey, directly and through a proxy that loses replies."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.support.tcp_proxy import TcpProxy
 
 @pytest.fixture
 async def brokers(redis_place):
-    """Makes brokers that are closed after the test."""
+    """Make brokers that are closed after the test."""
     made = []
 
     async def make(url=redis_place.url, **options):
@@ -38,15 +38,15 @@ async def raw(redis_place):
 
 
 @pytest.fixture
-async def line(valkey):
+async def proxy(valkey):
     async with TcpProxy(valkey.port) as proxy:
         yield proxy
 
 
 @pytest.fixture
-async def troubled(brokers, line, redis_place):
+async def proxied(brokers, proxy, redis_place):
     if not redis_place.ours:
-        pytest.skip("the line in between is to our own server")
-    broker = await brokers(f"redis://127.0.0.1:{line.port}/0")
+        pytest.skip("the proxy is only for our own server")
+    broker = await brokers(f"redis://127.0.0.1:{proxy.port}/0")
     await broker.ping()
     return broker

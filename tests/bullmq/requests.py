@@ -1,4 +1,4 @@
-"""Telling the requests to Redis apart, on their way through a proxy."""
+"""Recognising requests to Redis in a proxy."""
 
 from __future__ import annotations
 

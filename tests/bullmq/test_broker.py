@@ -1,4 +1,4 @@
-"""What the broker does beyond the port: Redis's own troubles, and what BullMQ's users rely on."""
+"""What the broker does beyond the port: failures of Redis, and what BullMQ's users rely on."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ async def test_a_job_that_is_published_again_after_its_end_runs_again_from_the_s
 
 
 @pytest.mark.parametrize("handling", [Finished(), Failed("GONE: no")], ids=["completed", "failed"])
-async def test_news_that_somebody_has_had_is_no_news(broker, raw, keys, handling):
+async def test_a_finished_job_is_not_published_again_without_revive(broker, raw, keys, handling):
     await broker.publish(QUEUE, jobs("a", revive=False))
     await settle(broker, handling, await take(broker))
 
@@ -146,7 +146,7 @@ async def test_news_that_somebody_has_had_is_no_news(broker, raw, keys, handling
     assert await raw.exists(keys["a"]) == 1
 
 
-async def test_failures_gather_as_node_keeps_them(broker, raw, keys):
+async def test_failures_are_collected_as_node_keeps_them(broker, raw, keys):
     await broker.publish(QUEUE, jobs("a"))
     await settle(broker, Again(reason="HTTP_503: first"), await take(broker))
     await settle(broker, Again(timedelta(milliseconds=1), reason="HTTP_503: second"), await take(broker))
@@ -158,7 +158,7 @@ async def test_failures_gather_as_node_keeps_them(broker, raw, keys):
     assert (job["atm"], job["ats"]) == ("3", "3")
 
 
-async def test_giving_a_job_back_costs_no_attempt(broker, raw, keys):
+async def test_releasing_a_job_costs_no_attempt(broker, raw, keys):
     await broker.publish(QUEUE, jobs("a"))
     await settle(broker, Again(), await take(broker))
     await settle(broker, Again(timedelta(milliseconds=1)), await take(broker))
@@ -167,12 +167,12 @@ async def test_giving_a_job_back_costs_no_attempt(broker, raw, keys):
     assert "atm" not in await raw.hgetall(keys["a"])
 
 
-async def test_a_given_back_job_with_a_priority_wakes_a_taker(broker, brokers):
+async def test_a_released_job_with_a_priority_wakes_a_taker(broker, brokers):
     await broker.publish(QUEUE, jobs("a", priority=3))
     held = await take(broker)
     elsewhere = await brokers()
     waiting = asyncio.create_task(take(elsewhere, wait=LONG_WAIT))
-    await asyncio.sleep(0.1)  # it should be blocking by then; if not, the test only proves less
+    await asyncio.sleep(0.1)  # the taker should be blocking by then; if it is not, the test only proves less
 
     await settle(broker, Again(), held)
 
@@ -183,7 +183,7 @@ async def test_a_given_back_job_with_a_priority_wakes_a_taker(broker, brokers):
 
 
 async def blocked(raw):
-    """Who waits in BZPOPMIN, by name."""
+    """The names of the clients that wait in BZPOPMIN."""
     return [each["name"] for each in await raw.client_list() if each["cmd"].lower() == "bzpopmin" and each["name"]]
 
 
@@ -195,7 +195,7 @@ async def test_a_waiting_worker_shows_under_the_name_that_bullmq_looks_for(broke
 
     await eventually(seen)
 
-    assert (await blocked(raw)).count(keys.client_name) == 1  # two lanes, one worker
+    assert (await blocked(raw)).count(keys.client_name) == 1  # two takers, one waiting connection
     await broker.publish(QUEUE, jobs("a"))
     await eventually(lambda: _any_done(waiting))
     for each in waiting:
@@ -231,7 +231,7 @@ async def test_a_delayed_job_comes_at_its_time_while_others_are_later(broker):
     assert [each.job_id for each in await take(broker, wait=LONG_WAIT)] == ["soon"]
 
 
-async def test_delays_go_by_the_clock_of_redis(broker, monkeypatch):
+async def test_delays_use_the_clock_of_redis(broker, monkeypatch):
     away = time.time() - 86_400
     monkeypatch.setattr(time, "time", lambda: away)
     await broker.publish(QUEUE, jobs("soon", delay=timedelta(milliseconds=50)))
@@ -245,50 +245,50 @@ async def test_delays_go_by_the_clock_of_redis(broker, monkeypatch):
 # --- replies that are lost ------------------------------------------------------------------------------------
 
 
-async def test_a_batch_whose_reply_was_lost_is_taken_up_again(broker, troubled, line):
+async def test_a_batch_whose_reply_was_lost_is_taken_up_again(broker, proxied, proxy):
     await broker.publish(QUEUE, jobs("a", "b", "c"))
-    line.lose_reply("take", is_a(load_scripts().take))
+    proxy.lose_reply("take", is_a(load_scripts().take))
 
-    found = await take(troubled, 2)
+    found = await take(proxied, 2)
 
-    assert line.seen["take"] == 1
+    assert proxy.seen["take"] == 1
     assert sorted(each.job_id for each in found) == ["a", "b"]
-    assert await troubled.renew(found, HOUR) == []
-    assert [each.job_id for each in await take(troubled)] == ["c"]
-    assert await take(troubled) == []
+    assert await proxied.renew(found, HOUR) == []
+    assert [each.job_id for each in await take(proxied)] == ["c"]
+    assert await take(proxied) == []
 
 
-async def test_a_batch_is_found_again_by_the_next_take_when_the_line_stays_cut(broker, troubled, line):
+async def test_a_batch_is_found_again_by_the_next_take_when_the_connection_stays_cut(broker, proxied, proxy):
     await broker.publish(QUEUE, jobs("a", "b", "c"))
-    line.lose_reply("take", is_a(load_scripts().take))
-    line.lose_reply("readopt", is_a(load_scripts().readopt))
+    proxy.lose_reply("take", is_a(load_scripts().take))
+    proxy.lose_reply("readopt", is_a(load_scripts().readopt))
     with pytest.raises(BrokerUnavailable):
-        await take(troubled, 2)
+        await take(proxied, 2)
     assert await broker.depth(QUEUE) == Depth(1, 0, 2, paused=False)
 
-    found = await take(troubled, 2)
+    found = await take(proxied, 2)
 
-    assert line.seen["readopt"] == 1
+    assert proxy.seen["readopt"] == 1
     assert sorted(each.job_id for each in found) == ["a", "b"]
-    assert await troubled.renew(found, HOUR) == []
+    assert await proxied.renew(found, HOUR) == []
 
 
-async def test_only_our_own_lost_jobs_are_taken_up(broker, brokers, troubled, line):
+async def test_only_our_own_lost_jobs_are_taken_up(broker, brokers, proxied, proxy):
     await broker.publish(QUEUE, jobs("theirs", "ours"))
     theirs = await take(await brokers(), 1)
-    line.lose_reply("take", is_a(load_scripts().take))
+    proxy.lose_reply("take", is_a(load_scripts().take))
 
-    assert [each.job_id for each in await take(troubled)] == ["ours"]
+    assert [each.job_id for each in await take(proxied)] == ["ours"]
     assert await broker.renew(theirs, HOUR) == []
 
 
-async def test_a_take_that_was_given_up_leaves_nothing_behind(broker, troubled, line):
+async def test_a_take_that_was_given_up_leaves_nothing_behind(broker, proxied, proxy):
     await broker.publish(QUEUE, jobs("a", "b"))
-    line.lose_reply("take", is_a(load_scripts().take), silent=True)
+    proxy.lose_reply("take", is_a(load_scripts().take), silent=True)
     with pytest.raises(TimeoutError):
-        await asyncio.wait_for(take(troubled, 1), 0.3)
+        await asyncio.wait_for(take(proxied, 1), 0.3)
 
-    assert [each.job_id for each in await take(troubled, 1)] == ["a"]
+    assert [each.job_id for each in await take(proxied, 1)] == ["a"]
 
 
 async def test_connections_that_the_server_closed_in_the_meantime_are_no_trouble(broker, valkey, redis_place):
@@ -313,26 +313,26 @@ async def test_connections_that_the_server_closed_in_the_meantime_are_no_trouble
 
 
 @pytest.mark.parametrize("handling", [Finished(), Failed("X: y"), Again(), Again(reason="X: y"), Again(HOUR)], ids=repr)
-async def test_settling_whose_reply_was_lost_is_repeated_without_harm(broker, troubled, line, raw, keys, handling):
+async def test_settling_whose_reply_was_lost_is_repeated_without_harm(broker, proxied, proxy, raw, keys, handling):
     await broker.publish(QUEUE, jobs("a"))
-    held = await take(troubled)
-    line.lose_reply("settle", is_a(load_scripts().settle))
+    held = await take(proxied)
+    proxy.lose_reply("settle", is_a(load_scripts().settle))
 
-    await settle(troubled, handling, held)
+    await settle(proxied, handling, held)
 
     depth = await broker.depth(QUEUE)
     counted = await raw.hget(keys["a"], "atm")
     expected = {Finished(): "1", Failed("X: y"): "1", Again(): None, Again(reason="X: y"): "1", Again(HOUR): None}
-    assert line.seen["settle"] == 1
+    assert proxy.seen["settle"] == 1
     assert depth.active == 0
     assert depth.ready + depth.delayed == int(isinstance(handling, Again))
     assert counted == expected[handling]
 
 
-async def test_publishing_whose_reply_was_lost_adds_one_job(broker, troubled, line):
-    line.lose_reply("publish", is_a(load_scripts().publish))
+async def test_publishing_whose_reply_was_lost_adds_one_job(broker, proxied, proxy):
+    proxy.lose_reply("publish", is_a(load_scripts().publish))
 
-    await troubled.publish(QUEUE, jobs("a", "b"))
+    await proxied.publish(QUEUE, jobs("a", "b"))
 
     assert await broker.depth(QUEUE) == Depth(2, 0, 0, paused=False)
 
@@ -340,7 +340,7 @@ async def test_publishing_whose_reply_was_lost_adds_one_job(broker, troubled, li
 # --- a server that is away ------------------------------------------------------------------------------------
 
 
-async def test_a_server_that_is_away_is_told_from_one_that_refuses_and_no_secret_is_shown():
+async def test_an_unreachable_server_and_a_refusal_have_different_errors_and_no_secret_is_shown():
     broker = BullmqBroker("redis://:sesame@127.0.0.1:1/0")
     await broker.open()
 
@@ -388,12 +388,12 @@ async def test_a_restart_is_another_epoch_even_when_the_data_came_back(tmp_path)
     await asyncio.to_thread(server.start)
 
     assert (await broker.depth(QUEUE)).ready == 1
-    assert await broker.epoch() != before  # its directory may have been an old one
+    assert await broker.epoch() != before  # the restarted server may have read old data
     await broker.close()
     server.stop()
 
 
-async def test_the_server_tells_what_doctor_asks(broker):
+async def test_the_facts_for_doctor_come_from_the_server(broker):
     facts = await broker.facts()
 
     assert {"redis_version", "maxmemory_policy", "aof_enabled", "cluster_enabled"} <= set(facts)

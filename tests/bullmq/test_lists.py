@@ -1,4 +1,4 @@
-"""The plain lists beside the queues, on a real server: what is taken is kept, what is sent is sent once."""
+"""The plain lists beside the queues, on a real server: taken jobs are kept, and a letter is sent once."""
 
 from __future__ import annotations
 
@@ -137,11 +137,11 @@ async def test_what_is_taken_for_a_while_is_recorded_by_another_reader(place):
         given.extend(texts)
 
     place.redis.lpush(place.jobs, "left")
-    await place.open().take(1, SOON)  # by somebody who dies
+    await place.open().take(1, SOON)  # by a process that dies
     lists = place.open()
     reader = ListReader(lists, adopt, timedelta(0))
     place.redis.lpush(place.jobs, "new")
-    await reader.step()  # the first look: it may well be in somebody's hands
+    await reader.step()  # the first look: another reader may still be recording the job
     assert given == ["new"]
     await reader.step()
     assert given == ["new", "left"]

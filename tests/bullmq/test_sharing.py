@@ -1,4 +1,4 @@
-"""Shared limits and reasons, beyond the port: lost replies, keys that go by themselves, and Node's own pauses."""
+"""Shared limits and reasons, beyond the port: lost replies, keys that expire, and Node's own pauses."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def meta(redis_place):
 
 
 @pytest.fixture
-def turns_of(redis_place):
+def permits_of(redis_place):
     return permits_key(redis_place.prefix, NAME)
 
 
@@ -35,57 +35,57 @@ def places_of(redis_place):
     return places_key(redis_place.prefix, NAME)
 
 
-# --- turns ----------------------------------------------------------------------------------------------------
+# --- permits --------------------------------------------------------------------------------------------------
 
 
-async def test_asking_again_for_turns_whose_reply_was_lost_takes_no_more(broker, troubled, line):
+async def test_a_repeated_request_after_a_lost_reply_gives_no_more_permits(broker, proxied, proxy):
     rate = RateLimit(5, HOUR)
-    line.lose_reply("acquire", is_a(load_scripts().acquire))
+    proxy.lose_reply("acquire", is_a(load_scripts().acquire))
 
-    permits = (await troubled.acquire(NAME, rate, 3, hold=HOUR)).given
+    permits = (await proxied.acquire(NAME, rate, 3, hold=HOUR)).given
 
-    assert line.seen["acquire"] == 1
+    assert proxy.seen["acquire"] == 1
     assert len(set(permits)) == 3
     assert len((await broker.acquire(NAME, rate, 5, hold=HOUR)).given) == 2
 
 
-async def test_a_release_whose_reply_was_lost_is_repeated_without_harm(broker, troubled, line, raw, turns_of):
+async def test_a_release_whose_reply_was_lost_is_repeated_without_harm(broker, proxied, proxy, raw, permits_of):
     rate = RateLimit(2, HOUR)
-    permits = (await troubled.acquire(NAME, rate, 2, hold=3 * HOUR)).given
-    line.lose_reply("release", is_a(load_scripts().release))
+    permits = (await proxied.acquire(NAME, rate, 2, hold=3 * HOUR)).given
+    proxy.lose_reply("release", is_a(load_scripts().release))
 
-    await troubled.release(NAME, rate, permits[:1])
+    await proxied.release(NAME, rate, permits[:1])
 
-    assert line.seen["release"] == 1
-    assert await raw.zcard(turns_of) == 2
+    assert proxy.seen["release"] == 1
+    assert await raw.zcard(permits_of) == 2
     assert (await broker.acquire(NAME, rate, 2, hold=HOUR)).given == ()
     assert (await broker.acquire(NAME, rate, 2, hold=HOUR)).wait <= HOUR
 
 
 @pytest.mark.parametrize("released", [0, 1, 2])
-async def test_turns_go_by_themselves_when_all_are_free(broker, raw, turns_of, released):
+async def test_the_key_of_permits_expires_when_all_are_free(broker, raw, permits_of, released):
     rate = RateLimit(3, 20 * MILLISECOND)
     permits = (await broker.acquire(NAME, rate, 2, hold=30 * MILLISECOND)).given
     await broker.release(NAME, rate, permits[:released])
 
     async def gone():
-        return await raw.exists(turns_of) == 0
+        return await raw.exists(permits_of) == 0
 
     await eventually(gone)
 
 
-async def test_turns_stay_as_long_as_the_last_of_them_is_not_free(broker, raw, turns_of):
+async def test_the_key_of_permits_stays_until_the_last_permit_is_free(broker, raw, permits_of):
     (long,) = (await broker.acquire(NAME, RateLimit(3, HOUR), 1, hold=9 * HOUR)).given
     (short,) = (await broker.acquire(NAME, RateLimit(3, MILLISECOND), 1, hold=MILLISECOND)).given
     await broker.release(NAME, RateLimit(3, MILLISECOND), [short])
-    assert 9 * HOUR_MS < await raw.pttl(turns_of) <= 10 * HOUR_MS + 2
+    assert 9 * HOUR_MS < await raw.pttl(permits_of) <= 10 * HOUR_MS + 2
 
     await broker.release(NAME, RateLimit(3, HOUR), [long])
 
-    assert await raw.pttl(turns_of) <= HOUR_MS + 2
+    assert await raw.pttl(permits_of) <= HOUR_MS + 2
 
 
-async def test_turns_and_places_go_by_the_clock_of_redis(broker, brokers, monkeypatch):
+async def test_permits_and_places_use_the_clock_of_redis(broker, brokers, monkeypatch):
     rate = RateLimit(1, HOUR)
     await broker.acquire(NAME, rate, 1, hold=HOUR)
     await broker.reserve(NAME, rate, ["a", "b"])
@@ -98,7 +98,7 @@ async def test_turns_and_places_go_by_the_clock_of_redis(broker, brokers, monkey
     assert 0 * HOUR < wait <= HOUR
 
 
-async def test_neither_turns_nor_places_can_be_a_job(broker, raw, redis_place):
+async def test_no_job_can_have_the_key_of_permits_or_places(broker, raw, redis_place):
     await broker.publish(NAME, [QueueJob("turns", "{}"), QueueJob("holdfast-turns", "{}")])
     before = {key async for key in raw.scan_iter(f"{redis_place.prefix}:*")}
 
@@ -113,7 +113,7 @@ async def test_neither_turns_nor_places_can_be_a_job(broker, raw, redis_place):
 # --- places ---------------------------------------------------------------------------------------------------
 
 
-async def test_places_go_by_themselves_an_hour_after_the_last(broker, raw, places_of):
+async def test_the_key_of_places_expires_an_hour_after_the_last_place(broker, raw, places_of):
     await broker.reserve(NAME, RateLimit(1, HOUR), ["a", "b", "c"])
 
     assert 3 * HOUR_MS < await raw.pttl(places_of) <= 4 * HOUR_MS
@@ -130,12 +130,12 @@ async def test_a_place_that_was_not_used_for_an_hour_is_forgotten(broker, raw, p
     assert lost > 2 * HOUR
 
 
-async def test_a_job_whose_reply_was_lost_at_its_time_gets_another_place(broker, troubled, line):
-    line.lose_reply("reserve", is_a(load_scripts().reserve))
+async def test_a_job_whose_reply_was_lost_at_its_time_gets_another_place(broker, proxied, proxy):
+    proxy.lose_reply("reserve", is_a(load_scripts().reserve))
 
-    (wait,) = await troubled.reserve(NAME, RateLimit(1, HOUR), ["a"])
+    (wait,) = await proxied.reserve(NAME, RateLimit(1, HOUR), ["a"])
 
-    assert line.seen["reserve"] == 1
+    assert proxy.seen["reserve"] == 1
     assert 0 * HOUR < wait <= HOUR
     (again,) = await broker.reserve(NAME, RateLimit(1, HOUR), ["a"])
     assert again <= wait

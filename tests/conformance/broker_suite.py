@@ -1,7 +1,7 @@
-"""What every broker promises, told against :class:`holdfast.contracts.ports.Broker` alone.
+"""Tests of what every broker guarantees. They use only :class:`holdfast.contracts.ports.Broker`.
 
 An adapter subclasses :class:`BrokerSuite` and supplies the fixture ``harness``, a
-:class:`~tests.conformance.harness.BrokerHarness`. The other chapters are in ``tests/conformance/broker``.
+:class:`~tests.conformance.harness.BrokerHarness`. The other test classes are in ``tests/conformance/broker``.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Delivering:
         assert [each.data for each in deliveries] == [AWKWARD, long, "not json"]
         assert deliveries[2].job_id == "odd.id-1!~_"
 
-    async def test_a_delivery_tells_when_its_job_was_added(self, broker):
+    async def test_a_delivery_has_the_time_at_which_its_job_was_added(self, broker):
         await broker.publish(QUEUE, [job("a")])
         (first,) = await take(broker)
         await settle(broker, Again(), first)
@@ -59,7 +59,7 @@ class Delivering:
         assert first.sent_at is not None
         assert first.sent_at == second.sent_at
 
-    async def test_nothing_is_published_for_nothing(self, broker):
+    async def test_an_empty_batch_publishes_nothing(self, broker):
         await broker.publish(QUEUE, [])
         await broker.settle([])
         await broker.remove(QUEUE, [])
@@ -72,7 +72,7 @@ class Delivering:
 
         assert [len(await take(broker, 2)) for _ in range(4)] == [2, 2, 1, 0]
 
-    async def test_queues_are_apart(self, broker):
+    async def test_each_queue_has_its_own_jobs(self, broker):
         await broker.publish(QUEUE, [job("a", data="1")])
         await broker.publish(OTHER, [job("a", data="2")])
 
@@ -170,7 +170,7 @@ class Waiting:
 
         assert [each.job_id for each in await waiting] == ["a"]
 
-    async def test_a_waiting_taker_is_woken_by_a_job_that_is_given_back(self, broker):
+    async def test_a_waiting_taker_is_woken_by_a_job_that_is_released(self, broker):
         await broker.publish(QUEUE, [job("a")])
         held = await take(broker)
         waiting = asyncio.create_task(take(broker, wait=LONG_WAIT))
@@ -189,7 +189,7 @@ class Waiting:
 class BrokerSuite(
     Delivering, Waiting, Leasing, Acknowledging, Looking, Steering, Limiting, TakingPermits, Flowing, Forgetting
 ):
-    """All chapters."""
+    """All test classes of the suite."""
 
     @pytest.fixture
     async def broker(self, harness):

@@ -1,8 +1,8 @@
-"""What an adapter brings to be tested: a small harness. The suites know nothing else about it.
+"""The small harness of an adapter under test. The suites know nothing else about the adapter.
 
 An adapter passes when its subclass of :class:`~tests.conformance.store_suite.StoreSuite` or
 :class:`~tests.conformance.broker_suite.BrokerSuite` passes; the subclass only supplies the fixture ``harness``.
-Where backends may rightly differ, a flag of the harness says so. No test is skipped by name.
+Where backends are allowed to differ, the harness has a flag. No test is skipped by name.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ class Harness(Protocol):
     """One fresh backend, for one test."""
 
     moment: timedelta
-    """A span of the backend's time: short enough to let pass often, long enough for a handful of calls to fit into."""
+    """A short time on the backend's clock. Tests wait for it often, and a few calls fit into it."""
 
     async def pass_time(self, duration: timedelta) -> None:
-        """Let at least this much of the backend's time pass: move its clock, or wait."""
+        """Let at least this much time pass on the backend's clock: move the clock, or wait."""
         ...
 
 
@@ -28,7 +28,7 @@ class StoreHarness(Harness, Protocol):
     """A fresh store that knows the workloads and the collections of ``tests.conformance.vocabulary``."""
 
     grace: timedelta
-    """How long after its time an untouched entry becomes due. The stores are opened with it."""
+    """An untouched entry becomes due this long after its time. The stores are opened with this value."""
 
     async def store(self) -> Store:
         """One more instance on the same backend, open: what another process would see."""
@@ -39,12 +39,12 @@ class BrokerHarness(Harness, Protocol):
     """A fresh broker."""
 
     keeps_failed: bool
-    """Whether a job that failed for good stays in the queue, for people to look at, and so keeps its id taken."""
+    """Whether a job that failed for good stays in the queue for people to read. Then its id stays taken."""
 
     async def broker(self) -> Broker:
         """One more instance on the same backend, open: what another process would see."""
         ...
 
     async def lose_everything(self) -> None:
-        """What a server that lost its memory does: jobs, settings and the mark are gone."""
+        """Delete everything, like a server that lost its data: jobs, settings and the epoch."""
         ...

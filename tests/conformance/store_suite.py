@@ -1,7 +1,7 @@
-"""What every store promises, told against :class:`holdfast.contracts.ports.Store` alone.
+"""Tests of what every store guarantees. They use only :class:`holdfast.contracts.ports.Store`.
 
 An adapter subclasses :class:`StoreSuite` and supplies the fixture ``harness``, a
-:class:`~tests.conformance.harness.StoreHarness`. The chapters are in ``tests/conformance/store``.
+:class:`~tests.conformance.harness.StoreHarness`. The test classes are in ``tests/conformance/store``.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from tests.conformance.store.effects import Effects
 from tests.conformance.store.fairness_keys import FairnessKeys
 from tests.conformance.store.following import Following
 from tests.conformance.store.proceeding import Proceeding, TransitionsWithEffects
-from tests.conformance.store.reading import Reading, ReadingDocuments, ReadingLetters
+from tests.conformance.store.reading import Reading, ReadingLetters, ReadingRecords
 from tests.conformance.store.recording import Recording
 from tests.conformance.store.recording_effects import RecordingEffects
-from tests.conformance.store.records import Applying, ForgettingDocuments, ListingTheNewest
+from tests.conformance.store.records import Applying, ListingTheNewest, PruningRecords
 from tests.conformance.store.redacting import Redacting
 from tests.conformance.store.reviewing import Publishing, Replaying, Reviewing
 from tests.conformance.store.settling import Settling
-from tests.conformance.store.sweeping import MeetingTheQueue, Pruning, Sweeping
+from tests.conformance.store.sweeping import DetectingQueueResets, Pruning, Sweeping
 
 
 class StoreSuite(
@@ -39,19 +39,19 @@ class StoreSuite(
     FairnessKeys,
     Redacting,
     Sweeping,
-    MeetingTheQueue,
+    DetectingQueueResets,
     Pruning,
     Reviewing,
     Replaying,
     Publishing,
     Reading,
     ReadingLetters,
-    ReadingDocuments,
+    ReadingRecords,
     Applying,
     ListingTheNewest,
-    ForgettingDocuments,
+    PruningRecords,
 ):
-    """All chapters."""
+    """All test classes of the suite."""
 
     @pytest.fixture
     async def store(self, harness):

@@ -1,4 +1,4 @@
-"""The cluster's broker, held to the port on a real Valkey, and on the Redis of REDIS_URL where that is given."""
+"""The broker suite for the cluster's broker, on a real Valkey, and on the Redis of REDIS_URL if that is set."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.valkey_server import RedisPlace, forget
 
 
 class BullmqHarness:
-    """A prefix of its own on a server that others use too."""
+    """A prefix of its own on a server that other tests use too."""
 
     moment = timedelta(milliseconds=400)
     keeps_failed = False

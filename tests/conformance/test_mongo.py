@@ -1,4 +1,4 @@
-"""The cluster's store, held to the port on a real MongoDB."""
+"""The store suite for the cluster's store, on a real MongoDB."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.conformance.vocabulary import collections, workloads
 
 
 class MongoHarness:
-    """Every store has its own connections, as another process would. Time is the server's, moved ahead."""
+    """Every store has its own connections, like another process. The clock is the server's, moved ahead."""
 
     moment = timedelta(seconds=30)
     grace = timedelta(seconds=60)

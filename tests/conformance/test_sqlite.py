@@ -1,4 +1,4 @@
-"""The embedded store and broker, held to the ports: in real files, and in the memory of a simulation."""
+"""The suites for the embedded store and broker: in real files, and in memory as in a simulation."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from tests.support.stage import lose_the_queue
 class SqliteHarness:
     """Both harnesses at once: the store and the broker share a file.
 
-    With a path, every instance opens the file anew, as another process would. In memory they share one connection,
-    for that is all that an in-memory database has.
+    With a path, every instance opens the file again, like another process. In memory all instances share one
+    connection, because an in-memory database has only one.
     """
 
     moment = timedelta(seconds=1)

@@ -1,4 +1,4 @@
-"""The jobs and steps that the store suite is told in."""
+"""The jobs and helper functions of the store suite."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ HOUR = timedelta(hours=1)
 DAY = timedelta(days=1)
 
 AWKWARD = "naïve 🦑 ' \" \\ % _ ; -- $gt {} [] \t\n\u2028 ﷽ ẞß"
-"""Text that a careless adapter would break, cut, or take for a command."""
+"""Text that a careless adapter would break, cut, or run as a command."""
 
 
 class Anything(BaseModel):
-    """The store never looks into bodies; no contract matters here."""
+    """Any body. The store never reads bodies, so no contract matters here."""
 
 
 class Things(Workload[Anything]):
@@ -92,7 +92,7 @@ def a_job(key: str = "k", **changes: Any) -> NewEntry:
 
 
 async def recorded(store: Store, key: str = "k", **changes: Any) -> NewEntry:
-    """A job that is in the ledger now, and was not before."""
+    """Record a new job."""
     job = a_job(key, **changes)
     (answer,) = await store.record([job])
     assert answer.recorded_as == "new"
@@ -100,7 +100,7 @@ async def recorded(store: Store, key: str = "k", **changes: Any) -> NewEntry:
 
 
 async def entry_of(store: Store, key: str = "k", workload: str = THINGS) -> LedgerEntry:
-    """The entry, which counts its attempts (I5)."""
+    """The entry. Its number of attempts is checked (I5)."""
     entry = await store.entry(workload, key)
     assert entry is not None
     assert_counts_its_attempts(entry)
@@ -116,7 +116,7 @@ def assert_counts_its_attempts(record: LedgerEntry | DeadLetter) -> None:
 
 
 async def lapsed(harness: StoreHarness, store: Store, key: str = "k") -> Claimed:
-    """A claim whose worker has vanished: its lease has run out, and nobody has taken over."""
+    """A claim whose worker has vanished: its lease has expired, and no other worker has claimed the job."""
     claim = await claimed(store, key, lease=harness.moment)
     await harness.pass_time(harness.moment)
     return claim
@@ -152,7 +152,7 @@ def settlement(claim: Ours, transition: Transition, workload: str = THINGS) -> S
 
 
 async def settled(store: Store, claim: Ours, transition: Transition) -> Settled:
-    """Settle a job that is ours."""
+    """Settle a job that we have claimed."""
     (answer,) = await store.settle([settlement(claim, transition)])
     assert answer.job_id == claim.job_id
     assert not answer.stale
@@ -189,7 +189,7 @@ def dead_lettered(key: str = "k", generation: int = 1, workload: str = THINGS, *
 
 
 async def dead(store: Store, key: str = "k", *, dead_letter: dict[str, Any] | None = None, **changes: Any) -> str:
-    """A job that was recorded, tried once and dead-lettered; returns its letter's id."""
+    """Record a job, try it once and dead-letter it; return its letter's id."""
     job = await recorded(store, key, **changes)
     (claim,) = await try_claim(store, job.job_id, workload=job.workload)
     assert isinstance(claim, Claimed)
@@ -206,7 +206,7 @@ async def dead_and_reviewed(store: Store, key: str = "k", **options: Any) -> str
 
 
 async def letter_of(store: Store, letter: str) -> DeadLetter:
-    """The letter, which counts its attempts (I5)."""
+    """The letter. Its number of attempts is checked (I5)."""
     found = await store.letter(letter)
     assert found is not None
     assert_counts_its_attempts(found)

@@ -1,4 +1,4 @@
-"""A store on the MongoDB of this pytest process, and a look at what it leaves there."""
+"""A store on the MongoDB of this pytest process, and the database behind it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _nothing_left_for_the_next_test():
 
 @pytest.fixture
 async def make_store(mongo, mongo_database):
-    """Stores on one database, each as another process would have it. They are closed after the test."""
+    """Make stores on one database, each with its own connections. They are closed after the test."""
     async with contextlib.AsyncExitStack() as stack:
 
         def make(workloads=None, uri=mongo.uri, collections=()):
@@ -44,7 +44,7 @@ async def store(make_store):
 
 @pytest.fixture
 async def parcels(make_store):
-    """The store of a workload with lanes, open."""
+    """The store of a workload with fairness keys, open."""
     store = make_store([Parcels()])
     await store.open()
     return store
@@ -52,6 +52,6 @@ async def parcels(make_store):
 
 @pytest.fixture
 async def database(mongo, mongo_database):
-    """The same database, as people see it."""
+    """The same database, read directly."""
     async with AsyncMongoClient(mongo.uri, tz_aware=True) as client:
         yield client[mongo_database]

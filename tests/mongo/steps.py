@@ -1,4 +1,4 @@
-"""The steps that the MongoDB tests are told in."""
+"""Jobs and helper functions of the MongoDB tests."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LABELS = {"eventId": "evt-1", "eventType": "shipment.updated", "traceId": "t-1",
 
 
 class Parcels(Workload[Anything]):
-    """Jobs that stand in lanes and tell of themselves in documents, which are forgotten in the end."""
+    """Jobs with a fairness key, and collections of records; one of them expires."""
 
     name = "parcels"
     contract = Anything
@@ -90,7 +90,7 @@ def dead_lettered(key: str = "k", **changes: Any) -> MoveToDeadLetters:
 
 
 async def settled(store: Any, key: str, transition: Transition, **changes: Any) -> None:
-    """A job that was recorded, claimed and settled like this."""
+    """Record a job, claim it and settle it with this transition."""
     await store.record([an_event(key, **changes)])
     (answer,) = await store.settle([settlement(await claimed(store, key), transition)])
     assert not answer.stale

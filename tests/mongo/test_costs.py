@@ -1,6 +1,6 @@
-"""What a call costs the server: as many commands and index keys as it must, however much is there.
+"""What a call costs the server: the number of commands and index keys does not grow with the collections.
 
-The server's own profiler tells. It sees every command on the database of the test.
+The server's own profiler counts them. It sees every command on the database of the test.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ LONG_BACKLOG = 3_000
 
 @pytest.fixture
 def commands_of(database):
-    """What the server did for a call."""
+    """The commands that the server ran for a call."""
 
     async def watch(call):
         await database.command("profile", 2)
@@ -59,16 +59,16 @@ async def test_a_batch_with_effects_takes_a_handful_of_commands_however_large_it
     assert await database.parcel_rooms.count_documents({}) == 256
 
 
-async def test_the_lines_are_looked_up_without_walking_along_them(parcels, commands_of):
+async def test_queue_places_are_found_without_a_scan(parcels, commands_of):
     jobs = [a_parcel(f"a{n}", fairness_key="a", priority=n) for n in range(LONG_BACKLOG)]
     jobs += [a_parcel(f"b{n}", fairness_key="b", priority=n) for n in range(5)]
     await parcels.record(jobs)
     taken = [f"id-a{n}" for n in range(20)]
     await parcels.claim("parcels", taken, worker="w", lease=DAY, max_attempts=5)
 
-    lines, commands = await commands_of(parcels.queue_places("parcels", ["a", "b", "nobody's"]))
+    places, commands = await commands_of(parcels.queue_places("parcels", ["a", "b", "nobody's"]))
 
-    assert lines == QueuePlaces(19, {"a": LONG_BACKLOG - 1, "b": 4})
+    assert places == QueuePlaces(19, {"a": LONG_BACKLOG - 1, "b": 4})
     assert len(commands) == 2
     assert all(each["keysExamined"] <= 10 and each["docsExamined"] <= 1 for each in commands), commands
 
@@ -83,5 +83,7 @@ async def test_a_page_of_the_newest_reads_no_more_than_the_page(parcels, command
 
     assert [each["slip"] for each in second.items] == [f"s{n}" for n in range(589, 579, -1)]
     (command,) = commands
-    assert command["docsExamined"] <= 12, command  # the page, one before it, and one to know of more
+    assert command["docsExamined"] <= 12, (
+        command
+    )  # the page, one item before it, and one item after it to see whether there is more
     assert not command.get("hasSortStage")

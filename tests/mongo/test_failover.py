@@ -1,4 +1,4 @@
-"""A replica set of three that loses its primary: it costs seconds, never data (I3, I13)."""
+"""A replica set of three loses its primary: that costs seconds, never data (I3, I13)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def three(tmp_path_factory):
 
 
 class Crew:
-    """Writers that record, claim and settle as the engine does: when the store is away, they ask again."""
+    """Writers that record, claim and settle like the engine: when the store is unavailable, they try again."""
 
     def __init__(self, store) -> None:
         self._store = store
@@ -56,7 +56,7 @@ class Crew:
             await self.work(keys)
 
     async def work(self, keys):
-        """Until every one of them is settled by somebody."""
+        """Claim and settle until every job is settled."""
         waiting = [f"id-{key}" for key in keys]
         while waiting:
             claims = await self._ask(
@@ -111,7 +111,7 @@ def frozen(servers):
 
 
 def servers_primary(servers, but):
-    """The primary among the others; the frozen one does not answer."""
+    """The new primary. The frozen server does not answer."""
     for member in servers.members:
         if member is not but and member.command("hello").get("isWritablePrimary"):
             return member
@@ -140,7 +140,7 @@ async def test_a_lost_primary_costs_seconds_and_never_data(three):
     for key in accepted:
         entry = await stores[0].entry("courier", key)
         document = await stores[0].get("active_shipments", key)
-        # Whoever was told that it settled the job did so with the last attempt; nobody applied an earlier one.
+        # A confirmed settlement is that of the last attempt; no earlier attempt was applied.
         assert (entry.status, document["by"]) == (Status.PROCESSED, entry.attempt_count), key
     for store in stores:
         await store.disconnect()

@@ -1,4 +1,4 @@
-"""What the driver's failures mean: ask again, or the document can never be stored."""
+"""The driver's failures: transient, or caused by a document that can never be stored."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 from pymongo.errors import AutoReconnect, BulkWriteError, OperationFailure, ServerSelectionTimeoutError, WriteError
 
 from holdfast.contracts.errors import StoreUnavailable
-from holdfast.stores.mongo.failures import Unstorable, passing, translated
+from holdfast.stores.mongo.failures import Unstorable, is_transient, translate
 
 DUPLICATE, TOO_BIG, STEPPED_DOWN, INTERRUPTED, TOO_MUCH = 11000, 10334, 189, 11602, 388
 
@@ -32,24 +32,24 @@ def bulk(*written, concerns=()):
     ],
     ids=repr,
 )
-def test_what_a_lost_primary_leaves_passes(error):
-    # Taken for a fault of the documents, the batch would be sent again in parts, and find itself to be a duplicate.
-    assert passing(error)
-    assert isinstance(translated(error), StoreUnavailable)
+def test_failures_of_a_lost_primary_are_transient(error):
+    # If they counted as failures of a document, the batch would be sent again in parts, and find its own duplicates.
+    assert is_transient(error)
+    assert isinstance(translate(error), StoreUnavailable)
 
 
 @pytest.mark.parametrize("error", [bulk(TOO_BIG), bulk(DUPLICATE, TOO_BIG), WriteError("no", TOO_BIG)], ids=repr)
-def test_what_a_document_is_at_fault_for_does_not_pass(error):
-    assert not passing(error)
-    assert isinstance(translated(error), Unstorable)
+def test_failures_that_a_document_causes_are_not_transient(error):
+    assert not is_transient(error)
+    assert isinstance(translate(error), Unstorable)
 
 
-def test_what_is_too_much_for_one_transaction_is_no_documents_fault():
-    failure = translated(bulk(TOO_MUCH))
+def test_a_transaction_that_is_too_large_blames_no_document():
+    failure = translate(bulk(TOO_MUCH))
 
     assert isinstance(failure, Unstorable)
     assert "one transaction" in str(failure)
 
 
-def test_nobody_there_is_told_as_such():
-    assert "no primary" in translated(ServerSelectionTimeoutError("nobody")).message
+def test_the_message_says_that_there_is_no_primary():
+    assert "no primary" in translate(ServerSelectionTimeoutError("nobody")).message

@@ -1,4 +1,4 @@
-"""Collections that a Node system of the same specification has filled: read, taken over, brought over."""
+"""Collections that a Node system of the same specification has filled: reading, taking over, importing."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def key_of(name: str) -> str:
 
 
 def coming(name: str, **changes):
-    """The job of this event, as it comes from the queue, or through HTTP."""
+    """The job of this event, as it arrives from the queue or over HTTP."""
     return an_event(key_of(name), **{"job_id": job_id_for(key_of(name)), "delivered": True} | changes)
 
 
 async def fill(database, node):
-    """One event of each fate, a dead letter, a shipment, and the indexes that the other system makes."""
+    """One event in each status, a dead letter, a shipment, and the indexes of the other system."""
     events = database.processed_events
     await events.create_index("idempotencyKey", unique=True, name="uniq_idempotency_key")
     await events.create_index([("status", 1), ("updatedAt", 1)], name="status_updated_at")
@@ -57,7 +57,7 @@ async def fill(database, node):
 
 @pytest.fixture
 async def filled(make_store, database, node):
-    """A store that opened what the other system left."""
+    """A store that is opened on the other system's collections."""
     await fill(database, node)
     store = make_store()
     await store.open()
@@ -234,7 +234,7 @@ async def test_a_request_with_the_key_of_a_record_does_not_touch_what_another_wo
     ]
     after = {each["eventId"]: each async for each in database.processed_events.find()}
     assert [after[name] == before[name] for name in ("begun", "later")] == [True, True]
-    # Nobody has begun with this one, and perhaps it never came into the queue: from now on it cannot be lost.
+    # No worker has begun this job, and perhaps it is not in the queue. From now on it cannot be lost.
     taken = await filled.entry("courier", key_of("new"))
     assert (taken.status, taken.body, taken.first_seen_at) == (Status.RECEIVED, coming("new").body, BEGAN)
     await filled.detect_queue_reset("first")
@@ -296,7 +296,7 @@ async def test_migrate_brings_settled_records_into_our_shape(filled, database, n
     assert await filled.missing() == []
 
 
-async def test_migrate_leaves_unsettled_records_to_the_other_system_and_says_so(filled, database):
+async def test_migrate_leaves_unsettled_entries_to_the_other_system_and_reports_them(filled, database):
     unsettled = {"status": {"$in": ["received", "processing", "failed"]}}
     before = [each async for each in database.processed_events.find(unsettled)]
     told = await filled.foreign()
@@ -372,14 +372,14 @@ async def test_the_other_system_may_write_while_its_records_are_brought_over(fil
     assert await database.dead_letter_events.count_documents({"generation": 1}) == 61
 
 
-async def test_an_entry_of_ours_that_another_worker_settled_is_mended(filled, database, node):
+async def test_an_entry_of_ours_that_another_worker_settled_is_repaired(filled, database, node):
     await filled.record([coming("mine", delivered=False)])
     await database.processed_events.update_one(*node_writes("mine", "processing"))
     await database.processed_events.update_one(*node_writes("mine", "processed", expiresAt=node.expiry(30)))
 
     said = await filled.migrate()
 
-    assert "Mended 1 entries of processed_events that another system has settled." in said
+    assert "Repaired 1 entries of processed_events that another system has settled." in said
     mine = await database.processed_events.find_one({"idempotencyKey": key_of("mine")})
     assert (mine["attemptCount"], len(mine["attemptHistory"])) == (1, 1)
     assert isinstance(mine["updatedAt"], datetime)
@@ -387,8 +387,8 @@ async def test_an_entry_of_ours_that_another_worker_settled_is_mended(filled, da
     assert "dueAt" not in mine
 
 
-async def test_an_entry_that_another_worker_settled_while_ours_held_it_is_mended_by_the_next_sweep(filled, database):
-    """Our worker lost its lease, Node's worker did the job; a sweep that cannot mend the entry would mend no other."""
+async def test_an_entry_that_another_worker_settled_while_ours_held_it_is_repaired_by_the_next_sweep(filled, database):
+    """Our worker lost its lease, and Node's worker did the job. A failed repair would stop the sweep."""
     await filled.record([coming("held", delivered=False), coming("other", delivered=False)])
     job_ids = [each["_id"] async for each in database.processed_events.find({"fence": {"$exists": True}}, {"_id": 1})]
     await filled.claim("courier", job_ids[:1], worker="w", lease=DAY, max_attempts=5)
@@ -497,7 +497,7 @@ async def test_a_dead_letter_that_another_worker_wrote_about_our_job_is_the_jobs
 
 
 async def test_a_job_that_is_taken_over_after_a_dead_letter_has_its_own_generation(filled, database, node):
-    """The other system replayed it: its record is open again, and its letter stays."""
+    """The other system replayed the job: its entry is open again, and its letter stays."""
     await database.dead_letter_events.insert_one(node.letter("new", reviewStatus="replayed"))
 
     await filled.record([coming("new")])
@@ -528,7 +528,7 @@ async def test_the_queue_is_given_the_letters_of_another_system_only_after_it_wa
 
 @pytest.mark.parametrize("migrated", [False, True])
 async def test_what_has_outlived_its_retention_goes_and_what_waits_does_not(filled, database, node, migrated):
-    over = {"expiresAt": node.expiry(-1 / 144)}  # ten minutes: the server's own TTL is not to be faster than we are
+    over = {"expiresAt": node.expiry(-1 / 144)}  # ten minutes: our pruning must come before the server's own TTL
     await database.processed_events.drop_index("ttl_expires_at")
     await database.dead_letter_events.drop_index("expiresAt_1")
     await database.processed_events.insert_many(

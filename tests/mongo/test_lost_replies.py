@@ -1,4 +1,4 @@
-"""A reply that is lost after the server has done the work: asked again, nothing is done twice."""
+"""A reply is lost after the server has done the work: the repeated call does nothing twice."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ NEW = RecordedAs.NEW
 
 @pytest.fixture
 def mongo_database(emptied_mongo_database) -> str:
-    """How collections come to be is tested elsewhere."""
+    """A database with its collections: creating them is tested elsewhere."""
     return emptied_mongo_database
 
 
 @pytest.fixture
-async def line(mongo):
-    """A troubled line to the server."""
+async def proxy(mongo):
+    """A proxy to the server that can lose replies."""
     async with TcpProxy(mongo.members[0].port) as proxy:
         yield proxy
 
 
 @pytest.fixture
-async def far_store(line, make_store):
-    """A store at the other end of it."""
-    store = make_store(uri=f"mongodb://127.0.0.1:{line.port}/?directConnection=true")
+async def proxied_store(proxy, make_store):
+    """A store that uses the proxy."""
+    store = make_store(uri=f"mongodb://127.0.0.1:{proxy.port}/?directConnection=true")
     await store.open()
     return store
 
 
 def command(name, collection=None):
-    """Requests with this command, as BSON begins it."""
+    """Requests with this command, found by the beginning of their BSON."""
     if collection is None:
         return lambda data: name.encode() + b"\0" in data
     start = b"\2" + name.encode() + b"\0" + (len(collection) + 1).to_bytes(4, "little") + collection.encode() + b"\0"
@@ -52,37 +52,39 @@ STEP = command("update", "dead_letter_events")
 
 
 @pytest.mark.parametrize("silent", [False, True], ids=["cut", "silent"])
-async def test_a_recorded_job_is_new_though_its_first_answer_was_lost(line, far_store, silent):
-    await far_store.record([an_event("there")])
-    line.lose_reply("insert", INSERT, silent=silent)
+async def test_a_recorded_job_is_new_though_its_first_answer_was_lost(proxy, proxied_store, silent):
+    await proxied_store.record([an_event("there")])
+    proxy.lose_reply("insert", INSERT, silent=silent)
 
-    answers = await far_store.record([an_event("a"), an_event("there"), an_event("b"), an_event("a")])
+    answers = await proxied_store.record([an_event("a"), an_event("there"), an_event("b"), an_event("a")])
 
-    assert line.seen["insert"] == 1
+    assert proxy.seen["insert"] == 1
     assert [each.recorded_as for each in answers] == [NEW, RecordedAs.DUPLICATE, NEW, RecordedAs.DUPLICATE]
-    assert await far_store.counts("courier") == {"received": 3}
+    assert await proxied_store.counts("courier") == {"received": 3}
 
 
 @pytest.mark.parametrize("silent", [False, True], ids=["cut", "silent"])
-async def test_a_job_is_claimed_once_though_the_first_answer_was_lost(line, far_store, silent):
-    await far_store.record([an_event(f"k{n}") for n in range(20)])
-    line.lose_reply("claim", UPDATE, silent=silent)
+async def test_a_job_is_claimed_once_though_the_first_answer_was_lost(proxy, proxied_store, silent):
+    await proxied_store.record([an_event(f"k{n}") for n in range(20)])
+    proxy.lose_reply("claim", UPDATE, silent=silent)
 
-    claims = await far_store.claim("courier", [f"id-k{n}" for n in range(20)], worker="w", lease=DAY, max_attempts=5)
+    claims = await proxied_store.claim(
+        "courier", [f"id-k{n}" for n in range(20)], worker="w", lease=DAY, max_attempts=5
+    )
 
-    assert line.seen["claim"] == 1
+    assert proxy.seen["claim"] == 1
     assert {type(each) for each in claims} == {Claimed}
     assert {(each.attempt, each.fence) for each in claims} == {(1, 1)}
-    assert (await far_store.entry("courier", "k7")).attempt_count == 1
+    assert (await proxied_store.entry("courier", "k7")).attempt_count == 1
 
 
 @pytest.mark.parametrize("silent", [False, True], ids=["cut", "silent"])
-async def test_a_commit_counts_once_though_its_answer_was_lost(line, far_store, silent):
-    await far_store.record([an_event("a"), an_event("b"), an_event("c")])
-    a, b, c = [await claimed(far_store, key) for key in ("a", "b", "c")]
-    line.lose_reply("commit", COMMIT, silent=silent)
+async def test_a_commit_counts_once_though_its_answer_was_lost(proxy, proxied_store, silent):
+    await proxied_store.record([an_event("a"), an_event("b"), an_event("c")])
+    a, b, c = [await claimed(proxied_store, key) for key in ("a", "b", "c")]
+    proxy.lose_reply("commit", COMMIT, silent=silent)
 
-    answers = await far_store.settle(
+    answers = await proxied_store.settle(
         [
             settlement(a, done(moved(at="2026-02-26T12:00:00.000Z"))),
             settlement(b, done(moved(at="2026-02-26T11:00:00.000Z"))),
@@ -90,23 +92,23 @@ async def test_a_commit_counts_once_though_its_answer_was_lost(line, far_store, 
         ],
     )
 
-    assert line.seen["commit"] == 1
+    assert proxy.seen["commit"] == 1
     assert [(each.status, each.note) for each in answers] == [
         (Status.PROCESSED, None),
         (Status.PROCESSED, "ignored_stale"),
         (Status.DEAD_LETTERED, None),
     ]
-    assert (await far_store.entry("courier", "a")).attempt_count == 1
-    assert await far_store.letter(dead_lettered("c").letter_id) is not None
+    assert (await proxied_store.entry("courier", "a")).attempt_count == 1
+    assert await proxied_store.letter(dead_lettered("c").letter_id) is not None
 
 
-# The driver itself asks again for a commit whose line was cut. One that stays silent makes us begin anew.
+# The driver itself repeats a commit whose connection was cut. When the connection stays silent, we start again.
 @pytest.mark.parametrize("silent", [False, True], ids=["cut", "silent"])
-async def test_a_job_with_effects_is_new_though_its_commit_was_not_answered(line, far_store, silent):
-    await far_store.record([an_event("there")])
-    line.lose_reply("commit", COMMIT, silent=silent)
+async def test_a_job_with_effects_is_new_though_its_commit_was_not_answered(proxy, proxied_store, silent):
+    await proxied_store.record([an_event("there")])
+    proxy.lose_reply("commit", COMMIT, silent=silent)
 
-    answers = await far_store.record(
+    answers = await proxied_store.record(
         [
             an_event("a", effects=[moved("a", orderId="first")]),
             an_event("there", effects=[moved("there")]),
@@ -117,107 +119,109 @@ async def test_a_job_with_effects_is_new_though_its_commit_was_not_answered(line
     )
 
     duplicate, conflict = RecordedAs.DUPLICATE, RecordedAs.CONFLICT
-    assert line.seen["commit"] == 1
+    assert proxy.seen["commit"] == 1
     assert [each.recorded_as for each in answers] == [NEW, duplicate, duplicate, NEW, conflict]
-    assert await far_store.counts("courier") == {"received": 3}
-    assert (await far_store.get("active_shipments", "a"))["orderId"] == "first"
-    assert await far_store.get("active_shipments", "b") is not None
-    assert await far_store.get("active_shipments", "there") is None
+    assert await proxied_store.counts("courier") == {"received": 3}
+    assert (await proxied_store.get("active_shipments", "a"))["orderId"] == "first"
+    assert await proxied_store.get("active_shipments", "b") is not None
+    assert await proxied_store.get("active_shipments", "there") is None
 
 
 @pytest.mark.parametrize("silent", [False, True], ids=["cut", "silent"])
-async def test_a_job_proceeds_once_though_its_commit_was_not_answered(line, far_store, silent):
-    await far_store.apply([moved()])
+async def test_a_job_proceeds_once_though_its_commit_was_not_answered(proxy, proxied_store, silent):
+    await proxied_store.apply([moved()])
     late = moved(at="2026-01-01T00:00:00.000Z")
-    await settled(far_store, "a", RetryLater(timedelta(0), "X", "x", [late]))  # it leaves a note on the entry
-    await far_store.record([an_event("b")])
-    a, b = await claimed(far_store, "a"), await claimed(far_store, "b")
-    line.lose_reply("commit", COMMIT, silent=silent)
+    await settled(
+        proxied_store, "a", RetryLater(timedelta(0), "X", "x", [late])
+    )  # the stale effect leaves a note on the entry
+    await proxied_store.record([an_event("b")])
+    a, b = await claimed(proxied_store, "a"), await claimed(proxied_store, "b")
+    proxy.lose_reply("commit", COMMIT, silent=silent)
 
-    answers = await far_store.settle(
+    answers = await proxied_store.settle(
         [settlement(a, Proceed([moved(state="of a")])), settlement(b, done(moved(state="of b, which came later")))],
     )
 
-    assert line.seen["commit"] == 1
+    assert proxy.seen["commit"] == 1
     assert [(each.status, each.note) for each in answers] == [(Status.PROCESSING, None), (Status.PROCESSED, None)]
-    assert (await far_store.get("active_shipments", "shp-1"))["state"] == "of b, which came later"
-    assert await far_store.renew("courier", [Lease(a.job_id, a.fence)], DAY) == []
-    far_store._link.clock.skew = 2 * DAY
-    (lost,) = await far_store.claim("courier", ["id-a"], worker="w", lease=DAY, max_attempts=5)
+    assert (await proxied_store.get("active_shipments", "shp-1"))["state"] == "of b, which came later"
+    assert await proxied_store.renew("courier", [Lease(a.job_id, a.fence)], DAY) == []
+    proxied_store._link.clock.skew = 2 * DAY
+    (lost,) = await proxied_store.claim("courier", ["id-a"], worker="w", lease=DAY, max_attempts=5)
     assert isinstance(lost, Interrupted)
 
 
-async def test_a_job_is_cancelled_though_the_answer_was_lost(line, far_store):
-    await far_store.record([an_event("a"), an_event("b")])
-    await claimed(far_store, "b")
-    line.lose_reply("cancel", UPDATE)
+async def test_a_job_is_cancelled_though_the_answer_was_lost(proxy, proxied_store):
+    await proxied_store.record([an_event("a"), an_event("b")])
+    await claimed(proxied_store, "b")
+    proxy.lose_reply("cancel", UPDATE)
 
-    assert await far_store.cancel("courier", ["id-a", "id-b"]) == [True, False]
-    assert line.seen["cancel"] == 1
+    assert await proxied_store.cancel("courier", ["id-a", "id-b"]) == [True, False]
+    assert proxy.seen["cancel"] == 1
 
 
 @pytest.mark.parametrize("lost", [UPDATE, COMMIT, INSERT], ids=["update", "commit", "insert"])
-async def test_whatever_is_lost_on_the_way_everything_happens_once(line, far_store, lost):
-    line.lose_reply("some", lost, times=3)
+async def test_whatever_is_lost_on_the_way_everything_happens_once(proxy, proxied_store, lost):
+    proxy.lose_reply("some", lost, times=3)
 
     for number in range(3):
-        (answer,) = await far_store.record([an_event(f"k{number}")])
-        claim = await claimed(far_store, f"k{number}")
-        (first,) = await far_store.settle([settlement(claim, RetryLater(timedelta(0), "X", "x"))])
-        (second,) = await far_store.settle([settlement(await claimed(far_store, f"k{number}"), done())])
+        (answer,) = await proxied_store.record([an_event(f"k{number}")])
+        claim = await claimed(proxied_store, f"k{number}")
+        (first,) = await proxied_store.settle([settlement(claim, RetryLater(timedelta(0), "X", "x"))])
+        (second,) = await proxied_store.settle([settlement(await claimed(proxied_store, f"k{number}"), done())])
         assert (answer.recorded_as, first.status, second.status) == (NEW, Status.FAILED, Status.PROCESSED)
-        assert (await far_store.entry("courier", f"k{number}")).attempt_count == 2
+        assert (await proxied_store.entry("courier", f"k{number}")).attempt_count == 2
 
-    assert line.seen["some"] == 3
+    assert proxy.seen["some"] == 3
 
 
-async def test_a_letter_takes_its_steps_once_though_answers_were_lost(line, far_store):
-    await settled(far_store, "k", dead_lettered())
+async def test_a_letter_takes_its_steps_once_though_answers_were_lost(proxy, proxied_store):
+    await settled(proxied_store, "k", dead_lettered())
     letter = dead_lettered().letter_id
-    line.lose_reply("review", STEP)
-    assert await far_store.review([letter], actor="ana", reason="seen") == [letter]
-    line.lose_reply("replay", COMMIT)
+    proxy.lose_reply("review", STEP)
+    assert await proxied_store.review([letter], actor="ana", reason="seen") == [letter]
+    proxy.lose_reply("replay", COMMIT)
 
-    assert await far_store.replay([(letter, None)], actor="ana", reason="mended") == [letter]
+    assert await proxied_store.replay([(letter, None)], actor="ana", reason="mended") == [letter]
 
-    assert (line.seen["review"], line.seen["replay"]) == (1, 1)
-    assert (await far_store.entry("courier", "k")).generation == 2
-    assert len((await far_store.letter(letter)).decisions) == 2
-
-
-async def test_a_sweep_reports_what_it_has_postponed_though_the_answer_was_lost(line, far_store):
-    await far_store.record([an_event()])
-    far_store._link.clock.skew = DAY
-    line.lose_reply("due", UPDATE)
-
-    assert [each.job_id for each in await far_store.due("courier", 10, again_after=DAY)] == ["id-k"]
-    assert line.seen["due"] == 1
+    assert (proxy.seen["review"], proxy.seen["replay"]) == (1, 1)
+    assert (await proxied_store.entry("courier", "k")).generation == 2
+    assert len((await proxied_store.letter(letter)).decisions) == 2
 
 
-async def test_a_server_that_says_nothing_is_unavailable_and_nobody_waits_for_ever(line, far_store):
-    async with line.blackhole(), asyncio.timeout(60):
+async def test_a_sweep_reports_what_it_has_postponed_though_the_answer_was_lost(proxy, proxied_store):
+    await proxied_store.record([an_event()])
+    proxied_store._link.clock.skew = DAY
+    proxy.lose_reply("due", UPDATE)
+
+    assert [each.job_id for each in await proxied_store.due("courier", 10, again_after=DAY)] == ["id-k"]
+    assert proxy.seen["due"] == 1
+
+
+async def test_a_silent_server_is_unavailable_and_no_call_waits_for_ever(proxy, proxied_store):
+    async with proxy.blackhole(), asyncio.timeout(60):
         with pytest.raises(StoreUnavailable):
-            await far_store.ping()
+            await proxied_store.ping()
         with pytest.raises(StoreUnavailable):
-            await far_store.record([an_event()])
+            await proxied_store.record([an_event()])
 
-    await far_store.ping()
-    (answer,) = await far_store.record([an_event()])
-    assert answer.recorded_as in {NEW, RecordedAs.DUPLICATE}  # what the line swallowed arrived in the end
+    await proxied_store.ping()
+    (answer,) = await proxied_store.record([an_event()])
+    assert answer.recorded_as in {NEW, RecordedAs.DUPLICATE}  # the delayed request arrived in the end
 
 
-async def test_lines_that_are_cut_all_the_time_lose_nothing(line, far_store):
+async def test_connections_that_are_cut_all_the_time_lose_nothing(proxy, proxied_store):
     stop = asyncio.Event()
 
     async def cut():
         while not stop.is_set():
-            line.reset()
+            proxy.reset()
             await asyncio.sleep(0.03)
 
     async def live(number):
         while True:
             try:
-                return await far_store.record([an_event(f"k{number}")])
+                return await proxied_store.record([an_event(f"k{number}")])
             except StoreUnavailable:
                 continue
 
@@ -226,6 +230,6 @@ async def test_lines_that_are_cut_all_the_time_lose_nothing(line, far_store):
     stop.set()
     await cutting
 
-    assert line.seen["resets"] > 0
+    assert proxy.seen["resets"] > 0
     assert [each.recorded_as for (each,) in answers] == [NEW] * 60
-    assert await far_store.counts("courier") == {"received": 60}
+    assert await proxied_store.counts("courier") == {"received": 60}

@@ -1,4 +1,4 @@
-"""Presence: the transaction of a process that was killed does not hold its documents for long."""
+"""Heartbeats: the transaction of a killed process does not hold its documents for long."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ async def test_a_dead_process_holds_nothing_for_long(link, holder, database):
     holder.kill()
     await asyncio.to_thread(holder.wait)
 
-    await write(link, "the living")  # it would conflict for a minute
+    await write(link, "the living")  # without heartbeats it would conflict for a minute
 
     assert (await database["things"].find_one())["by"] == "the living"
 
@@ -92,9 +92,9 @@ async def test_a_living_process_keeps_what_it_holds(link, database, monkeypatch)
     async def several_beats():
         return await _beats(database) > before + timedelta(seconds=2)
 
-    await eventually(several_beats)  # long enough for both to have looked at each other
+    await eventually(several_beats)  # long enough for both to check each other
 
-    assert await link._presence.end_the_silent() == 0
+    assert await link._presence.end_dead_sessions() == 0
     let_go.set()
     await holding
     assert (await database["things"].find_one())["by"] == "the other"
@@ -107,7 +107,7 @@ async def _address(link):
 
 
 async def _beats(database):
-    """The oldest last sign of life."""
+    """The oldest of the last heartbeats."""
     return min([each["seenAt"] async for each in database[presence.PROCESSES].find()])
 
 

@@ -1,4 +1,4 @@
-"""What people find in MongoDB: the seeds' fields, real dates, and nothing that it could not hold."""
+"""What people find in MongoDB: the fields of the specification, real dates, and only values that MongoDB can store."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ from tests.mongo.steps import (
 
 @pytest.fixture
 def mongo_database(emptied_mongo_database) -> str:
-    """How collections come to be is tested elsewhere."""
+    """A database with its collections: creating them is tested elsewhere."""
     return emptied_mongo_database
 
 
-async def test_an_entry_has_the_fields_of_seed_002(store, database):
+async def test_an_entry_has_the_fields_of_the_specification(store, database):
     await store.record([an_event()])
     await store.settle([settlement(await claimed(store), RetryLater(timedelta(0), "HTTP_503", "busy"))])
     await store.settle([settlement(await claimed(store), done())])
@@ -96,7 +96,7 @@ async def test_a_job_that_proceeds_changes_in_its_marks_alone(store, database, r
     assert before.keys() <= after.keys()
 
 
-async def test_a_person_who_is_forgotten_is_nowhere_in_the_ledger(store, database):
+async def test_redacted_personal_data_is_nowhere_in_the_ledger(store, database):
     await settled(store, "k", dead_lettered(), body='{"to": "canary@example.com"}')
 
     assert await store.redact("courier", {"id-k": '{"to": "c***@e***.com"}'}) == ["id-k"]
@@ -128,7 +128,7 @@ async def test_a_letter_with_a_body_of_its_own_shows_nothing_of_the_jobs(store, 
     assert "canary" in (await store.entry("courier", "k")).body
 
 
-async def test_a_dead_letter_has_the_fields_of_seed_002(store, database):
+async def test_a_dead_letter_has_the_fields_of_the_specification(store, database):
     await settled(store, "k", dead_lettered())
 
     letter = await database.dead_letter_events.find_one()
@@ -192,15 +192,15 @@ async def test_a_refused_effect_keeps_the_jobs_of_other_workloads_out_too(make_s
 
 
 async def test_of_equal_keys_the_first_counts_whether_or_not_it_has_effects(store):
-    plain, told = an_event(), an_event(effects=[moved()])
+    plain, with_effects = an_event(), an_event(effects=[moved()])
 
-    answers = await store.record([plain, told])
+    answers = await store.record([plain, with_effects])
 
     assert [each.recorded_as for each in answers] == [RecordedAs.NEW, RecordedAs.DUPLICATE]
     assert await store.get("active_shipments", "shp-1") is None
 
 
-async def test_a_note_tells_of_the_last_transition_only(store, database):
+async def test_a_note_is_from_the_last_transition_only(store, database):
     await store.apply([moved(at="2026-02-26T12:00:00.001Z")])
     late = RetryLater(timedelta(0), "X", "x", [moved(at="2026-02-26T12:00:00.000Z")])
     await settled(store, "k", late)
@@ -235,7 +235,7 @@ async def test_a_filter_cannot_smuggle_in_a_command(store, labels):
     assert await store.get("active_shipments", labels) is None
 
 
-async def test_whoever_is_told_that_a_job_is_cancelled_can_rely_on_it(make_store, store):
+async def test_a_job_whose_cancellation_was_confirmed_never_runs(make_store, store):
     elsewhere = make_store()
     await elsewhere.open()
     for number in range(40):
@@ -379,7 +379,7 @@ async def test_no_more_documents_of_all_collections_together_are_pruned_than_ask
     atlas = Collection("atlas", key="place", instants=("until",), expires="until")
     store = make_store([Parcels()], collections=[atlas])
     await store.open()
-    soon = {"until": isoformat(await store.now() + DAY)}  # so that the server itself does not forget them now
+    soon = {"until": isoformat(await store.now() + DAY)}  # so that the server's own TTL does not delete them now
     slips = [Upsert("parcel_slips", f"s{number}", soon) for number in range(3)]
     await store.apply([Upsert("atlas", "rome", soon), *slips])
     store._link.clock.skew = 2 * DAY
@@ -402,7 +402,7 @@ async def test_what_the_address_says_about_durability_does_not_count(mongo, make
 # --- the dead-letter queue ----------------------------------------------------------------------------------------
 
 
-async def test_a_queue_that_remembers_what_was_cancelled_is_told_once_more(store):
+async def test_a_letter_that_a_restored_queue_has_again_is_unpublished_again(store):
     await store.detect_queue_reset("one")
     await settled(store, "k", dead_lettered())
     letter = dead_lettered().letter_id
@@ -412,7 +412,7 @@ async def test_a_queue_that_remembers_what_was_cancelled_is_told_once_more(store
     await store.mark_unpublished([letter])
     assert await store.letters_to_unpublish("courier", 10) == []
 
-    await store.detect_queue_reset("two")  # the queue of yesterday, restored: it has the letter again
+    await store.detect_queue_reset("two")  # the queue was restored from an old copy: it has the letter again
 
     assert await store.letters_to_unpublish("courier", 10) == [letter]
     await store.mark_unpublished([letter])
@@ -420,7 +420,7 @@ async def test_a_queue_that_remembers_what_was_cancelled_is_told_once_more(store
     assert await store.letters_to_publish("courier", 10) == []
 
 
-async def test_looking_for_letters_to_publish_or_to_cancel_reads_only_those(store, database):
+async def test_letters_to_publish_or_unpublish_are_found_without_reading_others(store, database):
     await store.detect_queue_reset("one")
     for number in range(20):
         await settled(store, f"k{number}", dead_lettered(f"k{number}"))

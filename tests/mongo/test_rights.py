@@ -1,4 +1,4 @@
-"""A MongoDB that asks who is there."""
+"""A MongoDB with users and passwords."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SECRET = "canary-9Wd3Kx7q"
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory):
-    """The address of a server with users: who may read, who may read and write."""
+    """The address of a server with two users: one may read, one may read and write."""
     from holdfast.cli.servers import ServerMissing
 
     folder = tmp_path_factory.mktemp("guarded")
@@ -34,7 +34,7 @@ def guarded(tmp_path_factory):
     except ServerMissing as error:
         absent(str(error))
     try:
-        # Until there is a user, whoever is on the same machine may make the first one.
+        # As long as there is no user, a client on the same machine may create the first one.
         with MongoClient(f"mongodb://{server.address}/?directConnection=true") as first:
             members = [{"_id": 0, "host": server.address}]
             first.admin.command("replSetInitiate", {"_id": "holdfast", "members": members})
@@ -62,9 +62,9 @@ async def store_of(guarded):
         await store.disconnect()
 
 
-@pytest.mark.parametrize(("user", "told"), [("reader", "lacks rights"), ("stranger", "does not accept")])
-async def test_a_user_who_may_not_write_is_the_operators_to_mend(store_of, user, told):
-    with pytest.raises(ConfigurationError, match=told) as raised:
+@pytest.mark.parametrize(("user", "message"), [("reader", "lacks rights"), ("unknown", "does not accept")])
+async def test_a_user_without_rights_is_a_configuration_error(store_of, user, message):
+    with pytest.raises(ConfigurationError, match=message) as raised:
         await store_of(user).open()
 
     assert SECRET not in raised.value.message

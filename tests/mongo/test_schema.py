@@ -1,4 +1,4 @@
-"""Collections and indexes: the seeds' own, made once, and never missed in silence."""
+"""Collections and indexes: those of the specification are created once, and a missing one is reported."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def indexes(database, collection):
 
 
 @pytest.mark.parametrize("collection", SEED_002)
-async def test_the_indexes_of_seed_002_are_there(store, database, collection):
+async def test_the_indexes_of_the_specification_are_there(store, database, collection):
     found = await indexes(database, collection)
 
     for keys, option in SEED_002[collection]:
@@ -117,7 +117,7 @@ async def test_an_index_on_the_field_that_documents_expire_by_is_the_one_that_fo
     assert len([keys for keys, _ in await indexes(database, "atlas") if "until" in keys]) == 1
 
 
-async def test_migrate_says_what_it_created_and_does_it_once(make_store, database):
+async def test_migrate_reports_what_it_created_and_creates_it_once(make_store, database):
     store = make_store()
     wanted = await store.missing()
     assert "The collection processed_events does not exist." in wanted
@@ -138,7 +138,7 @@ async def test_a_new_database_is_made_ready_by_the_first_to_open_it_however_many
     assert await stores[0].missing() == []
 
 
-async def test_a_lost_guarantee_is_noticed_and_mended_by_migrate(store, make_store, database):
+async def test_a_lost_guarantee_is_noticed_and_repaired_by_migrate(store, make_store, database):
     await store.record([an_event()])
     await database.processed_events.drop_index("idempotencyKey_1")
     await database.processed_events.drop_index("status_1_updatedAt_1")
@@ -241,7 +241,7 @@ async def test_names_that_cannot_work_are_refused_at_the_start(make_store, workl
         make_store(workloads)
 
 
-async def test_a_collection_of_nobody_is_no_second_kind_of_somebodys(make_store):
+async def test_a_collection_cannot_be_declared_in_two_ways(make_store):
     with pytest.raises(ConfigurationError):
         make_store([Parcels()], collections=[Collection("parcel_rooms", key="another")])
 
@@ -277,16 +277,16 @@ async def test_a_server_without_a_replica_set_is_refused(mongo, tmp_path):
             await store.disconnect()
         del store
         with warnings.catch_warnings():
-            # The driver does not close the line to a server that it has taken off its list.
+            # The driver does not close the connection to a server that it has removed from its list.
             warnings.simplefilter("ignore", ResourceWarning)
             gc.collect()
 
 
 async def test_an_old_server_is_refused(store, monkeypatch):
-    told = await store._link._hello()
+    hello = await store._link._hello()
 
     async def older():
-        return told | {"maxWireVersion": 13}
+        return hello | {"maxWireVersion": 13}
 
     monkeypatch.setattr(store._link, "_hello", older)
 
@@ -314,7 +314,7 @@ def test_a_database_name_that_is_none_is_refused():
         MongoStore("mongodb://localhost", "a b", [Courier()])
 
 
-async def test_a_server_that_is_away_is_unavailable_and_no_password_is_told():
+async def test_a_server_that_is_away_is_unavailable_and_no_password_is_shown():
     store = MongoStore(f"mongodb://ana:{SECRET}@127.0.0.1:{free_port()}/?replicaSet=rs", "x", [Courier()])
 
     with pytest.raises(StoreUnavailable) as failure:

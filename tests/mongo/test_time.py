@@ -1,4 +1,4 @@
-"""Leases and due times go by the server's clock, whatever the clock of a worker says (I15)."""
+"""Leases and due times use the server's clock; a wrong clock of a worker does not matter (I15)."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ HOUR = timedelta(hours=1)
 
 @pytest.fixture
 def mongo_database(emptied_mongo_database) -> str:
-    """How collections come to be is tested elsewhere."""
+    """A database with its collections: creating them is tested elsewhere."""
     return emptied_mongo_database
 
 
 @pytest.fixture
 def wrong_clock(monkeypatch):
-    """From now on this process is hours ahead, or behind."""
+    """Set the clock of this process hours ahead, or behind."""
     right = time.time
 
     def set_wrong(hours):
@@ -36,7 +36,7 @@ def wrong_clock(monkeypatch):
 
 @pytest.mark.parametrize("hours", [-50, 50])
 async def test_the_clock_of_a_worker_does_not_matter(store, make_store, wrong_clock, hours):
-    await store.record([an_event("held"), an_event("mortal", ttl=HOUR)])
+    await store.record([an_event("held"), an_event("with-ttl", ttl=HOUR)])
     await claimed(store, "held", lease=DAY)
     before = await store.now()
     wrong_clock(hours)
@@ -46,11 +46,11 @@ async def test_the_clock_of_a_worker_does_not_matter(store, make_store, wrong_cl
 
     await elsewhere.record([an_event("new", delay=HOUR)])
     (held, delayed) = await elsewhere.claim("courier", ["id-held", "id-new"], worker="wrong", lease=DAY, max_attempts=5)
-    claim = await claimed(elsewhere, "mortal", lease=HOUR)
+    claim = await claimed(elsewhere, "with-ttl", lease=HOUR)
     (answer,) = await elsewhere.settle([settlement(claim, RetryLater(HOUR, "X", "x"))])
 
     after = await store.now()
-    new, with_ttl = await store.entry("courier", "new"), await store.entry("courier", "mortal")
+    new, with_ttl = await store.entry("courier", "new"), await store.entry("courier", "with-ttl")
     assert isinstance(held, NotNow)
     assert isinstance(delayed, NotNow)
     assert held.after <= DAY
@@ -100,19 +100,19 @@ NOON = datetime(2026, 2, 26, 12, tzinfo=UTC)
 
 @pytest.fixture
 def steady(monkeypatch):
-    """Steady time in milliseconds, which a test moves."""
+    """Steady time in milliseconds; a test can move it."""
     at = [5_000.0]
     monkeypatch.setattr(clock_module, "steady_ms", lambda: at[0])
     return at
 
 
-def test_a_clock_that_never_heard_the_server_says_nothing(steady):
+def test_a_clock_without_an_answer_has_no_estimate(steady):
     assert ServerClock().estimate() is None
 
 
 def test_the_estimate_goes_on_with_the_steady_time(steady):
     clock = ServerClock()
-    clock.heard(NOON)
+    clock.update(NOON)
     steady[0] += 1_500
 
     assert clock.estimate() == NOON + timedelta(seconds=1.5)
@@ -120,7 +120,7 @@ def test_the_estimate_goes_on_with_the_steady_time(steady):
 
 def test_an_old_estimate_is_none(steady):
     clock = ServerClock()
-    clock.heard(NOON)
+    clock.update(NOON)
     steady[0] += 2_001
 
     assert clock.estimate() is None
@@ -128,27 +128,27 @@ def test_an_old_estimate_is_none(steady):
 
 def test_an_answer_that_was_long_under_way_does_not_set_the_clock_back(steady):
     clock = ServerClock()
-    clock.heard(NOON)
+    clock.update(NOON)
     steady[0] += 900
-    clock.heard(NOON + timedelta(milliseconds=100))  # the server said so 800 ms ago
+    clock.update(NOON + timedelta(milliseconds=100))  # the answer took 800 ms to arrive
 
     assert clock.estimate() == NOON + timedelta(milliseconds=900)
 
 
 def test_another_servers_clock_is_taken_over(steady):
     clock = ServerClock()
-    clock.heard(NOON)
-    clock.heard(NOON - timedelta(seconds=30))
+    clock.update(NOON)
+    clock.update(NOON - timedelta(seconds=30))
 
     assert clock.estimate() == NOON - timedelta(seconds=30)
 
 
 def test_drift_is_followed_in_the_end(steady):
     clock = ServerClock()
-    clock.heard(NOON)
+    clock.update(NOON)
     for _ in range(40):
         steady[0] += 1_000
-        clock.heard(NOON + timedelta(milliseconds=steady[0] - 5_000 - 500))
+        clock.update(NOON + timedelta(milliseconds=steady[0] - 5_000 - 500))
 
     assert clock.estimate() == NOON + timedelta(milliseconds=steady[0] - 5_000 - 500)
 

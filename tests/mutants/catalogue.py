@@ -178,8 +178,8 @@ ON CONFLICT (workload, key) DO UPDATE SET body = excluded.body, fingerprint = ex
     _mutant(
         "nobody remembers that a job has passed its point of no return",
         _LEDGER,
-        "    if proceeded:  # what it did",
-        "    if proceeded and not body:  # what it did",
+        "    if proceeded:  # what the job did",
+        "    if proceeded and not body:  # what the job did",
     ),
     _mutant(
         "a surprise beyond the point of no return is retried",

@@ -35,7 +35,7 @@ from holdfast.sqlite import Database, Migration
 from holdfast.sqlite.database import one
 from holdfast.sqlite.executors import Work
 
-from .sqlite_limits import PERMITS_AND_PLACES, SharedPermits, places
+from .sqlite_limits import PERMITS_AND_PLACES, SharedPermits, reserve
 
 Result = TypeVar("Result")
 
@@ -90,7 +90,7 @@ SELECT json_group_array(json_array(job_id, data, added_at)) FROM (
     WHERE queue = :queue AND state = 'leased' AND due_at = :until AND token = :token
     ORDER BY priority, seq)
 """
-"""Jobs of an older version, and rows that somebody else wrote, do not tell when they were added: they are new now."""
+"""Jobs of an older version, and rows of another program, have no ``added_at``: the present time is used."""
 
 _PAUSED: Final = "SELECT EXISTS (SELECT 1 FROM queue_settings WHERE name = 'paused:' || :queue)"
 
@@ -110,7 +110,7 @@ DELETE FROM queue_jobs WHERE seq IN (
     WHERE q.state = 'leased' AND q.token = r.value ->> 2)
 """
 
-_GIVE_BACK: Final = """
+_RELEASE: Final = """
 UPDATE queue_jobs
 SET state = iif(r.after > 0, 'delayed', 'ready'), due_at = iif(r.after > 0, :now + r.after, NULL), token = NULL,
     data = coalesce(r.data, queue_jobs.data), reason = coalesce(r.reason, queue_jobs.reason)
@@ -158,7 +158,8 @@ _PAUSE_BECAUSE: Final = "INSERT INTO queue_settings VALUES ('paused-because:' ||
 _PAUSED_BECAUSE: Final = "SELECT value FROM queue_settings WHERE name = 'paused-because:' || :queue"
 _RESUME: Final = "DELETE FROM queue_settings WHERE name IN ('paused:' || :queue, 'paused-because:' || :queue)"
 
-_MARK: Final = "INSERT INTO queue_settings VALUES ('incarnation', ?) ON CONFLICT DO NOTHING"
+# The stored name 'incarnation' is older than our word: it is the queue's epoch.
+_SET_EPOCH: Final = "INSERT INTO queue_settings VALUES ('incarnation', ?) ON CONFLICT DO NOTHING"
 _SETTING: Final = "SELECT value FROM queue_settings WHERE name = ?"
 _SET: Final = "INSERT INTO queue_settings VALUES (?, ?) ON CONFLICT DO UPDATE SET value = excluded.value"
 _EPOCH: Final = "SELECT value FROM queue_settings WHERE name = 'incarnation'"
@@ -178,7 +179,7 @@ class SqliteBroker:
         self._tokens = (f"{uuid.uuid4().hex}:{number}" for number in itertools.count(1))
 
     async def open(self) -> None:
-        """Bring the tables to what this version needs."""
+        """Migrate the tables to what this version needs."""
         await self._database.migrate(_COMPONENT, _MIGRATIONS)
 
     async def publish(self, queue: str, jobs: Sequence[QueueJob]) -> None:
@@ -213,7 +214,7 @@ class SqliteBroker:
         try:
             while True:
                 wake.clear()
-                # A look first: an idle worker must not take the write lock ten times a second.
+                # Read first: an idle worker must not take the write lock ten times a second.
                 next_job = await self._read(lambda c: one(c, _NEXT, {"queue": queue, "now": self._database.now()}))
                 if next_job == 0:
                     deliveries = await self._write(lambda c: self._lease(c, queue, limit, lease, rate))
@@ -255,22 +256,22 @@ class SqliteBroker:
 
     async def settle(self, acknowledgements: Sequence[Acknowledgement]) -> None:
         """See :meth:`holdfast.contracts.ports.Broker.settle`."""
-        gone, back = [], []
+        ended, again = [], []
         for each in acknowledgements:
             lease = (each.delivery.queue, each.delivery.job_id, each.delivery.token)
             if isinstance(each.handling, Again):
-                back.append((*lease, duration_ms(each.handling.after), each.handling.data, each.handling.reason))
+                again.append((*lease, duration_ms(each.handling.after), each.handling.data, each.handling.reason))
             else:
-                gone.append(lease)
+                ended.append(lease)
 
         def work(connection: sqlite3.Connection) -> None:
-            if gone:
-                connection.execute(_REMOVE_LEASED, {"rows": _json(gone)})
-            if back:
-                connection.execute(_GIVE_BACK, {"rows": _json(back), "now": self._database.now()})
+            if ended:
+                connection.execute(_REMOVE_LEASED, {"rows": _json(ended)})
+            if again:
+                connection.execute(_RELEASE, {"rows": _json(again), "now": self._database.now()})
 
         await self._write(work)
-        for queue in {row[0] for row in back}:
+        for queue in {row[0] for row in again}:
             self.added(queue)
 
     async def renew(self, deliveries: Sequence[Delivery], lease: timedelta) -> list[Delivery]:
@@ -302,13 +303,13 @@ class SqliteBroker:
         await self._write(lambda c: c.execute(_REMOVE, {"queue": queue, "ids": _json(list(job_ids))}))
 
     async def look_up(self, queue: str, job_ids: Sequence[str]) -> list[Presence | WorkedElsewhere]:
-        """See :meth:`holdfast.contracts.ports.Broker.look_up`. Nobody but Holdfast works on this queue."""
+        """See :meth:`holdfast.contracts.ports.Broker.look_up`. Only Holdfast works on this queue."""
         ids = _json(list(job_ids))
         held = set(json.loads(await self._read(lambda c: one(c, _PRESENT, {"queue": queue, "ids": ids}))))
         return [Presence.OPEN if job_id in held else Presence.ABSENT for job_id in job_ids]
 
     async def history(self, queue: str, after: str | None = None) -> History:
-        """See :meth:`holdfast.contracts.ports.Broker.history`. Nothing happens here that the ledger does not know."""
+        """See :meth:`holdfast.contracts.ports.Broker.history`. It is empty: the ledger knows all that happens here."""
         del queue, after
         return History()
 
@@ -328,7 +329,7 @@ class SqliteBroker:
 
         def work(connection: sqlite3.Connection) -> None:
             connection.execute(_PAUSE, (queue,))
-            if reason:  # the first one stays: what comes after it is often its consequence
+            if reason:  # the first reason stays: later reasons are often its consequences
                 connection.execute(_PAUSE_BECAUSE, (queue, reason))
 
         await self._write(work)
@@ -340,37 +341,37 @@ class SqliteBroker:
 
     async def acquire(self, name: str, rate: RateLimit, wanted: int, *, hold: timedelta) -> Permits:
         """See :meth:`holdfast.contracts.ports.Broker.acquire`."""
-        # A look first: whoever waits for a turn must not take the write lock for nothing.
-        free, wait = await self._read(lambda c: SharedPermits(c, name, rate, self._database.now()).look())
+        # Read first: a caller that waits for a permit must not take the write lock for nothing.
+        free, wait = await self._read(lambda c: SharedPermits(c, name, rate, self._database.now()).count_free())
         if free == 0 or wanted <= 0:
             return Permits((), wait)
 
         def work(connection: sqlite3.Connection) -> Permits:
             names = [next(self._tokens) for _ in range(min(wanted, free))]
-            return SharedPermits(connection, name, rate, self._database.now()).give(names, hold)
+            return SharedPermits(connection, name, rate, self._database.now()).acquire(names, hold)
 
         return await self._write(work)
 
     async def release(self, name: str, rate: RateLimit, permits: Sequence[str]) -> None:
         """See :meth:`holdfast.contracts.ports.Broker.release`."""
-        await self._write(lambda c: SharedPermits(c, name, rate, self._database.now()).take_back(permits))
+        await self._write(lambda c: SharedPermits(c, name, rate, self._database.now()).release(permits))
 
     async def reserve(self, name: str, rate: RateLimit, job_ids: Sequence[str]) -> list[timedelta]:
         """See :meth:`holdfast.contracts.ports.Broker.reserve`."""
-        return await self._write(lambda c: places(c, name, rate, job_ids, self._database.now()))
+        return await self._write(lambda c: reserve(c, name, rate, job_ids, self._database.now()))
 
     async def epoch(self) -> str:
         """See :meth:`holdfast.contracts.ports.Broker.epoch`."""
-        mark = await self._read(lambda c: one(c, _EPOCH))
-        if mark is None:
+        epoch = await self._read(lambda c: one(c, _EPOCH))
+        if epoch is None:
             fresh = uuid.uuid4().hex
 
             def work(connection: sqlite3.Connection) -> str:
-                connection.execute(_MARK, (fresh,))
+                connection.execute(_SET_EPOCH, (fresh,))
                 return str(one(connection, _EPOCH))
 
-            mark = await self._write(work)
-        return str(mark)
+            epoch = await self._write(work)
+        return str(epoch)
 
     async def ping(self) -> None:
         """See :meth:`holdfast.contracts.ports.Broker.ping`."""
@@ -390,7 +391,7 @@ class SqliteBroker:
 
 
 class _Window:
-    """The present window of a queue's rate limit; it opens with the first job that is taken in it."""
+    """The present window of a queue's rate limit. A window begins when its first job is taken."""
 
     def __init__(self, connection: sqlite3.Connection, queue: str, rate: RateLimit, now: int) -> None:
         self._connection = connection
@@ -401,9 +402,9 @@ class _Window:
         self.left = max(0, rate.most - self._started)
 
     def count(self, jobs: int) -> None:
-        """These many more were taken."""
+        """Count this many more jobs as taken."""
         self._connection.execute(_SET, (self._name, _json((self._end, self._started + jobs))))
 
 
-def _json(value: Any) -> str:  # noqa: ANN401 - anything that JSON can say
+def _json(value: Any) -> str:  # noqa: ANN401 - any JSON value
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)

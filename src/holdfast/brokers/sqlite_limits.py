@@ -1,7 +1,8 @@
-"""Limits that all processes share, for the embedded broker: turns, and places in an even flow.
+"""Limits that all processes share, for the embedded broker: permits, and places at even distances in time.
 
-Both work inside a transaction that the broker has open. A turn that is not free is a row; a free one is nothing. Turns
-go by the milliseconds of the broker's clock. Places go by microseconds, because two of them may be closer than that.
+Both work inside a transaction that the broker has open. A permit that is not free is a row in ``queue_turns`` (an old
+name: ``turn`` is the permit's name); a free permit has no row. Permits use the milliseconds of the broker's clock.
+Places use microseconds, because two places may be less than a millisecond apart.
 """
 
 from __future__ import annotations
@@ -51,11 +52,11 @@ SELECT free_at FROM queue_turns WHERE name = :name AND free_at > :now ORDER BY f
 
 _FORGET_FREE: Final = "DELETE FROM queue_turns WHERE free_at <= :now"
 
-_GIVE: Final = "INSERT INTO queue_turns SELECT :name, value, 1, :free_at FROM json_each(:turns)"
+_GIVE: Final = "INSERT INTO queue_turns SELECT :name, value, 1, :free_at FROM json_each(:permits)"
 
 _RELEASE: Final = """
 UPDATE queue_turns SET held = 0, free_at = :free_at
-WHERE name = :name AND held = 1 AND free_at > :now AND turn IN (SELECT value FROM json_each(:turns))
+WHERE name = :name AND held = 1 AND free_at > :now AND turn IN (SELECT value FROM json_each(:permits))
 """
 
 _FORGET_PLACES: Final = "DELETE FROM queue_places WHERE at <= :old"
@@ -80,7 +81,7 @@ INSERT INTO queue_flows VALUES (:name, :next_at) ON CONFLICT DO UPDATE SET next_
 
 
 class SharedPermits:
-    """The turns of one name, as they stand in the present transaction at this time."""
+    """The permits of one limit, in the present transaction and at this time."""
 
     def __init__(self, connection: sqlite3.Connection, name: str, rate: RateLimit, now: int) -> None:
         self._connection = connection
@@ -88,47 +89,49 @@ class SharedPermits:
         self._now = now
         self._parameters: dict[str, Any] = {"name": name, "now": now}
 
-    def look(self) -> tuple[int, timedelta]:
-        """How many are free, and how long until there may be another."""
+    def count_free(self) -> tuple[int, timedelta]:
+        """How many permits are free, and how long until another may be free."""
         most = self._rate.most
         not_free = one(self._connection, _NOT_FREE, self._parameters)
         if not_free < most:
             return most - not_free, timedelta(0)
         first = one(self._connection, _NEXT_FREE, self._parameters | {"surplus": not_free - most})
-        # Whoever holds one may release it now, so none may come free sooner than that, or than the first that must.
-        soonest = self._rested_after(0)
+        # A holder may release its permit right now: then the permit is free after its rest. That is the soonest,
+        # unless a permit of the table is free even earlier.
+        soonest = self._free_at(0)
         return 0, timedelta(milliseconds=min(soonest, first or soonest) - self._now)
 
-    def give(self, names: Sequence[str], hold: timedelta) -> Permits:
-        """Give turns under these names, as many as are free."""
-        free, _ = self.look()
+    def acquire(self, names: Sequence[str], hold: timedelta) -> Permits:
+        """Give permits under these names, as many as are free."""
+        free, _ = self.count_free()
         given = tuple(names[:free])
         self._connection.execute(_FORGET_FREE, self._parameters)
-        free_at = self._rested_after(duration_ms(hold))
-        self._connection.execute(_GIVE, self._parameters | {"turns": _json(given), "free_at": free_at})
-        _, wait = self.look()
+        free_at = self._free_at(duration_ms(hold))
+        self._connection.execute(_GIVE, self._parameters | {"permits": _json(given), "free_at": free_at})
+        _, wait = self.count_free()
         return Permits(given, wait)
 
-    def take_back(self, names: Sequence[str]) -> None:
-        """Let those that are still held rest; then they are free."""
-        self._connection.execute(_RELEASE, self._parameters | {"turns": _json(names), "free_at": self._rested_after(0)})
+    def release(self, names: Sequence[str]) -> None:
+        """Release the permits that are still held. Each is free after its rest."""
+        self._connection.execute(_RELEASE, self._parameters | {"permits": _json(names), "free_at": self._free_at(0)})
 
-    def _rested_after(self, use: int) -> int:
-        # One more: the clock tells the time without the part of its millisecond that was over.
+    def _free_at(self, use: int) -> int:
+        """When a permit is free that is used for this long and then rests."""
+        # Plus 1: the clock cuts off the part of its millisecond that has passed.
         return self._now + use + duration_ms(self._rate.per) + 1
 
 
-def places(
+def reserve(
     connection: sqlite3.Connection, name: str, rate: RateLimit, job_ids: Sequence[str], now: int
 ) -> list[timedelta]:
-    """How long each job has to wait for its place; those whose time has come leave theirs."""
+    """How long each job has to wait for its place. A job whose time has come gives up its place."""
     now *= 1_000
     distance = -(-(rate.per // _MICROSECOND) // rate.most)
     parameters: dict[str, Any] = {"name": name, "ids": _json(job_ids), "old": now - _KEEP_PLACES // _MICROSECOND}
     connection.execute(_FORGET_PLACES, parameters)
     connection.execute(_FORGET_FLOWS, parameters)
     taken: dict[str, int] = json.loads(one(connection, _PLACES, parameters))
-    next_at = max(now, one(connection, _NEXT_PLACE, parameters) or 0)  # what was not used is not saved up
+    next_at = max(now, one(connection, _NEXT_PLACE, parameters) or 0)  # unused places are not saved up
     waits = []
     for job_id in job_ids:
         if job_id not in taken:
@@ -143,5 +146,5 @@ def places(
     return [wait * _MICROSECOND for wait in waits]
 
 
-def _json(value: Any) -> str:  # noqa: ANN401 - anything that JSON can say
+def _json(value: Any) -> str:  # noqa: ANN401 - any JSON value
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)

@@ -20,19 +20,19 @@ Migration = tuple[str, ...]
 
 
 class Outbox(Protocol):
-    """A queue in the same file: it can take jobs in the ledger's own transaction, so that one commit serves both."""
+    """A queue in the same file. Jobs are added in the ledger's own transaction, so that one commit writes both."""
 
     def add(self, connection: sqlite3.Connection, queue: str, jobs: Sequence[QueueJob]) -> None:
         """Publish the jobs inside the transaction that the caller has open."""
         ...
 
     def added(self, queue: str) -> None:
-        """That transaction is committed: wake whoever waits for jobs."""
+        """Wake the takers that wait for jobs. Call this once the transaction of ``add`` is committed."""
         ...
 
 
 OLDEST_SQLITE: Final = (3, 38, 0)
-"""The first with ``->>``; ``UPDATE ... FROM`` and ``ON CONFLICT`` are older."""
+"""The first version with ``->>``; ``UPDATE ... FROM`` and ``ON CONFLICT`` are older."""
 
 _BUSY_TIMEOUT_SECONDS: Final = 15.0
 
@@ -47,7 +47,7 @@ def wall_clock_ms() -> int:
 
 
 class Database:
-    """A file with one writer and one reader lane in this process; other processes may have it open too.
+    """A file with one writer thread and one reader thread in this process; other processes may have it open too.
 
     ``now`` is the clock that the adapters read inside their transactions.
     """
@@ -70,17 +70,17 @@ class Database:
             self._reader = ThreadExecutor(lambda: connect(path, read_only=True), writes=False)
 
     async def write(self, work: Work[Result], *, durable: bool = True) -> Result:
-        """Run ``work`` in a write transaction and return once it is committed; see :class:`~.lanes.Lane`."""
+        """Run ``work`` in a write transaction and return once it is committed; see :class:`~.executors.Executor`."""
         return await self._writer.run(work, durable=durable)
 
     async def read(self, work: Work[Result]) -> Result:
-        """Run ``work`` on a snapshot that is at least as new as every write that returned before."""
+        """Run ``work`` on a snapshot that contains every write that returned before this call."""
         return await self._reader.run(work, durable=False)
 
     async def migrate(self, component: str, migrations: Sequence[Migration]) -> None:
         """Bring a component's tables to the newest version, one step at a time, in one transaction.
 
-        Safe when several processes start at once: the first does the work, the others find it done.
+        Several processes may start at once: the first migrates, the others find the tables migrated.
         """
 
         def step_by_step(connection: sqlite3.Connection) -> None:
@@ -126,12 +126,12 @@ def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
     else:
         connection.execute("PRAGMA wal_autocheckpoint=4000")
         connection.execute("PRAGMA journal_size_limit=67108864")
-        connection.execute("PRAGMA secure_delete=ON")  # what was forgotten is not left in free pages
+        connection.execute("PRAGMA secure_delete=ON")  # deleted personal data must not stay in free pages
     return connection
 
 
 def _prepare(path: Path) -> None:
-    """Create the file with a write-ahead log before any lane opens it, so that problems show at the start."""
+    """Create the file with a write-ahead log before an executor opens it, so that problems show at the start."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         connection = connect(path)
@@ -152,8 +152,8 @@ def _prepare(path: Path) -> None:
 def one(connection: sqlite3.Connection, statement: str, parameters: Any = ()) -> Any:  # noqa: ANN401 - SQL's own types
     """The single value that a statement returns.
 
-    Batches travel as one JSON parameter and come back as one JSON value: SQLite then does the whole batch in one
-    step with the interpreter lock released, instead of handing the lock back and forth for every row.
+    A batch is one JSON parameter, and its result is one JSON value. SQLite then does the whole batch in one step
+    without the interpreter lock, instead of taking and releasing the lock for every row.
     """
     row = connection.execute(statement, parameters).fetchone()
     return row[0] if row is not None else None

@@ -1,7 +1,7 @@
-"""Lanes: where SQLite work runs, so that it never blocks an event loop.
+"""Executors: the threads that run SQLite work, so that SQLite never blocks an event loop.
 
-A lane owns one connection. Work that is submitted while a transaction is under way shares the next one (group
-commit): under load one ``fsync`` serves many callers, and an idle lane commits at once, without waiting for a timer.
+An executor owns one connection. Work that is submitted while a transaction is under way shares the next transaction
+(group commit): under load one ``fsync`` serves many callers. An idle executor commits at once, without a timer.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Committer:
         self._durable: bool | None = None
 
     def run(self, tickets: list[_Ticket]) -> None:
-        """Run the tickets in one transaction. One that fails is rolled back alone; a failed commit fails them all."""
+        """Run the tickets in one transaction. A ticket that fails is rolled back alone; a failed commit fails all."""
         connection = self._connection
         durable = self._writes and any(ticket.durable for ticket in tickets)
         try:
@@ -69,8 +69,8 @@ class Committer:
                 _run_alone(connection, tickets[0])
             else:
                 for ticket in tickets:
-                    _run_among(connection, ticket)
-            if not connection.in_transaction:  # the only one has failed
+                    _run_in_savepoint(connection, ticket)
+            if not connection.in_transaction:  # the only ticket has failed
                 return
             if durable:
                 crash_point("store.before_commit")
@@ -84,35 +84,35 @@ class Committer:
                 ticket.error = ticket.error or translate(error)
 
     def _set_durability(self, *, durable: bool) -> None:
-        """SQLite takes a change between two transactions only."""
+        """Set ``synchronous``. SQLite accepts the change only between two transactions."""
         if self._writes and durable is not self._durable:
             self._connection.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
             self._durable = durable
 
 
 def _run_alone(connection: sqlite3.Connection, ticket: _Ticket) -> None:
-    """Every statement hands the interpreter lock over and back, so the common case goes without a savepoint."""
+    """Run the only ticket without a savepoint: every statement costs a release of the interpreter lock."""
     try:
         ticket.result = ticket.work(connection)
-    except Exception as error:  # noqa: BLE001 - it belongs to the caller, who gets it
-        ticket.error = error if _at_fault(error) else translate(error)
+    except Exception as error:  # noqa: BLE001 - the caller gets the error
+        ticket.error = error if _fails_every_time(error) else translate(error)
         if connection.in_transaction:
             connection.execute("ROLLBACK")
 
 
-def _run_among(connection: sqlite3.Connection, ticket: _Ticket) -> None:
-    """Run one of several in a savepoint of its own."""
+def _run_in_savepoint(connection: sqlite3.Connection, ticket: _Ticket) -> None:
+    """Run one of several tickets in a savepoint of its own."""
     connection.execute("SAVEPOINT ticket")
     try:
         ticket.result = ticket.work(connection)
-    except Exception as error:  # noqa: BLE001 - it belongs to the caller, who gets it
-        ticket.error = error if _at_fault(error) else translate(error)
+    except Exception as error:  # noqa: BLE001 - the caller gets the error
+        ticket.error = error if _fails_every_time(error) else translate(error)
         connection.execute("ROLLBACK TO ticket")
     connection.execute("RELEASE ticket")
 
 
-def _at_fault(error: Exception) -> bool:
-    """Whether the work itself failed, by its statement or its values: then asking again would not help."""
+def _fails_every_time(error: Exception) -> bool:
+    """Whether the statement or its values are wrong: then another try does not help."""
     if isinstance(error, sqlite3.IntegrityError | sqlite3.DataError):
         return True
     return (
@@ -121,14 +121,14 @@ def _at_fault(error: Exception) -> bool:
 
 
 def translate(error: Exception) -> Exception:
-    """An SQLite failure as the engine knows it: the disk is full, the file is locked or broken."""
+    """Turn an SQLite failure (disk full, file locked or broken) into the engine's error."""
     if isinstance(error, sqlite3.Error):
         return StoreUnavailable(f"SQLite: {error}")
     return error
 
 
 class ThreadExecutor:
-    """A lane with a thread of its own."""
+    """An executor with a thread of its own."""
 
     def __init__(self, connect: Callable[[], sqlite3.Connection], *, writes: bool) -> None:
         self._connect = connect
@@ -142,7 +142,7 @@ class ThreadExecutor:
         self._thread.start()
 
     async def run(self, work: Work[Result], *, durable: bool = True) -> Result:
-        """Hand the work to the thread and wait for its commit."""
+        """Queue the work for the thread and wait for its commit."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Result] = loop.create_future()
         with self._signal:
@@ -164,7 +164,7 @@ class ThreadExecutor:
         try:
             connection = self._connect()
         except sqlite3.Error as error:
-            self._give_up(error)
+            self._fail_waiting(error)
             return
         committer = Committer(connection, writes=self._writes)
         try:
@@ -174,8 +174,8 @@ class ThreadExecutor:
         finally:
             connection.close()
 
-    def _give_up(self, error: sqlite3.Error) -> None:
-        """There is no connection: nobody must wait for one."""
+    def _fail_waiting(self, error: sqlite3.Error) -> None:
+        """Fail all waiting tickets: there is no connection."""
         with self._signal:
             self._closing = True
             tickets = list(self._waiting)
@@ -201,7 +201,7 @@ class ThreadExecutor:
 
 
 class InlineExecutor:
-    """A lane without a thread, for a simulation: each piece of work is a transaction of its own, at once."""
+    """An executor without a thread, for a simulation: each piece of work is a transaction of its own, at once."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection

@@ -1,1 +1,1 @@
-"""Stores: where the truth is kept. Each adapter passes ``tests/conformance/store_suite.py``."""
+"""Stores: the ledger, the dead letters and the records. Each adapter passes ``tests/conformance/store_suite.py``."""

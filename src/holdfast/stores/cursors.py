@@ -1,4 +1,4 @@
-"""Cursors: a place in a listing, opaque to its reader."""
+"""Cursors: opaque text for a position in a listing."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from holdfast.contracts.errors import InvalidQuery
 
 
 def to_cursor(position: str | int) -> str:
-    """The cursor that stands for a place."""
+    """The cursor of a position."""
     return base64.urlsafe_b64encode(str(position).encode()).decode().rstrip("=")
 
 
 def position_of(cursor: str) -> str:
-    """The place that a cursor stands for."""
+    """The position that a cursor encodes."""
     try:
         return base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True).decode()
     except (binascii.Error, ValueError) as error:
@@ -23,12 +23,12 @@ def position_of(cursor: str) -> str:
 
 
 def to_pair_cursor(instant: str, key: str) -> str:
-    """The cursor that stands for a place in a listing by time: the instant, and the key among those that share it."""
+    """The cursor of a position in a listing by time: the instant, and the key, because instants may be equal."""
     return to_cursor(json.dumps((instant, key)))
 
 
 def pair_of(cursor: str) -> tuple[str, str]:
-    """The instant and the key that a cursor stands for."""
+    """The instant and the key that a cursor encodes."""
     try:
         pair = json.loads(position_of(cursor))
     except (ValueError, RecursionError) as error:
@@ -41,5 +41,5 @@ def pair_of(cursor: str) -> tuple[str, str]:
 
 
 def not_a_cursor() -> InvalidQuery:
-    """What to raise for text that no listing has returned."""
+    """The error for text that is not a cursor of a listing."""
     return InvalidQuery("The cursor is not one that a listing returned.")

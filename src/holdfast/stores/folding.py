@@ -1,4 +1,4 @@
-"""Folding effects into documents: the same in every store, so that one event means the same everywhere (I16)."""
+"""Folding effects into records. Every store uses this code, so that an effect does the same everywhere (I16)."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ _to_json = json.JSONEncoder(allow_nan=False, ensure_ascii=False).encode
 
 
 Write = Upsert | Delete
-"""An effect on a document."""
+"""An effect on a record."""
 
 
-def told_apart(effects: Sequence[Effect]) -> tuple[list[Write], list[NewEntry]]:
-    """Effects on documents, and the jobs that follow."""
+def split_effects(effects: Sequence[Effect]) -> tuple[list[Write], list[NewEntry]]:
+    """Split effects into writes of records and jobs to enqueue."""
     writes = [each for each in effects if not isinstance(each, Enqueue)]
     return writes, [each.entry for each in effects if isinstance(each, Enqueue)]
 
 
 def writes_of(job_id: str, effects: Sequence[Effect]) -> list[Write]:
-    """Effects on documents; refuses any other."""
-    writes, entries = told_apart(effects)
+    """The writes of records; refuse effects that enqueue a job."""
+    writes, entries = split_effects(effects)
     if entries:
         raise EffectRefused(job_id, "Only the settlement of a job may enqueue another.")
     return writes
@@ -43,10 +43,10 @@ def check_effect(job_id: str, effect: Write) -> None:
 
 
 class Fold:
-    """The documents of one batch while its effects are applied to them.
+    """The records of one batch while effects are applied to them.
 
-    ``now`` is the store's clock, as text. The store puts what it has into ``documents``, by collection and key, and
-    finds there what shall stand.
+    ``now`` is the store's clock, as text. The store puts the stored records into ``records``, by collection and key.
+    After ``apply``, ``records`` holds what the store must write.
     """
 
     def __init__(self, now: str) -> None:
@@ -54,7 +54,7 @@ class Fold:
         self.records: dict[str, dict[str, dict[str, Any]]] = {}
 
     def apply(self, job_id: str, effect: Write, key_field: str) -> bool:
-        """Apply one effect; False when it lost to a newer document (I16)."""
+        """Apply one effect; False when the stored record is newer (I16)."""
         records = self.records[effect.collection]
         if isinstance(effect, Delete):
             records.pop(effect.key, None)
@@ -70,7 +70,7 @@ class Fold:
         return True
 
     def check(self, job_id: str, effect: Upsert, changed: Mapping[str, Any]) -> str:
-        """Refuse what is not JSON; return it as JSON. A store that can hold less refuses more."""
+        """Return the record as JSON; refuse a record that is not JSON. A store may refuse more."""
         try:
             text = _to_json(changed)
             text.encode()
@@ -78,16 +78,18 @@ class Fold:
             raise EffectRefused(job_id, f"A record of {effect.collection} is not JSON: {error}") from error
         return text
 
-    def comparable(self, stored: Any, mine: Any) -> Any:  # noqa: ANN401 - any value of a document
-        """What is stored, in the form of the new value that it is compared with."""
-        del mine
+    def comparable(self, stored: Any, new: Any) -> Any:  # noqa: ANN401 - any value of a record
+        """The stored value, in the form of the new value, so that the two can be compared."""
+        del new
         return stored
 
     def _older(self, job_id: str, effect: Upsert, record: Mapping[str, Any]) -> bool:
-        assert effect.only_if_newer is not None  # noqa: S101 - narrows for the type checker; the caller looked
-        mine = effect.set[effect.only_if_newer]
-        stored = self.comparable(record.get(effect.only_if_newer), mine)
+        assert effect.only_if_newer is not None  # noqa: S101 - for the type checker; the caller checked it
+        new = effect.set[effect.only_if_newer]
+        stored = self.comparable(record.get(effect.only_if_newer), new)
         try:
-            return stored is not None and bool(mine < stored)
+            return stored is not None and bool(new < stored)
         except TypeError as error:
-            raise EffectRefused(job_id, f"{effect.only_if_newer!r} cannot be compared with the stored one.") from error
+            raise EffectRefused(
+                job_id, f"{effect.only_if_newer!r} cannot be compared with the stored value."
+            ) from error

@@ -1,4 +1,4 @@
-"""The jobs and steps that the broker suite is told in."""
+"""The jobs and helper functions of the broker suite."""
 
 from __future__ import annotations
 

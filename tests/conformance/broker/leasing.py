@@ -1,4 +1,4 @@
-"""Leases and acknowledgements: a delivery belongs to one taker, until it is settled or lost."""
+"""Leases and acknowledgements: a delivery belongs to one taker until the delivery is settled or its lease is lost."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Acknowledging:
         assert await take(broker) == []
         assert await broker.depth(QUEUE) == Depth(0, 0, 0, paused=False)
 
-    async def test_a_job_that_is_given_back_is_delivered_again(self, broker):
+    async def test_a_job_that_is_released_is_delivered_again(self, broker):
         await broker.publish(QUEUE, [job("a", data="first")])
         (first,) = await take(broker)
 
@@ -93,7 +93,7 @@ class Acknowledging:
         assert (second.job_id, second.data) == ("a", "first")
         assert second.token != first.token
 
-    async def test_a_job_can_be_given_back_with_new_data(self, broker):
+    async def test_a_job_can_be_released_with_new_data(self, broker):
         await broker.publish(QUEUE, [job("a", data="first"), job("b", data="other")])
         first, other = await take(broker)
 
@@ -102,7 +102,7 @@ class Acknowledging:
         data = {each.job_id: each.data for each in await take(broker, wait=LONG_WAIT)}
         assert data == {"a": AWKWARD, "b": "other"}
 
-    async def test_a_job_can_be_given_back_for_later(self, harness, broker):
+    async def test_a_job_can_be_released_for_later(self, harness, broker):
         await broker.publish(QUEUE, [job("a")])
         await settle(broker, Again(2 * harness.moment), *await take(broker))
         assert await take(broker) == []

@@ -35,8 +35,8 @@ class Looking:
         assert set(found[:3]) <= {Presence.ENDED, Presence.ABSENT}
         assert found[3] is Presence.OPEN
 
-    async def test_the_history_does_not_tell_of_our_own_work(self, harness, broker):
-        """Whoever of us did it, one by one or in batches, with whatever happens in between."""
+    async def test_the_history_does_not_contain_our_own_work(self, harness, broker):
+        """Whichever of our brokers ended the jobs, one by one or in batches, and whatever happened in between."""
         other = await harness.broker()
         for number in range(5):
             await broker.publish(QUEUE, [job(f"a{number}"), job(f"b{number}"), job(f"c{number}")])
@@ -53,7 +53,7 @@ class Looking:
             assert history.ended == ()
             position, more = history.position, history.more
 
-    async def test_a_queue_without_a_history_has_nothing_to_tell(self, broker):
+    async def test_a_queue_without_events_has_an_empty_history(self, broker):
         history = await broker.history(QUEUE)
 
         assert (history.ended, history.more) == ((), False)

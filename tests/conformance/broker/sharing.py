@@ -1,4 +1,4 @@
-"""Limits that all processes share: turns, and places in an even flow."""
+"""Limits that all processes share: permits, and places at even distances in time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def given(permits):
 
 
 class TakingPermits:
-    async def test_no_more_turns_are_given_than_there_are(self, harness, broker):
+    async def test_no_more_permits_are_given_than_there_are(self, harness, broker):
         rate, elsewhere = RateLimit(3, HOUR), await harness.broker()
 
         first = given(await broker.acquire(NAME, rate, 2, hold=HOUR))
@@ -27,7 +27,7 @@ class TakingPermits:
         assert len({*first, *second}) == 3
         assert given(await broker.acquire(NAME, rate, 1, hold=HOUR)) == []
 
-    async def test_processes_that_ask_at_once_share_the_turns(self, harness):
+    async def test_processes_that_acquire_at_once_share_the_permits(self, harness):
         rate = RateLimit(40, HOUR)
         brokers = [await harness.broker() for _ in range(3)]
 
@@ -36,7 +36,7 @@ class TakingPermits:
         permits = [permit for answer in answers for permit in given(answer)]
         assert len(permits) == len(set(permits)) == 40
 
-    async def test_a_turn_that_was_released_rests_before_it_is_free(self, broker):
+    async def test_a_permit_that_was_released_rests_before_it_is_free(self, broker):
         rate = RateLimit(1, HOUR)
         permits = given(await broker.acquire(NAME, rate, 1, hold=MILLISECOND))
 
@@ -44,7 +44,7 @@ class TakingPermits:
 
         assert given(await broker.acquire(NAME, rate, 1, hold=HOUR)) == []
 
-    async def test_a_turn_that_was_released_is_free_when_it_has_rested(self, harness, broker):
+    async def test_a_permit_that_was_released_is_free_when_it_has_rested(self, harness, broker):
         rate, elsewhere = RateLimit(2, harness.moment), await harness.broker()
         permits = given(await broker.acquire(NAME, rate, 2, hold=HOUR))
         await elsewhere.release(NAME, rate, permits)
@@ -55,7 +55,7 @@ class TakingPermits:
         assert len(fresh) == 2
         assert not {*fresh} & {*permits}
 
-    async def test_a_turn_is_held_until_it_is_released(self, harness, broker):
+    async def test_a_permit_is_held_until_it_is_released(self, harness, broker):
         rate = RateLimit(1, MILLISECOND)
         await broker.acquire(NAME, rate, 1, hold=HOUR)
 
@@ -63,7 +63,7 @@ class TakingPermits:
 
         assert given(await broker.acquire(NAME, rate, 1, hold=HOUR)) == []
 
-    async def test_the_turn_of_a_holder_that_vanished_is_free_when_it_was_held_and_has_rested(self, harness, broker):
+    async def test_the_permit_of_a_holder_that_vanished_is_free_when_it_was_held_and_has_rested(self, harness, broker):
         rate = RateLimit(1, harness.moment)
         await broker.acquire(NAME, rate, 1, hold=harness.moment)
 
@@ -71,7 +71,7 @@ class TakingPermits:
 
         assert len(given(await (await harness.broker()).acquire(NAME, rate, 1, hold=HOUR))) == 1
 
-    async def test_the_turn_of_a_holder_that_vanished_rests_too(self, harness, broker):
+    async def test_the_permit_of_a_holder_that_vanished_rests_too(self, harness, broker):
         rate = RateLimit(1, HOUR)
         await broker.acquire(NAME, rate, 1, hold=MILLISECOND)
 
@@ -79,7 +79,7 @@ class TakingPermits:
 
         assert given(await broker.acquire(NAME, rate, 1, hold=HOUR)) == []
 
-    async def test_a_turn_that_was_held_too_long_rests_from_its_late_release(self, harness, broker):
+    async def test_a_permit_that_was_held_too_long_rests_from_its_late_release(self, harness, broker):
         permits = given(await broker.acquire(NAME, RateLimit(1, HOUR), 1, hold=MILLISECOND))
         await harness.pass_time(harness.moment)
 
@@ -88,7 +88,7 @@ class TakingPermits:
         waiting = await broker.acquire(NAME, RateLimit(1, 9 * HOUR), 1, hold=HOUR)
         assert 3 * HOUR - timedelta(minutes=1) < waiting.wait <= 3 * HOUR + MILLISECOND
 
-    async def test_a_late_release_does_not_touch_the_turn_of_another(self, harness, broker):
+    async def test_a_late_release_does_not_touch_the_permit_of_another(self, harness, broker):
         rate = RateLimit(1, MILLISECOND)
         late = given(await broker.acquire(NAME, rate, 1, hold=MILLISECOND))
         await harness.pass_time(harness.moment)
@@ -100,7 +100,7 @@ class TakingPermits:
         assert len(theirs) == 1
         assert given(await broker.acquire(NAME, rate, 1, hold=HOUR)) == []
 
-    async def test_a_turn_that_has_come_free_is_not_released_any_more(self, harness, broker):
+    async def test_a_permit_that_is_free_again_is_not_released(self, harness, broker):
         late = given(await broker.acquire(NAME, RateLimit(1, MILLISECOND), 1, hold=MILLISECOND))
         await harness.pass_time(harness.moment)
 
@@ -108,7 +108,7 @@ class TakingPermits:
 
         assert len(given(await broker.acquire(NAME, RateLimit(1, HOUR), 1, hold=HOUR))) == 1
 
-    async def test_a_turn_is_released_once(self, harness, broker):
+    async def test_a_permit_is_released_once(self, harness, broker):
         rate = RateLimit(1, 2 * harness.moment)
         permits = given(await broker.acquire(NAME, rate, 1, hold=HOUR))
         await broker.release(NAME, rate, permits)
@@ -119,7 +119,7 @@ class TakingPermits:
         await harness.pass_time(harness.moment + MILLISECOND)
         assert len(given(await broker.acquire(NAME, rate, 1, hold=HOUR))) == 1
 
-    async def test_a_turn_that_nobody_gave_is_passed_over(self, broker):
+    async def test_the_release_of_an_unknown_permit_is_ignored(self, broker):
         rate = RateLimit(1, HOUR)
 
         await broker.release(NAME, rate, ["never", "given"])
@@ -127,7 +127,7 @@ class TakingPermits:
 
         assert len(given(await broker.acquire(NAME, rate, 1, hold=HOUR))) == 1
 
-    async def test_many_turns_are_given_and_taken_back(self, harness, broker):
+    async def test_many_permits_are_given_and_released(self, harness, broker):
         rate, permits = RateLimit(450, harness.moment), []
         while answer := given(await broker.acquire(NAME, rate, 450, hold=HOUR)):
             permits += answer
@@ -139,7 +139,7 @@ class TakingPermits:
         again = [await broker.acquire(NAME, rate, 150, hold=HOUR) for _ in range(3)]
         assert [len(given(each)) for each in again] == [150] * 3
 
-    async def test_names_have_their_turns_apart(self, harness, broker):
+    async def test_each_name_has_its_own_permits(self, harness, broker):
         rate = RateLimit(1, harness.moment)
         permits = given(await broker.acquire(NAME, rate, 1, hold=HOUR))
 
@@ -148,7 +148,7 @@ class TakingPermits:
         await harness.pass_time(harness.moment + MILLISECOND)
         assert given(await broker.acquire(NAME, rate, 1, hold=HOUR)) == []
 
-    async def test_nobody_waits_while_there_are_more(self, broker):
+    async def test_there_is_no_wait_while_permits_are_free(self, broker):
         rate = RateLimit(3, HOUR)
 
         answers = [await broker.acquire(NAME, rate, wanted, hold=HOUR) for wanted in (0, 2, 1)]
@@ -156,7 +156,7 @@ class TakingPermits:
         assert [len(given(each)) for each in answers] == [0, 2, 1]
         assert [each.wait > 0 * MILLISECOND for each in answers] == [False, False, True]
 
-    async def test_whoever_waits_is_told_how_soon_a_holder_might_make_room(self, broker):
+    async def test_the_wait_is_the_soonest_time_at_which_a_held_permit_may_be_free(self, broker):
         rate = RateLimit(1, 2 * HOUR)
         await broker.acquire(NAME, rate, 1, hold=10 * HOUR)
 
@@ -164,7 +164,7 @@ class TakingPermits:
 
         assert 2 * HOUR <= waiting.wait <= 2 * HOUR + MILLISECOND
 
-    async def test_whoever_waits_is_told_of_the_first_of_those_that_rest(self, broker):
+    async def test_the_wait_ends_when_the_first_resting_permit_is_free(self, broker):
         rate, elsewhere = RateLimit(2, 2 * HOUR), RateLimit(2, HOUR)
         permits = given(await broker.acquire(NAME, rate, 2, hold=HOUR))
         await broker.release(NAME, elsewhere, permits[:1])
@@ -174,12 +174,12 @@ class TakingPermits:
 
         assert HOUR - timedelta(minutes=1) < waiting.wait <= HOUR + MILLISECOND
 
-    async def test_a_higher_limit_has_more_turns(self, broker):
+    async def test_a_higher_limit_has_more_permits(self, broker):
         await broker.acquire(NAME, RateLimit(2, HOUR), 2, hold=HOUR)
 
         assert len(given(await broker.acquire(NAME, RateLimit(5, HOUR), 9, hold=HOUR))) == 3
 
-    async def test_under_a_lower_limit_the_surplus_dies_out(self, harness, broker):
+    async def test_under_a_lower_limit_the_surplus_is_not_given_again(self, harness, broker):
         before, now = RateLimit(3, harness.moment), RateLimit(1, harness.moment)
         first, second, third = given(await broker.acquire(NAME, before, 3, hold=HOUR))
 
@@ -225,7 +225,7 @@ class Flowing:
         (after,) = await broker.reserve(NAME, rate, ["b"])
         assert HOUR - timedelta(minutes=1) < after <= before - harness.moment
 
-    async def test_a_job_goes_when_its_time_has_come_and_needs_another_place_after(self, harness, broker):
+    async def test_a_job_gives_up_its_place_at_its_time_and_needs_another_place_after(self, harness, broker):
         soon, rare = RateLimit(1, harness.moment), RateLimit(1, HOUR)
         assert await broker.reserve(NAME, soon, ["a"]) == [0 * HOUR]
         (wait,) = await broker.reserve(NAME, soon, ["b"])
@@ -238,7 +238,7 @@ class Flowing:
         (again,) = await broker.reserve(NAME, rare, ["b"])
         assert again > HOUR - timedelta(minutes=1)
 
-    async def test_time_in_which_nobody_came_is_not_saved_up(self, harness, broker):
+    async def test_unused_places_are_not_saved_up(self, harness, broker):
         rate = RateLimit(1, harness.moment)
         await broker.reserve(NAME, rate, ["a"])
 
@@ -246,7 +246,7 @@ class Flowing:
 
         assert await broker.reserve(NAME, rate, ["b", "c"]) == [0 * HOUR, harness.moment]
 
-    async def test_a_job_that_comes_later_than_its_time_goes_at_once(self, harness, broker):
+    async def test_a_job_that_comes_after_its_time_does_not_wait(self, harness, broker):
         rate = RateLimit(1, harness.moment)
         await broker.reserve(NAME, rate, ["a", "b"])
 
@@ -271,10 +271,10 @@ class Flowing:
         assert [round(wait / HOUR) for wait in waits] == list(range(450))
         assert await broker.reserve(NAME, RateLimit(1, HOUR), []) == []
 
-    async def test_a_job_that_asks_twice_in_one_call_is_one_that_asks_twice(self, broker):
+    async def test_a_job_that_is_named_twice_in_one_call_gets_two_answers(self, broker):
         assert await broker.reserve(NAME, RateLimit(1, HOUR), ["a", "b", "b", "a"]) == [0 * HOUR, HOUR, HOUR, 2 * HOUR]
 
-    async def test_names_have_their_flows_apart(self, broker):
+    async def test_each_name_has_its_own_places(self, broker):
         rate = RateLimit(1, HOUR)
         await broker.reserve(NAME, rate, ["a", "b"])
 

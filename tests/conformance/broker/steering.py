@@ -1,4 +1,4 @@
-"""Pausing, removing, counting, and a queue that forgets everything."""
+"""Pausing, removing, counting, and a queue that loses everything."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Steering:
         assert (await broker.depth(QUEUE)).paused is False
         assert await taken_ids(broker, wait=LONG_WAIT) == ["a", "b"]
 
-    async def test_the_reason_of_a_pause_is_told_until_the_queue_is_resumed(self, harness, broker):
+    async def test_the_reason_of_a_pause_is_shown_until_the_queue_is_resumed(self, harness, broker):
         elsewhere = await harness.broker()
         await broker.publish(QUEUE, [job("a")])
 
@@ -132,7 +132,7 @@ class Limiting:
 
         assert await take(broker, rate=rate) == []
 
-    async def test_queues_have_their_rates_apart(self, broker):
+    async def test_each_queue_has_its_own_rate(self, broker):
         rate = RateLimit(1, per=HOUR)
         await broker.publish(QUEUE, [job("a"), job("b")])
         await broker.publish(OTHER, [job("x"), job("y")])
@@ -143,7 +143,7 @@ class Limiting:
 
 
 class Forgetting:
-    async def test_the_mark_stays_while_the_queue_does(self, harness, broker):
+    async def test_the_epoch_stays_while_the_queue_does(self, harness, broker):
         mark = await broker.epoch()
         await broker.publish(QUEUE, [job("a")])
         await settle(broker, Finished(), *await take(broker))
@@ -152,14 +152,14 @@ class Forgetting:
         assert await broker.epoch() == mark
         assert await (await harness.broker()).epoch() == mark
 
-    async def test_processes_that_start_together_agree_on_the_mark(self, harness):
+    async def test_processes_that_start_together_get_the_same_epoch(self, harness):
         brokers = [await harness.broker() for _ in range(3)]
 
         marks = await asyncio.gather(*(broker.epoch() for broker in brokers * 3))
 
         assert len(set(marks)) == 1
 
-    async def test_another_mark_tells_that_everything_is_gone(self, harness, broker):
+    async def test_a_new_epoch_shows_that_everything_is_gone(self, harness, broker):
         mark = await broker.epoch()
         await broker.publish(QUEUE, [job("a"), job("b"), job("c", delay=HOUR)])
         held = await take(broker, 1)

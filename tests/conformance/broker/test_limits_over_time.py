@@ -1,4 +1,4 @@
-"""The promise of turns, measured where it matters: at what the holders of turns do."""
+"""The guarantee of permits, measured at the times when their holders use them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MILLISECOND = timedelta(milliseconds=1)
 
 
 def assert_never_more(instants, most, per):
-    """No span of ``per`` has more than ``most`` of these."""
+    """No time span of length ``per`` contains more than ``most`` of these instants."""
     ordered = sorted(instants)
     crowded = [(first, last) for first, last in zip(ordered, ordered[most:], strict=False) if last - first < per]
     assert crowded == []
@@ -29,10 +29,11 @@ def assert_never_more(instants, most, per):
 # --- in real time ---------------------------------------------------------------------------------------------
 
 
-async def crowd(brokers, *, most, per, seed):
-    """Twelve clients on three brokers take what turns they can get; the instants at which they used them.
+async def use_permits(brokers, *, most, per, seed):
+    """Twelve clients on three brokers acquire permits; return the instants at which they used them.
 
-    One in ten vanishes with its turns. A use after the hold, on a machine that stood still, is nobody's promise.
+    One client in ten does not release its permits. A use after the hold, on a machine that was too slow, does not
+    count: it is not guaranteed.
     """
     rate, hold, uses, chance = RateLimit(most, per), timedelta(milliseconds=200), [], random.Random(seed)
 
@@ -55,13 +56,13 @@ async def crowd(brokers, *, most, per, seed):
 
 class InRealTime:
     @pytest.mark.parametrize(("most", "ms"), [(1, 5), (7, 20), (30, 100)])
-    async def test_however_many_take_turns_no_span_sees_more_than_the_limit(self, brokers, most, ms):
-        uses = await crowd(brokers, most=most, per=timedelta(milliseconds=ms), seed=ms)
+    async def test_however_many_acquire_permits_no_span_has_more_than_the_limit(self, brokers, most, ms):
+        uses = await use_permits(brokers, most=most, per=timedelta(milliseconds=ms), seed=ms)
 
         assert_never_more(uses, most, ms * 1_000_000)
 
 
-class TestTurnsOfThreeFilesOpenAtOnce(InRealTime):
+class TestPermitsOfThreeBrokersOnOneFile(InRealTime):
     @pytest.fixture
     async def brokers(self, tmp_path):
         databases = [Database(tmp_path / "holdfast.db") for _ in range(3)]
@@ -73,7 +74,7 @@ class TestTurnsOfThreeFilesOpenAtOnce(InRealTime):
             await database.close()
 
 
-class TestTurnsOfThreeClientsOfRedis(InRealTime):
+class TestPermitsOfThreeClientsOfRedis(InRealTime):
     @pytest.fixture
     async def brokers(self, redis_place):
         brokers = [BullmqBroker(redis_place.url, prefix=redis_place.prefix) for _ in range(3)]
@@ -86,8 +87,8 @@ class TestTurnsOfThreeClientsOfRedis(InRealTime):
 
 
 @pytest.mark.parametrize("seed", range(5))
-async def test_turns_are_given_whenever_they_are_free_and_never_before(seed):
-    """A model of the promise, next to the broker, through a long and varied life."""
+async def test_permits_are_given_whenever_they_are_free_and_never_before(seed):
+    """A model of the guarantee is compared with the broker over many random steps."""
     chance, clock = random.Random(seed), ManualClock()
     database = Database(None, now=clock.ms)
     broker = SqliteBroker(database)
@@ -149,7 +150,7 @@ async def test_a_place_that_was_not_used_for_an_hour_is_forgotten():
     await database.close()
 
 
-async def test_turns_that_came_free_leave_nothing_behind():
+async def test_free_permits_leave_no_rows_behind():
     clock = ManualClock()
     database = Database(None, now=clock.ms)
     broker = SqliteBroker(database)

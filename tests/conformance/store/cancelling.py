@@ -1,4 +1,4 @@
-"""Withdrawing: a sender wants a job no more; it ends without being tried again, unless it is in work (I10)."""
+"""Cancelling: a job that its sender cancels ends without another attempt, unless it is in work (I10)."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Cancelling:
         assert await store.cancel(THINGS, ["id-k"]) == [True]
         assert (await try_claim(store, "id-k"))[0].cancelled
 
-    async def test_to_cancel_twice_is_to_cancel(self, harness, store):
+    async def test_a_job_can_be_cancelled_twice(self, harness, store):
         await recorded(store)
 
         assert await store.cancel(THINGS, ["id-k", "id-k"]) == [True, True]
@@ -198,7 +198,7 @@ class TtlIncludesReplays:
 
         assert (await claimed(store)).deadline == stood
 
-    async def test_a_job_whose_ttl_includes_replays_without_a_life_has_no_deadline(self, store):
+    async def test_a_job_without_a_ttl_has_no_deadline_even_if_its_ttl_includes_replays(self, store):
         await recorded(store, ttl_includes_replays=True)
         letter = await dead_lettered_and_reviewed(store)
         await store.replay([(letter, None)], actor="ana", reason="mended")

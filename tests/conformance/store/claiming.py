@@ -1,4 +1,4 @@
-"""Claiming and renewing: one worker at a time, and every try is counted (I4, I5, I6, I10)."""
+"""Claiming and renewing: one worker at a time, and every attempt is counted (I4, I5, I6, I10)."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Claiming:
         assert [answer.job_id for answer in answers] == ["id-d", "id-c", "id-x", "id-b", "id-a"]
         assert [type(answer) for answer in answers] == [Claimed, NotNow, Unrecorded, AlreadySettled, Claimed]
 
-    async def test_nothing_is_claimed_for_nothing(self, store):
+    async def test_an_empty_batch_claims_nothing(self, store):
         assert await try_claim(store) == []
 
     async def test_many_jobs_are_claimed_at_once(self, store):
@@ -184,7 +184,7 @@ class Claiming:
 
         assert isinstance(second, NotNow)
 
-    async def test_an_overdue_job_is_handed_out_to_be_expired(self, harness, store):
+    async def test_an_overdue_job_is_claimed_to_be_expired(self, harness, store):
         job = await recorded(store, ttl=harness.moment)
         await harness.pass_time(harness.moment)
 
@@ -196,7 +196,7 @@ class Claiming:
         await settled(store, answer, Expire(DAY))
         assert (await entry_of(store)).status is Status.EXPIRED
 
-    async def test_a_job_that_waits_past_its_deadline_waits_for_nothing(self, harness, store):
+    async def test_a_delayed_job_past_its_deadline_does_not_wait(self, harness, store):
         await store.record([a_job("failed", ttl=harness.moment), a_job("delayed", ttl=harness.moment, delay=HOUR)])
         await settled(store, await claimed(store, "failed"), retried(HOUR))
         await harness.pass_time(harness.moment)
@@ -231,7 +231,7 @@ class Claiming:
             (Expire(DAY), Status.EXPIRED),
         ],
     )
-    async def test_a_settled_job_is_settled(self, store, transition, status):
+    async def test_a_settled_job_is_not_claimed(self, store, transition, status):
         await recorded(store)
         await settled(store, await claimed(store), transition)
         stands = await entry_of(store)
@@ -239,7 +239,7 @@ class Claiming:
         assert await try_claim(store, "id-k") == [AlreadySettled("id-k", status)]
         assert await entry_of(store) == stands
 
-    async def test_a_settled_job_is_told_with_its_result(self, store):
+    async def test_a_claim_of_a_settled_job_repermits_its_result(self, store):
         await store.record([a_job("a"), a_job("b"), a_job("c")])
         result = {"said": AWKWARD, "places": [1, {"deep": None}]}
         await settled(store, await claimed(store, "a"), completed(result=result))

@@ -1,4 +1,4 @@
-"""Effects: written with the transition or not at all, in order, and never older over newer (I3, I16)."""
+"""Effects: written with the transition or not at all, in order; an older effect never replaces a newer (I3, I16)."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ def dated(at: str, **fields) -> Upsert:
 
 
 class Effects:
-    async def test_an_upsert_creates_the_document(self, store):
+    async def test_an_upsert_creates_the_record(self, store):
         before = await store.now()
         await applied(store, [Upsert("shelf", "x", {"colour": "red", "size": 3}, {"made": "here", "size": 0})])
         after = await store.now()
 
-        document = dict(await store.get("shelf", "x"))
-        created, updated = instant(document.pop("createdAt")), instant(document.pop("updatedAt"))
-        assert document == {"thingId": "x", "colour": "red", "size": 3, "made": "here"}
+        record = dict(await store.get("shelf", "x"))
+        created, updated = instant(record.pop("createdAt")), instant(record.pop("updatedAt"))
+        assert record == {"thingId": "x", "colour": "red", "size": 3, "made": "here"}
         assert before <= created == updated <= after
 
     async def test_an_upsert_replaces_the_named_fields_and_leaves_the_others(self, harness, store):
@@ -72,7 +72,7 @@ class Effects:
         assert second["createdAt"] == first["createdAt"]
         assert second["updatedAt"] > first["updatedAt"]
 
-    async def test_documents_and_collections_are_apart(self, store):
+    async def test_records_and_collections_are_apart(self, store):
         await applied(
             store,
             [Upsert("shelf", "x", {"colour": "red"}), Upsert("cellar", "x", {"colour": "blue"})],
@@ -84,7 +84,7 @@ class Effects:
         assert (await store.get("cellar", "x"))["colour"] == "blue"
         assert (await store.get("cellar", "x"))["name"] == "x"
 
-    async def test_effects_on_one_document_are_folded_in_order(self, store):
+    async def test_effects_on_one_record_are_folded_in_order(self, store):
         await applied(
             store,
             [Upsert("shelf", "x", {"colour": "red", "a": 1}, {"made": "first"})],
@@ -92,8 +92,8 @@ class Effects:
             [Upsert("shelf", "x", {"colour": "green"}), Upsert("shelf", "x", {"c": 3})],
         )
 
-        document = await store.get("shelf", "x")
-        assert {name: document.get(name) for name in ("colour", "a", "b", "c", "made")} == {
+        record = await store.get("shelf", "x")
+        assert {name: record.get(name) for name in ("colour", "a", "b", "c", "made")} == {
             "colour": "green",
             "a": 1,
             "b": 2,
@@ -110,7 +110,7 @@ class Effects:
         assert (await store.get("shelf", "x"))["colour"] == "new"
         assert (await entry_of(store, answer.job_id.removeprefix("id-"))).note == IGNORED_STALE
 
-    async def test_the_result_of_a_job_whose_effect_was_skipped_says_so(self, store):
+    async def test_the_result_of_a_job_whose_effect_was_skipped_has_a_note(self, store):
         newer, older, other = await recorded_and_claimed(store, "newer", "older", "other")
 
         await store.settle(
@@ -146,7 +146,7 @@ class Effects:
         assert (await store.get("shelf", "x"))["colour"] == "third"
         assert (await store.get("shelf", "y"))["colour"] == "other"
 
-    async def test_a_document_without_the_field_is_older_than_all(self, store):
+    async def test_a_record_without_the_field_is_older_than_all(self, store):
         await applied(store, [Upsert("shelf", "x", {"colour": "undated"})])
 
         (answer,) = await applied(store, [dated("1970-01-01", colour="dated")])
@@ -161,7 +161,7 @@ class Effects:
 
         assert (await store.get("shelf", "x"))["version"] == 10
 
-    async def test_a_delete_removes_the_document(self, store):
+    async def test_a_delete_removes_the_record(self, store):
         await applied(store, [Upsert("shelf", "x", {"colour": "red"}), Upsert("shelf", "y", {"colour": "red"})])
 
         answers = await applied(store, [Delete("shelf", "x")], [Delete("shelf", "never")])
@@ -181,8 +181,8 @@ class Effects:
             [Delete("shelf", "y")],
         )
 
-        document = await store.get("shelf", "x")
-        assert (document["colour"], document["made"], document.get("a")) == ("blue", "again", None)
+        record = await store.get("shelf", "x")
+        assert (record["colour"], record["made"], record.get("a")) == ("blue", "again", None)
         assert await store.get("shelf", "y") is None
 
     async def test_values_come_back_as_they_went_in(self, store):
@@ -198,11 +198,11 @@ class Effects:
         }
         await applied(store, [Upsert("shelf", AWKWARD, values)])
 
-        document = dict(await store.get("shelf", AWKWARD))
+        record = dict(await store.get("shelf", AWKWARD))
 
-        del document["createdAt"], document["updatedAt"]
-        assert document == {"thingId": AWKWARD, **values}
-        assert document["yes"] is True
+        del record["createdAt"], record["updatedAt"]
+        assert record == {"thingId": AWKWARD, **values}
+        assert record["yes"] is True
 
     @pytest.mark.parametrize(
         "effect",
@@ -275,7 +275,7 @@ class Effects:
 
             assert (await store.get("shelf", "x"))["who"] == number + 1
 
-    async def test_no_write_to_a_shared_document_is_lost(self, harness, store):
+    async def test_no_write_to_a_shared_record_is_lost(self, harness, store):
         elsewhere = await harness.store()
         claims = await recorded_and_claimed(store, *(f"k{n}" for n in range(30)))
 
@@ -286,8 +286,8 @@ class Effects:
             ),
         )
 
-        document = await store.get("shelf", "x")
-        assert [claim.key for claim in claims if claim.key not in document] == []
+        record = await store.get("shelf", "x")
+        assert [claim.key for claim in claims if claim.key not in record] == []
         assert await store.counts(THINGS) == {"processed": 30}
 
     async def test_another_process_reads_what_was_written(self, harness, store):

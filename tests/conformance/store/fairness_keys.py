@@ -1,4 +1,4 @@
-"""Lanes: where the lines end, and which place is being worked on."""
+"""Fairness keys: the last place of each key, and the place in work."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from tests.conformance.vocabulary import (
 )
 
 
-def standing(fairness_key, *places, **changes):
-    """Jobs that stand in a lane, one at each place."""
+def jobs_at(fairness_key, *places, **changes):
+    """Jobs with this fairness key, one at each place."""
     return [a_job(f"{fairness_key}{place}", fairness_key=fairness_key, priority=place, **changes) for place in places]
 
 
 class FairnessKeys:
-    async def test_nobody_stands_anywhere_at_first(self, store):
+    async def test_there_are_no_places_at_first(self, store):
         await store.record([a_job("k", priority=9)])
 
         assert await store.queue_places(THINGS, ["a", "b"]) == QueuePlaces(0, {})
@@ -34,15 +34,15 @@ class FairnessKeys:
         assert await store.queue_places("no-such-workload", ["a"]) == QueuePlaces(0, {})
 
     async def test_a_fairness_key_ends_with_its_last_unsettled_job(self, harness, store):
-        await store.record([*standing("a", 3, 1, 7), *standing("b", 5), *standing("c", 2, delay=HOUR)])
+        await store.record([*jobs_at("a", 3, 1, 7), *jobs_at("b", 5), *jobs_at("c", 2, delay=HOUR)])
 
         elsewhere = await harness.store()
-        assert await elsewhere.lines(THINGS, ["a", "b", "c", "d"]) == QueuePlaces(1, {"a": 7, "b": 5, "c": 2})
-        assert await elsewhere.lines(THINGS, ["b"]) == QueuePlaces(1, {"b": 5})
-        assert await elsewhere.lines(THINGS, ["a", "a"]) == QueuePlaces(1, {"a": 7})
+        assert await elsewhere.queue_places(THINGS, ["a", "b", "c", "d"]) == QueuePlaces(1, {"a": 7, "b": 5, "c": 2})
+        assert await elsewhere.queue_places(THINGS, ["b"]) == QueuePlaces(1, {"b": 5})
+        assert await elsewhere.queue_places(THINGS, ["a", "a"]) == QueuePlaces(1, {"a": 7})
 
-    async def test_jobs_that_wait_again_still_stand_in_their_fairness_key(self, store):
-        await store.record(standing("a", 1, 2, 3))
+    async def test_jobs_that_wait_again_keep_their_places(self, store):
+        await store.record(jobs_at("a", 1, 2, 3))
         await settled(store, await claimed(store, "a3"), retried(HOUR))
         assert (await store.queue_places(THINGS, ["a"])).ends == {"a": 3}
 
@@ -50,8 +50,8 @@ class FairnessKeys:
 
         assert await store.queue_places(THINGS, ["a"]) == QueuePlaces(1, {"a": 3})
 
-    async def test_settled_jobs_have_left_their_fairness_key(self, store):
-        await store.record(standing("a", 1, 2, 3, 4))
+    async def test_settled_jobs_have_no_places(self, store):
+        await store.record(jobs_at("a", 1, 2, 3, 4))
         for place, transition in ((4, completed()), (3, dead_lettered("a3")), (2, Expire(DAY))):
             claim = await claimed(store, f"a{place}")
             assert (await store.queue_places(THINGS, ["a"])).ends == {"a": place}
@@ -62,7 +62,7 @@ class FairnessKeys:
         assert await store.queue_places(THINGS, ["a"]) == QueuePlaces(0, {})
 
     async def test_the_front_is_the_greatest_place_in_work(self, harness, store):
-        await store.record([*standing("a", 1, 4, 9), *standing("b", 6), a_job("k", priority=50)])
+        await store.record([*jobs_at("a", 1, 4, 9), *jobs_at("b", 6), a_job("k", priority=50)])
         await claimed(store, "k")
         await claimed(store, "a1")
         assert (await store.queue_places(THINGS, [])).front == 1
@@ -70,32 +70,32 @@ class FairnessKeys:
         ahead = await claimed(store, "b6")
         await settled(store, await claimed(store, "a4"), Proceed())
 
-        assert await (await harness.store()).lines(THINGS, ["a", "b"]) == QueuePlaces(6, {"a": 9, "b": 6})
+        assert await (await harness.store()).queue_places(THINGS, ["a", "b"]) == QueuePlaces(6, {"a": 9, "b": 6})
         await settled(store, ahead, completed())
         assert await store.queue_places(THINGS, ["a", "b"]) == QueuePlaces(4, {"a": 9})
 
     async def test_while_nothing_is_in_work_the_front_is_what_comes_next(self, harness, store):
-        await store.record([*standing("a", 9, 12), *standing("b", 7), a_job("k", priority=2)])
-        assert (await (await harness.store()).lines(THINGS, [])).front == 7
+        await store.record([*jobs_at("a", 9, 12), *jobs_at("b", 7), a_job("k", priority=2)])
+        assert (await (await harness.store()).queue_places(THINGS, [])).front == 7
         await settled(store, await claimed(store, "b7"), retried(HOUR))
         assert await store.queue_places(THINGS, ["a", "b"]) == QueuePlaces(9, {"a": 12, "b": 7})
         await claimed(store, "a12")
         assert (await store.queue_places(THINGS, [])).front == 12
 
     async def test_a_lost_job_is_in_work_until_somebody_takes_it(self, harness, store):
-        await store.record(standing("a", 3))
+        await store.record(jobs_at("a", 3))
         await lapsed(harness, store, "a3")
 
         assert await store.queue_places(THINGS, ["a"]) == QueuePlaces(3, {"a": 3})
 
     async def test_fairness_keys_belong_to_their_workload(self, store):
-        await store.record([*standing("a", 1), *standing("a", 8, workload=OTHERS)])
+        await store.record([*jobs_at("a", 1), *jobs_at("a", 8, workload=OTHERS)])
         await claimed(store, "a8", workload=OTHERS)
 
         assert await store.queue_places(THINGS, ["a"]) == QueuePlaces(1, {"a": 1})
         assert await store.queue_places(OTHERS, ["a"]) == QueuePlaces(8, {"a": 8})
 
-    async def test_a_replayed_job_stands_in_its_fairness_key_again(self, store):
+    async def test_a_replayed_job_has_its_place_again(self, store):
         letter = await dead_and_reviewed(store, "k", fairness_key="a", priority=5)
         assert await store.queue_places(THINGS, ["a"]) == QueuePlaces(0, {})
 
@@ -103,7 +103,7 @@ class FairnessKeys:
 
         assert await store.queue_places(THINGS, ["a"]) == QueuePlaces(5, {"a": 5})
 
-    async def test_fairness_keys_are_told_apart_by_their_whole_names(self, store):
+    async def test_fairness_keys_differ_by_their_whole_names(self, store):
         names = ["a", "A", "a ", "", "é", "e\u0301", "$a", "a.b", "%"]
         await store.record(
             [
@@ -117,8 +117,8 @@ class FairnessKeys:
         }
 
     async def test_many_fairness_keys_are_looked_up_at_once(self, store):
-        await store.record([a_job(f"k{n}", fairness_key=f"lane {n % 200}", priority=n + 1) for n in range(1000)])
+        await store.record([a_job(f"k{n}", fairness_key=f"key {n % 200}", priority=n + 1) for n in range(1000)])
 
-        lines = await store.queue_places(THINGS, [f"lane {n}" for n in range(300)])
+        places = await store.queue_places(THINGS, [f"key {n}" for n in range(300)])
 
-        assert lines == QueuePlaces(1, {f"lane {n}": 801 + n for n in range(200)})
+        assert places == QueuePlaces(1, {f"key {n}": 801 + n for n in range(200)})

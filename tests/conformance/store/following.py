@@ -1,4 +1,4 @@
-"""Following: a transition hands in another job, in the same commit or not at all."""
+"""Enqueueing: a transition enqueues another job, in the same commit or not at all."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def follower(key="next", workload=OTHERS, **changes):
 
 class Following:
     @pytest.mark.parametrize("end", ENDS, ids=[type(end).__name__ for end in ENDS])
-    async def test_a_job_that_follows_is_recorded_with_the_transition_and_due_at_once(self, store, end):
+    async def test_an_enqueued_job_is_recorded_with_the_transition_and_due_at_once(self, store, end):
         (claim,) = await recorded_and_claimed(store, "k")
         effects = (Upsert("shelf", "x", {"colour": "blue"}), Enqueue(follower(labels={"of": "k"})))
         transition = type(end)(**{**{name: getattr(end, name) for name in end.__slots__}, "effects": effects})
@@ -44,7 +44,7 @@ class Following:
         (due,) = await store.due(OTHERS, 10, again_after=HOUR)
         assert (due.job_id, due.body) == ("id-next", follower().body)
 
-    async def test_one_workload_may_follow_itself(self, store):
+    async def test_a_workload_may_enqueue_its_own_jobs(self, store):
         (claim,) = await recorded_and_claimed(store, "k")
         await store.settle([settlement(claim, Complete(DAY, (Enqueue(follower(workload=THINGS)),)))])
         assert (await claimed(store, "next")).attempt == 1
@@ -56,13 +56,13 @@ class Following:
         assert (await entry_of(store, "next", OTHERS)).body == '{"first": true}'
         assert (await entry_of(store)).status is Status.PROCESSED
 
-    async def test_two_transitions_of_one_batch_may_hand_in_the_same_job(self, store):
+    async def test_two_transitions_of_one_batch_may_enqueue_the_same_job(self, store):
         claims = await recorded_and_claimed(store, "a", "b")
         answers = await store.settle([settlement(each, Complete(DAY, (Enqueue(follower()),))) for each in claims])
         assert [each.status for each in answers] == [Status.PROCESSED] * 2
         assert len(await store.due(OTHERS, 10, again_after=HOUR)) == 1
 
-    async def test_a_stale_transition_hands_in_nothing(self, harness, store):
+    async def test_a_stale_transition_enqueues_nothing(self, harness, store):
         await recorded(store)
         stale = await lapsed(harness, store)
         await try_claim(store, "id-k")
@@ -70,22 +70,22 @@ class Following:
         assert answer.stale
         assert await store.entry(OTHERS, "next") is None
 
-    async def test_a_refused_effect_beside_it_lets_nothing_follow(self, store):
+    async def test_nothing_is_enqueued_beside_a_refused_effect(self, store):
         (claim,) = await recorded_and_claimed(store, "k")
         effects = (Enqueue(follower()), Upsert("no such collection", "x", {}))
         with pytest.raises(EffectRefused):
             await store.settle([settlement(claim, Complete(DAY, effects))])
         assert await store.entry(OTHERS, "next") is None
 
-    async def test_a_job_in_work_may_let_others_follow_too(self, store):
+    async def test_a_job_that_proceeds_may_enqueue_others_too(self, store):
         (claim,) = await recorded_and_claimed(store, "k")
         await store.settle([settlement(claim, Proceed((Enqueue(follower()),), repeatable=True))])
         assert (await entry_of(store, "next", OTHERS)).status is Status.RECEIVED
 
-    async def test_jobs_follow_from_transitions_only(self, store):
-        with pytest.raises(EffectRefused, match="Only the verdict"):
+    async def test_only_transitions_may_enqueue_jobs(self, store):
+        with pytest.raises(EffectRefused, match="Only the settlement"):
             await store.apply([Enqueue(follower())])
-        with pytest.raises(EffectRefused, match="Only the verdict"):
+        with pytest.raises(EffectRefused, match="Only the settlement"):
             await store.record([a_job("with", effects=(Enqueue(follower()),))])
         assert await store.entry(OTHERS, "next") is None
         assert await store.entry(THINGS, "with") is None

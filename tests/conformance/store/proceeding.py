@@ -1,4 +1,4 @@
-"""Proceeding: past the point of no return, nobody runs a job a second time by itself (I10, I11)."""
+"""Proceeding: after its point of no return, a job is never run again automatically (I10, I11)."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ ENDINGS = list(zip(ENDS, STATUSES, strict=True))
 
 
 async def proceeded(store, claim, *effects, **options):
-    """The worker passes its point of no return."""
+    """The job passes its point of no return."""
     (answer,) = await store.settle([settlement(claim, Proceed(effects, **options))])
     assert answer == Settled(claim.job_id, Status.PROCESSING, None)
 
 
 async def interrupted(harness, store, key="k"):
-    """The job's worker has vanished past its point of no return, and the job is ours now."""
+    """A job whose worker vanished after the point of no return; we have claimed it."""
     claim = await claimed(store, key, lease=harness.moment)
     await proceeded(store, claim)
     await harness.pass_time(harness.moment)
@@ -152,7 +152,7 @@ class Proceeding:
         assert isinstance((await try_claim(await harness.store(), "id-k"))[0], NotNow)
         assert await store.renew(THINGS, [Lease(claim.job_id, claim.fence)], HOUR) == []
 
-    async def test_that_a_job_was_interrupted_counts_before_all_else(self, harness, store):
+    async def test_interrupted_comes_before_overdue_and_exhausted(self, harness, store):
         await store.record([a_job("late", ttl=harness.moment), a_job("spent")])
         late, spent = await try_claim(store, "id-late", "id-spent", lease=harness.moment, max_attempts=1)
         await proceeded(store, late)
@@ -268,9 +268,9 @@ class Proceeding:
             ],
         )
 
-        document = await store.get("shelf", "x")
+        record = await store.get("shelf", "x")
         assert [answer.status for answer in answers] == [Status.PROCESSED, Status.PROCESSING, Status.FAILED]
-        assert [document.get(name) for name in ("who", "a", "b", "c")] == ["b", 1, 1, 1]
+        assert [record.get(name) for name in ("who", "a", "b", "c")] == ["b", 1, 1, 1]
 
     async def test_a_job_with_an_impossible_effect_does_not_proceed(self, harness, store):
         good, bad = [await claimed(store, key, lease=harness.moment) for key in await two_recorded(store)]
@@ -286,7 +286,7 @@ class Proceeding:
         answers = await try_claim(store, good.job_id, bad.job_id)
         assert [type(answer) for answer in answers] == [Claimed, Claimed]
 
-    async def test_an_effect_that_comes_too_late_keeps_no_job_from_proceeding(self, store):
+    async def test_a_stale_effect_does_not_keep_a_job_from_proceeding(self, store):
         await store.apply([Upsert("shelf", "x", {"at": "2026-01-02"})])
         await recorded(store)
         claim = await claimed(store)
@@ -333,7 +333,7 @@ class TransitionsWithEffects:
         assert (await (await harness.store()).get("shelf", "x"))["colour"] == "sent"
 
     @pytest.mark.parametrize(("end", "status"), ENDINGS, ids=NAMES)
-    async def test_every_transition_tells_of_an_effect_that_came_too_late(self, store, end, status):
+    async def test_every_transition_notes_a_stale_effect(self, store, end, status):
         await store.apply([Upsert("shelf", "x", {"at": "2026-01-02"})])
         await recorded(store)
         late = Upsert("shelf", "x", {"at": "2026-01-01"}, only_if_newer="at")
@@ -364,7 +364,7 @@ class TransitionsWithEffects:
         assert (await letter_of(store, dead_lettered().letter_id)).body == '{"of": "***"}'
         assert (await entry_of(store)).body == job.body
 
-    async def test_an_expired_entry_says_what_else_ended_it(self, store):
+    async def test_an_expired_entry_has_the_note_of_its_transition(self, store):
         await store.apply([Upsert("shelf", "x", {"at": "2026-01-02"})])
         late = Upsert("shelf", "x", {"at": "2026-01-01"}, only_if_newer="at")
         plain, stale = await recorded_and_claimed(store, "plain", "stale")

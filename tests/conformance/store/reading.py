@@ -179,7 +179,7 @@ class ReadingLetters:
             assert [letter.key for letter in items] == [f"k{number}" for number in range(5)]
 
 
-class ReadingDocuments:
+class ReadingRecords:
     @pytest.fixture
     async def shelf(self, store):
         things = {
@@ -194,10 +194,10 @@ class ReadingDocuments:
         )
         return store
 
-    async def test_documents_are_found_by_the_values_of_their_fields(self, shelf):
+    async def test_records_are_found_by_the_values_of_their_fields(self, shelf):
         async def listed(**where):
             slice_ = await shelf.find_records(RecordQuery(collection="shelf", where=where), Page(100))
-            return [document["thingId"] for document in slice_.items]
+            return [record["thingId"] for record in slice_.items]
 
         assert await listed() == sorted(["a", "b", "c", AWKWARD])
         assert await listed(colour="red") == ["a", "c"]
@@ -206,12 +206,12 @@ class ReadingDocuments:
         assert await listed(thingId=AWKWARD) == [AWKWARD]
         assert await listed(colour="yellow") == []
 
-    async def test_pages_of_documents_neither_skip_nor_repeat(self, shelf):
+    async def test_pages_of_records_neither_skip_nor_repeat(self, shelf):
         for size in (1, 2, 4):
             items = await pages(lambda page: shelf.find_records(RecordQuery(collection="shelf"), page), size)
-            assert [document["thingId"] for document in items] == sorted(["a", "b", "c", AWKWARD])
+            assert [record["thingId"] for record in items] == sorted(["a", "b", "c", AWKWARD])
 
-    async def test_a_document_that_was_never_written_is_not_there(self, shelf):
+    async def test_a_record_that_was_never_written_is_not_there(self, shelf):
         assert await shelf.get("shelf", "never") is None
         assert await shelf.get("cellar", "a") is None
 
@@ -223,7 +223,7 @@ class ReadingDocuments:
         with pytest.raises(InvalidQuery):
             await shelf.find_records(RecordQuery(collection="shelf", where={"weight": 1}), Page())
 
-    async def test_readers_and_writers_get_along(self, harness, store):
+    async def test_readers_and_writers_do_not_block_each_other(self, harness, store):
         elsewhere = await harness.store()
         await store.record([a_job(f"k{n}") for n in range(50)])
 
@@ -232,8 +232,8 @@ class ReadingDocuments:
             await settled(store, await claimed(store, f"k{number}"), completed(effect))
 
         async def read():
-            document = await elsewhere.get("shelf", "x")
-            assert document is None or document["colour"] == "red"
+            record = await elsewhere.get("shelf", "x")
+            assert record is None or record["colour"] == "red"
 
         await asyncio.gather(*(write(n) for n in range(50)), *(read() for _ in range(50)))
 

@@ -1,4 +1,4 @@
-"""Recording: one entry for each key, whoever asks and however often (I2)."""
+"""Recording: one entry for each key, whichever process records it and however often (I2)."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ class Recording:
         assert (entry.lease_until, entry.expires_at, entry.note, entry.result) == (None, None, None, None)
         assert (entry.last_error_code, entry.last_error_message) == (None, None)
 
-    async def test_a_job_without_life_has_no_deadline(self, store):
+    async def test_a_job_without_a_ttl_has_no_deadline(self, store):
         await recorded(store)
 
         assert (await entry_of(store)).deadline is None
 
-    async def test_nothing_is_recorded_for_nothing(self, store):
+    async def test_an_empty_batch_records_nothing(self, store):
         assert await store.record([]) == []
 
     async def test_the_same_content_again_is_a_duplicate_and_gets_the_first_receipt(self, harness, store):
@@ -78,7 +78,7 @@ class Recording:
         assert (answer.recorded_as, answer.job_id) == (CONFLICT, stands.job_id)
         assert await entry_of(store) == stands
 
-    async def test_a_duplicate_learns_what_became_of_the_job(self, store):
+    async def test_a_duplicate_gets_the_present_status_of_the_job(self, store):
         await recorded(store)
         await settled(store, await claimed(store), completed())
 
@@ -164,7 +164,7 @@ class Recording:
             assert (await entry_of(store, f"k{number}")).body == jobs[outcome.index(NEW)].body
         assert await store.counts("things") == {"received": 40}
 
-    async def test_a_conflict_loses_the_race_whole(self, harness, store):
+    async def test_of_two_contents_that_race_for_a_key_one_is_new_and_one_a_conflict(self, harness, store):
         elsewhere = await harness.store()
         for number in range(20):
             mine = [a_job(f"a{number}", fingerprint="mine"), a_job(f"b{number}", fingerprint="mine")]

@@ -1,4 +1,4 @@
-"""Recording with effects: what a new job tells its readers is there with it, or neither is (I2, I3)."""
+"""Recording with effects: a new job and its effects are committed together, or neither is (I2, I3)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.conformance.vocabulary import THINGS, a_job, dead_and_reviewed, entry
 NEW, DUPLICATE, CONFLICT = RecordedAs.NEW, RecordedAs.DUPLICATE, RecordedAs.CONFLICT
 
 
-def on_the_shelf(key, **fields):
+def upsert(key, **fields):
     return Upsert("shelf", key, fields)
 
 
@@ -24,27 +24,27 @@ async def transitions(store, *entries):
 
 class RecordingEffects:
     async def test_the_effects_of_a_new_job_are_committed_with_it(self, harness, store):
-        await store.apply([on_the_shelf("old", colour="grey")])
-        effects = [on_the_shelf("x", colour="red"), Upsert("cellar", "y", {"n": 1}), Delete("shelf", "old")]
+        await store.apply([upsert("old", colour="grey")])
+        effects = [upsert("x", colour="red"), Upsert("cellar", "y", {"n": 1}), Delete("shelf", "old")]
         before = await store.now()
 
         assert await transitions(store, a_job(effects=effects)) == [NEW]
 
         elsewhere = await harness.store()
-        document = await elsewhere.get("shelf", "x")
-        assert (document["thingId"], document["colour"]) == ("x", "red")
+        record = await elsewhere.get("shelf", "x")
+        assert (record["thingId"], record["colour"]) == ("x", "red")
         assert (await elsewhere.get("cellar", "y"))["n"] == 1
         assert await elsewhere.get("shelf", "old") is None
         assert (await entry_of(elsewhere)).first_seen_at >= before
 
     async def test_a_duplicate_or_a_conflict_writes_no_effects(self, store):
-        await recorded(store, effects=[on_the_shelf("x", colour="first")])
+        await recorded(store, effects=[upsert("x", colour="first")])
 
         answers = await transitions(
             store,
-            a_job(effects=[on_the_shelf("x", colour="again")]),
-            a_job(fingerprint="other", effects=[on_the_shelf("x", colour="other")]),
-            a_job("taken", job_id="id-k", effects=[on_the_shelf("x", colour="taken")]),
+            a_job(effects=[upsert("x", colour="again")]),
+            a_job(fingerprint="other", effects=[upsert("x", colour="other")]),
+            a_job("taken", job_id="id-k", effects=[upsert("x", colour="taken")]),
         )
 
         assert answers == [DUPLICATE, CONFLICT, CONFLICT]
@@ -53,23 +53,23 @@ class RecordingEffects:
     async def test_of_equal_keys_in_one_batch_the_first_writes_its_effects(self, store):
         answers = await transitions(
             store,
-            a_job("a", effects=[on_the_shelf("x", a=1)]),
-            a_job("a", effects=[on_the_shelf("x", again=1)]),
-            a_job("b", effects=[on_the_shelf("x", b=1)]),
-            a_job("a", fingerprint="other", effects=[on_the_shelf("x", other=1)]),
-            a_job("c", job_id="id-b", effects=[on_the_shelf("x", taken=1)]),
+            a_job("a", effects=[upsert("x", a=1)]),
+            a_job("a", effects=[upsert("x", again=1)]),
+            a_job("b", effects=[upsert("x", b=1)]),
+            a_job("a", fingerprint="other", effects=[upsert("x", other=1)]),
+            a_job("c", job_id="id-b", effects=[upsert("x", taken=1)]),
         )
 
-        document = await store.get("shelf", "x")
+        record = await store.get("shelf", "x")
         assert answers == [NEW, DUPLICATE, NEW, CONFLICT, CONFLICT]
-        assert [document.get(name) for name in ("a", "b", "again", "other", "taken")] == [1, 1, None, None, None]
+        assert [record.get(name) for name in ("a", "b", "again", "other", "taken")] == [1, 1, None, None, None]
 
     async def test_jobs_with_and_without_effects_share_a_batch(self, store):
         await recorded(store, "known")
         batch = [
             a_job("plain"),
-            a_job("told", effects=[on_the_shelf("x", colour="red")]),
-            a_job("known", effects=[on_the_shelf("y", colour="red")]),
+            a_job("told", effects=[upsert("x", colour="red")]),
+            a_job("known", effects=[upsert("y", colour="red")]),
             a_job("last"),
         ]
 
@@ -78,12 +78,12 @@ class RecordingEffects:
         assert await store.get("shelf", "x") is not None
         assert await store.get("shelf", "y") is None
 
-    async def test_effects_on_one_document_are_folded_in_the_order_of_the_jobs(self, store):
-        await store.record([a_job(f"k{n}", effects=[on_the_shelf("x", last=n, **{f"k{n}": True})]) for n in range(5)])
+    async def test_effects_on_one_record_are_folded_in_the_order_of_the_jobs(self, store):
+        await store.record([a_job(f"k{n}", effects=[upsert("x", last=n, **{f"k{n}": True})]) for n in range(5)])
 
-        document = await store.get("shelf", "x")
-        assert document["last"] == 4
-        assert all(document[f"k{n}"] for n in range(5))
+        record = await store.get("shelf", "x")
+        assert record["last"] == 4
+        assert all(record[f"k{n}"] for n in range(5))
 
     @pytest.mark.parametrize(
         "effect",
@@ -98,9 +98,9 @@ class RecordingEffects:
         ids=["unknown collection", "no key", "not JSON", "not text", "compares what it does not set", "uncomparable"],
     )
     async def test_a_batch_with_an_impossible_effect_records_nothing(self, store, effect):
-        await store.apply([on_the_shelf("there", at="2026-01-01")])
+        await store.apply([upsert("there", at="2026-01-01")])
         stands = await store.get("shelf", "there")
-        good = a_job("good", effects=[on_the_shelf("good", colour="red")])
+        good = a_job("good", effects=[upsert("good", colour="red")])
 
         with pytest.raises(EffectRefused) as refused:
             await store.record([good, a_job("plain"), a_job("bad", effects=[effect])])
@@ -111,8 +111,8 @@ class RecordingEffects:
         assert await store.get("shelf", "there") == stands
         assert await transitions(store, good, a_job("plain")) == [NEW, NEW]
 
-    async def test_an_effect_that_comes_too_late_keeps_no_job_out(self, store):
-        await store.apply([on_the_shelf("x", at="2026-01-02")])
+    async def test_a_stale_effect_does_not_keep_a_job_out(self, store):
+        await store.apply([upsert("x", at="2026-01-02")])
         late = Upsert("shelf", "x", {"at": "2026-01-01"}, only_if_newer="at")
 
         assert await transitions(store, a_job(effects=[late])) == [NEW]
@@ -122,7 +122,7 @@ class RecordingEffects:
         elsewhere = await harness.store()
         for number in range(20):
             jobs = [
-                a_job(f"k{number}", body=f'"{who}"', effects=[on_the_shelf(f"x{number}", **{f"by{who}": True})])
+                a_job(f"k{number}", body=f'"{who}"', effects=[upsert(f"x{number}", **{f"by{who}": True})])
                 for who in range(4)
             ]
 
@@ -131,28 +131,27 @@ class RecordingEffects:
             )
 
             outcome = [answer.recorded_as for (answer,) in answers]
-            document = await store.get("shelf", f"x{number}")
+            record = await store.get("shelf", f"x{number}")
             assert sorted(outcome) == [DUPLICATE] * 3 + [NEW]
-            assert [name for name in document if name.startswith("by")] == [f"by{outcome.index(NEW)}"]
+            assert [name for name in record if name.startswith("by")] == [f"by{outcome.index(NEW)}"]
 
-    async def test_no_effect_on_a_shared_document_is_lost(self, harness, store):
+    async def test_no_effect_on_a_shared_record_is_lost(self, harness, store):
         elsewhere = await harness.store()
 
         await asyncio.gather(
             *(
-                racer.record([a_job(f"k{n}", effects=[on_the_shelf("x", **{f"k{n}": True})])])
+                racer.record([a_job(f"k{n}", effects=[upsert("x", **{f"k{n}": True})])])
                 for n, racer in enumerate([store, elsewhere] * 10)
             ),
         )
 
-        document = await store.get("shelf", "x")
-        assert [n for n in range(20) if f"k{n}" not in document] == []
+        record = await store.get("shelf", "x")
+        assert [n for n in range(20) if f"k{n}" not in record] == []
 
     async def test_a_large_batch_is_recorded_with_its_effects(self, store):
         await recorded(store, "k7")
         batch = [
-            a_job(f"k{n}", effects=[on_the_shelf(f"s{n}", n=n), Upsert("cellar", f"c{n}", {"n": n})])
-            for n in range(256)
+            a_job(f"k{n}", effects=[upsert(f"s{n}", n=n), Upsert("cellar", f"c{n}", {"n": n})]) for n in range(256)
         ]
 
         answers = await transitions(store, *batch)
@@ -164,14 +163,14 @@ class RecordingEffects:
 
     async def test_a_replay_as_a_new_job_writes_that_jobs_effects(self, store):
         letter = await dead_and_reviewed(store)
-        new = a_job("again", replay_of="k", effects=[on_the_shelf("x", colour="red")])
+        new = a_job("again", replay_of="k", effects=[upsert("x", colour="red")])
 
         assert await store.replay([(letter, new)], actor="ana", reason="mended") == [letter]
 
         assert (await store.get("shelf", "x"))["colour"] == "red"
         assert (await letter_of(store, letter)).replayed_as == "again"
 
-    async def test_a_store_says_whether_it_publishes(self, store):
+    async def test_new_jobs_are_queued_if_the_store_publishes(self, store):
         (answer,) = await store.record([a_job()])
 
         assert answer.queued is store.publishes

@@ -1,4 +1,4 @@
-"""Documents without a job: writing them, listing the newest, and forgetting them in the end."""
+"""Records without a job: writing them, listing the newest, and pruning them."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ class Applying:
         )
 
         elsewhere = await harness.store()
-        document = await elsewhere.get("shelf", "x")
-        assert [document[name] for name in ("thingId", "colour", "made", "size")] == ["x", "red", "here", 3]
-        assert document["createdAt"] == document["updatedAt"]
+        record = await elsewhere.get("shelf", "x")
+        assert [record[name] for name in ("thingId", "colour", "made", "size")] == ["x", "red", "here", 3]
+        assert record["createdAt"] == record["updatedAt"]
         assert await elsewhere.get("shelf", "gone") is None
         assert (await elsewhere.get("cellar", "y"))["n"] == 1
 
@@ -50,7 +50,7 @@ class Applying:
         cities = await store.find_records(RecordQuery(collection="atlas", where={"kind": "city"}), Page())
         assert [(each["place"], each["visited"]) for each in cities.items] == [("rome", True)]
 
-    async def test_an_effect_that_comes_too_late_is_skipped(self, store):
+    async def test_a_stale_effect_is_skipped(self, store):
         await store.apply([Upsert("shelf", "x", {"at": "2026-01-02"})])
 
         await store.apply([Upsert("shelf", "x", {"at": "2026-01-01"}, only_if_newer="at"), Upsert("shelf", "y", {})])
@@ -74,7 +74,7 @@ class Applying:
 
         assert await store.get("shelf", "good") is None
 
-    async def test_nothing_is_applied_for_nothing(self, store):
+    async def test_an_empty_batch_applies_nothing(self, store):
         await store.apply([])
 
         assert await store.counts(THINGS) == {}
@@ -84,7 +84,7 @@ AT = "2026-01-01T00:00:00.{:03}Z"
 
 
 def slips():
-    """Documents of two owners; some were made in the same instant, and two have none."""
+    """Records of two owners. Some have the same instant, and two have none."""
     times = {"e": 3, "a": 1, "d": 3, "b": 2, "c": 3, AWKWARD: 2, "f": 1}
     dated = {
         key: {"at": AT.format(time), "owner": "ana" if key != "f" else "bo", "state": "odd" if time % 2 else "even"}
@@ -102,7 +102,7 @@ class ListingTheNewest:
         await store.apply([Upsert("drawer", key, fields) for key, fields in slips().items()])
         return store
 
-    async def test_documents_are_listed_newest_first(self, drawer):
+    async def test_records_are_listed_newest_first(self, drawer):
         async def listed(**where):
             query = RecordQuery(collection="drawer", where=where, newest_by="at")
             return [each["slipId"] for each in (await drawer.find_records(query, Page(100))).items]
@@ -112,7 +112,7 @@ class ListingTheNewest:
         assert await listed(owner="ana", state="odd") == ["e", "d", "c", "a"]
         assert await listed(owner="nobody") == []
 
-    async def test_a_document_comes_back_whole(self, drawer):
+    async def test_a_record_comes_back_whole(self, drawer):
         query = RecordQuery(collection="drawer", newest_by="at")
 
         (newest,) = (await drawer.find_records(query, Page(1))).items
@@ -151,7 +151,7 @@ class ListingTheNewest:
 
         assert [each["slipId"] for each in [*found.items, *rest.items]] == ["a", "c", "b"]
 
-    async def test_documents_of_one_instant_keep_their_order_from_page_to_page(self, drawer):
+    async def test_records_of_one_instant_keep_their_order_from_page_to_page(self, drawer):
         query = RecordQuery(collection="drawer", newest_by="createdAt")
 
         items = await pages(lambda page: drawer.find_records(query, page), 2)
@@ -170,8 +170,8 @@ class ListingTheNewest:
                 await drawer.find_records(RecordQuery(collection="drawer", newest_by="at"), Page(2, cursor))
 
 
-class ForgettingDocuments:
-    async def test_a_document_is_forgotten_once_its_time_has_passed(self, harness, store):
+class PruningRecords:
+    async def test_a_record_is_forgotten_once_its_time_has_passed(self, harness, store):
         now = await store.now()
         await store.apply(
             [
@@ -194,7 +194,7 @@ class ForgettingDocuments:
         for collection, key in (("drawer", "later"), ("drawer", "never"), ("drawer", "not said"), ("shelf", "soon")):
             assert await store.get(collection, key) is not None
 
-    async def test_a_document_whose_time_was_moved_stays(self, harness, store):
+    async def test_a_record_whose_time_was_moved_stays(self, harness, store):
         now = await store.now()
         await store.apply([Upsert("drawer", "x", {"until": isoformat(now + harness.moment)})])
         await store.apply([Upsert("drawer", "x", {"until": isoformat(now + DAY)})])
@@ -203,7 +203,7 @@ class ForgettingDocuments:
         assert (await store.prune(100)).documents == 0
         assert await store.get("drawer", "x") is not None
 
-    async def test_no_more_documents_are_forgotten_than_asked(self, harness, store):
+    async def test_no_more_records_are_forgotten_than_asked(self, harness, store):
         until = isoformat(await store.now() + harness.moment)
         await store.apply(
             [Upsert("drawer", f"k{n}", {"until": until}) for n in range(3)]
@@ -213,7 +213,7 @@ class ForgettingDocuments:
 
         assert [(await store.prune(2)).documents for _ in range(4)] == [2, 2, 1, 0]
 
-    async def test_documents_and_entries_are_forgotten_in_one_go(self, harness, store):
+    async def test_records_and_entries_are_forgotten_in_one_go(self, harness, store):
         until = isoformat(await store.now() + harness.moment)
         await recorded(store)
         effect = Upsert("drawer", "x", {"until": until})

@@ -1,4 +1,4 @@
-"""Redacting: a settled job forgets a person, and nothing else."""
+"""Redacting: a person's data is removed from a settled job, and nothing else is."""
 
 from __future__ import annotations
 
@@ -93,10 +93,10 @@ class Redacting:
         assert (await entry_of(store, "a", OTHERS)).body == a_job("a").body
         assert (await letter_of(store, other)).body == a_job("a").body
 
-    async def test_nothing_is_redacted_for_nothing(self, store):
+    async def test_an_empty_batch_redacts_nothing(self, store):
         assert await store.redact(THINGS, {}) == []
 
-    async def test_to_redact_twice_is_to_redact(self, store):
+    async def test_a_job_can_be_redacted_twice(self, store):
         await recorded(store)
         await settled(store, await claimed(store), completed())
 

@@ -70,7 +70,7 @@ class Reviewing:
             assert moved == []
             assert stands == stood
 
-    async def test_each_step_says_who_and_why_and_when(self, harness, store):
+    async def test_each_step_records_who_and_why_and_when(self, harness, store):
         letter = await dead(store)
         times = []
         for step in STEPS.values():
@@ -96,7 +96,7 @@ class Reviewing:
         (decision,) = (await letter_of(store, letter)).decisions
         assert (decision.actor, decision.reason) == (AWKWARD, AWKWARD * 50)
 
-    async def test_of_many_letters_those_that_moved_are_told(self, store):
+    async def test_of_many_letters_those_that_moved_are_returned(self, store):
         first, second = await dead(store, "a"), await dead(store, "b")
         closed = await bring_to(store, CLOSED, "c")
 
@@ -143,7 +143,7 @@ class Replaying:
         assert (await entry_of(store)).status is Status.PROCESSED
         assert (await letter_of(store, letter)).review_status is REPLAYED
 
-    async def test_a_replayed_job_that_dies_again_gets_a_letter_of_its_own(self, store):
+    async def test_a_replayed_job_that_fails_for_good_again_gets_a_letter_of_its_own(self, store):
         first = await dead_and_reviewed(store)
         await store.replay([(first, None)], actor="ana", reason="mended")
         await settled(store, await claimed(store), retried())
@@ -259,7 +259,7 @@ class Replaying:
         (found,) = await store.due(THINGS, 10, again_after=HOUR)
         assert (found.job_id, found.generation) == ("id-k", 2)
 
-    async def test_the_key_of_a_dead_job_is_still_known(self, store):
+    async def test_the_key_of_a_dead_lettered_job_is_still_known(self, store):
         await dead(store)
 
         (answer,) = await store.record([a_job()])
@@ -292,7 +292,7 @@ class Publishing:
 
         assert await store.letters_to_publish(THINGS, 1) == [await letter_of(store, letter)]
 
-    async def test_letters_that_are_dealt_with_are_outdated_until_cancelled(self, harness, store):
+    async def test_replayed_and_closed_letters_are_unpublished_once(self, harness, store):
         replayed, closed, reviewed = [await dead_and_reviewed(store, key) for key in ("b", "a", "c")]
         pending = await dead(store, "d")
         await dead_and_reviewed(store, "e", workload=OTHERS)
@@ -302,14 +302,14 @@ class Publishing:
         await store.replay([(replayed, None)], actor="ana", reason="mended")
         await store.close([closed], actor="ana", reason="done")
 
-        # The replayed one was never marked as published: somebody may be publishing it at this very moment.
+        # The replayed letter was never marked as published: another process may be publishing it right now.
         assert await store.letters_to_unpublish(THINGS, 100) == [replayed, closed]
         assert await store.letters_to_unpublish(THINGS, 1) == [replayed]
         await (await harness.store()).mark_unpublished([replayed, "dl_never"])
         assert await store.letters_to_unpublish(THINGS, 100) == [closed]
         assert [each.id for each in await store.letters_to_publish(THINGS, 100)] == []
 
-    async def test_another_queue_may_remember_what_was_cancelled_from_the_last_one(self, store):
+    async def test_a_restored_queue_may_hold_letters_that_were_unpublished_before(self, store):
         await store.detect_queue_reset("one")
         letter, pending = await dead_and_reviewed(store, "a"), await dead(store, "b")
         await store.mark_published([letter, pending], "one")

@@ -1,4 +1,4 @@
-"""Settling: what a transition leaves behind, and that only the holder's counts (I4, I5, I7, I8, I12)."""
+"""Settling: what a transition writes. Only the transition of the lease's holder counts (I4, I5, I7, I8, I12)."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class Settling:
         assert (entry.last_error_code, entry.last_error_message) == ("HTTP_503", failed.last_error_message)
         assert (await claimed(store)).attempt == 2
 
-    async def test_a_job_that_is_released_can_be_told_to_wait(self, harness, store):
+    async def test_a_job_can_be_released_with_a_delay(self, harness, store):
         await recorded(store)
         await settled(store, await claimed(store), Release(harness.moment))
         assert isinstance((await try_claim(store, "id-k"))[0], NotNow)
@@ -115,7 +115,7 @@ class Settling:
         assert before + DAY <= entry.expires_at <= after + DAY
         assert (await store.get("shelf", "x"))["colour"] == "grey"
 
-    async def test_a_dead_lettered_job_leaves_a_letter_with_the_whole_story(self, harness, store):
+    async def test_a_dead_lettered_job_leaves_a_letter_with_the_whole_history(self, harness, store):
         job = await recorded(store, labels={"colour": "red", "traceId": "t-1"}, body=AWKWARD)
         await settled(store, await claimed(store, worker="w-1"), retried(code="HTTP_503"))
         await claimed(store, worker="w-2", lease=harness.moment)
@@ -249,7 +249,7 @@ class Settling:
             ("id-d", Status.PROCESSED),
         ]
 
-    async def test_nothing_is_settled_for_nothing(self, store):
+    async def test_an_empty_batch_settles_nothing(self, store):
         assert await store.settle([]) == []
 
     async def test_many_jobs_are_settled_at_once(self, store):
@@ -282,11 +282,11 @@ class Settling:
             )
 
             statuses = {here[0].status, there[0].status}
-            document, letter = (
+            record, letter = (
                 await store.get("shelf", claim.key),
                 await store.letter(dead_lettered(claim.key).letter_id),
             )
             assert statuses in ({Status.PROCESSED, None}, {Status.DEAD_LETTERED, None})
-            assert (document is None) == (Status.PROCESSED not in statuses)
+            assert (record is None) == (Status.PROCESSED not in statuses)
             assert (letter is None) == (Status.DEAD_LETTERED not in statuses)
             assert (await entry_of(store, claim.key)).status in statuses

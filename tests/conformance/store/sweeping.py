@@ -1,4 +1,4 @@
-"""Sweeping: what maintenance finds again, and what it forgets in the end (I1, I8, I10, I12)."""
+"""Sweeping: the jobs that maintenance finds again, and what it prunes (I1, I8, I10, I12)."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Sweeping:
 
         assert await due(store) == []
 
-    async def test_a_delay_postpones_it(self, harness, store):
+    async def test_a_delay_postpones_the_due_time(self, harness, store):
         await recorded(store, "later", delay=HOUR)
         await recorded(store, "now")
 
@@ -156,7 +156,7 @@ class Sweeping:
         assert await store.overdue(OTHERS, 100) == []
 
 
-class MeetingTheQueue:
+class DetectingQueueResets:
     async def test_the_first_queue_is_remembered(self, harness, store):
         assert await store.detect_queue_reset("one") is False
         assert await store.detect_queue_reset("one") is False
@@ -193,7 +193,9 @@ class MeetingTheQueue:
     async def test_what_was_given_to_a_lost_queue_is_not_published(self, store):
         await store.detect_queue_reset("one")
         letter = await dead(store, "a")
-        await store.detect_queue_reset("two")  # somebody else noticed, while we were publishing to the old one
+        await store.detect_queue_reset(
+            "two"
+        )  # another process noticed the reset while we were publishing to the old queue
 
         assert await store.mark_published([letter], "one") is False
 
@@ -267,7 +269,7 @@ class Pruning:
 
         assert (await store.prune(100)).entries == 0
 
-        # Were the key new again, its next death would need a letter with the old one's name.
+        # Otherwise the key could be recorded as new, and its next letter would have the id of the old letter.
         (answer,) = await store.record([a_job()])
         assert answer.recorded_as is RecordedAs.DUPLICATE
 

@@ -1,4 +1,4 @@
-"""The verbs of the broker port, over BullMQ's queues."""
+"""The broker port on BullMQ's queues."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ from .wire import Keep, ended_from, publish_arguments, settle_arguments, taken_f
 Item = TypeVar("Item")
 
 _BATCH: Final = 50
-"""Jobs in one script: it blocks Redis for about 2 ms. 200 would block it for 5 to 13."""
+"""Jobs in one script. 50 block Redis for about 2 ms; 200 would block it for 5 to 13 ms."""
 _LIGHT_BATCH: Final = 200
-"""Where a script does little for each."""
+"""Jobs in one script that does little for each job."""
 
 _GLANCE: Final = 100
-"""Events that a glance at a queue's history looks at."""
+"""Events that ``history`` reads when it has no position yet."""
 _PRESENCE: Final = (Presence.ABSENT, Presence.OPEN, Presence.ENDED)
 
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -62,7 +62,7 @@ _DEPTH_KEYS: Final = ("wait", "paused", "prioritized", "delayed", "active", "met
 
 
 class _Pause(NamedTuple):
-    """Why there is no job, in seconds: how long the rate limit lasts, when the next delay ends; 0: neither."""
+    """Why there is no job, in seconds: how long the rate limit lasts, and when the next delay ends. 0 means: not so."""
 
     limited: float = 0
     delayed: float = 0
@@ -71,8 +71,8 @@ class _Pause(NamedTuple):
 class BullmqBroker:
     """Queues in Redis; implements :class:`holdfast.contracts.ports.Broker`.
 
-    Finished jobs stay, up to ``keep_completed`` and ``keep_failed`` of each queue, for people and dashboards;
-    ``keep_completed_in`` names queues with a number of their own.
+    Finished jobs stay, up to ``keep_completed`` and ``keep_failed`` in each queue, for people and dashboards.
+    ``keep_completed_in`` has the queues with another number.
     ``worker_name`` is what BullMQ's clients show as ``processedBy``.
     """
 
@@ -93,19 +93,19 @@ class BullmqBroker:
         self._worker_name = worker_name
         self._scripts = load_scripts()
         self._queues: dict[str, QueueKeys] = {}
-        self._bells: dict[str, asyncio.Lock] = {}
+        self._waiting: dict[str, asyncio.Lock] = {}
         self._unanswered: dict[str, dict[str, float]] = {}
         self._tokens = (f"{uuid.uuid4().hex}:{number}" for number in itertools.count(1))
 
     async def open(self) -> None:
-        """Look at the server, if it is there; it need not be."""
+        """Connect to the server, if it is reachable. An unreachable server is no error here."""
         await self._link.open()
 
     async def close(self) -> None:
         """Close the connections."""
         await self._link.close()
 
-    # --- giving -------------------------------------------------------------------------------------------
+    # --- publishing ---------------------------------------------------------------------------------------
 
     async def publish(self, queue: str, jobs: Sequence[QueueJob]) -> None:
         """See :meth:`holdfast.contracts.ports.Broker.publish`."""
@@ -135,29 +135,29 @@ class BullmqBroker:
         end = time.monotonic() + wait.total_seconds()
         while True:
             try:
-                deliveries, after = await self._take_what_is_there(queue, limit, lease, rate)
-            except LinkLost:  # what was taken under the lost connection is found again
-                deliveries, after = await self._take_what_is_there(queue, limit, lease, rate)
+                deliveries, after = await self._take_ready(queue, limit, lease, rate)
+            except LinkLost:  # the second call finds the jobs again that the first call took
+                deliveries, after = await self._take_ready(queue, limit, lease, rate)
             left = end - time.monotonic()
             if deliveries or left <= 0:
                 return deliveries
             await self._wait(queue, left, after)
 
-    async def _take_what_is_there(
+    async def _take_ready(
         self,
         queue: str,
         limit: int,
         lease: timedelta,
         rate: RateLimit | None,
     ) -> tuple[list[Delivery], _Pause]:
-        deliveries = await self._readopted(queue, lease) if self._unanswered.get(queue) else []
+        deliveries = await self._readopt(queue, lease) if self._unanswered.get(queue) else []
         pause = _Pause()
         while len(deliveries) < limit:
             size = min(_BATCH, limit - len(deliveries))
             try:
                 batch, pause = await self._take_batch(queue, size, lease, rate)
             except BrokerUnavailable:
-                if deliveries:  # what we have is ours, and the next take will tell
+                if deliveries:  # these jobs are ours; the next take raises the error
                     break
                 raise
             deliveries += batch
@@ -179,14 +179,14 @@ class BullmqBroker:
         if self._worker_name is not None:
             options["name"] = self._worker_name
         arguments = (keys.base, msgpack.packb(options), size, PAUSED_BECAUSE)
-        with self._answered(queue, token, lease):
+        with self._remember_if_lost(queue, token, lease):
             taken, limited, delayed = await self._link.run_once(self._scripts.take, keys.named(*_TAKE_KEYS), arguments)
         return [taken_from(queue, token, job) for job in taken], _Pause(limited / 1000, delayed / 1000)
 
-    async def _readopted(self, queue: str, lease: timedelta) -> list[Delivery]:
-        """Jobs of takes whose answer was lost: Redis holds them for us, and nobody else would work on them.
+    async def _readopt(self, queue: str, lease: timedelta) -> list[Delivery]:
+        """Find the jobs of takes whose reply was lost. They are locked for us, so no other worker can take them.
 
-        A request that was lost may even arrive late, so its token is looked for until its lock would have run out.
+        A lost request may also arrive late. So its token is looked for until its lock would have expired.
         """
         now = time.monotonic()
         lost = {token: until for token, until in self._unanswered[queue].items() if until > now}
@@ -195,13 +195,13 @@ class BullmqBroker:
             return []
         keys, token = self._keys(queue), next(self._tokens)
         arguments: list[Argument] = [keys.base, token, duration_ms(lease), *lost]
-        with self._answered(queue, token, lease):
+        with self._remember_if_lost(queue, token, lease):
             found = await self._link.run_once(self._scripts.readopt, keys.named("active"), arguments)
         return [taken_from(queue, token, job) for job in found]
 
     @contextlib.contextmanager
-    def _answered(self, queue: str, token: str, lease: timedelta) -> Iterator[None]:
-        """Remember the token when the answer does not come, for whatever reason."""
+    def _remember_if_lost(self, queue: str, token: str, lease: timedelta) -> Iterator[None]:
+        """Remember the token when no reply comes, for any reason."""
         try:
             yield
         except BaseException:
@@ -209,18 +209,18 @@ class BullmqBroker:
             raise
 
     async def _wait(self, queue: str, left: float, pause: _Pause) -> None:
-        """Wait for the marker, the end of the rate limit, or the next delayed job, whichever is first."""
+        """Wait for the marker, the end of the rate limit, or the next delayed job."""
         if pause.limited:
             await asyncio.sleep(min(left, pause.limited))
             return
         keys = self._keys(queue)
         seconds = min(left, pause.delayed) if pause.delayed else left
-        # One connection waits for each queue: a second taker of this process waits for its turn.
-        bell = self._bells.setdefault(queue, asyncio.Lock())
+        # Only one connection of this process waits for each queue. A second taker waits for this lock.
+        waiting = self._waiting.setdefault(queue, asyncio.Lock())
         started = time.monotonic()
         try:
             async with asyncio.timeout(seconds):
-                await bell.acquire()
+                await waiting.acquire()
         except TimeoutError:
             return
         try:
@@ -228,7 +228,7 @@ class BullmqBroker:
             if seconds > 0:
                 await self._link.wait_for(("BZPOPMIN", keys["marker"]), seconds, keys.client_name)
         finally:
-            bell.release()
+            waiting.release()
 
     # --- settling -----------------------------------------------------------------------------------------
 
@@ -241,7 +241,7 @@ class BullmqBroker:
                 for each in batch:
                     arguments += settle_arguments(each, keep)
                 names = [*keys.named(*_SETTLE_KEYS), spans_key(self._prefix, queue)]
-                # Repeating is safe: the first run released the lock, and the second finds it gone.
+                # Safe to repeat: the first run released the lock, so the second run changes nothing.
                 await self._link.run(self._scripts.settle, names, arguments)
 
     async def renew(self, deliveries: Sequence[Delivery], lease: timedelta) -> list[Delivery]:
@@ -306,7 +306,7 @@ class BullmqBroker:
     async def resume(self, queue: str) -> None:
         """See :meth:`holdfast.contracts.ports.Broker.resume`."""
         while await self._pause(queue, "paused", "wait", "resumed"):
-            pass  # what an older BullMQ left in its list of paused jobs is moved in portions
+            pass  # the list of paused jobs of an older BullMQ is moved in portions
 
     async def _pause(self, queue: str, source: str, target: str, event: str, reason: str = "") -> int:
         keys = self._keys(queue).named(source, target, "meta", "prioritized", "events", "delayed", "marker")
@@ -316,7 +316,7 @@ class BullmqBroker:
 
     async def acquire(self, name: str, rate: RateLimit, wanted: int, *, hold: timedelta) -> Permits:
         """See :meth:`holdfast.contracts.ports.Broker.acquire`."""
-        # The names are made here, so that asking again after a lost answer gives the same turns, and not more.
+        # The names are made here, so that a repeated request after a lost reply gives the same permits, not more.
         names = [next(self._tokens) for _ in range(min(wanted, rate.most, _LIGHT_BATCH))]
         arguments: list[Argument] = [rate.most, rate.per // _MICROSECOND, hold // _MICROSECOND, *names]
         given, wait = await self._link.run(self._scripts.acquire, [permits_key(self._prefix, name)], arguments)
@@ -334,7 +334,7 @@ class BullmqBroker:
         waits: list[int] = []
         for batch in _batches(job_ids, _LIGHT_BATCH):
             arguments: list[Argument] = [distance, _KEEP_PLACES // _MICROSECOND, *batch]
-            # Asked again after a lost answer, a job whose time had come gets another place: late, but never early.
+            # Repeated after a lost reply, a job whose time had come gets another place: late, but never early.
             waits += await self._link.run(self._scripts.reserve, [places_key(self._prefix, name)], arguments)
         return [wait * _MICROSECOND for wait in waits]
 
@@ -343,15 +343,15 @@ class BullmqBroker:
     async def epoch(self) -> str:
         """See :meth:`holdfast.contracts.ports.Broker.epoch`."""
         keys = [epoch_key(self._prefix)]
-        mark = await self._link.run(self._scripts.epoch, keys, [uuid.uuid4().hex])
-        return str(mark.decode())
+        epoch = await self._link.run(self._scripts.epoch, keys, [uuid.uuid4().hex])
+        return str(epoch.decode())
 
     async def ping(self) -> None:
         """See :meth:`holdfast.contracts.ports.Broker.ping`."""
         await self._link.call("PING")
 
     async def facts(self) -> Mapping[str, str]:
-        """What the server tells about itself, for ``holdfast doctor``."""
+        """Facts about the server, for ``holdfast doctor``."""
         info = await self._link.info()
         wanted = (
             *("redis_version", "valkey_version", "role", "server_time_usec"),

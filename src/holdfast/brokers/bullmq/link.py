@@ -1,7 +1,7 @@
 """The connections to Redis: one client for commands, and one for each queue or list that is waited on.
 
-No command is repeated by the client itself: a second ``take`` would take a second batch. What is safe to repeat is
-repeated here, once, because a connection that idled through a restart of Redis only tells so when it is used.
+The client itself repeats no command: a second ``take`` would take a second batch. A command that is safe to repeat is
+repeated here, once. The reason: after a restart of Redis, an idle connection fails only when it is used.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _SLACK_SECONDS: Final = 5.0
 _POOL: Final = 32
 _KEEPALIVE: Final[dict[str, Any]] = {
     "socket_keepalive": True,
-    # A connection that idles for an hour must not be forgotten by what is in between.
+    # Routers and firewalls on the way must not drop a connection that is idle for an hour.
     "socket_keepalive_options": {
         getattr(socket, name): value
         for name, value in (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4))
@@ -43,7 +43,7 @@ _KEEPALIVE: Final[dict[str, Any]] = {
 
 
 class Link:
-    """Talks to one Redis, or to one Redis Cluster; connects when something is asked."""
+    """The connections to one Redis, or to one Redis Cluster. They are made when a command needs them."""
 
     def __init__(self, url: str, prefix: str) -> None:
         self._url = url
@@ -53,7 +53,7 @@ class Link:
         self._connecting = asyncio.Lock()
 
     async def open(self) -> None:
-        """Look whether it is a cluster. A Redis that is away is asked again later."""
+        """Find out whether Redis is a cluster. An unreachable Redis is no error: the next command tries again."""
         with contextlib.suppress(BrokerUnavailable):
             await self.client()
 
@@ -102,7 +102,7 @@ class Link:
         )
 
     def _cluster(self, **options: Any) -> RedisCluster:  # noqa: ANN401 - redis-py's own
-        # Repeating after MOVED and ASK is safe, and only the cluster's client knows how.
+        # The cluster's client repeats commands after MOVED and ASK. That is safe.
         return RedisCluster.from_url(
             self._url,
             socket_connect_timeout=_ANSWER_SECONDS,
@@ -120,15 +120,15 @@ class Link:
             return await self.run_once(script, keys, arguments)
 
     async def run_once(self, script: Script, keys: Sequence[str], arguments: Sequence[Argument]) -> Any:  # noqa: ANN401
-        """Run a script; when no answer comes, it may or may not have run."""
+        """Run a script. When no reply comes, the script may or may not have run."""
         client = await self.client()
         async with _translated():
             try:
                 return await client.execute_command("EVALSHA", script.sha, len(keys), *keys, *arguments)
-            except NoScriptError:  # a fresh server, or SCRIPT FLUSH: nothing has run
+            except NoScriptError:  # a new server, or SCRIPT FLUSH: the script has not run
                 return await client.execute_command("EVAL", script.source, len(keys), *keys, *arguments)
-            except ReadOnlyError:  # it has been made a replica: who asks next should look up the address anew
-                await self._hang_up(client)
+            except ReadOnlyError:  # the server became a replica: the next command must look up the address again
+                await self._disconnect(client)
                 raise
 
     async def call(self, *command: Argument) -> Any:  # noqa: ANN401 - Redis's answer
@@ -144,7 +144,7 @@ class Link:
         raise AssertionError
 
     async def info(self) -> dict[str, Any]:
-        """What the server tells about itself."""
+        """The server's INFO."""
         client = await self.client()
         async with _translated():
             if isinstance(client, RedisCluster):
@@ -154,24 +154,24 @@ class Link:
     # --- waiting ------------------------------------------------------------------------------------------
 
     async def wait_for(self, command: Sequence[Argument], seconds: float, client_name: str) -> Any:  # noqa: ANN401
-        """Run a command that blocks until there is something, or the time is over (its last argument, in seconds)."""
+        """Run a blocking command. Its last argument, the longest wait in seconds, is added here."""
         client = self._waiting.get(client_name)
         if client is None:
             clustered = isinstance(await self.client(), RedisCluster)
             make = self._cluster if clustered else self._single
-            # The wait itself is longer than any sensible answer, so it has a limit of its own, below.
+            # A wait is longer than the limit for replies, so a wait has its own limit, below.
             client = self._waiting[client_name] = make(socket_timeout=None, client_name=client_name)
         async with _translated():
             try:
                 async with asyncio.timeout(seconds + _SLACK_SECONDS):
                     return await client.execute_command(*command, max(seconds, 0.001))
-            except TimeoutError as error:  # a connection that swallows everything: the next wait makes a new one
-                await self._hang_up(client)
+            except TimeoutError as error:  # the connection is dead: the next wait makes a new connection
+                await self._disconnect(client)
                 message = "Redis does not answer."
                 raise BrokerUnavailable(message) from error
 
     @staticmethod
-    async def _hang_up(client: Client) -> None:
+    async def _disconnect(client: Client) -> None:
         with contextlib.suppress(RedisError, OSError):
             if isinstance(client, RedisCluster):
                 await client.aclose()
@@ -180,12 +180,12 @@ class Link:
 
 
 class LinkLost(BrokerUnavailable):
-    """The connection to Redis was lost, or there was none. Asking again at once may well work."""
+    """The connection to Redis was lost, or there was none. The same command may succeed at once."""
 
 
 @contextlib.asynccontextmanager
 async def _translated() -> AsyncIterator[None]:
-    """Redis's errors as ours. No message of theirs has the address, and so no password."""
+    """Turn Redis's errors into ours. The messages do not contain the address, because it may have a password."""
     try:
         yield
     except (RedisTimeoutError, TimeoutError) as error:

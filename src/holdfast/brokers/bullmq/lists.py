@@ -1,13 +1,13 @@
-"""Plain lists beside the queues, for programs that have no BullMQ: they LPUSH jobs, and BRPOP dead letters.
+"""Plain lists beside the queues, for programs without BullMQ: they LPUSH jobs, and BRPOP dead letters.
 
-    <jobs>                              list  the jobs that others push, newest on the left
+    <jobs>                              list  the jobs that other programs push, newest on the left
     {<jobs>}:holdfast-taken:<prefix>    list  jobs that we took and the ledger may not have yet
     <letters>                           list  the dead letters that we push, newest on the left
-    {<letters>}:holdfast-sent:<prefix>  zset  ids of the letters that were pushed, by the millisecond at which
+    {<letters>}:holdfast-sent:<prefix>  zset  ids of the letters that were pushed, by the millisecond of the push
 
-The braces keep a list and what belongs to it on one node of a Redis Cluster. The prefix of the queues keeps apart what
-two installations with ledgers of their own have taken. No key of a queue can be one of these: those begin with the
-prefix, which must not be the name of a list (the configuration sees to that).
+The braces keep a list and its second key on one node of a Redis Cluster. The prefix of the queues separates the taken
+jobs of two installations with different ledgers. No key of a queue is one of these keys: a queue's key begins with the
+prefix, and the configuration refuses a list whose name is the prefix.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .link import Argument, Link
 from .scripts import load_list_scripts
 
 _MOST_LETTERS: Final = 50
-"""In one script."""
+"""Letters in one script."""
 
 
 class RedisLists:
@@ -43,30 +43,30 @@ class RedisLists:
     # --- jobs ---------------------------------------------------------------------------------------------
 
     async def take(self, most: int, wait: timedelta) -> list[bytes]:
-        """Take up to ``most`` jobs, oldest first; wait for the first. Redis keeps them until they are removed."""
+        """Take up to ``most`` jobs, oldest first; wait for the first job. Redis keeps the jobs until ``remove``."""
         command = ("BLMOVE", *self._jobs, "RIGHT", "LEFT")
         first = await self._link.wait_for(command, wait.total_seconds(), self._client_name)
         if first is None:
             return []
         try:
             return [first, *await self._link.run_once(self._scripts.take, self._jobs, [most - 1])]
-        except BrokerUnavailable:  # whatever it took besides is found among what is left behind
+        except BrokerUnavailable:  # if the script took more jobs, `taken` returns them
             return [first]
 
     async def taken(self, most: int) -> list[bytes]:
-        """Jobs that were taken and not removed, by any process: up to ``most`` of the oldest, oldest first."""
+        """Jobs that any process took and did not remove: up to ``most``, oldest first."""
         found: list[bytes] = await self._link.call("LRANGE", self._jobs[1], -most, -1)
         return found[::-1]
 
     async def remove(self, values: Sequence[bytes]) -> None:
-        """The ledger has these."""
-        # Run twice, it may remove an equal text that was pushed meanwhile: the ledger knows that one by then too.
+        """Remove taken jobs, because the ledger has them."""
+        # Run twice, the script may remove an equal job that was pushed meanwhile: the ledger has that job too.
         await self._link.run(self._scripts.remove, self._jobs[1:], values)
 
     # --- dead letters -------------------------------------------------------------------------------------
 
     async def send(self, letters: Mapping[str, str], keep: timedelta) -> bool:
-        """Push letters that were not pushed before; False where the key is no list. Ids are known for ``keep``."""
+        """Push letters that were not pushed before; False when the key is no list. Ids are remembered for ``keep``."""
         pairs = list(letters.items())
         for start in range(0, len(pairs), _MOST_LETTERS):
             arguments: list[Argument] = [duration_ms(keep)]

@@ -1,11 +1,11 @@
 """BullMQ's Lua, in batches.
 
 BullMQ's scripts are read from the installed ``bullmq`` package and not edited. Each becomes the body of a local
-function, whose parameters ``KEYS`` and ``ARGV`` stand for the script's own; a small script of ours (``lua/``) then
-calls it once for each job of a batch. So a batch is one EVALSHA, atomic, and does to each job exactly what BullMQ does.
+function with the parameters ``KEYS`` and ``ARGV``. A small script of ours (``lua/``) then calls the function once for
+each job of a batch. So a batch is one EVALSHA, atomic, and does to each job exactly what BullMQ does.
 
 ``now_text()`` is Redis's clock in milliseconds: delays and finish times do not depend on the clocks of workers (I15).
-Turns and places go by microseconds, so that a limit of thousands in a second is kept too.
+Permits and places use microseconds, so that a limit of thousands in a second is exact too.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ local function now_us()
   return time[1] * 1000000 + time[2]
 end
 local function digits(number) return string.format("%.0f", number) end
-local function expire_with_the_last(key, now)
+local function expire_with_last_member(key, now)
   local last = redis.call("ZRANGE", key, -1, -1, "WITHSCORES")
   if last[2] then redis.call("PEXPIRE", key, digits(math.ceil((last[2] - now) / 1000) + 1)) end
 end
@@ -39,7 +39,7 @@ end
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """Lua text and its SHA-1, by which Redis knows it."""
+    """Lua text, and its SHA-1 for EVALSHA."""
 
     name: str
     source: str
@@ -47,7 +47,7 @@ class Script:
 
 
 def _script(name: str, *shipped: str, clock: str = _CLOCK) -> Script:
-    # The name is for whoever reads Redis's slow log.
+    # The name shows in Redis's slow log.
     parts = [f"-- holdfast: {name}", clock, *(_as_function(each) for each in shipped)]
     parts.append((files(__package__) / "lua" / f"{name}.lua").read_text("utf-8"))
     source = "\n".join(parts)
@@ -55,7 +55,7 @@ def _script(name: str, *shipped: str, clock: str = _CLOCK) -> Script:
 
 
 def shipped_text(name: str) -> str:
-    """The text of one of BullMQ's scripts; the number of keys in its file name does not matter to us."""
+    """The text of one of BullMQ's scripts. The number of keys in its file name is ignored."""
     folder = files("bullmq") / "commands"
     for each in folder.iterdir():
         if each.name.rpartition("-")[0] == name:
@@ -70,7 +70,7 @@ def _as_function(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Scripts:
-    """Everything that the broker runs."""
+    """The scripts of the broker."""
 
     publish: Script
     take: Script
@@ -91,7 +91,7 @@ class Scripts:
 
 @cache
 def load_scripts() -> Scripts:
-    """Read them once for each process."""
+    """Read the scripts once in each process."""
     return Scripts(
         publish=_script("publish", "addStandardJob", "addDelayedJob", "addPrioritizedJob", "removeJob"),
         take=_script("take", "moveToActive"),
@@ -113,7 +113,7 @@ def load_scripts() -> Scripts:
 
 @dataclass(frozen=True, slots=True)
 class ListScripts:
-    """What is run for plain lists."""
+    """The scripts for plain lists."""
 
     take: Script
     remove: Script
@@ -122,5 +122,5 @@ class ListScripts:
 
 @cache
 def load_list_scripts() -> ListScripts:
-    """Read them once for each process."""
+    """Read the scripts once in each process."""
     return ListScripts(take=_script("list_take"), remove=_script("list_remove"), send=_script("list_send"))

@@ -1,4 +1,4 @@
-"""Jobs as BullMQ writes them."""
+"""Jobs in BullMQ's wire format."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from holdfast.contracts.queues import Acknowledgement, Again, Delivery, Failed, 
 from holdfast.contracts.times import duration_ms, from_ms
 
 _GIVEN_UP: Final = "job stalled more than"
-"""How BullMQ's reason begins for a job whose workers vanished too often. How often is too often, the ledger decides."""
+"""The beginning of BullMQ's ``failedReason`` for a job that stalled too often. In Holdfast the ledger decides that."""
 
 MAX_PRIORITY: Final = 2**21
 
 
 @dataclass(frozen=True, slots=True)
 class Taken(Delivery):
-    """A delivery with what BullMQ needs to settle it besides the options: its earlier stack traces, as JSON text."""
+    """A delivery with its earlier stack traces, as JSON text. BullMQ needs them to settle the job."""
 
     stacktrace: str = "[]"
 
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """How many finished jobs stay for people to look at; a job's own options go first."""
+    """How many finished jobs stay for people to read. A job's own options come before these numbers."""
 
     completed: int = 1_000
     failed: int = 10_000
@@ -51,9 +51,9 @@ def taken_from(queue: str, token: str, job: Sequence[Any]) -> Taken:
 
 
 def ended_from(answer: Sequence[bytes]) -> WorkedElsewhere | None:
-    """A job that somebody else's worker finished, from a script's answer: id, state, value, milliseconds.
+    """A job that another system's worker finished, from a script's answer: id, state, value, milliseconds.
 
-    None where it was BullMQ's own check for lost workers that gave the job up: nobody has done anything with it.
+    None when BullMQ's check for stalled jobs failed the job: then no worker has finished it.
     """
     job_id, state, value, at = (_text(each) for each in answer)
     instant = from_ms(int(float(at)))
@@ -65,12 +65,12 @@ def ended_from(answer: Sequence[bytes]) -> WorkedElsewhere | None:
 def _instant(milliseconds: bytes) -> datetime | None:
     try:
         return from_ms(int(milliseconds))
-    except (ValueError, OverflowError, OSError):  # whatever a producer wrote
+    except (ValueError, OverflowError, OSError):  # a producer may write any text
         return None
 
 
 def _text(value: bytes) -> str:
-    # An external producer's bytes must not stop the batch that they came with; the contract will refuse them.
+    # Bad bytes of an external producer must not stop the whole batch; the contract refuses them later.
     return value.decode(errors="replace")
 
 
@@ -140,7 +140,7 @@ def _finish_options(token: str, opts: Mapping[str, Any], remove: str, keep: int)
     return packed
 
 
-def _keep_jobs(wanted: Any, default: int) -> dict[str, Any]:  # noqa: ANN401 - whatever a producer wrote
+def _keep_jobs(wanted: Any, default: int) -> dict[str, Any]:  # noqa: ANN401 - a producer may write any value
     match wanted:
         case bool():
             return {"count": 0 if wanted else -1}
@@ -152,12 +152,12 @@ def _keep_jobs(wanted: Any, default: int) -> dict[str, Any]:  # noqa: ANN401 - w
             return {"count": default}
 
 
-def _number(value: Any) -> int:  # noqa: ANN401 - whatever a producer wrote
+def _number(value: Any) -> int:  # noqa: ANN401 - a producer may write any value
     return value if isinstance(value, int) and not isinstance(value, bool) else 0
 
 
 def _failure_fields(delivery: Delivery, opts: Mapping[str, Any], reason: str) -> bytes:
-    """``failedReason`` and ``stacktrace`` as Node's worker keeps them: one line for each failed attempt."""
+    """``failedReason`` and ``stacktrace`` as Node's worker writes them: one item for each failed attempt."""
     try:
         traces = json.loads(delivery.stacktrace) if isinstance(delivery, Taken) else []
     except ValueError:

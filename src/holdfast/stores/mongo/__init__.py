@@ -1,4 +1,4 @@
-"""The cluster's store: ledger, dead letters and documents in MongoDB."""
+"""The cluster's store: ledger, dead letters and records in MongoDB."""
 
 from .store import MongoStore
 

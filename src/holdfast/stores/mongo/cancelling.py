@@ -1,4 +1,4 @@
-"""Withdrawing: jobs that their senders want no more are overdue from now on."""
+"""Cancelling: a waiting job that its sender cancels is overdue at once."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from .schema import WAITING
 
 
 async def cancel(link: Link, entries: Collection, job_ids: Sequence[str]) -> list[bool]:
-    """Mark those that wait with the name of this call: so a claim a moment later does not change the answer."""
+    """Mark the waiting jobs with the id of this call. So a claim right after it does not change the answer."""
     if not job_ids:
         return []
     mark, now = new_mark(), link.clock.now()
     wanted = {"_id": {"$in": list(set(job_ids))}}
     waiting = wanted | {"status": {"$in": list(WAITING)}}
-    # The smaller of the two is the deadline, if there is one: what is missing does not count.
+    # `$min` ignores a deadline that is missing.
     marking: list[Document] = [
         {"$set": {"withdrawn": mark, "deadline": {"$min": ["$deadline", now]}, "updatedAt": now}},
     ]

@@ -1,7 +1,8 @@
-"""Claiming and renewing: the server decides, document by document, on its own clock (I4, I5, I15).
+"""Claiming and renewing: the server decides for each document, on its own clock (I4, I5, I15).
 
-An update of many documents is no transaction and is not retried by the driver. Each claim carries the mark of its
-call: sent again, the update passes over what it has claimed before, and reading back tells what is ours.
+An update of many documents is no transaction, and the driver does not retry it. So a claim writes the mark of its
+call into the entries. When the update is sent again, it skips entries with this mark. Reading the entries back shows
+which of them have the mark.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _RUNNING: Final = AttemptOutcome.RUNNING.value
 _PROCESSING: Final = Status.PROCESSING.value
 _MOMENT: Final = timedelta(milliseconds=1)
 _HELD: Final = timedelta(seconds=1)
-# Seconds that a claim of many, and of one, may wait for documents that somebody holds.
+# Seconds that a claim of many jobs, and of one job, may wait for documents that a transaction holds.
 _TOGETHER: Final = 2.0
 _ALONE: Final = 1.0
 
@@ -51,7 +52,7 @@ async def claim(  # noqa: PLR0913 - the port's own arguments
     lease: timedelta,
     max_attempts: int,
 ) -> list[ClaimResult]:
-    """Take what is free with one update, then read what became of each."""
+    """Claim the free jobs with one update, then read all of them."""
     if not job_ids:
         return []
     wanted = list(dict.fromkeys(job_ids))
@@ -65,7 +66,7 @@ async def claim(  # noqa: PLR0913 - the port's own arguments
 
     shortest = _MOMENT
     if not await link.in_time(lambda: take(wanted), _TOGETHER):
-        # One entry in a dead client's transaction makes all the others wait: now each goes by itself.
+        # One entry in a dead client's transaction makes all others wait. So each job is claimed by itself.
         shortest = _HELD
         await asyncio.gather(*(link.in_time(partial(take, [job_id]), _ALONE) for job_id in wanted))
     found = {
@@ -74,27 +75,27 @@ async def claim(  # noqa: PLR0913 - the port's own arguments
     results: list[ClaimResult] = []
     seen: set[str] = set()
     for job_id in job_ids:
-        if job_id in seen:  # delivered twice at once: the first has it
+        if job_id in seen:  # delivered twice in one batch: the first delivery counts
             results.append(NotNow(job_id, lease))
         else:
             seen.add(job_id)
-            results.append(_told(found.get(job_id), job_id, mark, shortest))
+            results.append(_result(found.get(job_id), job_id, mark, shortest))
     return results
 
 
 def _has(field: str) -> Document:
-    # What is missing is less than null, and so than every value.
+    # For MongoDB a missing field is less than null.
     return {"$gt": [f"${field}", None]}
 
 
 def _overdue(link: Link) -> Document:
-    """Past its deadline; or cancelled, even if this server's clock is behind that of the one that noted it."""
+    """Past its deadline; or cancelled, even if this server's clock is behind the clock that dated the cancellation."""
     past = {"$and": [_has("deadline"), {"$lte": ["$deadline", link.clock.now()]}]}
     return {"$or": [past, _has("withdrawn")]}
 
 
 def _is_free(link: Link) -> Document:
-    """Waiting, and its time has come or does not matter any more; or in work under a lease that ran out."""
+    """Waiting, and not delayed any more, or overdue; or in work under an expired lease."""
     now = link.clock.now()
     return {
         "$or": [
@@ -124,7 +125,7 @@ def _taking(link: Link, mark: str, worker: str, lease: timedelta, max_attempts: 
             [{"$mergeObjects": [{"$last": "$attemptHistory"}, lost]}],
         ],
     }
-    # $slice takes no length of 0: an only attempt is replaced whole.
+    # $slice accepts no length of 0, so a single attempt is replaced as a whole.
     alone = [{"$mergeObjects": [{"$last": "$attemptHistory"}, lost]}]
     orphaned = {"$eq": [{"$last": "$attemptHistory.outcome"}, _RUNNING]}
     opened = {
@@ -180,23 +181,23 @@ def _reading(link: Link) -> Document:
     }
 
 
-def _told(document: Mapping[str, Any] | None, job_id: str, mark: str, shortest: timedelta) -> ClaimResult:
+def _result(document: Mapping[str, Any] | None, job_id: str, mark: str, shortest: timedelta) -> ClaimResult:
     if document is None:
         return Unrecorded(job_id)
     status = Status(document["status"])
     if document.get("claimId") == mark and status is Status.PROCESSING:
-        return _ours(document, job_id)
+        return _claimed(document, job_id)
     if status.terminal:
         result = document.get("result")
         return AlreadySettled(job_id, status, json.loads(result) if result else None)
     now: datetime = document["now"]
-    # Another system's worker writes `processing` without a lease.
+    # Another system's worker writes `processing` but no lease.
     until = document.get("leaseUntil", now) if status is Status.PROCESSING else document["notBefore"]
-    # It may have become free between the update and the reading, or somebody's transaction holds it.
+    # The entry may have become free between the update and the read, or another transaction holds it.
     return NotNow(job_id, max(until - now, shortest))
 
 
-def _ours(document: Mapping[str, Any], job_id: str) -> ClaimResult:
+def _claimed(document: Mapping[str, Any], job_id: str) -> ClaimResult:
     key, generation, fence = document["idempotencyKey"], document["generation"], document["fence"]
     if document.get("last") == _RUNNING:
         return Claimed(
@@ -210,7 +211,7 @@ def _ours(document: Mapping[str, Any], job_id: str) -> ClaimResult:
             document["firstSeenAt"],
             document.get("deadline"),
         )
-    # No attempt was opened. The claim left its own time in updatedAt: that decided whether the job is overdue.
+    # No attempt was opened. The claim wrote its own time into updatedAt; compared with it, the job is overdue or not.
     attempts, body = document["attemptCount"], document["body"]
     if document.get("proceeded"):
         return Interrupted(job_id, key, generation, fence, attempts, body)
@@ -221,7 +222,7 @@ def _ours(document: Mapping[str, Any], job_id: str) -> ClaimResult:
 
 
 async def renew(link: Link, entries: Collection, leases: Sequence[Lease], lease: timedelta) -> list[Lease]:
-    """Prolong what is still ours; look closer only when something is not."""
+    """Extend the leases that still hold; return the lost leases. The entries are read only when a lease was lost."""
     if not leases:
         return []
     by_fence: dict[int, set[str]] = {}

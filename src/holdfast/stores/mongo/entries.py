@@ -1,4 +1,4 @@
-"""Entries and dead letters as MongoDB keeps them, and as the engine knows them."""
+"""Entries and dead letters: from MongoDB's documents to the engine's objects, and back."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ from .link import Document
 _MOST_OF_AN_UNREADABLE_BODY: Final = 2_000
 _LARGEST_SNAPSHOT: Final = 4_000_000
 MAX_DEPTH: Final = 100
-"""Objects and lists inside one another that MongoDB promises to keep."""
+"""Levels of nested objects and lists that MongoDB supports."""
 
 
 def new_mark() -> str:
-    """A name for one call, so that it recognises its own work when an answer was lost."""
+    """An id for one call. By this mark the call finds its own writes when a reply was lost."""
     return secrets.token_hex(8)
 
 
@@ -84,28 +84,28 @@ def new_document(
     return document
 
 
-STANDING: Final = dict.fromkeys(
+EXISTING: Final = dict.fromkeys(
     ("idempotencyKey", "fingerprint", "labels", "firstSeenAt", "status", "recordId", "fence"), 1
 )
-"""What recording has to know of an entry that is there."""
+"""The fields of an existing entry that recording needs."""
 
 
 def compared(entry: NewEntry, found: Mapping[str, Any], recorded_as: RecordedAs | None = None) -> Recorded:
-    """The answer about an entry whose key stands."""
+    """The answer for an entry whose key is in the ledger."""
     if recorded_as is None:
-        # Of a job that another system worked, nobody knows the content: its key decides.
+        # The entry of another system has no fingerprint: then the key alone decides.
         same = found.get("fingerprint", entry.fingerprint) == entry.fingerprint
         recorded_as = RecordedAs.DUPLICATE if same else RecordedAs.CONFLICT
     return Recorded(recorded_as, found["_id"], found["labels"], found["firstSeenAt"], Status(found["status"]))
 
 
 def id_taken(entry: NewEntry, now: datetime) -> Recorded:
-    """The answer about an entry whose job id another key has."""
+    """The answer for an entry whose job id belongs to another key."""
     return Recorded(RecordedAs.CONFLICT, entry.job_id, {}, now, Status.RECEIVED)
 
 
 def columns(workload: Workload[Any], labels: Mapping[str, str]) -> Document:
-    """The labels that people see as fields of their own."""
+    """The labels that are also fields of the document, for people."""
     return {name: labels[name] for name in workload.label_columns if name in labels}
 
 
@@ -168,7 +168,7 @@ def new_letter(
 
 
 def snapshot(body: str) -> Document:
-    """A job's body for people, as an object; a part of its text where MongoDB cannot hold it as one."""
+    """A job's body for people, as an object; a part of its text when MongoDB cannot store the object."""
     if len(body) <= _LARGEST_SNAPSHOT:
         try:
             found = json.loads(body)
@@ -180,9 +180,9 @@ def snapshot(body: str) -> Document:
     return {"unreadable": scrub(body[:_MOST_OF_AN_UNREADABLE_BODY])}
 
 
-def too_deep(text: str, content: Any) -> bool:  # noqa: ANN401 - anything that JSON can say
-    """Whether content, which is this JSON text, is nested deeper than MongoDB takes."""
-    if text.count("{") + text.count("[") <= MAX_DEPTH:  # at most as deep as there are brackets
+def too_deep(text: str, content: Any) -> bool:  # noqa: ANN401 - any JSON value
+    """Whether the content of this JSON text is nested deeper than MongoDB accepts."""
+    if text.count("{") + text.count("[") <= MAX_DEPTH:  # the depth is at most the number of brackets
         return False
     depth, layer = 0, [content]
     while layer and depth <= MAX_DEPTH:
@@ -192,8 +192,8 @@ def too_deep(text: str, content: Any) -> bool:  # noqa: ANN401 - anything that J
     return depth > MAX_DEPTH
 
 
-UNREAD: Final = {"payloadSnapshot": 0}
-"""What a letter of ours is read without: the body says the same, exactly."""
+WITHOUT_SNAPSHOT: Final = {"payloadSnapshot": 0}
+"""Letters of ours are read without the snapshot: the body has the same content, exactly."""
 
 
 def letter_of(workload: Workload[Any], document: Mapping[str, Any]) -> DeadLetter:

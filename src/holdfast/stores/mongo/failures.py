@@ -1,6 +1,6 @@
-"""What a failure of the driver means: ask again, the store is away, or the document can never be stored.
+"""Failures of the driver: a transient failure, an unreachable store, or a document that can never be stored.
 
-No message repeats what the driver says: it quotes documents, and parts of an address.
+No message repeats the driver's text: that text quotes documents and parts of an address.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from holdfast.contracts.errors import StoreUnavailable
 
 DUPLICATE_KEY: Final = 11000
 TOO_MUCH_AT_ONCE: Final = 388
-"""A transaction is larger than the server's cache can hold: none of its documents is at fault by itself."""
+"""A transaction is too large for the server's cache. Each of its documents alone may be fine."""
 _WRITE_CONFLICT: Final = 112
 
-_PASSING_CODES: Final = frozenset(
+_TRANSIENT_CODES: Final = frozenset(
     {
         6,  # HostUnreachable
         7,  # HostNotFound
@@ -56,50 +56,50 @@ _UNSTORABLE: Final = frozenset(
         121,  # DocumentValidationFailure
         10334,  # BSONObjectTooLarge
         17419,  # an update would make it too large
-        17420,  # likewise
+        17420,  # the same
     },
 )
-_PASSING_LABELS: Final = ("TransientTransactionError", "UnknownTransactionCommitResult", "RetryableWriteError")
+_TRANSIENT_LABELS: Final = ("TransientTransactionError", "UnknownTransactionCommitResult", "RetryableWriteError")
 
 
 class Unstorable(ValueError):
-    """MongoDB can never hold this document; the other documents of a batch are not at fault."""
+    """MongoDB can never store this document; the other documents of a batch may be fine."""
 
 
-def passing(error: PyMongoError) -> bool:
-    """Whether asking again may help: a step-down, a lost connection, a conflict with another transaction."""
+def is_transient(error: PyMongoError) -> bool:
+    """Whether another try may help: a step-down, a lost connection, a conflict with another transaction."""
     if isinstance(error, ConnectionFailure | WriteConcernError) or error.timeout:
         return True
-    if any(error.has_error_label(label) for label in _PASSING_LABELS):
+    if any(error.has_error_label(label) for label in _TRANSIENT_LABELS):
         return True
     if isinstance(error, BulkWriteError):
-        # A batch that is sent again meets what it has written before: those duplicates say nothing about the rest.
-        written = _codes(error) - {DUPLICATE_KEY}
-        return written <= _PASSING_CODES and bool(written or error.details.get("writeConcernErrors"))
-    return isinstance(error, OperationFailure) and error.code in _PASSING_CODES
+        # A batch that is sent again gets duplicate keys for what it wrote the first time: ignore them.
+        codes = _codes(error) - {DUPLICATE_KEY}
+        return codes <= _TRANSIENT_CODES and bool(codes or error.details.get("writeConcernErrors"))
+    return isinstance(error, OperationFailure) and error.code in _TRANSIENT_CODES
 
 
-def conflict(error: PyMongoError) -> bool:
+def is_conflict(error: PyMongoError) -> bool:
     """Whether another transaction holds a document, or changed it first."""
     if isinstance(error, BulkWriteError):
         return _codes(error) == {_WRITE_CONFLICT}
     return isinstance(error, OperationFailure) and error.code == _WRITE_CONFLICT
 
 
-def nobody_there(error: PyMongoError) -> bool:
-    """Whether no primary was found for as long as we are ready to wait for one."""
+def is_without_primary(error: PyMongoError) -> bool:
+    """Whether no primary was found within the time limit."""
     return isinstance(error, ServerSelectionTimeoutError)
 
 
-def met_duplicate(error: PyMongoError) -> bool:
-    """Whether a write met a unique index."""
+def is_duplicate(error: PyMongoError) -> bool:
+    """Whether a unique index refused a write."""
     if isinstance(error, BulkWriteError):
         return any(each.get("code") == DUPLICATE_KEY for each in write_errors(error))
     return isinstance(error, OperationFailure) and error.code == DUPLICATE_KEY
 
 
 def write_errors(error: BulkWriteError) -> list[dict[str, Any]]:
-    """What went wrong with single writes of a batch."""
+    """The errors of the single writes of a batch."""
     found: list[dict[str, Any]] = error.details.get("writeErrors", [])
     return found
 
@@ -108,17 +108,17 @@ def _codes(error: BulkWriteError) -> set[int | None]:
     return {each.get("code") for each in write_errors(error)}
 
 
-def translated(error: PyMongoError | BSONError | OverflowError) -> Exception:
-    """The failure as the engine knows it."""
+def translate(error: PyMongoError | BSONError | OverflowError) -> Exception:
+    """Turn a failure of the driver into the engine's error."""
     if (
         not isinstance(error, PyMongoError)
-        or (isinstance(error, WriteError | BulkWriteError) and not passing(error))
+        or (isinstance(error, WriteError | BulkWriteError) and not is_transient(error))
         or (isinstance(error, OperationFailure) and error.code in _UNSTORABLE)
     ):
         if isinstance(error, BulkWriteError) and _codes(error) == {TOO_MUCH_AT_ONCE}:
             return Unstorable("This is more than one transaction of MongoDB can hold.")
         return Unstorable(f"MongoDB cannot hold the record ({_name(error)}).")
-    if nobody_there(error):
+    if is_without_primary(error):
         return StoreUnavailable("MongoDB: no primary could be reached.")
     return StoreUnavailable(f"MongoDB: {_name(error)}.")
 

@@ -1,4 +1,4 @@
-"""Lanes: where their ends are, and how far the work has come. An index alone answers, however long the lanes are."""
+"""Fairness keys: the last place of each key, and the place in work. An index alone answers, however many jobs wait."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _WAITING: Final = {"status": Status.RECEIVED.value, "openLane": {"$exists": True
 
 
 async def queue_places(link: Link, entries: Collection, fairness_keys: Sequence[str]) -> QueuePlaces:
-    """The front of the workload and the ends of these lanes; see the port."""
+    """The front of the workload, and the last place of each fairness key; see the port."""
     front, ends = await asyncio.gather(_front(link, entries), _ends(link, entries, fairness_keys))
     return QueuePlaces(front, ends)
 

@@ -1,11 +1,12 @@
-"""Records that another system wrote, in our shape.
+"""Entries and dead letters that another system wrote, in our shape.
 
-A Node system that follows the same specification has the same collections and fields, and none of ours: no ``fence``,
-no job id, no generation; its ``_id`` is an ObjectId, and its instants may be ISO text. Such a record is *foreign*. It
-is read here as if it were ours, and brought over by :mod:`.importing`. Another system's worker may also write into an
-entry of ours, by its key: then dates become text and attempts are counted that our history does not have.
+A Node system that follows the same specification has the same collections and fields, but not our own fields: no
+``fence``, no job id, no generation. Its ``_id`` is an ObjectId, and its instants may be ISO text. Such a document is
+*foreign*. This module reads it as if it were ours, and :mod:`.importing` converts it for good. Another system's worker
+may also write into an entry of ours, by its key: then dates become text, and ``attemptCount`` counts attempts that our
+history does not have.
 
-What another system's entry never has is the job's body: as long as the job is not settled, only the queue has that.
+Another system's entry never has the job's body. As long as the job is not settled, only the queue has the body.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from .instants import instant_of
 Document = dict[str, Any]
 
 ELSEWHERE: Final = "elsewhere"
-"""In ``publishedTo``: the other system has put the letter into the queue itself."""
+"""In ``publishedTo``: the other system itself put the letter into the queue."""
 
 _WORKER: Final = "another system"
 _CODE: Final = "WORKED_ELSEWHERE"
@@ -41,7 +42,7 @@ _OVERTAKEN: Final = "Another system's worker settled the job before this attempt
 _NOTE: Final = "worked_elsewhere"
 _UNKNOWN: Final = "UNKNOWN"
 _MOST_ATTEMPTS: Final = 100
-"""A counter that another system wrote may say anything."""
+"""A bound, because another system may write any number into its counter."""
 _BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _STATUSES: Final = frozenset(Status)
 _OUTCOMES: Final = frozenset(AttemptOutcome)
@@ -64,18 +65,18 @@ def is_foreign_letter(letter: Mapping[str, Any]) -> bool:
 
 
 def readable_entry(workload: Workload[Any], found: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The entry as we would have written it, whoever wrote it."""
+    """The entry in our shape, whichever system wrote it."""
     if is_foreign(found):
         found = entry_in_our_shape(workload, found)
-    elif not _sound(found):
-        found = {**found, **mended(found)}
+    elif not _is_intact(found):
+        found = {**found, **repaired_fields(found)}
     if "body" not in found:
         known = {"idempotencyKey": found["idempotencyKey"], **found["labels"]}
         found = {**found, "body": json.dumps(known, ensure_ascii=False)}
     return found
 
 
-def _sound(entry: Mapping[str, Any]) -> bool:
+def _is_intact(entry: Mapping[str, Any]) -> bool:
     return (
         type(entry["updatedAt"]) is datetime
         and type(entry.get("expiresAt")) is not str
@@ -83,14 +84,14 @@ def _sound(entry: Mapping[str, Any]) -> bool:
     )
 
 
-def mended(entry: Mapping[str, Any]) -> Document:
-    """The fields of an entry of ours that another system has overwritten, put right."""
+def repaired_fields(entry: Mapping[str, Any]) -> Document:
+    """The repaired fields of an entry of ours that another system has overwritten."""
     fields = {name: instant for name in _INSTANTS if (instant := instant_of(entry.get(name))) is not None}
     updated = fields.setdefault("updatedAt", entry["firstSeenAt"])
     status, count = _status(entry), _count(entry)
     attempts = [*entry["attemptHistory"]]
     if status.terminal:
-        # A worker of ours may have held the job when the other system's worker took it over and settled it.
+        # A worker of ours may have held the job while the other system's worker settled it.
         attempts = _running_is_lost(attempts, updated, _LOST, _OVERTAKEN)
         fields.pop("leaseUntil", None)
     if count > len(attempts):
@@ -99,9 +100,9 @@ def mended(entry: Mapping[str, Any]) -> Document:
 
 
 def entry_in_our_shape(workload: Workload[Any], found: Mapping[str, Any]) -> Document:
-    """A foreign entry as one of ours, without the body that it never had."""
+    """A foreign entry in our shape. It has no body."""
     key, status = str(found.get("idempotencyKey")), _status(found)
-    seen = instant_of(found.get("firstSeenAt")) or _made(found)
+    seen = instant_of(found.get("firstSeenAt")) or _created(found)
     updated = instant_of(found.get("updatedAt")) or seen
     attempts = _attempts(1, _count(found), status, updated, found)
     labels = _columns(workload, found)
@@ -129,12 +130,12 @@ def entry_in_our_shape(workload: Workload[Any], found: Mapping[str, Any]) -> Doc
 
 
 def attempts_before(entry: Mapping[str, Any]) -> list[Document]:
-    """The attempts of an unsettled foreign entry that is taken over: the one that ran is lost."""
+    """The attempts of an unsettled foreign entry that is taken over: the running attempt is lost."""
     return _running_is_lost(entry["attemptHistory"], entry["updatedAt"], _CODE, _MESSAGE)
 
 
 def _running_is_lost(history: Sequence[Mapping[str, Any]], at: datetime, code: str, message: str) -> list[Document]:
-    """The attempts, with the one that ran closed as lost (I5)."""
+    """The attempts, with the running attempt closed as lost (I5)."""
     attempts: list[Document] = [dict(each) for each in history]
     if attempts and attempts[-1]["outcome"] == AttemptOutcome.RUNNING.value:
         attempts[-1] |= {
@@ -147,7 +148,7 @@ def _running_is_lost(history: Sequence[Mapping[str, Any]], at: datetime, code: s
 
 
 def _attempts(first: int, last: int, status: Status, at: datetime, found: Mapping[str, Any]) -> list[Document]:
-    """Attempts of which only the number is known. The last one tells how the entry stands."""
+    """Attempts of which only the number is known. The outcome of the last attempt follows from the status."""
     attempts: list[Document] = []
     for number in range(first, last + 1):
         attempt: Document = {"attempt": number, "worker": _WORKER, "startedAt": at}
@@ -157,12 +158,12 @@ def _attempts(first: int, last: int, status: Status, at: datetime, found: Mappin
             attempt |= {"outcome": AttemptOutcome.SUCCEEDED.value, "finishedAt": at}
         else:
             code, message = (_text(found, "lastErrorCode"), _text(found, "lastErrorMessage"))
-            told = number == last and code is not None
+            has_error = number == last and code is not None
             attempt |= {
                 "outcome": AttemptOutcome.FAILED.value,
                 "finishedAt": at,
-                "errorCode": code if told else _CODE,
-                "errorMessage": message if told else _MESSAGE,
+                "errorCode": code if has_error else _CODE,
+                "errorMessage": message if has_error else _MESSAGE,
             }
         attempts.append(attempt)
     return attempts
@@ -172,7 +173,7 @@ def _attempts(first: int, last: int, status: Status, at: datetime, found: Mappin
 
 
 def letter_id_of(identity: ObjectId | str) -> str:
-    """The id of a dead letter. That of a foreign one says which it is, before it is brought over and after."""
+    """The id of a dead letter. A foreign letter has the same id before and after it is imported."""
     return identity if isinstance(identity, str) else f"dl_{identity}"
 
 
@@ -183,7 +184,7 @@ def foreign_ids(letter_ids: Sequence[str]) -> list[ObjectId]:
 
 def created_at(letter: Mapping[str, Any]) -> datetime:
     """When a foreign letter was written."""
-    return instant_of(letter.get("createdAt")) or _made(letter)
+    return instant_of(letter.get("createdAt")) or _created(letter)
 
 
 def letter_in_our_shape(
@@ -194,9 +195,9 @@ def letter_in_our_shape(
     generation: int = 1,
     seen_at: datetime | None = None,
 ) -> Document:
-    """A foreign dead letter as one of ours, with the job's body as far as it can be made again.
+    """A foreign dead letter in our shape, with the job's body as far as it can be reconstructed.
 
-    ``seen_at`` is when the job was first seen, where somebody knows.
+    ``seen_at`` is when the job was first seen, if that is known.
     """
     key, created = str(found.get("idempotencyKey")), created_at(found)
     attempts = _summarised_attempts(found, created)
@@ -229,11 +230,11 @@ def letter_in_our_shape(
 
 
 def _summarised_attempts(letter: Mapping[str, Any], created: datetime) -> list[Document]:
-    """The other system's summaries of its attempts, in their order, and as many as it counted."""
+    """The other system's summaries of its attempts, in order, and as many attempts as it counted."""
     history = letter.get("attemptHistory")
-    told = [each for each in history if isinstance(each, Mapping)] if isinstance(history, list) else []
+    summaries = [each for each in history if isinstance(each, Mapping)] if isinstance(history, list) else []
     attempts: list[Document] = []
-    for number, each in enumerate(told[:_MOST_ATTEMPTS], start=1):
+    for number, each in enumerate(summaries[:_MOST_ATTEMPTS], start=1):
         outcome = each.get("outcome")
         attempts.append(
             {
@@ -250,7 +251,7 @@ def _summarised_attempts(letter: Mapping[str, Any], created: datetime) -> list[D
 
 
 def entry_of_letter(workload: Workload[Any], letter: Mapping[str, Any]) -> Document:
-    """The entry of a letter whose own entry is gone: the other system keeps letters longer."""
+    """A new entry for a letter without an entry: the other system keeps letters longer than entries."""
     names = ("idempotencyKey", "generation", "attemptCount", "attemptHistory", "labels", "body", "expiresAt")
     created = letter["createdAt"]
     return {
@@ -273,7 +274,7 @@ def entry_of_letter(workload: Workload[Any], letter: Mapping[str, Any]) -> Docum
 
 
 def plain(value: Any) -> Any:  # noqa: ANN401 - any value of a document
-    """The value as JSON can say it: what only MongoDB knows becomes text, a reference to elsewhere an object."""
+    """The value as JSON. A type that only MongoDB has becomes text; a DBRef becomes an object."""
     if isinstance(value, DBRef):
         value = value.as_doc()
     if isinstance(value, Mapping):
@@ -290,7 +291,7 @@ def _columns(workload: Workload[Any], found: Mapping[str, Any]) -> dict[str, str
 
 
 def _status(found: Mapping[str, Any]) -> Status:
-    """What we have no word for is not settled, as far as we can tell."""
+    """The status. An unknown status counts as not settled."""
     status = found.get("status")
     return Status(status) if status in _STATUSES else Status.RECEIVED
 
@@ -301,11 +302,12 @@ def _count(found: Mapping[str, Any]) -> int:
 
 
 def _text(found: Mapping[str, Any], name: str) -> str | None:
-    """A text that another system wrote, without what must not be seen in clear."""
+    """A text that another system wrote, with personal data and secrets masked."""
     value = found.get(name)
     return scrub(value) if isinstance(value, str) else None
 
 
-def _made(found: Mapping[str, Any]) -> datetime:
+def _created(found: Mapping[str, Any]) -> datetime:
+    """When the document was created, from its ObjectId."""
     identity = found.get("_id")
     return identity.generation_time.astimezone(UTC) if isinstance(identity, ObjectId) else _BEGINNING

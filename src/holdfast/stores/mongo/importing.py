@@ -1,11 +1,11 @@
-"""Importing: another system's records become ours, while that system may go on writing.
+"""Importing: another system's entries and dead letters become ours, while that system may go on writing.
 
-What belongs to one key, its entry and its dead letters, is brought over in one transaction: a write of the other system
-that comes in between is a conflict, and the transaction is tried again. The other system finds its records by their
-keys, and goes on finding them. To import again does nothing; to stop half way leaves the rest for the next time.
+The entry and the dead letters of one key are imported in one transaction. If the other system writes to them meanwhile,
+that is a conflict, and the transaction is tried again. The other system finds its documents by their keys, before and
+after. A second import does nothing. An import that stops half way leaves the rest to the next import.
 
-An entry that is not settled stays the other system's: it has no body, so nobody here could run it. When a worker of
-ours is given its job by the queue, :mod:`.recording` takes it over.
+An entry that is not settled is not imported: it has no body, so Holdfast could not run it. When the queue delivers its
+job to a worker of ours, :mod:`.recording` takes the entry over.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from .foreign import (
     is_foreign,
     is_foreign_letter,
     letter_in_our_shape,
-    mended,
     readable_entry,
+    repaired_fields,
 )
 from .instants import instant_of
 from .link import Collection, Document, Link, Session
@@ -55,13 +55,13 @@ _ENTRIES: Final = {"status": {"$in": _SETTLED}, "fence": {"$exists": False}, "id
 _UNSETTLED: Final = {"status": {"$nin": _SETTLED}, "fence": {"$exists": False}}
 _LETTERS: Final = {"generation": {"$exists": False}, "idempotencyKey": {"$type": "string"}}
 _OVERWRITTEN: Final = {"dueAt": {"$exists": True}, "status": {"$in": _SETTLED}}
-"""Entries of ours that another system's worker settled: we would have removed the time at which they are due."""
+"""Entries of ours that another system's worker settled: our own settling removes ``dueAt``."""
 
 
-async def import_all(link: Link, records: AllCollections, record_collections: RecordCollections) -> list[str]:
-    """Bring over everything; return what was done, one sentence each."""
+async def import_all(link: Link, collections: AllCollections, record_collections: RecordCollections) -> list[str]:
+    """Import everything; return what was done, one sentence each."""
     done = []
-    for each in records:
+    for each in collections:
         for collection, which in ((each.letters, _LETTERS), (each.entries, _ENTRIES)):
             imported = 0
             async for found in _pages(link, collection, which, {"idempotencyKey": 1}):
@@ -69,57 +69,57 @@ async def import_all(link: Link, records: AllCollections, record_collections: Re
                 await _import(link, each, found)
             if imported:
                 done.append(f"Brought over {imported} records of another system in {collection.name}.")
-        if mended_entries := await _mend(link, each):
-            done.append(f"Mended {mended_entries} entries of {each.entries.name} that another system has settled.")
+        if repaired := await _repair_all(link, each):
+            done.append(f"Repaired {repaired} entries of {each.entries.name} that another system has settled.")
     changed = {
         record_collection.collection.name: await _import_instants(link, record_collection)
         for record_collection in record_collections
     }
     return done + [
-        f"Turned text into dates in {number} documents of {name}." for name, number in changed.items() if number
+        f"Turned text into dates in {number} records of {name}." for name, number in changed.items() if number
     ]
 
 
-async def import_letters(link: Link, records: AllCollections, letter_ids: Sequence[str]) -> None:
-    """Bring over the letters with these ids that are another system's, before somebody decides about them."""
+async def import_letters(link: Link, collections: AllCollections, letter_ids: Sequence[str]) -> None:
+    """Import the foreign letters with these ids, before a person decides about them."""
     identities = foreign_ids(letter_ids)
     if not identities:
         return
-    for each in records:
+    for each in collections:
         wanted = {"_id": {"$in": identities}} | _LETTERS
         found = await link.run(partial(_read, each.letters, wanted, {"idempotencyKey": 1}))
         if found:
             await _import(link, each, found)
 
 
-async def _import(link: Link, records: WorkloadCollections, found: Sequence[Document]) -> None:
+async def _import(link: Link, collections: WorkloadCollections, found: Sequence[Document]) -> None:
     keys = list({document["idempotencyKey"] for document in found})
     try:
-        await link.transaction(partial(import_keys, records=records, keys=keys), contention=_CONTENTION)
+        await link.transaction(partial(import_keys, collections=collections, keys=keys), contention=_CONTENTION)
     except StoreContended:
-        # The other system is busy with one of them, or a dead client holds it: now each goes by itself.
+        # The other system is writing one of the keys, or a dead client holds it. So each key is imported by itself.
         for key in keys:
-            await link.transaction(partial(import_keys, records=records, keys=[key]))
+            await link.transaction(partial(import_keys, collections=collections, keys=[key]))
 
 
-async def places(link: Link, records: AllCollections) -> list[str]:
-    """The collections that have records of another system."""
-    # By the kind of their ids: ours are text, so an index alone finds them.
+async def foreign_collections(link: Link, collections: AllCollections) -> list[str]:
+    """The collections that have documents of another system."""
+    # Foreign ids are ObjectIds, and ours are text. So the index on _id finds them.
     foreign = {"_id": {"$gt": _FIRST}}
-    collections = [collection for each in records for collection in (each.entries, each.letters)]
     return [
         collection.name
-        for collection in collections
+        for each in collections
+        for collection in (each.entries, each.letters)
         if await link.run(partial(collection.find_one, foreign, {"_id": 1})) is not None
     ]
 
 
-async def remaining(link: Link, records: AllCollections) -> list[str]:
-    """What another system has left here, and what becomes of it, in words."""
+async def remaining(link: Link, collections: AllCollections) -> list[str]:
+    """The documents of another system that are not imported yet, and what happens with them; one sentence each."""
     sentences = []
     by_migrate = "`holdfast migrate` brings them over."
     by_queue = "Each is taken over when the queue delivers its job to a worker of Holdfast."
-    for each in records:
+    for each in collections:
         for collection, which, what, becomes in (
             (each.entries, _ENTRIES, "settled records", by_migrate),
             (each.letters, _LETTERS, "dead letters", by_migrate),
@@ -135,19 +135,19 @@ async def remaining(link: Link, records: AllCollections) -> list[str]:
     return sentences
 
 
-# --- what belongs to a key ------------------------------------------------------------------------------------
+# --- the entry and the letters of a key -----------------------------------------------------------------------
 
 
-async def import_keys(session: Session, *, records: WorkloadCollections, keys: Sequence[str]) -> None:
-    """Bring over the settled entries and all dead letters of these keys."""
+async def import_keys(session: Session, *, collections: WorkloadCollections, keys: Sequence[str]) -> None:
+    """Import the settled entries and all dead letters of these keys."""
     same_key = {"idempotencyKey": {"$in": list(keys)}}
-    entries = {each["idempotencyKey"]: each for each in await _read(records.entries, same_key, session=session)}
+    entries = {each["idempotencyKey"]: each for each in await _read(collections.entries, same_key, session=session)}
     letters: dict[str, list[Document]] = {}
-    for each in await _read(records.letters, same_key, session=session):
+    for each in await _read(collections.letters, same_key, session=session):
         letters.setdefault(each["idempotencyKey"], []).append(each)
     ids = {key: _new_ids(key) for key in keys if is_foreign(entries.get(key, {}))}
     wanted = {"_id": {"$in": [job_id for pair in ids.values() for job_id in pair]}}
-    taken = {each["_id"] for each in await _read(records.entries, wanted, {"_id": 1}, session)}
+    taken = {each["_id"] for each in await _read(collections.entries, wanted, {"_id": 1}, session)}
     entry_writes: list[Any] = []
     letter_writes: list[Any] = []
     for key in keys:
@@ -157,30 +157,34 @@ async def import_keys(session: Session, *, records: WorkloadCollections, keys: S
             taken.add(job_id)
         else:
             job_id = found["_id"]
-        moving = _Moving(records, found, letters.get(key, []), job_id)
-        entry_writes += moving.entry_writes()
-        letter_writes += moving.letter_writes()
-    for collection, writes in ((records.entries, entry_writes), (records.letters, letter_writes)):
+        key_import = _KeyImport(collections, found, letters.get(key, []), job_id)
+        entry_writes += key_import.entry_writes()
+        letter_writes += key_import.letter_writes()
+    for collection, writes in ((collections.entries, entry_writes), (collections.letters, letter_writes)):
         if writes:
             await collection.bulk_write(writes, session=session)
 
 
 def _new_ids(key: str) -> tuple[str, str]:
-    """The id that the entry of a key gets, and another one should the entry of another key have that."""
+    """The id for the entry of a key, and a second id in case another key's entry has the first."""
     return job_id_for(key), f"elsewhere-{sha256(key.encode()).hexdigest()[:32]}"
 
 
-class _Moving:
-    """What becomes of one key's entry and dead letters.
+class _KeyImport:
+    """The import of one key's entry and dead letters.
 
-    Each foreign letter gets a generation that no letter of its key has (I8). The last letter of a dead entry tells of
-    the entry's own generation, so that it can be replayed, and no earlier one can.
+    Each foreign letter gets a generation that no other letter of its key has (I8). The last letter of a dead-lettered
+    entry has the entry's own generation. So this letter can be replayed, and no earlier letter can.
     """
 
     def __init__(
-        self, records: WorkloadCollections, found: Document | None, letters: Sequence[Mapping[str, Any]], job_id: str
+        self,
+        collections: WorkloadCollections,
+        found: Document | None,
+        letters: Sequence[Mapping[str, Any]],
+        job_id: str,
     ) -> None:
-        workload = records.workload
+        workload = collections.workload
         self._workload = workload
         self._found = found
         self._job_id = job_id
@@ -204,27 +208,28 @@ class _Moving:
         self._next = max([*taken, *(each["generation"] for each in self._letters)], default=0) + (not dead)
 
     def letter_writes(self) -> list[Any]:
-        """The other system's letters go, and ours come."""
+        """Replace the other system's letters with ours."""
         gone = [DeleteOne({"_id": each["_id"]}) for each in self._foreign]
         return [*gone, *(InsertOne(each) for each in self._letters)]
 
     def entry_writes(self) -> list[Any]:
-        """The entry in our shape, where it is settled. An ``_id`` cannot be changed: a new document takes its place."""
+        """Replace a settled entry with an entry in our shape. An ``_id`` cannot be changed, so the document is new."""
         found = self._found
         if found is None:
             if not self._letters:
                 return []
             entry = entry_of_letter(self._workload, self._letters[-1])
-            return [InsertOne(entry | self._due_to_letters(entry))]
+            return [InsertOne(entry | self._fields_from_letters(entry))]
         if is_foreign(found):
             if self._status not in _SETTLED:
                 return []
             entry = entry_in_our_shape(self._workload, found) | {"_id": self._job_id}
-            return [DeleteOne({"_id": found["_id"]}), InsertOne(entry | self._due_to_letters(entry))]
-        return [UpdateOne({"_id": found["_id"]}, {"$set": changes})] if (changes := self._due_to_letters(found)) else []
+            return [DeleteOne({"_id": found["_id"]}), InsertOne(entry | self._fields_from_letters(entry))]
+        changes = self._fields_from_letters(found)
+        return [UpdateOne({"_id": found["_id"]}, {"$set": changes})] if changes else []
 
-    def _due_to_letters(self, entry: Mapping[str, Any]) -> Document:
-        """What an entry owes to the letters that came: their generation and retention, and perhaps its body."""
+    def _fields_from_letters(self, entry: Mapping[str, Any]) -> Document:
+        """The fields of the entry that follow from its letters: generation, retention, and the body if it has none."""
         if not self._letters:
             return {}
         last = self._letters[-1]
@@ -243,35 +248,35 @@ class _Moving:
 # --- entries of ours that another system's worker settled -----------------------------------------------------
 
 
-async def _mend(link: Link, records: WorkloadCollections) -> int:
-    """Put right what another system has overwritten; return how many."""
+async def _repair_all(link: Link, collections: WorkloadCollections) -> int:
+    """Repair all entries that another system has overwritten; return how many."""
     number = 0
     for which in (_OVERWRITTEN, {"expiresAt": {"$type": "string"}, "status": {"$in": _SETTLED}}):
         wanted = which | {"fence": {"$exists": True}}
-        found = await link.run(partial(_read, records.entries, wanted, {"_id": 1}), seconds=_A_LONG_LOOK)
+        found = await link.run(partial(_read, collections.entries, wanted, {"_id": 1}), seconds=_A_LONG_LOOK)
         for start in range(0, len(found), _BATCH):
-            number += await mend(link, records, [each["_id"] for each in found[start : start + _BATCH]])
+            number += await repair(link, collections, [each["_id"] for each in found[start : start + _BATCH]])
     return number
 
 
-async def mend(link: Link, records: WorkloadCollections, job_ids: Sequence[str]) -> int:
-    """Make entries of ours that another system's worker settled whole; return how many.
+async def repair(link: Link, collections: WorkloadCollections, job_ids: Sequence[str]) -> int:
+    """Repair entries of ours that another system's worker settled; return how many.
 
-    What somebody changes meanwhile is left for the next time. One that is dead-lettered gets its dead letter (I8): the
-    other system's, or one that says what the entry says, where the other system has written none.
+    An entry that changes meanwhile is left to the next call. A dead-lettered entry gets its dead letter (I8): the other
+    system's letter, or a new letter with the entry's error when the other system has written none.
     """
-    found = await link.run(partial(_read, records.entries, {"_id": {"$in": list(job_ids)}}))
+    found = await link.run(partial(_read, collections.entries, {"_id": {"$in": list(job_ids)}}))
     settled = [each for each in found if each["status"] in _SETTLED]
     dead = [each["idempotencyKey"] for each in settled if each["status"] == _DEAD]
     if dead:
-        await link.transaction(partial(import_keys, records=records, keys=dead))
-        await link.transaction(partial(_write_missing_letters, records=records, keys=dead))
-        found = await link.run(partial(_read, records.entries, {"_id": {"$in": [each["_id"] for each in settled]}}))
+        await link.transaction(partial(import_keys, collections=collections, keys=dead))
+        await link.transaction(partial(_write_missing_letters, collections=collections, keys=dead))
+        found = await link.run(partial(_read, collections.entries, {"_id": {"$in": [each["_id"] for each in settled]}}))
         settled = [each for each in found if each["status"] in _SETTLED]
     writes = []
     for each in settled:
-        fields = mended(each)
-        fields.setdefault("expiresAt", fields["updatedAt"] + records.workload.retention)
+        fields = repaired_fields(each)
+        fields.setdefault("expiresAt", fields["updatedAt"] + collections.workload.retention)
         writes.append(
             UpdateOne(
                 {"_id": each["_id"], "status": each["status"], "updatedAt": each["updatedAt"]},
@@ -283,27 +288,27 @@ async def mend(link: Link, records: WorkloadCollections, job_ids: Sequence[str])
         )
     if not writes:
         return 0
-    done = await link.run(partial(records.entries.bulk_write, writes, ordered=False))
+    done = await link.run(partial(collections.entries.bulk_write, writes, ordered=False))
     return done.modified_count
 
 
-async def _write_missing_letters(session: Session, *, records: WorkloadCollections, keys: Sequence[str]) -> None:
+async def _write_missing_letters(session: Session, *, collections: WorkloadCollections, keys: Sequence[str]) -> None:
     same_key = {"idempotencyKey": {"$in": list(keys)}}
-    entries = await _read(records.entries, same_key, session=session)
-    letters = await _read(records.letters, same_key, {"idempotencyKey": 1, "generation": 1}, session)
+    entries = await _read(collections.entries, same_key, session=session)
+    letters = await _read(collections.letters, same_key, {"idempotencyKey": 1, "generation": 1}, session)
     written = {(each["idempotencyKey"], each.get("generation")) for each in letters}
     missing = []
     for each in entries:
-        # Without a generation: the other system has written it just now, and the next time brings it over.
-        told = {(each["idempotencyKey"], generation) for generation in (each["generation"], None)}
-        if each["status"] == _DEAD and not told & written:
-            missing.append(_letter_of(records.workload, each | mended(each)))
+        # A letter without a generation: the other system has written it just now. The next import converts it.
+        its_letters = {(each["idempotencyKey"], generation) for generation in (each["generation"], None)}
+        if each["status"] == _DEAD and not its_letters & written:
+            missing.append(_letter_of(collections.workload, each | repaired_fields(each)))
     if missing:
-        await records.letters.insert_many(missing, session=session)
+        await collections.letters.insert_many(missing, session=session)
 
 
 def _letter_of(workload: Workload[Any], entry: Mapping[str, Any]) -> Document:
-    """The letter of an entry that another system called dead without writing one."""
+    """A letter for an entry that another system set to ``dead_lettered`` without a letter."""
     code, message = entry.get("lastErrorCode") or "UNKNOWN", entry.get("lastErrorMessage") or ""
     transition = MoveToDeadLetters(
         letter_id=letter_id(workload.name, entry["idempotencyKey"], entry["generation"]),
@@ -318,11 +323,11 @@ def _letter_of(workload: Workload[Any], entry: Mapping[str, Any]) -> Document:
     return new_letter(workload, entry, transition, entry["updatedAt"])
 
 
-# --- documents ------------------------------------------------------------------------------------------------
+# --- records --------------------------------------------------------------------------------------------------
 
 
 async def _import_instants(link: Link, record_collection: RecordCollection) -> int:
-    """Turn instants that are text into dates, where nobody has changed them since; return how many documents."""
+    """Turn instants that are text into dates, unless they change meanwhile; return how many records were changed."""
     names = record_collection.instants
     number = 0
     which = {"$or": [{name: {"$type": "string"}} for name in names]}

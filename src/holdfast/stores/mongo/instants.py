@@ -1,4 +1,4 @@
-"""Instants as they are stored: we write dates; another system may have written ISO text in their place."""
+"""Stored instants. Holdfast writes dates; another system may have written ISO text."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 
 
 def instant_of(value: Any) -> datetime | None:  # noqa: ANN401 - any value of a document
-    """The instant that a field holds, cut to the millisecond, which is what MongoDB's dates keep.
+    """The instant in a field, cut to the millisecond, because MongoDB's dates have milliseconds.
 
-    None for what is neither a date nor ISO text. Text without a time zone counts as UTC.
+    None for a value that is neither a date nor ISO text. Text without a time zone counts as UTC.
     """
     if type(value) is datetime:
         return value

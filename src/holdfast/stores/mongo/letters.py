@@ -14,47 +14,51 @@ from holdfast.contracts.dead_letters import DeadLetter, ReviewStatus
 from holdfast.contracts.lifecycle import REVIEW_STEPS
 from holdfast.contracts.queries import LetterQuery, Page, Slice
 
-from .entries import UNREAD, letter_of, new_mark
+from .entries import WITHOUT_SNAPSHOT, letter_of, new_mark
 from .foreign import ELSEWHERE, foreign_ids, is_foreign_letter
 from .link import LONG, Collection, Document, Link
-from .places import after, compared, cursor_of, order_of
+from .positions import after, compared, cursor_of, order_of
 from .sweeping import known_queues
 from .workload_collections import AllCollections, WorkloadCollections
 
-_DEALT_WITH: Final = (ReviewStatus.REPLAYED.value, ReviewStatus.CLOSED.value)
+_REPLAYED_OR_CLOSED: Final = (ReviewStatus.REPLAYED.value, ReviewStatus.CLOSED.value)
 _SOME_QUEUE: Final = ""
-"""In ``publishedTo``: the letter is dealt with, and whether a queue has it is not known."""
+"""In ``publishedTo``: the letter is replayed or closed, and it is not known whether a queue has it."""
 _OLDEST_FIRST: Final = (("createdAt", ASCENDING), ("_id", ASCENDING))
 
 
-async def read(link: Link, records: AllCollections, letter_id: str) -> DeadLetter | None:
-    """One dead letter. Its id does not tell whose it is."""
+async def read(link: Link, collections: AllCollections, letter_id: str) -> DeadLetter | None:
+    """One dead letter. Its id does not show the workload, so all workloads are searched."""
     either = {"_id": {"$in": [letter_id, *foreign_ids([letter_id])]}}
-    for each in records:
-        found = await _read(link, each, lambda each=each: each.letters.find(either, UNREAD).limit(1).to_list())  # type: ignore[misc]
+    for each in collections:
+        found = await _read(link, each, partial(_find_one, each.letters, either))
         if found:
             return letter_of(each.workload, found[0])
     return None
 
 
 async def _read(
-    link: Link, records: WorkloadCollections, look: Callable[[], Awaitable[list[Document]]]
+    link: Link, collections: WorkloadCollections, look: Callable[[], Awaitable[list[Document]]]
 ) -> list[Document]:
-    """The letters of a look. Those of another system have nothing but the snapshot that the look left out."""
+    """Read letters without their snapshots. Foreign letters need the snapshot, so it is read for them afterwards."""
     found = await link.run(look, seconds=LONG)
     foreign = [each["_id"] for each in found if is_foreign_letter(each)]
     if not foreign:
         return found
     wanted = {"_id": {"$in": foreign}}
-    snapshots = await link.run(lambda: records.letters.find(wanted, {"payloadSnapshot": 1}).to_list())
+    snapshots = await link.run(lambda: collections.letters.find(wanted, {"payloadSnapshot": 1}).to_list())
     by_id = {each["_id"]: each for each in snapshots}
     return [{**each, **by_id.get(each["_id"], {})} for each in found]
 
 
-async def find(link: Link, records: AllCollections, query: LetterQuery, page: Page) -> Slice[DeadLetter]:
+async def _find_one(letters: Collection, where: Document) -> list[Document]:
+    return await letters.find(where, WITHOUT_SNAPSHOT).limit(1).to_list()
+
+
+async def find(link: Link, collections: AllCollections, query: LetterQuery, page: Page) -> Slice[DeadLetter]:
     """Dead letters that match, oldest first, of one workload or of all together."""
     listings = []
-    for each in records.named(query.workload):
+    for each in collections.named(query.workload):
         conditions = _conditions(query, each)
         if page.cursor:
             conditions.append(after(page.cursor, "createdAt"))
@@ -69,23 +73,25 @@ async def find(link: Link, records: AllCollections, query: LetterQuery, page: Pa
     return Slice(items, more)
 
 
-async def _oldest(link: Link, records: WorkloadCollections, where: Document, limit: int) -> list[Document]:
+async def _oldest(link: Link, collections: WorkloadCollections, where: Document, limit: int) -> list[Document]:
     return await _read(
-        link, records, lambda: records.letters.find(where, UNREAD).sort(_OLDEST_FIRST).limit(limit).to_list()
+        link,
+        collections,
+        lambda: collections.letters.find(where, WITHOUT_SNAPSHOT).sort(_OLDEST_FIRST).limit(limit).to_list(),
     )
 
 
-async def count(link: Link, records: AllCollections, query: LetterQuery) -> int:
-    """How many match."""
+async def count(link: Link, collections: AllCollections, query: LetterQuery) -> int:
+    """How many dead letters match."""
     found = 0
-    for each in records.named(query.workload):
+    for each in collections.named(query.workload):
         conditions = _conditions(query, each)
         where = {"$and": conditions} if conditions else {}
         found += await link.run(partial(each.letters.count_documents, where), seconds=LONG)
     return found
 
 
-def _conditions(query: LetterQuery, records: WorkloadCollections) -> list[Document]:
+def _conditions(query: LetterQuery, collections: WorkloadCollections) -> list[Document]:
     wanted: tuple[tuple[str, Any], ...] = (
         ("reviewStatus", query.review_status and query.review_status.value),
         ("terminalReasonCode", query.reason_code),
@@ -97,9 +103,9 @@ def _conditions(query: LetterQuery, records: WorkloadCollections) -> list[Docume
     if query.created_before is not None:
         conditions.append(compared("createdAt", "$lt", query.created_before))
     for name, value in query.labels.items():
-        # Not a path: a label's name may hold dots and dollars.
+        # No path such as "labels.name": a label's name may contain dots and dollars.
         label: Document = {"$getField": {"field": {"$literal": name}, "input": "$labels"}}
-        if name in records.workload.label_columns:
+        if name in collections.workload.label_columns:
             label = {"$ifNull": [label, f"${name}"]}
         conditions.append({"$expr": {"$eq": [label, {"$literal": value}]}})
     return conditions
@@ -113,23 +119,23 @@ def starts_of(end: ReviewStatus) -> list[str]:
     return [start.value for start, ends in REVIEW_STEPS.items() if end in ends]
 
 
-def stepped(now: Any, end: ReviewStatus, actor: str, reason: str, mark: str) -> Document:  # noqa: ANN401 - an expression
-    """What a step changes, for an update with a pipeline."""
+def step_fields(now: Any, end: ReviewStatus, actor: str, reason: str, mark: str) -> Document:  # noqa: ANN401 - an expression
+    """The fields that a step changes, for an update with a pipeline."""
     decision = {"step": end.value, "actor": {"$literal": actor}, "reason": {"$literal": reason}, "at": now, "by": mark}
     fields: Document = {
         "reviewStatus": end.value,
         "updatedAt": now,
         "decisions": {"$concatArrays": ["$decisions", [decision]]},
     }
-    if end.value in _DEALT_WITH:
-        # Whether or not it was published: somebody may be publishing it right now.
+    if end.value in _REPLAYED_OR_CLOSED:
+        # Even if the letter was not published: another process may be publishing it right now.
         fields["publishedTo"] = {"$ifNull": ["$publishedTo", _SOME_QUEUE]}
     return fields
 
 
 async def step(  # noqa: PLR0913 - who, what, why
     link: Link,
-    records: AllCollections,
+    collections: AllCollections,
     letter_ids: Sequence[str],
     end: ReviewStatus,
     *,
@@ -142,9 +148,9 @@ async def step(  # noqa: PLR0913 - who, what, why
     mark = new_mark()
     ids = list(set(letter_ids))
     movable = {"_id": {"$in": ids}, "reviewStatus": {"$in": starts_of(end)}}
-    moving: list[Document] = [{"$set": stepped(link.clock.now(), end, actor, reason, mark)}]
+    moving: list[Document] = [{"$set": step_fields(link.clock.now(), end, actor, reason, mark)}]
     moved: set[str] = set()
-    for each in records:
+    for each in collections:
 
         async def move_and_read(letters: Collection = each.letters) -> list[Document]:
             await letters.update_many(movable, moving)
@@ -157,55 +163,55 @@ async def step(  # noqa: PLR0913 - who, what, why
 # --- the dead-letter queue ------------------------------------------------------------------------------------
 
 
-async def letters_to_publish(link: Link, records: WorkloadCollections, limit: int) -> list[DeadLetter]:
-    """Pending letters that the queue we know has not been given."""
-    known = (await known_queues(link, [records])).get(records.name)
-    # Another system puts its own letters into the queue, before we have brought them over and after.
+async def letters_to_publish(link: Link, collections: WorkloadCollections, limit: int) -> list[DeadLetter]:
+    """Pending letters that are not in the queue yet."""
+    known = (await known_queues(link, [collections])).get(collections.name)
+    # Another system puts its own letters into the queue itself, also those that we have imported.
     missing: Any = None if known is None else {"$nin": [known, ELSEWHERE]}
     where = {"reviewStatus": ReviewStatus.PENDING.value, "publishedTo": missing, "generation": {"$exists": True}}
-    return [letter_of(records.workload, each) for each in await _oldest(link, records, where, limit)]
+    return [letter_of(collections.workload, each) for each in await _oldest(link, collections, where, limit)]
 
 
-async def mark_published(link: Link, records: AllCollections, letter_ids: Sequence[str], queue: str) -> bool:
-    """The queue has them, unless another one has taken its place.
+async def mark_published(link: Link, collections: AllCollections, letter_ids: Sequence[str], queue: str) -> bool:
+    """Mark the letters as published; False when the queue has been reset since.
 
-    Should it be replaced at this very moment, no harm is done: the letters carry the mark of the one that is gone.
+    If the queue is reset at this very moment, that does no harm: the letters have the epoch of the lost queue.
     """
-    known = await known_queues(link, list(records))
-    if any(met != queue for met in known.values()):
+    known = await known_queues(link, list(collections))
+    if any(epoch != queue for epoch in known.values()):
         return False
-    for each in records:
+    for each in collections:
         await _mark(link, each, letter_ids, queue)
     return True
 
 
-async def mark_unpublished(link: Link, records: AllCollections, letter_ids: Sequence[str]) -> None:
-    """The queue that we know no longer has them. Another one may: it may remember what this one has forgotten."""
-    known = await known_queues(link, list(records))
-    for each in records:
+async def mark_unpublished(link: Link, collections: AllCollections, letter_ids: Sequence[str]) -> None:
+    """Mark the letters as removed from this queue. A queue that is restored from a copy may have them again."""
+    known = await known_queues(link, list(collections))
+    for each in collections:
         await _mark(link, each, letter_ids, _unpublished_from(known.get(each.name)))
 
 
 def _unpublished_from(queue: str | None) -> str:
-    """In ``publishedTo``: this queue had the letter, or not, and does not have it any more."""
+    """In ``publishedTo``: this queue does not have the letter any more."""
     return f"-{queue or ''}"
 
 
-async def _mark(link: Link, records: WorkloadCollections, letter_ids: Sequence[str], mark: str) -> None:
+async def _mark(link: Link, collections: WorkloadCollections, letter_ids: Sequence[str], mark: str) -> None:
     if letter_ids:
         marked = {"_id": {"$in": list(letter_ids)}}
-        await link.run(lambda: records.letters.update_many(marked, {"$set": {"publishedTo": mark}}))
+        await link.run(lambda: collections.letters.update_many(marked, {"$set": {"publishedTo": mark}}))
 
 
-async def letters_to_unpublish(link: Link, records: WorkloadCollections, limit: int) -> list[str]:
-    """Letters that are dealt with and that the queue may still hold."""
-    known = (await known_queues(link, [records])).get(records.name)
+async def letters_to_unpublish(link: Link, collections: WorkloadCollections, limit: int) -> list[str]:
+    """Replayed and closed letters that the queue may still hold."""
+    known = (await known_queues(link, [collections])).get(collections.name)
     where = {
-        "reviewStatus": {"$in": list(_DEALT_WITH)},
+        "reviewStatus": {"$in": list(_REPLAYED_OR_CLOSED)},
         "publishedTo": {"$ne": _unpublished_from(known)},
         "generation": {"$exists": True},
     }
     found = await link.run(
-        lambda: records.letters.find(where, {"_id": 1}).sort(_OLDEST_FIRST).limit(limit).to_list(),
+        lambda: collections.letters.find(where, {"_id": 1}).sort(_OLDEST_FIRST).limit(limit).to_list(),
     )
     return [each["_id"] for each in found]

@@ -1,4 +1,4 @@
-"""The link to MongoDB: what the server must be, how long anything may take, and what is tried again."""
+"""The connection to MongoDB: checks of the server, time limits, and retries."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from holdfast.contracts.crash_points import crash_point
 from holdfast.contracts.errors import ConfigurationError, StoreContended, StoreUnavailable
 
 from .clock import ServerClock
-from .failures import conflict, met_duplicate, nobody_there, passing, translated
+from .failures import is_conflict, is_duplicate, is_transient, is_without_primary, translate
 from .presence import Presence
 
 Result = TypeVar("Result")
@@ -34,12 +34,12 @@ Collection = AsyncCollection[Document]
 Session = AsyncClientSession
 
 TEXT: Final[CodecOptions[Document]] = CodecOptions(tz_aware=True, tzinfo=UTC)
-"""How documents become Python's: instants in UTC, with their time zone."""
+"""How documents are decoded: instants in UTC, with their time zone."""
 
 BRIEF: Final = 5.0
-"""Seconds for one attempt at what a job waits for. A frozen primary costs no more than this before we ask again."""
+"""Seconds for one try of a call that a job waits for. A frozen primary delays the next try by no more than this."""
 LONG: Final = 30.0
-"""Seconds for what may have to look at much."""
+"""Seconds for a call that may read much."""
 
 _PATIENCE: Final = 8.0
 _ABORT: Final = 2.0
@@ -48,14 +48,14 @@ _MOST_CONFLICTS: Final = 12
 _OLDEST: Final = "6.0"
 _OLDEST_WIRE: Final = 17
 _UNAUTHORIZED: Final = 13
-_AUTHENTICATION: Final = frozenset({_UNAUTHORIZED, 18, 8000})  # likewise, AuthenticationFailed, Atlas's own
+_AUTHENTICATION: Final = frozenset({_UNAUTHORIZED, 18, 8000})  # Unauthorized, AuthenticationFailed, Atlas's own code
 _DURABLE: Final = WriteConcern("majority", j=True)
 _COMMITTED: Final = ReadConcern("majority")
 _SNAPSHOT: Final = ReadConcern("snapshot")
 
 
 class Link:
-    """A client of one database. What it has acknowledged is on a majority of the members' disks (I13)."""
+    """A client of one database. An acknowledged write is on the disks of a majority of the members (I13)."""
 
     def __init__(self, uri: str, database: str) -> None:
         self.clock = ServerClock()
@@ -70,7 +70,7 @@ class Link:
                 tz_aware=True,
             )
         except (PyMongoError, ValueError, TypeError):
-            # Not even what the driver says about it: it quotes parts of the address, and a part may be a password.
+            # The driver's text is not repeated: it quotes parts of the address, and a part may be a password.
             message = "MONGO_URI is not an address of MongoDB. User name and password must be percent-encoded in it."
             raise ConfigurationError(message) from None
         try:
@@ -86,40 +86,40 @@ class Link:
             raise ConfigurationError(message) from error
 
         self._presence = Presence(self._database)
-        self._permit = asyncio.Lock()
+        self._retrying = asyncio.Lock()
 
     @property
     def database(self) -> AsyncDatabase[Document]:
-        """The database, with the concerns that durability needs, whatever the address says."""
+        """The database, with the write and read concerns that durability needs. Those of the address are ignored."""
         return self._database
 
     def collection(self, name: str) -> Collection:
-        """One of its collections."""
+        """A collection of the database."""
         return self._database[name]
 
     async def open(self) -> None:
-        """Find the primary and see that it can do what we need of it."""
+        """Find the primary and check that Holdfast can work with it."""
         try:
-            told = await self.run(self._hello)
+            hello = await self.run(self._hello)
         except StoreUnavailable as error:
-            raise self._unusable(error) from error.__cause__
-        if "setName" not in told and told.get("msg") != "isdbgrid":
+            raise self._reason(error) from error.__cause__
+        if "setName" not in hello and hello.get("msg") != "isdbgrid":
             message = (
                 "This MongoDB is a single server without a replica set, and so has no transactions. Start mongod with "
                 "--replSet and run rs.initiate() once; a set of one member will do."
             )
             raise ConfigurationError(message)
-        if told["maxWireVersion"] < _OLDEST_WIRE:
+        if hello["maxWireVersion"] < _OLDEST_WIRE:
             message = f"Holdfast needs MongoDB {_OLDEST} or newer; this server is older."
             raise ConfigurationError(message)
 
-    def _unusable(self, error: StoreUnavailable) -> Exception:
-        """Why there is nothing to talk to, where that is not just that nobody answers."""
+    def _reason(self, error: StoreUnavailable) -> Exception:
+        """Why the server cannot be used: a mistake in the configuration, or else the error itself."""
         cause = error.__cause__
         if isinstance(cause, OperationFailure) and cause.code in _AUTHENTICATION:
             return ConfigurationError("MongoDB does not accept the user name and password in MONGO_URI.")
         if not self._client.topology_description.server_descriptions():
-            # A server that does not answer stays on the list; one that answers and is no member is taken off.
+            # The driver keeps a server that does not answer, and removes a server that answers and is no member.
             return ConfigurationError("No server of MONGO_URI is a member of the replica set that it names.")
         return error
 
@@ -131,23 +131,23 @@ class Link:
     # --- time ---------------------------------------------------------------------------------------------
 
     async def now(self) -> datetime:
-        """The server's time, asked for."""
-        told = await self.run(self._hello)
-        asked: datetime = told["localTime"]
-        return asked + self.clock.skew
+        """The server's time, read from the server."""
+        hello = await self.run(self._hello)
+        local_time: datetime = hello["localTime"]
+        return local_time + self.clock.skew
 
     async def about_now(self) -> datetime:
-        """The server's time, asked for now or a moment ago; never ahead of it."""
+        """An estimate of the server's time, never ahead of it. Without an estimate, the server is asked."""
         return self.clock.estimate() or await self.now()
 
     async def _hello(self) -> Document:
-        told: Document = await self._client.admin.command(
+        hello: Document = await self._client.admin.command(
             "hello", read_preference=ReadPreference.PRIMARY, codec_options=TEXT
         )
-        self.clock.heard(told["localTime"])
-        return told
+        self.clock.update(hello["localTime"])
+        return hello
 
-    # --- asking -------------------------------------------------------------------------------------------
+    # --- calls --------------------------------------------------------------------------------------------
 
     async def run(
         self,
@@ -156,10 +156,10 @@ class Link:
         seconds: float = BRIEF,
         patience: float = _PATIENCE,
     ) -> Result:
-        """Do what may be done twice, through step-downs and lost connections.
+        """Do work that may be done twice; try again after step-downs and lost connections.
 
-        Raises :class:`StoreUnavailable` when patience is over or nobody is there, :class:`~.failures.Unstorable` when
-        a document is at fault.
+        Raises :class:`StoreUnavailable` after ``patience`` seconds or when there is no primary, and
+        :class:`~.failures.Unstorable` when MongoDB can never store a document.
         """
 
         async def once() -> Result:
@@ -169,9 +169,10 @@ class Link:
         return await _cancellable(self._persist(once, patience))
 
     async def in_time(self, work: Callable[[], Awaitable[object]], seconds: float) -> bool:
-        """Do what may be done twice; False when it was not done in time.
+        """Do work that may be done twice; False when it was not done in time.
 
-        A write outside a transaction waits for whoever holds its document. That is a moment, unless the other has died.
+        A write outside a transaction waits for the transaction that holds its document. That takes a moment, unless
+        the client of that transaction is dead.
         """
 
         async def once() -> bool:
@@ -192,11 +193,11 @@ class Link:
         *,
         contention: float = _PATIENCE,
     ) -> Result:
-        """Do the work in one transaction and commit it; conflicts with other transactions are tried again.
+        """Do the work in one transaction and commit it; try again after conflicts with other transactions.
 
-        The work may be done several times, and one commit of it may count although we did not hear so: it must
-        recognise what it has done before. Raises :class:`StoreContended` when conflicts last longer than ``contention``
-        seconds: the other transaction may be one whose client is gone.
+        The work may be done several times, and a commit may count although its reply was lost. So the work must
+        recognise what it wrote before. Raises :class:`StoreContended` when conflicts last longer than ``contention``
+        seconds: the client of the other transaction may be dead.
         """
 
         async def once() -> Result:
@@ -220,12 +221,12 @@ class Link:
         try:
             return await once()
         except PyMongoError as error:
-            if not conflict(error):
+            if not is_conflict(error):
                 return await self._persist(once, _PATIENCE, races=_MOST_RACES, contention=contention)
         except (BSONError, OverflowError) as error:
-            raise translated(error) from None
-        # One of this process at a time: they would only get into each other's way once more.
-        async with self._permit:
+            raise translate(error) from None
+        # Only one transaction of this process is tried again at a time. Otherwise they would conflict once more.
+        async with self._retrying:
             return await self._persist(once, _PATIENCE, races=_MOST_RACES, contention=contention)
 
     async def _persist(
@@ -243,24 +244,24 @@ class Link:
             try:
                 return await once()
             except PyMongoError as error:
-                conflicts += conflict(error)
-                # Often, and for long: on a busy machine a few tries take their time, and somebody always gets through.
+                conflicts += is_conflict(error)
+                # Many conflicts, and for long. Time alone is no sign: on a busy machine a few tries take long.
                 if contention is not None and conflicts >= _MOST_CONFLICTS and time.monotonic() - began >= contention:
                     raise StoreContended from error
-                raced = races > 0 and met_duplicate(error)
+                raced = races > 0 and is_duplicate(error)
                 races -= raced
-                if not (raced or passing(error)) or nobody_there(error) or time.monotonic() >= end:
-                    failure = translated(error)
+                if not (raced or is_transient(error)) or is_without_primary(error) or time.monotonic() >= end:
+                    failure = translate(error)
                     raise failure from (error if isinstance(failure, StoreUnavailable) else None)
             except (BSONError, OverflowError) as error:
-                raise translated(error) from None
+                raise translate(error) from None
             await asyncio.sleep(pause)
-        raise AssertionError  # there is always another pause
+        raise AssertionError  # _pauses never ends
 
 
 @contextlib.contextmanager
 def rights_explained() -> Iterator[None]:
-    """A user who may not do what the store does is the operator's to mend: waiting does not help."""
+    """Turn a lack of rights into a ConfigurationError: only the operator can repair it, and waiting does not help."""
     try:
         yield
     except StoreUnavailable as error:
@@ -273,31 +274,31 @@ def rights_explained() -> Iterator[None]:
         raise
 
 
-async def _cancellable(asking: Coroutine[Any, Any, Result]) -> Result:
-    """Ask; a task that is cancelled meanwhile is cancelled.
+async def _cancellable(call: Coroutine[Any, Any, Result]) -> Result:
+    """Await the call; raise CancelledError if the task was cancelled meanwhile.
 
-    The driver waits with ``asyncio.wait_for``, which before Python 3.12 forgets a cancellation that comes together with
-    the answer. Whoever cancelled the task would wait for its end for ever.
+    The driver waits with ``asyncio.wait_for``. Before Python 3.12, that loses a cancellation that comes together with
+    the reply. Then the code that cancelled the task would wait for ever.
     """
     task = asyncio.current_task()
     assert task is not None  # noqa: S101 - this is a coroutine, so there is one
     before = task.cancelling()
     try:
-        return await asking
+        return await call
     finally:
         if task.cancelling() > before:
             raise asyncio.CancelledError
 
 
 async def _abort(session: Session) -> None:
-    """An open transaction keeps others from its documents for a minute, long after its client is gone."""
+    """Abort an open transaction. Otherwise it would hold its documents for a minute."""
     if session.in_transaction:
         with contextlib.suppress(PyMongoError), pymongo.timeout(_ABORT):
             await session.abort_transaction()
 
 
 def _pauses() -> Iterator[float]:
-    """Short at first, for a conflict is over in milliseconds; random, so that two do not meet again."""
+    """Short at first, because a conflict is over in milliseconds; random, so that two clients do not conflict again."""
     longest = 0.004
     while True:
         yield random.uniform(0, longest)  # noqa: S311 - spreads retries, nothing more

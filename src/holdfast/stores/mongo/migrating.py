@@ -1,4 +1,4 @@
-"""Making the layout: what is there, what is not, and what ``holdfast migrate`` does about it."""
+"""Creating the collections and indexes, for a new database and for ``holdfast migrate``."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SCHEMA: Final = "schema"
 
 
 class Schema:
-    """Compares what is there with what is wanted, and makes up the difference."""
+    """Compares the present collections and indexes with the wanted ones, and creates what is missing."""
 
     def __init__(self, link: Link, workloads: Sequence[Workload[Any]], collections: Sequence[Kind] = ()) -> None:
         self._link = link
@@ -29,17 +29,17 @@ class Schema:
 
     @property
     def collections(self) -> Sequence[str]:
-        """Their names."""
+        """The names of the collections."""
         return tuple(self._wanted)
 
     async def prepare(self) -> None:
-        """Create what is absent in collections that are new; raise where a guarantee would be missing.
+        """Create what is missing in new collections; raise when a guarantee would be missing in others.
 
-        Collections with documents are left to ``holdfast migrate``: a big index takes its time, and an operator
+        Collections with documents are left to ``holdfast migrate``: building a big index takes long, so an operator
         should choose when.
         """
         await self._check_version()
-        # First whether it is empty, then what it has: another process may be creating all of it at this moment.
+        # In this order, because another process may be creating everything at this moment.
         empty = {name: await self._empty(name) for name in self._wanted}
         lacking = await self._lacking()
         fresh = {name: indexes for name, indexes in lacking.items() if empty[name]}
@@ -47,8 +47,8 @@ class Schema:
             if name in fresh:
                 continue
             unguarded = [index for index in indexes if index.unique and not await self._guarded(name, index)]
-            if unguarded and await self._nothing_of_ours(name, unguarded):
-                # Another system filled it. What records of ours need is quickly made, for there are none yet.
+            if unguarded and await self._none_indexed(name, unguarded):
+                # Another system filled the collection. No document of ours is in it yet, so the index is built fast.
                 fresh[name] = [index for index in indexes if index.linger is None]
             elif unguarded:
                 message = (
@@ -61,23 +61,23 @@ class Schema:
             await self._create(fresh)
 
     async def migrate(self) -> list[str]:
-        """Create whatever is absent, and change what is different; return what was done, one sentence each."""
+        """Create what is missing, and change what is different; return what was done, one sentence each."""
         await self._check_version()
         done = []
         for name in await self._collections() & self._wanted.keys():
-            done += await self._make_way(self._link.collection(name), self._wanted[name])
+            done += await self._drop_different(self._link.collection(name), self._wanted[name])
         lacking = await self._lacking()
         return done + (await self._create(lacking) if lacking else [])
 
     async def missing(self) -> list[str]:
-        """What is absent or different, one sentence each."""
+        """What is missing or different, one sentence each."""
         present = await self._collections()
         sentences = []
         for name, indexes in (await self._lacking()).items():
             if name not in present:
                 sentences.append(f"The collection {name} does not exist.")
             else:
-                sentences += [f"The collection {name} has no index {_told(index)}." for index in indexes]
+                sentences += [f"The collection {name} has no index {_describe(index)}." for index in indexes]
         return sentences
 
     async def _check_version(self) -> None:
@@ -97,11 +97,11 @@ class Schema:
         return await self._link.run(lambda: collection.find_one({}, {"_id": 1})) is None
 
     async def _guarded(self, name: str, index: Index) -> bool:
-        """Whether an index that an earlier version made, for all documents, gives the same guarantee."""
+        """Whether an index of an earlier version, which covers all documents, gives the same guarantee."""
         return {"unique": True} in (await self._indexes(name)).get(index.keys, {}).values()
 
-    async def _nothing_of_ours(self, name: str, indexes: Sequence[Index]) -> bool:
-        """Whether no document meets the conditions of these indexes."""
+    async def _none_indexed(self, name: str, indexes: Sequence[Index]) -> bool:
+        """Whether no document fulfils the conditions of these indexes."""
         collection = self._link.collection(name)
         for index in indexes:
             if not index.only:
@@ -112,7 +112,7 @@ class Schema:
         return True
 
     async def _lacking(self) -> dict[str, list[Index]]:
-        """The collections that are absent or lack an index, with those indexes."""
+        """The collections that are missing or lack an index, with the missing indexes."""
         present = await self._collections()
         lacking = {}
         for name, indexes in self._wanted.items():
@@ -126,7 +126,7 @@ class Schema:
         return lacking
 
     async def _indexes(self, name: str) -> dict[tuple[tuple[str, int], ...], dict[str, Document]]:
-        """The options of the indexes on each list of fields, by name; there may be several, with different options."""
+        """The options of the indexes, by their fields and their names. Two indexes may have the same fields."""
         found = await self._link.run(self._link.collection(name).index_information)
         indexes: dict[tuple[tuple[str, int], ...], dict[str, Document]] = {}
         for index, spec in found.items():
@@ -141,10 +141,10 @@ class Schema:
             if name not in present:
                 await self._link.run(lambda name=name: self._create_collection(name))  # type: ignore[misc]
                 done.append(f"Created the collection {name}.")
-            done += await self._make_way(collection, indexes)
+            done += await self._drop_different(collection, indexes)
             if indexes:
                 await self._build(collection, indexes)
-                done += [f"Created the index {_told(index)} of {name}." for index in indexes]
+                done += [f"Created the index {_describe(index)} of {name}." for index in indexes]
         await self._link.run(
             lambda: self._link.collection(FACTS).update_one({"_id": _SCHEMA}, {"$set": {"value": VERSION}}, upsert=True)
         )
@@ -156,15 +156,15 @@ class Schema:
         except CollectionInvalid:  # another process was first
             return
         except OperationFailure as error:
-            if error.code != 48:  # noqa: PLR2004 - NamespaceExists, likewise
+            if error.code != 48:  # noqa: PLR2004 - NamespaceExists: another process was first
                 raise
 
-    async def _make_way(self, collection: Collection, indexes: Sequence[Index]) -> list[str]:
-        """Drop indexes that have the right keys and the wrong options: MongoDB would refuse the right ones."""
+    async def _drop_different(self, collection: Collection, indexes: Sequence[Index]) -> list[str]:
+        """Drop indexes with the right fields and the wrong options. Otherwise MongoDB refuses the right indexes."""
         there = await self._link.run(collection.index_information)
         done = []
         for name, spec in there.items():
-            # What was absent a moment ago may be there now: another process is at it too.
+            # Check again: another process may have created the right index a moment ago.
             if any(
                 index.keys == tuple(spec["key"]) and not index.is_there({name: _options(spec)}) for index in indexes
             ):
@@ -176,7 +176,7 @@ class Schema:
         models = [index.model() for index in indexes]
         try:
             await self._link.run(lambda: _build(collection, models), seconds=_BUILD_SECONDS, patience=0)
-        except _TwoOfOne as error:
+        except _DuplicateDocuments as error:
             message = (
                 f"A unique index of {collection.name} cannot be built: several of its documents have the same key. "
                 "Remove the ones that are not wanted, then run: holdfast migrate"
@@ -184,8 +184,8 @@ class Schema:
             raise ConfigurationError(message) from error
 
 
-class _TwoOfOne(Exception):
-    """Documents that a unique index would forbid are there already."""
+class _DuplicateDocuments(Exception):
+    """The collection already has documents that the unique index forbids."""
 
 
 async def _drop(collection: Collection, name: str) -> None:
@@ -201,23 +201,25 @@ async def _build(collection: Collection, models: Sequence[IndexModel]) -> None:
         await collection.create_indexes(list(models))
     except OperationFailure as error:
         if error.code == DUPLICATE_KEY:
-            raise _TwoOfOne from None
+            raise _DuplicateDocuments from None
         raise
 
 
 def _options(spec: Mapping[str, Any]) -> Document:
-    told: Document = {}
+    """The options of an index that we compare."""
+    options: Document = {}
     for name in ("unique", "sparse"):
         if spec.get(name):
-            told[name] = True
+            options[name] = True
     if "expireAfterSeconds" in spec:
-        told["expireAfterSeconds"] = int(spec["expireAfterSeconds"])
+        options["expireAfterSeconds"] = int(spec["expireAfterSeconds"])
     if "partialFilterExpression" in spec:
-        told["partialFilterExpression"] = {key: dict(value) for key, value in spec["partialFilterExpression"].items()}
-    return told
+        conditions = spec["partialFilterExpression"].items()
+        options["partialFilterExpression"] = {key: dict(value) for key, value in conditions}
+    return options
 
 
-def _told(index: Index) -> str:
+def _describe(index: Index) -> str:
     fields = ", ".join(field for field, _ in index.keys)
     kinds = [word for word, wanted in (("unique", index.unique), ("TTL", index.linger is not None)) if wanted]
     return f"({fields})" + (f" [{', '.join(kinds)}]" if kinds else "")

@@ -1,8 +1,8 @@
-"""Recording: inserts that the unique indexes decide about (I2).
+"""Recording: the unique indexes decide which entries are new (I2).
 
-The batch is not a transaction: each insert stands for itself. A batch whose answer was lost is sent again, and finds
-its own entries by their ``recordId``. Entries with effects take another way: see :mod:`.recording_effects`; and what
-another system has recorded under the same keys is a case of its own: see :mod:`.taking_over`.
+A batch is not a transaction: each insert succeeds or fails alone. A batch whose reply was lost is sent again, and finds
+its own entries by their ``recordId``. For entries with effects see :mod:`.recording_effects`; for keys that another
+system has recorded see :mod:`.taking_over`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pymongo.errors import BulkWriteError
 from holdfast.contracts.crash_points import crash_point
 from holdfast.contracts.ledger import NewEntry, Recorded, RecordedAs
 
-from .entries import STANDING, compared, id_taken, new_document, new_mark
+from .entries import EXISTING, compared, id_taken, new_document, new_mark
 from .failures import DUPLICATE_KEY, write_errors
 from .foreign import is_foreign
 from .link import Collection, Document, Link, Session
@@ -28,15 +28,15 @@ from .workload_collections import AllCollections, WorkloadCollections
 
 async def record(
     link: Link,
-    records: AllCollections,
+    collections: AllCollections,
     record_collections: RecordCollections,
     grace: timedelta,
     entries: Sequence[NewEntry],
 ) -> list[Recorded]:
-    """Insert what is new and tell what stands; see the port.
+    """Insert the new entries; answer for each entry; see the port.
 
-    Those with effects come first, and with them all others of their workloads, which may have the same keys: should an
-    effect be refused, nothing is recorded yet.
+    Entries with effects come first, together with all other entries of their workloads, which may have the same keys.
+    So nothing is recorded when an effect is refused.
     """
     now = await link.about_now()
     with_effects = {entry.workload for entry in entries if entry.effects}
@@ -50,90 +50,91 @@ async def record(
     answers: dict[int, Recorded] = {}
     if together:
         batch_with_effects = [entries[position] for position in together]
-        told = await record_with_effects(link, records, record_collections, grace, now, batch_with_effects)
-        answers.update(zip(together, told, strict=True))
+        recorded = await record_with_effects(link, collections, record_collections, grace, now, batch_with_effects)
+        answers.update(zip(together, recorded, strict=True))
     for workload, positions in by_workload.items():
-        batch = _Batch(link, records.of(workload), now, grace)
-        told = await batch.record([entries[position] for position in positions])
-        answers.update(zip(positions, told, strict=True))
+        batch = _Batch(link, collections.of(workload), now, grace)
+        recorded = await batch.record([entries[position] for position in positions])
+        answers.update(zip(positions, recorded, strict=True))
     return [answers[position] for position in range(len(entries))]
 
 
 class _Batch:
-    """Entries of one workload on their way into the ledger."""
+    """Entries of one workload that are being recorded."""
 
-    def __init__(self, link: Link, records: WorkloadCollections, now: datetime, grace: timedelta) -> None:
+    def __init__(self, link: Link, collections: WorkloadCollections, now: datetime, grace: timedelta) -> None:
         self._link = link
-        self._records = records
+        self._collections = collections
         self._now = now
         self._grace = grace
         self._mark = new_mark()
 
     async def record(self, entries: Sequence[NewEntry]) -> list[Recorded]:
-        """Equal keys count in their order: one of them is sent at a time, and the others are held against it."""
+        """Record the entries. Of equal keys, the first is inserted, and the others are compared with it."""
         answers: dict[int, Recorded] = {}
-        standing: dict[str, Mapping[str, Any]] = {}
+        existing: dict[str, Mapping[str, Any]] = {}
         waiting = list(range(len(entries)))
         while waiting:
             first = {entries[position].key: position for position in reversed(waiting)}
             round_ = sorted(first.values())
             documents = [self._document(entries[position], position) for position in round_]
-            stands = await self._insert(documents)
-            foreign = [key for key, found in stands.items() if is_foreign(found)]
+            by_key = await self._insert(documents)
+            foreign = [key for key, found in by_key.items() if is_foreign(found)]
             if foreign:
                 coming = [(entries[first[key]], f"{self._mark}.{first[key]}") for key in foreign]
-                stands = {key: found for key, found in stands.items() if key not in foreign}
-                stands |= await self._link.transaction(lambda session, coming=coming: self._take_over(session, coming))  # type: ignore[misc]
+                by_key = {key: found for key, found in by_key.items() if key not in foreign}
+                by_key |= await self._link.transaction(lambda session, coming=coming: self._take_over(session, coming))  # type: ignore[misc]
             for position, document in zip(round_, documents, strict=True):
                 entry = entries[position]
-                found = stands.get(entry.key)
-                if found is None:  # another key has its job id
+                found = by_key.get(entry.key)
+                if found is None:  # another key has this job id
                     answers[position] = id_taken(entry, self._now)
                     continue
-                standing[entry.key] = found
+                existing[entry.key] = found
                 ours = found.get("recordId") == document["recordId"]
                 answers[position] = compared(entry, found, RecordedAs.NEW if ours else None)
             waiting = [position for position in waiting if position not in answers]
             for position in waiting:
-                if (known := standing.get(entries[position].key)) is not None:
+                if (known := existing.get(entries[position].key)) is not None:
                     answers[position] = compared(entries[position], known)
             waiting = [position for position in waiting if position not in answers]
         return [answers[position] for position in range(len(entries))]
 
     def _document(self, entry: NewEntry, position: int) -> Document:
-        return new_document(self._records.workload, entry, self._now, self._grace, f"{self._mark}.{position}")
+        return new_document(self._collections.workload, entry, self._now, self._grace, f"{self._mark}.{position}")
 
     async def _take_over(self, session: Session, coming: Sequence[tuple[NewEntry, str]]) -> dict[str, Document]:
-        return await take_over(session, self._records, coming, self._now, self._grace)
+        return await take_over(session, self._collections, coming, self._now, self._grace)
 
     async def _insert(self, documents: Sequence[Document]) -> dict[str, Mapping[str, Any]]:
-        """Insert; return what stands under each key. A key that is missing there met another key's job id."""
-        collection = self._records.entries
-        stands: dict[str, Mapping[str, Any]] = {}
+        """Insert; return the entry of each key. A key is missing in the answer when another key has its job id."""
+        collection = self._collections.entries
+        by_key: dict[str, Mapping[str, Any]] = {}
         waiting = list(documents)
-        # Twice: what stood in the way may have been pruned before we could look at it.
+        # Twice: the entry that refused an insert may be pruned before we can read it.
         for _ in range(2):
             crash_point("store.before_commit")
-            met = await self._link.run(lambda waiting=waiting: _insert_new(collection, waiting))  # type: ignore[misc]
+            refused = await self._link.run(lambda waiting=waiting: _insert_new(collection, waiting))  # type: ignore[misc]
             crash_point("store.committed")
-            stands |= {each["idempotencyKey"]: each for each in waiting}
-            for each in met:
-                del stands[each["idempotencyKey"]]
-            if not met:
+            by_key |= {each["idempotencyKey"]: each for each in waiting}
+            for each in refused:
+                del by_key[each["idempotencyKey"]]
+            if not refused:
                 break
-            keys = [each["idempotencyKey"] for each in met]
+            keys = [each["idempotencyKey"] for each in refused]
             found = await self._link.run(lambda keys=keys: _look_up(collection, keys))  # type: ignore[misc]
-            stands |= found
-            waiting = [each for each in met if each["idempotencyKey"] not in found]
+            by_key |= found
+            waiting = [each for each in refused if each["idempotencyKey"] not in found]
             if not waiting:
                 break
-        return stands
+        return by_key
 
 
 async def _insert_new(collection: Collection, documents: Sequence[Document]) -> list[Document]:
-    """Insert; return the documents that met a unique index.
+    """Insert; return the documents that a unique index refused.
 
-    Even for those the server has waited until a majority has what they met, so it can be promised to the sender.
+    Before the server refuses a document, it waits until a majority has the existing entry. So the existing entry can be
+    promised to the sender.
     """
     try:
         await collection.insert_many(documents, ordered=False)
@@ -146,5 +147,5 @@ async def _insert_new(collection: Collection, documents: Sequence[Document]) -> 
 
 
 async def _look_up(collection: Collection, keys: Sequence[str]) -> dict[str, Mapping[str, Any]]:
-    cursor = collection.find({"idempotencyKey": {"$in": list(keys)}}, STANDING)
+    cursor = collection.find({"idempotencyKey": {"$in": list(keys)}}, EXISTING)
     return {each["idempotencyKey"]: each async for each in cursor}

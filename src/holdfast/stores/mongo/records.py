@@ -1,4 +1,4 @@
-"""Documents: applying effects to them in a transaction, and reading them."""
+"""Records: applying effects to them in a transaction, and reading them."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from holdfast.stores.cursors import position_of, to_cursor
 from holdfast.stores.folding import CREATED, UPDATED, Fold, Write, check_effect, writes_of
 
 from .entries import too_deep
-from .failures import DUPLICATE_KEY, TOO_MUCH_AT_ONCE, passing, write_errors
+from .failures import DUPLICATE_KEY, TOO_MUCH_AT_ONCE, is_transient, write_errors
 from .foreign import plain
 from .instants import instant_of
 from .link import LONG, Collection, Document, Link, Session
-from .places import cursor_at, place_of
+from .positions import cursor_at, parse_cursor
 
 _LARGEST: Final = 16 * 1024 * 1024 - 64
-"""Bytes of a document; a little is left for its ``_id``."""
+"""Bytes of a document, with a little space for its ``_id``."""
 _ISO_LENGTH: Final = 24
 _WITHOUT_ID: Final = {"_id": 0}
 _NO_JOB: Final = ""
-"""Whose effects they are when no job wants them."""
+"""The job id for effects that belong to no job."""
 
 
 class RecordCollection:
-    """One collection, and how its documents are written and read."""
+    """One collection of records, and how they are written and read."""
 
     def __init__(self, kind: Kind, collection: Collection) -> None:
         self.kind = kind
@@ -46,7 +46,7 @@ class RecordCollection:
         self._indexed = {name for index in kind.indexes for name in index} | {kind.key}
 
     def encoded(self, document: Mapping[str, Any]) -> bytes:
-        """The document as MongoDB keeps it, with its instants as dates."""
+        """The record as BSON, with its instants as dates."""
         stored = dict(document)
         for name in self.instants:
             if name in stored:
@@ -55,7 +55,7 @@ class RecordCollection:
 
     @staticmethod
     def decoded(document: Document) -> Document:
-        """The document as effects and readers see it."""
+        """The record as effects and readers see it: its instants are ISO text."""
         for name, value in document.items():
             kind = type(value)
             if kind is datetime:
@@ -73,31 +73,31 @@ class RecordCollection:
         return {name: {"$eq": _stored(value) if name in self.instants else value} for name, value in where.items()}
 
     def older(self, instant: str, cursor: str | None) -> Document:
-        """The condition for documents that have this instant and come after the place that a cursor stands for."""
+        """The condition for records with this instant that come after the position of a cursor."""
         if instant not in self.instants:
             message = f"Records of {self.kind.name} have no order by {instant!r}: it is not one of their instants."
             raise InvalidQuery(message)
         if cursor is None:
             return {instant: {"$type": "date"}}
-        at, key = place_of(cursor)
-        # The first part is what an index can go by.
+        at, key = parse_cursor(cursor)
+        # The first part is there for the index.
         return {instant: {"$lte": at}, "$or": [{instant: {"$lt": at}}, {self.kind.key: {"$lt": key}}]}
 
 
 _SIMPLE: Final = frozenset({str, int, float, bool, type(None)})
 
 
-@lru_cache(256)  # effects of one kind set the same fields
-def _plain(names: tuple[str, ...]) -> bool:
+@lru_cache(256)  # effects of one collection mostly set the same fields
+def _are_allowed(names: tuple[str, ...]) -> bool:
     return "_id" not in names and not any(str(name).startswith("$") for name in names)
 
 
 def _stored(value: Any) -> Any:  # noqa: ANN401 - any value of a document
-    """An instant as MongoDB keeps it. What does not look like one stays what it is."""
+    """ISO text as a date. Any other value stays as it is."""
     return _date(value) or value if isinstance(value, str) and len(value) == _ISO_LENGTH else value
 
 
-@lru_cache(1024)  # the instants of one batch are much alike: most are the time of its commit
+@lru_cache(1024)  # most instants of one batch are equal: the time of its commit
 def _date(text: str) -> datetime | None:
     try:
         instant = datetime.fromisoformat(text)
@@ -107,7 +107,7 @@ def _date(text: str) -> datetime | None:
 
 
 class RecordCollections:
-    """All collections of the workloads in this process, and those that belong to no workload."""
+    """All collections of records in this process, of workloads and of no workload."""
 
     def __init__(self, link: Link, kinds: Sequence[Kind]) -> None:
         self._link = link
@@ -117,7 +117,7 @@ class RecordCollections:
         return iter(self._record_collections.values())
 
     def record_collection(self, name: str) -> RecordCollection:
-        """The shelf of a collection."""
+        """The collection with this name."""
         try:
             return self._record_collections[name]
         except KeyError:
@@ -130,10 +130,10 @@ class RecordCollections:
         now: datetime,
         effects: Sequence[tuple[str, Sequence[Write]]],
     ) -> list[str | None]:
-        """Fold the jobs' effects into the documents, in order, and write each document once.
+        """Fold the jobs' effects into the records, in order, and write each record once.
 
-        Returns a note for each job that had an effect skipped as stale. The transaction must be given up when an
-        effect is refused.
+        Returns for each job a note, or None. The note marks a job with an effect that was skipped as stale. The
+        transaction must be aborted when an effect is refused.
         """
         wanted: dict[str, dict[str, None]] = {}
         for job_id, batch in effects:
@@ -158,7 +158,7 @@ class RecordCollections:
     async def commit(self, effects: Sequence[Effect]) -> None:
         """Apply effects that belong to no job, in a transaction of their own.
 
-        Should the answer to its commit be lost, they are applied once more: the documents end up the same.
+        If the reply to the commit is lost, the effects are applied again. The records are the same after that.
         """
         now = await self._link.about_now()
         writes = writes_of(_NO_JOB, effects)
@@ -174,22 +174,22 @@ class RecordCollections:
         for fields in (effect.set, effect.set_on_insert):
             if fields.get(record_collection.kind.key, effect.key) != effect.key:
                 raise EffectRefused(job_id, f"An effect on {effect.collection} gives its record another key.")
-            if not _plain(tuple(fields)):
+            if not _are_allowed(tuple(fields)):
                 raise EffectRefused(job_id, f"A record of {effect.collection} cannot have a field _id or $...")
 
     # --- reading ------------------------------------------------------------------------------------------
 
     async def get(self, collection: str, key: str) -> Mapping[str, Any] | None:
-        """One document."""
+        """One record."""
         record_collection = self.record_collection(collection)
         wanted = {record_collection.kind.key: {"$eq": key}}
         found = await self._link.run(lambda: record_collection.collection.find_one(wanted, _WITHOUT_ID))
         return None if found is None else record_collection.decoded(found)
 
     async def find(self, query: RecordQuery, page: Page) -> Slice[Mapping[str, Any]]:
-        """Documents by the values of indexed fields, in the order of their keys, or newest first.
+        """Records by the values of indexed fields, in the order of their keys, or newest first.
 
-        The newest come fast where an index has the fields in ``where``, then the instant, then the key.
+        Newest first is fast when an index has the fields in ``where``, then the instant, then the key.
         """
         record_collection = self.record_collection(query.collection)
         key, instant = record_collection.kind.key, query.newest_by
@@ -213,7 +213,7 @@ class RecordCollections:
 
 
 class _BsonFold(Fold):
-    """A fold that knows what MongoDB had, and keeps what it shall have in its own encoding."""
+    """A fold that loads records from MongoDB, encodes the changed records as BSON, and saves them."""
 
     def __init__(self, now: str, record_collections: Mapping[str, RecordCollection]) -> None:
         super().__init__(now)
@@ -223,7 +223,7 @@ class _BsonFold(Fold):
         self._writers: dict[str, dict[str, str]] = {}
 
     async def load(self, session: Session, name: str, keys: Sequence[str]) -> None:
-        """Read the documents that effects name."""
+        """Read the records that effects name."""
         record_collection = self._record_collections[name]
         self.records[name], self._ids[name] = {}, {}
         self._encoded[name], self._writers[name] = {}, {}
@@ -233,14 +233,14 @@ class _BsonFold(Fold):
             key = document[record_collection.kind.key]
             self.records[name][key], self._ids[name][key] = document, identity
 
-    def comparable(self, stored: Any, mine: Any) -> Any:  # noqa: ANN401 - any value of a document
-        """An instant that another system wrote as text, in the form that sorts as instants do; all else as it is."""
-        if not isinstance(_stored(mine), datetime) or (instant := instant_of(stored)) is None:
+    def comparable(self, stored: Any, new: Any) -> Any:  # noqa: ANN401 - any value of a record
+        """The stored value. An instant that another system wrote as text gets our form, which sorts by time."""
+        if not isinstance(_stored(new), datetime) or (instant := instant_of(stored)) is None:
             return stored
         return isoformat(instant)
 
     def check(self, job_id: str, effect: Upsert, changed: Mapping[str, Any]) -> str:
-        """Refuse what MongoDB cannot hold, while it is known whose effect it is."""
+        """Refuse a record that MongoDB cannot store. Here it is still known which job's effect it is."""
         text = super().check(job_id, effect, changed)
         name = effect.collection
         if too_deep(text, changed):
@@ -257,7 +257,7 @@ class _BsonFold(Fold):
         return text
 
     async def save(self, session: Session, name: str) -> None:
-        """Write what has changed. A document that somebody else wrote in the meantime is a conflict."""
+        """Write the changed records. A record that another transaction wrote meanwhile is a conflict."""
         record_collection, ids = self._record_collections[name], self._ids[name]
         writes: list[InsertOne[Document] | ReplaceOne[Document] | DeleteOne] = []
         jobs: list[str] = []
@@ -274,8 +274,8 @@ class _BsonFold(Fold):
             await record_collection.collection.bulk_write(writes, session=session)
         except BulkWriteError as error:
             refused = write_errors(error)
-            # A race for a new key, or a batch that is too large as a whole, says nothing about the document it met.
-            if passing(error) or not refused or refused[0]["code"] in {DUPLICATE_KEY, TOO_MUCH_AT_ONCE}:
+            # In a race for a new key, or in a batch that is too large, the refused record may be fine.
+            if is_transient(error) or not refused or refused[0]["code"] in {DUPLICATE_KEY, TOO_MUCH_AT_ONCE}:
                 raise
             position = refused[0]["index"]
             if position >= len(jobs):

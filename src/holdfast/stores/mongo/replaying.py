@@ -1,4 +1,4 @@
-"""Replaying dead letters: the letter's step and the job's next life in one transaction (I9)."""
+"""Replaying dead letters: the letter's step and the job's next generation in one transaction (I9)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from holdfast.contracts.ledger import NewEntry, Status
 from holdfast.stores.folding import writes_of
 
 from .entries import new_document, new_mark
-from .letters import starts_of, stepped
+from .letters import starts_of, step_fields
 from .link import Document, Link, Session
 from .records import RecordCollections
 from .workload_collections import AllCollections, WorkloadCollections
@@ -23,7 +23,7 @@ Replays = Mapping[str, NewEntry | None]
 
 async def replay(  # noqa: PLR0913 - who, what, why
     link: Link,
-    records: AllCollections,
+    collections: AllCollections,
     record_collections: RecordCollections,
     grace: timedelta,
     replays: Sequence[tuple[str, NewEntry | None]],
@@ -35,10 +35,10 @@ async def replay(  # noqa: PLR0913 - who, what, why
     wanted = dict(reversed(replays))
     mark = new_mark()
     moved: set[str] = set()
-    for each in records:
+    for each in collections:
         moved |= await link.transaction(
             lambda session, each=each: _Replay(  # type: ignore[misc]
-                link, records, record_collections, each, grace, session, actor, reason, mark
+                link, collections, record_collections, each, grace, session, actor, reason, mark
             ).run(wanted),
         )
     return [letter_id for letter_id in dict.fromkeys(letter_id for letter_id, _ in replays) if letter_id in moved]
@@ -50,7 +50,7 @@ class _Replay:
     def __init__(  # noqa: PLR0913, PLR0917 - who, what, why, where
         self,
         link: Link,
-        records: AllCollections,
+        collections: AllCollections,
         record_collections: RecordCollections,
         letters_of: WorkloadCollections,
         grace: timedelta,
@@ -60,37 +60,37 @@ class _Replay:
         mark: str,
     ) -> None:
         self._link = link
-        self._records = records
+        self._collections = collections
         self._record_collections = record_collections
         self._letters_of = letters_of
         self._grace = grace
         self._session = session
-        self._step = stepped(link.clock.now(), ReviewStatus.REPLAYED, actor, reason, mark)
+        self._step = step_fields(link.clock.now(), ReviewStatus.REPLAYED, actor, reason, mark)
         self._mark = mark
 
     async def run(self, wanted: Replays) -> set[str]:
-        """Set in motion what may be, and move its letters."""
+        """Start the jobs that may be replayed, and move their letters."""
         fields = {"idempotencyKey": 1, "generation": 1, "jobId": 1, "reviewStatus": 1, "decisions.by": 1}
         letters = await self._letters_of.letters.find(
             {"_id": {"$in": list(wanted)}}, fields | {"now": self._link.clock.now()}, session=self._session
         ).to_list()
-        moved = {each["_id"] for each in letters if self._was_us(each)}
+        moved = {each["_id"] for each in letters if self._moved_before(each)}
         movable = [each for each in letters if each["reviewStatus"] in starts_of(ReviewStatus.REPLAYED)]
         if not movable:
             return moved
         now = movable[0]["now"]
-        again = {each["_id"]: each for each in movable if wanted[each["_id"]] is None}
-        anew = {each["_id"]: entry for each in movable if (entry := wanted[each["_id"]]) is not None}
-        started = await self._next_generation(again, now) | await self._record(anew, now)
-        await self._move(started, anew)
+        same_jobs = {each["_id"]: each for each in movable if wanted[each["_id"]] is None}
+        new_jobs = {each["_id"]: entry for each in movable if (entry := wanted[each["_id"]]) is not None}
+        started = await self._next_generation(same_jobs, now) | await self._record(new_jobs, now)
+        await self._move(started, new_jobs)
         return moved | started
 
-    def _was_us(self, letter: Mapping[str, Any]) -> bool:
-        """Whether an earlier try of this very call moved it, and its commit was not answered."""
+    def _moved_before(self, letter: Mapping[str, Any]) -> bool:
+        """Whether an earlier try of this call moved the letter: its commit counted, and its reply was lost."""
         return any(each.get("by") == self._mark for each in letter["decisions"])
 
     async def _next_generation(self, letters: Mapping[str, Document], now: datetime) -> set[str]:
-        """The same jobs once more: ``dead_lettered -> received``, for letters that tell of the last generation."""
+        """Start the same jobs again: ``dead_lettered -> received``, for letters of the last generation."""
         if not letters:
             return set()
         entries = self._letters_of.entries
@@ -106,12 +106,12 @@ class _Replay:
             if (entry["idempotencyKey"], entry["generation"]) != (letter["idempotencyKey"], letter["generation"]):
                 continue
             started.add(letter["_id"])
-            updates.append(UpdateOne({"_id": entry["_id"]}, self._alive_again(entry, now)))
+            updates.append(UpdateOne({"_id": entry["_id"]}, self._restart_changes(entry, now)))
         if updates:
             await entries.bulk_write(updates, ordered=False, session=self._session)
         return started
 
-    def _alive_again(self, entry: Mapping[str, Any], now: datetime) -> Document:
+    def _restart_changes(self, entry: Mapping[str, Any], now: datetime) -> Document:
         fields: Document = {
             "status": Status.RECEIVED.value,
             "generation": entry["generation"] + 1,
@@ -125,23 +125,23 @@ class _Replay:
         }
         gone = ["note", "result", "expiresAt", "withdrawn", "proceeded"]
         if "life" in entry:
-            born = entry["firstSeenAt"] if entry.get("mortal") else now
-            fields["deadline"] = born + timedelta(milliseconds=entry["life"])
+            start = entry["firstSeenAt"] if entry.get("mortal") else now
+            fields["deadline"] = start + timedelta(milliseconds=entry["life"])
         else:
-            gone.append("deadline")  # only a cancellation can have given it one
+            gone.append("deadline")  # without a ttl, only a cancellation sets a deadline
         if "lane" in entry:
             fields["openLane"] = entry["lane"]
         return {"$set": fields, "$unset": dict.fromkeys(gone, "")}
 
     async def _record(self, new: Mapping[str, NewEntry], now: datetime) -> set[str]:
-        """New jobs instead, with their effects, where neither their key nor their job id is taken."""
+        """Record the new jobs with their effects, unless their key or their job id is taken."""
         started: set[str] = set()
         for letter_id, entry in new.items():
-            records = self._records.of(entry.workload)
+            collections = self._collections.of(entry.workload)
             taken = {"$or": [{"_id": entry.job_id}, {"idempotencyKey": entry.key}]}
-            if await records.entries.find_one(taken, {"_id": 1}, session=self._session) is None:
-                document = new_document(records.workload, entry, now, self._grace, self._mark)
-                await records.entries.insert_one(document, session=self._session)
+            if await collections.entries.find_one(taken, {"_id": 1}, session=self._session) is None:
+                document = new_document(collections.workload, entry, now, self._grace, self._mark)
+                await collections.entries.insert_one(document, session=self._session)
                 started.add(letter_id)
         effects = [
             (entry.job_id, writes_of(entry.job_id, entry.effects))

@@ -6,15 +6,16 @@ the engine adds a few of its own. Every workload has a collection of entries and
 - entries: ``_id`` is the job id. ``idempotencyKey, <labels as columns>, status, generation, attemptCount,
   attemptHistory, lastErrorCode, lastErrorMessage, firstSeenAt, updatedAt, expiresAt, warnings`` are for people;
   ``fence, leaseUntil, notBefore, dueAt, deadline, proceeded, lettersUntil`` are for the engine. ``recordId, claimId,
-  settleId, sweepId, withdrawn`` name the call that wrote last: a call whose answer was lost finds its own work by them.
+  settleId, sweepId, withdrawn`` hold the mark of the call that wrote last: a call whose reply was lost finds its own
+  writes by its mark.
   Four stored names are older than our words for them: ``life`` is the ttl in milliseconds, ``mortal`` is
   ``ttl_includes_replays``, ``lane`` is the fairness key (``openLane`` too, while the job is not settled), and
   ``withdrawn`` marks a job that its sender cancelled.
-- dead letters: ``_id`` is the letter's id. ``payloadSnapshot`` is for people, ``body`` is the same as exact text.
+- dead letters: ``_id`` is the letter's id. ``payloadSnapshot`` is for people, ``body`` is its exact text.
   ``publishedTo`` is the epoch of the queue that has the letter, with a ``-`` before it once the letter is unpublished.
-- another system of the same specification may have filled the first two, and the records: :mod:`.foreign`.
-- ``holdfast_facts``: what the store knows about its surroundings, by name.
-- ``holdfast_processes``: who is there, with which sessions; see :mod:`.presence`.
+- another system of the same specification may have written into these two and into the records: :mod:`.foreign`.
+- ``holdfast_facts``: facts by name: the version of the layout, and the queue's epoch for each workload.
+- ``holdfast_processes``: the running processes and their sessions; see :mod:`.presence`.
 """
 
 from __future__ import annotations
@@ -37,13 +38,13 @@ from .presence import PROCESSES
 
 FACTS: Final = "holdfast_facts"
 VERSION: Final = 1
-"""Of this layout. A store that finds a higher number does not touch the data."""
+"""The version of this layout. A store that finds a higher version does not touch the data."""
 
 WAITING: Final = (Status.RECEIVED.value, Status.FAILED.value)
 
-# The server's own TTL monitor is the second net. Pruning comes first, because it tells the queue which letters are
-# gone; and an entry must outlive its letter (I12), so its turn comes last of all.
-_DOCUMENTS_LINGER: Final = timedelta(hours=1)
+# The server's own TTL monitor is only a second safety net. Pruning comes first, because it also removes the letters
+# from the queue. An entry must stay longer than its letter (I12), so the delay for entries is the longest.
+_RECORDS_LINGER: Final = timedelta(hours=1)
 _LETTERS_LINGER: Final = timedelta(hours=1)
 _ENTRIES_LINGER: Final = timedelta(hours=2)
 
@@ -100,36 +101,36 @@ _OURS: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """One index. A ``unique`` one is what a guarantee rests on; the others are there for speed and for retention."""
+    """One index. A guarantee depends on a ``unique`` index; the other indexes are for speed and for retention."""
 
     keys: tuple[tuple[str, int], ...]
     unique: bool = False
     sparse: bool = False
     linger: timedelta | None = None
-    """With a value: documents go so long after the instant in the indexed field."""
+    """If set: the server deletes a document this long after the instant in the indexed field."""
     only: tuple[tuple[str, Any], ...] = ()
-    """Conditions that an indexed document meets."""
+    """Conditions: only documents that fulfil them are in the index."""
     beside: bool = False
     """Whether another system may have an index on the same fields with other options: then ours has a name of its own.
 
-    MongoDB refuses two of one name, and two that differ in nothing but their time to live.
+    MongoDB refuses two indexes with one name, and two indexes that differ only in their time to live.
     """
 
     @property
     def name(self) -> str:
-        """The name that MongoDB itself would give it; so another system that makes the same index finds it made."""
+        """The name that MongoDB itself gives by default. So another system with the same index finds it present."""
         name = "_".join(f"{field}_{direction}" for field, direction in self.keys)
         return f"{name}_holdfast" if self.beside else name
 
     def is_there(self, indexes: Mapping[str, Document]) -> bool:
-        """Whether it is among these indexes on the same fields, which come by name. The name may not matter."""
+        """Whether this index is among the indexes on the same fields. The name matters only with ``beside``."""
         if self.beside:
             return indexes.get(self.name) == self.options
         return self.options in indexes.values()
 
     @property
     def options(self) -> Document:
-        """What ``listIndexes`` tells about it beyond its keys."""
+        """The options that ``listIndexes`` returns for this index, without its fields."""
         options: Document = {}
         if self.unique:
             options["unique"] = True
@@ -142,7 +143,7 @@ class Index:
         return options
 
     def model(self) -> IndexModel:
-        """As the driver wants it."""
+        """The index for the driver."""
         return IndexModel(list(self.keys), name=self.name, **self.options)
 
 
@@ -151,13 +152,13 @@ def _on(*fields: str, **options: Any) -> Index:  # noqa: ANN401 - the index's ow
 
 
 def _newest(*fields: str) -> Index:
-    """For listings that start with the newest entry."""
+    """An index for listings that start with the newest entry."""
     before = tuple((field, ASCENDING) for field in fields)
     return Index((*before, ("firstSeenAt", DESCENDING), ("_id", DESCENDING)))
 
 
 def label_field(workload: Workload[Any], label: str) -> str:
-    """Where a label is indexed: in its column, if it has one."""
+    """The indexed field of a label: its column, if it has one."""
     return label if label in workload.label_columns else f"labels.{label}"
 
 
@@ -167,12 +168,12 @@ def ledger_name(workload: Workload[Any]) -> str:
 
 
 def letters_name(workload: Workload[Any]) -> str:
-    """The collection of its dead letters."""
+    """The collection of a workload's dead letters."""
     return workload.letters_name or f"{workload.name}_dead_letters"
 
 
 def wanted(workloads: Sequence[Workload[Any]], collections: Sequence[Kind] = ()) -> dict[str, list[Index]]:
-    """Every collection with its indexes; names that MongoDB or a person would stumble over are refused."""
+    """Every collection with its indexes. Names that would not work in MongoDB are refused."""
     found: dict[str, list[Index]] = {FACTS: [], PROCESSES: []}
     for workload in workloads:
         for label in (*workload.label_columns, *workload.indexed_labels):
@@ -190,21 +191,21 @@ def wanted(workloads: Sequence[Workload[Any]], collections: Sequence[Kind] = ())
                 raise ConfigurationError(message)
             found[_check(name)] = indexes
     for collection in (*collections, *(each for workload in workloads for each in workload.collections)):
-        indexes = _document_indexes(collection)
+        indexes = _record_indexes(collection)
         if found.setdefault(_check(collection.name), indexes) != indexes:
             message = f"The collection {collection.name!r} is declared twice, and not in the same way."
             raise ConfigurationError(message)
     return found
 
 
-def _document_indexes(collection: Kind) -> list[Index]:
+def _record_indexes(collection: Kind) -> list[Index]:
     indexes = [_on(_check(collection.key), unique=True)]
     indexes += [_on(*map(_check, fields)) for fields in collection.indexes if fields != (collection.expires,)]
     if collection.expires is not None:
         if collection.expires not in collection.instants:
             message = f"{collection.name} cannot expire by {collection.expires!r}: it is not one of its instants."
             raise ConfigurationError(message)
-        indexes.append(_on(_check(collection.expires), linger=_DOCUMENTS_LINGER))
+        indexes.append(_on(_check(collection.expires), linger=_RECORDS_LINGER))
     return indexes
 
 
@@ -227,7 +228,7 @@ def _has_fairness_key(workload: Workload[Any]) -> bool:
 
 
 def _fairness_indexes() -> list[Index]:
-    """The last of each lane, and the first in work or in line: each is the first key that a look meets."""
+    """For the last place of each fairness key, and for the front. Each query reads only the first key of an index."""
     with_places = ("openLane", {"$exists": True})
     return [
         Index((("openLane", ASCENDING), ("priority", DESCENDING)), only=(with_places,)),
@@ -240,7 +241,7 @@ def _letter_indexes() -> list[Index]:
         _on("reviewStatus", "createdAt"),
         _on("createdAt"),
         _on("expiresAt", sparse=True, linger=_LETTERS_LINGER, beside=True),
-        # Another system's letters have no generation, and may be several of one key.
+        # Another system's letters have no generation, and several of them may have the same key.
         _on("idempotencyKey", "generation", unique=True, only=(("generation", {"$exists": True}),)),
         _on("idempotencyKey"),
         _on("createdAt", "_id"),

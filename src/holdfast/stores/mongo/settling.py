@@ -1,8 +1,8 @@
 """Settling: transitions, effects and dead letters in one transaction (I3, I4, I8).
 
-Everything is read and written in one snapshot: an entry or a document that somebody else changes in the meantime is a
-conflict, and the whole batch is tried again. ``settleId`` tells a batch whose commit was not answered that it counted;
-also where a job only proceeded, and so looks as if nothing had happened to it.
+Everything is read and written in one snapshot: an entry or a record that another transaction changes meanwhile is a
+conflict, and the whole batch is tried again. When the reply to a commit was lost, the batch finds its own commit by
+``settleId``. A job that only proceeded gets a ``settleId`` too, because its other fields do not change.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from holdfast.contracts.transitions import (
     Settlement,
     noted_result,
 )
-from holdfast.stores.folding import Write, told_apart
+from holdfast.stores.folding import Write, split_effects
 
 from .entries import new_document, new_letter, new_mark
 from .link import Document, Link, Session
@@ -38,7 +38,7 @@ from .workload_collections import AllCollections, WorkloadCollections
 _PROCESSING: Final = Status.PROCESSING.value
 _RUNNING: Final = AttemptOutcome.RUNNING.value
 
-# Seconds. Two living workers are done with each other in milliseconds; a dead one's transaction takes longer to go.
+# Seconds. A conflict of two live workers is over in milliseconds; the transaction of a dead worker stays longer.
 _CONTENTION: Final = 1.0
 _CONTENTION_ALONE: Final = 0.25
 
@@ -50,17 +50,17 @@ _to_json = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 
 async def settle(
     link: Link,
-    records: AllCollections,
+    collections: AllCollections,
     record_collections: RecordCollections,
     grace: timedelta,
     settlements: Sequence[Settlement],
 ) -> list[Settled]:
-    """Write everything that the batch decided, for the leases that still hold; see the port."""
+    """Write the transitions whose leases still hold, with their effects and letters; see the port."""
     if not settlements:
         return []
     mark = new_mark()
     return await link.transaction(
-        lambda session: _Batch(link, records, record_collections, grace, mark, session).settle(settlements),
+        lambda session: _Batch(link, collections, record_collections, grace, mark, session).settle(settlements),
         contention=_CONTENTION if len(settlements) > 1 else _CONTENTION_ALONE,
     )
 
@@ -71,30 +71,30 @@ class _Batch:
     def __init__(  # noqa: PLR0913, PLR0917 - what settling needs
         self,
         link: Link,
-        records: AllCollections,
+        collections: AllCollections,
         record_collections: RecordCollections,
         grace: timedelta,
         mark: str,
         session: Session,
     ) -> None:
         self._link = link
-        self._records = records
+        self._collections = collections
         self._record_collections = record_collections
         self._grace = grace
         self._mark = mark
         self._session = session
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
-        """Read the leases, fold the effects, write the documents, the entries and the letters."""
-        # The first transition on a lease counts; a second one in the same batch finds it gone, as in the next batch.
+        """Read the leases, fold the effects, write the records, the entries and the letters."""
+        # The first transition of a lease counts. A second transition is stale, also in the same batch.
         first: dict[tuple[str, str, int], int] = {}
         for position, each in enumerate(settlements):
             first.setdefault((each.workload, each.lease.job_id, each.lease.fence), position)
         answers = {position: Settled(each.lease.job_id, None) for position, each in enumerate(settlements)}
         held: dict[int, Document] = {}
-        for position, found in (await self._leases(first)).items():
-            if found.get("settleId") == self._mark:  # our own commit, of which we were not told
-                answers[position] = _told_again(found)
+        for position, found in (await self._read_held(first)).items():
+            if found.get("settleId") == self._mark:  # our own commit, whose reply was lost
+                answers[position] = _committed_before(found)
             elif found["status"] != _PROCESSING:
                 continue
             elif isinstance(settlements[position].transition, Proceed) and _too_late(found):
@@ -105,18 +105,19 @@ class _Batch:
             return list(answers.values())
         now: datetime = next(iter(held.values()))["now"]
         notes = await self._apply({position: settlements[position] for position in held}, now)
-        writing: dict[str, _Writing] = {}
+        writes: dict[str, _WorkloadWrites] = {}
         for position, found in held.items():
             each, note = settlements[position], notes.get(position)
-            if each.workload not in writing:
-                writing[each.workload] = _Writing(self._records.of(each.workload), now, self._grace, self._mark)
-            answers[position] = writing[each.workload].add(found, each, note)
-        for each_writing in writing.values():
-            await each_writing.save(self._session)
+            if each.workload not in writes:
+                collections = self._collections.of(each.workload)
+                writes[each.workload] = _WorkloadWrites(collections, now, self._grace, self._mark)
+            answers[position] = writes[each.workload].add(found, each, note)
+        for workload_writes in writes.values():
+            await workload_writes.save(self._session)
         return list(answers.values())
 
-    async def _leases(self, first: Mapping[tuple[str, str, int], int]) -> dict[int, Document]:
-        """The entries that still have the fence of their transition."""
+    async def _read_held(self, first: Mapping[tuple[str, str, int], int]) -> dict[int, Document]:
+        """The entries that still have the fence of their transition, by position."""
         by_workload: dict[str, list[str]] = {}
         for workload, job_id, _ in first:
             by_workload.setdefault(workload, []).append(job_id)
@@ -124,16 +125,16 @@ class _Batch:
         reading = {
             **dict.fromkeys(names.split(), 1),
             "last": {"$last": "$attemptHistory.outcome"},
-            # Not what the counter says: another system's worker may have raised it.
+            # Not the stored counter: another system's worker may have changed it.
             "attemptCount": {"$size": "$attemptHistory"},
             "now": self._link.clock.now(),
         }
         found: dict[int, Document] = {}
         for workload, job_ids in by_workload.items():
-            records = self._records.get(workload)
-            if records is None:
+            collections = self._collections.get(workload)
+            if collections is None:
                 continue
-            cursor = records.entries.find({"_id": {"$in": job_ids}}, reading, session=self._session)
+            cursor = collections.entries.find({"_id": {"$in": job_ids}}, reading, session=self._session)
             for entry in await cursor.to_list():
                 position = first.get((workload, entry["_id"], entry["fence"]))
                 if position is not None:
@@ -145,7 +146,7 @@ class _Batch:
         followers: list[NewEntry] = []
         for position, each in settlements.items():
             if each.transition.effects:
-                writes, entries = told_apart(each.transition.effects)
+                writes, entries = split_effects(each.transition.effects)
                 effects[position] = (each.lease.job_id, writes)
                 followers += entries
         if not effects:
@@ -155,19 +156,20 @@ class _Batch:
         return dict(zip(effects, notes, strict=True))
 
     async def _follow(self, entries: Sequence[NewEntry], now: datetime) -> None:
-        """Record jobs that follow from others, due at once: maintenance's next round puts them into their queues."""
+        """Record jobs that other jobs enqueued. They are due at once: the next round of maintenance publishes them."""
         by_workload: dict[str, list[UpdateOne]] = {}
         for entry in entries:
-            document = new_document(self._records.of(entry.workload).workload, entry, now, timedelta(0), self._mark)
+            document = new_document(self._collections.of(entry.workload).workload, entry, now, timedelta(0), self._mark)
             known = {"_id": document.pop("_id")}
             by_workload.setdefault(entry.workload, []).append(UpdateOne(known, {"$setOnInsert": document}, upsert=True))
         for workload, writes in by_workload.items():
-            await self._records.of(workload).entries.bulk_write(writes, session=self._session)
+            await self._collections.of(workload).entries.bulk_write(writes, session=self._session)
 
 
-def _told_again(entry: Mapping[str, Any]) -> Settled:
+def _committed_before(entry: Mapping[str, Any]) -> Settled:
+    """The answer for an entry that an earlier try of this batch has settled."""
     status = Status(entry["status"])
-    # The note on a job that is still in work tells of an earlier attempt.
+    # The note on a job that is still in work is from an earlier attempt.
     return Settled(entry["_id"], status, None if status is Status.PROCESSING else entry.get("note"))
 
 
@@ -176,11 +178,11 @@ def _too_late(entry: Mapping[str, Any]) -> bool:
     return deadline is not None and deadline <= entry["now"]
 
 
-class _Writing:
-    """What a batch of transitions changes in the records of one workload."""
+class _WorkloadWrites:
+    """The changes of a batch of transitions in the collections of one workload."""
 
-    def __init__(self, records: WorkloadCollections, now: datetime, grace: timedelta, mark: str) -> None:
-        self._records = records
+    def __init__(self, collections: WorkloadCollections, now: datetime, grace: timedelta, mark: str) -> None:
+        self._collections = collections
         self._now = now
         self._grace = grace
         self._mark = mark
@@ -188,9 +190,9 @@ class _Writing:
         self._dead_letterings: dict[str, MoveToDeadLetters] = {}
 
     def add(self, entry: Mapping[str, Any], settlement: Settlement, note: str | None) -> Settled:
-        """Translate one transition; return the state and the note that the entry ends with."""
+        """Add the changes of one transition; return the new state and the note of the entry."""
         if isinstance(settlement.transition, Proceed):
-            self._proceeds(entry, settlement.transition)
+            self._proceed(entry, settlement.transition)
             return Settled(entry["_id"], Status.PROCESSING)
         if isinstance(settlement.transition, Complete | Expire) and settlement.transition.note is not None:
             note = settlement.transition.note
@@ -223,7 +225,7 @@ class _Writing:
                 self._dead_letterings[entry["_id"]] = transition
                 fields = self._closed(entry, AttemptOutcome.FAILED, transition.code, transition.message)
                 fields |= {"lastErrorCode": transition.code, "lastErrorMessage": transition.message}
-                # An entry lives as long as its letters: a replay finds it, and a duplicate never passes (I12).
+                # The entry stays as long as its letters, for a replay and against duplicates (I12).
                 letters_until = max(self._after(transition.letter_retention), entry.get("lettersUntil") or self._now)
                 fields["lettersUntil"] = letters_until
                 fields |= self._kept({"lettersUntil": letters_until}, transition.retention)
@@ -236,18 +238,18 @@ class _Writing:
                 assert_never(never)
 
     async def save(self, session: Session) -> None:
-        """Write the entries, then the letters that tell of them."""
-        done = await self._records.entries.bulk_write(self._updates, ordered=False, session=session)
+        """Write the entries, then their letters."""
+        done = await self._collections.entries.bulk_write(self._updates, ordered=False, session=session)
         if done.matched_count != len(self._updates):
             message = f"{done.matched_count} of {len(self._updates)} entries were found again in their own snapshot."
             raise RuntimeError(message)
         if self._dead_letterings:
-            dead = self._records.entries.find({"_id": {"$in": list(self._dead_letterings)}}, session=session)
+            dead = self._collections.entries.find({"_id": {"$in": list(self._dead_letterings)}}, session=session)
             letters = [
-                new_letter(self._records.workload, entry, self._dead_letterings[entry["_id"]], self._now)
+                new_letter(self._collections.workload, entry, self._dead_letterings[entry["_id"]], self._now)
                 for entry in await dead.to_list()
             ]
-            await self._records.letters.insert_many(letters, ordered=False, session=session)
+            await self._collections.letters.insert_many(letters, ordered=False, session=session)
 
     # --- parts of an update -------------------------------------------------------------------------------
 
@@ -261,7 +263,7 @@ class _Writing:
         code: str | None = None,
         message: str | None = None,
     ) -> Document:
-        """The end of the attempt that runs, if one does."""
+        """The fields that close the running attempt, if there is one."""
         if entry.get("last") != _RUNNING:
             return {}
         attempt = f"attemptHistory.{entry['attemptCount'] - 1}"
@@ -290,7 +292,7 @@ class _Writing:
         return {"$set": fields, "$unset": {"leaseUntil": ""}}
 
     def _released(self, entry: Mapping[str, Any], transition: Release) -> Document:
-        """The attempt is cancelled, and the entry is what it was before."""
+        """The running attempt is removed, and the entry is as it was before the claim."""
         running = entry.get("last") == _RUNNING
         attempts = entry["attemptCount"] - running
         changes = self._waits(Status.FAILED if attempts else Status.RECEIVED, {}, transition.after)
@@ -299,13 +301,13 @@ class _Writing:
             changes["$pop"] = {"attemptHistory": 1}
         return changes
 
-    def _proceeds(self, entry: Mapping[str, Any], transition: Proceed) -> None:
-        """The lease and the attempt stay; all that changes is what a claim finds should the worker vanish."""
+    def _proceed(self, entry: Mapping[str, Any], transition: Proceed) -> None:
+        """Mark the entry. The lease and the attempt stay; the mark is for the next claim if the worker vanishes."""
         fields: Document = {"settleId": self._mark}
         if not transition.repeatable:
             fields["proceeded"] = True
         self._update(entry, {"$set": fields})
 
     def _update(self, entry: Mapping[str, Any], changes: Document) -> None:
-        # By its id alone, which is the server's shortest way: that the lease holds was read in this very snapshot.
+        # By the id alone, which is fastest for the server: the lease was checked in this same snapshot.
         self._updates.append(UpdateOne({"_id": entry["_id"]}, changes))

@@ -47,11 +47,11 @@ _PING: Final = 3.0
 
 
 class MongoStore:
-    """Ledger, dead letters and documents in one database; implements :class:`holdfast.contracts.ports.Store`.
+    """Ledger, dead letters and records in one database; implements :class:`holdfast.contracts.ports.Store`.
 
-    ``collections`` are those that belong to no workload. ``grace`` is how long an entry may stay untouched after it
-    could have been taken, before ``due`` reports it. The server must be a replica set
-    (of one member or more), version 6 or newer.
+    ``collections``: the collections that belong to no workload.
+    ``grace``: an entry that could be taken and stays untouched for this long is reported by ``due``.
+    The server must be a replica set (of one member or more), version 6 or newer.
     """
 
     def __init__(
@@ -66,34 +66,33 @@ class MongoStore:
         self._link = Link(uri, database)
         self._grace = grace
         self._schema = Schema(self._link, workloads, collections)
-        self._records = AllCollections(self._link, workloads)
+        self._collections = AllCollections(self._link, workloads)
         kinds = [*collections, *(each for workload in workloads for each in workload.collections)]
         self._record_collections = RecordCollections(self._link, kinds)
 
     async def open(self) -> None:
-        """Find the server and see that it can be trusted with this data.
+        """Find the server and check it; create missing collections.
 
-        New collections are made ready. Raises :class:`ConfigurationError` where a collection with documents lacks an
-        index that a guarantee rests on (``holdfast migrate`` makes it), and :class:`StoreUnavailable` when no server
-        answers.
+        Raises :class:`ConfigurationError` when a collection with documents lacks an index that a guarantee depends on
+        (``holdfast migrate`` creates it), and :class:`StoreUnavailable` when no server answers.
         """
         await self._link.open()
         with rights_explained():
             await self._schema.prepare()
 
     async def disconnect(self) -> None:
-        """Close the connections; ``close`` is what people do with dead letters."""
+        """Close the connections. The name is not ``close``, because that method closes dead letters."""
         await self._link.close()
 
     async def migrate(self) -> list[str]:
-        """Create the collections and indexes that are absent or different, and bring over another system's records.
+        """Create collections and indexes that are missing or different, and import another system's documents.
 
         Returns what was done, one sentence each.
         """
         await self._link.open()
         with rights_explained():
             done = await self._schema.migrate()
-            return done + await importing.import_all(self._link, self._records, self._record_collections)
+            return done + await importing.import_all(self._link, self._collections, self._record_collections)
 
     async def missing(self) -> list[str]:
         """What ``migrate`` would create, one sentence each."""
@@ -102,16 +101,16 @@ class MongoStore:
             return await self._schema.missing()
 
     async def foreign(self) -> list[str]:
-        """What another system has left in our collections, and what becomes of it; for ``holdfast doctor``."""
+        """Another system's documents in our collections, and what happens with them; for ``holdfast doctor``."""
         with rights_explained():
-            return await importing.remaining(self._link, self._records)
+            return await importing.remaining(self._link, self._collections)
 
     async def foreign_places(self) -> list[str]:
-        """The collections that have records of another system: a glance."""
-        return await importing.places(self._link, self._records)
+        """The collections that have documents of another system; a fast check."""
+        return await importing.foreign_collections(self._link, self._collections)
 
     async def facts(self) -> Mapping[str, str]:
-        """What the server tells about itself, and how many of our collections it has, for ``holdfast doctor``."""
+        """Facts about the server, and how many of our collections it has, for ``holdfast doctor``."""
         return await facts(self._link, self._schema.collections)
 
     # --- the ledger ---------------------------------------------------------------------------------------
@@ -123,7 +122,7 @@ class MongoStore:
 
     async def record(self, entries: Sequence[NewEntry]) -> list[Recorded]:
         """See :meth:`holdfast.contracts.ports.Ledger.record`."""
-        return await recording.record(self._link, self._records, self._record_collections, self._grace, entries)
+        return await recording.record(self._link, self._collections, self._record_collections, self._grace, entries)
 
     async def claim(
         self,
@@ -135,103 +134,107 @@ class MongoStore:
         max_attempts: int,
     ) -> list[ClaimResult]:
         """See :meth:`holdfast.contracts.ports.Ledger.claim`."""
-        records = self._records.get(workload)
-        if records is None:
+        collections = self._collections.get(workload)
+        if collections is None:
             return [Unrecorded(job_id) for job_id in job_ids]
         return await claiming.claim(
-            self._link, records.entries, job_ids, worker=worker, lease=lease, max_attempts=max_attempts
+            self._link, collections.entries, job_ids, worker=worker, lease=lease, max_attempts=max_attempts
         )
 
     async def renew(self, workload: str, leases: Sequence[Lease], lease: timedelta) -> list[Lease]:
         """See :meth:`holdfast.contracts.ports.Ledger.renew`."""
-        records = self._records.get(workload)
-        return list(leases) if records is None else await claiming.renew(self._link, records.entries, leases, lease)
+        collections = self._collections.get(workload)
+        return (
+            list(leases)
+            if collections is None
+            else await claiming.renew(self._link, collections.entries, leases, lease)
+        )
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
         """See :meth:`holdfast.contracts.ports.Ledger.settle`."""
-        return await settling.settle(self._link, self._records, self._record_collections, self._grace, settlements)
+        return await settling.settle(self._link, self._collections, self._record_collections, self._grace, settlements)
 
     async def due(self, workload: str, limit: int, *, again_after: timedelta) -> list[DueEntry]:
         """See :meth:`holdfast.contracts.ports.Ledger.due`."""
-        records = self._records.get(workload)
-        return [] if records is None else await sweeping.due(self._link, records, limit, again_after)
+        collections = self._collections.get(workload)
+        return [] if collections is None else await sweeping.due(self._link, collections, limit, again_after)
 
     async def unsettled(self, workload: str, job_ids: Sequence[str]) -> list[DueEntry]:
         """See :meth:`holdfast.contracts.ports.Ledger.unsettled`."""
-        records = self._records.get(workload)
-        return [] if records is None else await sweeping.unsettled(self._link, records.entries, job_ids)
+        collections = self._collections.get(workload)
+        return [] if collections is None else await sweeping.unsettled(self._link, collections.entries, job_ids)
 
     async def overdue(self, workload: str, limit: int) -> list[str]:
         """See :meth:`holdfast.contracts.ports.Ledger.overdue`."""
-        records = self._records.get(workload)
-        return [] if records is None else await sweeping.overdue(self._link, records.entries, limit)
+        collections = self._collections.get(workload)
+        return [] if collections is None else await sweeping.overdue(self._link, collections.entries, limit)
 
     async def cancel(self, workload: str, job_ids: Sequence[str]) -> list[bool]:
         """See :meth:`holdfast.contracts.ports.Ledger.cancel`."""
-        records = self._records.get(workload)
-        if records is None:
+        collections = self._collections.get(workload)
+        if collections is None:
             return [False] * len(job_ids)
-        return await cancelling.cancel(self._link, records.entries, job_ids)
+        return await cancelling.cancel(self._link, collections.entries, job_ids)
 
     async def queue_places(self, workload: str, fairness_keys: Sequence[str]) -> QueuePlaces:
         """See :meth:`holdfast.contracts.ports.Ledger.queue_places`."""
-        records = self._records.get(workload)
+        collections = self._collections.get(workload)
         return (
             QueuePlaces()
-            if records is None
-            else await fairness.queue_places(self._link, records.entries, fairness_keys)
+            if collections is None
+            else await fairness.queue_places(self._link, collections.entries, fairness_keys)
         )
 
     async def redact(self, workload: str, bodies: Mapping[str, str]) -> list[str]:
         """See :meth:`holdfast.contracts.ports.Ledger.redact`."""
-        records = self._records.get(workload)
-        return [] if records is None else await redacting.redact(self._link, records, bodies)
+        collections = self._collections.get(workload)
+        return [] if collections is None else await redacting.redact(self._link, collections, bodies)
 
     async def entry(self, workload: str, key: str) -> LedgerEntry | None:
         """See :meth:`holdfast.contracts.ports.Ledger.entry`."""
-        records = self._records.get(workload)
-        return None if records is None else await reading.entry(self._link, records, key)
+        collections = self._collections.get(workload)
+        return None if collections is None else await reading.entry(self._link, collections, key)
 
     async def find(self, query: EntryQuery, page: Page) -> Slice[LedgerEntry]:
         """See :meth:`holdfast.contracts.ports.Ledger.find`."""
-        records = self._records.get(query.workload)
-        return Slice([]) if records is None else await reading.find(self._link, records, query, page)
+        collections = self._collections.get(query.workload)
+        return Slice([]) if collections is None else await reading.find(self._link, collections, query, page)
 
     async def counts(self, workload: str) -> Mapping[str, int]:
         """See :meth:`holdfast.contracts.ports.Ledger.counts`."""
-        records = self._records.get(workload)
-        return {} if records is None else await reading.counts(self._link, records)
+        collections = self._collections.get(workload)
+        return {} if collections is None else await reading.counts(self._link, collections)
 
     async def prune(self, limit: int) -> Pruned:
         """See :meth:`holdfast.contracts.ports.Ledger.prune`."""
-        return await sweeping.prune(self._link, self._records, self._record_collections, limit)
+        return await sweeping.prune(self._link, self._collections, self._record_collections, limit)
 
     # --- dead letters -------------------------------------------------------------------------------------
 
     async def letter(self, letter_id: str) -> DeadLetter | None:
         """See :meth:`holdfast.contracts.ports.DeadLetters.letter`."""
-        return await letters.read(self._link, self._records, letter_id)
+        return await letters.read(self._link, self._collections, letter_id)
 
     async def letters(self, query: LetterQuery, page: Page) -> Slice[DeadLetter]:
         """See :meth:`holdfast.contracts.ports.DeadLetters.letters`."""
-        return await letters.find(self._link, self._records, query, page)
+        return await letters.find(self._link, self._collections, query, page)
 
     async def count_letters(self, query: LetterQuery) -> int:
         """See :meth:`holdfast.contracts.ports.DeadLetters.count_letters`."""
-        return await letters.count(self._link, self._records, query)
+        return await letters.count(self._link, self._collections, query)
 
     async def review(self, letter_ids: Sequence[str], *, actor: str, reason: str) -> list[str]:
         """See :meth:`holdfast.contracts.ports.DeadLetters.review`."""
-        await importing.import_letters(self._link, self._records, letter_ids)
+        await importing.import_letters(self._link, self._collections, letter_ids)
         return await letters.step(
-            self._link, self._records, letter_ids, ReviewStatus.REVIEWED, actor=actor, reason=reason
+            self._link, self._collections, letter_ids, ReviewStatus.REVIEWED, actor=actor, reason=reason
         )
 
     async def close(self, letter_ids: Sequence[str], *, actor: str, reason: str) -> list[str]:
         """See :meth:`holdfast.contracts.ports.DeadLetters.close`."""
-        await importing.import_letters(self._link, self._records, letter_ids)
+        await importing.import_letters(self._link, self._collections, letter_ids)
         return await letters.step(
-            self._link, self._records, letter_ids, ReviewStatus.CLOSED, actor=actor, reason=reason
+            self._link, self._collections, letter_ids, ReviewStatus.CLOSED, actor=actor, reason=reason
         )
 
     async def replay(
@@ -242,30 +245,30 @@ class MongoStore:
         reason: str,
     ) -> list[str]:
         """See :meth:`holdfast.contracts.ports.DeadLetters.replay`."""
-        await importing.import_letters(self._link, self._records, [letter_id for letter_id, _ in replays])
+        await importing.import_letters(self._link, self._collections, [letter_id for letter_id, _ in replays])
         return await replaying.replay(
-            self._link, self._records, self._record_collections, self._grace, replays, actor=actor, reason=reason
+            self._link, self._collections, self._record_collections, self._grace, replays, actor=actor, reason=reason
         )
 
     async def letters_to_publish(self, workload: str, limit: int) -> list[DeadLetter]:
         """See :meth:`holdfast.contracts.ports.DeadLetters.letters_to_publish`."""
-        records = self._records.get(workload)
-        return [] if records is None else await letters.letters_to_publish(self._link, records, limit)
+        collections = self._collections.get(workload)
+        return [] if collections is None else await letters.letters_to_publish(self._link, collections, limit)
 
     async def mark_published(self, letter_ids: Sequence[str], queue: str) -> bool:
         """See :meth:`holdfast.contracts.ports.DeadLetters.mark_published`."""
-        return await letters.mark_published(self._link, self._records, letter_ids, queue)
+        return await letters.mark_published(self._link, self._collections, letter_ids, queue)
 
     async def letters_to_unpublish(self, workload: str, limit: int) -> list[str]:
         """See :meth:`holdfast.contracts.ports.DeadLetters.letters_to_unpublish`."""
-        records = self._records.get(workload)
-        return [] if records is None else await letters.letters_to_unpublish(self._link, records, limit)
+        collections = self._collections.get(workload)
+        return [] if collections is None else await letters.letters_to_unpublish(self._link, collections, limit)
 
     async def mark_unpublished(self, letter_ids: Sequence[str]) -> None:
         """See :meth:`holdfast.contracts.ports.DeadLetters.mark_unpublished`."""
-        await letters.mark_unpublished(self._link, self._records, letter_ids)
+        await letters.mark_unpublished(self._link, self._collections, letter_ids)
 
-    # --- documents ----------------------------------------------------------------------------------------
+    # --- records ------------------------------------------------------------------------------------------
 
     async def apply(self, effects: Sequence[Effect]) -> None:
         """See :meth:`holdfast.contracts.ports.Records.apply`."""
@@ -283,7 +286,7 @@ class MongoStore:
 
     async def detect_queue_reset(self, epoch: str) -> bool:
         """See :meth:`holdfast.contracts.ports.Store.detect_queue_reset`."""
-        return await sweeping.detect_queue_reset(self._link, self._records, epoch)
+        return await sweeping.detect_queue_reset(self._link, self._collections, epoch)
 
     async def now(self) -> datetime:
         """See :meth:`holdfast.contracts.ports.Store.now`."""
@@ -291,7 +294,7 @@ class MongoStore:
 
     async def ping(self) -> None:
         """See :meth:`holdfast.contracts.ports.Store.ping`."""
-        # A write that changes nothing: the server still waits for a majority, as for any other.
+        # A write that changes nothing. The server still waits for a majority, as for every write.
         facts = self._link.collection(FACTS)
         await self._link.run(
             lambda: facts.update_one({"_id": "ping"}, {"$set": {"value": True}}, upsert=True), seconds=_PING, patience=0

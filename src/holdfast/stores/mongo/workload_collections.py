@@ -1,4 +1,4 @@
-"""Where the records of each workload are."""
+"""The collections of entries and dead letters of each workload."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .schema import ledger_name, letters_name
 
 @dataclass(frozen=True, slots=True)
 class WorkloadCollections:
-    """The two collections of one workload."""
+    """The collections of entries and dead letters of one workload."""
 
     workload: Workload[Any]
     entries: Collection
@@ -28,10 +28,10 @@ class WorkloadCollections:
 
 
 class AllCollections:
-    """The records of all workloads in this process."""
+    """The collections of all workloads in this process."""
 
     def __init__(self, link: Link, workloads: Sequence[Workload[Any]]) -> None:
-        self._records = {
+        self._collections = {
             workload.name: WorkloadCollections(
                 workload, link.collection(ledger_name(workload)), link.collection(letters_name(workload))
             )
@@ -39,23 +39,23 @@ class AllCollections:
         }
 
     def __iter__(self) -> Iterator[WorkloadCollections]:
-        return iter(self._records.values())
+        return iter(self._collections.values())
 
     def get(self, workload: str) -> WorkloadCollections | None:
-        """The records of a workload; None when nothing in this process keeps any."""
-        return self._records.get(workload)
+        """The collections of a workload; None when this process does not know the workload."""
+        return self._collections.get(workload)
 
     def of(self, workload: str) -> WorkloadCollections:
-        """The records of a workload that must be known."""
-        found = self._records.get(workload)
+        """The collections of a workload that must be known."""
+        found = self._collections.get(workload)
         if found is None:
             message = f"No workload in this process is called {workload!r}."
             raise ConfigurationError(message)
         return found
 
     def named(self, workload: str | None) -> list[WorkloadCollections]:
-        """The records of one workload, or of all."""
+        """The collections of one workload, or of all."""
         if workload is None:
             return list(self)
-        found = self._records.get(workload)
+        found = self._collections.get(workload)
         return [] if found is None else [found]

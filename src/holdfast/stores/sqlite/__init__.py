@@ -1,4 +1,4 @@
-"""The embedded store: ledger, dead letters and documents in one SQLite file."""
+"""The embedded store: ledger, dead letters and records in one SQLite file."""
 
 from .store import SqliteStore
 

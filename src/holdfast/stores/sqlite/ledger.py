@@ -1,7 +1,7 @@
 """Recording, claiming, renewing and sweeping: statements on ``ledger_entries``.
 
-Each function runs inside a write transaction that the caller opened (``BEGIN IMMEDIATE``), so what it reads cannot
-change before it writes. Batches travel as one JSON parameter (see :func:`holdfast.sqlite.database.one`).
+Each function runs inside a write transaction that the caller opened (``BEGIN IMMEDIATE``). So the rows that a function
+reads cannot change before it writes them. A batch is one JSON parameter (see :func:`holdfast.sqlite.database.one`).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ FROM json_each(:entries) WHERE true
 ON CONFLICT DO NOTHING
 """
 
-_STANDING: Final = """
+_EXISTING: Final = """
 SELECT json_group_array(json_array(e.workload, e.key, e.id, e.fingerprint, e.job_id, json(e.labels), e.first_seen_at,
                                    e.status))
 FROM json_each(:keys) AS k
@@ -70,7 +70,7 @@ def record(  # noqa: PLR0913 - the store's own parts
     *,
     queued: bool = False,
 ) -> list[Recorded]:
-    """Insert what is new, with its effects. ``queued`` tells what the caller does with new entries."""
+    """Insert the new entries, and apply their effects. ``queued``: the caller publishes the new entries."""
     recorded = _insert(connection, now, grace, entries, queued=queued)
     if any(entry.effects for entry in entries):
         pairs = zip(entries, recorded, strict=True)
@@ -84,7 +84,7 @@ def record(  # noqa: PLR0913 - the store's own parts
 
 
 def follow(connection: sqlite3.Connection, now: int, entries: Sequence[NewEntry]) -> None:
-    """Record jobs that follow from others, due at once: maintenance's next round puts them into their queues."""
+    """Record jobs that other jobs enqueued. They are due at once: the next round of maintenance publishes them."""
     _insert(connection, now, 0, entries, queued=False)
 
 
@@ -96,7 +96,7 @@ def _insert(
     *,
     queued: bool,
 ) -> list[Recorded]:
-    """The unique indexes decide what is new."""
+    """Insert; the unique indexes decide which entries are new."""
     rows = [
         (
             entry.workload,
@@ -122,10 +122,10 @@ def _insert(
             Recorded(RecordedAs.NEW, entry.job_id, entry.labels, first_seen, Status.RECEIVED, queued)
             for entry in entries
         ]
-    return _compared(connection, now, entries, inserted, queued=queued)
+    return _compare(connection, now, entries, inserted, queued=queued)
 
 
-def _compared(
+def _compare(
     connection: sqlite3.Connection,
     now: int,
     entries: Sequence[NewEntry],
@@ -133,15 +133,15 @@ def _compared(
     *,
     queued: bool,
 ) -> list[Recorded]:
-    """Answers for a batch that was not all new. The newest rows are the ones that it made."""
+    """Answers for a batch that was not all new. The newest rows are the rows that this batch inserted."""
     newest_before = one(connection, _NEWEST_ROW) - inserted
-    found = one(connection, _STANDING, {"keys": to_json([(entry.workload, entry.key) for entry in entries])})
-    standing = {(row[0], row[1]): row for row in json.loads(found)}
+    found = one(connection, _EXISTING, {"keys": to_json([(entry.workload, entry.key) for entry in entries])})
+    existing = {(row[0], row[1]): row for row in json.loads(found)}
     answers, ours = [], set()
     for entry in entries:
         identity = (entry.workload, entry.key)
-        row = standing.get(identity)
-        if row is None:  # the insert met another key's job id
+        row = existing.get(identity)
+        if row is None:  # another key has this job id
             answers.append(Recorded(RecordedAs.CONFLICT, entry.job_id, {}, from_ms(now), Status.RECEIVED))
             continue
         _, _, row_id, fingerprint, job_id, labels, first_seen, status = row
@@ -185,13 +185,13 @@ def claim(  # noqa: PLR0913 - the port's own arguments
     lease: timedelta,
     max_attempts: int,
 ) -> list[ClaimResult]:
-    """Decide for each candidate, then take the free ones with one update."""
+    """Decide for each job, then claim the free jobs with one update."""
     found = one(connection, _CANDIDATES, {"job_ids": to_json(list(job_ids)), "workload": workload})
     candidates = {row[0]: row for row in json.loads(found)}
     taken: list[tuple[int, list[dict[str, Any]]]] = []
     results: list[ClaimResult] = []
     for position, job_id in enumerate(job_ids):
-        if job_id in job_ids[:position]:  # delivered twice at once: the first has it
+        if job_id in job_ids[:position]:  # delivered twice in one batch: the first delivery counts
             results.append(NotNow(job_id, lease))
         else:
             results.append(_decide(candidates.get(job_id), job_id, now, worker, max_attempts, taken))
@@ -216,11 +216,11 @@ def _decide(  # noqa: PLR0911, PLR0913, PLR0917 - one candidate, the facts that 
         return AlreadySettled(job_id, Status(status), result)
     held, overdue = status == Status.PROCESSING, deadline is not None and deadline <= now
     wait = (lease_until if held else not_before) - now
-    if wait > 0 and (held or not overdue):  # what waits past its deadline waits for nothing
+    if wait > 0 and (held or not overdue):  # an overdue job need not wait any longer
         return NotNow(job_id, timedelta(milliseconds=wait))
     close_orphan(attempts, now)
     taken.append((row_id, attempts))
-    if proceeded:  # what it did cannot be undone, so nothing else matters (I11)
+    if proceeded:  # what the job did cannot be undone, so this comes before all other cases (I11)
         return Interrupted(job_id, key, generation, fence + 1, len(attempts), body)
     if overdue:
         return Overdue(job_id, key, generation, fence + 1, body, bool(cancelled))
@@ -269,7 +269,7 @@ def renew(
     leases: Sequence[Lease],
     lease: timedelta,
 ) -> list[Lease]:
-    """Prolong what is still ours."""
+    """Extend the leases that still hold; return the leases that were lost."""
     pairs = to_json([(each.job_id, each.fence) for each in leases])
     held = json.loads(one(connection, _HELD, {"leases": pairs, "workload": workload}))
     until = now + duration_ms(lease)
@@ -303,12 +303,12 @@ WHERE workload = :workload AND deadline <= :now AND status IN ('received', 'fail
 
 
 def any_due(connection: sqlite3.Connection, now: int, workload: str) -> bool:
-    """Whether a sweep would find something."""
+    """Whether any entry is due."""
     return bool(one(connection, _ANY_DUE, {"workload": workload, "now": now}))
 
 
 def due(connection: sqlite3.Connection, now: int, workload: str, limit: int, again_after: timedelta) -> list[DueEntry]:
-    """Entries to republish, each postponed so that no other sweeper takes it too."""
+    """Entries to republish. Each is postponed, so that no other sweeper reports it too."""
     rows = connection.execute(_DUE, {"workload": workload, "now": now, "limit": limit}).fetchall()
     if rows:
         ids = to_json([row[0] for row in rows])
@@ -317,7 +317,7 @@ def due(connection: sqlite3.Connection, now: int, workload: str, limit: int, aga
 
 
 def unsettled(connection: sqlite3.Connection, now: int, workload: str, job_ids: Sequence[str]) -> list[DueEntry]:
-    """Those of these jobs that are not settled."""
+    """The jobs among these that are not settled."""
     rows = connection.execute(_UNSETTLED, {"workload": workload, "ids": to_json(list(job_ids))})
     return [_due_entry(row, now) for row in rows]
 
@@ -334,7 +334,7 @@ def overdue(connection: sqlite3.Connection, now: int, workload: str, limit: int)
     return [row[0] for row in rows]
 
 
-# --- the queue's mark, and the end of retention ----------------------------------------------------------------
+# --- the queue's epoch, and the end of retention ---------------------------------------------------------------
 
 _KNOWN_QUEUE: Final = "SELECT value FROM store_facts WHERE name = 'queue'"
 
@@ -343,11 +343,12 @@ _REMEMBER_QUEUE: Final = "INSERT INTO store_facts VALUES ('queue', ?) ON CONFLIC
 _QUEUE_LOST: Final = (
     "UPDATE ledger_entries SET due_at = :now WHERE status IN ('received', 'failed')",
     "UPDATE dead_letters SET published = 0 WHERE review_status = 'pending'",
-    # A queue that came back from an older copy may hold what the last one had forgotten.
+    # A queue that was restored from an older copy may hold letters that were removed from the lost queue.
     "UPDATE dead_letters SET published = 1 WHERE review_status IN ('replayed', 'closed')",
 )
 
-# An entry stays as long as a letter of its key: were the key new again, its next letter would meet the old one (I12).
+# An entry stays as long as a letter of its key. Otherwise the key could be recorded as new, and the new job's dead
+# letter would have the id of the old letter (I12).
 _PRUNE_ENTRIES: Final = """
 DELETE FROM ledger_entries WHERE id IN (
     SELECT id FROM ledger_entries AS e WHERE expires_at <= :now
@@ -363,13 +364,13 @@ RETURNING workload, id
 
 
 def known_queue(connection: sqlite3.Connection) -> str | None:
-    """The mark of the queue that was met last."""
+    """The epoch of the queue that was seen last."""
     known: str | None = one(connection, _KNOWN_QUEUE)
     return known
 
 
 def detect_queue_reset(connection: sqlite3.Connection, now: int, epoch: str) -> bool:
-    """Compare and remember; on a new queue, everything that waits has to be published again."""
+    """Compare the epoch and store it; when the queue is new, make all waiting entries and letters due again."""
     known = known_queue(connection)
     if known == epoch:
         return False
@@ -382,7 +383,7 @@ def detect_queue_reset(connection: sqlite3.Connection, now: int, epoch: str) -> 
 
 
 def prune(connection: sqlite3.Connection, now: int, tables: RecordTables, limit: int) -> Pruned:
-    """Delete what has outlived its retention. Only terminal entries have an ``expires_at``."""
+    """Delete rows whose retention is over. Only terminal entries have an ``expires_at``."""
     parameters = {"now": now, "limit": limit}
     letters: dict[str, list[str]] = {}
     for workload, letter_id in connection.execute(_PRUNE_LETTERS, parameters).fetchall():

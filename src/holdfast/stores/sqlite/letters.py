@@ -39,7 +39,7 @@ _MARK_UNPUBLISHED: Final = """
 UPDATE dead_letters SET published = 0 WHERE id IN (SELECT value FROM json_each(?))
 """
 
-# A letter that is dealt with counts as published whether or not it was: somebody may be publishing it right now.
+# A replayed or closed letter counts as published even if it was not: another process may be publishing it right now.
 _STEP: Final = """
 UPDATE dead_letters
 SET review_status = :step, updated_at = :now, published = iif(:step IN ('replayed', 'closed'), 1, published),
@@ -80,7 +80,7 @@ def find(connection: sqlite3.Connection, query: LetterQuery, page: Page) -> Slic
 
 
 def count(connection: sqlite3.Connection, query: LetterQuery) -> int:
-    """How many match."""
+    """How many dead letters match."""
     conditions, values = _conditions(query)
     return int(one(connection, f"SELECT count(*) FROM dead_letters{_where(conditions)}", values))  # noqa: S608
 
@@ -151,12 +151,12 @@ def replay(  # noqa: PLR0913 - who, what, why, when
     """``reviewed -> replayed`` with the next generation, or with the new entry, in the caller's transaction."""
     moved = []
     for letter_id, entry in replays:
-        if _set_in_motion(connection, now, grace, tables, letter_id, entry):
+        if _restart(connection, now, grace, tables, letter_id, entry):
             moved += step(connection, now, [letter_id], ReviewStatus.REPLAYED, actor=actor, reason=reason)
     return moved
 
 
-def _set_in_motion(  # noqa: PLR0913, PLR0917 - one replay and the store's own parts
+def _restart(  # noqa: PLR0913, PLR0917 - one replay and the store's own parts
     connection: sqlite3.Connection,
     now: int,
     grace: int,
@@ -164,6 +164,7 @@ def _set_in_motion(  # noqa: PLR0913, PLR0917 - one replay and the store's own p
     letter_id: str,
     entry: NewEntry | None,
 ) -> bool:
+    """Start the job's next generation, or record the new entry; False where the letter may not be replayed."""
     status = one(connection, "SELECT review_status FROM dead_letters WHERE id = ?", (letter_id,))
     if status is None or ReviewStatus.REPLAYED not in REVIEW_STEPS[ReviewStatus(status)]:
         return False
@@ -178,12 +179,12 @@ def _set_in_motion(  # noqa: PLR0913, PLR0917 - one replay and the store's own p
 
 
 def letters_to_publish(connection: sqlite3.Connection, workload: str, limit: int) -> list[DeadLetter]:
-    """Pending letters that the queue has not been given."""
+    """Pending letters that are not in the queue yet."""
     return [letter_of(row) for row in connection.execute(_UNPUBLISHED, (workload, limit))]
 
 
 def mark_published(connection: sqlite3.Connection, letter_ids: Sequence[str], queue: str) -> bool:
-    """The queue has them, unless another one has taken its place."""
+    """Mark the letters as published; False when the queue has been reset since."""
     if known_queue(connection) not in {None, queue}:
         return False
     connection.execute(_MARK_PUBLISHED, (to_json(list(letter_ids)),))
@@ -191,10 +192,10 @@ def mark_published(connection: sqlite3.Connection, letter_ids: Sequence[str], qu
 
 
 def letters_to_unpublish(connection: sqlite3.Connection, workload: str, limit: int) -> list[str]:
-    """Letters that are dealt with and that the queue may still hold."""
+    """Replayed and closed letters that the queue may still hold."""
     return [row[0] for row in connection.execute(_OUTDATED, (workload, limit))]
 
 
 def mark_unpublished(connection: sqlite3.Connection, letter_ids: Sequence[str]) -> None:
-    """The queue no longer has them."""
+    """Mark the letters as removed from the queue."""
     connection.execute(_MARK_UNPUBLISHED, (to_json(list(letter_ids)),))

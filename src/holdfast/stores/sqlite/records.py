@@ -1,4 +1,4 @@
-"""Documents: applying effects to them, and reading them."""
+"""Records: applying effects to them, and reading them."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from .rows import to_json
 from .schema import instants_of, quoted
 
 _AFTER_ALL: Final = ("\U0010ffff", "")
-"""A place behind the newest: text that is greater than every instant."""
+"""A position before the newest record: text that is greater than every instant."""
 
 
 class RecordTable:
-    """One collection's table and its statements, made once from checked names."""
+    """The table of one collection, and its statements, which are built once from checked names."""
 
     def __init__(self, collection: Collection) -> None:
         self.collection = collection
         table, key = quoted(collection.name), quoted(collection.key)
-        # S608: the only parts are identifiers that `quoted` let through.
+        # S608: the only parts are identifiers that `quoted` has checked.
         self.load = (
             f"SELECT json_group_object(k.value, json(d.body)) FROM json_each(?) AS k "  # noqa: S608
             f"CROSS JOIN {table} AS d ON d.{key} = k.value"
@@ -53,8 +53,8 @@ class RecordTable:
             )
 
     def listing(self, query: RecordQuery) -> str:
-        """The statement that lists what the query asks for."""
-        where = self._narrowed(list(query.where))
+        """The statement that lists the records of a query."""
+        where = self._conditions(list(query.where))
         if query.newest_by is None:
             return self.list.format(where=where)
         if query.newest_by not in instants_of(self.collection):
@@ -62,7 +62,7 @@ class RecordTable:
             raise InvalidQuery(message)
         return self.newest.format(where=where, instant=quoted(query.newest_by))
 
-    def _narrowed(self, fields: Sequence[str]) -> str:
+    def _conditions(self, fields: Sequence[str]) -> str:
         known = {name for index in self.collection.indexes for name in index} | {self.collection.key}
         for name in fields:
             if name not in known:
@@ -78,7 +78,7 @@ class RecordTables:
         self._tables = {collection.name: RecordTable(collection) for collection in collections}
 
     def table(self, name: str) -> RecordTable:
-        """The shelf of a collection."""
+        """The table of a collection."""
         try:
             return self._tables[name]
         except KeyError:
@@ -91,9 +91,10 @@ class RecordTables:
         now: int,
         effects: Sequence[tuple[str, Sequence[Write]]],
     ) -> dict[str, str]:
-        """Fold the jobs' effects into the documents, in order, and write each document once.
+        """Fold the jobs' effects into the records, in order, and write each record once.
 
-        Returns a note for each job that had an effect skipped as stale. Nothing is written when an effect is refused.
+        Returns a note for each job with an effect that was skipped as stale. Nothing is written when an effect is
+        refused.
         """
         fold = Fold(isoformat(from_ms(now)))
         wanted: dict[str, list[str]] = {}
@@ -131,12 +132,12 @@ class RecordTables:
             connection.execute(table.delete, (to_json(gone),))
 
     def get(self, connection: sqlite3.Connection, collection: str, key: str) -> Mapping[str, Any] | None:
-        """One document."""
+        """One record."""
         body = one(connection, self.table(collection).read, (key,))
         return None if body is None else json.loads(body)
 
     def find(self, connection: sqlite3.Connection, query: RecordQuery, page: Page) -> Slice[Mapping[str, Any]]:
-        """Documents by the values of indexed fields, in the order of their keys or newest first."""
+        """Records by the values of indexed fields, in the order of their keys or newest first."""
         statement = self.table(query.collection).listing(query)
         start: tuple[str, ...]
         if query.newest_by is None:
@@ -151,7 +152,7 @@ class RecordTables:
         return Slice(records, to_pair_cursor(instants[0], key) if instants else to_cursor(key))
 
     def prune(self, connection: sqlite3.Connection, now: int, limit: int) -> int:
-        """Delete documents whose time has passed, no more than ``limit`` of all collections together."""
+        """Delete expired records, no more than ``limit`` in all collections together."""
         instant, deleted = isoformat(from_ms(now)), 0
         for table in self._tables.values():
             if table.prune is not None and deleted < limit:

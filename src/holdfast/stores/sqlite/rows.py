@@ -1,4 +1,4 @@
-"""Rows as the engine knows them."""
+"""Rows of the tables as objects of the engine."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LETTER_COLUMNS: Final = (
 )
 
 
-def to_json(value: Any) -> str:  # noqa: ANN401 - anything that JSON can say
+def to_json(value: Any) -> str:  # noqa: ANN401 - any JSON value
     """Compact JSON."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
@@ -107,12 +107,12 @@ def attempt_of(stored: Mapping[str, Any]) -> Attempt:
 
 
 def maybe(milliseconds: int | None) -> datetime | None:
-    """An instant that may be missing."""
+    """The instant, or None."""
     return None if milliseconds is None else from_ms(milliseconds)
 
 
 def row_after(cursor: str) -> int:
-    """The row number that a cursor stands for."""
+    """The row number that a cursor encodes."""
     position = position_of(cursor)
     if not position.isascii() or not position.isdigit() or len(position) > 18:  # noqa: PLR2004 - fits SQLite's integers
         raise not_a_cursor()

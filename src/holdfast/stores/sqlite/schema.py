@@ -1,7 +1,22 @@
-"""The tables of the embedded store, and the names that people read them by.
+"""The tables of the embedded store, and views with the names of the specification.
 
-Times are milliseconds since the epoch on the store's clock. ``attempts``, ``labels``, ``decisions``, ``result`` and
-``warnings`` are JSON. The views carry the seeds' names and fields (``processed_events``, ``dead_letter_events``).
+Times are milliseconds since 1970 on the store's clock. ``attempts``, ``labels``, ``decisions``, ``result`` and
+``warnings`` are JSON. The views have the specification's names and fields (``processed_events``,
+``dead_letter_events``; rules C33 and C60).
+
+Some stored names are older than our words for them:
+
+- ``ledger_entries.life`` is the ttl in milliseconds
+- ``ledger_entries.mortal`` is ``ttl_includes_replays``
+- ``ledger_entries.lane`` is the fairness key, and the index ``ledger_lanes`` is by fairness key
+- ``ledger_entries.withdrawn`` marks a job that its sender cancelled
+- ``store_facts``, name ``queue``, is the epoch of the queue that was seen last
+
+The broker's tables are in the same file (``brokers/sqlite.py``, ``brokers/sqlite_limits.py``):
+
+- ``queue_settings``, name ``incarnation``, is the queue's epoch
+- ``queue_turns`` holds the permits of a limit that are not free; its column ``turn`` is the permit's name
+- ``queue_flows`` and ``queue_places`` hold the start times that ``reserve`` gave to jobs
 """
 
 from __future__ import annotations
@@ -100,7 +115,7 @@ MIGRATIONS: Final[tuple[Migration, ...]] = (
         "ALTER TABLE ledger_entries ADD COLUMN mortal INTEGER NOT NULL DEFAULT 0",
         "ALTER TABLE ledger_entries ADD COLUMN proceeded INTEGER NOT NULL DEFAULT 0",
         "ALTER TABLE ledger_entries ADD COLUMN withdrawn INTEGER NOT NULL DEFAULT 0",
-        # Partial: a job that stands in no lane, or has left it, costs them nothing.
+        # Partial: a job without a fairness key, or a settled job, is not in these indexes.
         """
         CREATE INDEX ledger_lanes ON ledger_entries (workload, lane, priority)
         WHERE lane IS NOT NULL AND status IN ('received', 'processing', 'failed')
@@ -134,7 +149,7 @@ _OURS = frozenset(
 
 
 def quoted(name: str) -> str:
-    """A name as an SQL identifier. Names come from workload definitions, and only plain ones are let through."""
+    """A name as an SQL identifier. Names come from workload definitions; only plain names are allowed."""
     if not _NAME.fullmatch(name) or name in _OURS or name.startswith("sqlite_"):
         message = f"{name!r} cannot be the name of a collection or a field: use letters, digits and _."
         raise ConfigurationError(message)
@@ -142,10 +157,10 @@ def quoted(name: str) -> str:
 
 
 def create_collections(connection: sqlite3.Connection, collections: Sequence[Collection]) -> None:
-    """Tables and indexes for the documents that effects write.
+    """Create tables and indexes for the records that effects write.
 
-    An indexed field becomes a generated column, and so do an instant and a named one, so that people can use them in
-    their own queries. What expires gets an index, for pruning.
+    An indexed field becomes a generated column. So do an instant and a named column, so that people can use them in
+    their own queries. A collection whose records expire gets an index for pruning.
     """
     for collection in collections:
         if collection.expires is not None and collection.expires not in collection.instants:
@@ -173,29 +188,29 @@ def create_collections(connection: sqlite3.Connection, collections: Sequence[Col
 
 
 def columns_of(collection: Collection) -> list[str]:
-    """The fields that have a column of their own: those with an index, instants, and those that people want to see."""
+    """The fields with a column of their own: indexed fields, instants, and the collection's ``columns``."""
     indexed = (name for fields in collection.indexes for name in fields)
     return list(dict.fromkeys((*indexed, *collection.columns, *instants_of(collection))))
 
 
 def instants_of(collection: Collection) -> tuple[str, ...]:
-    """The fields that hold instants: the declared ones, and the store's own."""
+    """The fields that hold instants: the declared fields, and the store's own."""
     return (*collection.instants, CREATED, UPDATED)
 
 
 def create_views(connection: sqlite3.Connection, workload: Workload[Any]) -> None:
-    """Views of the ledger and of the dead letters under the workload's own names, with readable times."""
+    """Create views of the ledger and of the dead letters under the workload's own names, with readable times."""
     ledger = quoted(workload.ledger_name or f"{workload.name}_jobs")
     letters = quoted(workload.letters_name or f"{workload.name}_dead_letters")
     labels = "".join(f", labels ->> '$.{name}' AS {quoted(name)}" for name in workload.label_columns)
     for view, statement in ((ledger, _LEDGER_VIEW), (letters, _LETTERS_VIEW)):
         connection.execute(f"DROP VIEW IF EXISTS {view}")
-        # A view cannot have parameters; the workload's name is checked as an identifier above all.
+        # A view cannot have parameters, so the workload's name is checked as an identifier.
         connection.execute(statement.format(view=view, labels=labels, workload=quoted(workload.name).strip('"')))
 
 
 def create_label_indexes(connection: sqlite3.Connection, workload: Workload[Any]) -> None:
-    """Indexes on the labels that a workload's entries are looked up by."""
+    """Create indexes on the labels by which a workload's entries are found."""
     for label in workload.indexed_labels:
         index = quoted(f"ledger_{workload.name}_{label}")
         connection.execute(
@@ -208,19 +223,19 @@ def prepare(
     workloads: Sequence[Workload[Any]],
     collections: Sequence[Collection],
 ) -> None:
-    """Everything that the workloads' definitions and the other collections ask for, where it is not there yet."""
+    """Create the missing tables, views and indexes of the workloads and of the other collections."""
     for workload in workloads:
-        if _differs(connection, f"workload:{workload.name}", _definition(workload)):
+        if _changed(connection, f"workload:{workload.name}", _definition(workload)):
             create_collections(connection, workload.collections)
             create_views(connection, workload)
             create_label_indexes(connection, workload)
     for collection in collections:
-        if _differs(connection, f"collection:{collection.name}", repr((len(MIGRATIONS), collection))):
+        if _changed(connection, f"collection:{collection.name}", repr((len(MIGRATIONS), collection))):
             create_collections(connection, [collection])
 
 
-def _differs(connection: sqlite3.Connection, fact: str, definition: str) -> bool:
-    """Whether the tables were made for another definition. This one is remembered."""
+def _changed(connection: sqlite3.Connection, fact: str, definition: str) -> bool:
+    """Whether the tables were made for another definition. The new definition is stored."""
     if one(connection, "SELECT value FROM store_facts WHERE name = ?", (fact,)) == definition:
         return False
     connection.execute(_REMEMBER, (fact, definition))
@@ -231,7 +246,7 @@ _REMEMBER: Final = "INSERT INTO store_facts VALUES (?, ?) ON CONFLICT DO UPDATE 
 
 
 def _definition(workload: Workload[Any]) -> str:
-    """What the store's tables depend on; when it changes, they are brought up to date."""
+    """The parts of a workload that the tables depend on. When the text changes, the tables are updated."""
     names = (len(MIGRATIONS), workload.ledger_name, workload.letters_name)
     labels = (tuple(workload.indexed_labels), tuple(workload.label_columns))
     return repr((names, labels, tuple(workload.collections)))

@@ -1,4 +1,4 @@
-"""What senders and the people that jobs tell of may ask for: lanes, withdrawals, and to be forgotten."""
+"""Places in the order of fairness keys, cancelling by the sender, and redacting a person's data."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from holdfast.sqlite.database import one
 
 from .rows import to_json
 
-# One seek for each lane: the conditions repeat those of the partial indexes, so that SQLite can use them.
+# One seek for each fairness key. The conditions repeat those of the partial indexes, so that SQLite can use them.
 _ENDS: Final = """
 SELECT json_group_array(
     (SELECT max(priority) FROM ledger_entries
      WHERE workload = :workload AND lane = l.value AND status IN ('received', 'processing', 'failed')))
-FROM json_each(:lanes) AS l
+FROM json_each(:fairness_keys) AS l
 """
 
 _FRONT: Final = """
@@ -49,9 +49,9 @@ WHERE workload = :workload AND dead_letters.key = b.key
 
 
 def queue_places(connection: sqlite3.Connection, workload: str, fairness_keys: Sequence[str]) -> QueuePlaces:
-    """How the lanes stand."""
+    """The front of the workload, and the last place of each fairness key."""
     front = one(connection, _FRONT, {"workload": workload})
-    ends = json.loads(one(connection, _ENDS, {"workload": workload, "lanes": to_json(list(fairness_keys))}))
+    ends = json.loads(one(connection, _ENDS, {"workload": workload, "fairness_keys": to_json(list(fairness_keys))}))
     return QueuePlaces(
         front or 0,
         {fairness_key: end for fairness_key, end in zip(fairness_keys, ends, strict=True) if end is not None},
@@ -59,14 +59,14 @@ def queue_places(connection: sqlite3.Connection, workload: str, fairness_keys: S
 
 
 def cancel(connection: sqlite3.Connection, now: int, workload: str, job_ids: Sequence[str]) -> list[bool]:
-    """Make those that wait overdue, by compare-and-set on their state."""
+    """Make the waiting jobs overdue, by compare-and-set on their state."""
     parameters = {"now": now, "workload": workload, "job_ids": to_json(list(job_ids))}
     cancelled = {row[0] for row in connection.execute(_CANCEL, parameters).fetchall()}
     return [job_id in cancelled for job_id in job_ids]
 
 
 def redact(connection: sqlite3.Connection, workload: str, bodies: Mapping[str, str]) -> list[str]:
-    """Replace the bodies of those that are settled. Letters are found by their entries' keys."""
+    """Replace the bodies of settled jobs and of their letters. Letters are found by their entries' keys."""
     parameters = {"workload": workload, "bodies": to_json(dict(bodies))}
     changed = dict(connection.execute(_REDACT, parameters).fetchall())
     if changed:

@@ -23,7 +23,7 @@ from holdfast.contracts.transitions import (
     noted_result,
 )
 from holdfast.sqlite.database import one
-from holdfast.stores.folding import Write, told_apart
+from holdfast.stores.folding import Write, split_effects
 
 from . import ledger
 from .records import RecordTables
@@ -67,7 +67,7 @@ FROM json_each(:rows) AS l CROSS JOIN ledger_entries AS e ON e.id = l.value ->> 
 
 
 class _Batch:
-    """The rows that one batch of transitions turns into."""
+    """The rows that one batch of transitions writes."""
 
     def __init__(self, now: int) -> None:
         self.now = now
@@ -77,12 +77,12 @@ class _Batch:
         self.proceeding: list[int] = []
 
     def add(self, row_id: int, attempts: list[dict[str, Any]], settlement: Settlement, note: str | None) -> Status:
-        """Translate one transition; return the state that the entry ends in."""
+        """Add the rows of one transition; return the new state of the entry."""
         match settlement.transition:
             case Complete() as transition:
                 self._close(attempts, AttemptOutcome.SUCCEEDED)
-                told = noted_result(transition.result, note)
-                result = None if told is None else to_json(told)
+                noted = noted_result(transition.result, note)
+                result = None if noted is None else to_json(noted)
                 self._row(row_id, Status.PROCESSED, attempts, note=note, result=result, keep=transition.retention)
                 return Status.PROCESSED
             case RetryLater() as transition:
@@ -102,7 +102,7 @@ class _Batch:
                 return Status.PROCESSING
             case MoveToDeadLetters() as transition:
                 self._close(attempts, AttemptOutcome.FAILED, transition.code, transition.message)
-                # An entry lives as long as its letter: a replay finds it, and a duplicate never passes (I12).
+                # The entry stays as long as its letter, for a replay and against duplicates (I12).
                 keep = max(transition.retention, transition.letter_retention)
                 error = (transition.code, transition.message)
                 self._row(row_id, Status.FAILED, attempts, error=error, note=note, keep=keep)
@@ -154,8 +154,8 @@ def settle(
     tables: RecordTables,
     settlements: Sequence[Settlement],
 ) -> list[Settled]:
-    """Write everything that the batch decided, for the leases that still hold; see the port."""
-    # The first transition of a lease counts. A second one is stale, in the same batch as in the next.
+    """Write the transitions whose leases still hold, with their effects and letters; see the port."""
+    # The first transition of a lease counts. A second transition is stale, also in the same batch.
     first: dict[tuple[str, str, int], str] = {}
     for position, each in enumerate(settlements):
         first.setdefault((each.workload, each.lease.job_id, each.lease.fence), str(position))
@@ -196,12 +196,12 @@ def _apply(
     tables: RecordTables,
     settlements: Sequence[Settlement],
 ) -> dict[str, str]:
-    """Write the documents, and record the jobs that follow. A note for each job that had an effect skipped."""
+    """Write the records, and record the enqueued jobs. Return a note for each job with a skipped effect."""
     effects: list[tuple[str, list[Write]]] = []
     followers: list[NewEntry] = []
     for each in settlements:
         if each.transition.effects:
-            writes, entries = told_apart(each.transition.effects)
+            writes, entries = split_effects(each.transition.effects)
             effects.append((each.lease.job_id, writes))
             followers += entries
     if followers:
@@ -209,10 +209,10 @@ def _apply(
     return tables.apply(connection, now, effects) if effects else {}
 
 
-def _note(transition: Transition, told: str | None) -> str | None:
-    """What the entry says besides its state; ``told`` comes from the effects."""
+def _note(transition: Transition, from_effects: str | None) -> str | None:
+    """The note of the entry: the transition's own note, or the note that the effects gave."""
     if isinstance(transition, Proceed):
         return None
     if isinstance(transition, Complete | Expire) and transition.note is not None:
         return transition.note
-    return told
+    return from_effects

@@ -40,11 +40,11 @@ _COUNTS: Final = "SELECT status, count(*) FROM ledger_entries WHERE workload = ?
 
 
 class SqliteStore:
-    """Ledger, dead letters and documents in one SQLite file; implements :class:`holdfast.contracts.ports.Store`.
+    """Ledger, dead letters and records in one SQLite file; implements :class:`holdfast.contracts.ports.Store`.
 
-    ``grace`` is how long an entry may stay untouched after it could have been taken, before ``due`` reports it.
-    ``outbox`` is the queue, where it lives in the same file: new entries are then published by the commit that
-    records them. ``collections`` are those that belong to no workload.
+    ``grace``: an entry that could be taken and stays untouched for this long is reported by ``due``.
+    ``outbox``: the queue, if it is in the same file. New entries are then published by the commit that records them.
+    ``collections``: the collections that belong to no workload.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class SqliteStore:
         self._indexed = {workload.name: frozenset(workload.indexed_labels) for workload in workloads}
 
     async def open(self) -> None:
-        """Bring the tables to what this version and these workloads need."""
+        """Migrate the tables to what this version and these workloads need."""
         await self._database.migrate(schema.COMPONENT, schema.MIGRATIONS)
         await self._database.write(lambda connection: schema.prepare(connection, self._workloads, self._collections))
 
@@ -132,7 +132,7 @@ class SqliteStore:
     async def due(self, workload: str, limit: int, *, again_after: timedelta) -> list[DueEntry]:
         """See :meth:`holdfast.contracts.ports.Ledger.due`."""
         now = self._database.now
-        # A look first: an idle system's sweep must not take the write lock.
+        # Read first: the sweep of an idle system must not take the write lock.
         if not await self._database.read(lambda c: ledger.any_due(c, now(), workload)):
             return []
         return await self._database.write(lambda c: ledger.due(c, now(), workload, limit, again_after), durable=False)
@@ -253,7 +253,7 @@ class SqliteStore:
         """See :meth:`holdfast.contracts.ports.DeadLetters.mark_unpublished`."""
         await self._database.write(lambda c: letters.mark_unpublished(c, letter_ids), durable=False)
 
-    # --- documents ----------------------------------------------------------------------------------------
+    # --- records ------------------------------------------------------------------------------------------
 
     async def apply(self, effects: Sequence[Effect]) -> None:
         """See :meth:`holdfast.contracts.ports.Records.apply`."""

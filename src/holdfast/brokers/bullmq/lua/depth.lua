@@ -1,3 +1,4 @@
+-- Counts the jobs of a queue: ready, delayed, active; and returns whether it is paused, and why.
 -- KEYS: wait paused prioritized delayed active meta   ARGV: the field for the reason of a pause
 local paused = redis.call("HEXISTS", KEYS[6], "paused")
 return {

@@ -1,5 +1,5 @@
--- Reads the queue's events, and returns the ends of jobs that other people's workers brought about.
--- KEYS: events, our own spans of events   ARGV: position ("" for the latest few), how many
+-- Reads the queue's events, and returns the jobs that other systems' workers completed or failed.
+-- KEYS: events, the spans of events that we wrote   ARGV: position ("" for the latest events), how many
 local function id_of(text)
   local ms, seq = string.match(text, "^(%d+)-(%d+)$")
   return {tonumber(ms), tonumber(seq)}
@@ -17,7 +17,8 @@ else
 end
 if #events == 0 then return {{}, position, 0} end
 
--- Spans do not overlap: a script that ends jobs is not interrupted. So one walk over both lists tells whose each is.
+-- Spans do not overlap, because scripts run one after another. So one pass over both lists finds the events that are
+-- in no span of ours.
 local first = id_of(events[1][1])
 local spans = {}
 for _, span in ipairs(redis.call("ZRANGEBYSCORE", KEYS[2], string.format("%.0f", first[1]), "+inf")) do

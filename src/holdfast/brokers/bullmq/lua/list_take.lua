@@ -1,4 +1,4 @@
--- Moves values, oldest first, onto a list of our own.   KEYS: the list, ours   ARGV: the most
+-- Moves values, oldest first, onto a list of our own.   KEYS: the list, our list   ARGV: the largest number of values
 local moved = {}
 while #moved < tonumber(ARGV[1]) do
   local value = redis.call("LMOVE", KEYS[1], KEYS[2], "RIGHT", "LEFT")

@@ -1,5 +1,5 @@
--- Tells for each job whether the queue has it: 0 absent, 1 open, 2 ended by us, or how somebody else's worker ended it.
--- KEYS: completed failed   ARGV: prefix, the field that marks what we ended, then ids
+-- Returns for each job: 0 absent, 1 open, 2 ended by us, or how another system's worker ended it.
+-- KEYS: completed failed   ARGV: prefix, the field that marks jobs that we ended, then ids
 local answers = {}
 for i = 3, #ARGV do
   local id = ARGV[i]

@@ -1,4 +1,4 @@
--- Adds a batch of jobs. A finished job of the same id makes room where that is wanted.
+-- Adds a batch of jobs. With revive, a finished job of the same id is removed first.
 -- KEYS: wait paused meta id completed delayed active events marker prioritized pc failed repeat
 -- ARGV: prefix, then for each job: id, name, data, packed options, kind, revive
 local prefix = ARGV[1]

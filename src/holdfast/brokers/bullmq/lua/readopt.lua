@@ -1,4 +1,4 @@
--- Finds jobs that were taken with tokens whose reply never came, and locks them anew under another token.
+-- Finds jobs that were taken with tokens whose reply was lost, and locks them again with another token.
 -- KEYS: active   ARGV: prefix, new token, lease in milliseconds, lost tokens
 local lost, found = {}, {}
 for i = 4, #ARGV do lost[ARGV[i]] = true end

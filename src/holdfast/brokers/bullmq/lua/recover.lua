@@ -1,5 +1,5 @@
 -- Makes active jobs without a lock ready again. BullMQ's check needs two passes: one to mark, one to move.
--- KEYS: as moveStalledJobsToWait   ARGV: prefix
+-- KEYS: those of BullMQ's moveStalledJobsToWait   ARGV: prefix
 local stalled = false
 for _, id in ipairs(redis.call("LRANGE", KEYS[3], 0, -1)) do
   if redis.call("EXISTS", ARGV[1] .. id .. ":lock") == 0 then
@@ -11,7 +11,7 @@ if not stalled then return 0 end
 local moved, now = 0, now_text()
 for pass = 1, 2 do
   redis.call("DEL", KEYS[4])
-  -- No limit of stalls: how often a job may lose its worker is the ledger's to count.
+  -- No limit of stalls: the ledger counts how often a job has lost its worker.
   moved = moved + #moveStalledJobsToWait(KEYS, {"1000000000", ARGV[1], now, "1000"})
 end
 return moved

@@ -1,4 +1,4 @@
--- Prolongs locks; answers with the positions of those that were lost.
+-- Extends locks; returns the positions of the locks that were lost.
 -- KEYS: stalled   ARGV: prefix, lease in milliseconds, then for each delivery: id, token
 local lost = {}
 for i = 3, #ARGV, 2 do

@@ -1,10 +1,10 @@
--- Gives each job its place in an even flow, or tells how long it is to the one that it has.
--- KEYS: places   ARGV: the distance of two places, how long unused ones are kept (microseconds), then job ids
+-- Gives each job a place; places have even distances in time. Returns how long each job has to wait for its place.
+-- KEYS: places   ARGV: the distance of two places, how long unused places are kept (microseconds), then job ids
 local places, now = KEYS[1], now_us()
 local distance, keep = tonumber(ARGV[1]), tonumber(ARGV[2])
 redis.call("ZREMRANGEBYSCORE", places, "-inf", digits(now - keep))
 local NEXT = ":next" -- no job has such an id
-local free = math.max(now, tonumber(redis.call("ZSCORE", places, NEXT) or 0)) -- what was not used is not saved up
+local free = math.max(now, tonumber(redis.call("ZSCORE", places, NEXT) or 0)) -- unused places are not saved up
 local waits = {}
 for i = 3, #ARGV do
   local at = redis.call("ZSCORE", places, ARGV[i])

@@ -1,15 +1,15 @@
--- Settles a batch of deliveries. A delivery whose lock is gone or somebody else's is passed over by BullMQ's scripts.
--- What we end is marked as ours, in the job where it stays and by the span of its events, so that nobody takes it for
--- the work of somebody else's worker.
+-- Settles a batch of deliveries. BullMQ's scripts skip a delivery whose lock is gone or has another token.
+-- A job that we end is marked as ours, in its hash where it stays and by the span of its events. So nobody takes it for
+-- the work of another system's worker.
 -- KEYS: wait active prioritized events stalled limiter delayed paused meta pc marker completed failed
---       metrics:completed metrics:failed, our own spans of events
--- ARGV: prefix, the field that marks what we ended, then for each job: kind, id, token, value, delay, packed fields,
---       packed options, new data ("" for none)
+--       metrics:completed metrics:failed, the spans of events that we wrote
+-- ARGV: prefix, the field that marks jobs that we ended, then for each job: kind, id, token, value, delay,
+--       packed fields, packed options, new data ("" for none)
 local prefix, mark, answers = ARGV[1], ARGV[2], {}
 local now = now_text()
 local K = KEYS
 local function end_of_events(command, from, to)
-  -- A user who may not read streams can still settle: then others' work is told from the jobs that they keep.
+  -- A user without the right to read streams can still settle. Then the work of others is found in the job hashes.
   local event = redis.pcall(command, K[4], from, to, "COUNT", 1)[1]
   return event and event[1] or "0-0"
 end
@@ -32,14 +32,14 @@ for i = 3, #ARGV, 8 do
   elseif kind == "wait" then
     answer = moveJobFromActiveToWait({K[2], K[1], K[5], K[8], K[9], K[6], K[3], K[11], K[4]}, {id, token, key})
     if answer >= 0 and redis.call("HEXISTS", K[9], "paused") == 0 then
-      redis.call("ZADD", K[11], 0, "0") -- the script itself wakes nobody for a job with a priority
+      redis.call("ZADD", K[11], 0, "0") -- BullMQ's script wakes no worker for a job with a priority
     end
-  else -- "delayed", or "later": the same without counting an attempt
+  else -- "delayed", or "later", which does not count an attempt
     answer = moveToDelayed(
       {K[11], K[2], K[3], K[7], key, K[4], K[9], K[5], K[1], K[6], K[10]},
       {prefix, now, id, token, delay, kind == "later" and "1" or "0", fields, "0"})
   end
-  -- A finished job may be gone by now, and writing to it would bring back a part of it.
+  -- A finished job may be deleted by now. Writing a field would create a part of its hash again.
   local ended = kind == "completed" or kind == "failed"
   if (ended or data ~= "") and type(answer) == "number" and answer >= 0 and redis.call("EXISTS", key) == 1 then
     if data ~= "" then redis.call("HSET", key, "data", data) end

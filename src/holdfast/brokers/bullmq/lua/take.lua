@@ -1,5 +1,5 @@
--- Takes up to a number of jobs; the last element says why there are no more: the rate limit, or the next delay.
--- KEYS: as moveToActive   ARGV: prefix, packed options, how many, the field for the reason of a pause
+-- Takes up to a number of jobs. Returns also how long the rate limit lasts, and when the next delay ends.
+-- KEYS: those of BullMQ's moveToActive   ARGV: prefix, packed options, how many, the field for the reason of a pause
 local now = now_text()
 local taken, limited, after = {}, 0, 0
 for i = 1, tonumber(ARGV[3]) do
@@ -10,7 +10,8 @@ for i = 1, tonumber(ARGV[3]) do
   end
   taken[i] = {job[1], job[2]}
 end
-if #taken > 0 then -- so it is not paused; a resume of Node's leaves our reason behind, and it must not be taken for
-  redis.call("HDEL", KEYS[9], ARGV[4]) -- that of Node's next pause
+if #taken > 0 then
+  -- The queue is not paused now. A resume by Node does not delete our reason, and Node's next pause must not show it.
+  redis.call("HDEL", KEYS[9], ARGV[4])
 end
 return {taken, limited, after > 0 and math.max(1, math.ceil(after - tonumber(now))) or 0}

@@ -1,7 +1,8 @@
-"""Places in a listing by time: the instant and the id of the last item that was read.
+"""Positions in a listing by time: the instant and the id of the last item that was read.
 
-The server sorts text before dates, and text before ObjectIds. Our own records have dates and text ids; those of another
-system may have text instants, and have ObjectIds (:mod:`.foreign`). A listing has both, each kind in its own order.
+The server sorts text before dates, and text before ObjectIds. Our own documents have dates and text ids. Those of
+another system have ObjectIds, and their instants may be text (:mod:`.foreign`). A listing has both kinds, and each kind
+is sorted by itself.
 """
 
 from __future__ import annotations
@@ -21,24 +22,24 @@ _LONGEST_NUMBER: Final = 15
 _TEXT: Final = "\x01"
 _OBJECT_ID: Final = "\x02"
 
-Place = tuple[datetime | str, str | ObjectId]
+Position = tuple[datetime | str, str | ObjectId]
 
 
 def cursor_of(document: Mapping[str, Any], field: str) -> str:
-    """The cursor that stands for a record in a listing by this field."""
+    """The cursor of a document in a listing by this field."""
     return cursor_at(_instant(document, field), document["_id"])
 
 
 def cursor_at(instant: datetime | str, identity: str | ObjectId) -> str:
-    """The cursor that stands for this item."""
+    """The cursor of an item with this instant and this id."""
     shown = identity if isinstance(identity, str) else f"{_OBJECT_ID}{identity}"
     if isinstance(instant, str):
         return to_cursor(f"{_TEXT}{instant}{_TEXT}{shown}")
     return to_cursor(f"{to_ms(instant)}:{shown}")
 
 
-def place_of(cursor: str) -> Place:
-    """The instant and the id that a cursor stands for."""
+def parse_cursor(cursor: str) -> Position:
+    """The instant and the id that a cursor encodes."""
     position = position_of(cursor)
     if position.startswith(_TEXT):
         text, separator, shown = position.removeprefix(_TEXT).partition(_TEXT)
@@ -46,7 +47,7 @@ def place_of(cursor: str) -> Place:
             raise not_a_cursor()
         return text, _identity(shown)
     number, separator, shown = position.partition(":")
-    digits = number.removeprefix("-")  # documents may tell of what was before 1970
+    digits = number.removeprefix("-")  # an instant may be before 1970
     if not separator or not digits.isascii() or not digits.isdigit() or len(digits) > _LONGEST_NUMBER:
         raise not_a_cursor()
     try:
@@ -65,8 +66,8 @@ def _identity(shown: str) -> str | ObjectId:
 
 
 def after(cursor: str, field: str) -> dict[str, Any]:
-    """The condition for what comes after a place, oldest first."""
-    at, identity = place_of(cursor)
+    """The condition for items after a position, oldest first."""
+    at, identity = parse_cursor(cursor)
     conditions: list[dict[str, Any]] = [{field: {"$gt": at}}, {field: at, "_id": {"$gt": identity}}]
     if isinstance(identity, str):
         conditions.append({field: at, "_id": {"$type": "objectId"}})
@@ -76,8 +77,8 @@ def after(cursor: str, field: str) -> dict[str, Any]:
 
 
 def before(cursor: str, field: str) -> dict[str, Any]:
-    """The condition for what comes after a place, newest first."""
-    at, identity = place_of(cursor)
+    """The condition for items after a position, newest first."""
+    at, identity = parse_cursor(cursor)
     conditions: list[dict[str, Any]] = [{field: {"$lt": at}}, {field: at, "_id": {"$lt": identity}}]
     if isinstance(identity, ObjectId):
         conditions.append({field: at, "_id": {"$type": "string"}})
@@ -87,7 +88,7 @@ def before(cursor: str, field: str) -> dict[str, Any]:
 
 
 def order_of(document: Mapping[str, Any], field: str) -> tuple[bool, Any, bool, Any]:
-    """What the server sorts a document by, for merging what several collections answer."""
+    """A sort key with the server's order, for merging the listings of several collections."""
     at, identity = _instant(document, field), document["_id"]
     return isinstance(at, datetime), at, isinstance(identity, ObjectId), identity
 
@@ -98,6 +99,6 @@ def _instant(document: Mapping[str, Any], field: str) -> datetime | str:
 
 
 def compared(field: str, operator: str, instant: datetime) -> dict[str, Any]:
-    """The condition for an instant on one side of another, whether it is stored as a date or as text."""
+    """The condition for a field before or after an instant, whether the field is a date or text."""
     exact = from_ms(to_ms(instant))
     return {"$or": [{field: {operator: exact}}, {field: {operator: isoformat(exact)}}]}
