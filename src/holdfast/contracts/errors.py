@@ -111,3 +111,11 @@ class ThrottledError(TransientError):
 
 class PermanentError(HandlingError):
     """The job failed for a reason that will not pass."""
+
+
+def message_of(error: BaseException) -> str:
+    """The message of any error. An error whose class cannot make a text gets a message too."""
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - other people's code
+        return "(its message cannot be read)"

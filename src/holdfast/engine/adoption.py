@@ -20,7 +20,7 @@ from holdfast.contracts.workload import Workload
 from holdfast.telemetry import emit, events
 
 from .entries import queue_job, refused_entry
-from .readers import Readers
+from .hooks import Hooks, report_failure
 
 IDEMPOTENCY_CONFLICT: Final = "IDEMPOTENCY_CONFLICT"
 UNREADABLE: Final = "UNREADABLE"
@@ -135,7 +135,7 @@ def _read(workload: Workload[Any], delivery: Delivery) -> NewEntry | _Refused:
             workload,
             first,
             job_id=job_id,
-            effects=Readers(workload).accepted(first, queued=True),
+            effects=Hooks(workload).accepted(first, queued=True),
             warnings=[scrub(each) for each in adopted.warnings],
         )
         return entry if adopted.fingerprint is None else replace(entry, fingerprint=adopted.fingerprint)
@@ -143,6 +143,7 @@ def _read(workload: Workload[Any], delivery: Delivery) -> NewEntry | _Refused:
         because = describe_validation(error)
     except InvalidContent as error:
         because = "; ".join(f"{each.field}: {each.problem}" for each in error.problems)
-    except Exception:  # noqa: BLE001 - whatever an external producer's data does to the contract or the workload's code
+    except Exception as error:  # noqa: BLE001 - a workload's own code
+        report_failure(workload, "adopt", error)
         because = _NO_IDENTITY
     return _Refused(delivery.data, UNREADABLE, because)

@@ -9,7 +9,7 @@ from typing import Final
 
 from holdfast.contracts.errors import BrokerUnavailable, StoreUnavailable
 from holdfast.contracts.workload import BackgroundTask
-from holdfast.telemetry import emit, events
+from holdfast.telemetry import emit, emit_failure, events
 
 _PAUSE: Final = timedelta(seconds=1)
 
@@ -24,7 +24,7 @@ async def keep_going(task: BackgroundTask, stop: asyncio.Event) -> None:
         except StoreUnavailable as error:
             emit(events.STORE_UNAVAILABLE, where=task.name, reason=error.message)
         except Exception as error:  # noqa: BLE001 - a workload's own code
-            emit(events.WORKER_FAULT, where=task.name, reason=f"{type(error).__name__}: {error}")
+            emit_failure(events.WORKER_FAULT, error, where=task.name)
         else:
             continue
         with contextlib.suppress(TimeoutError):

@@ -13,7 +13,7 @@ from holdfast.contracts.transitions import CANCELLED, Expire, Settlement
 from holdfast.contracts.workload import Workload
 from holdfast.telemetry import emit, events
 
-from .readers import Readers
+from .hooks import Hooks
 
 _SHORT_LEASE: Final = timedelta(seconds=30)
 _NAME: Final = "withdrawal"
@@ -37,8 +37,8 @@ class Cancellation:
         # With no attempt left to open: nobody works on it here.
         (claim,) = await self._store.claim(workload.name, [job_id], worker=_NAME, lease=_SHORT_LEASE, max_attempts=0)
         if isinstance(claim, Overdue):
-            readers = Readers(workload)
-            effects = readers.expired(readers.data_of(claim.body), cancelled=True)
+            hooks = Hooks(workload)
+            effects = hooks.expired(hooks.data_of(claim.body), cancelled=True)
             transition = Expire(workload.retention, effects, CANCELLED)
             await self._store.settle([Settlement(workload.name, Lease(job_id, claim.fence), transition)])
             emit(events.JOB_CANCELLED, workload=workload.name, job_id=job_id)

@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Any, Final
 
+from holdfast.contracts.errors import message_of
 from holdfast.contracts.network_failures import (
     NETWORK,
     REFUSED,
@@ -117,15 +118,7 @@ def raised_from(error: BaseException) -> Iterator[BaseException]:
 def words_of(error: BaseException) -> str:
     """The class's name and the message as words: ``InvalidPayload`` and ``INVALID_PAYLOAD`` are ``invalid payload``."""
     name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", type(error).__name__)
-    return re.sub(r"[_-]+", " ", f"{name}: {text_of(error)[:_LONGEST_TEXT]}")
-
-
-def text_of(error: BaseException) -> str:
-    """The error's own message. There is always one, whatever its class does."""
-    try:
-        return str(error)
-    except Exception:  # noqa: BLE001 - other people's code
-        return "(its message cannot be read)"
+    return re.sub(r"[_-]+", " ", f"{name}: {message_of(error)[:_LONGEST_TEXT]}")
 
 
 def _name(error: BaseException) -> str:

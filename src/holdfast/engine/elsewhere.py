@@ -22,8 +22,8 @@ from holdfast.contracts.workload import Failure, Workload
 from holdfast.telemetry import emit, events
 
 from .ending import end
+from .hooks import Hooks
 from .in_flight import Held
-from .readers import Readers
 from .transitions import Decider, Subject
 
 FAILED_ELSEWHERE: Final = "FAILED_ELSEWHERE"
@@ -110,11 +110,11 @@ class Elsewhere:
         claims = await self._store.claim(
             workload.name, list(ended), worker=_NAME, lease=_SHORT_LEASE, max_attempts=_AS_OFTEN_AS_IT_WAS
         )
-        decider, readers = Decider(workload, self._ambient.random), Readers(workload)
+        decider, hooks = Decider(workload, self._ambient.random), Hooks(workload)
         settlements = []
         for claim in claims:
             if isinstance(claim, Held):
-                transition = _transition(workload, decider, readers, claim, ended[claim.job_id])
+                transition = _transition(workload, decider, hooks, claim, ended[claim.job_id])
                 settlements.append(Settlement(workload.name, Lease(claim.job_id, claim.fence), transition))
         outcomes = {each.job_id: each.status for each in await end(self._store, settlements) if each.status is not None}
         for job_id, status in outcomes.items():
@@ -126,7 +126,7 @@ class Elsewhere:
 def _transition(
     workload: Workload[Any],
     decider: Decider,
-    readers: Readers,
+    hooks: Hooks,
     claim: Held,
     ended: WorkedElsewhere,
 ) -> Complete | MoveToDeadLetters:
@@ -135,15 +135,13 @@ def _transition(
         generation=claim.generation,
         attempt=claim.attempt if isinstance(claim, Claimed) else 0,
         body=claim.body,
-        data=readers.data_of(claim.body),
+        data=hooks.data_of(claim.body),
     )
     if ended.failure is not None:
         failure = Failure(FAILED_ELSEWHERE, scrub(f"Another system's worker gave it up: {ended.failure}"), retry=False)
         return decider.dead_letter(subject, failure)
     result = _result(ended.result)
-    return Complete(
-        workload.retention, readers.worked_elsewhere(subject.standing, result), result, note=WORKED_ELSEWHERE
-    )
+    return Complete(workload.retention, hooks.worked_elsewhere(subject.standing, result), result, note=WORKED_ELSEWHERE)
 
 
 def _result(text: str) -> Mapping[str, Any] | None:

@@ -6,11 +6,13 @@ from datetime import timedelta
 from hashlib import sha256
 from typing import Any, Final
 
+from pydantic import BaseModel
+
 from holdfast.contracts.ledger import NewEntry
 from holdfast.contracts.queues import QueueJob
 from holdfast.contracts.workload import Workload
 
-from .readers import Readers
+from .hooks import Hooks, call_hook
 
 REFUSED: Final = "_refused"
 """The label that says why an entry must not be handled."""
@@ -27,13 +29,13 @@ def refused_entry(workload: Workload[Any], data: str, why: str, because: str, *,
     it can no longer be told from that, and is told here.
     """
     digest = sha256(data.encode(errors="surrogatepass")).hexdigest()
-    identity = Readers(workload).identify(data)
+    identity = Hooks(workload).identify(data)
     key = identity.key if own_key else None
     return NewEntry(
         workload=workload.name,
         key=key or f"{why}:{digest[:32]}",
         job_id=f"{why.lower()}-{digest[:32]}",
-        body=Readers(workload).letter_body(data) or data,
+        body=Hooks(workload).letter_body(data) or data,
         fingerprint=digest,
         labels={**identity.labels, REFUSED: why, REFUSED_BECAUSE: because},
     )
@@ -56,9 +58,13 @@ def queue_job(  # noqa: PLR0913 - a job and what the queue needs to know of it
 
 def body_at_attempt(workload: Workload[Any], body: str, attempt: int) -> str:
     """The body with the attempt's number in it, where the contract has a place for one."""
-    try:
-        data = workload.contract.model_validate_json(body)
-        changed = workload.at_attempt(data, attempt)
-        return body if changed is data else changed.model_dump_json()
-    except Exception:  # noqa: BLE001 - the queue's copy is a hint: the number in it may lag
+    data = Hooks(workload).data_of(body)
+    if data is None:
         return body
+
+    def changed() -> str:
+        numbered: BaseModel = workload.at_attempt(data, attempt)
+        return body if numbered is data else numbered.model_dump_json()
+
+    # The queue's copy is a hint: an old number in it does no harm.
+    return call_hook(workload, "at_attempt", changed, lambda: body)

@@ -35,12 +35,12 @@ from holdfast.contracts.queues import Acknowledgement, Again, Delivery, Finished
 from holdfast.contracts.redaction import scrub
 from holdfast.contracts.transitions import Release, Settlement, Transition
 from holdfast.contracts.workload import Job, Workload
-from holdfast.telemetry import emit, events
+from holdfast.telemetry import emit, emit_failure, events
 
 from .adoption import adopt, identifies
 from .handling import HandlerContext, handle, handle_batch, job_of
+from .hooks import Hooks, policy_limit
 from .in_flight import Held, InFlight
-from .readers import Readers
 from .settling import Finish, Settler
 from .transitions import Decider, Subject, attempt_limit
 
@@ -78,7 +78,7 @@ class Execution:
         self._clock = ambient.clock
         self._options = options
         self._decider = Decider(workload, ambient.random)
-        self._readers = Readers(workload)
+        self._hooks = Hooks(workload)
         self._concurrency = min(options.concurrency, workload.concurrency or options.concurrency)
         self._context = HandlerContext(workload.name, store, broker, options.worker, workload.timeout + _LAST_WAIT)
         self._settler = Settler(workload, store, broker, ambient.clock, self._decider)
@@ -125,7 +125,7 @@ class Execution:
                 emit(events.STORE_UNAVAILABLE, where="worker", reason=error.message)
                 await _pause(stop)
             except Exception as error:  # noqa: BLE001 - one batch's surprise must not end the worker
-                emit(events.WORKER_FAULT, workload=self._workload.name, reason=f"{type(error).__name__}: {error}")
+                emit_failure(events.WORKER_FAULT, error, workload=self._workload.name)
                 await _pause(stop)
 
     async def _wake_at(self, stop: asyncio.Event) -> None:
@@ -187,7 +187,7 @@ class Execution:
             job_ids,
             worker=self._options.worker,
             lease=self._options.lease,
-            max_attempts=self._workload.retry.max_attempts if most is None else most,
+            max_attempts=policy_limit(self._workload) if most is None else most,
         )
 
     async def _within_limits(
@@ -212,8 +212,8 @@ class Execution:
     def _limit_of(self, claim: Claimed) -> int:
         """The job's own limit; its first attempt is within any, so that the body need not be read for it."""
         if claim.attempt == 1 or type(self._workload).max_attempts is Workload.max_attempts:
-            return self._workload.retry.max_attempts
-        return attempt_limit(self._workload, self._readers.data_of(claim.body))
+            return policy_limit(self._workload)
+        return attempt_limit(self._workload, self._hooks.data_of(claim.body))
 
     async def _sort(self, pairs: Sequence[tuple[Delivery, ClaimResult]]) -> None:
         """Each claim decides what its delivery needs next."""
@@ -246,8 +246,8 @@ class Execution:
     def _repeated(self, delivery: Delivery, claim: AlreadySettled) -> Finished:
         """How a job is acknowledged that was settled before; only one that was processed returns anything."""
         processed = claim.status is Status.PROCESSED
-        result = self._readers.repeated(claim.result) if processed else "null"
-        return Finished(result, self._readers.letter_body(delivery.data))
+        result = self._hooks.repeated(claim.result) if processed else "null"
+        return Finished(result, self._hooks.letter_body(delivery.data))
 
     # --- handling -----------------------------------------------------------------------------------------
 

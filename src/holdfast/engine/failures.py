@@ -20,12 +20,13 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from holdfast.contracts.errors import PermanentError, ThrottledError, TransientError
+from holdfast.contracts.errors import PermanentError, ThrottledError, TransientError, message_of
 from holdfast.contracts.redaction import scrub
 from holdfast.contracts.validation import describe_validation
 from holdfast.contracts.workload import Failure, Workload
 
-from .client_errors import client_failure, raised_from, text_of, words_of
+from .client_errors import client_failure, raised_from, words_of
+from .hooks import call_hook
 
 UNCLASSIFIED: Final = "UNCLASSIFIED"
 TIMEOUT: Final = "TIMEOUT"
@@ -77,7 +78,7 @@ def _broken_content(error: BaseException) -> Failure | None:
             return Failure(VALIDATION_FAILED, describe_validation(each), retry=False)
         words = words_of(each)
         if _PERMANENT_WORDS.search(words) and not _PASSING_WORDS.search(words):
-            return Failure(VALIDATION_FAILED, scrub(f"{type(each).__name__}: {text_of(each)}"), retry=False)
+            return Failure(VALIDATION_FAILED, scrub(f"{type(each).__name__}: {message_of(each)}"), retry=False)
     return None
 
 
@@ -90,11 +91,8 @@ def _of_the_system(error: BaseException) -> Failure | None:
 
 
 def _unknown(error: BaseException) -> Failure:
-    return Failure(UNCLASSIFIED, scrub(f"{type(error).__name__}: {text_of(error)}"), retry=True)
+    return Failure(UNCLASSIFIED, scrub(f"{type(error).__name__}: {message_of(error)}"), retry=True)
 
 
 def _named_by(workload: Workload[Any], error: Exception) -> Failure | None:
-    try:
-        return workload.classify(error)
-    except Exception:  # noqa: BLE001 - the failure to name is the handler's, not that of its classification
-        return None
+    return call_hook(workload, "classify", lambda: workload.classify(error), lambda: None)

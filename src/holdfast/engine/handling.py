@@ -30,15 +30,15 @@ from holdfast.telemetry import emit
 from .adoption import IDEMPOTENCY_CONFLICT
 from .entries import REFUSED, REFUSED_BECAUSE
 from .failures import BAD_OUTCOME, VALIDATION_FAILED, classify
+from .hooks import Hooks, report_failure
 from .in_flight import InFlight
 from .limiter import Limiter
 from .proceeding import Proceeding
-from .readers import Readers
 from .transitions import outcome_of
 
 _OUTCOMES = Done | Retry | Snooze | Halt | Reject | Expired
-
-
+_NOT_THE_HANDLERS: Final = (DeadlinePassed, LeaseLost, BrokerUnavailable, StoreUnavailable)
+"""Errors that the context raises, and not the handler's own code."""
 _WHEN_AWAY: Final = timedelta(seconds=1)
 
 
@@ -145,6 +145,8 @@ async def handle_batch(workload: Workload[Any], jobs: Sequence[Job[Any]], contex
     except asyncio.CancelledError as error:
         outcomes = [_own_cancellation(workload, job, context, error) for job in jobs]
     except (Exception, SystemExit) as error:  # noqa: BLE001 - as above
+        if len(jobs) > 1 and not isinstance(error, _NOT_THE_HANDLERS):  # a single job has the failure in its outcome
+            report_failure(workload, "handle_batch", error)
         outcomes = [_surprise(workload, job, context, error) for job in jobs]
     if len(jobs) == 1:
         return outcomes
@@ -160,7 +162,7 @@ def _surprise(workload: Workload[Any], job: Job[Any], context: HandlerContext, e
         return _unknown(workload, job, error)
     match error:
         case DeadlinePassed():
-            return Expired(Readers(workload).expired(job.data))
+            return Expired(Hooks(workload).expired(job.data))
         case LeaseLost():
             return Snooze(timedelta(0))  # not ours to decide: whatever we say is stale
         case BrokerUnavailable() | StoreUnavailable():
@@ -170,7 +172,7 @@ def _surprise(workload: Workload[Any], job: Job[Any], context: HandlerContext, e
 
 
 def _unknown(workload: Workload[Any], job: Job[Any], error: BaseException) -> Outcome:
-    reason = Readers(workload).interrupted(job.attempt)
+    reason = Hooks(workload).interrupted(job.attempt)
     return Reject(reason.code, f"{reason.message} ({classify(error, workload).message})")
 
 

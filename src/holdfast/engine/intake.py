@@ -28,12 +28,12 @@ from holdfast.contracts.ledger import NewEntry, Recorded, RecordedAs, Status
 from holdfast.contracts.ports import Broker, Store
 from holdfast.contracts.queues import QueueJob
 from holdfast.contracts.workload import Workload
-from holdfast.telemetry import emit, events
+from holdfast.telemetry import emit, emit_failure, events
 
 from .entries import queue_job
 from .fairness import fairness_key_of, with_places
 from .group_commit import GroupCommit
-from .readers import Readers
+from .hooks import Hooks
 
 _MOST_IN_ONE_COMMIT: Final = 256
 _PATIENCE: Final = timedelta(seconds=1)
@@ -85,7 +85,7 @@ class Intake:
         ``effects`` are committed with it if it is new, after the workload's own words for its arrival. Raises
         :class:`StoreUnavailable` or :class:`IntakeSaturated`; the sender should then send it again.
         """
-        told = Readers(workload).accepted(data, queued=self._store.publishes)
+        told = Hooks(workload).accepted(data, queued=self._store.publishes)
         entry = new_entry(
             workload,
             data,
@@ -138,6 +138,7 @@ class Intake:
                 for request in batch:
                     await self._commit([request])
                 return
+            emit_failure(events.STORE_UNAVAILABLE, error, where="intake")
             _refuse(batch, StoreUnavailable(f"The ledger could not record the job: {type(error).__name__}"))
             return
         crash_point("intake.recorded")
@@ -168,7 +169,7 @@ class Intake:
     async def _tell_readers(self, published: Iterable[_Request]) -> None:
         """Say in the workloads' documents that the queue has these. Nobody waits for it, and nothing depends on it."""
         effects = [
-            effect for each in published for effect in Readers(each.workload).enqueued(each.entry.body, generation=1)
+            effect for each in published for effect in Hooks(each.workload).enqueued(each.entry.body, generation=1)
         ]
         if not effects:
             return

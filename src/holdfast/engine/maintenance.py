@@ -19,13 +19,13 @@ from holdfast.contracts.ports import Ambient, Broker, Store
 from holdfast.contracts.queues import Presence, QueueJob, WorkedElsewhere
 from holdfast.contracts.transitions import Release, Settlement
 from holdfast.contracts.workload import Workload
-from holdfast.telemetry import emit, events
+from holdfast.telemetry import emit, emit_failure, events
 
 from .elsewhere import Elsewhere
 from .ending import end
 from .entries import queue_job
+from .hooks import Hooks
 from .projection import Projection
-from .readers import Readers
 from .transitions import Decider
 
 _SWEEP_BATCH: Final = 500
@@ -91,7 +91,7 @@ class Maintenance:
             except StoreUnavailable as error:
                 emit(events.STORE_UNAVAILABLE, where="maintenance", reason=error.message)
             except Exception as error:  # noqa: BLE001 - maintenance is what heals the rest: it goes on
-                emit(events.MAINTENANCE_FAILED, reason=f"{type(error).__name__}: {error}")
+                emit_failure(events.MAINTENANCE_FAILED, error)
             await _sleep(stop, self._interval)
 
     async def round(self) -> MaintenanceReport:
@@ -158,12 +158,12 @@ class Maintenance:
 
     async def _tell_readers(self, workload: Workload[Any], due: Sequence[DueEntry]) -> None:
         """Say in the workload's documents that the queue has these, where it was away when they came."""
-        readers = Readers(workload)
+        hooks = Hooks(workload)
         effects = [
             effect
             for entry in due
             if entry.attempt_count == 0
-            for effect in readers.enqueued(entry.body, entry.generation)
+            for effect in hooks.enqueued(entry.body, entry.generation)
         ]
         if effects:
             await self._store.apply(effects)

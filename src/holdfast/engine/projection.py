@@ -17,7 +17,8 @@ from holdfast.contracts.errors import BrokerUnavailable, StoreUnavailable
 from holdfast.contracts.ports import Broker, Store
 from holdfast.contracts.queues import QueueJob
 from holdfast.contracts.workload import Workload
-from holdfast.telemetry import emit, events
+
+from .hooks import call_hook, report_failure
 
 _BATCH: Final = 200
 
@@ -68,14 +69,16 @@ async def _copy(workload: Workload[Any], jobs: Sequence[QueueJob]) -> None:
     except (BrokerUnavailable, StoreUnavailable):
         raise
     except Exception as error:  # noqa: BLE001 - a workload's own code: the letters are where they belong
-        emit(events.WORKER_FAULT, workload=workload.name, where="letters", reason=f"{type(error).__name__}: {error}")
+        report_failure(workload, "copy_letters", error)
 
 
 def _job(workload: Workload[Any], letter: DeadLetter) -> QueueJob:
-    try:
-        payload = _to_json(workload.dead_letter_payload(letter))
-    except Exception:  # noqa: BLE001 - a workload's own code: one letter must not hold back the others
-        payload = _to_json(Workload.dead_letter_payload(workload, letter))
+    payload = call_hook(
+        workload,
+        "dead_letter_payload",
+        lambda: _to_json(workload.dead_letter_payload(letter)),
+        lambda: _to_json(Workload.dead_letter_payload(workload, letter)),
+    )
     # Whoever reads the queue and is done with a letter does not want to hear of it again.
     return QueueJob(letter.id, payload, "dead-letter", revive=False)
 

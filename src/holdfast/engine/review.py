@@ -21,8 +21,8 @@ from holdfast.contracts.workload import Workload
 from holdfast.telemetry import emit, events
 
 from .entries import queue_job
+from .hooks import Hooks, report_failure
 from .projection import Projection
-from .readers import Readers
 
 _PAGE: Final = 100
 
@@ -217,12 +217,13 @@ class Review:
             if data is None:
                 return None
             # Recorded with its words for its readers, as any new job is.
-            effects = Readers(workload).accepted(data, queued=False)
+            effects = Hooks(workload).accepted(data, queued=False)
             return new_entry(workload, data, replay_of=letter.key, effects=effects)
         except ValidationError as error:
             message = f"It cannot be replayed: what it holds is no job of {workload.name}. {describe_validation(error)}"
             raise ReviewRefused(message) from error
         except Exception as error:
+            report_failure(workload, "replayed", error)
             message = f"The workload {workload.name} cannot make a new job of {letter.id}: {type(error).__name__}."
             raise ReviewRefused(message) from error
 
@@ -239,7 +240,7 @@ class Review:
                 continue
             job = queue_job(workload, entry.job_id, entry.body, attempt=1, priority=entry.priority)
             by_workload.setdefault(letter.workload, []).append(job)
-            told += Readers(workload).enqueued(entry.body, 1 if stands is None else stands.generation)
+            told += Hooks(workload).enqueued(entry.body, 1 if stands is None else stands.generation)
         if told:
             try:
                 await self._store.apply(told)

@@ -29,12 +29,12 @@ from holdfast.contracts.transitions import (
     noted_result,
 )
 from holdfast.contracts.workload import Failure, Workload
-from holdfast.telemetry import emit, events
+from holdfast.telemetry import emit, emit_failure, events
 
 from .entries import body_at_attempt
 from .failures import EFFECT_REFUSED
+from .hooks import result_text
 from .projection import Projection
-from .readers import result_text
 from .transitions import Decider, Subject
 
 _MOST_IN_ONE_COMMIT: Final = 100
@@ -100,7 +100,7 @@ class Settler:
             await self._flush(batch)
         except Exception as error:  # noqa: BLE001 - one flush's surprise must not end all settling
             # Nobody renews these leases any more: when they have run out, the jobs are claimed anew.
-            emit(events.WORKER_FAULT, workload=self._workload.name, reason=f"{type(error).__name__}: {error}")
+            emit_failure(events.WORKER_FAULT, error, workload=self._workload.name)
         finally:
             for finish in batch:
                 if finish.lease not in self._postponed:
@@ -158,7 +158,7 @@ class Settler:
             self._postpone(dead_lettered)
             return []
         except Exception as error:  # noqa: BLE001 - its neighbours are settled; this one comes back after its lease
-            emit(events.WORKER_FAULT, workload=self._workload.name, reason=f"{type(error).__name__}: {error}")
+            emit_failure(events.WORKER_FAULT, error, workload=self._workload.name)
             return [(finish, Settled(finish.lease.job_id, None))]
 
     async def _settle(self, batch: Sequence[Finish]) -> list[tuple[Finish, Settled]]:

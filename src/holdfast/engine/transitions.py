@@ -27,7 +27,7 @@ from holdfast.contracts.workload import Failure, Reason, Standing, Workload
 
 from .entries import body_at_attempt
 from .failures import BAD_OUTCOME, WORKER_LOST
-from .readers import Readers
+from .hooks import Hooks, call_hook, policy_limit
 
 
 def outcome_of(failure: Failure) -> Outcome:
@@ -39,13 +39,10 @@ def outcome_of(failure: Failure) -> Outcome:
 
 def attempt_limit(workload: Workload[Any], data: BaseModel | None) -> int:
     """The attempt after which the job becomes a dead letter. The retry policy's limit is the highest that there is."""
-    most = workload.retry.max_attempts
+    most = policy_limit(workload)
     if data is None:
         return most
-    try:
-        return min(max(workload.max_attempts(data), 1), most)
-    except Exception:  # noqa: BLE001 - a workload's own code
-        return most
+    return call_hook(workload, "max_attempts", lambda: min(max(workload.max_attempts(data), 1), most), lambda: most)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +67,7 @@ class Decider:
     def __init__(self, workload: Workload[Any], random: Random) -> None:
         self._workload = workload
         self._random = random
-        self._readers = Readers(workload)
+        self._hooks = Hooks(workload)
 
     def decide(self, outcome: Outcome, subject: Subject) -> Transition:
         """What to commit for an outcome. There is always a transition, whatever the outcome holds."""
@@ -82,19 +79,19 @@ class Decider:
             return self.dead_letter(subject, failure)
 
     def _decide(self, outcome: Outcome, subject: Subject) -> Transition:  # noqa: PLR0911 - a table
-        workload, readers = self._workload, self._readers
+        workload, hooks = self._workload, self._hooks
         match outcome:
             case Done():
                 return Complete(workload.retention, outcome.effects, outcome.result)
             case Retry():
                 failure = Failure(outcome.code, scrub(outcome.message), retry=True, after=outcome.after)
                 if subject.attempt >= attempt_limit(workload, subject.data):
-                    return self.dead_letter(subject, failure, self._exhausted(failure, subject.attempt))
+                    return self.dead_letter(subject, failure, hooks.exhausted(failure, subject.attempt))
                 wait = self._wait(subject.attempt, outcome.after)
-                effects = readers.retrying(subject.standing, failure, wait)
+                effects = hooks.retrying(subject.standing, failure, wait)
                 return RetryLater(wait, failure.code, failure.message, effects)
             case Snooze():
-                return Release(outcome.after, readers.released(subject.standing))
+                return Release(outcome.after, hooks.released(subject.standing))
             case Halt():
                 return self.release(subject)
             case Reject():
@@ -106,9 +103,9 @@ class Decider:
 
     def without_attempt(self, claim: Exhausted | Interrupted | Overdue) -> Transition:
         """What becomes of a job that was claimed to be ended: no attempt was opened for it."""
-        data = self._readers.data_of(claim.body)
+        data = self._hooks.data_of(claim.body)
         if isinstance(claim, Overdue):
-            effects = self._readers.expired(data, cancelled=claim.cancelled)
+            effects = self._hooks.expired(data, cancelled=claim.cancelled)
             return Expire(self._workload.retention, effects, CANCELLED if claim.cancelled else None)
         subject = Subject(
             key=claim.key, generation=claim.generation, attempt=claim.attempts, body=claim.body, data=data
@@ -121,12 +118,12 @@ class Decider:
 
     def interrupted(self, subject: Subject, what: str) -> MoveToDeadLetters:
         """The transition on a job that passed its point of no return and did not come back with an outcome (I11)."""
-        reason = self._readers.interrupted(subject.attempt)
+        reason = self._hooks.interrupted(subject.attempt)
         return self.dead_letter(subject, Failure(reason.code, what, retry=False), reason)
 
     def release(self, subject: Subject) -> Release:
         """The transition on a job that somebody else should do, at once."""
-        return Release(effects=self._readers.released(subject.standing))
+        return Release(effects=self._hooks.released(subject.standing))
 
     def dead_letter(self, subject: Subject, failure: Failure, reason: Reason | None = None) -> MoveToDeadLetters:
         """The transition that ends in the dead letters. The failure is the reason, unless another is given."""
@@ -140,7 +137,7 @@ class Decider:
             reason_message=reason.message,
             retention=self._workload.retention,
             letter_retention=self._workload.letter_retention,
-            effects=self._readers.dead_lettered(subject.standing, reason),
+            effects=self._hooks.dead_lettered(subject.standing, reason),
             body=self._letter_body(subject),
         )
 
@@ -149,19 +146,14 @@ class Decider:
         body = subject.body
         if subject.attempt > 1:
             body = body_at_attempt(self._workload, body, subject.attempt)
-        return self._readers.letter_body(body) or (body if body != subject.body else None)
-
-    def _exhausted(self, failure: Failure, attempt: int) -> Reason:
-        """The workload's words for it; were they to fail, the job must still end as a dead letter."""
-        try:
-            return self._workload.exhausted(failure, attempt)
-        except Exception:  # noqa: BLE001 - a workload's own code
-            return Workload.exhausted(self._workload, failure, attempt)
+        return self._hooks.letter_body(body) or (body if body != subject.body else None)
 
     def _wait(self, attempt: int, asked: timedelta | None) -> timedelta:
         """The policy's wait, or the longer one that the other side asked for."""
-        try:
-            delay = self._workload.retry.delay(attempt, self._random)
-        except Exception:  # noqa: BLE001 - a workload's own policy
-            delay = ExponentialBackoff().delay(attempt, self._random)
+        delay = call_hook(
+            self._workload,
+            "retry.delay",
+            lambda: self._workload.retry.delay(attempt, self._random),
+            lambda: ExponentialBackoff().delay(attempt, self._random),
+        )
         return delay if asked is None else max(delay, asked)

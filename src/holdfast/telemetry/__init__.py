@@ -5,5 +5,6 @@ goes into one (I14).
 """
 
 from .events import attach, detach, emit
+from .failures import emit_failure
 
-__all__ = ["attach", "detach", "emit"]
+__all__ = ["attach", "detach", "emit", "emit_failure"]

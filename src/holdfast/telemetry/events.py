@@ -54,6 +54,8 @@ WORKER_FAULT: Final = "worker.fault"
 """Something that nobody foresaw. The jobs concerned come back when their leases have run out."""
 WORKER_STARTED: Final = "worker.started"
 WORKER_STOPPED: Final = "worker.stopped"
+WORKLOAD_FAILED: Final = "workload.failed"
+"""A hook or the retry policy of a workload raised; its job goes on with the default (I21)."""
 
 _exporters: list[Exporter] = []
 

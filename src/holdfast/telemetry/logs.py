@@ -33,6 +33,7 @@ _WARNINGS: Final = frozenset(
         events.WORKER_FAULT,
     },
 )
+_ERRORS: Final = frozenset({events.WORKLOAD_FAILED})
 _DETAILS: Final = frozenset({events.JOB_ACCEPTED, events.MAINTENANCE_DONE})
 
 
@@ -48,6 +49,7 @@ class LogExporter:
             if pretty
             else structlog.processors.JSONRenderer()
         )
+        self._pretty = pretty
         self._level = logging.getLevelNamesMapping()[level.upper()]
         self._logger = structlog.wrap_logger(
             structlog.WriteLogger(stream),
@@ -64,10 +66,16 @@ class LogExporter:
         """Write one line."""
         level = self._level_of(event, fields)
         if level >= self._level:
-            self._logger.log(level, event, **_scrubbed(fields))
+            shown = _scrubbed(fields)
+            if self._pretty and isinstance(shown.get("traceback"), list):
+                # The renderer writes this field as lines of its own.
+                shown["exception"] = "\n".join(f"    {line}" for line in shown.pop("traceback"))
+            self._logger.log(level, event, **shown)
 
     @staticmethod
     def _level_of(event: str, fields: dict[str, Any]) -> int:
+        if event in _ERRORS:
+            return logging.ERROR
         if event in _WARNINGS:
             return logging.WARNING
         if event in _DETAILS or (event == events.ATTEMPT_SETTLED and fields.get("outcome") == "processed"):
@@ -85,5 +93,7 @@ def _shown(value: Any) -> Any:  # noqa: ANN401 - whatever an event carries
             return scrub(value)
         case Mapping():
             return _scrubbed(value)
+        case list() | tuple():
+            return [_shown(each) for each in value]
         case _:
             return value
