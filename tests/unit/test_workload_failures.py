@@ -249,7 +249,7 @@ def test_a_secret_in_a_source_line_is_masked():
 
     lines = traceback_of(error)
 
-    assert any("password=***" in line for line in lines)
+    assert any('password="***"' in line for line in lines)
     assert "hunter2" not in str(lines)
 
 

@@ -43,6 +43,8 @@ removed without a trace. Let that worker keep finished jobs for a minute, and no
 QUEUE_UNAVAILABLE: Final = "queue.unavailable"
 RECORDS_FOREIGN: Final = "records.foreign"
 """Collections hold records of another system. `holdfast migrate` brings over those that are settled."""
+RELOAD_REFUSED: Final = "reload.refused"
+"""A process without child processes got SIGHUP. It cannot reload, and goes on as it is."""
 RESTART_ABANDONED: Final = "restart.abandoned"
 """A rolling restart was given up: a replacement did not come up. The processes that are left go on."""
 RESTART_BEGUN: Final = "restart.begun"

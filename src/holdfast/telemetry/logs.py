@@ -27,6 +27,7 @@ _WARNINGS: Final = frozenset(
         events.QUEUE_UNAVAILABLE,
         events.QUEUE_UNSURE,
         events.RECORDS_FOREIGN,
+        events.RELOAD_REFUSED,
         events.RESTART_ABANDONED,
         events.STORE_UNAVAILABLE,
         events.MAINTENANCE_FAILED,

@@ -24,11 +24,10 @@ from holdfast.telemetry import emit, events
 
 from .ambient import system_ambient
 from .cluster import Cluster, connect
+from .data_folder import DATABASE_FILE, prepare_data_folder
 from .documents import open_documents
 from .email import open_email
 from .system import System, workloads_of
-
-DATABASE_FILE: Final = "holdfast.db"
 
 _ASK_EVERY: Final = timedelta(seconds=1)
 _ONE_ATTEMPT: Final = timedelta(seconds=30)
@@ -54,6 +53,8 @@ async def open_system(
     The courier workload is part of every system; its HTTP door opens to sources that have a secret. In a cluster, a
     MongoDB that is away is waited for, as long as ``patience`` lasts; Redis may be away.
     """
+    if not settings.cluster:
+        prepare_data_folder(settings.holdfast_data)
     courier, email, documents, everything = workloads_of(settings, app)
     opening = _cluster(settings, everything, patience) if settings.cluster else _file(settings, everything)
     async with opening as (store, broker, cluster):
@@ -85,7 +86,6 @@ async def open_system(
 @contextlib.asynccontextmanager
 async def _file(settings: Settings, workloads: Sequence[Workload[Any]]) -> AsyncIterator[_Opened]:
     """Everything in one SQLite file."""
-    settings.holdfast_data.mkdir(parents=True, exist_ok=True, mode=0o700)
     database = Database(settings.holdfast_data / DATABASE_FILE)
     try:
         broker = SqliteBroker(database)

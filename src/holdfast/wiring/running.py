@@ -16,7 +16,7 @@ from holdfast.config import Settings
 from holdfast.contracts import crash_points
 from holdfast.contracts.errors import ConfigurationError
 from holdfast.contracts.workload import App
-from holdfast.telemetry import attach, detach, events
+from holdfast.telemetry import attach, detach, emit, events
 from holdfast.telemetry.logs import LogExporter
 
 from .opening import open_system
@@ -61,7 +61,7 @@ async def run(  # noqa: PLR0913 - which parts, and how they are steered
     listener: socket.socket | None = None,
     lifeline: int | None = None,
 ) -> None:
-    """Run the API, the worker, or both, until SIGTERM or SIGINT; then drain (I17).
+    """Run the API, the worker, or both, until SIGTERM or SIGINT; then drain (I17). SIGHUP has no effect.
 
     ``ready`` is called once everything is up, with the API's address. ``listener`` is a socket that listens already,
     shared with other processes. ``lifeline`` is a descriptor that nobody writes to: when its other end is closed, by
@@ -76,6 +76,8 @@ async def run(  # noqa: PLR0913 - which parts, and how they are steered
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup ignores the signal, and that stays
+        loop.add_signal_handler(signal.SIGHUP, _refuse_to_reload, lifeline is not None)
     if lifeline is not None:
         loop.add_reader(lifeline, _cut, loop, lifeline, stop)
     try:
@@ -90,6 +92,13 @@ async def run(  # noqa: PLR0913 - which parts, and how they are steered
         if listener is not None:
             listener.close()
         detach(exporter)
+
+
+def _refuse_to_reload(supervised: bool) -> None:  # noqa: FBT001 - a callback gets its arguments by position
+    """Log why SIGHUP has no effect. A single process cannot replace itself, and must not end without draining."""
+    to_parent = "Send SIGHUP to the parent process: it replaces its processes one by one."
+    advice = to_parent if supervised else "Restart this process, or start it with --processes."
+    emit(events.RELOAD_REFUSED, signal="SIGHUP", advice=advice)
 
 
 def _cut(loop: asyncio.AbstractEventLoop, lifeline: int, stop: asyncio.Event) -> None:
