@@ -11,7 +11,7 @@ import pytest
 from holdfast import Reject
 from holdfast.contracts.errors import BrokerUnavailable, StoreUnavailable
 from holdfast.contracts.ledger import Status
-from holdfast.engine.background import keep_going
+from holdfast.engine.background import run_repeatedly
 from holdfast.engine.execution import ExecutionOptions
 from holdfast.telemetry import events
 from holdfast.worker import Worker
@@ -129,7 +129,7 @@ async def test_a_task_is_not_called_again_once_the_process_stops():
             steps.append(1)
             stop.set()
 
-    await asyncio.wait_for(keep_going(Last(), stop), 10)
+    await asyncio.wait_for(run_repeatedly(Last(), stop), 10)
     assert steps == [1]
 
 

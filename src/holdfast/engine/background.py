@@ -1,4 +1,4 @@
-"""What goes on in a worker process beside its jobs: a workload's own tasks, kept going until the process stops."""
+"""Background tasks of workloads: repeated in a worker process until the process stops."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from holdfast.telemetry import emit, emit_failure, events
 _PAUSE: Final = timedelta(seconds=1)
 
 
-async def keep_going(task: BackgroundTask, stop: asyncio.Event) -> None:
-    """Call its step again and again. Whatever that raises is told, and is no reason to end."""
+async def run_repeatedly(task: BackgroundTask, stop: asyncio.Event) -> None:
+    """Call the step of the task again and again. An error is logged, and the step is called again after a pause."""
     while not stop.is_set():
         try:
             await task.step()

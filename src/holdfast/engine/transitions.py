@@ -1,4 +1,4 @@
-"""From outcomes to transitions: what a handler said, and what the ledger is asked to commit for it."""
+"""From outcomes to transitions: what the ledger commits for the outcome of a handler."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from .hooks import Hooks, call_hook, policy_limit
 
 
 def outcome_of(failure: Failure) -> Outcome:
-    """A classified surprise as the outcome that the handler would have returned."""
+    """A classified error as the outcome that the handler could have returned."""
     if failure.retry:
         return Retry(failure.code, failure.message, failure.after)
     return Reject(failure.code, failure.message)
 
 
 def attempt_limit(workload: Workload[Any], data: BaseModel | None) -> int:
-    """The attempt after which the job becomes a dead letter. The retry policy's limit is the highest that there is."""
+    """The attempt after which the job becomes a dead letter. The retry policy's limit is the highest possible."""
     most = policy_limit(workload)
     if data is None:
         return most
@@ -47,7 +47,7 @@ def attempt_limit(workload: Workload[Any], data: BaseModel | None) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """The job that a transition is about. ``data`` is None where its body breaks the contract."""
+    """The job of a transition. ``data`` is None if the body breaks the contract."""
 
     key: str
     generation: int
@@ -57,7 +57,7 @@ class Subject:
 
     @property
     def standing(self) -> Standing[Any] | None:
-        """The job as its workload's hooks see it, where they can."""
+        """The job as the hooks of its workload get it; None without data."""
         return None if self.data is None else Standing(self.data, self.generation, self.attempt)
 
 
@@ -70,7 +70,7 @@ class Decider:
         self._hooks = Hooks(workload)
 
     def decide(self, outcome: Outcome, subject: Subject) -> Transition:
-        """What to commit for an outcome. There is always a transition, whatever the outcome holds."""
+        """The transition for an outcome. There is always one, whatever the outcome holds."""
         try:
             return self._decide(outcome, subject)
         except Exception as error:  # noqa: BLE001 - other people filled it in: a message of None, a wait in seconds
@@ -102,7 +102,7 @@ class Decider:
                 assert_never(never)
 
     def without_attempt(self, claim: Exhausted | Interrupted | Overdue) -> Transition:
-        """What becomes of a job that was claimed to be ended: no attempt was opened for it."""
+        """The transition of a job that was claimed without an attempt."""
         data = self._hooks.data_of(claim.body)
         if isinstance(claim, Overdue):
             effects = self._hooks.expired(data, cancelled=claim.cancelled)
@@ -117,16 +117,16 @@ class Decider:
         return self.dead_letter(subject, failure, reason)
 
     def interrupted(self, subject: Subject, what: str) -> MoveToDeadLetters:
-        """The transition on a job that passed its point of no return and did not come back with an outcome (I11)."""
+        """The transition of a job that has passed its point of no return and has no outcome (I11)."""
         reason = self._hooks.interrupted(subject.attempt)
         return self.dead_letter(subject, Failure(reason.code, what, retry=False), reason)
 
     def release(self, subject: Subject) -> Release:
-        """The transition on a job that somebody else should do, at once."""
+        """The transition of a job that another worker should do, at once."""
         return Release(effects=self._hooks.released(subject.standing))
 
     def dead_letter(self, subject: Subject, failure: Failure, reason: Reason | None = None) -> MoveToDeadLetters:
-        """The transition that ends in the dead letters. The failure is the reason, unless another is given."""
+        """The transition to the dead letters. The failure is the reason, unless another reason is given."""
         reason = reason or Reason(failure.code, failure.message)
         reason = Reason(reason.code, scrub(reason.message))
         return MoveToDeadLetters(
@@ -142,18 +142,18 @@ class Decider:
         )
 
     def _letter_body(self, subject: Subject) -> str | None:
-        """What the letter and the failed job in the queue keep: the number in it is that of the last attempt."""
+        """The body in the letter and in the queue's failed job, with the number of the last attempt."""
         body = subject.body
         if subject.attempt > 1:
             body = body_at_attempt(self._workload, body, subject.attempt)
         return self._hooks.letter_body(body) or (body if body != subject.body else None)
 
-    def _wait(self, attempt: int, asked: timedelta | None) -> timedelta:
-        """The policy's wait, or the longer one that the other side asked for."""
+    def _wait(self, attempt: int, shortest: timedelta | None) -> timedelta:
+        """The wait of the policy, or the wait that the other side named, if that is longer."""
         delay = call_hook(
             self._workload,
             "retry.delay",
             lambda: self._workload.retry.delay(attempt, self._random),
             lambda: ExponentialBackoff().delay(attempt, self._random),
         )
-        return delay if asked is None else max(delay, asked)
+        return delay if shortest is None else max(delay, shortest)
