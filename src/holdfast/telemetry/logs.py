@@ -1,4 +1,4 @@
-"""The log: one line for each event, for people on a terminal and for machines elsewhere."""
+"""The log: one line for each event, as text on a terminal and as JSON elsewhere."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _DETAILS: Final = frozenset({events.JOB_ACCEPTED, events.MAINTENANCE_DONE})
 
 
 class LogExporter:
-    """Writes events as log lines. Text is scrubbed on the way out (I14)."""
+    """Writes events as log lines. All text is scrubbed (I14)."""
 
     def __init__(self, level: str, style: str, stream: TextIO | None = None) -> None:
         """``style`` is ``json``, ``console`` or ``auto`` (console on a terminal)."""
@@ -88,7 +88,7 @@ def _scrubbed(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {name: _shown(value) for name, value in fields.items()}
 
 
-def _shown(value: Any) -> Any:  # noqa: ANN401 - whatever an event carries
+def _shown(value: Any) -> Any:  # noqa: ANN401 - fields of any type
     match value:
         case str():
             return scrub(value)

@@ -1,4 +1,4 @@
-"""The one place where parts become a system. Everything above it asks here; nothing below it knows the whole."""
+"""The composition root: the one place that puts the parts of Holdfast together."""
 
 from .ambient import RandomIds, SystemClock, system_ambient
 from .apps import load_app

@@ -1,4 +1,4 @@
-"""The data folder: made at the first start, and refused in words that name the setting."""
+"""The data folder: made at the first start. A refusal names the setting."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Opening a system: the store and the queue that the settings name, with everything over them."""
+"""Opening a system: the store and the queue that the settings name, and everything that uses them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from .system import System, workloads_of
 
 _ASK_EVERY: Final = timedelta(seconds=1)
 _ONE_ATTEMPT: Final = timedelta(seconds=30)
-"""The store has limits of its own for each question; this one is for all that opening asks, indexes included."""
+"""The store has its own time limits for each call; this limit is for all calls of the opening, indexes included."""
 
 
 class _Opened(NamedTuple):
@@ -50,8 +50,8 @@ async def open_system(
 ) -> AsyncIterator[System]:
     """Open the store and the queue, run the body, close them again.
 
-    The courier workload is part of every system; its HTTP door opens to sources that have a secret. In a cluster, a
-    MongoDB that is away is waited for, as long as ``patience`` lasts; Redis may be away.
+    The courier workload is part of every system; its HTTP route accepts sources that have a secret. In a cluster, this
+    waits up to ``patience`` for MongoDB; Redis may be away.
     """
     if not settings.cluster:
         prepare_data_folder(settings.holdfast_data)
@@ -115,14 +115,14 @@ async def _cluster(
 
 @contextlib.asynccontextmanager
 async def open_cluster(settings: Settings, app: App | None = None) -> AsyncIterator[Cluster]:
-    """The two adapters alone, before anything is asked of a server: for looking at one that may not be well."""
+    """The two adapters alone, without a connection: for commands that check servers."""
     everything = workloads_of(settings, app).everything
     async with connect(settings, everything) as cluster:
         yield cluster
 
 
 async def _reach(cluster: Cluster, patience: timedelta) -> None:
-    """Return once MongoDB can commit; raise :class:`StoreUnavailable` when it takes too long."""
+    """Return once MongoDB can commit; raise :class:`StoreUnavailable` if this takes too long."""
     loop = asyncio.get_running_loop()
     end = loop.time() + patience.total_seconds()
     while True:
