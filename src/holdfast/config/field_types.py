@@ -38,7 +38,7 @@ def path(value: object) -> object:
         refuse("must be a path")
     try:
         return Path(value).expanduser() if isinstance(value, str) else value
-    except RuntimeError:  # ~somebody, who does not exist
+    except RuntimeError:  # ~name, where there is no user of that name
         refuse("names the home folder of a user that does not exist")
 
 

@@ -1,4 +1,4 @@
-"""The ledger entry: the record of one job. What the entry says is true, whatever the queue says."""
+"""The ledger entry: the record of one job. The ledger is the truth; the queue is a hint."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class RecordedAs(StrEnum):
 class Recorded:
     """The ledger's answer to one :class:`NewEntry`. For a duplicate, the facts are those of the existing entry.
 
-    ``queued``: the store has put the job into its queue in the same transaction, and nobody else needs to.
+    ``queued``: the store has put the job into its queue in the same transaction, so the caller need not publish it.
     """
 
     recorded_as: RecordedAs

@@ -317,7 +317,7 @@ class Broker(Protocol):
         ...
 
     async def look_up(self, queue: str, job_ids: Sequence[str]) -> list[Presence | WorkedElsewhere]:
-        """Whether the queue has each of these jobs, and which of them somebody else's worker has finished."""
+        """Whether the queue has each of these jobs, and which of them another system's worker has finished."""
         ...
 
     async def history(self, queue: str, after: str | None = None) -> History:

@@ -14,7 +14,7 @@ class QueueJob:
     """A job to publish. ``data`` is JSON text; a smaller ``priority`` goes first and 0 before all.
 
     The queue may still keep a finished job of the same id. With ``revive`` the new job replaces it. Without, the
-    finished job stays: whoever read it does not get it again.
+    finished job stays, so that a reader does not get it again.
     """
 
     job_id: str

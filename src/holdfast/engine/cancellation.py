@@ -16,7 +16,7 @@ from holdfast.telemetry import emit, events
 from .hooks import Hooks
 
 _SHORT_LEASE: Final = timedelta(seconds=30)
-_NAME: Final = "withdrawal"
+_NAME: Final = "cancellation"
 
 
 class Cancellation:

@@ -103,7 +103,7 @@ class Hooks:
         return () if job is None else self._effects("dead_lettered", lambda: self._workload.dead_lettered(job, reason))
 
     def worked_elsewhere(self, job: Standing[Any] | None, result: Mapping[str, Any] | None) -> Sequence[Effect]:
-        """Effects of work that somebody else's worker did."""
+        """Effects of work that another system's worker did."""
         if job is None:
             return ()
         return self._effects("worked_elsewhere", lambda: self._workload.worked_elsewhere(job, result))

@@ -79,8 +79,8 @@ class Tenants:
 
     async def get(self, company_id: str) -> Tenant | None:
         """The tenant with this id."""
-        document = await self._store.get(TENANTS, company_id)
-        return None if document is None else Tenant.of(document)
+        record = await self._store.get(TENANTS, company_id)
+        return None if record is None else Tenant.of(record)
 
     async def named(self, reference: str) -> Tenant:
         """The tenant with this id or this name. Raises :class:`NotFound`."""
@@ -125,11 +125,11 @@ class Tenants:
 
     async def key(self, key_id: str) -> ApiKey:
         """One key. Raises :class:`NotFound`."""
-        document = await self._store.get(API_KEYS, key_id)
-        if document is None:
+        record = await self._store.get(API_KEYS, key_id)
+        if record is None:
             message = "There is no such key; `holdfast keys list` shows them."
             raise NotFound(message)
-        return ApiKey.of(document)
+        return ApiKey.of(record)
 
     async def keys(self, company_id: str | None = None) -> list[ApiKey]:
         """The keys of one tenant, or all, oldest first."""
@@ -148,13 +148,13 @@ class Tenants:
     async def authenticate(self, presented: str) -> Principal:
         """The tenant with this key. Raises :class:`KeyRefused`, the same for every cause."""
         parts = _KEY.fullmatch(presented)
-        document = None if parts is None else await self._store.get(API_KEYS, parts[1])
+        record = None if parts is None else await self._store.get(API_KEYS, parts[1])
         # Always compare, so that the time is the same for an unknown id and for a wrong secret.
-        held = str(document["digest"]) if document is not None else _NO_DIGEST
+        held = str(record["digest"]) if record is not None else _NO_DIGEST
         genuine = hmac.compare_digest(_digest(presented), held)
-        if document is None or not genuine:
+        if record is None or not genuine:
             raise KeyRefused
-        key = ApiKey.of(document)
+        key = ApiKey.of(record)
         tenant = await self.get(key.company_id)
         if tenant is None or not tenant.active or not key.works_at(self._clock.now()):
             raise KeyRefused
