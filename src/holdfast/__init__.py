@@ -1,6 +1,6 @@
 """Holdfast, the job gateway that never lets go.
 
-This module is the public API: what a workload of your own needs. Everything else is an implementation detail.
+This module is the public API for your own workloads. Everything else is an implementation detail.
 """
 
 from .contracts.dead_letters import DeadLetter, ReviewStatus

@@ -1,4 +1,4 @@
-"""The worker process: every workload's execution and background tasks, and maintenance, until told to stop."""
+"""The worker process: the execution and the background tasks of every workload, and maintenance."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 
 from holdfast.contracts.ports import Ambient, Broker, Store
 from holdfast.contracts.workload import Workload
-from holdfast.engine.adoption import take_in
-from holdfast.engine.background import keep_going
+from holdfast.engine.adoption import adopt_texts
+from holdfast.engine.background import run_repeatedly
 from holdfast.engine.execution import Execution, ExecutionOptions
 from holdfast.engine.maintenance import Maintenance
 from holdfast.telemetry import emit, events
@@ -38,7 +38,7 @@ class Worker:
         self._background = [
             task
             for workload in self._workloads
-            for task in workload.background(partial(take_in, store, broker, workload))
+            for task in workload.background(partial(adopt_texts, store, broker, workload))
         ]
         self._executions = [Execution(workload, store, broker, ambient, options) for workload in self._workloads]
 
@@ -48,7 +48,7 @@ class Worker:
         return sum(execution.in_flight for execution in self._executions)
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Work until ``stop`` is set, then drain: running jobs finish or are released, at no attempt's cost."""
+        """Work until ``stop`` is set, then drain: running jobs finish or are released, and cost no attempt."""
         started: list[Workload[Any]] = []
         try:
             for workload in self._workloads:
@@ -58,7 +58,7 @@ class Worker:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._maintenance.run(stop))
                 for task in self._background:
-                    group.create_task(keep_going(task, stop))
+                    group.create_task(run_repeatedly(task, stop))
                 for execution in self._executions:
                     group.create_task(execution.run(stop, self._drain))
         finally:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import os
 import tomllib
+from pathlib import Path
 
 import pytest
 
@@ -71,3 +73,59 @@ def test_every_problem_of_the_settings_is_told_at_once(program, monkeypatch, com
     assert said.code == 2
     assert "API_PORT" in said.err
     assert "LOG_LEVEL" in said.err
+
+
+def test_config_show_takes_the_data_folder_as_other_commands_do(program, home, monkeypatch):
+    monkeypatch.setenv("HOLDFAST_DATA", "from-the-environment")
+    rows = {row["name"]: row for row in program("config", "show", "--data", "given", "--json").json}
+    assert (rows["HOLDFAST_DATA"]["value"], rows["HOLDFAST_DATA"]["origin"]) == ("given", "--data")
+    assert rows["API_HOST"]["origin"] == "default"
+
+    rows = {row["name"]: row for row in program("config", "show", "--json").json}
+    assert (rows["HOLDFAST_DATA"]["value"], rows["HOLDFAST_DATA"]["origin"]) == (
+        "from-the-environment",
+        "environment",
+    )
+
+
+def a_file(home):
+    (home / "taken").write_text("a file")
+    return home / "taken"
+
+
+def below_a_file(home):
+    return a_file(home) / "data"
+
+
+def where_the_system_lets_nobody_write(home):
+    return Path("/proc/holdfast-data")
+
+
+@pytest.mark.parametrize("place", [a_file, below_a_file, where_the_system_lets_nobody_write])
+@pytest.mark.parametrize("command", [("up", "--port", "0"), ("migrate",), ("tenants", "add", "Shop")])
+def test_a_data_folder_that_cannot_be_used_is_refused_by_the_name_of_its_setting(program, home, place, command):
+    folder = place(home)
+
+    said = program(*command, "--data", str(folder))
+
+    assert said.code == 2
+    assert str(folder) in said.err
+    assert "HOLDFAST_DATA or --data" in said.err
+
+
+@pytest.mark.parametrize("closed", ["holdfast-data", "holdfast-data/holdfast.db"])
+@pytest.mark.parametrize("command", [("up", "--port", "0"), ("events", "list")])
+def test_a_data_folder_without_the_right_to_write_is_refused_too(
+    program, home, empty_ledger, monkeypatch, closed, command
+):
+    # As root a process may write everywhere, so the system's answer is replaced here.
+    allowed = os.access
+    monkeypatch.setattr(
+        os, "access", lambda path, mode: allowed(path, mode) and (mode == os.F_OK or Path(path) != Path(closed))
+    )
+
+    said = program(*command)
+
+    assert said.code == 2
+    assert "this user may not read and write" in said.err
+    assert "HOLDFAST_DATA or --data" in said.err

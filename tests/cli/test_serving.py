@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +15,7 @@ import httpx
 import pytest
 
 from tests.cli.desk import APP, ENVIRONMENT, SECRET, assert_no_secrets
-from tests.support.program import START_SECONDS, Server, started, stop
+from tests.support.program import START_SECONDS, Server, is_alive, started, stop, wait_until
 
 
 @contextmanager
@@ -244,3 +246,38 @@ def test_api_and_worker_side_by_side(tmp_path_factory, program, monkeypatch):
         with running(folder, "worker", "--concurrency", "2", "--json") as worker:
             assert json.loads(worker.first_line)["address"] is None
             assert settled(program, "courier-x:apart")["status"] == "processed"
+
+
+# --- SIGHUP -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_single_process_survives_sighup_and_logs_that_it_cannot_reload(tmp_path):
+    with running(tmp_path, "up", "--json", "--port", "0") as server:
+        server.process.send_signal(signal.SIGHUP)
+        (refused,) = wait_until(lambda: server.heard("reload.refused"))
+        assert "--processes" in refused["advice"]
+        assert refused["level"] == "warning"
+        assert httpx.get(f"{server.address}/health").json()["status"] == "ok"
+
+
+def test_a_child_process_that_gets_sighup_goes_on_and_names_its_parent(tmp_path):
+    with started(tmp_path, ENVIRONMENT, "worker", "--processes", "1", "--json") as server:
+        (child,) = server.pids("worker")
+        os.kill(child, signal.SIGHUP)
+        (refused,) = wait_until(lambda: server.heard("reload.refused"))
+        assert "parent" in refused["advice"]
+        assert is_alive(child)
+        stop(server)
+        assert server.heard("process.lost") == []
+
+
+def test_sighup_stays_ignored_for_a_process_that_was_started_to_ignore_it(tmp_path):
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does; a child inherits it
+    try:
+        with running(tmp_path, "worker", "--json") as server:
+            server.process.send_signal(signal.SIGHUP)
+            assert server.process.poll() is None
+        assert server.heard("reload.refused") == []
+        assert len(server.heard("worker.stopped")) == 1
+    finally:
+        signal.signal(signal.SIGHUP, before)

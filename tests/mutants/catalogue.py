@@ -184,7 +184,7 @@ ON CONFLICT (workload, key) DO UPDATE SET body = excluded.body, fingerprint = ex
     _mutant(
         "a surprise beyond the point of no return is retried",
         "engine/handling.py",
-        "    if context.beyond(job):\n        return _unknown(",
+        "    if context.has_proceeded(job):\n        return _unknown(",
         "    if not job.key:\n        return _unknown(",
     ),
     _mutant(

@@ -11,7 +11,7 @@ import pytest
 from holdfast import Reject
 from holdfast.contracts.errors import BrokerUnavailable, StoreUnavailable
 from holdfast.contracts.ledger import Status
-from holdfast.engine.background import keep_going
+from holdfast.engine.background import run_repeatedly
 from holdfast.engine.execution import ExecutionOptions
 from holdfast.telemetry import events
 from holdfast.worker import Worker
@@ -112,8 +112,11 @@ async def test_a_task_that_fails_is_told_of_and_goes_on(seen):
     assert told == {
         events.QUEUE_UNAVAILABLE: "the list is away",
         events.STORE_UNAVAILABLE: "the store is away",
-        events.WORKER_FAULT: "LookupError: a bug",
+        events.WORKER_FAULT: "a bug",
     }
+    (fault,) = [fields for event, fields in seen if event == events.WORKER_FAULT]
+    assert fault["error"] == "LookupError"
+    assert any("test_background.py" in line for line in fault["traceback"])
 
 
 async def test_a_task_is_not_called_again_once_the_process_stops():
@@ -126,7 +129,7 @@ async def test_a_task_is_not_called_again_once_the_process_stops():
             steps.append(1)
             stop.set()
 
-    await asyncio.wait_for(keep_going(Last(), stop), 10)
+    await asyncio.wait_for(run_repeatedly(Last(), stop), 10)
     assert steps == [1]
 
 
@@ -166,4 +169,4 @@ async def test_a_copy_that_cannot_be_made_holds_up_no_letter(seen):
             await stage.until("p", Status.DEAD_LETTERED)
             await eventually(lambda: stage.workload.copied)
         assert await stage.store.letters_to_publish("parcels", 10) == []
-    assert ("letters", "LookupError: a bug") in [(fields.get("where"), fields.get("reason")) for _, fields in seen]
+    assert ("copy_letters", "a bug") in [(fields.get("hook"), fields.get("reason")) for _, fields in seen]

@@ -26,11 +26,13 @@ def _config() -> None:
 
 
 @config.command("show")
-def show(json: options.Json = False) -> None:
+def show(data: options.Data = None, json: options.Json = False) -> None:
     """Every setting, its value, and where the value comes from. Secrets are masked."""
-    rows = settings_with().describe()
+    given = {} if data is None else {"HOLDFAST_DATA": "--data"}
+    settings = settings_with(holdfast_data=data).describe()
+    rows = [(row.name, row.shown, given.get(row.name, row.origin), row.help) for row in settings]
     if json:
-        print_json([{"name": row.name, "value": row.shown, "origin": row.origin, "help": row.help} for row in rows])
+        print_json([dict(zip(("name", "value", "origin", "help"), row, strict=True)) for row in rows])
         return
     show_table(("setting", "value", "from", "what it is for"), rows, whole=("setting", "from"))
 

@@ -10,7 +10,7 @@ from holdfast import App
 from holdfast.config import Settings
 from holdfast.contracts.errors import ConfigurationError, HoldfastError
 from holdfast.contracts.redaction import scrub
-from holdfast.wiring import DATABASE_FILE, System, load_app, open_cluster, open_system
+from holdfast.wiring import DATABASE_FILE, System, check_data_folder, load_app, open_cluster, open_system
 
 from .failures import Stop
 from .settings import settings_with
@@ -40,12 +40,14 @@ async def existing_system(data: Path | None, app: str | None) -> AsyncIterator[S
     folder = settings.holdfast_data
     if settings.cluster:
         await _expect_ledger(settings, workloads)
-    elif not (folder / DATABASE_FILE).is_file():
-        message = (
-            f"There is no ledger in {folder.absolute()}: nothing has run there yet. "
-            "Start `holdfast up`, or name the right folder with --data or HOLDFAST_DATA."
-        )
-        raise Stop(message)
+    else:
+        check_data_folder(folder)
+        if not (folder / DATABASE_FILE).is_file():
+            message = (
+                f"There is no ledger in {folder.absolute()}: nothing has run there yet. "
+                "Start `holdfast up`, or name the right folder with --data or HOLDFAST_DATA."
+            )
+            raise Stop(message)
     async with open_system(settings, workloads) as system:
         yield system
 

@@ -1,7 +1,7 @@
 """Configuration: one typed :class:`Settings`, from the environment, then ``holdfast.toml``, then defaults.
 
 A setting has one name everywhere: ``API_PORT`` in the environment, ``api_port`` in the file and in the code. This
-package imports nothing else of ours.
+package imports nothing else of Holdfast.
 """
 
 from .courier_secrets import CourierSecret

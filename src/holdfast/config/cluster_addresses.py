@@ -1,7 +1,7 @@
-"""The addresses of a cluster's servers: what is accepted, and how one is shown without what it keeps secret.
+"""The addresses of a cluster's servers: which are accepted, and how an address is shown without its secrets.
 
-No refusal repeats an address: it may hold a password. Checked by form alone, so that a configuration can be loaded and
-shown where neither driver is installed.
+No error repeats an address: it may hold a password. Only the form is checked, so that a configuration can be loaded and
+shown if neither driver is installed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ MASK: Final = "********"
 _HOST: Final = r"(?:[A-Za-z0-9._~-]+|\[[0-9A-Fa-f:.]+\])"
 _PORT: Final = r"(?::(?P<port>[0-9]{1,5}))?"
 _REDIS_HOST: Final = re.compile(_HOST + _PORT)
-# A socket file is a host too, to MongoDB: its path, percent-encoded.
+# For MongoDB a host may be a socket file: its path, percent-encoded.
 _MONGO_HOST: Final = re.compile(rf"(?:{_HOST}|%2[Ff][A-Za-z0-9._~%-]+){_PORT}")
 _SRV_HOST: Final = re.compile(r"[A-Za-z0-9._-]+")
 _PARTS: Final = re.compile(r"(?P<scheme>[a-z+]+://)(?P<user>[^@/?]*@)?(?P<rest>[^@?]*)(?P<query>\?.*)?")
@@ -42,7 +42,7 @@ def redis_address(url: str) -> str:
         refuse("must be the address of one Redis; Sentinel is not supported, so name its primary, or a proxy before it")
     if not url.startswith(("redis://", "rediss://", "unix://")):
         refuse("must be an address that starts with redis://, rediss:// (TLS) or unix://")
-    authority, path, query = _taken_apart(url)
+    authority, path, query = _parts_of(url)
     _check_redis_options(query, tls=url.startswith("rediss://"))
     if url.startswith("unix://"):
         if authority or len(path) < len("/x"):
@@ -56,7 +56,7 @@ def redis_address(url: str) -> str:
 
 
 def _check_redis_options(query: str, *, tls: bool) -> None:
-    # A driver takes any of its parameters from the address, timeouts too; with a wrong one no worker hears of a job.
+    # A driver takes all its parameters from the address, timeouts too. With a wrong timeout no worker gets a job.
     options = parse_qsl(query, keep_blank_values=True)
     if query and len(options) != len(query.split("&")):
         refuse("must have its options as name=value, with & between them")
@@ -76,7 +76,7 @@ def mongo_address(uri: str) -> str:
     _printable(uri)
     if not uri.startswith(("mongodb://", "mongodb+srv://")):
         refuse("must be a connection string that starts with mongodb:// or mongodb+srv://")
-    authority, path, _ = _taken_apart(uri)
+    authority, path, _ = _parts_of(uri)
     if uri.startswith("mongodb+srv://"):
         if _SRV_HOST.fullmatch(authority) is None:
             refuse("must name one host, without a port, after mongodb+srv://")
@@ -88,7 +88,7 @@ def mongo_address(uri: str) -> str:
 
 
 def database_name(name: str) -> str:
-    """The name, if MongoDB can have a database of it, and no other program has one."""
+    """The name, if MongoDB allows a database of this name and does not use it itself."""
     if re.fullmatch(r'[^/\\. "$*<>:|?\0-\x20\x7f-\U0010ffff]+', name) is None or len(name) > _LONGEST_DATABASE_NAME:
         refuse(rf'must be up to {_LONGEST_DATABASE_NAME} visible ASCII characters, and none of / \ . " $ * < > : | ?')
     if name in _RESERVED_DATABASES:
@@ -106,7 +106,7 @@ def queue_prefix(prefix: str) -> str:
 
 
 def half_a_cluster(*, redis: bool, mongo: bool) -> str | None:
-    """What is wrong when one of the two addresses is set and the other is not."""
+    """The problem if one of the two addresses is set and the other is not."""
     if redis == mongo:
         return None
     given, missing = ("REDIS_URL", "MONGO_URI") if redis else ("MONGO_URI", "REDIS_URL")
@@ -131,11 +131,11 @@ def _printable(address: str) -> None:
         refuse("must be an address of visible ASCII characters")
 
 
-def _taken_apart(address: str) -> tuple[str, str, str]:
-    """Hosts, path and options. A stray character of a password would make a part of it a host, and shown."""
+def _parts_of(address: str) -> tuple[str, str, str]:
+    """Hosts, path and options. An unescaped character in a password would make a part of the password a host."""
     try:
         parts = urlsplit(address)
-    except ValueError:  # half a bracket
+    except ValueError:  # an unclosed bracket
         refuse("is not an address")
     user, _, hosts = parts.netloc.rpartition("@")
     if "#" in address or address.count("@") > ("@" in parts.netloc) or "@" in user:

@@ -1,7 +1,7 @@
-"""The secrets that couriers sign with: by source, several at a time, each with the time it is valid in.
+"""The secrets that couriers sign with: several for each source, each with the time in which it is valid.
 
 Accepted for one source: a string, an object ``{"secret": ..., "notBefore": ..., "notAfter": ...}``, or a list of these.
-In the environment the whole is JSON. What a secret says is never repeated in an error.
+In the environment the value is JSON. An error never repeats a secret.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _MEMBERS = {"secret", "notBefore", "notAfter"}
 
 
 class CourierSecret(BaseModel):
-    """One secret and when it holds. ``whsec_`` and base64, as in Standard Webhooks, is kept as given, not decoded."""
+    """One secret and the time in which it is valid. ``whsec_`` with base64 is kept as given, not decoded."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, populate_by_name=True)
 
@@ -36,7 +36,7 @@ class CourierSecret(BaseModel):
         return self
 
     def active_at(self, instant: datetime) -> bool:
-        """Whether the secret holds at that instant: from ``not_before`` on, and until just before ``not_after``."""
+        """Whether the secret is valid at that instant: from ``not_before`` on, and until just before ``not_after``."""
         return (self.not_before is None or self.not_before <= instant) and (
             self.not_after is None or instant < self.not_after
         )
@@ -49,7 +49,7 @@ def refuse(sentence: str) -> NoReturn:
 
 
 def parse_courier_secrets(given: object) -> dict[str, list[object]]:
-    """Bring every accepted shape into one: source -> list of secret objects."""
+    """Convert every accepted form into one: source -> list of secret objects."""
     if isinstance(given, str):
         given = _from_json(given)
     if not isinstance(given, Mapping):
@@ -63,12 +63,12 @@ def _from_json(text: str) -> object:
     except PydanticCustomError:
         raise
     except (ValueError, RecursionError):
-        pass  # refused below, outside: the decoder's error holds the whole text, secrets and all
+        pass  # refused below, outside the handler: the decoder's error holds the whole text with its secrets
     refuse('must be JSON, such as {"courier-x": ["its secret", "its older secret"]}')
 
 
 def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    # JSON keeps the last of two equal keys: the first one's secrets would vanish without a word.
+    # JSON keeps the last of two equal keys: the secrets of the first would be lost silently.
     result = dict(pairs)
     if len(result) < len(pairs):
         refuse("names a source or a member twice")

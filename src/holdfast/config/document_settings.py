@@ -1,4 +1,4 @@
-"""The settings of the documents workload: what reads files, where they may come from, how large, and how long."""
+"""The settings of the documents workload: what reads files, where files come from, their size and their retention."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _HOUR: Final = 3_600
 _GIGABYTE: Final = 1024**3
 _LANGUAGE: Final = re.compile(r"[a-z]{2,3}(-[A-Za-z0-9]{2,8})?")
 _ATTEMPTS: Final = {"OCR": 3, "TRANSCRIPTION": 2}
-"""As the examples of the specification have it."""
+"""As in the examples of the specification (D20, D21)."""
 _LISTS: Final = ("doc_jobs", "doc_jobs_dead")
 _WORD: Final = re.compile(r"[!-~]+")
 
@@ -28,10 +28,10 @@ class DocumentSettings(BaseModel):
     # --- what reads them ----------------------------------------------------------------------------------
 
     document_engine: Annotated[Literal["local", "gemini"], BeforeValidator(lower)] = Field(
-        "local", description="What reads files unless a job says otherwise: local (on this machine) or gemini."
+        "local", description="What reads files, unless the job names it: local (on this machine) or gemini."
     )
     document_language: str | None = Field(
-        None, description="The language of files that no job tells, such as pt; otherwise it is found out."
+        None, description="The language of files, if the job names none, such as pt; otherwise it is detected."
     )
     document_concurrency: Int = Field(1, ge=1, le=64, description="Files that one worker reads at a time.")
     document_threads: Int = Field(2, ge=1, le=64, description="Processor threads for each of them.")
@@ -181,7 +181,7 @@ class DocumentSettings(BaseModel):
         return {name: own or self.document_max_attempts or _ATTEMPTS[name] for name, own in given.items()}
 
     def document_problems(self) -> list[str]:
-        """What is missing or contradicts itself, a sentence each; empty when the settings fit together."""
+        """One sentence for each setting that is missing or contradicts another."""
         problems = []
         if self.document_storage == "s3" and self.document_bucket is None:
             problems.append("DOCUMENT_STORAGE=s3 needs DOCUMENT_BUCKET.")
@@ -192,7 +192,7 @@ class DocumentSettings(BaseModel):
         return problems
 
     def document_list_problems(self, *, cluster: bool, prefix: str) -> list[str]:
-        """Why there cannot be plain lists, a sentence each; empty where there are none, or they can be."""
+        """One sentence for each reason why plain lists cannot be used; empty without DOCUMENT_LISTS."""
         if not self.document_lists:
             return []
         problems = []

@@ -1,8 +1,8 @@
 """The keys that protect personal data: from the settings, or made once and kept in the data folder.
 
-In a cluster they must be set: processes on several machines have to hash and seal alike, and no folder is theirs. On
-one machine they are made on first use and kept beside the ledger, readable by its owner alone. Whoever loses them can
-no longer read what was sealed, nor recognise whom they wrote to: they belong into the backup, away from the ledger's.
+In a cluster the keys must be set: processes on several machines need the same keys, and share no folder. On one
+machine the keys are made on first use and kept beside the ledger, readable only by the owner. Without the keys, sealed
+data cannot be read, and recipients cannot be recognised. So back up the keys, apart from the backup of the ledger.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _FIRST: Final = "first"
 
 @dataclass(frozen=True, slots=True)
 class EmailSecrets:
-    """What hashes and what seals. ``current`` names the key that seals from now on; all of them open."""
+    """The keys for hashing and sealing. ``current`` names the key that seals; every key can open."""
 
     pepper: bytes = field(repr=False)
     keys: Mapping[str, bytes] = field(repr=False)
@@ -38,14 +38,14 @@ class EmailSecrets:
 
 
 class KeysUnreadable(OSError):
-    """The file with the keys is there and cannot be used."""
+    """The file with the keys exists and cannot be used."""
 
 
 def email_secrets(settings: Settings, *, create: bool = True) -> EmailSecrets | None:
-    """The keys; None where there are none: in a cluster without them set, or before they are made.
+    """The keys; None if there are none: in a cluster without these settings, or before the keys are made.
 
-    Any number of processes that start on an empty folder agree on one file. Raises :class:`KeysUnreadable` when that
-    file is damaged: to make another one would lose what the first had sealed.
+    Any number of processes that start on an empty folder agree on one file. Raises :class:`KeysUnreadable` if that file
+    is damaged: with a new file, everything that the old keys sealed would be lost.
     """
     if settings.email_pepper is not None and settings.email_keys is not None:
         keys = sealing_keys(settings.email_keys.get_secret_value())
@@ -60,10 +60,10 @@ def email_secrets(settings: Settings, *, create: bool = True) -> EmailSecrets | 
 
 
 def add_key(settings: Settings, name: str) -> Path:
-    """Put a fresh key at the end of the data folder's file, so that it seals from the next start on.
+    """Add a new key to the file in the data folder. The new key seals after the next start.
 
-    Raises :class:`KeysUnreadable` for a file that cannot be used, and ValueError where there is none to add to (the
-    settings hold the keys, or none were made yet) or a key of this name is there.
+    Raises :class:`KeysUnreadable` for a file that cannot be used, and ValueError if there is no file (the settings have
+    the keys, or no keys were made yet) or if the file has a key of this name.
     """
     path = settings.holdfast_data / KEYS_FILE
     if settings.email_keys is not None or settings.cluster or not path.exists():
@@ -79,20 +79,20 @@ def add_key(settings: Settings, name: str) -> Path:
 
 
 def fresh_key() -> str:
-    """A random key, as the settings write it."""
+    """A random key, in the form of the settings."""
     return base64.b64encode(secrets.token_bytes(_BYTES)).decode("ascii")
 
 
 def _make(path: Path) -> None:
-    """Put a whole file there, unless somebody else was faster; then theirs stands."""
+    """Make the file. If another process has made it already, its file stays."""
     content = {"pepper": fresh_key(), "keys": {_FIRST: fresh_key()}}
     with contextlib.suppress(FileExistsError):
         _write(path, content, path.hardlink_to)
 
 
 def _write(path: Path, content: object, put: Callable[[Path], object]) -> None:
-    """Write a whole file beside ``path``, and let ``put`` bring it there."""
-    # Beside it first, with mode 0600 and on the disk: nobody reads half a file, and nobody loses one to a power cut.
+    """Write a whole file beside ``path``, and let ``put`` move it there."""
+    # First beside it, with mode 0600 and synced to the disk: nobody reads half a file, and a power cut loses none.
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     made = Path(name)
     try:
@@ -113,12 +113,12 @@ def _write(path: Path, content: object, put: Callable[[Path], object]) -> None:
 def _read(path: Path) -> EmailSecrets:
     try:
         content: Any = json.loads(path.read_text(encoding="ascii"))
-        # Taken as text, as EMAIL_PEPPER is: whoever moves it from here into the settings keeps the same hashes.
+        # Used as text, like EMAIL_PEPPER: after a move from this file into the settings, the hashes are the same.
         pepper = content["pepper"].encode("ascii")
         keys = sealing_keys(json.dumps(content["keys"]))
         usable = len(pepper) >= _BYTES
     except (ValueError, KeyError, TypeError, AttributeError, PydanticCustomError):
-        # Outside the handler: the error holds the text of the file.
+        # Raised below, outside the handler: this error holds the text of the file.
         usable = False
     if not usable:
         raise KeysUnreadable(None, "holds no usable keys; restore it from a backup", str(path))

@@ -1,4 +1,4 @@
-"""The settings of the email workload: how emails leave, where their HTML is, how many and how fast, and the keys."""
+"""The settings of the email workload: transport, storage of the HTML, limits, and keys."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _DAY_MS: Final = 24 * _HOUR_MS
 _KEY_BYTES: Final = 32
 _SHORTEST_PEPPER: Final = 32
 _FEWEST_DISTINCT: Final = 10
-_MOST_BACKOFFS: Final = 5  # the contract of seed 004 counts attempts from 1 to 5
+_MOST_BACKOFFS: Final = 5  # rule E25: attempts are counted from 1 to 5
 _LONGEST_BACKOFF: Final = 86_400
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1", "[::1]"})
 
@@ -48,7 +48,8 @@ class EmailSettings(BaseModel):
         None, description="Where the folder transport puts .eml files; otherwise mail/ in the data folder."
     )
     email_from: str = Field(
-        "Holdfast <holdfast@localhost.localdomain>", description="Who emails are from, unless their tenant says it."
+        "Holdfast <holdfast@localhost.localdomain>",
+        description="The sender of emails, unless their tenant has its own.",
     )
     email_message_domain: str | None = Field(
         None, description="The domain in Message-IDs; otherwise that of EMAIL_FROM."
@@ -59,7 +60,7 @@ class EmailSettings(BaseModel):
     smtp_security: Annotated[Literal["none", "starttls", "tls"], BeforeValidator(lower)] = Field(
         "starttls", description="How the connection to the SMTP server is kept private: starttls, tls, or none."
     )
-    smtp_username: str | None = Field(None, repr=False, description="Who we are to the SMTP server, where it asks.")
+    smtp_username: str | None = Field(None, repr=False, description="The user name for the SMTP server, if needed.")
     smtp_password: SecretStr | None = Field(None, description="The password for SMTP_USERNAME.")
     smtp_ca_file: Path | None = Field(
         None, description="Certificates that vouch for the SMTP server; otherwise the system's."
@@ -218,7 +219,7 @@ class EmailSettings(BaseModel):
     # --- what follows from them ---------------------------------------------------------------------------
 
     def email_problems(self) -> list[str]:
-        """What is missing or contradicts itself, a sentence each; empty when the settings fit together."""
+        """One sentence for each setting that is missing or contradicts another."""
         problems = []
         if self.email_transport == "smtp" and self.smtp_host is None:
             problems.append("EMAIL_TRANSPORT=smtp needs SMTP_HOST.")
@@ -251,7 +252,7 @@ def is_sender(text: str) -> bool:
 
 
 def sealing_keys(text: str) -> dict[str, bytes]:
-    """The keys in this JSON, in its order. No refusal repeats anything of it."""
+    """The keys in this JSON, in its order. No error repeats anything of it."""
     given = _object(text)
     keys = {name: _key(value) for name, value in given.items()}
     if not keys or not all(KEY_NAME.fullmatch(name) for name in keys) or None in keys.values():

@@ -1,4 +1,4 @@
-"""Types of settings that read what people write: numbers that are no booleans, words in any case, lists with commas."""
+"""Types of settings as people write them: numbers that are no booleans, words in any case, lists with commas."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ def lower(value: object) -> object:
 
 
 def _no_bool(value: object) -> object:
-    # To pydantic, true is the number 1. To whoever wrote `api_port = true`, it is a mistake.
+    # For pydantic, true is the number 1. But `api_port = true` is a mistake.
     if isinstance(value, bool):
         message = "a boolean is not a number"
-        raise ValueError(message)  # noqa: TRY004 - pydantic turns a ValueError, and only that, into a validation error
+        raise ValueError(message)  # noqa: TRY004 - pydantic makes a validation error only of a ValueError
     return value
 
 
@@ -33,17 +33,17 @@ def listed(value: object) -> object:
 
 
 def path(value: object) -> object:
-    """A path as people write it: ``~`` is their home folder. An empty text is none, nor is one with NUL."""
+    """A path as people write it: ``~`` is their home folder. An empty text is no path, and a text with NUL is none."""
     if value == "" or (isinstance(value, str) and "\0" in value):
         refuse("must be a path")
     try:
         return Path(value).expanduser() if isinstance(value, str) else value
-    except RuntimeError:  # ~somebody, who does not exist
+    except RuntimeError:  # ~name, where there is no user of that name
         refuse("names the home folder of a user that does not exist")
 
 
 def web_address(value: str) -> str:
-    """An ``http`` or ``https`` address without a user name. No refusal repeats it: it may hold a password."""
+    """An ``http`` or ``https`` address without a user name. No error repeats it: it may hold a password."""
     try:
         parts = urlsplit(value)
         usable = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0

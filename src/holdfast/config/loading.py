@@ -1,4 +1,4 @@
-"""Where settings come from, and how every problem is told at once."""
+"""Loading the settings. All problems are reported at once."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _from_file(environ: Mapping[str, str], folder: Path, problems: list[str]) ->
     except OSError as error:
         problems.append(f"{shown} cannot be read: {error.strerror}.")
     except (ValueError, RecursionError) as error:  # not TOML, or not UTF-8, or nested without end
-        # The parser's message may quote the file, and the file holds secrets: only the place is told.
+        # The parser's message may quote the file, and the file holds secrets: only the place is shown.
         place = re.search(r"\(at [^)]*\)", str(error))
         problems.append(f"{shown} is not valid TOML{' ' + place[0] if place else ''}.")
     else:
@@ -84,17 +84,17 @@ def _unknown_keys(content: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _validated(values: Mapping[str, Any], origins: Mapping[str, Origin], problems: list[str]) -> Settings | None:
-    # The error is taken apart here and goes no further: it holds the values, and those may be secrets.
+    # The error must not leave this function: it holds the values, and values may be secrets.
     try:
         return Settings.model_validate(values)
     except ValidationError as error:
         found = error.errors(include_url=False)
-        told = [_sentence(each, origins) if each["loc"] else each["msg"] for each in found]
-    # A rule about several settings is checked only when each is right by itself; here, all problems are told at once.
+        sentences = [_sentence(each, origins) if each["loc"] else each["msg"] for each in found]
+    # Pydantic checks a rule about several settings only if each setting is valid. Here all problems are reported.
     half = half_a_cluster(redis="redis_url" in values, mongo="mongo_uri" in values)
     if half is not None:
-        told.append(half)
-    problems += dict.fromkeys(told)
+        sentences.append(half)
+    problems += dict.fromkeys(sentences)
     return None
 
 
@@ -108,7 +108,7 @@ def _sentence(error: ErrorDetails, origins: Mapping[str, Origin]) -> str:
 
 
 def _rule(field: FieldInfo, within: list[str]) -> str:
-    """What the values of the field, or of this part of it, must be, in words."""
+    """The rule for the values of the field, or of this part of it, as a sentence."""
     if within and within[-1] in _TIMES:
         return "must be a time with its offset, such as 2026-01-31T12:00:00Z"
     if get_origin(field.annotation) is Literal:
@@ -130,5 +130,5 @@ def _bounds(field: FieldInfo) -> tuple[Any, Any] | None:
 
 
 def _is_plain_number(field: FieldInfo, given: object) -> bool:
-    # Only what is certainly no secret is repeated: a number, where a number is wanted.
+    # A value is repeated only if it cannot be a secret: a number in a field for numbers.
     return _bounds(field) is not None and re.fullmatch(r"-?[0-9]{1,12}(\.[0-9]{1,6})?", str(given)) is not None

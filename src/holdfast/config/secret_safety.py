@@ -1,6 +1,7 @@
-"""Secrets that guard nothing: missing, short, repetitive, or known to everyone who has read a manual.
+"""Weak secrets: missing, short, repetitive, or well-known from manuals.
 
-Outside the demo Holdfast refuses to start with one. The sentences name the setting and the way out, never the secret.
+Outside the demo Holdfast refuses to start with a weak secret. The sentences name the setting and the remedy, and never
+the secret.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ _STANDARD_WEBHOOKS: Final = "whsec_"
 
 _WAY_OUT: Final = "`holdfast init` writes a holdfast.toml with fresh secrets."
 
-# Secrets are compared without case, and without anything but letters and digits, so that Change_Me! is changeme.
+# Secrets are compared in lower case, and only by their letters and digits: Change_Me! is changeme.
 _KNOWN: Final = frozenset(
     {
         "0123456789abcdef",
@@ -35,7 +36,7 @@ _KNOWN: Final = frozenset(
         "mfkq9r8gkyqrtwjupd8ilpzio2lalasw",
     }
 )
-# Whatever follows these was written by a person in a hurry. Each is too long to begin a random secret by chance.
+# A secret that begins with one of these is not random. Each is too long to begin a random secret by chance.
 _KNOWN_BEGINNINGS: Final = (
     "changeit",
     "changeme",
@@ -61,7 +62,7 @@ _THROWAWAY: Final = re.compile(r"(demo|dev|dummy|test|todo)[-_. ]", re.IGNORECAS
 
 
 class HeldSecret(Protocol):
-    """Something that holds a secret, such as one of a courier's."""
+    """An object with a secret, such as a courier's secret."""
 
     @property
     def secret(self) -> SecretStr:
@@ -76,7 +77,7 @@ def secret_problems(
     downstream_secret: SecretStr | None,
     email_pepper: SecretStr | None = None,
 ) -> list[str]:
-    """One sentence for each thing wrong; empty when the secrets may guard something real."""
+    """One sentence for each weak secret."""
     problems: list[str] = []
     if operator_token is None:
         problems.append(f"OPERATOR_TOKEN is not set, so nobody could review dead letters. {_WAY_OUT}")

@@ -56,7 +56,7 @@ class SettingRow(NamedTuple):
 
 
 class _Basics(BaseModel):
-    """Everything that is neither about emails nor about documents."""
+    """The settings that are neither about emails nor about documents."""
 
     # --- the process --------------------------------------------------------------------------------------
 
@@ -103,7 +103,7 @@ class _Basics(BaseModel):
         30, ge=1, le=3_600, description="How long a silent worker keeps its jobs before others may take them."
     )
     worker_drain_timeout_ms: Int = Field(
-        10_000, ge=0, le=600_000, description="How long a stopping worker waits for its jobs before handing them back."
+        10_000, ge=0, le=600_000, description="How long a stopping worker waits for its jobs before releasing them."
     )
     handler_timeout_ms: Int = Field(30_000, ge=10, le=_HOUR_MS, description="How long one attempt may take.")
 
@@ -118,9 +118,9 @@ class _Basics(BaseModel):
         30, ge=1, le=3_650, description="How long settled entries are kept, and so how long duplicates are known."
     )
 
-    # --- maintenance -------------------------------------------------------------------------------------------
+    # --- maintenance --------------------------------------------------------------------------------------
 
-    upkeep_interval_ms: Int = Field(1_000, ge=10, le=_HOUR_MS, description="How often upkeep looks for lost work.")
+    upkeep_interval_ms: Int = Field(1_000, ge=10, le=_HOUR_MS, description="How often maintenance looks for lost work.")
     publish_grace_ms: Int = Field(
         5_000,
         ge=0,
@@ -162,7 +162,7 @@ class _Basics(BaseModel):
     @field_validator("operator_token")
     @classmethod
     def _fits_a_header(cls, value: SecretStr | None) -> SecretStr | None:
-        # Anything else cannot be sent as a bearer token, so nobody could ever use it.
+        # Any other text cannot be sent as a bearer token.
         if value is not None and re.fullmatch(r"[!-~]+", value.get_secret_value()) is None:
             refuse("must consist of visible ASCII characters, without spaces")
         return value
@@ -251,7 +251,7 @@ class Settings(DocumentSettings, EmailSettings, _Basics):
         return "code" if name in self.model_fields_set else "default"
 
     def secret_problems(self) -> list[str]:
-        """Why these secrets must not guard anything real, and what to do. The demo does not ask."""
+        """One sentence for each weak secret, with the remedy. The demo does not check."""
         return secret_problems(
             operator_token=self.operator_token,
             courier_secrets=self.courier_secrets,
@@ -291,7 +291,7 @@ def _plain(value: object) -> str:
 
 
 def _web_address(value: str) -> str:
-    # No message repeats the address: it may hold a password, which is one of the things refused here.
+    # No message repeats the address: it may hold a password.
     if re.fullmatch(r"[!-~]+", value) is None:
         refuse("must be an address of visible ASCII characters")
     try:

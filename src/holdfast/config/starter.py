@@ -21,13 +21,13 @@ _HEAD: Final = """\
 # Bearer token for dead letters and other operator work.
 operator_token = "{operator_token}"
 
-# Everything below is the default; take the # away to change it.
+# Everything below is the default; remove the # to change it.
 """
 
 _COURIERS: Final = """\
 
-# The secrets that couriers sign with, newest first. To rotate: put the new one in front, tell the courier, and take the
-# old one out when it is no longer used. A secret may also have limits in time:
+# The secrets that couriers sign with, newest first. To rotate: put the new secret first, give it to the courier, and
+# remove the old secret when it is no longer used. A secret may also have limits in time:
 #   {{ secret = "...", notBefore = 2026-01-01T00:00:00Z, notAfter = 2026-12-31T23:59:59Z }}
 [courier_secrets]
 courier-x = ["{courier_secret}"]

@@ -1,4 +1,4 @@
-"""What passes between a door (an HTTP route) and the workload behind it."""
+"""What an HTTP route and the admission of a workload pass to each other."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .errors import HoldfastError
 
 @dataclass(frozen=True, slots=True)
 class SignatureMeta:
-    """How a request was signed; kept with the job (seed 000, ``signatureMeta``)."""
+    """How a request was signed; kept with the job as ``signatureMeta`` (C10)."""
 
     algorithm: str
     timestamp: int
@@ -24,7 +24,7 @@ class SignatureMeta:
 
 @dataclass(frozen=True, slots=True)
 class FieldProblem:
-    """One thing that is wrong with a body: where, and what. Never the offending value (I14)."""
+    """One problem of a body: the field and the broken rule, and never the value (I14)."""
 
     field: str
     problem: str
@@ -40,9 +40,9 @@ class InvalidContent(HoldfastError):
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """A job that may come in: its data, how its sender wants it, and what is written together with it.
+    """A job that may be accepted: its data, the sender's wishes, and the effects that are written with it.
 
-    ``due`` is the instant that ``delay`` ends at, where there is a delay.
+    ``due`` is the instant at which ``delay`` ends, where there is a delay.
     """
 
     data: BaseModel
@@ -54,7 +54,7 @@ class Admitted:
 
 @dataclass(frozen=True, slots=True)
 class AdmittedDocument(Admitted):
-    """A file to be read. ``cached`` is the finished result, where the same file was read in the same way before."""
+    """A file to read. ``cached`` is the finished result, if the same file was read with the same settings before."""
 
     cached: Mapping[str, Any] | None = None
 

@@ -1,7 +1,7 @@
 """Named places where a test can end the process.
 
 Production code calls :func:`crash_point` and nothing happens. A test arms one point by name (the composition root
-reads ``HOLDFAST_CRASH_POINT``), and the process is killed there as a power cut would: no cleanup, no last words.
+reads ``HOLDFAST_CRASH_POINT``), and the process is killed there as by a power cut: without cleanup.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ POINTS_OF_NO_RETURN: Final[tuple[str, ...]] = (
     "email.before_send",
     "email.sent",
 )
-"""Passed only by jobs that do what cannot be undone."""
+"""Only jobs that do something irreversible pass these."""
 
 POINTS_OF_LISTS: Final[tuple[str, ...]] = (
     "lists.taken",
     "lists.recorded",
     "lists.letters_sent",
 )
-"""Passed only where documents come from plain lists, and their dead letters go to one."""
+"""Passed only if documents come from plain Redis lists, and their dead letters go to such a list."""
 
 _hook: Callable[[str], None] | None = None
 

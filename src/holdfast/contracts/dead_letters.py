@@ -1,4 +1,4 @@
-"""Dead letters: the full truth of a failure, and its review by people."""
+"""Dead letters: everything about a job that failed for good, and its review by people."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .ledger import Attempt
 
 
 class ReviewStatus(StrEnum):
-    """How far people have come with a dead letter. The steps are in ``holdfast.contracts.lifecycle``."""
+    """How far the review of a dead letter is. The steps are in ``holdfast.contracts.lifecycle``."""
 
     PENDING = "pending"
     REVIEWED = "reviewed"
@@ -32,9 +32,10 @@ class Decision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetter:
-    """Why a job died, with everything needed to understand it and to run it again.
+    """Why a job failed for good, with everything that is needed to understand it and to run it again.
 
-    There is exactly one for each (workload, key, generation) that failed for good (I8), so its id is made of them.
+    There is exactly one dead letter for each (workload, key, generation) that failed for good (I8). So its id is made
+    of these three.
     """
 
     id: str

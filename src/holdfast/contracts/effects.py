@@ -14,19 +14,19 @@ if TYPE_CHECKING:  # an entry has effects, and an effect may have an entry
     from .ledger import NewEntry
 
 IGNORED_STALE = "ignored_stale"
-"""The note on a ledger entry whose effect lost to a newer document (I16)."""
+"""The note on a ledger entry whose effect was older than the record, and was skipped (I16)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Upsert:
-    """Write fields of one document, creating it when absent.
+    """Write fields of one record. A record that does not exist is created.
 
-    ``set`` replaces the named fields and leaves the others. ``set_on_insert`` applies only when the document is
-    created. ``only_if_newer`` names a field of ``set``: when the stored document's value of that field is greater,
-    the effect is skipped, and the entry and the job's result have the note ``ignored_stale``; equal values apply, in
+    ``set`` replaces the named fields and leaves the others. ``set_on_insert`` applies only when the record is
+    created. ``only_if_newer`` names a field of ``set``: if the stored record has a greater value in that field, the
+    effect is skipped, and the entry and the job's result have the note ``ignored_stale``. Equal values apply, in
     commit order.
 
-    ``key`` is the document's key and is written into the collection's key field. Values must be JSON; timestamps
+    ``key`` is the record's key and is written into the collection's key field. Values must be JSON; timestamps
     are ISO-8601 strings in UTC with a fixed width (see :func:`holdfast.contracts.times.isoformat`), so that comparing
     strings compares instants. The store adds ``createdAt`` and ``updatedAt`` from its own clock.
     """
@@ -40,7 +40,7 @@ class Upsert:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Remove one document, if it is there."""
+    """Remove one record, if it exists."""
 
     collection: str
     key: str
@@ -48,10 +48,10 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Enqueue:
-    """Hand in a job that follows from the one that is settled: recorded in the same commit, queued soon after.
+    """Submit a job that follows from the job that is settled: recorded in the same commit, queued soon after.
 
-    Its workload must be part of the process. A job whose key is known already stays as it is. Only the settlement of
-    a job may have this effect; see :func:`holdfast.contracts.entries.new_entry`.
+    The new job's workload must be part of the process. A job whose key is known already stays as it is. Only the
+    settlement of a job may have this effect; see :func:`holdfast.contracts.entries.new_entry`.
     """
 
     entry: NewEntry
@@ -62,13 +62,13 @@ Effect = Upsert | Delete | Enqueue
 
 @dataclass(frozen=True, slots=True)
 class Collection:
-    """A kind of document that a workload keeps: its key field and the indexes that its readers need.
+    """A kind of record that a workload keeps: its key field and the indexes for its queries.
 
     Each index is a tuple of top-level field names. ``instants`` names the top-level fields that hold instants, as
     :func:`holdfast.contracts.times.isoformat` writes them: a store that has a type for instants uses it, so that people
-    can query by time. Effects and readers see the text in any case. ``expires`` names one of them: a document is
-    forgotten some time after that instant; one without it stays. ``columns`` names further top-level fields that people
-    see as columns where a store has columns; the key, indexed fields and instants are columns anyway.
+    can query by time. Effects and queries always see the text. ``expires`` names one of them: a record is deleted some
+    time after that instant, and a record without that instant stays. ``columns`` names further top-level fields that
+    are columns in a store with columns. The key, indexed fields and instants are columns anyway.
     """
 
     name: str

@@ -5,19 +5,19 @@
     HoldfastError
     ├── ConfigurationError         the operator must change something; the program exits with code 2
     ├── StoreUnavailable           the ledger cannot be reached or cannot commit; try again later
-    │   └── StoreContended         somebody else holds what a batch touches; part of the batch may be free
+    │   └── StoreContended         another transaction holds what a batch writes; part of the batch may be free
     ├── BrokerUnavailable          the queue cannot be reached; the ledger still holds the job
     ├── IntakeSaturated            too many requests wait for a commit; try again shortly
-    ├── EffectRefused              an effect can never be applied; names the one job at fault
+    ├── EffectRefused              an effect can never be applied; names the job at fault
     ├── ReviewRefused              a dead letter is not in the state that the requested step needs
-    ├── InvalidContent             a document breaks its contract; names the fields (in ``admission``)
+    ├── InvalidContent             a body breaks its contract; names the fields (in ``admission``)
     ├── LeaseLost                  the job belongs to another worker now; stop working on it
     ├── DeadlinePassed             the job is too old to go on
-    ├── NotFound                   no such entry, dead letter or document
+    ├── NotFound                   no such entry, dead letter or record
     ├── InvalidQuery               a filter, a cursor or a name that does not exist
     └── HandlingError              raised by handlers on purpose; named by what happens next
         ├── TransientError         retried, up to the policy's limit
-        │   └── ThrottledError     retried, not before the time that the other side asked for
+        │   └── ThrottledError     retried, not before the time that the other side named
         └── PermanentError         never retried; straight to the dead letters
 
 Handlers normally *return* an outcome. The ``HandlingError`` family exists for code deep inside a handler that cannot.
@@ -111,3 +111,11 @@ class ThrottledError(TransientError):
 
 class PermanentError(HandlingError):
     """The job failed for a reason that will not pass."""
+
+
+def message_of(error: BaseException) -> str:
+    """The message of any error. An error whose class cannot make a text gets a message too."""
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - other people's code
+        return "(its message cannot be read)"

@@ -1,6 +1,6 @@
 """Which extra of our distribution brings which optional library. This is written here and nowhere else.
 
-A message about a missing library asks :func:`install_command` what to install, so that the message cannot name the
+A message about a missing library takes the command from :func:`install_command`, so that the message cannot name the
 wrong extra. A test compares the table with pyproject.toml.
 """
 
@@ -43,7 +43,7 @@ EXTRA_OF: Final[Mapping[str, str]] = MappingProxyType(
 
 
 def missing_libraries(libraries: Iterable[str]) -> list[str]:
-    """Those of ``libraries`` that cannot be imported here. None of them is imported by asking."""
+    """Those of ``libraries`` that cannot be imported here. The check imports none of them."""
     return [library for library in libraries if not _is_installed(library)]
 
 
@@ -56,5 +56,5 @@ def install_command(libraries: Iterable[str]) -> str:
 def _is_installed(library: str) -> bool:
     try:
         return find_spec(library) is not None
-    except ModuleNotFoundError:  # of google.genai: there is no google
+    except ModuleNotFoundError:  # for google.genai, when there is no package google
         return False

@@ -1,4 +1,4 @@
-"""Files that come with a request: what a door says about them to the route in front of it."""
+"""Files that come with a request: what the admission of a workload reports about them to the HTTP route."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ledger entry: the record of one job, and the truth about it."""
+"""The ledger entry: the record of one job. The ledger is the truth; the queue is a hint."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .effects import Effect
 
 
 class Status(StrEnum):
-    """Where a job is in its life. The legal moves are in ``holdfast.contracts.lifecycle``."""
+    """The state of a job. The legal transitions are in ``holdfast.contracts.lifecycle``."""
 
     RECEIVED = "received"
     PROCESSING = "processing"
@@ -31,7 +31,7 @@ _TERMINAL = frozenset({Status.PROCESSED, Status.DEAD_LETTERED, Status.EXPIRED})
 
 
 class AttemptOutcome(StrEnum):
-    """How an attempt ended, or that it has not."""
+    """How an attempt ended, or that it still runs."""
 
     RUNNING = "running"
     SUCCEEDED = "succeeded"
@@ -59,12 +59,12 @@ class NewEntry:
     ``key`` is the identity that decides duplicates; ``job_id`` is the queue's name for the job; ``fingerprint``
     covers the content that two requests with one key must share. ``body`` is the job as JSON text in its workload's
     contract. ``labels`` are small facts to find and show the job by. ``ttl`` gives it a deadline; with
-    ``ttl_includes_replays`` that deadline also holds for replays, which otherwise get a new one.
+    ``ttl_includes_replays`` that deadline also holds for replays. Otherwise a replay gets a new deadline.
 
     Jobs with one ``fairness_key`` keep their order, and keys take turns; ``priority`` is then the job's place: see
     :meth:`holdfast.contracts.ports.Ledger.queue_places`. ``effects`` are committed with the entry, if it is new.
-    ``warnings`` say, for people, what was not sound in a job that is worked all the same. ``delivered``: the queue has
-    given us the job, so no worker of another system has it.
+    ``warnings`` describe, for people, what was wrong in a job that is worked all the same. ``delivered``: the queue has
+    delivered the job to us, so no worker of another system has it.
     """
 
     workload: str
@@ -85,7 +85,7 @@ class NewEntry:
 
 
 class RecordedAs(StrEnum):
-    """What the ledger made of a new entry."""
+    """How the ledger recorded a new entry."""
 
     NEW = "new"
     DUPLICATE = "duplicate"
@@ -94,9 +94,9 @@ class RecordedAs(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """The ledger's answer to one :class:`NewEntry`; the facts are those of the entry that stands.
+    """The ledger's answer to one :class:`NewEntry`. For a duplicate, the facts are those of the existing entry.
 
-    ``queued`` tells that the store put the job into its queue in the same transaction; nobody else needs to.
+    ``queued``: the store has put the job into its queue in the same transaction, so the caller need not publish it.
     """
 
     recorded_as: RecordedAs
@@ -156,7 +156,7 @@ class Claimed:
 
 @dataclass(frozen=True, slots=True)
 class Exhausted:
-    """The job is ours, but lost workers used up its attempts: dead-letter it (I6). No attempt was opened."""
+    """The job is ours, but lost workers used up its attempts: dead-letter the job (I6). No attempt was opened."""
 
     job_id: str
     key: str
@@ -168,9 +168,10 @@ class Exhausted:
 
 @dataclass(frozen=True, slots=True)
 class Interrupted:
-    """The job is ours, but its last worker vanished after it had proceeded to what cannot be undone (I11).
+    """The job is ours, but its last worker was lost after the job had passed its point of no return (I11).
 
-    Whether that happened, nobody knows: dead-letter it. The lost attempt is closed, and none was opened.
+    Nobody knows whether the irreversible work was done: dead-letter the job. The lost attempt is closed, and no new
+    attempt was opened.
     """
 
     job_id: str
@@ -195,7 +196,7 @@ class Overdue:
 
 @dataclass(frozen=True, slots=True)
 class NotNow:
-    """Another worker holds the job, or its time has not come. Ask again after the given time."""
+    """Another worker holds the job, or its next attempt is not due. Claim again after the given time."""
 
     job_id: str
     after: timedelta
@@ -212,7 +213,7 @@ class AlreadySettled:
 
 @dataclass(frozen=True, slots=True)
 class Unrecorded:
-    """The ledger has no such job: somebody put it straight into the queue. Adopt it."""
+    """The ledger has no such job: an external producer put it into the queue. Adopt it."""
 
     job_id: str
 
@@ -230,10 +231,10 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class DueEntry:
-    """A job that is not settled. ``after`` is the wait that its next attempt still has.
+    """A job that is not settled. ``after`` is the remaining wait before its next attempt.
 
-    ``changed_at`` is when the entry became what it is. ``foreign``: another system's worker writes this very entry, so
-    it says itself how far the job has come.
+    ``changed_at`` is the time of the entry's last change. ``foreign``: another system's worker writes this entry, so
+    the entry itself shows how far the job is.
     """
 
     job_id: str
@@ -248,10 +249,10 @@ class DueEntry:
 
 @dataclass(frozen=True, slots=True)
 class QueuePlaces:
-    """How the lanes of a workload stand: see :meth:`holdfast.contracts.ports.Ledger.queue_places`.
+    """The places of a workload's jobs: see :meth:`holdfast.contracts.ports.Ledger.queue_places`.
 
-    ``front`` is the place that is being worked on or comes next, 0 when nothing does. ``ends`` has, for each lane with
-    unsettled jobs, the place of its last.
+    ``front`` is the place that is being worked on or comes next, and 0 if no job waits. ``ends`` has, for each fairness
+    key with unsettled jobs, the place of its last job.
     """
 
     front: int = 0
@@ -260,7 +261,7 @@ class QueuePlaces:
 
 @dataclass(frozen=True, slots=True)
 class Pruned:
-    """What a pruning removed: how many entries, and which letters of which workload (the queue forgets them too)."""
+    """What a pruning removed: the number of entries, and the letters of each workload (the queue removes them too)."""
 
     entries: int = 0
     letters: Mapping[str, list[str]] = field(default_factory=dict)

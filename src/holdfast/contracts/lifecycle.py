@@ -1,7 +1,7 @@
-"""The one table of legal moves (I7), for ledger entries and for the review of dead letters.
+"""The one table of legal transitions (I7), for ledger entries and for the review of dead letters.
 
-Stores apply a move by compare-and-set on the state that it starts from. A move with several steps commits them
-together. ``docs/lifecycle.md`` draws the same table.
+Stores apply a transition by compare-and-set on the state that it starts from. A transition with several steps commits
+them together. ``docs/lifecycle.md`` draws the same table.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ class TransitionName(StrEnum):
     RECLAIM = "reclaim"  # the lease ran out: the orphaned attempt is closed as lost
     COMPLETE = "complete"
     RETRY = "retry"
-    RELEASE = "release"  # shutdown or snooze: the entry is as it was before the claim, the attempt is cancelled
-    DEAD_LETTER = "bury"
+    RELEASE = "release"  # shutdown or snooze: the entry is as it was before the claim, the attempt does not count
+    DEAD_LETTER = "dead_letter"
     EXPIRE = "expire"
     REPLAY = "replay"
 
@@ -41,7 +41,7 @@ TRANSITIONS: Final[dict[TransitionName, tuple[tuple[Status, ...], ...]]] = {
 EDGES: Final[frozenset[tuple[Status, Status]]] = frozenset(
     edge for paths in TRANSITIONS.values() for path in paths for edge in pairwise(path)
 )
-"""Every single step that some move takes."""
+"""Every single step that some transition takes."""
 
 REVIEW_STEPS: Final[dict[ReviewStatus, frozenset[ReviewStatus]]] = {
     ReviewStatus.PENDING: frozenset({ReviewStatus.REVIEWED}),

@@ -1,7 +1,7 @@
-"""What can go wrong between us and another server, by the names that a ledger entry shows; and the wait it asks for.
+"""Failures between us and another server, by the names that a ledger entry shows; and the header ``Retry-After``.
 
-Node and the seeds use those of the operating system, and so do we. No client is imported here: whoever only reads
-entries need not load one.
+The names are those of the operating system, as in Node and in rules C18 and C19. No client library is imported here, so
+that code which only reads entries does not load one.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _ANSWERS_WITH_A_WAIT: Final = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatu
 
 
 def network_code(error: Exception, *, broken_off: bool) -> str:
-    """The name that people know a failed exchange by. ``broken_off``: the other side had taken the connection."""
+    """The usual name of a failed exchange. ``broken_off``: the other side had accepted the connection."""
     for cause in causes(error):
         code = system_code(cause)
         if code is not None:
@@ -74,7 +74,7 @@ def system_code(error: BaseException) -> str | None:
 
 
 def causes(error: BaseException) -> Iterator[BaseException]:
-    """The error, and what it came from: clients wrap the libraries below them, which wrap the system's own."""
+    """The error and its causes: clients wrap the errors of the libraries below them, and these wrap the system's."""
     pending: list[BaseException | None] = [error]
     seen: set[int] = set()
     while pending:
@@ -99,20 +99,20 @@ def answer_may_pass(status: int) -> bool:
 
 
 def wait_asked_by(status: int) -> bool:
-    """Whether a ``Retry-After`` beside this status says when to come back."""
+    """Whether a ``Retry-After`` header counts in an answer with this status."""
     return status in _ANSWERS_WITH_A_WAIT
 
 
 def retry_after(header: str | None, now: datetime) -> timedelta | None:
-    """The wait that a ``Retry-After`` header asks for, at most an hour; None when it says nothing readable."""
+    """The wait in a ``Retry-After`` header, at most an hour; None if the header cannot be read."""
     text = (header or "").strip()
     if re.fullmatch(r"[0-9]{1,9}", text):
-        asked = timedelta(seconds=int(text))
+        wait = timedelta(seconds=int(text))
     else:
         try:
             when = parsedate_to_datetime(text)
         except ValueError:
             return None
-        # "-0000" is how mail says that the zone is unknown; HTTP dates are always GMT.
-        asked = (when if when.tzinfo is not None else when.replace(tzinfo=UTC)) - now
-    return min(max(asked, timedelta(0)), LONGEST_RETRY_AFTER)
+        # In mail, "-0000" means an unknown time zone; HTTP dates are always GMT.
+        wait = (when if when.tzinfo is not None else when.replace(tzinfo=UTC)) - now
+    return min(max(wait, timedelta(0)), LONGEST_RETRY_AFTER)

@@ -1,6 +1,6 @@
-"""Outcomes: what a handler says became of a job.
+"""Outcomes: how a handler's work on a job ended.
 
-Handlers return one of these. Exceptions are surprises; ``holdfast.engine.failures`` turns them into outcomes.
+Handlers return one of these. An exception is unexpected, and ``holdfast.engine.failures`` turns it into an outcome.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """The work failed for a reason that may pass. Costs an attempt; the last one dead-letters the job.
+    """The work failed for a reason that may pass. Costs an attempt; the last failed attempt dead-letters the job.
 
-    ``after`` is the least wait that the other side asked for; the retry policy may wait longer.
+    ``after`` is the shortest wait that the other side allows; the retry policy may wait longer.
     """
 
     code: str
@@ -35,16 +35,16 @@ class Retry:
 
 @dataclass(frozen=True, slots=True)
 class Snooze:
-    """It is not time yet, and that is nobody's failure. Costs no attempt."""
+    """The job cannot be done yet, and nothing failed. Costs no attempt."""
 
     after: timedelta
 
 
 @dataclass(frozen=True, slots=True)
 class Halt:
-    """Nothing of this kind can be done until a person has acted, and the job is not at fault.
+    """No job of this queue can be done until a person has acted. The job is not at fault.
 
-    The job is released, at no attempt's cost, and its queue is paused in all processes until somebody resumes it.
+    The job is released and costs no attempt. Its queue is paused in all processes until somebody resumes it.
     """
 
     code: str
@@ -53,7 +53,7 @@ class Halt:
 
 @dataclass(frozen=True, slots=True)
 class Reject:
-    """The work can never succeed: dead-letter it now."""
+    """The work can never succeed: dead-letter the job now."""
 
     code: str
     message: str = ""
@@ -61,7 +61,7 @@ class Reject:
 
 @dataclass(frozen=True, slots=True)
 class Expired:
-    """The job outlived its deadline; the effects say so where the workload's readers look."""
+    """The deadline of the job has passed. The effects write this into the workload's own records."""
 
     effects: Sequence[Effect] = field(default=())
 

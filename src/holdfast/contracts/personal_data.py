@@ -1,7 +1,7 @@
 """Personal data and secrets that must not travel in clear (I14): tax numbers, card numbers, tokens.
 
 A number counts only when its check digits are right and it stands on its own: no letter or digit directly before or
-after it. So hashes and message ids are not taken for tax numbers, and a UUID is never looked into. Text in other
+after it. So hashes and message ids are not taken for tax numbers, and a UUID is never searched. Text in other
 scripts is searched in its plain form: full-width digits and typographic dashes hide nothing.
 """
 

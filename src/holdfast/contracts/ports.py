@@ -1,7 +1,8 @@
-"""The ports: what the engine needs from the outside, and what each verb promises.
+"""The ports: what the engine needs from the outside, and what each method guarantees.
 
-Every verb that touches jobs takes a batch: one round trip and one commit serve many jobs. A batch is an
-optimisation, never a shared fate; results come back in the order of the request, one for each item.
+Every method that touches jobs takes a batch: one round trip and one commit serve many jobs. A batch is only an
+optimisation: a job that fails does not make the others fail. Results come back in the order of the request, one for
+each item.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from .transitions import Settled, Settlement
 
 
 class Clock(Protocol):
-    """Time as one process sees it. Nothing durable is decided by it (I15): the store has its own clock."""
+    """The time of one process. It decides nothing durable (I15): the store has its own clock."""
 
     def now(self) -> datetime:
         """The current instant in UTC."""
@@ -50,7 +51,7 @@ class Ids(Protocol):
 
 
 class Random(Protocol):
-    """Chance, for jitter."""
+    """Random numbers, for jitter."""
 
     def uniform(self, a: float, b: float) -> float:
         """A number between ``a`` and ``b``."""
@@ -58,7 +59,7 @@ class Random(Protocol):
 
 
 class Ledger(Protocol):
-    """The record of every job. A verb that returns has been committed so that it survives power loss (I13)."""
+    """The record of every job. What a method has written survives power loss once the method returns (I13)."""
 
     @property
     def publishes(self) -> bool:
@@ -68,14 +69,14 @@ class Ledger(Protocol):
     async def record(self, entries: Sequence[NewEntry]) -> list[Recorded]:
         """Insert entries as ``received``, each at most once per (workload, key) (I2).
 
-        The insert itself decides, never a look beforehand. An existing key answers ``duplicate`` when the
-        fingerprints agree and ``conflict`` when not; two equal keys in one batch count in their order. A job id that
-        another key holds is a ``conflict`` too. A key that another system has recorded in the same place is a
-        ``duplicate``; where that system has not settled the job and nobody can be working on it, its record becomes
-        this entry, and is ``new`` for a job that the queue delivered. A store that shares its transactions with the
-        queue publishes new entries itself, and says so (``queued``). The effects of a new entry are committed in its
-        own transaction, those of others not at all; raises :class:`EffectRefused`, with nothing of the batch recorded,
-        for one that can never be applied.
+        The insert itself decides, and never a read before it. For an existing key the answer is ``duplicate`` if the
+        fingerprints agree, otherwise ``conflict``; two equal keys in one batch count in their order. A job id that
+        another key has is a ``conflict`` too. A key that another system has recorded in the same place is a
+        ``duplicate``. If that system has not settled the job and nobody can be working on it, its record becomes this
+        entry, and the answer for a job that the queue delivered is ``new``. A store that shares its transactions with
+        the queue publishes new entries itself, and answers ``queued``. The effects of a new entry are committed in the
+        entry's transaction; the effects of other entries are not applied. Raises :class:`EffectRefused`, and records
+        nothing of the batch, if an effect can never be applied.
         """
         ...
 
@@ -88,13 +89,12 @@ class Ledger(Protocol):
         lease: timedelta,
         max_attempts: int,
     ) -> list[ClaimResult]:
-        """Take jobs into work: raise the fence, open an attempt, set ``processing`` (I4, I5).
+        """Claim jobs: raise the fence, open an attempt, set ``processing`` (I4, I5).
 
-        An entry that is ``processing`` under a lease that ran out is taken over: its open attempt is closed as
-        ``LOST``. An entry with ``max_attempts`` attempts is taken without opening another (``Exhausted``), an entry
-        past its deadline likewise (``Overdue``), even if the time of its next attempt has not come. Before all that
-        counts whether the lost worker had proceeded (:class:`~holdfast.contracts.transitions.Proceed`): then nothing
-        but ``Interrupted`` will do.
+        An entry that is ``processing`` under a lease that ran out is claimed too: its open attempt is closed as
+        ``LOST``. An entry with ``max_attempts`` attempts is claimed without a new attempt (``Exhausted``). So is an
+        entry past its deadline (``Overdue``), even if its next attempt is not due. If the lost worker had proceeded
+        (:class:`~holdfast.contracts.transitions.Proceed`), the answer is always ``Interrupted``: this is checked first.
         """
         ...
 
@@ -105,18 +105,19 @@ class Ledger(Protocol):
     async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
         """Commit transitions with their effects and dead letters in one transaction (I3, I8).
 
-        Each needs ``fence == mine and status == processing`` (I4); one that fails the test writes nothing and
-        answers stale, and so does a second transition on one lease in the batch. Effects on one document are folded in
-        order. Raises :class:`EffectRefused` when an effect can never be applied, or :class:`StoreContended` when
-        somebody else holds what it would write; then nothing of the batch was written, and the engine settles its
-        jobs one by one. Only ``Proceed`` ends nothing: the lease stays ours, for another transition.
+        Each settlement needs ``fence == mine and status == processing`` (I4). A settlement that fails this test writes
+        nothing, and its answer is stale; so does a second transition on one lease in the batch. Effects on one record
+        are folded in order. Raises :class:`EffectRefused` if an effect can never be applied, or
+        :class:`StoreContended` if another transaction holds what it would write. Then nothing of the batch was
+        written, and the engine settles its jobs one by one. ``Proceed`` does not end the lease: another transition
+        follows.
         """
         ...
 
     async def due(self, workload: str, limit: int, *, again_after: timedelta) -> list[DueEntry]:
-        """Non-terminal entries that no worker or queue has shown signs of for too long, oldest first.
+        """Entries that are not settled and that no worker or queue has touched for too long, oldest first.
 
-        Returning an entry postpones it by ``again_after``, so that two sweepers do not do the work twice.
+        An entry that is returned is not due again for ``again_after``, so that two sweeps do not do the work twice.
         """
         ...
 
@@ -129,27 +130,27 @@ class Ledger(Protocol):
         ...
 
     async def cancel(self, workload: str, job_ids: Sequence[str]) -> list[bool]:
-        """Their senders want these jobs no more: those that wait (``received`` or ``failed``) are overdue from now on.
+        """Cancel jobs for their senders: those that wait (``received`` or ``failed``) are overdue from now on.
 
-        Their next claim says ``Overdue`` with ``cancelled``. True for each that waits and is cancelled, now or before;
-        False for one that is in work, settled, or unknown.
+        Their next claim is ``Overdue`` with ``cancelled``. True for each job that waits and is cancelled, now or
+        before; False for a job that is in work, settled, or unknown.
         """
         ...
 
     async def queue_places(self, workload: str, fairness_keys: Sequence[str]) -> QueuePlaces:
-        """Where the ends of these lanes are, and the place that is being worked on.
+        """The last place of each of these fairness keys, and the place that is being worked on.
 
-        A lane's end is the greatest ``priority`` among its unsettled entries; the front is the greatest among the
-        workload's entries in ``processing`` that stand in a lane, or, while there are none, the smallest among those
-        that were ``received`` and wait. Both may be a moment old.
+        The last place of a key is the greatest ``priority`` among its unsettled entries. The front is the greatest
+        ``priority`` among the workload's entries in ``processing`` that have a fairness key. If there are none, the
+        front is the smallest among the ``received`` entries that wait. Both may be a moment old.
         """
         ...
 
     async def redact(self, workload: str, bodies: Mapping[str, str]) -> list[str]:
-        """Put another body in the place of a settled job's, in its entry and in its dead letters.
+        """Replace the body of settled jobs, in the entry and in the dead letters.
 
-        ``bodies`` goes by job id. For forgetting a person: everything else about the jobs stays, so that a duplicate is
-        still known. Returns the ids of those that were settled, and so were changed.
+        ``bodies`` has the new bodies by job id. This erases a person's data: everything else about the jobs stays, so
+        that a duplicate is still known. Returns the ids of the jobs that were settled, and so were changed.
         """
         ...
 
@@ -166,9 +167,9 @@ class Ledger(Protocol):
         ...
 
     async def prune(self, limit: int) -> Pruned:
-        """Delete terminal entries, dead letters and documents whose retention is over, never an entry that waits.
+        """Delete terminal entries, dead letters and records whose retention is over, never an entry that waits.
 
-        An entry stays as long as a dead letter of its key does, so that no letter loses the job it tells of (I12).
+        An entry stays as long as a dead letter of its key, so that no letter loses its job (I12).
         """
         ...
 
@@ -199,10 +200,10 @@ class DeadLetters(Protocol):
         actor: str,
         reason: str,
     ) -> list[str]:
-        """``reviewed -> replayed``; returns the ids that moved, each at most once for ever (I9).
+        """``reviewed -> replayed``; returns the ids that moved. A letter moves at most once (I9).
 
         Without a new entry, the job's own entry goes ``dead_lettered -> received`` with the next generation and no
-        attempts, in the same transaction. With one, that entry is recorded instead and the old one stays.
+        attempts, in the same transaction. With a new entry, that entry is recorded instead and the old entry stays.
         """
         ...
 
@@ -211,42 +212,42 @@ class DeadLetters(Protocol):
         ...
 
     async def letters_to_publish(self, workload: str, limit: int) -> list[DeadLetter]:
-        """Pending letters that the queue has not been given, oldest first (I8)."""
+        """Pending letters that were not published yet, oldest first (I8)."""
         ...
 
     async def mark_published(self, letter_ids: Sequence[str], queue: str) -> bool:
-        """The queue with this mark has them now.
+        """Mark letters as published to the queue with this epoch.
 
-        False, and nothing is marked, when the store has met another queue since: what was published is gone with the
-        old one.
+        False, and nothing is marked, if the store has detected another epoch since: what was published is lost with
+        the old queue.
         """
         ...
 
     async def letters_to_unpublish(self, workload: str, limit: int) -> list[str]:
-        """Ids of replayed and closed letters that the queue may still hold, oldest first (I8)."""
+        """Ids of replayed and closed letters that the queue may still have, oldest first (I8)."""
         ...
 
     async def mark_unpublished(self, letter_ids: Sequence[str]) -> None:
-        """The queue no longer has them."""
+        """Mark letters as removed from the queue."""
         ...
 
 
 class Records(Protocol):
-    """The documents that effects wrote."""
+    """The records that effects wrote."""
 
     async def apply(self, effects: Sequence[Effect]) -> None:
-        """Commit effects that belong to no job, such as what an operator decided: all of them or none.
+        """Commit effects that belong to no job, such as an operator's decision: all of them or none.
 
-        Raises :class:`EffectRefused` for one that can never be applied.
+        Raises :class:`EffectRefused` for an effect that can never be applied.
         """
         ...
 
     async def get(self, collection: str, key: str) -> Mapping[str, Any] | None:
-        """One document."""
+        """One record."""
         ...
 
     async def find_records(self, query: RecordQuery, page: Page) -> Slice[Mapping[str, Any]]:
-        """Documents with these values, in the query's order."""
+        """Records with these values, in the query's order."""
         ...
 
 
@@ -254,11 +255,12 @@ class Store(Ledger, DeadLetters, Records, Protocol):
     """Everything durable."""
 
     async def detect_queue_reset(self, epoch: str) -> bool:
-        """Remember the queue's mark; True when it is another than the one remembered.
+        """Remember the queue's epoch; True if it differs from the epoch that was remembered.
 
-        Then every waiting entry becomes due, every pending letter unpublished, and every letter that is dealt with
-        outdated: the other queue has lost what the last one held, or has kept what that one had forgotten. Any number
-        of processes may call this, and one of them is told True; one that dies meanwhile leaves the work to the next.
+        Then every waiting entry becomes due, every pending letter counts as not published, and every replayed or closed
+        letter has to be removed from the queue again: the new queue has lost jobs of the old queue, or has kept jobs
+        that were removed there. Any number of processes may call this, and one of them gets True. If that process
+        crashes meanwhile, the next call does the work.
         """
         ...
 
@@ -272,13 +274,13 @@ class Store(Ledger, DeadLetters, Records, Protocol):
 
 
 class Broker(Protocol):
-    """The queue. It may forget anything at any time; the ledger and maintenance make good for it."""
+    """The queue. It may lose anything at any time; maintenance restores it from the ledger."""
 
     async def publish(self, queue: str, jobs: Sequence[QueueJob]) -> None:
-        """Add jobs. One that waits or is in work under this id already is left as it is.
+        """Add jobs. A job that waits or is in work under this id already is left as it is.
 
-        A finished or failed one that the queue still keeps makes room for a new one that may ``revive`` it: the ledger
-        says that it has to run again.
+        A finished or failed job that the queue still keeps is replaced if the new job has ``revive``: by the ledger,
+        the job has to run again.
         """
         ...
 
@@ -293,13 +295,13 @@ class Broker(Protocol):
     ) -> list[Delivery]:
         """Lease up to ``limit`` jobs that are ready, best priority first, then oldest.
 
-        Waits up to ``wait`` for the first one and then returns what is there. A paused queue gives nothing, and one
-        that has given ``rate.most`` jobs, to anybody, gives no more until ``rate.per`` after the first of them.
+        Waits up to ``wait`` for the first job and then returns what is there. A paused queue gives nothing. A queue
+        that has given ``rate.most`` jobs, to all workers together, gives no more until ``rate.per`` after the first.
         """
         ...
 
     async def settle(self, acknowledgements: Sequence[Acknowledgement]) -> None:
-        """Finish, fail or give back deliveries. One whose lease was lost is passed over."""
+        """Finish, fail or return deliveries. A delivery whose lease was lost is skipped."""
         ...
 
     async def renew(self, deliveries: Sequence[Delivery], lease: timedelta) -> list[Delivery]:
@@ -311,18 +313,18 @@ class Broker(Protocol):
         ...
 
     async def remove(self, queue: str, job_ids: Sequence[str]) -> None:
-        """Forget jobs that nobody holds a lease of."""
+        """Remove jobs that are not leased."""
         ...
 
     async def look_up(self, queue: str, job_ids: Sequence[str]) -> list[Presence | WorkedElsewhere]:
-        """Whether the queue has each of these jobs, and which of them somebody else's worker has finished."""
+        """Whether the queue has each of these jobs, and which of them another system's worker has finished."""
         ...
 
     async def history(self, queue: str, after: str | None = None) -> History:
         """The next events of the queue after a position, oldest first: what other people's workers finished.
 
-        Without a position, only the latest few: a glance that costs next to nothing. ``"0"`` is before the oldest. A
-        queue keeps a limited number of events, and may keep none.
+        Without a position, only the latest few: this costs almost nothing. ``"0"`` is before the oldest. A queue keeps
+        a limited number of events, and may keep none.
         """
         ...
 
@@ -339,29 +341,29 @@ class Broker(Protocol):
         ...
 
     async def acquire(self, name: str, rate: RateLimit, wanted: int, *, hold: timedelta) -> Permits:
-        """Take up to ``wanted`` turns at something that all processes share a limit of.
+        """Take up to ``wanted`` permits of a limit that all processes share.
 
-        There are ``rate.most`` turns of this name. One that was given comes free ``rate.per`` after it is released, or
-        ``hold`` and ``rate.per`` after it was given when nobody released it. So of what is done between taking a turn
-        and releasing it, no span of ``rate.per`` ever sees more than ``rate.most`` (measured anywhere), unless somebody
-        holds a turn for longer than ``hold``. The queue may forget turns only with everything else that it holds.
+        There are ``rate.most`` permits of this name. A permit is free again ``rate.per`` after its release, or
+        ``hold`` and ``rate.per`` after it was given if nobody released it. So the work between taking and releasing a
+        permit is done at most ``rate.most`` times in any span of ``rate.per``, wherever it is measured, unless somebody
+        keeps a permit for longer than ``hold``. The queue may lose permits only together with everything else.
         """
         ...
 
     async def release(self, name: str, rate: RateLimit, permits: Sequence[str]) -> None:
-        """Give turns back after use; each comes free ``rate.per`` from now. One that is not held is passed over."""
+        """Release permits after use; each is free again ``rate.per`` from now. An unknown permit is skipped."""
         ...
 
     async def reserve(self, name: str, rate: RateLimit, job_ids: Sequence[str]) -> list[timedelta]:
         """How long each job still has to wait for its own place in an even flow of ``rate.most`` in ``rate.per``.
 
-        The first call for a job gives it the next free place, and later calls tell what is left of the wait. Zero means
-        that its time has come, and uses the place up: a job that calls again gets another.
+        The first call for a job gives it the next free place. Later calls return the rest of the wait. Zero means that
+        the job may go on, and uses its place: a job that calls again gets another place.
         """
         ...
 
     async def epoch(self) -> str:
-        """A mark that the queue's storage keeps; another mark means that what it held is gone."""
+        """A mark in the queue's storage. Another mark means that the queue has lost its jobs."""
         ...
 
     async def ping(self) -> None:

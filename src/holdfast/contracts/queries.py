@@ -1,4 +1,4 @@
-"""How readers ask: filters, pages, slices."""
+"""Queries: filters, pages, slices."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """How many to read, and where to go on: ``cursor`` is the last slice's ``next``, opaque to the reader."""
+    """How many items to read, and where to continue: ``cursor`` is the ``next`` of the last slice."""
 
     limit: int = 50
     cursor: str | None = None
@@ -23,7 +23,7 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class Slice(Generic[Item]):
-    """Some of the answers. ``next`` is None on the last slice."""
+    """One page of the results. ``next`` is None on the last page."""
 
     items: list[Item]
     next: str | None = None
@@ -40,7 +40,7 @@ class EntryQuery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LetterQuery:
-    """Which dead letters. Oldest first, so that a limited replay starts with those that wait longest."""
+    """Which dead letters. Oldest first, so that a limited replay starts with the letters that wait longest."""
 
     workload: str | None = None
     review_status: ReviewStatus | None = None
@@ -52,16 +52,16 @@ class LetterQuery:
 
     @property
     def empty(self) -> bool:
-        """Whether it would match everything."""
+        """Whether the query has no condition, and matches every letter."""
         return self == LetterQuery()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordQuery:
-    """Which documents of a collection: equal values of indexed fields.
+    """Which records of a collection: equal values of indexed fields.
 
-    They come in the order of their keys, or, with the name of an instant in ``newest_by``, newest first; a document
-    without that instant is left out then.
+    They come in the order of their keys. With the name of an instant in ``newest_by`` they come newest first, without
+    the records that do not have that instant.
     """
 
     collection: str

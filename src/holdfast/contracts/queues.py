@@ -13,8 +13,8 @@ from hashlib import sha256
 class QueueJob:
     """A job to publish. ``data`` is JSON text; a smaller ``priority`` goes first and 0 before all.
 
-    ``revive`` tells what becomes of a finished job of the same id that the queue still keeps: it makes room, or, where
-    this is news for somebody who has had it, it stays.
+    The queue may still keep a finished job of the same id. With ``revive`` the new job replaces it. Without, the
+    finished job stays, so that a reader does not get it again.
     """
 
     job_id: str
@@ -35,7 +35,7 @@ class RateLimit:
 
 @dataclass(frozen=True, slots=True)
 class Permits:
-    """Permissions to go ahead: a name for each that was given, and how long until there may be another."""
+    """Permits of a limit: a name for each permit that was given, and the wait until there may be another."""
 
     given: tuple[str, ...] = ()
     wait: timedelta = timedelta(0)
@@ -45,8 +45,8 @@ class Permits:
 class Delivery:
     """A job that the broker leased to us. ``token`` is the proof.
 
-    ``name``, ``sent_at`` and ``opts`` are what the queue itself knows of a job: its kind, when its producer added it,
-    and the options that the producer gave, as JSON text.
+    ``name``, ``sent_at`` and ``opts`` are stored in the queue: the job's kind, the time when its producer added it,
+    and the producer's options as JSON text.
     """
 
     queue: str
@@ -59,20 +59,20 @@ class Delivery:
 
 
 class Presence(StrEnum):
-    """Whether a queue has a job, and what it thinks of it."""
+    """Whether a queue has a job, and in which state."""
 
     ABSENT = "absent"
     OPEN = "open"
     """It waits, is delayed, or is in work."""
     ENDED = "ended"
-    """It is finished or failed, and that is not the word of somebody else's worker."""
+    """It is finished or failed, and no other system's worker did it."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkedElsewhere:
-    """A job that somebody else's worker finished: ``result`` is what it returned, as JSON text.
+    """A job that another system's worker finished: ``result`` is what that worker returned, as JSON text.
 
-    With ``failure``, the job has failed for good there, and this is why. ``at`` is when, by the queue.
+    With ``failure``, the job has failed for good there, for this reason. ``at`` is the time by the queue's clock.
     """
 
     job_id: str
@@ -83,7 +83,7 @@ class WorkedElsewhere:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """A part of what happened in a queue: the jobs that were worked elsewhere, and where to read on."""
+    """A part of a queue's events: the jobs that were worked elsewhere, and the position to continue from."""
 
     ended: tuple[WorkedElsewhere, ...] = ()
     position: str = ""
@@ -94,7 +94,7 @@ class History:
 class Finished:
     """The queue's copy can go: the ledger has settled the job. ``result`` is JSON text.
 
-    Where the queue keeps the job all the same, it keeps ``data`` instead of the job's own.
+    A queue that keeps finished jobs keeps ``data`` instead of the job's own data.
     """
 
     result: str = "null"
@@ -103,7 +103,7 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """Deliver the job again after a while, with new data where given (its attempt number has changed)."""
+    """Deliver the job again after a while, with new data where given (for a new attempt number)."""
 
     after: timedelta = timedelta(0)
     data: str | None = None
@@ -112,7 +112,7 @@ class Again:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The job has failed for good; the queue may keep it for people to look at, with ``data`` instead of its own."""
+    """The job has failed for good. The queue may keep it for people to read, with ``data`` instead of its own data."""
 
     reason: str
     data: str | None = None
@@ -131,7 +131,7 @@ class Acknowledgement:
 
 @dataclass(frozen=True, slots=True)
 class Depth:
-    """How many jobs a queue holds, and whether it is paused; where somebody said so, why."""
+    """How many jobs a queue has, whether it is paused, and the reason if somebody gave one."""
 
     ready: int
     delayed: int
@@ -168,7 +168,7 @@ _MAX_ID = 200
 def usable_job_id(candidate: str) -> bool:
     """Whether every broker keeps a job of this id apart from its own bookkeeping.
 
-    BullMQ splits keys at ``:``, takes digits for its own counter, and names its sets after plain words.
+    BullMQ splits keys at ``:``, uses digits for its own counter, and plain words as names of its sets.
     """
     return (
         0 < len(candidate) <= _MAX_ID
@@ -185,7 +185,7 @@ def job_id_for(key: str) -> str:
     ``:`` is written as ``.``, and a hash is added where that could collide with another key's id.
     """
     plain = key.replace(":", ".")
-    # "a:b" and "a.b" must not meet, nor a plain id and one that ends in another key's hash.
+    # "a:b" and "a.b" must get different ids. So must a plain id and an id that ends in another key's hash.
     ambiguous = "." in key or re.search(r":[0-9a-f]{16}$", key) is not None
     if not ambiguous and usable_job_id(plain):
         return plain

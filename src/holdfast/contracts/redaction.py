@@ -28,7 +28,7 @@ _RULES: Final[tuple[tuple[re.Pattern[str], str], ...]] = (
     (re.compile(r"\b(?:\d[ -]?){15}\d\b"), "***CARD***"),
 )
 
-# The alphanumeric CNPJ without its punctuation looks like any identifier: only its check digits tell.
+# An alphanumeric CNPJ without punctuation looks like any identifier. Only the check digits show the difference.
 _BARE_CNPJ: Final = re.compile(r"(?<![^\W_])(?:[0-9A-Z]{8}/?[0-9A-Z]{4}|[0-9a-z]{8}/?[0-9a-z]{4})-?\d{2}(?![^\W_])")
 
 

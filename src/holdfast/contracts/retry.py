@@ -33,7 +33,7 @@ class ExponentialBackoff:
     ceiling: timedelta = timedelta(hours=1)
 
     def delay(self, attempt: int, random: Random) -> timedelta:
-        """Seed 001's formula; ``ceiling`` bounds it before the jitter, for policies with many attempts."""
+        """The formula of rule C31. ``ceiling`` bounds the wait before the jitter, for policies with many attempts."""
         growth = self.multiplier ** min(attempt - 1, 64)
         plain = min(self.base.total_seconds() * growth, self.ceiling.total_seconds())
         return timedelta(seconds=plain + random.uniform(0.0, plain * self.jitter_percent / 100))
@@ -41,7 +41,7 @@ class ExponentialBackoff:
 
 @dataclass(frozen=True, slots=True)
 class ListedDelays:
-    """The waits, one by one; the last is used for whatever comes after it."""
+    """The waits, one by one. The last wait is used for all later attempts."""
 
     delays: tuple[timedelta, ...]
     max_attempts: int = 5

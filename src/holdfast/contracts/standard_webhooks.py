@@ -1,4 +1,4 @@
-"""Standard Webhooks: how a request is signed, and what the answer to one may ask for.
+"""Standard Webhooks: how a request is signed.
 
 ``webhook-signature`` is ``v1,`` and the base64 HMAC-SHA-256 of ``<webhook-id>.<webhook-timestamp>.<body>``.
 """
@@ -26,7 +26,7 @@ def signing_key(secret: str) -> bytes:
 
 
 def signed_headers(key: bytes, message_id: str, timestamp: int, body: bytes) -> dict[str, str]:
-    """The three headers that vouch for ``body``. ``message_id`` stays the same when a message is sent again."""
+    """The three headers that sign ``body``. ``message_id`` stays the same when a message is sent again."""
     signed = b".".join((message_id.encode(), b"%d" % timestamp, body))
     signature = base64.b64encode(hmac.digest(key, signed, hashlib.sha256)).decode()
     return {

@@ -1,10 +1,10 @@
-"""Tenants: who may hand in jobs through the open doors, and the keys that they show.
+"""Tenants: who may submit jobs over the HTTP API, and the API keys of tenants.
 
 ::
 
     TenancyRefused
-    ├── KeyRefused      the key does not open anything; one message for every cause
-    ├── ScopeMissing    the key is good, and not for this
+    ├── KeyRefused      the key is not accepted; one message for every cause
+    ├── ScopeMissing    the key is accepted, but lacks the scope for this
     └── TenantTaken     there is a tenant with this id or name already
 """
 
@@ -27,7 +27,7 @@ TENANT_COLLECTIONS: Final = (
     Collection(API_KEYS, key="keyId", indexes=(("companyId",),), instants=("notAfter", "revokedAt")),
 )
 """``tenants``: name, sender, ratePerSecond (or null), active. ``api_keys``: companyId, digest (SHA-256 of the whole
-key, in hex), label, scopes, createdBy, notAfter, revokedAt. The key itself is nowhere."""
+key, in hex), label, scopes, createdBy, notAfter, revokedAt. The key itself is not stored."""
 
 
 class Scope(StrEnum):
@@ -74,20 +74,20 @@ class Tenant:
     active: bool = True
 
     @classmethod
-    def of(cls, document: Mapping[str, Any]) -> Tenant:
-        """As the store has it."""
+    def of(cls, record: Mapping[str, Any]) -> Tenant:
+        """The tenant in a record of the store."""
         return cls(
-            company_id=document["companyId"],
-            name=document["name"],
-            sender=document.get("sender"),
-            rate_per_second=document.get("ratePerSecond"),
-            active=document.get("active", True),
+            company_id=record["companyId"],
+            name=record["name"],
+            sender=record.get("sender"),
+            rate_per_second=record.get("ratePerSecond"),
+            active=record.get("active", True),
         )
 
 
 @dataclass(frozen=True, slots=True)
 class ApiKey:
-    """A key as people may see it: everything but the secret."""
+    """An API key without its secret."""
 
     key_id: str
     company_id: str
@@ -99,28 +99,28 @@ class ApiKey:
     revoked_at: datetime | None = None
 
     @classmethod
-    def of(cls, document: Mapping[str, Any]) -> ApiKey:
-        """As the store has it. A scope that this version does not know opens nothing."""
+    def of(cls, record: Mapping[str, Any]) -> ApiKey:
+        """The key in a record of the store. A scope that this version does not know is left out."""
         known = set(Scope)
         return cls(
-            key_id=document["keyId"],
-            company_id=document["companyId"],
-            label=document.get("label", ""),
-            scopes=frozenset(Scope(each) for each in document.get("scopes", ()) if each in known),
-            created_at=datetime.fromisoformat(document["createdAt"]),
-            created_by=document.get("createdBy", ""),
-            not_after=_instant(document.get("notAfter")),
-            revoked_at=_instant(document.get("revokedAt")),
+            key_id=record["keyId"],
+            company_id=record["companyId"],
+            label=record.get("label", ""),
+            scopes=frozenset(Scope(each) for each in record.get("scopes", ()) if each in known),
+            created_at=datetime.fromisoformat(record["createdAt"]),
+            created_by=record.get("createdBy", ""),
+            not_after=_instant(record.get("notAfter")),
+            revoked_at=_instant(record.get("revokedAt")),
         )
 
     def works_at(self, now: datetime) -> bool:
-        """Whether it opens anything at this instant."""
+        """Whether the key is accepted at this instant."""
         return self.revoked_at is None and (self.not_after is None or now < self.not_after)
 
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who is asking: a tenant, by one of its keys."""
+    """Who sent a request: a tenant, with one of its keys."""
 
     tenant: Tenant
     key_id: str
@@ -132,7 +132,7 @@ class Principal:
         return self.tenant.company_id
 
     def require(self, scope: Scope) -> None:
-        """Raise :class:`ScopeMissing` unless the key is for this."""
+        """Raise :class:`ScopeMissing` unless the key has this scope."""
         if scope not in self.scopes:
             raise ScopeMissing(scope)
 

@@ -1,4 +1,4 @@
-"""Instants as the wire and the stores write them."""
+"""Instants as they are written on the wire and in the stores."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 
 def from_ms(milliseconds: int) -> datetime:
-    """The instant that many milliseconds after the epoch."""
+    """The instant so many milliseconds after the epoch."""
     return datetime.fromtimestamp(milliseconds / 1000, tz=UTC)
 
 

@@ -1,4 +1,4 @@
-"""Settlements: what the engine asks the store to commit for a claimed job."""
+"""Settlements: the transitions of claimed jobs that the store commits."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .ledger import Lease, Status
 
 @dataclass(frozen=True, slots=True)
 class Complete:
-    """``processing -> processed``, with the effects; the entry is kept for ``retention``. ``note`` says who did it."""
+    """``processing -> processed``, with the effects; the entry is kept for ``retention``. ``note`` names who did it."""
 
     retention: timedelta
     effects: Sequence[Effect] = ()
@@ -33,7 +33,7 @@ class RetryLater:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Undo the claim: the attempt is cancelled and the entry is as it was before. ``after`` delays the next claim."""
+    """Undo the claim: the attempt does not count, and the entry is as before. ``after`` delays the next claim."""
 
     after: timedelta = timedelta(0)
     effects: Sequence[Effect] = ()
@@ -41,12 +41,13 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class Proceed:
-    """The job is about to do what cannot be undone: commit the effects, and keep the lease and the attempt.
+    """The point of no return: commit the effects and a mark, and keep the lease and the attempt.
 
-    From now on nobody runs the job again by itself: should its worker vanish, the next claim is ``Interrupted``. The
-    mark is gone once the job is settled. With ``repeatable`` only the effects are committed, and no mark is left.
+    From now on the job is not run again automatically: if its worker is lost, the next claim is ``Interrupted``. The
+    mark is removed when the job is settled. With ``repeatable`` only the effects are committed, without the mark.
 
-    Past the deadline nothing is written, and the answer's note is ``overdue``: an expired job does not proceed (I10).
+    Past the deadline nothing is written, and the note of the answer is ``overdue``: an expired job must not proceed
+    (I10).
     """
 
     effects: Sequence[Effect] = ()
@@ -57,8 +58,8 @@ class Proceed:
 class MoveToDeadLetters:
     """``processing -> failed -> dead_lettered`` in one commit, with the dead letter (I8).
 
-    ``code`` and ``message`` close the attempt; ``reason_code`` and ``reason_message`` go on the dead letter, and so
-    does ``body`` where it is given: otherwise the letter keeps the job's own.
+    ``code`` and ``message`` close the attempt. ``reason_code`` and ``reason_message`` are written on the dead letter.
+    So is ``body``, if it is given; otherwise the letter has the job's own body.
     """
 
     letter_id: str
@@ -74,7 +75,7 @@ class MoveToDeadLetters:
 
 @dataclass(frozen=True, slots=True)
 class Expire:
-    """``processing -> failed -> expired`` in one commit, with the effects. ``note`` says what else ended it."""
+    """``processing -> failed -> expired`` in one commit, with the effects. ``note`` names another cause than age."""
 
     retention: timedelta
     effects: Sequence[Effect] = ()
@@ -82,25 +83,25 @@ class Expire:
 
 
 def noted_result(result: Mapping[str, Any] | None, note: str | None) -> Mapping[str, Any] | None:
-    """A handler's result as it is kept and as the queue gets it: it says when an effect was too old to apply."""
+    """A handler's result as the ledger and the queue keep it. An effect that was too old to apply is noted in it."""
     return {"note": note, **result} if result is not None and note == IGNORED_STALE else result
 
 
 Transition = Complete | RetryLater | Release | Proceed | MoveToDeadLetters | Expire
 
 OVERDUE: Final = "overdue"
-"""The note on a job that was not let proceed: its deadline has passed."""
+"""The note on a job that must not proceed, because its deadline has passed."""
 
 CANCELLED: Final = "withdrawn"
-"""The note on a job that expired because its sender did not want it any more."""
+"""The note on a job that expired because its sender cancelled it."""
 
 WORKED_ELSEWHERE: Final = "worked_elsewhere"
-"""The note on a job that somebody else's worker finished."""
+"""The note on a job that another system's worker finished."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
-    """A transition on a job that we hold the lease of."""
+    """A transition of a job whose lease we hold."""
 
     workload: str
     lease: Lease
@@ -109,11 +110,11 @@ class Settlement:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """What became of a settlement.
+    """The result of a settlement.
 
-    ``status`` is None when the lease was no longer ours: nothing was written (I4). ``note`` tells of an effect that
-    did not apply, such as ``ignored_stale``. A job that may proceed is ``processing``; one that is too late for it is
-    too, with the note ``overdue``, and the lease is still ours.
+    ``status`` is None if the lease was no longer ours: nothing was written (I4). ``note`` is set if an effect did not
+    apply, such as ``ignored_stale``. A job that may proceed is ``processing``. So is a job that may not, with the note
+    ``overdue``, and its lease is still ours.
     """
 
     job_id: str

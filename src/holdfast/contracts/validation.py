@@ -1,7 +1,7 @@
-"""What pydantic found wrong, in sentences for people: which field, and which rule; never the value (I14).
+"""Validation errors of pydantic as sentences for people: the field and the rule, and never the value (I14).
 
-Senders, operators and readers of dead letters all read these. No sentence shows a regular expression: a pattern has a
-sentence of its own, given where the pattern is (:func:`described`).
+Senders, operators and readers of dead letters all read these. No sentence shows a regular expression: each pattern has
+its own sentence, defined beside the pattern (:func:`described`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from .redaction import scrub
 
 BODY: Final = "body"
-"""Where a problem is that no single field has."""
+"""The place of a problem that belongs to no single field."""
 
 HALF_A_CHARACTER: Final = "must not contain half of a character (a lone surrogate)"
 
@@ -53,15 +53,15 @@ _SENTENCES: Final[Mapping[str, str]] = {
 
 
 def described(pattern: str, sentence: str) -> str:
-    """The pattern; from now on, text that does not match it gets this sentence."""
+    """Return the pattern. From now on, text that does not match the pattern gets this sentence."""
     _patterns[pattern] = sentence
     return pattern
 
 
 def sentence_of(error: Mapping[str, Any]) -> str:
-    """The rule that one error of pydantic speaks of, as what comes after the name of the field.
+    """The broken rule of one pydantic error, as the words after the name of the field.
 
-    What is not in the table is a sentence of our own contracts, or one of pydantic's that names a type or a limit.
+    A kind that is not in the table has a sentence of our own contracts, or of pydantic, with a type or a limit in it.
     """
     kind, context = error["type"], error.get("ctx", {})
     if kind == "string_pattern_mismatch":
@@ -75,6 +75,6 @@ def sentence_of(error: Mapping[str, Any]) -> str:
 
 
 def describe_validation(error: ValidationError) -> str:
-    """All that is wrong, in one line."""
+    """All problems, in one line."""
     problems = error.errors(include_url=False, include_input=False)[:_MOST_PROBLEMS]
     return scrub("; ".join(f"{'.'.join(map(str, each['loc'])) or BODY}: {sentence_of(each)}" for each in problems))

@@ -1,4 +1,4 @@
-"""The public way to add a kind of work. The shipped workloads use nothing else."""
+"""The public interface for adding a kind of work. The shipped workloads use nothing else."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Job(Generic[Data]):
 
 
 class Context(Protocol):
-    """What a handler may ask of the engine while it works."""
+    """What the engine offers to a handler while it works."""
 
     @property
     def worker(self) -> str:
@@ -47,41 +47,41 @@ class Context(Protocol):
         ...
 
     async def get(self, collection: str, key: str) -> Mapping[str, Any] | None:
-        """Read a document. Writes are returned as effects, never made from here."""
+        """Read a record. A handler does not write: it returns effects."""
         ...
 
     async def proceed(self, job: Job[Any], effects: Sequence[Effect] = (), *, repeatable: bool = False) -> None:
-        """Pass the point of no return: what comes next cannot be undone, and must not happen twice (I11).
+        """Pass the point of no return: the next step cannot be undone, and must not happen twice (I11).
 
         Returns once the effects and the mark are committed; calls of many handlers share a commit. From here on only
         the outcome that the handler *returns* counts. If the handler raises, times out or is cancelled, or if its
         worker is lost, the job is dead-lettered with :meth:`Workload.interrupted`. It does not run again until a person
         replays it. With ``repeatable``, only the effects are committed.
 
-        Raises :class:`LeaseLost` when the job belongs to another worker by now, and :class:`DeadlinePassed` when it has
-        expired (I10). Let both pass: the engine knows what to do.
+        Raises :class:`LeaseLost` if the job belongs to another worker by now, and :class:`DeadlinePassed` if the job
+        has expired (I10). Do not catch them: the engine handles both.
         """
         ...
 
     def log(self, message: str, **facts: Any) -> None:  # noqa: ANN401 - a log line has facts of any kind
-        """Write one line, at level info. Leave out or mask what is personal: not everything can be told by its form."""
+        """Write one log line, at level info. Leave out or mask personal data: the log cannot recognise all of it."""
         ...
 
     def limit(self, name: str, rate: RateLimit) -> AbstractAsyncContextManager[None]:
-        """Wait for a turn at something that all workers of all processes share a limit of, and hold it inside.
+        """Wait for a permit of a limit that all workers of all processes share, and keep the permit in the body.
 
-        No span of ``rate.per`` sees more than ``rate.most`` of what is done inside, wherever it is measured.
+        The body runs at most ``rate.most`` times in any span of ``rate.per``, wherever it is measured.
         """
         ...
 
     async def reserve(self, job: Job[Any], name: str, rate: RateLimit) -> timedelta:
-        """How long the job has to wait for its place in an even flow: snooze for that long, or go on at zero."""
+        """How long the job has to wait for its place in an even flow: snooze for that long; at zero, go on."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A classified failure: what happens next (``retry`` or not), and what to call it."""
+    """A classified failure: its name, and whether the job is retried."""
 
     code: str
     message: str
@@ -91,7 +91,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Standing(Generic[Data]):
-    """How far a job has come: its data, its generation, and the attempt that was made last (0: none)."""
+    """How far a job is: its data, its generation, and its last attempt (0: none)."""
 
     data: Data
     generation: int
@@ -100,11 +100,12 @@ class Standing(Generic[Data]):
 
 @dataclass(frozen=True, slots=True)
 class Adopted(Generic[Data]):
-    """A job that somebody else put into the queue, as its workload reads it.
+    """A job of an external producer, as its workload reads it.
 
-    ``warnings`` say in words what was not sound in it, and never repeat a value. ``fingerprint`` is that of the content
-    which the producer gave, where the workload had to add to it; None: :meth:`Workload.fingerprint` of the data.
-    ``job_id`` is the ledger's name for the job, where that must not be the queue's own.
+    ``warnings`` are sentences about what was wrong in the job, and never repeat a value. ``fingerprint`` is the
+    fingerprint of the producer's content, if the workload had to add to that content; None:
+    :meth:`Workload.fingerprint` of the data. ``job_id`` is the ledger's name for the job, if it must differ from the
+    queue's name.
     """
 
     data: Data
@@ -115,7 +116,7 @@ class Adopted(Generic[Data]):
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """The names that a job has by its own words, also where it breaks its contract."""
+    """The names in a job's own content. They can be read even if the job breaks its contract."""
 
     key: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -123,32 +124,32 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """What a dead letter says the job died of."""
+    """Why a job failed for good, as its dead letter shows it."""
 
     code: str
     message: str
 
 
 Adopt = Callable[[Sequence[str]], Awaitable[None]]
-"""Takes in jobs (each a JSON text) that came by another way than our API or the queue: see :meth:`Workload.adopt`.
+"""Records jobs (each a JSON text) that came neither through our API nor from the queue: see :meth:`Workload.adopt`.
 
-Returns once the ledger has every one of them; a job that breaks its contract becomes a dead letter. To give the same
-text twice is to give it once. Raises :class:`StoreUnavailable`; what was given is then to be given again.
+Returns once the ledger has all of them. A job that breaks its contract becomes a dead letter. The same text twice is
+one job. Raises :class:`StoreUnavailable`; then call it again with the same jobs.
 """
 
 
 class BackgroundTask(Protocol):
-    """Something that goes on in a worker process until it stops."""
+    """A task that a worker process repeats until the process stops."""
 
     @property
     def name(self) -> str:
-        """What the log calls it."""
+        """The name of the task in the log."""
         ...
 
     async def step(self) -> None:
-        """Do a little, or wait for about a second for something to do. Called again and again.
+        """Do one piece of work, or wait for about a second for work. Called again and again.
 
-        What it raises is logged, and after a pause it is called again.
+        An error is logged, and after a pause the step is called again.
         """
         ...
 
@@ -164,18 +165,18 @@ class Workload(Generic[Data]):
     queue: str
     dead_letter_queue: str
     job_name: str | None = None
-    """The name that the jobs have in BullMQ; None: the workload's name."""
+    """The name of the jobs in BullMQ; None: the workload's name."""
 
     retry: RetryPolicy = ExponentialBackoff()
     timeout: timedelta = timedelta(seconds=30)
     ttl: timedelta | None = None
     """How long after its arrival a job may still run; None: for ever."""
     rate_limit: RateLimit | None = None
-    """How many jobs all workers together may start in a span of time; None: as many as they can."""
+    """How many jobs all workers together may start in a span of time; None: no limit."""
     concurrency: int | None = None
-    """The most jobs that one worker process has in work at a time; None: the process's own limit."""
+    """The most jobs that one worker process works on at a time; None: the limit of the process."""
     ttl_includes_replays: bool = False
-    """Whether ``ttl`` counts from the first arrival for replays too; otherwise a replay gets a new one."""
+    """Whether ``ttl`` counts from the first arrival for replays too. Otherwise a replay gets a new deadline."""
     retention: timedelta = timedelta(days=30)
     """How long a settled entry is kept, and so how long duplicates are known."""
     letter_retention: timedelta = timedelta(days=90)
@@ -183,13 +184,13 @@ class Workload(Generic[Data]):
     indexed_labels: Sequence[str] = ()
     """Labels that entries are looked up by."""
     label_columns: Sequence[str] = ()
-    """Labels that people see as columns when they read the store."""
+    """Labels that are columns when people read the store."""
     ledger_name: str | None = None
-    """What people call this workload's entries in the store; by default ``<name>_jobs``."""
+    """The name of this workload's entries in the store; by default ``<name>_jobs``."""
     letters_name: str | None = None
-    """What people call its dead letters; by default ``<name>_dead_letters``."""
+    """The name of its dead letters in the store; by default ``<name>_dead_letters``."""
     keep_completed: int | None = None
-    """How many finished jobs its queue keeps for people to look at, where queues do; None: as many as others."""
+    """How many finished jobs its queue in Redis keeps for people to read; None: as many as other queues."""
     batch_size: int | None = None
     """With :meth:`handle_batch`: the most jobs in one call. None: jobs are handled one by one."""
 
@@ -205,47 +206,47 @@ class Workload(Generic[Data]):
         return job_id_for(key)
 
     def fingerprint(self, data: Data) -> str:
-        """A hash of the content that two requests with one key must share; others are conflicts."""
+        """A hash of the content. Two requests with one key must have the same hash; otherwise they are in conflict."""
         content = data.model_dump_json(exclude={"attempt"})
         return sha256(content.encode()).hexdigest()
 
     def labels(self, data: Data) -> dict[str, str]:
-        """Small facts to find and show the job by. Nothing secret, nothing personal."""
+        """Small facts by which people find the job. Nothing secret, nothing personal."""
         del data
         return {}
 
     def fairness_key(self, data: Data) -> str | None:
-        """Whose job it is, where nobody's backlog should hold up the others'. None: first come, first served.
+        """The owner of the job, if one owner's many jobs must not delay the others' jobs. None: first in, first out.
 
-        Jobs of one lane keep their order. Lanes take turns, however long they are.
+        Jobs with one fairness key keep their order. Keys take turns, however many jobs they have.
         """
         del data
         return None
 
-    # --- jobs that somebody else put into the queue -------------------------------------------------------
+    # --- jobs of external producers -----------------------------------------------------------------------
 
     def adopt(self, delivery: Delivery) -> Adopted[Data]:
-        """Read a job that did not come through our intake. Raises ``ValidationError`` where it breaks the contract.
+        """Read a job that did not come through our intake. Raises ``ValidationError`` if it breaks the contract.
 
-        Be lenient: what an optional field says is used where it is sound, and is a warning where it is not.
+        Be lenient: use the value of an optional field if it is valid, and otherwise add a warning.
         """
         return Adopted(self.contract.model_validate_json(delivery.data))
 
     def identify(self, content: Mapping[str, Any]) -> Identity:
-        """The names by which people look for a job that breaks the contract, as far as they can be read."""
+        """The names of a job that breaks the contract, as far as they can be read, so that people find the job."""
         del content
         return Identity()
 
     def background(self, adopt: Adopt) -> Sequence[BackgroundTask]:
-        """What else goes on in each worker process, such as taking jobs from somewhere that is no queue of ours."""
+        """Further tasks of each worker process, such as taking jobs from another place than our queue."""
         del adopt
         return ()
 
     def recover(self, letter: Mapping[str, Any], seen_at: datetime) -> str | None:
-        """The body of the job that another system's dead letter tells of, so that it can be replayed; None: it cannot.
+        """The body of the job of another system's dead letter, so that the job can be replayed; None: it cannot be.
 
-        ``letter`` is that system's record, with instants as text and our ``id`` for it. ``seen_at`` is when the job was
-        first seen, as far as that is known.
+        ``letter`` is that system's record, with instants as text and our ``id`` for it. ``seen_at`` is the time when
+        the job was first seen, as far as it is known.
         """
         del letter, seen_at
         return None
@@ -253,13 +254,13 @@ class Workload(Generic[Data]):
     # --- the work -----------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Open what the handler needs (clients, pools). Called once in each worker process."""
+        """Open the clients and pools of the handler. Called once in each worker process."""
 
     async def stop(self) -> None:
-        """Close it again."""
+        """Close what :meth:`start` opened."""
 
     async def handle(self, job: Job[Data], context: Context) -> Outcome:
-        """Do the work and say what became of it."""
+        """Do the work and return its outcome."""
         raise NotImplementedError
 
     async def handle_batch(self, jobs: Sequence[Job[Data]], context: Context) -> Sequence[Outcome]:
@@ -267,44 +268,44 @@ class Workload(Generic[Data]):
         raise NotImplementedError
 
     def repeated(self, result: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-        """What a job returns to its queue that is delivered once more after it was processed; by default nothing.
+        """What the queue gets for a job that is delivered once more after it was processed; by default nothing.
 
-        ``result`` is what the ledger keeps of the job's own. Called for each such job of a batch: no I/O here.
+        ``result`` is the job's result in the ledger. Called for each such job of a batch: no I/O here.
         """
         del result
         return None
 
     def classify(self, error: Exception) -> Failure | None:
-        """Name a failure that the engine does not know. None: let the engine decide."""
+        """Classify an error of the handler. None: the engine classifies it."""
         del error
         return None
 
     def max_attempts(self, data: Data) -> int:
-        """The attempt after which this job becomes a dead letter: at most what the retry policy allows to any job."""
+        """The attempt after which this job becomes a dead letter. The retry policy's limit is the highest possible."""
         del data
         return self.retry.max_attempts
 
     def exhausted(self, failure: Failure, attempts: int) -> Reason:
-        """What to write on the dead letter when the last attempt failed."""
+        """The reason on the dead letter of a job whose last attempt failed."""
         return Reason(f"{failure.code}_EXHAUSTED", f"Retries exhausted after {attempts} attempts: {failure.message}")
 
     def interrupted(self, attempts: int) -> Reason:
-        """What to write on the dead letter of a job that was lost beyond its point of no return."""
+        """The reason on the dead letter of a job that was lost beyond its point of no return."""
         message = f"Attempt {attempts} was lost after its point of no return: whether it took effect is not known."
         return Reason("OUTCOME_UNKNOWN", message)
 
-    # --- what its readers see -----------------------------------------------------------------------------
+    # --- hooks --------------------------------------------------------------------------------------------
     #
-    # Effects that are committed together with a move of the ledger, for workloads that show their jobs in documents
-    # of their own. What these raise is ignored: it must not keep a job from its fate.
+    # Effects that are committed together with a transition of the ledger, for workloads that show their jobs in records
+    # of their own. If a hook raises, the error is logged (I21), and the transition is committed without its effects.
 
     def accepted(self, data: Data, *, queued: bool) -> Sequence[Effect]:
-        """The job is recorded, in a transaction that has ``queued`` it as well or leaves that to others."""
+        """The job is recorded. ``queued``: the same transaction puts the job into its queue."""
         del data, queued
         return ()
 
     def enqueued(self, data: Data, generation: int) -> Sequence[Effect]:
-        """The queue has it, for the first time or for a replay. A worker may have begun: do not undo what it said."""
+        """The queue has the job, for the first time or for a replay. Do not undo effects of a worker that has begun."""
         del data, generation
         return ()
 
@@ -314,7 +315,7 @@ class Workload(Generic[Data]):
         return ()
 
     def released(self, job: Standing[Data]) -> Sequence[Effect]:
-        """The attempt was cancelled: nobody's failure, and not counted."""
+        """The attempt was released: nothing failed, and the attempt does not count."""
         del job
         return ()
 
@@ -324,17 +325,17 @@ class Workload(Generic[Data]):
         return ()
 
     def worked_elsewhere(self, job: Standing[Data], result: Mapping[str, Any] | None) -> Sequence[Effect]:
-        """Somebody else's worker has done the job, and returned this."""
+        """Another system's worker has done the job, and returned this result."""
         del job, result
         return ()
 
     def expired(self, data: Data) -> Sequence[Effect]:
-        """The job outlived its deadline."""
+        """The deadline of the job has passed."""
         del data
         return ()
 
     def cancelled(self, data: Data) -> Sequence[Effect]:
-        """Its sender cancelled it, which ends it as a deadline does."""
+        """The sender cancelled the job. By default this is the same as a passed deadline."""
         return self.expired(data)
 
     # --- the wire -----------------------------------------------------------------------------------------
@@ -346,11 +347,11 @@ class Workload(Generic[Data]):
         return data.model_copy(update={"attempt": attempt})
 
     def readable(self, body: str) -> Any:  # noqa: ANN401 - JSON of any kind
-        """The job for people: what the console, the API and the command line show of it."""
+        """The job as the console, the API and the command line show it."""
         return readable_body(body)
 
     def letter_body(self, body: str) -> str:
-        """The job as its dead letter keeps it, where that should hold less than the ledger does."""
+        """The body that the dead letter keeps, if it should hold less than the ledger."""
         return body
 
     def dead_letter_payload(self, letter: DeadLetter) -> Mapping[str, Any]:
@@ -372,10 +373,10 @@ class Workload(Generic[Data]):
         }
 
     async def copy_letters(self, letters: Mapping[str, str]) -> None:
-        """Bring dead letters to other places as well. ``letters`` has the JSON of each, as published, by letter id.
+        """Copy dead letters to another place as well. ``letters`` has the JSON of each, as published, by letter id.
 
-        Called once ``dead_letter_queue`` has them, and again after a crash or with another queue: do nothing for ids
-        that are known there. Raise :class:`BrokerUnavailable` where the place is away, and it is called again later.
+        Called when ``dead_letter_queue`` has the letters, and again after a crash or with another queue: do nothing for
+        ids that are known there. Raise :class:`BrokerUnavailable` if the place is away; the call is repeated later.
         """
         del letters
 
@@ -385,8 +386,8 @@ class Workload(Generic[Data]):
         return None
 
 
-def readable_body(body: str) -> Any:  # noqa: ANN401 - whatever somebody put into the queue
-    """A job body for people: parsed where it is JSON, scrubbed text where it is not."""
+def readable_body(body: str) -> Any:  # noqa: ANN401 - JSON of any kind
+    """A job body for people: parsed if it is JSON, otherwise scrubbed text."""
     try:
         return json.loads(body)
     except (ValueError, RecursionError):

@@ -1,1 +1,1 @@
-"""The engine: decisions over the ports of ``holdfast.contracts``. It knows no driver and no workload by name."""
+"""The engine: it works with the ports of ``holdfast.contracts``, and depends on no driver and on no workload."""

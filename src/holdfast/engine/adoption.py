@@ -1,4 +1,4 @@
-"""Adoption: a job that somebody put straight into the queue gets a ledger entry before its first claim."""
+"""Adoption: a job that an external producer put into the queue gets a ledger entry before its first claim."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from holdfast.contracts.workload import Workload
 from holdfast.telemetry import emit, events
 
 from .entries import queue_job, refused_entry
-from .readers import Readers
+from .hooks import Hooks, report_failure
 
 IDEMPOTENCY_CONFLICT: Final = "IDEMPOTENCY_CONFLICT"
 UNREADABLE: Final = "UNREADABLE"
@@ -29,32 +29,32 @@ _CONFLICT: Final = "Another job with the same key and other content was accepted
 _NOT_STORED: Final = "The job holds something that cannot be stored."
 _NO_IDENTITY: Final = "The job's identity cannot be used."
 
-_MOST: Final = 4 * 1024 * 1024
-_SHOWN: Final = 64 * 1024
+_LONGEST_JOB: Final = 4 * 1024 * 1024
+_SHOWN_PART: Final = 64 * 1024
 
 
 def identifies(delivery: Delivery) -> bool:
-    """Whether the delivery's id can name a ledger entry.
+    """Whether the delivery's id can be the job id of a ledger entry.
 
-    Ids that the queue counted up by itself cannot: after a queue was lost they begin again, for other jobs.
+    Numbers that the queue counted cannot: after a queue was lost, the same numbers are given to other jobs.
     """
     return usable_job_id(delivery.job_id)
 
 
 async def adopt(store: Store, workload: Workload[Any], deliveries: Sequence[Delivery]) -> list[str]:
-    """Record the jobs; return, for each delivery, the job id to claim it by.
+    """Record the jobs; return, for each delivery, the job id to claim.
 
-    One whose key and content are known already is claimed by the id of the entry that stands. One that breaks the
-    contract, or that conflicts with what stands, is recorded as refused, and its first claim makes it a dead letter:
-    nothing is lost in silence.
+    A job whose key and content are known already has the job id of the existing entry. A job that breaks the contract,
+    or conflicts with an existing entry, is recorded as refused. Its first claim makes it a dead letter, so that no job
+    is lost silently.
     """
     return [answer.job_id for _, answer in await _recorded(store, workload, deliveries)]
 
 
-async def take_in(store: Store, broker: Broker, workload: Workload[Any], texts: Sequence[str]) -> None:
+async def adopt_texts(store: Store, broker: Broker, workload: Workload[Any], texts: Sequence[str]) -> None:
     """Record jobs that did not come through the queue, and publish them.
 
-    See :data:`holdfast.contracts.workload.Adopt`. A queue that is away gets them later: the ledger has them.
+    See :data:`holdfast.contracts.workload.Adopt`. If the queue is away, maintenance publishes the jobs later.
     """
     deliveries = [Delivery(workload.queue, "", text, "") for text in texts]
     recorded = await _recorded(store, workload, deliveries)
@@ -74,7 +74,7 @@ async def _recorded(
     workload: Workload[Any],
     deliveries: Sequence[Delivery],
 ) -> list[tuple[NewEntry, Recorded]]:
-    """For each delivery, the entry that was made for it and what the ledger made of that entry."""
+    """For each delivery, its new entry and the ledger's answer."""
     read = [_read(workload, delivery) for delivery in deliveries]
     entries = [
         replace(each if isinstance(each, NewEntry) else each.entry(workload, own_key=True), delivered=True)
@@ -84,7 +84,7 @@ async def _recorded(
         pairs = list(zip(entries, await store.record(entries), strict=True))
     except StoreUnavailable:
         raise
-    except Exception:  # noqa: BLE001 - one of them may hold what no store can keep: it must not hold up the others
+    except Exception:  # noqa: BLE001 - one job may hold what no store can keep: it must not stop the others
         if len(deliveries) > 1:
             return [pair for each in deliveries for pair in await _recorded(store, workload, [each])]
         entries = [_Refused(deliveries[0].data, UNREADABLE, _NOT_STORED).entry(workload, own_key=True)]
@@ -102,7 +102,7 @@ async def _recorded(
     if conflicts:
         refused = []
         for position in conflicts:
-            # The key belongs to another job: this one gets a key that is made of its content.
+            # The key belongs to another job, so the key of this job is made of its content.
             each = read[position]
             conflict = _Refused(deliveries[position].data, IDEMPOTENCY_CONFLICT, _CONFLICT)
             refused.append((conflict if isinstance(each, NewEntry) else each).entry(workload, own_key=False))
@@ -113,20 +113,20 @@ async def _recorded(
 
 @dataclass(frozen=True, slots=True)
 class _Refused:
-    """A job that cannot be taken as it is: what came, which rule it breaks, and how."""
+    """A job that cannot be accepted: its data, the code of the problem, and a sentence about it."""
 
     data: str
-    why: str
-    because: str
+    code: str
+    reason: str
 
     def entry(self, workload: Workload[Any], *, own_key: bool) -> NewEntry:
-        return refused_entry(workload, self.data, self.why, self.because, own_key=own_key)
+        return refused_entry(workload, self.data, self.code, self.reason, own_key=own_key)
 
 
 def _read(workload: Workload[Any], delivery: Delivery) -> NewEntry | _Refused:
-    if len(delivery.data) > _MOST:  # a store may not be able to hold it, and a person would not read it
-        shown = f"{delivery.data[:_SHOWN]} [... {len(delivery.data)} characters]"
-        return _Refused(shown, UNREADABLE, f"The job is longer than {_MOST} characters.")
+    if len(delivery.data) > _LONGEST_JOB:  # a store may not be able to keep it, and a person would not read it
+        shown = f"{delivery.data[:_SHOWN_PART]} [... {len(delivery.data)} characters]"
+        return _Refused(shown, UNREADABLE, f"The job is longer than {_LONGEST_JOB} characters.")
     try:
         adopted = workload.adopt(delivery)
         job_id = adopted.job_id or (delivery.job_id if identifies(delivery) else None)
@@ -135,14 +135,15 @@ def _read(workload: Workload[Any], delivery: Delivery) -> NewEntry | _Refused:
             workload,
             first,
             job_id=job_id,
-            effects=Readers(workload).accepted(first, queued=True),
+            effects=Hooks(workload).accepted(first, queued=True),
             warnings=[scrub(each) for each in adopted.warnings],
         )
         return entry if adopted.fingerprint is None else replace(entry, fingerprint=adopted.fingerprint)
     except ValidationError as error:
-        because = describe_validation(error)
+        reason = describe_validation(error)
     except InvalidContent as error:
-        because = "; ".join(f"{each.field}: {each.problem}" for each in error.problems)
-    except Exception:  # noqa: BLE001 - whatever an external producer's data does to the contract or the workload's code
-        because = _NO_IDENTITY
-    return _Refused(delivery.data, UNREADABLE, because)
+        reason = "; ".join(f"{each.field}: {each.problem}" for each in error.problems)
+    except Exception as error:  # noqa: BLE001 - a workload's own code
+        report_failure(workload, "adopt", error)
+        reason = _NO_IDENTITY
+    return _Refused(delivery.data, UNREADABLE, reason)

@@ -1,4 +1,4 @@
-"""What goes on in a worker process beside its jobs: a workload's own tasks, kept going until the process stops."""
+"""Background tasks of workloads: repeated in a worker process until the process stops."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Final
 
 from holdfast.contracts.errors import BrokerUnavailable, StoreUnavailable
 from holdfast.contracts.workload import BackgroundTask
-from holdfast.telemetry import emit, events
+from holdfast.telemetry import emit, emit_failure, events
 
 _PAUSE: Final = timedelta(seconds=1)
 
 
-async def keep_going(task: BackgroundTask, stop: asyncio.Event) -> None:
-    """Call its step again and again. Whatever that raises is told, and is no reason to end."""
+async def run_repeatedly(task: BackgroundTask, stop: asyncio.Event) -> None:
+    """Call the step of the task again and again. An error is logged, and the step is called again after a pause."""
     while not stop.is_set():
         try:
             await task.step()
@@ -24,7 +24,7 @@ async def keep_going(task: BackgroundTask, stop: asyncio.Event) -> None:
         except StoreUnavailable as error:
             emit(events.STORE_UNAVAILABLE, where=task.name, reason=error.message)
         except Exception as error:  # noqa: BLE001 - a workload's own code
-            emit(events.WORKER_FAULT, where=task.name, reason=f"{type(error).__name__}: {error}")
+            emit_failure(events.WORKER_FAULT, error, where=task.name)
         else:
             continue
         with contextlib.suppress(TimeoutError):

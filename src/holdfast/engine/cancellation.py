@@ -1,4 +1,4 @@
-"""Cancellation: a sender does not want its job any more."""
+"""Cancellation: a sender cancels its job."""
 
 from __future__ import annotations
 
@@ -13,35 +13,35 @@ from holdfast.contracts.transitions import CANCELLED, Expire, Settlement
 from holdfast.contracts.workload import Workload
 from holdfast.telemetry import emit, events
 
-from .readers import Readers
+from .hooks import Hooks
 
 _SHORT_LEASE: Final = timedelta(seconds=30)
-_NAME: Final = "withdrawal"
+_NAME: Final = "cancellation"
 
 
 class Cancellation:
-    """Ends jobs that still wait. One that is in work has its own end."""
+    """Cancels jobs that still wait. A job that is in work cannot be cancelled."""
 
     def __init__(self, store: Store, broker: Broker) -> None:
         self._store = store
         self._broker = broker
 
     async def cancel(self, workload: Workload[Any], job_id: str) -> bool:
-        """True: the job will never run, and its entry says ``expired``, noted as cancelled. False: it is too late.
+        """True: the job will never run, and its entry is ``expired`` with the note for cancelled jobs. False: too late.
 
-        Should this process die halfway, a worker or maintenance ends the job in the same way.
+        If this process crashes halfway, a worker or maintenance expires the job in the same way.
         """
         (cancelled,) = await self._store.cancel(workload.name, [job_id])
         if not cancelled:
             return False
-        # With no attempt left to open: nobody works on it here.
+        # With ``max_attempts=0`` the claim opens no attempt: the job is not worked here.
         (claim,) = await self._store.claim(workload.name, [job_id], worker=_NAME, lease=_SHORT_LEASE, max_attempts=0)
         if isinstance(claim, Overdue):
-            readers = Readers(workload)
-            effects = readers.expired(readers.data_of(claim.body), cancelled=True)
+            hooks = Hooks(workload)
+            effects = hooks.expired(hooks.data_of(claim.body), cancelled=True)
             transition = Expire(workload.retention, effects, CANCELLED)
             await self._store.settle([Settlement(workload.name, Lease(job_id, claim.fence), transition)])
             emit(events.JOB_CANCELLED, workload=workload.name, job_id=job_id)
-        with contextlib.suppress(BrokerUnavailable):  # a worker will find it settled
+        with contextlib.suppress(BrokerUnavailable):  # a worker will find the job settled
             await self._broker.remove(workload.queue, [job_id])
         return True

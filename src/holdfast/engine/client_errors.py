@@ -1,12 +1,11 @@
-"""What client libraries raise, by what happens next.
+"""Errors of client libraries, classified by what happens next.
 
-Handlers speak to other servers with the libraries that they like. None of these libraries is imported here: their
-errors are known by the names of their classes, by the attributes that an HTTP answer has, and by the system's own error
-that they came from.
+Handlers call other servers with libraries of their choice. None of these libraries is imported here: their errors are
+recognised by the names of their classes, by the attributes of an HTTP answer, and by the system error that caused them.
 
-Two rules keep a job from being given up too early. A sign of a broken network counts wherever it is in the chain of
-causes. A sign that the job can never succeed counts only where the handler lets it pass, or raises another error
-``from`` it: an error that the handler had caught before it failed says nothing about the job.
+Two rules keep a job from becoming a dead letter too early. An error of the network counts wherever it is in the chain
+of causes. An error that can never pass counts only if the handler does not catch it, or raises another error ``from``
+it: an error that the handler caught before it failed does not describe the job.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Any, Final
 
+from holdfast.contracts.errors import message_of
 from holdfast.contracts.network_failures import (
     NETWORK,
     REFUSED,
@@ -36,7 +36,7 @@ from holdfast.contracts.workload import Failure
 
 _LONGEST_TEXT: Final = 2_000
 
-# By the library and the class; a subclass counts as the nearest class that is named here.
+# By library and class. A subclass counts as its nearest class in this table.
 _CLASSES: Final[Mapping[str, str]] = {
     "httpx.TimeoutException": TIMEOUT,
     "httpx.ConnectError": NETWORK,
@@ -69,7 +69,7 @@ _CLASSES: Final[Mapping[str, str]] = {
 }
 _SAME_AS: Final = {"httpcore": "httpx", "httpx2": "httpx", "httpcore2": "httpx", "aiobotocore": "botocore"}
 
-# AWS says some of this with 400, which would otherwise be a refusal for good.
+# AWS uses the status 400 for some of these, which would otherwise be a permanent refusal.
 _AWS_THROTTLES: Final = re.compile(
     r"throttl|toomanyrequests|slowdown|(request|bandwidth)limitexceeded|throughputexceeded", re.IGNORECASE
 )
@@ -84,13 +84,13 @@ _NETWORK_WORDS: Final = (
 
 
 def client_failure(error: BaseException) -> Failure | None:
-    """What an error of a client library means. None: it is none, as far as anybody knows."""
-    said = list(raised_from(error))
-    for each in said:
+    """The failure behind an error of a client library. None: the error is not known as one."""
+    raised = list(raised_from(error))
+    for each in raised:
         answered = _answer(each)
         if answered is not None:
             return answered
-    code = _network_code(error, said)
+    code = _network_code(error, raised)
     if code is None:
         return None
     return Failure(code, f"{_name(error)}: {_SENTENCES.get(code, f'the network failed ({code})')}.", retry=True)
@@ -105,7 +105,7 @@ _SENTENCES: Final[Mapping[str, str]] = {
 
 
 def raised_from(error: BaseException) -> Iterator[BaseException]:
-    """The error, and what its raiser named as its cause."""
+    """The error, and the causes that were named with ``raise ... from``."""
     seen: set[int] = set()
     each: BaseException | None = error
     while each is not None and id(each) not in seen:
@@ -117,15 +117,7 @@ def raised_from(error: BaseException) -> Iterator[BaseException]:
 def words_of(error: BaseException) -> str:
     """The class's name and the message as words: ``InvalidPayload`` and ``INVALID_PAYLOAD`` are ``invalid payload``."""
     name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", type(error).__name__)
-    return re.sub(r"[_-]+", " ", f"{name}: {text_of(error)[:_LONGEST_TEXT]}")
-
-
-def text_of(error: BaseException) -> str:
-    """The error's own message. There is always one, whatever its class does."""
-    try:
-        return str(error)
-    except Exception:  # noqa: BLE001 - other people's code
-        return "(its message cannot be read)"
+    return re.sub(r"[_-]+", " ", f"{name}: {message_of(error)[:_LONGEST_TEXT]}")
 
 
 def _name(error: BaseException) -> str:
@@ -137,26 +129,26 @@ def _name(error: BaseException) -> str:
 
 
 def _answer(error: BaseException) -> Failure | None:
-    """What the status of an HTTP answer means that a client turned into an error."""
+    """The failure behind an HTTP answer that a client turned into an error."""
     try:
         status, headers, aws_code = _status(error)
     except Exception:  # noqa: BLE001 - attributes of other people's errors may be anything, and may raise
         return None
     if status is None or status < HTTPStatus.MULTIPLE_CHOICES:
-        return None  # an answer that succeeded, and could not be used
+        return None  # the answer succeeded, and the error is about something else
     message = f"{_name(error)}: the other side answered {status}{f' ({aws_code})' if aws_code else ''}."
     after = retry_after(headers.get("retry-after"), datetime.now(UTC)) if wait_asked_by(status) else None
     if _AWS_THROTTLES.search(aws_code):
         return Failure(THROTTLED, scrub(message), retry=True, after=after)
     if _AWS_TIMEOUTS.search(aws_code):
         return Failure(TIMEOUT, scrub(message), retry=True)
-    # Only a 4xx says that the request is at fault. A redirect says nothing that we know of.
+    # Only a 4xx means that the request is at fault. A redirect does not.
     may_pass = status < HTTPStatus.BAD_REQUEST or answer_may_pass(status)
     return Failure(answer_code(status), scrub(message), retry=may_pass, after=after)
 
 
 def _status(error: Any) -> tuple[int | None, Mapping[str, str], str]:  # noqa: ANN401 - errors of any library
-    """The status of the answer, its headers by their names in lower case, and what AWS calls the error."""
+    """The status of the answer, its headers by their names in lower case, and AWS's name of the error."""
     response = getattr(error, "response", None)
     status, headers, aws_code = None, None, ""
     if isinstance(response, Mapping):  # botocore, aiobotocore
@@ -180,16 +172,16 @@ def _is_from(library: str, error: object) -> bool:
 # --- no answer --------------------------------------------------------------------------------------------------
 
 
-def _network_code(error: BaseException, said: list[BaseException]) -> str | None:
-    """The name of what broke between us and the other side: the system's, else its words, else the library's class."""
+def _network_code(error: BaseException, raised: list[BaseException]) -> str | None:
+    """The name of a network failure: by the system error, else by the message, else by the library's class."""
     chain = list(causes(error))
     for each in chain:
         code = system_code(each)
         if code is not None:
             return code
     known = next(filter(None, map(_known_class, chain)), None)
-    spoken = next((code for each in said for code, words in _NETWORK_WORDS if words.search(words_of(each))), None)
-    return spoken or known
+    worded = next((code for each in raised for code, words in _NETWORK_WORDS if words.search(words_of(each))), None)
+    return worded or known
 
 
 def _known_class(error: BaseException) -> str | None:

@@ -1,8 +1,9 @@
-"""Jobs that somebody else's worker finished: Node's, beside ours or instead of ours, on the same queues.
+"""Jobs that another system's worker finished, for example a worker in Node on the same queues.
 
-Such a worker knows nothing of the ledger. Without this, maintenance would take its jobs for lost ones and publish them
-again for ever. We settle before we tell the queue: so what the queue says is finished, while the ledger says it is not,
-was finished elsewhere. The queue says so as long as it keeps the job, and after that in its history of events.
+Such a worker does not write to the ledger. Without this module, maintenance would take its jobs for lost and publish
+them again for ever. Our workers settle the ledger before they acknowledge the queue. So a job that is finished in the
+queue and open in the ledger was finished elsewhere. The queue shows this as long as it keeps the job, and after that in
+its history of events.
 """
 
 from __future__ import annotations
@@ -22,27 +23,27 @@ from holdfast.contracts.workload import Failure, Workload
 from holdfast.telemetry import emit, events
 
 from .ending import end
+from .hooks import Hooks
 from .in_flight import Held
-from .readers import Readers
 from .transitions import Decider, Subject
 
 FAILED_ELSEWHERE: Final = "FAILED_ELSEWHERE"
 
 _NAME: Final = "elsewhere"
-"""The worker's name in the attempt: nobody told us the real one."""
+"""The worker's name in the attempt: the real name is not known."""
 _SHORT_LEASE: Final = timedelta(seconds=30)
-_AS_OFTEN_AS_IT_WAS: Final = 1_000_000
-"""How many attempts such a job may have: it was tried, whatever our policy says."""
+_NO_ATTEMPT_LIMIT: Final = 1_000_000
+"""Such a job was tried already, so the limit of our policy does not count."""
 _OLDEST: Final = "0"
 _MOST_PAGES: Final = 50
 _QUIET: Final = timedelta(minutes=10)
-"""A queue's history is read whole until nobody else has finished a job for so long."""
+"""The whole history of a queue is read until no other worker has finished a job for so long."""
 _MOST_POSTPONED: Final = 10_000
 _LONGEST_RESULT: Final = 64 * 1024
 
 
 class _Following:
-    """A queue that other people's workers work on: how far its history was read, and what could not be settled yet."""
+    """A queue with workers of another system: how far its history was read, and what could not be settled yet."""
 
     def __init__(self) -> None:
         self.position = _OLDEST
@@ -51,7 +52,7 @@ class _Following:
 
 
 class Elsewhere:
-    """Notices what other people's workers finish, and settles it in the ledger."""
+    """Settles in the ledger what workers of another system have finished."""
 
     def __init__(self, store: Store, broker: Broker, ambient: Ambient) -> None:
         self._store = store
@@ -61,7 +62,7 @@ class Elsewhere:
         self._unsure: set[str] = set()
 
     async def follow(self, workload: Workload[Any]) -> int:
-        """Settle what others finished since the last look. A glance, as long as nobody else works on the queue."""
+        """Settle what others have finished since the last call. A cheap check, if only our workers use the queue."""
         queue = workload.queue
         following = self._following.get(queue)
         if following is None:
@@ -89,12 +90,12 @@ class Elsewhere:
         return settled
 
     async def settle(self, workload: Workload[Any], found: Sequence[tuple[DueEntry, WorkedElsewhere]]) -> int:
-        """Settle jobs whose end the queue has told; return how many."""
+        """Settle jobs that are finished in the queue; return how many."""
         settled, _ = await self._settle(workload, [pair for pair in found if not pair[0].foreign])
         return settled
 
-    def unsure(self, workload: Workload[Any], jobs: int) -> None:
-        """These are gone from the queue and are published again; where others work too, they may be done twice."""
+    def warn_of_republishing(self, workload: Workload[Any], jobs: int) -> None:
+        """Emit once that jobs are published again, if others work on the queue too: jobs may be done twice."""
         if jobs and workload.queue in self._following and workload.queue not in self._unsure:
             self._unsure.add(workload.queue)
             emit(events.QUEUE_UNSURE, queue=workload.queue, workload=workload.name, jobs=jobs)
@@ -102,19 +103,19 @@ class Elsewhere:
     async def _settle(
         self, workload: Workload[Any], found: Sequence[tuple[DueEntry, WorkedElsewhere]]
     ) -> tuple[int, dict[str, WorkedElsewhere]]:
-        """Settle; return how many, and what has to wait: a worker of ours holds it, or its time has not come."""
-        # What ended before a person replayed the job says nothing about the replay.
+        """Settle; return how many, and the jobs that have to wait: our worker holds them, or they are not due."""
+        # What ended before a person replayed the job is not the end of the replay.
         ended = {entry.job_id: each for entry, each in found if entry.generation == 1 or each.at > entry.changed_at}
         if not ended:
             return 0, {}
         claims = await self._store.claim(
-            workload.name, list(ended), worker=_NAME, lease=_SHORT_LEASE, max_attempts=_AS_OFTEN_AS_IT_WAS
+            workload.name, list(ended), worker=_NAME, lease=_SHORT_LEASE, max_attempts=_NO_ATTEMPT_LIMIT
         )
-        decider, readers = Decider(workload, self._ambient.random), Readers(workload)
+        decider, hooks = Decider(workload, self._ambient.random), Hooks(workload)
         settlements = []
         for claim in claims:
             if isinstance(claim, Held):
-                transition = _transition(workload, decider, readers, claim, ended[claim.job_id])
+                transition = _transition(workload, decider, hooks, claim, ended[claim.job_id])
                 settlements.append(Settlement(workload.name, Lease(claim.job_id, claim.fence), transition))
         outcomes = {each.job_id: each.status for each in await end(self._store, settlements) if each.status is not None}
         for job_id, status in outcomes.items():
@@ -126,7 +127,7 @@ class Elsewhere:
 def _transition(
     workload: Workload[Any],
     decider: Decider,
-    readers: Readers,
+    hooks: Hooks,
     claim: Held,
     ended: WorkedElsewhere,
 ) -> Complete | MoveToDeadLetters:
@@ -135,19 +136,17 @@ def _transition(
         generation=claim.generation,
         attempt=claim.attempt if isinstance(claim, Claimed) else 0,
         body=claim.body,
-        data=readers.data_of(claim.body),
+        data=hooks.data_of(claim.body),
     )
     if ended.failure is not None:
         failure = Failure(FAILED_ELSEWHERE, scrub(f"Another system's worker gave it up: {ended.failure}"), retry=False)
         return decider.dead_letter(subject, failure)
     result = _result(ended.result)
-    return Complete(
-        workload.retention, readers.worked_elsewhere(subject.standing, result), result, note=WORKED_ELSEWHERE
-    )
+    return Complete(workload.retention, hooks.worked_elsewhere(subject.standing, result), result, note=WORKED_ELSEWHERE)
 
 
 def _result(text: str) -> Mapping[str, Any] | None:
-    """What the other worker returned, where the ledger may keep it (I14)."""
+    """What the other worker returned, if the ledger may keep it (I14)."""
     if len(text) > _LONGEST_RESULT or find_personal_data(text) is not None:
         return None
     try:

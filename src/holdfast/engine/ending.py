@@ -1,4 +1,4 @@
-"""Settling jobs that no handler of ours ran: they expired, or ended elsewhere."""
+"""Settling jobs without a handler of ours: jobs that expired, or ended elsewhere."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from holdfast.contracts.transitions import Complete, Expire, MoveToDeadLetters, 
 
 
 async def end(store: Store, settlements: Sequence[Settlement]) -> list[Settled]:
-    """Settle. Effects that cannot be applied are left out: they do not keep a job alive."""
+    """Settle. Effects that cannot be applied are left out, so that they do not keep a job open."""
     if not settlements:
         return []
     try:

@@ -1,9 +1,9 @@
-"""Execution: the life of a batch of deliveries, step by step.
+"""Execution: the steps of a batch of deliveries.
 
-    take -> claim -> (adopt) -> handle -> judge -> settle the ledger -> acknowledge the queue -> publish dead letters
+    take -> claim -> (adopt) -> handle -> decide -> settle the ledger -> acknowledge the queue -> publish dead letters
 
-Slots bound how many jobs are in flight. A slow job holds only its own slot: finished jobs settle together on the next
-flush, and free slots are refilled at once. ``holdfast.worker`` runs this loop and stops it.
+The number of slots limits the jobs in flight. A slow job holds only its own slot: finished jobs are settled together
+with the next flush, and free slots are filled at once. ``holdfast.worker`` runs this loop and stops it.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from holdfast.contracts.queues import Acknowledgement, Again, Delivery, Finished
 from holdfast.contracts.redaction import scrub
 from holdfast.contracts.transitions import Release, Settlement, Transition
 from holdfast.contracts.workload import Job, Workload
-from holdfast.telemetry import emit, events
+from holdfast.telemetry import emit, emit_failure, events
 
 from .adoption import adopt, identifies
 from .handling import HandlerContext, handle, handle_batch, job_of
+from .hooks import Hooks, policy_limit
 from .in_flight import Held, InFlight
-from .readers import Readers
 from .settling import Finish, Settler
 from .transitions import Decider, Subject, attempt_limit
 
@@ -58,7 +58,7 @@ class ExecutionOptions:
     concurrency: int = 100
     lease: timedelta = timedelta(seconds=30)
     pipelines: int = 1
-    """Batches that are on their way to or from a server at a time; one file has no use for a second."""
+    """How many batches are sent to a server at the same time. With SQLite, more than one brings nothing."""
 
 
 class Execution:
@@ -78,7 +78,7 @@ class Execution:
         self._clock = ambient.clock
         self._options = options
         self._decider = Decider(workload, ambient.random)
-        self._readers = Readers(workload)
+        self._hooks = Hooks(workload)
         self._concurrency = min(options.concurrency, workload.concurrency or options.concurrency)
         self._context = HandlerContext(workload.name, store, broker, options.worker, workload.timeout + _LAST_WAIT)
         self._settler = Settler(workload, store, broker, ambient.clock, self._decider)
@@ -94,12 +94,12 @@ class Execution:
     # --- the loop -----------------------------------------------------------------------------------------
 
     async def run(self, stop: asyncio.Event, drain: timedelta) -> None:
-        """Work until told to stop; then let running jobs finish for ``drain`` and release the rest (I17)."""
+        """Work until ``stop`` is set; then let running jobs finish for ``drain`` and release the rest (I17)."""
         more = range(1, self._options.pipelines)
-        helping = [
+        helpers = [
             asyncio.create_task(self._settler.run()),
             asyncio.create_task(self._keep_leases()),
-            asyncio.create_task(self._wake_at(stop)),
+            asyncio.create_task(self._wake_on(stop)),
             *(asyncio.create_task(self._settler.run()) for _ in more),
         ]
         pipelines = [asyncio.create_task(self._pipeline(stop)) for _ in more]
@@ -108,10 +108,10 @@ class Execution:
             await asyncio.gather(*pipelines)
             await self._wind_down(drain)
         finally:
-            # Nothing is in flight now, or the store is away for longer than we may wait for it.
-            for task in (*pipelines, *helping):
+            # Nothing is in flight now, or the store was away for longer than the drain time.
+            for task in (*pipelines, *helpers):
                 task.cancel()
-            await asyncio.gather(*pipelines, *helping, return_exceptions=True)
+            await asyncio.gather(*pipelines, *helpers, return_exceptions=True)
 
     async def _pipeline(self, stop: asyncio.Event) -> None:
         """One round after another."""
@@ -124,17 +124,17 @@ class Execution:
             except StoreUnavailable as error:
                 emit(events.STORE_UNAVAILABLE, where="worker", reason=error.message)
                 await _pause(stop)
-            except Exception as error:  # noqa: BLE001 - one batch's surprise must not end the worker
-                emit(events.WORKER_FAULT, workload=self._workload.name, reason=f"{type(error).__name__}: {error}")
+            except Exception as error:  # noqa: BLE001 - an unexpected error of one batch must not end the worker
+                emit_failure(events.WORKER_FAULT, error, workload=self._workload.name)
                 await _pause(stop)
 
-    async def _wake_at(self, stop: asyncio.Event) -> None:
-        """A worker whose slots are all taken hears of the stop too."""
+    async def _wake_on(self, stop: asyncio.Event) -> None:
+        """Wake a worker that waits for a free slot, so that it stops too."""
         await stop.wait()
         self._slot_freed.set()
 
     async def _round(self) -> None:
-        """Fill the free slots with what the queue has."""
+        """Fill the free slots with jobs of the queue."""
         free = self._concurrency - len(self._in_flight) - self._reserved
         if free <= 0:
             self._slot_freed.clear()
@@ -152,24 +152,24 @@ class Execution:
             )
             if deliveries:
                 crash_point("worker.taken")
-                await self._begin(deliveries)
+                await self._claim_and_start(deliveries)
         finally:
             self._reserved -= size
             if self._options.pipelines > 1:
                 self._slot_freed.set()
 
-    async def _begin(self, deliveries: Sequence[Delivery]) -> None:
-        """Claim what was taken and set it going; give it back when the store is away."""
+    async def _claim_and_start(self, deliveries: Sequence[Delivery]) -> None:
+        """Claim the deliveries and start their handlers. If the store is away, return the deliveries to the queue."""
         try:
             pairs = await self._within_limits(await self._claim_or_adopt(deliveries))
         except StoreUnavailable:
             await self._broker.settle([Acknowledgement(delivery, Again(_BACK_OFF)) for delivery in deliveries])
             raise
         crash_point("worker.claimed")
-        await self._sort(pairs)
+        await self._start(pairs)
 
     async def _claim_or_adopt(self, deliveries: Sequence[Delivery]) -> list[tuple[Delivery, ClaimResult]]:
-        """The claims in the order of the deliveries: of two that write to one document, the first to come is first."""
+        """The claims in the order of the deliveries, so that two jobs for one record are worked in their order."""
         named = [position for position, delivery in enumerate(deliveries) if identifies(delivery)]
         found = await self._claim([deliveries[position].job_id for position in named])
         claims: dict[int, ClaimResult] = {
@@ -187,17 +187,17 @@ class Execution:
             job_ids,
             worker=self._options.worker,
             lease=self._options.lease,
-            max_attempts=self._workload.retry.max_attempts if most is None else most,
+            max_attempts=policy_limit(self._workload) if most is None else most,
         )
 
     async def _within_limits(
         self,
         pairs: Sequence[tuple[Delivery, ClaimResult]],
     ) -> list[tuple[Delivery, ClaimResult]]:
-        """A job whose own limit lost workers have used up is not run once more (I6).
+        """Do not run a job again if lost workers have used up the job's own limit of attempts (I6).
 
-        The claim could not know that limit, only the policy's, which is higher. It is undone, and made again with the
-        job's limit: that opens no attempt.
+        The claim was made with the limit of the retry policy, which is higher. The claim is undone, and made again with
+        the job's own limit, which opens no attempt.
         """
         within: list[tuple[Delivery, ClaimResult]] = []
         for delivery, claim in pairs:
@@ -210,13 +210,13 @@ class Execution:
         return within
 
     def _limit_of(self, claim: Claimed) -> int:
-        """The job's own limit; its first attempt is within any, so that the body need not be read for it."""
+        """The job's own limit. The first attempt is always within it, so the body is not read for a first attempt."""
         if claim.attempt == 1 or type(self._workload).max_attempts is Workload.max_attempts:
-            return self._workload.retry.max_attempts
-        return attempt_limit(self._workload, self._readers.data_of(claim.body))
+            return policy_limit(self._workload)
+        return attempt_limit(self._workload, self._hooks.data_of(claim.body))
 
-    async def _sort(self, pairs: Sequence[tuple[Delivery, ClaimResult]]) -> None:
-        """Each claim decides what its delivery needs next."""
+    async def _start(self, pairs: Sequence[tuple[Delivery, ClaimResult]]) -> None:
+        """Start the next step of each delivery, by its claim."""
         to_handle: list[tuple[InFlight, Job[Any]]] = []
         not_ours: list[Acknowledgement] = []
         for delivery, claim in pairs:
@@ -235,7 +235,7 @@ class Execution:
                     not_ours.append(Acknowledgement(delivery, Again(claim.after)))
                 case AlreadySettled():
                     not_ours.append(Acknowledgement(delivery, self._repeated(delivery, claim)))
-                case Unrecorded():  # adopted a moment ago and gone again: its sender may try once more
+                case Unrecorded():  # the entry was adopted a moment ago and is gone: deliver the job again
                     not_ours.append(Acknowledgement(delivery, Again(_BACK_OFF)))
                 case _ as never:
                     assert_never(never)
@@ -244,10 +244,10 @@ class Execution:
             await self._broker.settle(not_ours)
 
     def _repeated(self, delivery: Delivery, claim: AlreadySettled) -> Finished:
-        """How a job is acknowledged that was settled before; only one that was processed returns anything."""
+        """The acknowledgement of a job that was settled before. Only a processed job has a result."""
         processed = claim.status is Status.PROCESSED
-        result = self._readers.repeated(claim.result) if processed else "null"
-        return Finished(result, self._readers.letter_body(delivery.data))
+        result = self._hooks.repeated(claim.result) if processed else "null"
+        return Finished(result, self._hooks.letter_body(delivery.data))
 
     # --- handling -----------------------------------------------------------------------------------------
 
@@ -283,7 +283,7 @@ class Execution:
             self._decided(flight, outcome)
 
     async def _halt(self, halt: Halt) -> None:
-        """Pause the queue before the job goes back into it. A queue that is away hands out nothing anyway."""
+        """Pause the queue before the job returns to it. A queue that is away delivers nothing anyway."""
         reason = scrub(f"{halt.code}: {halt.message}")
         try:
             await self._broker.pause(self._workload.queue, reason=reason)
@@ -297,9 +297,9 @@ class Execution:
         self._finish(flight, transition)
 
     def _finish(self, flight: InFlight, transition: Transition) -> None:
-        """Hand the transition to the settler; the slot is free once it is committed."""
+        """Give the transition to the settler. The slot is free once the transition is committed."""
         if self._in_flight.get(flight.claim.job_id) is not flight or self._settler.holds(flight.lease):
-            return  # the lease was lost while the handler ran, or the handler had its say while it was being cancelled
+            return  # the lease was lost while the handler ran, or the handler returned while it was being cancelled
         self._settler.add(
             Finish(
                 delivery=flight.delivery,
@@ -336,17 +336,17 @@ class Execution:
                     self._options.lease,
                 )
                 await self._broker.renew([flight.delivery for flight in flights], self._options.lease)
-            except Exception as error:  # noqa: BLE001 - whatever it is, the next beat tries again
+            except Exception as error:  # noqa: BLE001 - any error: the next renewal tries again
                 emit(events.STORE_UNAVAILABLE, where="lease", reason=f"{type(error).__name__}: {error}")
                 continue
             for lease in lost:
                 self._abandon(lease)
 
     def _abandon(self, lease: Lease) -> None:
-        """Another worker owns the job now: its result is not ours to give."""
+        """Stop the work on a job that another worker owns now."""
         flight = self._in_flight.get(lease.job_id)
         if flight is None or flight.lease != lease or self._settler.holds(lease):
-            return  # settled in the meantime, or about to be: the fence will tell
+            return  # settled in the meantime, or about to be: the fence decides
         emit(events.ATTEMPT_STALE, workload=self._workload.name, job_id=lease.job_id, where="lease")
         if flight.task is not None and self._workload.batch_size is None:
             flight.task.cancel()
@@ -361,17 +361,17 @@ class Execution:
         for task in running:
             task.cancel()
         if running:
-            # One that will not be cancelled has no say any more: its claim is undone, and the fence sees to the rest.
+            # A handler that ignores its cancellation counts no more: its claim is undone, and the fence does the rest.
             await asyncio.wait(running, timeout=_LAST_WAIT.total_seconds())
         for flight in [each for each in self._in_flight.values() if each.task in running]:
             self._finish(flight, self._given_up(flight))
         await self._context.settle()
-        with contextlib.suppress(TimeoutError):  # a store that is away ends the wait: the leases will run out
+        with contextlib.suppress(TimeoutError):  # the store is away: the leases will run out
             async with asyncio.timeout(max(drain, _LAST_WAIT).total_seconds()):
                 await self._all_settled()
 
     def _given_up(self, flight: InFlight) -> Transition:
-        """A handler that was ended by us: its job is for others to do, unless it may be done already (I11)."""
+        """The transition of a job whose handler we stopped: released, unless the work may be done already (I11)."""
         if flight.proceeded:
             return self._decider.interrupted(
                 _subject(flight), "The worker was stopped before the attempt had an outcome."

@@ -1,4 +1,4 @@
-"""Group commit: whatever arrives while one commit is under way goes into the next. Nothing waits for a timer."""
+"""Group commit: items that arrive during a commit go into the next commit. Nothing waits for a timer."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ Item = TypeVar("Item")
 
 
 class GroupCommit(Generic[Item]):
-    """Hands items to ``commit`` in batches of at most ``most``, one batch after another, in their order.
+    """Calls ``commit`` with batches of at most ``most`` items, one batch after another, in their order.
 
-    ``commit`` answers for its batch whatever happens: what it raises ends the work on those that still wait.
+    ``commit`` must handle its errors: an error that it raises ends the work on the items that still wait.
     """
 
     def __init__(self, most: int, commit: Callable[[Sequence[Item]], Awaitable[None]]) -> None:
@@ -22,7 +22,7 @@ class GroupCommit(Generic[Item]):
         self._working: asyncio.Task[None] | None = None
 
     def add(self, item: Item) -> None:
-        """Take one more; it goes with the next batch, at once when none is under way."""
+        """Add an item to the next batch. The batch starts at once if no commit is under way."""
         self._waiting.append(item)
         if self._working is None:
             self._working = asyncio.get_running_loop().create_task(self._work())

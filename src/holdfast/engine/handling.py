@@ -1,4 +1,4 @@
-"""Running handlers: data in, outcome out, and no surprise gets past."""
+"""Running handlers: every error of a handler becomes an outcome."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ from holdfast.telemetry import emit
 from .adoption import IDEMPOTENCY_CONFLICT
 from .entries import REFUSED, REFUSED_BECAUSE
 from .failures import BAD_OUTCOME, VALIDATION_FAILED, classify
+from .hooks import Hooks, report_failure
 from .in_flight import InFlight
 from .limiter import Limiter
 from .proceeding import Proceeding
-from .readers import Readers
 from .transitions import outcome_of
 
 _OUTCOMES = Done | Retry | Snooze | Halt | Reject | Expired
-
-
+_NOT_THE_HANDLERS: Final = (DeadlinePassed, LeaseLost, BrokerUnavailable, StoreUnavailable)
+"""Errors that the context raises, and not the handler's own code."""
 _WHEN_AWAY: Final = timedelta(seconds=1)
 
 
 class HandlerContext:
-    """What handlers may ask for while they work; implements :class:`holdfast.contracts.workload.Context`.
+    """What the engine offers to handlers; implements :class:`holdfast.contracts.workload.Context`.
 
-    ``flights`` are the jobs that this process has in work, by their job ids.
+    ``flights`` are the jobs in flight in this process, by their job ids.
     """
 
     def __init__(self, workload: str, store: Store, broker: Broker, worker: str, hold: timedelta) -> None:
@@ -63,7 +63,7 @@ class HandlerContext:
         return self._worker
 
     async def get(self, collection: str, key: str) -> Mapping[str, Any] | None:
-        """Read a document."""
+        """Read a record."""
         return await self._store.get(collection, key)
 
     async def proceed(self, job: Job[Any], effects: Sequence[Effect] = (), *, repeatable: bool = False) -> None:
@@ -74,8 +74,8 @@ class HandlerContext:
         await self._proceeding.proceed(flight.lease, effects, repeatable=repeatable)
         flight.proceeded = not repeatable
 
-    def beyond(self, job: Job[Any]) -> bool:
-        """Whether the job has passed it."""
+    def has_proceeded(self, job: Job[Any]) -> bool:
+        """Whether the job has passed its point of no return."""
         flight = self.flights.get(job.job_id)
         return flight is not None and flight.proceeded
 
@@ -84,7 +84,7 @@ class HandlerContext:
         emit(message, **{"workload": self._workload, **facts})
 
     def limit(self, name: str, rate: RateLimit) -> AbstractAsyncContextManager[None]:
-        """Wait for a turn, and hold it inside."""
+        """Wait for a permit, and keep it in the body."""
         return self._limiter.limit(name, rate)
 
     async def reserve(self, job: Job[Any], name: str, rate: RateLimit) -> timedelta:
@@ -93,12 +93,12 @@ class HandlerContext:
         return wait
 
     async def settle(self) -> None:
-        """Return when nothing that handlers began through this is under way."""
+        """Return when every permit of the handlers is released."""
         await self._limiter.settle()
 
 
 def job_of(workload: Workload[Any], claim: Claimed) -> Job[Any] | Outcome:
-    """The job that the ledger holds, in its contract; a body that breaks the contract is rejected for good."""
+    """The job of a claim, validated by its contract. A body that breaks the contract is rejected."""
     if REFUSED in claim.labels:
         conflict = claim.labels[REFUSED] == IDEMPOTENCY_CONFLICT
         return Reject(IDEMPOTENCY_CONFLICT if conflict else VALIDATION_FAILED, claim.labels.get(REFUSED_BECAUSE, ""))
@@ -129,48 +129,50 @@ async def handle(workload: Workload[Any], job: Job[Any], context: HandlerContext
         return _checked(workload, job, context, outcome)
     except asyncio.CancelledError as error:
         return _own_cancellation(workload, job, context, error)
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - this is the place that turns surprises into outcomes
-        return _surprise(workload, job, context, error)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - every error becomes an outcome here
+        return _outcome_of_error(workload, job, context, error)
 
 
 async def handle_batch(workload: Workload[Any], jobs: Sequence[Job[Any]], context: HandlerContext) -> Sequence[Outcome]:
-    """Run many jobs in one call. If the call as a whole fails, each runs alone: a batch is never a shared fate."""
+    """Run many jobs in one call. If the call as a whole fails, each job runs alone: a job must not fail the others."""
     try:
         async with asyncio.timeout(workload.timeout.total_seconds()):
             outcomes = list(await workload.handle_batch(jobs, context))
         if len(outcomes) != len(jobs):
             message = f"The batch handler returned {len(outcomes)} outcomes for {len(jobs)} jobs."
-            raise PermanentError(BAD_OUTCOME, message)  # noqa: TRY301 - judged below like any other surprise
+            raise PermanentError(BAD_OUTCOME, message)  # noqa: TRY301 - handled below like any other error
         return [_checked(workload, job, context, each) for job, each in zip(jobs, outcomes, strict=True)]
     except asyncio.CancelledError as error:
         outcomes = [_own_cancellation(workload, job, context, error) for job in jobs]
     except (Exception, SystemExit) as error:  # noqa: BLE001 - as above
-        outcomes = [_surprise(workload, job, context, error) for job in jobs]
+        if len(jobs) > 1 and not isinstance(error, _NOT_THE_HANDLERS):  # a single job has the failure in its outcome
+            report_failure(workload, "handle_batch", error)
+        outcomes = [_outcome_of_error(workload, job, context, error) for job in jobs]
     if len(jobs) == 1:
         return outcomes
     return [
-        outcome if context.beyond(job) else (await handle_batch(workload, [job], context))[0]
+        outcome if context.has_proceeded(job) else (await handle_batch(workload, [job], context))[0]
         for job, outcome in zip(jobs, outcomes, strict=True)
     ]
 
 
-def _surprise(workload: Workload[Any], job: Job[Any], context: HandlerContext, error: BaseException) -> Outcome:
-    """What an exception comes to. Beyond the point of no return it says nothing about what has happened (I11)."""
-    if context.beyond(job):
+def _outcome_of_error(workload: Workload[Any], job: Job[Any], context: HandlerContext, error: BaseException) -> Outcome:
+    """The outcome for an error. Beyond the point of no return, the error does not show what was done (I11)."""
+    if context.has_proceeded(job):
         return _unknown(workload, job, error)
     match error:
         case DeadlinePassed():
-            return Expired(Readers(workload).expired(job.data))
+            return Expired(Hooks(workload).expired(job.data))
         case LeaseLost():
-            return Snooze(timedelta(0))  # not ours to decide: whatever we say is stale
+            return Snooze(timedelta(0))  # the job is not ours: any outcome is stale
         case BrokerUnavailable() | StoreUnavailable():
-            return Snooze(_WHEN_AWAY)  # our own parts are away, and the job cannot help it
+            return Snooze(_WHEN_AWAY)  # our own store or queue is away, and the job is not at fault
         case _:
             return outcome_of(classify(error, workload))
 
 
 def _unknown(workload: Workload[Any], job: Job[Any], error: BaseException) -> Outcome:
-    reason = Readers(workload).interrupted(job.attempt)
+    reason = Hooks(workload).interrupted(job.attempt)
     return Reject(reason.code, f"{reason.message} ({classify(error, workload).message})")
 
 
@@ -180,11 +182,11 @@ def _own_cancellation(
     context: HandlerContext,
     error: asyncio.CancelledError,
 ) -> Outcome:
-    """A handler whose own work was cancelled has failed; a worker that cancels its handler means it."""
+    """A cancellation from inside the handler is a failure. A cancellation by the worker is raised again."""
     task = asyncio.current_task()
     if task is not None and task.cancelling():
         raise error
-    return _surprise(workload, job, context, error)
+    return _outcome_of_error(workload, job, context, error)
 
 
 def _checked(
@@ -193,8 +195,8 @@ def _checked(
     context: HandlerContext,
     outcome: Any,  # noqa: ANN401 - handlers are other people's code
 ) -> Outcome:
-    """What the handler returned; nonsense is a surprise like any other."""
+    """The outcome that the handler returned. Any other value is an error like others."""
     if isinstance(outcome, _OUTCOMES):
         return outcome
     message = f"The handler returned {type(outcome).__name__} instead of an Outcome."
-    return _surprise(workload, job, context, TransientError(BAD_OUTCOME, message))
+    return _outcome_of_error(workload, job, context, TransientError(BAD_OUTCOME, message))

@@ -10,11 +10,11 @@ from holdfast.contracts.ledger import Claimed, Exhausted, Interrupted, Lease, Ov
 from holdfast.contracts.queues import Delivery
 
 Held = Claimed | Exhausted | Interrupted | Overdue
-"""The claims that make a job ours."""
+"""The claims after which the job is ours."""
 
 
 class InFlight:
-    """A delivery, the claim on it, and what is known of the work on it so far."""
+    """A delivery, its claim, and the state of the work on it."""
 
     __slots__ = ("claim", "data", "delivery", "proceeded", "started", "task")
 
@@ -24,7 +24,7 @@ class InFlight:
         self.started = started
         self.task: asyncio.Task[None] | None = None
         self.data: BaseModel | None = None
-        """What the handler was given; None while that is not known, or where the body breaks its contract."""
+        """The data that the handler got; None before that, and for a body that breaks its contract."""
         self.proceeded = False
         """Whether the job has passed its point of no return (I11)."""
 

@@ -1,7 +1,7 @@
-"""Intake: verify and validate happened before; here a job is recorded, then published.
+"""Intake: a job that was verified and validated before is recorded here, and then published.
 
-Requests share commits: whatever arrives while a commit is under way goes into the next one. No request waits for a
-timer. A job is acknowledged when the *ledger* has it (I1); a queue that is away only means ``queued: false``.
+Requests share commits: requests that arrive during a commit go into the next commit. No request waits for a timer. A
+job is acknowledged when the *ledger* has it (I1). If the queue is away, the answer has ``queued: false``.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ from holdfast.contracts.ledger import NewEntry, Recorded, RecordedAs, Status
 from holdfast.contracts.ports import Broker, Store
 from holdfast.contracts.queues import QueueJob
 from holdfast.contracts.workload import Workload
-from holdfast.telemetry import emit, events
+from holdfast.telemetry import emit, emit_failure, events
 
 from .entries import queue_job
 from .fairness import fairness_key_of, with_places
 from .group_commit import GroupCommit
-from .readers import Readers
+from .hooks import Hooks
 
 _MOST_IN_ONE_COMMIT: Final = 256
 _PATIENCE: Final = timedelta(seconds=1)
-_AVOIDANCE: Final = timedelta(seconds=2)
+_SKIP: Final = timedelta(seconds=2)
 
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """What the sender is told. For a duplicate, the facts are those of the job that stands."""
+    """The answer to the sender. For a duplicate, the facts are those of the existing job."""
 
     recorded_as: RecordedAs
     key: str
@@ -60,7 +60,7 @@ class _Request:
 
 
 class Intake:
-    """Accepts jobs. One for each process; safe with any number of them on one store (I2)."""
+    """Accepts jobs. Each process has one; any number of processes may share a store (I2)."""
 
     def __init__(self, store: Store, broker: Broker, *, max_pending: int = 5000) -> None:
         self._store = store
@@ -69,7 +69,7 @@ class Intake:
         self._pending = 0
         self._group_commit = GroupCommit(_MOST_IN_ONE_COMMIT, self._commit)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._avoided: dict[str, float] = {}
+        self._skipped_until: dict[str, float] = {}
 
     async def accept(
         self,
@@ -82,17 +82,17 @@ class Intake:
     ) -> Receipt:
         """Record a job and publish it; return when the ledger's commit is durable.
 
-        ``effects`` are committed with it if it is new, after the workload's own words for its arrival. Raises
-        :class:`StoreUnavailable` or :class:`IntakeSaturated`; the sender should then send it again.
+        ``effects`` are committed with the job if it is new, after the effects of the hook ``accepted``. Raises
+        :class:`StoreUnavailable` or :class:`IntakeSaturated`; the sender should then send the job again.
         """
-        told = Readers(workload).accepted(data, queued=self._store.publishes)
+        own_effects = Hooks(workload).accepted(data, queued=self._store.publishes)
         entry = new_entry(
             workload,
             data,
             priority=priority,
             delay=delay,
             fairness_key=fairness_key_of(workload.fairness_key(data), priority),
-            effects=(*told, *effects),
+            effects=(*own_effects, *effects),
         )
         if self._pending >= self._max_pending:
             raise IntakeSaturated
@@ -133,11 +133,12 @@ class Intake:
             emit(events.STORE_UNAVAILABLE, where="intake", reason=error.message)
             _refuse(batch, error)
             return
-        except Exception as error:  # noqa: BLE001 - whatever it is, these senders must not wait for ever
-            if len(batch) > 1:  # one of them may be at fault: it must not take the others with it
+        except Exception as error:  # noqa: BLE001 - after any error, these senders must get an answer
+            if len(batch) > 1:  # one job may be at fault: the others must not fail with it
                 for request in batch:
                     await self._commit([request])
                 return
+            emit_failure(events.STORE_UNAVAILABLE, error, where="intake")
             _refuse(batch, StoreUnavailable(f"The ledger could not record the job: {type(error).__name__}"))
             return
         crash_point("intake.recorded")
@@ -154,10 +155,10 @@ class Intake:
                 by_queue.setdefault(request.workload.queue, []).append((request, answer))
         unreachable = set()
         for queue, pairs in by_queue.items():
-            if not await self._offer(queue, [_job(request, answer) for request, answer in pairs]):
+            if not await self._try_publish(queue, [_job(request, answer) for request, answer in pairs]):
                 unreachable.add(queue)
         _answer_all(batch, recorded, unreachable)
-        await self._tell_readers(
+        await self._apply_enqueued(
             request
             for queue, pairs in by_queue.items()
             if queue not in unreachable
@@ -165,35 +166,35 @@ class Intake:
             if answer.recorded_as is RecordedAs.NEW
         )
 
-    async def _tell_readers(self, published: Iterable[_Request]) -> None:
-        """Say in the workloads' documents that the queue has these. Nobody waits for it, and nothing depends on it."""
+    async def _apply_enqueued(self, published: Iterable[_Request]) -> None:
+        """Apply the effects of the hook ``enqueued``. No sender waits for this, and nothing depends on it."""
         effects = [
-            effect for each in published for effect in Readers(each.workload).enqueued(each.entry.body, generation=1)
+            effect for each in published for effect in Hooks(each.workload).enqueued(each.entry.body, generation=1)
         ]
         if not effects:
             return
         try:
             await self._store.apply(effects)
-        except Exception as error:  # noqa: BLE001 - the worker's own words will follow
+        except Exception as error:  # noqa: BLE001 - the worker's own effects will follow
             emit(events.STORE_UNAVAILABLE, where="intake", reason=f"{type(error).__name__}: {error}")
 
-    async def _offer(self, queue: str, jobs: Sequence[QueueJob]) -> bool:
-        """Publish, unless the queue is away or too slow; then maintenance will, for the ledger has everything.
+    async def _try_publish(self, queue: str, jobs: Sequence[QueueJob]) -> bool:
+        """Publish, unless the queue is away or too slow; then maintenance publishes later, from the ledger.
 
-        One sender in a while finds out whether a silent queue speaks again; the others do not wait for it.
+        After a timeout the queue is skipped for a while, so that only one request in that time waits for it.
         """
         time = asyncio.get_running_loop().time
-        if time() < self._avoided.get(queue, 0):
+        if time() < self._skipped_until.get(queue, 0):
             return False
         try:
             async with asyncio.timeout(_PATIENCE.total_seconds()):
                 await self._broker.publish(queue, jobs)
         except TimeoutError:
             reason = "The queue does not answer."
-            self._avoided[queue] = time() + _AVOIDANCE.total_seconds()
+            self._skipped_until[queue] = time() + _SKIP.total_seconds()
         except BrokerUnavailable as error:
             reason = error.message
-        except Exception as error:  # noqa: BLE001 - whatever it is, these senders must not wait for ever
+        except Exception as error:  # noqa: BLE001 - after any error, these senders must get an answer
             reason = f"{type(error).__name__}: {error}"
         else:
             return True
@@ -202,7 +203,7 @@ class Intake:
 
 
 def _wants_publishing(request: _Request, answer: Recorded) -> bool:
-    """New jobs; and duplicates of one that no worker has seen, in case its first publishing was lost."""
+    """New jobs; and duplicates of a job that no worker has claimed, in case it was lost before it was published."""
     if answer.recorded_as is RecordedAs.NEW:
         return not answer.queued
     return answer.recorded_as is RecordedAs.DUPLICATE and answer.status is Status.RECEIVED and not request.entry.delay
@@ -231,7 +232,7 @@ def _answer_all(
 
 
 def _answer(request: _Request, recorded: Recorded, *, queued: bool) -> None:
-    if request.answer.done():  # the sender hung up; the job stays accepted
+    if request.answer.done():  # the sender closed the connection; the job stays accepted
         return
     receipt = Receipt(
         recorded.recorded_as,

@@ -1,4 +1,4 @@
-"""Turns at what all processes share a limit of: handlers of one process ask for theirs together."""
+"""Limits that all processes share: the handlers of one process acquire their permits together."""
 
 from __future__ import annotations
 
@@ -17,35 +17,35 @@ _LONGEST: Final = timedelta(milliseconds=250)
 
 
 class Limiter:
-    """Hands out turns inside one process, for any number of names.
+    """Gives permits to the handlers of one process, for any number of names.
 
-    ``hold`` is longer than anybody may keep a turn; it frees those of a process that died.
+    ``hold`` is longer than a handler may keep a permit. After that time, the permits of a crashed process are free.
     """
 
     def __init__(self, broker: Broker, hold: timedelta) -> None:
         self._broker = broker
         self._hold = hold
-        self._gates: dict[tuple[str, RateLimit], _Limit] = {}
+        self._limits: dict[tuple[str, RateLimit], _Limit] = {}
 
     @asynccontextmanager
     async def limit(self, name: str, rate: RateLimit) -> AsyncIterator[None]:
-        """Wait for a turn, and hold it inside. Raises :class:`BrokerUnavailable` when there is nobody to ask."""
-        gate = self._gates.get((name, rate))
-        if gate is None:
-            gate = self._gates[name, rate] = _Limit(self._broker, name, rate, self._hold)
-        given = await gate.enter()
+        """Wait for a permit, and keep it in the body. Raises :class:`BrokerUnavailable` if the queue is away."""
+        limit = self._limits.get((name, rate))
+        if limit is None:
+            limit = self._limits[name, rate] = _Limit(self._broker, name, rate, self._hold)
+        permit = await limit.enter()
         try:
             yield
         finally:
-            gate.leave(given)
+            limit.leave(permit)
 
     async def settle(self) -> None:
-        """Return when every turn that was given back is back."""
-        await asyncio.gather(*(gate.idle() for gate in self._gates.values()))
+        """Return when every used permit is released."""
+        await asyncio.gather(*(limit.idle() for limit in self._limits.values()))
 
 
 class _Limit:
-    """One name's waiting handlers, and the turns that they are done with."""
+    """One limit: the handlers that wait for a permit, and the used permits."""
 
     def __init__(self, broker: Broker, name: str, rate: RateLimit, hold: timedelta) -> None:
         self._broker = broker
@@ -54,14 +54,14 @@ class _Limit:
         self._hold = hold
         self._waiting: list[asyncio.Future[str]] = []
         self._used: list[str] = []
-        self._asking: asyncio.Task[None] | None = None
-        self._returning: asyncio.Task[None] | None = None
+        self._acquiring: asyncio.Task[None] | None = None
+        self._releasing: asyncio.Task[None] | None = None
 
     async def enter(self) -> str:
         answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._waiting.append(answer)
-        if self._asking is None:
-            self._asking = asyncio.create_task(self._ask())
+        if self._acquiring is None:
+            self._acquiring = asyncio.create_task(self._acquire())
         try:
             return await answer
         except asyncio.CancelledError:
@@ -71,45 +71,45 @@ class _Limit:
 
     def leave(self, permit: str) -> None:
         self._used.append(permit)
-        if self._returning is None:
-            self._returning = asyncio.create_task(self._give_back())
+        if self._releasing is None:
+            self._releasing = asyncio.create_task(self._release())
 
     async def idle(self) -> None:
-        while self._returning is not None:
-            await asyncio.wait({self._returning})
+        while self._releasing is not None:
+            await asyncio.wait({self._releasing})
 
-    async def _ask(self) -> None:
+    async def _acquire(self) -> None:
         try:
             while self._wanted():
                 permits = await self._broker.acquire(self._name, self._rate, self._wanted(), hold=self._hold)
                 for permit in permits.given:
                     waiting = next((each for each in self._waiting if not each.done()), None)
-                    if waiting is None:  # they gave up while we asked
+                    if waiting is None:  # the handlers were cancelled meanwhile
                         self.leave(permit)
                     else:
                         self._waiting.remove(waiting)
                         waiting.set_result(permit)
                 if self._wanted():
                     await asyncio.sleep(min(max(permits.wait, _SHORTEST), _LONGEST).total_seconds())
-        except Exception as error:  # noqa: BLE001 - told to everybody who waits
+        except Exception as error:  # noqa: BLE001 - raised in every handler that waits
             waiting_now, self._waiting = self._waiting, []
             for each in waiting_now:
                 if not each.done():
                     each.set_exception(error)
         finally:
-            self._asking = None
+            self._acquiring = None
 
     def _wanted(self) -> int:
         self._waiting = [each for each in self._waiting if not each.done()]
         return len(self._waiting)
 
-    async def _give_back(self) -> None:
+    async def _release(self) -> None:
         try:
             while self._used:
                 used, self._used = self._used, []
                 try:
                     await self._broker.release(self._name, self._rate, used)
                 except BrokerUnavailable:
-                    continue  # they come free by themselves when their time is over
+                    continue  # the permits are free again after ``hold``
         finally:
-            self._returning = None
+            self._releasing = None

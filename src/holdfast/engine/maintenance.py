@@ -1,4 +1,4 @@
-"""Maintenance: what makes good for crashes, lost queues and lost workers.
+"""Maintenance: repairs what crashes, lost queues and lost workers leave behind.
 
 Every step is idempotent or a compare-and-set, so any number of processes may run it at the same time.
 """
@@ -19,19 +19,19 @@ from holdfast.contracts.ports import Ambient, Broker, Store
 from holdfast.contracts.queues import Presence, QueueJob, WorkedElsewhere
 from holdfast.contracts.transitions import Release, Settlement
 from holdfast.contracts.workload import Workload
-from holdfast.telemetry import emit, events
+from holdfast.telemetry import emit, emit_failure, events
 
 from .elsewhere import Elsewhere
 from .ending import end
 from .entries import queue_job
+from .hooks import Hooks
 from .projection import Projection
-from .readers import Readers
 from .transitions import Decider
 
 _SWEEP_BATCH: Final = 500
 _SWEEP_SOME: Final = 200
 _PRUNE_BATCH: Final = 1000
-_LONG_LINE: Final = 1000
+_LONG_QUEUE: Final = 1000
 _SHORT_LEASE: Final = timedelta(seconds=30)
 
 
@@ -80,7 +80,7 @@ class Maintenance:
         self._name = ambient.ids.new("maintenance")
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Do rounds until told to stop. A store or a queue that is away is no reason to end."""
+        """Do rounds until ``stop`` is set. A store or a queue that is away does not end them."""
         while not stop.is_set():
             try:
                 report = await self.round()
@@ -90,25 +90,25 @@ class Maintenance:
                 emit(events.QUEUE_UNAVAILABLE, where="maintenance", reason=error.message)
             except StoreUnavailable as error:
                 emit(events.STORE_UNAVAILABLE, where="maintenance", reason=error.message)
-            except Exception as error:  # noqa: BLE001 - maintenance is what heals the rest: it goes on
-                emit(events.MAINTENANCE_FAILED, reason=f"{type(error).__name__}: {error}")
+            except Exception as error:  # noqa: BLE001 - maintenance repairs the rest, so it must go on
+                emit_failure(events.MAINTENANCE_FAILED, error)
             await _sleep(stop, self._interval)
 
     async def round(self) -> MaintenanceReport:
-        """Everything once. A queue that is away ends the round only after what the store alone can do is done."""
+        """Every step once. If the queue is away, the steps that need only the store are done before the error."""
         report = MaintenanceReport()
-        away = await self._meet()
+        away = await self._detect_queue_reset()
         for workload in self._workloads:
             if away is None:
-                away = await self._mend(workload, report)
+                away = await self._repair_queues(workload, report)
             report.expired += await self._expire(workload)
         if away is not None:
             raise away
-        if self._time_to_prune():  # with the queue there, so that it forgets the same letters
+        if self._time_to_prune():  # only with the queue, so that the same letters are removed there
             report.pruned = await self._prune()
         return report
 
-    async def _meet(self) -> BrokerUnavailable | None:
+    async def _detect_queue_reset(self) -> BrokerUnavailable | None:
         try:
             epoch = await self._broker.epoch()
         except BrokerUnavailable as error:
@@ -117,8 +117,8 @@ class Maintenance:
             emit(events.QUEUE_LOST)
         return None
 
-    async def _mend(self, workload: Workload[Any], report: MaintenanceReport) -> BrokerUnavailable | None:
-        """Bring the queues to what the store says; tell when they are away."""
+    async def _repair_queues(self, workload: Workload[Any], report: MaintenanceReport) -> BrokerUnavailable | None:
+        """Bring the queues to the state of the store. Return the error if a queue is away."""
         try:
             report.recovered += await self._broker.recover(workload.queue)
             report.worked_elsewhere += await self._elsewhere.follow(workload)
@@ -130,25 +130,25 @@ class Maintenance:
         return None
 
     async def _republish(self, workload: Workload[Any], report: MaintenanceReport) -> None:
-        """Publish what the queue has lost, and settle what somebody else's worker has finished.
+        """Publish what the queue has lost, and settle what another system's worker has finished.
 
-        A queue with a long line probably has the jobs, and a sweep must not become its main work: a few each round.
+        A long queue probably still has the jobs, and sweeping must not become its main work: then a few each round.
         """
-        backlog = (await self._broker.depth(workload.queue)).ready > _LONG_LINE
+        backlog = (await self._broker.depth(workload.queue)).ready > _LONG_QUEUE
         size = _SWEEP_SOME if backlog else _SWEEP_BATCH
         while due := await self._store.due(workload.name, size, again_after=self._again_after):
             crash_point("maintenance.swept")
             found = list(zip(due, await self._look_up(workload, due), strict=True))
             ended = [(entry, each) for entry, each in found if isinstance(each, WorkedElsewhere)]
             report.worked_elsewhere += await self._elsewhere.settle(workload, ended)
-            # What another system writes itself counts as open until it says otherwise, whatever its queue says.
-            still = [pair for pair in found if pair[0].foreign or not isinstance(pair[1], WorkedElsewhere)]
-            missing = [entry for entry, each in still if each is not Presence.OPEN]
-            self._elsewhere.unsure(workload, len(missing))
+            # An entry that another system writes stays open until that system settles it, whatever the queue shows.
+            unsettled = [pair for pair in found if pair[0].foreign or not isinstance(pair[1], WorkedElsewhere)]
+            missing = [entry for entry, each in unsettled if each is not Presence.OPEN]
+            self._elsewhere.warn_of_republishing(workload, len(missing))
             if missing:
-                await self._broker.publish(workload.queue, [_again(workload, entry) for entry in missing])
+                await self._broker.publish(workload.queue, [_queue_job_of(workload, entry) for entry in missing])
             crash_point("maintenance.republished")
-            await self._tell_readers(workload, [entry for entry, _ in still])
+            await self._apply_enqueued(workload, [entry for entry, _ in unsettled])
             report.republished += len(missing)
             if len(due) < _SWEEP_BATCH or backlog:
                 break
@@ -156,14 +156,14 @@ class Maintenance:
     async def _look_up(self, workload: Workload[Any], due: Sequence[DueEntry]) -> list[Presence | WorkedElsewhere]:
         return await self._broker.look_up(workload.queue, [entry.job_id for entry in due])
 
-    async def _tell_readers(self, workload: Workload[Any], due: Sequence[DueEntry]) -> None:
-        """Say in the workload's documents that the queue has these, where it was away when they came."""
-        readers = Readers(workload)
+    async def _apply_enqueued(self, workload: Workload[Any], due: Sequence[DueEntry]) -> None:
+        """Apply the effects of the hook ``enqueued`` for jobs that came while the queue was away."""
+        hooks = Hooks(workload)
         effects = [
             effect
             for entry in due
             if entry.attempt_count == 0
-            for effect in readers.enqueued(entry.body, entry.generation)
+            for effect in hooks.enqueued(entry.body, entry.generation)
         ]
         if effects:
             await self._store.apply(effects)
@@ -178,14 +178,14 @@ class Maintenance:
             job_ids,
             worker=self._name,
             lease=_SHORT_LEASE,
-            max_attempts=0,  # one that is not overdue after all must not open an attempt here
+            max_attempts=0,  # a job that is not overdue after all must not open an attempt here
         )
         settlements = []
         decider = Decider(workload, self._ambient.random)
         for claim in claims:
             if isinstance(claim, Overdue | Interrupted):
                 transition = decider.without_attempt(claim)
-            elif isinstance(claim, Exhausted):  # it got a new deadline in the meantime: leave it as it was
+            elif isinstance(claim, Exhausted):  # the job got a new deadline in the meantime: leave it as it was
                 transition = Release()
             else:
                 continue
@@ -215,7 +215,7 @@ class Maintenance:
         return pruned.entries + pruned.documents + sum(map(len, pruned.letters.values()))
 
 
-def _again(workload: Workload[Any], entry: DueEntry) -> QueueJob:
+def _queue_job_of(workload: Workload[Any], entry: DueEntry) -> QueueJob:
     return queue_job(
         workload,
         entry.job_id,

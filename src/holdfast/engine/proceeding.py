@@ -1,6 +1,6 @@
-"""The point of no return: committed before a handler does what cannot be undone (I11).
+"""The point of no return: committed before a handler does something irreversible (I11).
 
-Handlers that come to it together share a commit: whatever arrives while one is under way goes into the next.
+Handlers share commits: calls that arrive during a commit go into the next commit.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class _Request:
 
 
 class Proceeding:
-    """Lets the jobs of one workload pass, in one process."""
+    """Commits the points of no return of one workload, in one process."""
 
     def __init__(self, workload: str, store: Store) -> None:
         self._workload = workload
@@ -37,7 +37,7 @@ class Proceeding:
         self._group_commit = GroupCommit(_MOST_IN_ONE_COMMIT, self._commit)
 
     async def proceed(self, lease: Lease, effects: Sequence[Effect], *, repeatable: bool) -> None:
-        """Return once the mark is committed. Raises what :meth:`Context.proceed` promises, or what the store raises."""
+        """Return once the mark is committed. Raises the errors of :meth:`Context.proceed` and those of the store."""
         answer: asyncio.Future[Settled] = asyncio.get_running_loop().create_future()
         transition = Proceed(tuple(effects), repeatable)
         self._group_commit.add(_Request(Settlement(self._workload, lease, transition), answer))
@@ -52,8 +52,8 @@ class Proceeding:
         crash_point("worker.proceeding")
         try:
             settled = await self._store.settle([each.settlement for each in batch])
-        except Exception as error:  # noqa: BLE001 - told to the handlers that wait for it
-            if len(batch) > 1 and not _away(error):  # one of them may be at fault, or be held by somebody
+        except Exception as error:  # noqa: BLE001 - raised in the handlers that wait
+            if len(batch) > 1 and not _away(error):  # one job may be at fault, or its records may be locked
                 for each in batch:
                     await self._commit([each])
                 return
@@ -62,10 +62,10 @@ class Proceeding:
                     each.answer.set_exception(error)
             return
         for each, answer in zip(batch, settled, strict=True):
-            if not each.answer.done():  # its handler was cancelled: the mark stands, and nothing was done
+            if not each.answer.done():  # its handler was cancelled: the mark stays, and nothing was done
                 each.answer.set_result(answer)
 
 
 def _away(error: Exception) -> bool:
-    """Whether it is the store that failed, for everybody alike."""
+    """Whether the store itself failed, for all jobs alike."""
     return type(error) is StoreUnavailable

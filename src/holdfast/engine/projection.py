@@ -1,8 +1,8 @@
 """Publishing dead letters: the dead-letter queue is a projection of the store (I8).
 
-A letter is marked as published after the queue has it. A crash in between publishes it again under the same id,
-which the queue leaves as it is; so the projection can lag, but never loses and never doubles. A letter that is dealt
-with is marked as cancelled after the queue has forgotten it; a crash in between makes the queue forget it again.
+A letter is marked as published after the queue has it. After a crash in between, the letter is published again under
+the same id, and the queue keeps the first copy. So the queue can be late, but no letter is lost or doubled. A replayed
+or closed letter is marked as unpublished after the queue has removed it. After a crash in between, it is removed again.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from holdfast.contracts.errors import BrokerUnavailable, StoreUnavailable
 from holdfast.contracts.ports import Broker, Store
 from holdfast.contracts.queues import QueueJob
 from holdfast.contracts.workload import Workload
-from holdfast.telemetry import emit, events
+
+from .hooks import call_hook, report_failure
 
 _BATCH: Final = 200
 
 
 class Projection:
-    """Brings dead letters to their queues."""
+    """Publishes dead letters to their queues, and removes them again."""
 
     def __init__(self, store: Store, broker: Broker) -> None:
         self._store = store
@@ -33,7 +34,8 @@ class Projection:
         """Publish this workload's letters that the queue lacks; return how many."""
         published = 0
         while letters := await self._store.letters_to_publish(workload.name, _BATCH):
-            queue = await self._broker.epoch()  # asked before publishing: were it lost in between, it will show
+            # Read before publishing: if the queue is lost in between, the store has another epoch.
+            queue = await self._broker.epoch()
             crash_point("letters.settled")
             jobs = [_job(workload, letter) for letter in letters]
             await self._broker.publish(workload.dead_letter_queue, jobs)
@@ -46,12 +48,12 @@ class Projection:
         return published
 
     async def unpublish(self, workload: Workload[Any], letter_ids: list[str]) -> None:
-        """Take letters off the queue that people have dealt with, or whose retention is over."""
+        """Remove letters from the queue that are replayed or closed, or whose retention is over."""
         await self._broker.remove(workload.dead_letter_queue, letter_ids)
         await self._store.mark_unpublished(letter_ids)
 
     async def tidy(self, workload: Workload[Any]) -> int:
-        """Cancel letters that were dealt with while a process or the queue was away; return how many."""
+        """Remove letters that were replayed or closed while a process or the queue was away; return how many."""
         unpublished = 0
         while letter_ids := await self._store.letters_to_unpublish(workload.name, _BATCH):
             await self.unpublish(workload, letter_ids)
@@ -62,21 +64,23 @@ class Projection:
 
 
 async def _copy(workload: Workload[Any], jobs: Sequence[QueueJob]) -> None:
-    """Let the workload bring them elsewhere too. Only a place that is away is a reason to do all of it again."""
+    """Let the workload copy the letters elsewhere. Only if that place is away, everything is repeated later."""
     try:
         await workload.copy_letters({job.job_id: job.data for job in jobs})
     except (BrokerUnavailable, StoreUnavailable):
         raise
-    except Exception as error:  # noqa: BLE001 - a workload's own code: the letters are where they belong
-        emit(events.WORKER_FAULT, workload=workload.name, where="letters", reason=f"{type(error).__name__}: {error}")
+    except Exception as error:  # noqa: BLE001 - a workload's own code: the queue has the letters
+        report_failure(workload, "copy_letters", error)
 
 
 def _job(workload: Workload[Any], letter: DeadLetter) -> QueueJob:
-    try:
-        payload = _to_json(workload.dead_letter_payload(letter))
-    except Exception:  # noqa: BLE001 - a workload's own code: one letter must not hold back the others
-        payload = _to_json(Workload.dead_letter_payload(workload, letter))
-    # Whoever reads the queue and is done with a letter does not want to hear of it again.
+    payload = call_hook(
+        workload,
+        "dead_letter_payload",
+        lambda: _to_json(workload.dead_letter_payload(letter)),
+        lambda: _to_json(Workload.dead_letter_payload(workload, letter)),
+    )
+    # A reader of the queue that has finished a letter must not get the letter again.
     return QueueJob(letter.id, payload, "dead-letter", revive=False)
 
 

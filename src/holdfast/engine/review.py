@@ -1,4 +1,4 @@
-"""Review: what people do with dead letters. Nothing here ever happens by itself (I9)."""
+"""Review: what people do with dead letters. Nothing here happens automatically (I9)."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from holdfast.contracts.workload import Workload
 from holdfast.telemetry import emit, events
 
 from .entries import queue_job
+from .hooks import Hooks, report_failure
 from .projection import Projection
-from .readers import Readers
 
 _PAGE: Final = 100
 
@@ -37,10 +37,10 @@ STEPS_FROM: Final[Mapping[ReviewStatus, tuple[ReviewStatus, ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """The letters that a filter chose for a step: these and no others will be moved.
+    """The letters that a filter chose for a step: only these will be moved.
 
-    ``matched`` is how many the filter matches in the states that the step is taken from; ``unreviewed`` how many it
-    matches that nobody has reviewed yet, where only reviewed ones may be chosen.
+    ``matched`` is the number of letters that match the filter and are in a state that the step can start from.
+    ``unreviewed`` is the number of matching letters that nobody has reviewed yet, for a step that needs a review.
     """
 
     step: ReviewStatus
@@ -51,9 +51,9 @@ class Chosen:
 
 @dataclass(frozen=True, slots=True)
 class StepReport:
-    """What became of the chosen letters.
+    """The result for the chosen letters.
 
-    ``skipped``: somebody else moved them meanwhile. ``refused``: no new job can be made of them, and why.
+    ``skipped``: somebody else moved them meanwhile. ``refused``: no new job can be made of them, with the reason.
     """
 
     matched: int
@@ -63,7 +63,7 @@ class StepReport:
 
 
 class Review:
-    """The desk where dead letters are read, reviewed, replayed and closed."""
+    """Reads, reviews, replays and closes dead letters."""
 
     def __init__(self, store: Store, broker: Broker, workloads: Mapping[str, Workload[Any]]) -> None:
         self._store = store
@@ -88,7 +88,7 @@ class Review:
         return letter
 
     async def review(self, letter_id: str, *, actor: str, reason: str) -> DeadLetter:
-        """``pending -> reviewed``: somebody has looked at it and says what they found."""
+        """``pending -> reviewed``: somebody has read the letter, and the reason is what they found."""
         moved = await self._store.review([letter_id], actor=actor, reason=reason)
         return await self._decided(letter_id, moved, ReviewStatus.REVIEWED, actor)
 
@@ -100,7 +100,7 @@ class Review:
         return letter
 
     async def replay(self, letter_id: str, *, actor: str, reason: str) -> DeadLetter:
-        """``reviewed -> replayed``: the cause is mended, run it again."""
+        """``reviewed -> replayed``: the cause is repaired, so run the job again."""
         letter = await self.show(letter_id)
         refused: dict[str, str] = {}
         moved = await self._replay([letter], actor, reason, refused)
@@ -111,9 +111,9 @@ class Review:
     async def replay_where(
         self, query: LetterQuery, *, limit: int, actor: str, reason: str, dry_run: bool = False
     ) -> StepReport:
-        """Replay up to ``limit`` reviewed letters that match, oldest first. A dry run only tells which.
+        """Replay up to ``limit`` reviewed letters that match, oldest first. A dry run only lists them.
 
-        An empty filter is refused, because it says nothing about what was mended.
+        An empty filter is refused, because it does not name what was repaired.
         """
         if query.empty:
             message = "A replay by filter needs at least one condition."
@@ -136,8 +136,8 @@ class Review:
                 raise InvalidQuery(message)
             states = (query.review_status,)
         queries = [replace(query, review_status=state) for state in states]
-        letters = [letter for each in queries for letter in await self._gather(each, limit)]
-        if len(queries) > 1:  # each is in the store's own order
+        letters = [letter for each in queries for letter in await self._collect(each, limit)]
+        if len(queries) > 1:  # each query is sorted by itself
             letters.sort(key=lambda letter: (letter.created_at, letter.id))
         matched = sum([await self._store.count_letters(each) for each in queries])
         unreviewed = 0
@@ -148,12 +148,12 @@ class Review:
     async def move(
         self, chosen: Chosen, *, actor: str, reason: str, progress: Callable[[int, int], None] | None = None
     ) -> StepReport:
-        """Take the step for the chosen letters. ``progress`` is told how many of how many are done."""
+        """Take the step for the chosen letters. ``progress`` is called with the number done and the total."""
         report = StepReport(chosen.matched)
         letters = chosen.letters
         if chosen.step is ReviewStatus.REPLAYED:
             for letter in letters:
-                self._workload_of(letter)  # refuse before the first one moves
+                self._workload_of(letter)  # refuse before the first letter moves
         for start in range(0, len(letters), _PAGE):
             page = letters[start : start + _PAGE]
             moved = await self._move(chosen.step, page, actor, reason, report.refused)
@@ -168,7 +168,7 @@ class Review:
     async def _move(
         self, step: ReviewStatus, letters: Sequence[DeadLetter], actor: str, reason: str, refused: dict[str, str]
     ) -> set[str]:
-        """One page. A letter that cannot be replayed holds back no other."""
+        """Move one page. A letter that cannot be replayed does not stop the others."""
         if step is ReviewStatus.REPLAYED:
             moved = await self._replay(letters, actor, reason, refused)
         else:
@@ -178,10 +178,10 @@ class Review:
                 await self._unpublish([letter for letter in letters if letter.id in moved])
         for letter in letters:
             if letter.id in moved:
-                _tell(letter, step, actor)
+                _emit_decided(letter, step, actor)
         return set(moved)
 
-    async def _gather(self, query: LetterQuery, limit: int) -> Sequence[DeadLetter]:
+    async def _collect(self, query: LetterQuery, limit: int) -> Sequence[DeadLetter]:
         letters: list[DeadLetter] = []
         cursor: str | None = None
         while len(letters) < limit:
@@ -216,34 +216,35 @@ class Review:
             data = workload.replayed(letter)
             if data is None:
                 return None
-            # Recorded with its words for its readers, as any new job is.
-            effects = Readers(workload).accepted(data, queued=False)
+            # Recorded with the effects of the hook ``accepted``, like any new job.
+            effects = Hooks(workload).accepted(data, queued=False)
             return new_entry(workload, data, replay_of=letter.key, effects=effects)
         except ValidationError as error:
             message = f"It cannot be replayed: what it holds is no job of {workload.name}. {describe_validation(error)}"
             raise ReviewRefused(message) from error
         except Exception as error:
+            report_failure(workload, "replayed", error)
             message = f"The workload {workload.name} cannot make a new job of {letter.id}: {type(error).__name__}."
             raise ReviewRefused(message) from error
 
     async def _publish(self, done: Sequence[tuple[DeadLetter, NewEntry | None]]) -> None:
-        """Hint the queue at once; were it away, maintenance would find the entries due."""
+        """Publish to the queue at once. If the queue is away, maintenance finds the entries due."""
         by_workload: dict[str, list[Any]] = {}
-        told: list[Effect] = []
+        effects: list[Effect] = []
         for letter, new in done:
             workload = self._workload_of(letter)
-            # The ledger's own: a letter may hold less of the job than the job needs.
-            stands = await self._store.entry(letter.workload, letter.key) if new is None else None
-            entry = new or stands
-            if entry is None:  # settled and pruned since
+            # The body of the ledger entry: a letter may hold less than the job needs.
+            existing = await self._store.entry(letter.workload, letter.key) if new is None else None
+            entry = new or existing
+            if entry is None:  # the entry was settled and pruned since
                 continue
             job = queue_job(workload, entry.job_id, entry.body, attempt=1, priority=entry.priority)
             by_workload.setdefault(letter.workload, []).append(job)
-            told += Readers(workload).enqueued(entry.body, 1 if stands is None else stands.generation)
-        if told:
+            effects += Hooks(workload).enqueued(entry.body, 1 if existing is None else existing.generation)
+        if effects:
             try:
-                await self._store.apply(told)
-            except StoreUnavailable as error:  # the step is taken, and the worker's own words will follow
+                await self._store.apply(effects)
+            except StoreUnavailable as error:  # the step is taken, and the worker's own effects will follow
                 emit(events.STORE_UNAVAILABLE, where="review", reason=error.message)
         for name, jobs in by_workload.items():
             try:
@@ -268,7 +269,7 @@ class Review:
         if letter_id not in moved:
             message = f"The dead letter is {letter.review_status.value}; it cannot become {step.value}."
             raise ReviewRefused(message)
-        _tell(letter, step, actor)
+        _emit_decided(letter, step, actor)
         return letter
 
     def _workload_of(self, letter: DeadLetter) -> Workload[Any]:
@@ -279,5 +280,5 @@ class Review:
             raise ReviewRefused(message) from None
 
 
-def _tell(letter: DeadLetter, step: ReviewStatus, actor: str) -> None:
+def _emit_decided(letter: DeadLetter, step: ReviewStatus, actor: str) -> None:
     emit(events.LETTER_DECIDED, letter=letter.id, workload=letter.workload, step=step.value, actor=actor)

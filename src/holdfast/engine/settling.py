@@ -1,7 +1,7 @@
-"""Settling: finished jobs of one workload are committed together, then the queue is told.
+"""Settling: finished jobs of one workload are committed together, then acknowledged in the queue.
 
-The ledger first, always. Between the two a crash costs nothing: the queue delivers the job again, and the ledger
-answers that it is settled.
+The ledger always comes first. A crash between the two does no harm: the queue delivers the job again, and the claim
+answers that the job is settled.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from holdfast.contracts.transitions import (
     noted_result,
 )
 from holdfast.contracts.workload import Failure, Workload
-from holdfast.telemetry import emit, events
+from holdfast.telemetry import emit, emit_failure, events
 
 from .entries import body_at_attempt
 from .failures import EFFECT_REFUSED
+from .hooks import result_text
 from .projection import Projection
-from .readers import result_text
 from .transitions import Decider, Subject
 
 _MOST_IN_ONE_COMMIT: Final = 100
@@ -45,7 +45,7 @@ _POSTPONEMENT: Final = timedelta(milliseconds=500)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finish:
-    """A job that is ready to be settled, and what its log line and the queue need to know about it."""
+    """A job that is ready to be settled, with the facts for its log line and for the queue."""
 
     delivery: Delivery
     lease: Lease
@@ -61,7 +61,7 @@ class Finish:
 
 
 class Settler:
-    """Collects finished jobs and settles whatever has gathered, one flush after another."""
+    """Collects finished jobs and settles them, one flush after another."""
 
     def __init__(self, workload: Workload[Any], store: Store, broker: Broker, clock: Clock, decider: Decider) -> None:
         self._workload = workload
@@ -98,9 +98,9 @@ class Settler:
     async def _flush_safely(self, batch: Sequence[Finish]) -> None:
         try:
             await self._flush(batch)
-        except Exception as error:  # noqa: BLE001 - one flush's surprise must not end all settling
-            # Nobody renews these leases any more: when they have run out, the jobs are claimed anew.
-            emit(events.WORKER_FAULT, workload=self._workload.name, reason=f"{type(error).__name__}: {error}")
+        except Exception as error:  # noqa: BLE001 - an unexpected error of one flush must not end all settling
+            # These leases are not renewed any more: after they have run out, the jobs are claimed again.
+            emit_failure(events.WORKER_FAULT, error, workload=self._workload.name)
         finally:
             for finish in batch:
                 if finish.lease not in self._postponed:
@@ -108,7 +108,7 @@ class Settler:
                     finish.left()
 
     def _postpone(self, finish: Finish) -> None:
-        """Try this one again in a while. It keeps its slot and its lease, and holds nobody back."""
+        """Try this job again later. It keeps its slot and its lease, and does not delay the others."""
         self._postponed.add(finish.lease)
         asyncio.get_running_loop().call_later(_POSTPONEMENT.total_seconds(), self._resume, finish)
 
@@ -128,7 +128,7 @@ class Settler:
             await self._publish_letters()
 
     async def _commit(self, batch: Sequence[Finish]) -> list[tuple[Finish, Settled]]:
-        """Commit the batch; if it cannot be committed whole, job by job, so that a bad one holds back no neighbour."""
+        """Commit the batch. If the whole batch cannot be committed, commit job by job: a bad job stops no other."""
         try:
             return await self._settle(batch)
         except HoldfastError as error:
@@ -157,28 +157,28 @@ class Settler:
         except StoreContended:
             self._postpone(dead_lettered)
             return []
-        except Exception as error:  # noqa: BLE001 - its neighbours are settled; this one comes back after its lease
-            emit(events.WORKER_FAULT, workload=self._workload.name, reason=f"{type(error).__name__}: {error}")
+        except Exception as error:  # noqa: BLE001 - the others are settled; this job is claimed again after its lease
+            emit_failure(events.WORKER_FAULT, error, workload=self._workload.name)
             return [(finish, Settled(finish.lease.job_id, None))]
 
     async def _settle(self, batch: Sequence[Finish]) -> list[tuple[Finish, Settled]]:
-        """Ask the store until it answers. Asking twice is safe: the fence lets only one answer count (I4)."""
+        """Settle; repeat while the store is away. Settling twice is safe: the fence lets only one write (I4)."""
         settlements = [Settlement(self._workload.name, finish.lease, finish.transition) for finish in batch]
         wait = _FIRST_WAIT
         while True:
             try:
                 return list(zip(batch, await self._store.settle(settlements), strict=True))
             except StoreContended:
-                raise  # by somebody who may have died with it: what is free should not wait for what is not
+                raise  # the other transaction may be that of a crashed process: the other jobs should not wait for it
             except StoreUnavailable as error:
                 emit(events.STORE_UNAVAILABLE, where="settle", reason=error.message)
                 await asyncio.sleep(wait.total_seconds())
                 wait = min(wait * 2, _LONGEST_WAIT)
 
-    # --- telling the queue --------------------------------------------------------------------------------
+    # --- the queue ----------------------------------------------------------------------------------------
 
     async def _acknowledge(self, settled: Sequence[tuple[Finish, Settled]]) -> None:
-        """Tell the queue. One that is away will deliver again, and the ledger will know the job."""
+        """Acknowledge in the queue. A queue that is away delivers again, and the claim finds the job settled."""
         acknowledgements = [
             Acknowledgement(finish.delivery, self._handling(finish, answer))
             for finish, answer in settled
@@ -201,17 +201,17 @@ class Settler:
             case Release(after=after):
                 return Again(after)
             case MoveToDeadLetters(reason_code=code, reason_message=message, body=body):
-                return Failed(f"{code}: {message}", body)  # no more than its dead letter holds
+                return Failed(f"{code}: {message}", body)  # no more than the dead letter keeps
             case _:
                 return Finished()
 
     async def _publish_letters(self) -> None:
         try:
             await self._projection.publish(self._workload)
-        except (BrokerUnavailable, StoreUnavailable) as error:  # maintenance will
+        except (BrokerUnavailable, StoreUnavailable) as error:  # maintenance publishes them later
             emit(events.QUEUE_UNAVAILABLE, where="dead letters", reason=error.message)
 
-    # --- telling people -----------------------------------------------------------------------------------
+    # --- the log ------------------------------------------------------------------------------------------
 
     def _report(self, settled: Sequence[tuple[Finish, Settled]]) -> None:
         now = self._clock.monotonic()

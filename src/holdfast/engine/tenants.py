@@ -1,7 +1,7 @@
-"""Tenants and their keys: made by operators, shown by senders.
+"""Tenants and their API keys: operators make them, senders send them with each request.
 
-A key is ``hf_<id>_<secret>``. It is shown once, when it is made; the store keeps its SHA-256. The secret has 32 bytes
-of chance, so a plain hash is enough: there is nothing to guess.
+A key is ``hf_<id>_<secret>``. It is shown once, when it is made; the store keeps its SHA-256. The secret has 32 random
+bytes, so a plain hash is enough: the secret cannot be guessed.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ _KEY: Final = re.compile(r"hf_([0-9a-f]{16})_[A-Za-z0-9_-]{43}")
 _PAGE: Final = 200
 _MAX_NAME: Final = 200
 _MAX_RATE: Final = 1_000_000
-_NOBODY: Final = sha256(b"").hexdigest()
+_NO_DIGEST: Final = sha256(b"").hexdigest()
 
 
 class Tenants:
-    """Who may send, and how they show it. ``entropy`` gives that many random bytes."""
+    """The tenants and their keys. ``entropy`` returns so many random bytes."""
 
     def __init__(self, store: Store, clock: Clock, entropy: Callable[[int], bytes] = secrets.token_bytes) -> None:
         self._store = store
@@ -60,11 +60,11 @@ class Tenants:
         sender: str | None = None,
         rate_per_second: int | None = None,
     ) -> Tenant:
-        """A new tenant. Raises :class:`TenantTaken` for an id or a name that another one has."""
+        """A new tenant. Raises :class:`TenantTaken` for the id or the name of another tenant."""
         name = name.strip()
         _check(name, rate_per_second)
         company_id = _uuid(company_id) if company_id is not None else str(UUID(bytes=self._entropy(16), version=4))
-        # Looking first is enough here: operators add tenants, and two of them do not race for one name.
+        # A read before the write is enough: only operators add tenants, and they do not race for one name.
         if any(each.company_id == company_id or each.name == name for each in await self.everyone()):
             raise TenantTaken
         tenant = Tenant(company_id, name, sender, rate_per_second)
@@ -79,8 +79,8 @@ class Tenants:
 
     async def get(self, company_id: str) -> Tenant | None:
         """The tenant with this id."""
-        document = await self._store.get(TENANTS, company_id)
-        return None if document is None else Tenant.of(document)
+        record = await self._store.get(TENANTS, company_id)
+        return None if record is None else Tenant.of(record)
 
     async def named(self, reference: str) -> Tenant:
         """The tenant with this id or this name. Raises :class:`NotFound`."""
@@ -101,7 +101,7 @@ class Tenants:
         not_after: datetime | None = None,
         created_by: str = "",
     ) -> tuple[ApiKey, str]:
-        """A new key for a tenant, and its text, which nobody can see again. Raises :class:`NotFound`."""
+        """A new key for a tenant, and its text, which is not shown again. Raises :class:`NotFound`."""
         if await self.get(company_id) is None:
             raise NotFound
         if not scopes:
@@ -110,7 +110,7 @@ class Tenants:
             raise InvalidContent([FieldProblem("notAfter", "must be in the future")])
         _check_text("label", label)
         key_id = self._entropy(_ID_BYTES).hex()
-        text = f"hf_{key_id}_{_written(self._entropy(_SECRET_BYTES))}"
+        text = f"hf_{key_id}_{_base64(self._entropy(_SECRET_BYTES))}"
         facts = {
             "companyId": company_id,
             "digest": _digest(text),
@@ -125,11 +125,11 @@ class Tenants:
 
     async def key(self, key_id: str) -> ApiKey:
         """One key. Raises :class:`NotFound`."""
-        document = await self._store.get(API_KEYS, key_id)
-        if document is None:
+        record = await self._store.get(API_KEYS, key_id)
+        if record is None:
             message = "There is no such key; `holdfast keys list` shows them."
             raise NotFound(message)
-        return ApiKey.of(document)
+        return ApiKey.of(record)
 
     async def keys(self, company_id: str | None = None) -> list[ApiKey]:
         """The keys of one tenant, or all, oldest first."""
@@ -137,24 +137,24 @@ class Tenants:
         return sorted((ApiKey.of(each) for each in found), key=lambda key: (key.created_at, key.key_id))
 
     async def revoke(self, key_id: str) -> ApiKey:
-        """From now on the key opens nothing. Revoking twice keeps the first time. Raises :class:`NotFound`."""
+        """Revoke the key from now on. The first revocation counts. Raises :class:`NotFound`."""
         key = await self.key(key_id)
         if key.revoked_at is None:
             await self._store.apply([Upsert(API_KEYS, key_id, {"revokedAt": isoformat(self._clock.now())})])
         return await self.key(key_id)
 
-    # --- who is asking ------------------------------------------------------------------------------------
+    # --- authentication -----------------------------------------------------------------------------------
 
     async def authenticate(self, presented: str) -> Principal:
-        """The tenant that shows this key. Raises :class:`KeyRefused`, for every cause alike."""
+        """The tenant with this key. Raises :class:`KeyRefused`, the same for every cause."""
         parts = _KEY.fullmatch(presented)
-        document = None if parts is None else await self._store.get(API_KEYS, parts[1])
-        # Compared in any case, so that the time it takes does not tell an unknown id from a wrong secret.
-        held = str(document["digest"]) if document is not None else _NOBODY
+        record = None if parts is None else await self._store.get(API_KEYS, parts[1])
+        # Always compare, so that the time is the same for an unknown id and for a wrong secret.
+        held = str(record["digest"]) if record is not None else _NO_DIGEST
         genuine = hmac.compare_digest(_digest(presented), held)
-        if document is None or not genuine:
+        if record is None or not genuine:
             raise KeyRefused
-        key = ApiKey.of(document)
+        key = ApiKey.of(record)
         tenant = await self.get(key.company_id)
         if tenant is None or not tenant.active or not key.works_at(self._clock.now()):
             raise KeyRefused
@@ -176,7 +176,7 @@ def _digest(text: str) -> str:
     return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _written(secret: bytes) -> str:
+def _base64(secret: bytes) -> str:
     return urlsafe_b64encode(secret).rstrip(b"=").decode("ascii")
 
 

@@ -1,4 +1,4 @@
-"""From outcomes to transitions: what a handler said, and what the ledger is asked to commit for it."""
+"""From outcomes to transitions: what the ledger commits for the outcome of a handler."""
 
 from __future__ import annotations
 
@@ -27,30 +27,27 @@ from holdfast.contracts.workload import Failure, Reason, Standing, Workload
 
 from .entries import body_at_attempt
 from .failures import BAD_OUTCOME, WORKER_LOST
-from .readers import Readers
+from .hooks import Hooks, call_hook, policy_limit
 
 
 def outcome_of(failure: Failure) -> Outcome:
-    """A classified surprise as the outcome that the handler would have returned."""
+    """A classified error as the outcome that the handler could have returned."""
     if failure.retry:
         return Retry(failure.code, failure.message, failure.after)
     return Reject(failure.code, failure.message)
 
 
 def attempt_limit(workload: Workload[Any], data: BaseModel | None) -> int:
-    """The attempt after which the job becomes a dead letter. The retry policy's limit is the highest that there is."""
-    most = workload.retry.max_attempts
+    """The attempt after which the job becomes a dead letter. The retry policy's limit is the highest possible."""
+    most = policy_limit(workload)
     if data is None:
         return most
-    try:
-        return min(max(workload.max_attempts(data), 1), most)
-    except Exception:  # noqa: BLE001 - a workload's own code
-        return most
+    return call_hook(workload, "max_attempts", lambda: min(max(workload.max_attempts(data), 1), most), lambda: most)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """The job that a transition is about. ``data`` is None where its body breaks the contract."""
+    """The job of a transition. ``data`` is None if the body breaks the contract."""
 
     key: str
     generation: int
@@ -60,7 +57,7 @@ class Subject:
 
     @property
     def standing(self) -> Standing[Any] | None:
-        """The job as its workload's hooks see it, where they can."""
+        """The job as the hooks of its workload get it; None without data."""
         return None if self.data is None else Standing(self.data, self.generation, self.attempt)
 
 
@@ -70,10 +67,10 @@ class Decider:
     def __init__(self, workload: Workload[Any], random: Random) -> None:
         self._workload = workload
         self._random = random
-        self._readers = Readers(workload)
+        self._hooks = Hooks(workload)
 
     def decide(self, outcome: Outcome, subject: Subject) -> Transition:
-        """What to commit for an outcome. There is always a transition, whatever the outcome holds."""
+        """The transition for an outcome. There is always one, whatever the outcome holds."""
         try:
             return self._decide(outcome, subject)
         except Exception as error:  # noqa: BLE001 - other people filled it in: a message of None, a wait in seconds
@@ -82,19 +79,19 @@ class Decider:
             return self.dead_letter(subject, failure)
 
     def _decide(self, outcome: Outcome, subject: Subject) -> Transition:  # noqa: PLR0911 - a table
-        workload, readers = self._workload, self._readers
+        workload, hooks = self._workload, self._hooks
         match outcome:
             case Done():
                 return Complete(workload.retention, outcome.effects, outcome.result)
             case Retry():
                 failure = Failure(outcome.code, scrub(outcome.message), retry=True, after=outcome.after)
                 if subject.attempt >= attempt_limit(workload, subject.data):
-                    return self.dead_letter(subject, failure, self._exhausted(failure, subject.attempt))
+                    return self.dead_letter(subject, failure, hooks.exhausted(failure, subject.attempt))
                 wait = self._wait(subject.attempt, outcome.after)
-                effects = readers.retrying(subject.standing, failure, wait)
+                effects = hooks.retrying(subject.standing, failure, wait)
                 return RetryLater(wait, failure.code, failure.message, effects)
             case Snooze():
-                return Release(outcome.after, readers.released(subject.standing))
+                return Release(outcome.after, hooks.released(subject.standing))
             case Halt():
                 return self.release(subject)
             case Reject():
@@ -105,10 +102,10 @@ class Decider:
                 assert_never(never)
 
     def without_attempt(self, claim: Exhausted | Interrupted | Overdue) -> Transition:
-        """What becomes of a job that was claimed to be ended: no attempt was opened for it."""
-        data = self._readers.data_of(claim.body)
+        """The transition of a job that was claimed without an attempt."""
+        data = self._hooks.data_of(claim.body)
         if isinstance(claim, Overdue):
-            effects = self._readers.expired(data, cancelled=claim.cancelled)
+            effects = self._hooks.expired(data, cancelled=claim.cancelled)
             return Expire(self._workload.retention, effects, CANCELLED if claim.cancelled else None)
         subject = Subject(
             key=claim.key, generation=claim.generation, attempt=claim.attempts, body=claim.body, data=data
@@ -120,16 +117,16 @@ class Decider:
         return self.dead_letter(subject, failure, reason)
 
     def interrupted(self, subject: Subject, what: str) -> MoveToDeadLetters:
-        """The transition on a job that passed its point of no return and did not come back with an outcome (I11)."""
-        reason = self._readers.interrupted(subject.attempt)
+        """The transition of a job that has passed its point of no return and has no outcome (I11)."""
+        reason = self._hooks.interrupted(subject.attempt)
         return self.dead_letter(subject, Failure(reason.code, what, retry=False), reason)
 
     def release(self, subject: Subject) -> Release:
-        """The transition on a job that somebody else should do, at once."""
-        return Release(effects=self._readers.released(subject.standing))
+        """The transition of a job that another worker should do, at once."""
+        return Release(effects=self._hooks.released(subject.standing))
 
     def dead_letter(self, subject: Subject, failure: Failure, reason: Reason | None = None) -> MoveToDeadLetters:
-        """The transition that ends in the dead letters. The failure is the reason, unless another is given."""
+        """The transition to the dead letters. The failure is the reason, unless another reason is given."""
         reason = reason or Reason(failure.code, failure.message)
         reason = Reason(reason.code, scrub(reason.message))
         return MoveToDeadLetters(
@@ -140,28 +137,23 @@ class Decider:
             reason_message=reason.message,
             retention=self._workload.retention,
             letter_retention=self._workload.letter_retention,
-            effects=self._readers.dead_lettered(subject.standing, reason),
+            effects=self._hooks.dead_lettered(subject.standing, reason),
             body=self._letter_body(subject),
         )
 
     def _letter_body(self, subject: Subject) -> str | None:
-        """What the letter and the failed job in the queue keep: the number in it is that of the last attempt."""
+        """The body in the letter and in the queue's failed job, with the number of the last attempt."""
         body = subject.body
         if subject.attempt > 1:
             body = body_at_attempt(self._workload, body, subject.attempt)
-        return self._readers.letter_body(body) or (body if body != subject.body else None)
+        return self._hooks.letter_body(body) or (body if body != subject.body else None)
 
-    def _exhausted(self, failure: Failure, attempt: int) -> Reason:
-        """The workload's words for it; were they to fail, the job must still end as a dead letter."""
-        try:
-            return self._workload.exhausted(failure, attempt)
-        except Exception:  # noqa: BLE001 - a workload's own code
-            return Workload.exhausted(self._workload, failure, attempt)
-
-    def _wait(self, attempt: int, asked: timedelta | None) -> timedelta:
-        """The policy's wait, or the longer one that the other side asked for."""
-        try:
-            delay = self._workload.retry.delay(attempt, self._random)
-        except Exception:  # noqa: BLE001 - a workload's own policy
-            delay = ExponentialBackoff().delay(attempt, self._random)
-        return delay if asked is None else max(delay, asked)
+    def _wait(self, attempt: int, shortest: timedelta | None) -> timedelta:
+        """The wait of the policy, or the wait that the other side named, if that is longer."""
+        delay = call_hook(
+            self._workload,
+            "retry.delay",
+            lambda: self._workload.retry.delay(attempt, self._random),
+            lambda: ExponentialBackoff().delay(attempt, self._random),
+        )
+        return delay if shortest is None else max(delay, shortest)

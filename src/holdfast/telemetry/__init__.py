@@ -1,9 +1,10 @@
-"""What happened, said once: code emits events, exporters attach.
+"""Telemetry: code emits events, and exporters receive them.
 
-An event is a name from ``events``, or what a handler has to say, and a few fields. Nothing personal and nothing secret
-goes into one (I14).
+An event is a name from ``events``, or the message of a handler, with a few fields. An event has nothing personal and
+nothing secret in it (I14).
 """
 
 from .events import attach, detach, emit
+from .failures import emit_failure
 
-__all__ = ["attach", "detach", "emit"]
+__all__ = ["attach", "detach", "emit", "emit_failure"]

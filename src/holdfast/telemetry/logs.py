@@ -1,4 +1,4 @@
-"""The log: one line for each event, for people on a terminal and for machines elsewhere."""
+"""The log: one line for each event, as text on a terminal and as JSON elsewhere."""
 
 from __future__ import annotations
 
@@ -27,17 +27,19 @@ _WARNINGS: Final = frozenset(
         events.QUEUE_UNAVAILABLE,
         events.QUEUE_UNSURE,
         events.RECORDS_FOREIGN,
+        events.RELOAD_REFUSED,
         events.RESTART_ABANDONED,
         events.STORE_UNAVAILABLE,
         events.MAINTENANCE_FAILED,
         events.WORKER_FAULT,
     },
 )
+_ERRORS: Final = frozenset({events.WORKLOAD_FAILED})
 _DETAILS: Final = frozenset({events.JOB_ACCEPTED, events.MAINTENANCE_DONE})
 
 
 class LogExporter:
-    """Writes events as log lines. Text is scrubbed on the way out (I14)."""
+    """Writes events as log lines. All text is scrubbed (I14)."""
 
     def __init__(self, level: str, style: str, stream: TextIO | None = None) -> None:
         """``style`` is ``json``, ``console`` or ``auto`` (console on a terminal)."""
@@ -48,6 +50,7 @@ class LogExporter:
             if pretty
             else structlog.processors.JSONRenderer()
         )
+        self._pretty = pretty
         self._level = logging.getLevelNamesMapping()[level.upper()]
         self._logger = structlog.wrap_logger(
             structlog.WriteLogger(stream),
@@ -64,10 +67,16 @@ class LogExporter:
         """Write one line."""
         level = self._level_of(event, fields)
         if level >= self._level:
-            self._logger.log(level, event, **_scrubbed(fields))
+            shown = _scrubbed(fields)
+            if self._pretty and isinstance(shown.get("traceback"), list):
+                # The renderer writes this field as lines of its own.
+                shown["exception"] = "\n".join(f"    {line}" for line in shown.pop("traceback"))
+            self._logger.log(level, event, **shown)
 
     @staticmethod
     def _level_of(event: str, fields: dict[str, Any]) -> int:
+        if event in _ERRORS:
+            return logging.ERROR
         if event in _WARNINGS:
             return logging.WARNING
         if event in _DETAILS or (event == events.ATTEMPT_SETTLED and fields.get("outcome") == "processed"):
@@ -79,11 +88,13 @@ def _scrubbed(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {name: _shown(value) for name, value in fields.items()}
 
 
-def _shown(value: Any) -> Any:  # noqa: ANN401 - whatever an event carries
+def _shown(value: Any) -> Any:  # noqa: ANN401 - fields of any type
     match value:
         case str():
             return scrub(value)
         case Mapping():
             return _scrubbed(value)
+        case list() | tuple():
+            return [_shown(each) for each in value]
         case _:
             return value

@@ -1,11 +1,12 @@
-"""The one place where parts become a system. Everything above it asks here; nothing below it knows the whole."""
+"""The composition root: the one place that puts the parts of Holdfast together."""
 
 from .ambient import RandomIds, SystemClock, system_ambient
 from .apps import load_app
 from .cluster import Cluster
+from .data_folder import DATABASE_FILE, check_data_folder
 from .email import transport_of
 from .libraries import require_libraries
-from .opening import DATABASE_FILE, open_cluster, open_system
+from .opening import open_cluster, open_system
 from .running import CRASH_POINT_VARIABLE, address_of, listen, run
 from .system import System, courier_of
 
@@ -17,6 +18,7 @@ __all__ = [
     "System",
     "SystemClock",
     "address_of",
+    "check_data_folder",
     "courier_of",
     "listen",
     "load_app",

@@ -1,4 +1,4 @@
-"""The ambient of a real process: real time, real chance."""
+"""The ambient of a real process: the system clock and real randomness."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class SystemClock:
 
 
 class RandomIds:
-    """Identifiers from the system's randomness."""
+    """Random identifiers."""
 
     def new(self, prefix: str) -> str:
         """``prefix_`` and 24 hexadecimal digits."""
@@ -31,5 +31,5 @@ class RandomIds:
 
 
 def system_ambient() -> Ambient:
-    """Real time, real chance."""
+    """The system clock, random identifiers and random numbers."""
     return Ambient(SystemClock(), RandomIds(), random.SystemRandom())

@@ -1,4 +1,4 @@
-"""The cluster's two adapters: imported when a cluster is wanted, and not before."""
+"""The two adapters of a cluster. Their drivers are imported only for a cluster."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """The queue in Redis and the store in MongoDB. Beyond the ports, they tell about their servers."""
+    """The queue in Redis and the store in MongoDB. Beyond the ports, they have facts about their servers."""
 
     broker: BullmqBroker
     store: MongoStore
@@ -32,7 +32,7 @@ class Cluster:
 
 @contextlib.asynccontextmanager
 async def connect(settings: Settings, workloads: Sequence[Workload[Any]]) -> AsyncIterator[Cluster]:
-    """Both adapters, ready to be asked. Neither server needs to be there yet."""
+    """Both adapters, ready to use. The servers need not be reachable yet."""
     if settings.redis_url is None or settings.mongo_uri is None:
         message = "A cluster needs REDIS_URL and MONGO_URI."
         raise ConfigurationError(message)

@@ -1,4 +1,4 @@
-"""The documents workload as configured, with its door; absent where its libraries are."""
+"""The documents workload and its admission, as configured. Without its libraries there is none."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _MEGABYTE: Final = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class DocumentParts:
-    """The workload, the one that calls back, and what both share with the door."""
+    """The workload, the workload of the callbacks, and what both share with the admission."""
 
     workload: Documents
     callbacks: DocumentCallbacks | None
@@ -59,7 +59,7 @@ def documents_of(settings: Settings) -> DocumentParts | None:
     """The documents workload; None without the ``documents`` extra."""
     if is_left_out(document_lack(settings)):
         return None
-    from holdfast.workloads.documents.callbacks import CallbackOptions, DocumentCallbacks  # noqa: PLC0415 - is there
+    from holdfast.workloads.documents.callbacks import CallbackOptions, DocumentCallbacks  # noqa: PLC0415 - the libraries are there
     from holdfast.workloads.documents.fetching.addresses import AddressPolicy  # noqa: PLC0415 - likewise
     from holdfast.workloads.documents.fetching.fetch import Fetcher, FetchOptions  # noqa: PLC0415 - likewise
     from holdfast.workloads.documents.local_paths import LocalPaths  # noqa: PLC0415 - likewise
@@ -126,7 +126,7 @@ async def open_documents(
     parts: DocumentParts | None,
     store: Store,
 ) -> AsyncIterator[DocumentSystem | None]:
-    """The workload with its door over an open store."""
+    """The workload and its admission on an open store."""
     if parts is None:
         yield None
         return
@@ -148,11 +148,11 @@ async def open_documents(
 
 
 def _lists(settings: Settings) -> RedisLists | None:
-    """The plain lists; they connect when something is asked of them."""
+    """The plain Redis lists. They connect when they are first used."""
     if not settings.document_lists or settings.redis_url is None:
         return None
     from holdfast.brokers.bullmq import RedisLists  # noqa: PLC0415 - the embedded default does without drivers
-    from holdfast.workloads.documents.workload import DEAD_LETTER_QUEUE, QUEUE  # noqa: PLC0415 - is there
+    from holdfast.workloads.documents.workload import DEAD_LETTER_QUEUE, QUEUE  # noqa: PLC0415 - the libraries are there
 
     url = settings.redis_url.get_secret_value()
     return RedisLists(url, settings.queue_prefix, jobs=QUEUE, letters=DEAD_LETTER_QUEUE)

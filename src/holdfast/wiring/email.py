@@ -1,4 +1,4 @@
-"""The email workload as configured, with its door; absent where its parts or its keys are."""
+"""The email workload and its admission, as configured. Without its libraries or its keys there is none."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _DATA_FOLDER_CONTENT: Final = "mail-content"
 
 @dataclass(frozen=True, slots=True)
 class EmailParts:
-    """The workload and what it shares with its door."""
+    """The workload and what it shares with its admission."""
 
     workload: Email
     vault: Vault
@@ -63,7 +63,7 @@ def email_of(settings: Settings) -> EmailParts | None:
         raise ConfigurationError(message) from error
     if secrets is None:
         return None
-    from holdfast.workloads.email.mime import Sender  # noqa: PLC0415 - the libraries are there, as we saw
+    from holdfast.workloads.email.mime import Sender  # noqa: PLC0415 - the libraries are there
     from holdfast.workloads.email.vault import Vault  # noqa: PLC0415 - likewise
     from holdfast.workloads.email.workload import Email, EmailOptions  # noqa: PLC0415 - likewise
 
@@ -88,7 +88,7 @@ def email_of(settings: Settings) -> EmailParts | None:
 
 @contextlib.asynccontextmanager
 async def open_email(settings: Settings, parts: EmailParts | None, store: Store) -> AsyncIterator[EmailSystem | None]:
-    """The workload with its door over an open store."""
+    """The workload and its admission on an open store."""
     if parts is None:
         yield None
         return
@@ -128,7 +128,7 @@ def _rate(settings: Settings) -> RateLimit | None:
 
 
 def transport_of(settings: Settings) -> Transport:
-    """What carries emails away. The drivers of the others need not be there."""
+    """The transport that the settings choose. The libraries of the other transports are not needed."""
     timeout = timedelta(milliseconds=settings.email_timeout_ms)
     match settings.email_transport:
         case "smtp":

@@ -1,4 +1,4 @@
-"""What the settings ask for and what is installed: which libraries are missing, and why they are wanted."""
+"""Which libraries the settings need, which of them are missing, and which setting needs them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DOCUMENTS: Final = ("av", "faster_whisper", "pypdfium2", "python_multipart", "ra
 class Lack:
     """Libraries that a part of Holdfast needs and that are not installed here.
 
-    ``asked_by`` is the setting that asks for the part. None: no setting does, and Holdfast runs without the part.
+    ``asked_by`` is the setting that needs the part. None: no setting needs it, and Holdfast runs without the part.
     """
 
     part: Part
@@ -49,7 +49,7 @@ def lacks(settings: Settings) -> list[Lack]:
 
 
 def require_libraries(settings: Settings) -> None:
-    """Raise :class:`ConfigurationError` where a setting asks for a part whose libraries are not installed.
+    """Raise :class:`ConfigurationError` if a setting needs a part whose libraries are not installed.
 
     The error has everything that is missing, and one command that installs all of it.
     """
@@ -57,14 +57,14 @@ def require_libraries(settings: Settings) -> None:
 
 
 def is_left_out(lack: Lack | None) -> bool:
-    """Whether Holdfast runs without this part. Raises :class:`ConfigurationError` where a setting asks for the part."""
+    """Whether Holdfast runs without this part. Raises :class:`ConfigurationError` if a setting needs the part."""
     if lack is not None and lack.asked_by is not None:
         _refuse([lack])
     return lack is not None
 
 
 def cluster_lack(settings: Settings) -> Lack | None:
-    """What Redis and MongoDB need, where the settings name them."""
+    """What Redis and MongoDB need, if the settings name them."""
     return _lack("cluster", CLUSTER, ["REDIS_URL with MONGO_URI"]) if settings.cluster else None
 
 
@@ -73,26 +73,26 @@ def email_lack(settings: Settings) -> Lack | None:
     amazon = settings.email_transport == "ses" or settings.email_content == "s3"
     smtp = settings.email_transport == "smtp"
     needed = (*EMAILS, *(("aiobotocore",) if amazon else ()), *(("aiosmtplib",) if smtp else ()))
-    askers = {
+    needed_by = {
         f"EMAIL_TRANSPORT={settings.email_transport}": settings.email_transport != "folder",
         f"EMAIL_CONTENT={settings.email_content}": settings.email_content != "database",
         "EMAIL_PEPPER": settings.email_pepper is not None,
     }
-    return _lack("emails", needed, [name for name, asks in askers.items() if asks])
+    return _lack("emails", needed, [name for name, needs in needed_by.items() if needs])
 
 
 def document_lack(settings: Settings) -> Lack | None:
     """What reading documents needs, with the engine and the storage that the settings choose."""
     amazon, gemini = settings.document_storage == "s3", settings.document_engine == "gemini"
     needed = (*DOCUMENTS, *(("aiobotocore",) if amazon else ()), *(("google.genai",) if gemini else ()))
-    askers = {
+    needed_by = {
         "DOCUMENT_STORAGE=s3": amazon,
         "DOCUMENT_ENGINE=gemini": gemini,
         "DOCUMENT_LISTS=true": settings.document_lists,
         "DOCUMENT_ROOTS": bool(settings.document_roots),
         "DOCUMENT_CALLBACK_SECRET": settings.document_callback_secret is not None,
     }
-    return _lack("documents", needed, [name for name, asks in askers.items() if asks])
+    return _lack("documents", needed, [name for name, needs in needed_by.items() if needs])
 
 
 def _refuse(refused: Sequence[Lack]) -> None:
@@ -101,6 +101,6 @@ def _refuse(refused: Sequence[Lack]) -> None:
         raise ConfigurationError(" ".join([*(each.message for each in refused), f"Install it: {command}"]))
 
 
-def _lack(part: Part, needed: Sequence[str], askers: Sequence[str]) -> Lack | None:
+def _lack(part: Part, needed: Sequence[str], needed_by: Sequence[str]) -> Lack | None:
     missing = tuple(missing_libraries(needed))
-    return Lack(part, missing, askers[0] if askers else None) if missing else None
+    return Lack(part, missing, needed_by[0] if needed_by else None) if missing else None

@@ -1,4 +1,4 @@
-"""Opening a system: the store and the queue that the settings name, with everything over them."""
+"""Opening a system: the store and the queue that the settings name, and everything that uses them."""
 
 from __future__ import annotations
 
@@ -24,15 +24,14 @@ from holdfast.telemetry import emit, events
 
 from .ambient import system_ambient
 from .cluster import Cluster, connect
+from .data_folder import DATABASE_FILE, prepare_data_folder
 from .documents import open_documents
 from .email import open_email
 from .system import System, workloads_of
 
-DATABASE_FILE: Final = "holdfast.db"
-
 _ASK_EVERY: Final = timedelta(seconds=1)
 _ONE_ATTEMPT: Final = timedelta(seconds=30)
-"""The store has limits of its own for each question; this one is for all that opening asks, indexes included."""
+"""The store has its own time limits for each call; this limit is for all calls of the opening, indexes included."""
 
 
 class _Opened(NamedTuple):
@@ -51,9 +50,11 @@ async def open_system(
 ) -> AsyncIterator[System]:
     """Open the store and the queue, run the body, close them again.
 
-    The courier workload is part of every system; its HTTP door opens to sources that have a secret. In a cluster, a
-    MongoDB that is away is waited for, as long as ``patience`` lasts; Redis may be away.
+    The courier workload is part of every system; its HTTP route accepts sources that have a secret. In a cluster, this
+    waits up to ``patience`` for MongoDB; Redis may be away.
     """
+    if not settings.cluster:
+        prepare_data_folder(settings.holdfast_data)
     courier, email, documents, everything = workloads_of(settings, app)
     opening = _cluster(settings, everything, patience) if settings.cluster else _file(settings, everything)
     async with opening as (store, broker, cluster):
@@ -85,7 +86,6 @@ async def open_system(
 @contextlib.asynccontextmanager
 async def _file(settings: Settings, workloads: Sequence[Workload[Any]]) -> AsyncIterator[_Opened]:
     """Everything in one SQLite file."""
-    settings.holdfast_data.mkdir(parents=True, exist_ok=True, mode=0o700)
     database = Database(settings.holdfast_data / DATABASE_FILE)
     try:
         broker = SqliteBroker(database)
@@ -115,14 +115,14 @@ async def _cluster(
 
 @contextlib.asynccontextmanager
 async def open_cluster(settings: Settings, app: App | None = None) -> AsyncIterator[Cluster]:
-    """The two adapters alone, before anything is asked of a server: for looking at one that may not be well."""
+    """The two adapters alone, without a connection: for commands that check servers."""
     everything = workloads_of(settings, app).everything
     async with connect(settings, everything) as cluster:
         yield cluster
 
 
 async def _reach(cluster: Cluster, patience: timedelta) -> None:
-    """Return once MongoDB can commit; raise :class:`StoreUnavailable` when it takes too long."""
+    """Return once MongoDB can commit; raise :class:`StoreUnavailable` if this takes too long."""
     loop = asyncio.get_running_loop()
     end = loop.time() + patience.total_seconds()
     while True:

@@ -1,4 +1,4 @@
-"""Running a process: the API, the worker, or both, until told to stop; and stopping them in order."""
+"""Running a process: the API, the worker, or both, until a signal stops them; and stopping them in order."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from holdfast.config import Settings
 from holdfast.contracts import crash_points
 from holdfast.contracts.errors import ConfigurationError
 from holdfast.contracts.workload import App
-from holdfast.telemetry import attach, detach, events
+from holdfast.telemetry import attach, detach, emit, events
 from holdfast.telemetry.logs import LogExporter
 
 from .opening import open_system
@@ -25,7 +25,7 @@ from .system import System
 CRASH_POINT_VARIABLE: Final = "HOLDFAST_CRASH_POINT"
 
 STORE_PATIENCE: Final = timedelta(seconds=30)
-"""How long a process that starts waits for MongoDB: an election or a restart, not a mistyped address."""
+"""How long a starting process waits for MongoDB: long enough for an election or a restart."""
 
 _SWITCH_INTERVAL: Final = 0.00005
 """Seconds. SQLite's thread gives the interpreter lock away with every statement and waits about this long to get it
@@ -36,7 +36,7 @@ Ready = Callable[[str | None], None]
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A listening socket; says in words why there is none."""
+    """A listening socket. Raises :class:`ConfigurationError` with the reason if there is none."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host, port), family=family, backlog=2048)
@@ -46,7 +46,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def address_of(listener: socket.socket) -> str:
-    """Where a client finds it."""
+    """The address for clients."""
     host, port = listener.getsockname()[:2]
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
@@ -61,11 +61,11 @@ async def run(  # noqa: PLR0913 - which parts, and how they are steered
     listener: socket.socket | None = None,
     lifeline: int | None = None,
 ) -> None:
-    """Run the API, the worker, or both, until SIGTERM or SIGINT; then drain (I17).
+    """Run the API, the worker, or both, until SIGTERM or SIGINT; then drain (I17). SIGHUP has no effect.
 
     ``ready`` is called once everything is up, with the API's address. ``listener`` is a socket that listens already,
-    shared with other processes. ``lifeline`` is a descriptor that nobody writes to: when its other end is closed, by
-    whatever ends the process that holds it, this one stops too.
+    shared with other processes. ``lifeline`` is a descriptor that nobody writes to: when the process at its other end
+    ends, for any reason, this process stops too.
     """
     _arm_crash_point(os.environ)
     if not settings.cluster:
@@ -76,8 +76,10 @@ async def run(  # noqa: PLR0913 - which parts, and how they are steered
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup ignores the signal, and that stays
+        loop.add_signal_handler(signal.SIGHUP, _refuse_to_reload, lifeline is not None)
     if lifeline is not None:
-        loop.add_reader(lifeline, _cut, loop, lifeline, stop)
+        loop.add_reader(lifeline, _stop_with_parent, loop, lifeline, stop)
     try:
         if api and listener is None:
             listener = listen(settings.api_host, settings.api_port)
@@ -92,14 +94,21 @@ async def run(  # noqa: PLR0913 - which parts, and how they are steered
         detach(exporter)
 
 
-def _cut(loop: asyncio.AbstractEventLoop, lifeline: int, stop: asyncio.Event) -> None:
-    loop.remove_reader(lifeline)  # the end of a file can be read for ever
+def _refuse_to_reload(supervised: bool) -> None:  # noqa: FBT001 - a callback gets its arguments by position
+    """Log why SIGHUP has no effect. A single process cannot replace itself, and must not end without draining."""
+    to_parent = "Send SIGHUP to the parent process: it replaces its processes one by one."
+    advice = to_parent if supervised else "Restart this process, or start it with --processes."
+    emit(events.RELOAD_REFUSED, signal="SIGHUP", advice=advice)
+
+
+def _stop_with_parent(loop: asyncio.AbstractEventLoop, lifeline: int, stop: asyncio.Event) -> None:
+    loop.remove_reader(lifeline)  # a closed pipe stays readable, and would call this again and again
     stop.set()
 
 
 @contextlib.asynccontextmanager
 async def _opened(settings: Settings, app: App | None, stop: asyncio.Event) -> AsyncIterator[System | None]:
-    """The system; None when the stop came while a store was still waited for."""
+    """The system; None if the process was stopped while it waited for the store."""
     async with contextlib.AsyncExitStack() as stack:
         opening = asyncio.ensure_future(
             stack.enter_async_context(open_system(settings, app, patience=STORE_PATIENCE)),
@@ -129,7 +138,7 @@ async def _run(
             group.create_task(_worker(system, stop, worker_stop, started))
             await started.wait()
         else:
-            # Jobs expire, and what a queue has lost comes back, also where no worker runs (I10).
+            # Jobs must expire, and lost jobs must be published again, even if no worker runs (I10).
             group.create_task(system.maintenance(alone=True).run(worker_stop))
         if listener is not None:
             await _serve(system, listener, stop, ready)
@@ -146,17 +155,17 @@ async def _worker(
     worker_stop: asyncio.Event,
     started: asyncio.Event,
 ) -> None:
-    """Work until the API has stopped. A worker that fails takes the process down: its supervisor starts it anew."""
+    """Work until the API has stopped. If the worker fails, the process ends, and its supervisor starts it again."""
 
-    def hear(event: str, _: dict[str, Any]) -> None:
+    def watch(event: str, _: dict[str, Any]) -> None:
         if event == events.WORKER_STARTED:
             started.set()
 
-    attach(hear)
+    attach(watch)
     try:
         await system.worker().run(worker_stop)
     finally:
-        detach(hear)
+        detach(watch)
         stop.set()
         started.set()
 
@@ -167,7 +176,7 @@ async def _serve(
     stop: asyncio.Event,
     ready: Ready | None,
 ) -> None:
-    from .serving import server_of  # noqa: PLC0415 - a web server, where one is needed
+    from .serving import server_of  # noqa: PLC0415 - a worker needs no web server
 
     patience = timedelta(milliseconds=system.settings.worker_drain_timeout_ms)
     server = server_of(system.api(), patience)

@@ -1,4 +1,4 @@
-"""The web server of a process that serves the API, and how it takes leave of its clients."""
+"""The web server of a process that serves the API, and how it closes its connections when it stops."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from typing import Any, Final
 import uvicorn
 
 _LAST_REQUESTS: Final = timedelta(seconds=1)
-"""How long a connection may stay silent, after the process began to stop, before it is closed."""
+"""How long a connection may stay open without a request after the process began to stop."""
 _LOOK_EVERY: Final = timedelta(milliseconds=10)
 
 
 class LastAnswers:
-    """The API, which asks its clients to hang up once the process is leaving."""
+    """The API. Once the process stops, every answer has ``Connection: close``."""
 
     def __init__(self, app: Any) -> None:  # noqa: ANN401 - an ASGI app
         self._app = app
         self._leaving = False
 
     def leave(self) -> None:
-        """From now on clients are asked to hang up, and answers that would go on for long end."""
+        """From now on, answers have ``Connection: close``, and long-running answers end."""
         self._leaving = True
         self._app.leave()
 
@@ -34,12 +34,12 @@ class LastAnswers:
 
 
 def _closing(send: Any) -> Any:  # noqa: ANN401 - as ASGI has it
-    async def say(message: Any) -> None:  # noqa: ANN401 - as ASGI has it
+    async def send_closing(message: Any) -> None:  # noqa: ANN401 - as ASGI has it
         if message["type"] == "http.response.start":
             message = {**message, "headers": [*message.get("headers", ()), (b"connection", b"close")]}
         await send(message)
 
-    return say
+    return send_closing
 
 
 class Server(uvicorn.Server):
@@ -51,15 +51,15 @@ class Server(uvicorn.Server):
         self.up = asyncio.Event()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start listening, and tell."""
+        """Start listening, and set ``up``."""
         await super().startup(sockets)
         self.up.set()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Stop listening, answer those who were let in already, and only then close connections.
+        """Stop listening, answer the requests of open connections, and only then close connections.
 
-        uvicorn closes at once a connection whose request has not been read yet. Where other processes listen on the
-        same socket, such a client need not have met the one that stops.
+        uvicorn closes at once a connection whose request has not been read yet. If other processes listen on the same
+        socket, one of them could have answered that client.
         """
         for server in self.servers:
             server.close()
@@ -76,12 +76,12 @@ class Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Leave signals alone."""
+        """Do not handle signals."""
         yield
 
 
 def server_of(api: Any, patience: timedelta) -> Server:  # noqa: ANN401 - an ASGI app
-    """A server for the API. When it stops, requests that are being answered get so much time to end."""
+    """A server for the API. When it stops, running requests get so much time to end."""
     app = LastAnswers(api)
     config = uvicorn.Config(
         app,
@@ -91,7 +91,7 @@ def server_of(api: Any, patience: timedelta) -> Server:  # noqa: ANN401 - an ASG
         proxy_headers=False,
         lifespan="off",
         http="httptools",
-        ws="none",  # whatever else is installed: a request for a WebSocket is a request like any other
+        ws="none",  # a request for a WebSocket is a request like any other, whatever is installed
         timeout_graceful_shutdown=max(1, int(patience.total_seconds())),
     )
     return Server(config, app)

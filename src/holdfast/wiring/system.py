@@ -29,9 +29,9 @@ from .documents import DocumentParts, DocumentSystem, documents_of
 from .email import EmailParts, EmailSystem, email_of
 from .libraries import lacks, require_libraries
 
-_SELDOM: Final = 3
+_LESS_OFTEN: Final = 3
 _PIPELINES: Final = 2
-"""While one batch is on its way to a server of the cluster, the other is worked on."""
+"""While one batch is sent to a server of the cluster, the other batch is worked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class System:
     """The servers that ``store`` and ``broker`` talk to; None when both are one SQLite file."""
 
     def api(self) -> Any:  # noqa: ANN401 - an ASGI app
-        """The HTTP side."""
+        """The HTTP API."""
         settings = self.settings
         services = ApiServices(
             store=self.store,
@@ -105,15 +105,15 @@ class System:
         )
 
     def maintenance(self, *, alone: bool = False) -> Maintenance:
-        """What heals. In a process that does not work (``alone``), it looks less often: workers do so too."""
-        interval = timedelta(milliseconds=self.settings.upkeep_interval_ms * (_SELDOM if alone else 1))
-        # What a sweeper that died had in hand is swept again when a dead worker's jobs would be claimed again.
+        """Maintenance. In a process without a worker (``alone``) it runs less often, because workers run it too."""
+        interval = timedelta(milliseconds=self.settings.upkeep_interval_ms * (_LESS_OFTEN if alone else 1))
+        # Entries of a sweep that crashed are swept again after the same time as a lost worker's jobs.
         lease = timedelta(seconds=self.settings.worker_lease_seconds)
         workloads = list(self.workloads.values())
         return Maintenance(self.store, self.broker, workloads, self.ambient, interval=interval, again_after=lease)
 
     def worker(self) -> Worker:
-        """What works."""
+        """The worker."""
         options = ExecutionOptions(
             worker=self.ambient.ids.new(f"{socket.gethostname()}.{os.getpid()}"),
             concurrency=self.settings.worker_concurrency,
@@ -126,7 +126,7 @@ class System:
 
 
 class Workloads(NamedTuple):
-    """What a process runs: ours, and the user's own."""
+    """The workloads of a process: the shipped ones, and the user's own."""
 
     courier: Courier
     email: EmailParts | None
@@ -135,9 +135,9 @@ class Workloads(NamedTuple):
 
 
 def workloads_of(settings: Settings, app: App | None) -> Workloads:
-    """All workloads as configured. Checked as one app: names and queues of the user's must not meet ours.
+    """All workloads as configured. Checked as one app: the user's names and queues must differ from ours.
 
-    Raises :class:`ConfigurationError` where a setting asks for what is not installed.
+    Raises :class:`ConfigurationError` if a setting needs a library that is not installed.
     """
     require_libraries(settings)
     courier, email, documents = courier_of(settings), email_of(settings), documents_of(settings)
