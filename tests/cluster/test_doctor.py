@@ -15,8 +15,8 @@ from tests.support.program import ran
 CANARY = "canary-Wd6kRt2pXs9bHn4c"
 
 
-def checks(said, transition) -> dict[str, dict]:
-    return {each["check"]: each for each in said.json["checks"] if each["verdict"] == transition}
+def checks(said, level) -> dict[str, dict]:
+    return {each["check"]: each for each in said.json["checks"] if each["verdict"] == level}
 
 
 @pytest.fixture
