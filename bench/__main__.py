@@ -90,7 +90,9 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=20_000, help="events in each run (default 20,000)")
     parser.add_argument("--connections", type=int, default=50, help="connections of the load generator (default 50)")
     parser.add_argument("--emails", type=int, default=3_000, help="emails in the run without a limit (default 3,000)")
-    parser.add_argument("--backlog", type=int, default=10_000, help="emails that ten others meet (default 10,000)")
+    parser.add_argument(
+        "--backlog", type=int, default=10_000, help="emails that wait when ten others come (default 10,000)"
+    )
     parser.add_argument("--only", choices=_PARTS, nargs="+", default=_PARTS, help="courier events, or emails")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     arguments = parser.parse_args()

@@ -216,7 +216,7 @@ def measure_limit(site: Site, count: int, workers: int) -> Figures:
             with site.working(workers, settings):
                 mail.until(count)
         arrivals = [at for at, _ in mail.close()]
-    # At first all turns are free: what counts is how soon each of them comes round again.
+    # At first all permits are free. What counts is how soon each permit is free again.
     rate = (count - LIMIT) / (arrivals[-1] - arrivals[LIMIT - 1])
     return {
         "emails": count,

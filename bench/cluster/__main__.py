@@ -48,7 +48,7 @@ def _measure(arguments: argparse.Namespace, place: Place, folder: Path) -> dict[
         figures["system"] = system.measure(place, folder, plan, _tell)
     if "queues" in arguments.only:
         node = figures["versions"]["node"] is not None
-        figures["queues"] = queues.race(place, jobs=arguments.jobs, turns=arguments.turns, node=node, tell=_tell)
+        figures["queues"] = queues.race(place, jobs=arguments.jobs, runs=arguments.runs, node=node, tell=_tell)
     if "emails" in arguments.only:
         figures["emails"] = _emails(place, folder, email.Plan(emails=arguments.emails, backlog=arguments.backlog))
     return figures
@@ -69,13 +69,15 @@ def _emails(place: Place, folder: Path, plan: email.Plan) -> dict[str, Any]:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make bench-cluster", description=__doc__)
     parser.add_argument("--count", type=int, default=20_000, help="events in each run (default 20,000)")
-    parser.add_argument("--jobs", type=int, default=10_000, help="jobs that do nothing in each turn (default 10,000)")
+    parser.add_argument("--jobs", type=int, default=10_000, help="jobs that do nothing in each run (default 10,000)")
     parser.add_argument("--connections", type=int, default=50, help="connections of the load generator (default 50)")
     parser.add_argument("--workers", type=int, default=2, help="worker processes beside the API (default 2)")
     parser.add_argument("--rounds", type=int, default=3, help="runs of the gateway; the median counts (default 3)")
-    parser.add_argument("--turns", type=int, default=7, help="turns on the queue; the median counts (default 7)")
+    parser.add_argument("--runs", type=int, default=7, help="runs of each broker; the median counts (default 7)")
     parser.add_argument("--emails", type=int, default=3_000, help="emails in the run without a limit (default 3,000)")
-    parser.add_argument("--backlog", type=int, default=10_000, help="emails that ten others meet (default 10,000)")
+    parser.add_argument(
+        "--backlog", type=int, default=10_000, help="emails that wait when ten others come (default 10,000)"
+    )
     parser.add_argument("--only", choices=_PARTS, nargs="+", default=_PARTS, help="the gateway, the queue, or emails")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     return parser.parse_args()

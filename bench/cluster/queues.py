@@ -22,7 +22,7 @@ from .places import Place
 
 KEEP = 1_000
 CONCURRENCY = 50
-FAIRNESS_KEYS, BATCH = 2, 50
+PIPELINES, BATCH = 2, 50
 _WARM = 5_000
 """Enough for Node to have compiled what is hot: its first jobs cost three times as much."""
 _DATA = json.dumps(
@@ -78,26 +78,26 @@ def node_versions() -> dict[str, str] | None:
 
 
 def race(
-    place: Place, *, jobs: int, turns: int, node: bool, tell: Callable[[str], None]
+    place: Place, *, jobs: int, runs: int, node: bool, tell: Callable[[str], None]
 ) -> dict[str, dict[str, dict[str, float]]]:
     """Figures of everyone who takes part, for working and for adding."""
     consumers = [OURS, *([NODE] if node else []), STOCK]
     producers = [OURS, *([NODE] if node else [])]
     worked: dict[str, list[dict[str, float]]] = {racer.name: [] for racer in consumers}
     added: dict[str, list[dict[str, float]]] = {racer.name: [] for racer in producers}
-    for number in range(turns):
-        for racer in _turned(consumers, number):
+    for number in range(runs):
+        for racer in _rotated(consumers, number):
             figures = _work(place, racer, jobs)
-            tell(f"turn {number + 1}: {racer.name} works {figures['per_second']:,.0f} jobs/s")
+            tell(f"run {number + 1}: {racer.name} works {figures['per_second']:,.0f} jobs/s")
             worked[racer.name].append(figures)
-        for racer in _turned(producers, number):
+        for racer in _rotated(producers, number):
             figures = _add(place, racer, jobs)
-            tell(f"turn {number + 1}: {racer.name} adds {figures['per_second']:,.0f} jobs/s")
+            tell(f"run {number + 1}: {racer.name} adds {figures['per_second']:,.0f} jobs/s")
             added[racer.name].append(figures)
     return {"work": _medians(worked), "add": _medians(added)}
 
 
-def _turned(racers: Sequence[Racer], number: int) -> list[Racer]:
+def _rotated(racers: Sequence[Racer], number: int) -> list[Racer]:
     first = number % len(racers)
     return [*racers[first:], *racers[:first]]
 
@@ -140,7 +140,7 @@ def _plan(what: str, count: int, *, queue: str = "race", warm: int = _WARM) -> d
         "warm": warm,
         "keep": KEEP,
         "concurrency": CONCURRENCY,
-        "lanes": FAIRNESS_KEYS,
+        "pipelines": PIPELINES,
         "batch": BATCH,
         "data": _DATA,
     }
@@ -191,5 +191,5 @@ def _medians(figures: Mapping[str, Sequence[Mapping[str, float]]]) -> dict[str, 
     for name, runs in figures.items():
         medians = {figure: statistics.median(run[figure] for run in runs) for figure in runs[0]}
         rates = [run["per_second"] for run in runs]
-        result[name] = {**medians, "lowest": min(rates), "highest": max(rates), "turns": len(runs)}
+        result[name] = {**medians, "lowest": min(rates), "highest": max(rates), "runs": len(runs)}
     return result

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from bench import email_report
 
-from .queues import BATCH, CONCURRENCY, FAIRNESS_KEYS, KEEP
+from .queues import BATCH, CONCURRENCY, KEEP, PIPELINES
 
 Figures = Mapping[str, Any]
 
@@ -94,7 +94,7 @@ def _show_system(console: Console, system: Figures, connections: int) -> None:
 def _show_queues(console: Console, queues: Figures) -> None:
     table = _table("The queue alone", "aim", "client us/job", "Redis us/job")
     rows = [
-        ("work", "ours", f"work: our broker, {FAIRNESS_KEYS} lanes of {BATCH}", f">= {AIMS['noop']}"),
+        ("work", "ours", f"work: our broker, {PIPELINES} pipelines of {BATCH}", f">= {AIMS['noop']}"),
         ("work", "node", f"work: Node's Worker, concurrency {CONCURRENCY}", ""),
         ("work", "stock", f"work: stock Python Worker, concurrency {CONCURRENCY}", ""),
         ("add", "ours", f"add: our broker, batches of {BATCH}", ""),
@@ -114,7 +114,7 @@ def _show_queues(console: Console, queues: Figures) -> None:
             f"{run['redis_us_per_job']:.0f}",
         )
     table.caption = (
-        f"Jobs per second, median of {queues['work']['ours']['turns']} turns that they take one after another on "
+        f"Jobs per second, median of {queues['work']['ours']['runs']} runs, which take turns on "
         f"one Redis. Jobs of about 500 bytes that do nothing, the last {KEEP:,} completed ones kept, for all alike. "
         "One process each; the clock starts when it is warm and connected, and stops when Redis has finished the "
         "last job. us/job is processor time."

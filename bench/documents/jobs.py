@@ -40,7 +40,7 @@ def measure(*, quick: bool, tell: Callable[[str], None]) -> list[Figures]:
             address, bearer = f"http://{gateway.host}:{gateway.port}", {"authorization": f"Bearer {key}"}
             with httpx.Client(base_url=address, headers=bearer, timeout=_PATIENCE) as client:
                 for name, (pages, pdf) in files.items():
-                    # By turns, so that whatever else the machine does falls on both.
+                    # One after the other, so that other load on the machine falls on both.
                     pairs = [(child.read(pdf, kind="PDF").seconds, _job(client, pdf, pages)) for _ in range(rounds)]
                     figures.append(run := _figures(name, pages, pairs))
                     tell(f"{name}, {pages} pages as a job: {run['seconds']:.2f} s, {run['overhead_seconds']:+.2f} s")

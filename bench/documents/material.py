@@ -19,7 +19,7 @@ LOOKS: Final[tuple[Look, ...]] = ("clean", "degraded", "two columns", "upside-do
 FONTS: Final = ("Helvetica", "Times-Roman")
 LANGUAGES: Final = {"en": "English", "pt": "Portuguese"}
 _PAUSE: Final = 0.5
-"""Seconds between two turns of the recording."""
+"""Seconds between two repetitions of the recording."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,14 +61,14 @@ def scans(*, quick: bool) -> Iterator[Scan]:
 
 
 def born_digital(pages: int) -> tuple[bytes, list[str]]:
-    """A PDF with a text layer, both languages by turns; and its texts."""
+    """A PDF with a text layer, the languages alternate; and its texts."""
     both = [text for pair in zip(*PAGES.values(), strict=True) for text in pair]
     texts = [both[number % len(both)] for number in range(pages)]
     return text_pdf(texts), texts
 
 
 def scan_of(pages: int) -> bytes:
-    """A clean scan, both languages by turns."""
+    """A clean scan, the languages alternate."""
     return scanned_pdf(born_digital(pages)[1])
 
 
@@ -91,10 +91,10 @@ _FORMATS: Final[dict[str, Callable[[np.ndarray], bytes]]] = {
 
 def speech(*, quick: bool) -> Iterator[Recording]:
     """People who speak English, three times over: more than one stretch of a minute. A quick run hears them once."""
-    turns = 1 if quick else 3
+    repetitions = 1 if quick else 3
     once = recordings.speech()
-    sound = np.concatenate([part for _ in range(turns) for part in (once, recordings.silence(_PAUSE))])
-    said = " ".join([recordings.TRANSCRIPT] * turns)
+    sound = np.concatenate([part for _ in range(repetitions) for part in (once, recordings.silence(_PAUSE))])
+    said = " ".join([recordings.TRANSCRIPT] * repetitions)
     for name in ("opus",) if quick else _FORMATS:
         yield Recording(name, _FORMATS[name](sound), said, "en")
     if not quick:

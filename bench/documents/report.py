@@ -139,7 +139,7 @@ def _show_jobs(console: Console, runs: Sequence[Figures]) -> None:
         )
     table.caption = (
         f"Rounds: {runs[0]['rounds']}. From the first byte of the upload to COMPLETED, through `holdfast up` with "
-        "default settings; the same file in the child alone by turns."
+        "default settings; the same file in the child alone, alternating."
     )
     console.print(table)
 

@@ -66,14 +66,14 @@ class Tesseract:
 def installed() -> Tesseract | None:
     """None where it is not."""
     try:
-        version, languages = _told("--version"), _told("--list-langs")
+        version, languages = _output_of("--version"), _output_of("--list-langs")
     except (OSError, subprocess.CalledProcessError):
         return None
     found = re.search(r"tesseract v?(\S+)", version)
     return Tesseract(found[1] if found else "unknown", frozenset(languages.split()))
 
 
-def _told(option: str) -> str:
+def _output_of(option: str) -> str:
     # Some versions answer on standard error.
     command = ["tesseract", option]
     return subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=True).stdout

@@ -34,16 +34,16 @@ async def _good_run(folder: Path) -> Run:
         plain, event = field.author.task("plain"), field.author.event("plain")
         await field.load.send(plain, event, field.author.task("mended"), field.author.event("doomed"))
         await field.load.send(plain, field.author.contradiction(plain), field.author.event("flaky"))
-        desk = asyncio.create_task(field.desk.run())
+        reviewing = asyncio.create_task(field.reviewer.run())
         await field.until("SELECT count(*) FROM ledger_entries WHERE generation = 2 AND status = 'processed'", equals=1)
-        field.desk.stop()
-        await desk
+        field.reviewer.stop()
+        await reviewing
         await field.drained()
         await gateway.terminate()
         witnessed = Witnessed(
             history=tuple(field.load.history),
-            asked_replays=frozenset(field.desk.asked),
-            acknowledged_replays=frozenset(field.desk.replayed),
+            asked_replays=frozenset(field.reviewer.asked),
+            acknowledged_replays=frozenset(field.reviewer.replayed),
             runs=tuple(field.runs()),
             taken_downstream=dict(field.downstream.taken),
         )

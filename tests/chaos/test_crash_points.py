@@ -23,10 +23,10 @@ async def test_every_crash_point_is_survived(tmp_path, rounds, seed, tell):
         of_api, of_workers = (
             strikes(field.chance, role, points[role], rounds, passed_at_start=PASSED_AT_START) for role in points
         )
-        async with field.under_load(), asyncio.TaskGroup() as fairness_keys:
-            fairness_keys.create_task(carry_out(field.fleet, of_api, deaths, "api"))
-            fairness_keys.create_task(carry_out(field.fleet, of_workers, deaths, "worker"))
-            fairness_keys.create_task(carry_out(field.fleet, of_workers, deaths, "worker"))
+        async with field.under_load(), asyncio.TaskGroup() as group:
+            group.create_task(carry_out(field.fleet, of_api, deaths, "api"))
+            group.create_task(carry_out(field.fleet, of_workers, deaths, "worker"))
+            group.create_task(carry_out(field.fleet, of_workers, deaths, "worker"))
         await field.ask_again()
         await field.drained()
         survivors = [process for process in field.fleet.members if process.alive]

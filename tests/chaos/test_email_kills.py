@@ -43,9 +43,9 @@ async def killed_at_every_point(mail: MailArena, rounds: int, seed: int, tell) -
     fleet = mail.arena.fleet
     await fleet.start("api")
     planned = strikes(mail.arena.chance, "worker", POINTS, rounds, passed_at_start=0)
-    async with mail.under_load(emails=EMAILS), asyncio.TaskGroup() as fairness_keys:
-        fairness_keys.create_task(carry_out(fleet, planned, deaths, "worker"))
-        fairness_keys.create_task(carry_out(fleet, planned, deaths, "worker"))
+    async with mail.under_load(emails=EMAILS), asyncio.TaskGroup() as group:
+        group.create_task(carry_out(fleet, planned, deaths, "worker"))
+        group.create_task(carry_out(fleet, planned, deaths, "worker"))
     truth = await mail.ended()
     tell(
         {
@@ -82,7 +82,7 @@ async def slept_with_messages_out(mail: MailArena, server: SmtpServer, tell) -> 
     await mail.until(lambda: rule.seen == IN_FLIGHT, "all messages are out")
     sleeper.signal(signal.SIGSTOP)
     successor = await fleet.start("worker")
-    await mail.until(lambda: len(mail_truth(mail.arena).unknown) == IN_FLIGHT, "its successor buried them")
+    await mail.until(lambda: len(mail_truth(mail.arena).unknown) == IN_FLIGHT, "its successor dead-lettered them")
     rule.release()  # the answers wait for the sleeper when it wakes
     sleeper.signal(signal.SIGCONT)
     await mail.until(lambda: stale(sleeper) == IN_FLIGHT, "the sleeper knows that they are not its own any more")

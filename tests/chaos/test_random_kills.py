@@ -18,9 +18,9 @@ async def test_random_kills_lose_nothing_and_double_nothing(tmp_path, rounds, se
     async with arena(tmp_path, seed) as field:
         processes = list(await asyncio.gather(*(field.fleet.start(role) for role in ROLES)))
         async with field.under_load():
-            for turn in range(rounds * KILLS_A_ROUND):
+            for kill in range(rounds * KILLS_A_ROUND):
                 await asyncio.sleep(field.chance.uniform(0.1, 0.6))  # the moment is what chance decides here
-                place = turn % len(ROLES)
+                place = kill % len(ROLES)
                 await processes[place].kill()
                 kills[ROLES[place]] += 1
                 processes[place] = await field.fleet.start(ROLES[place])

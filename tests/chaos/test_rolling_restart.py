@@ -46,8 +46,8 @@ async def test_a_rolling_restart_costs_no_attempt(tmp_path, rounds, seed, tell):
     assert report.violations == []
     assert set(codes) == {0}
     assert report.figures["lost attempts"] == 0
-    assert attempts == [(1,)], "a job that was handed back must look as if it had never been taken"
-    assert max(runs.values()) > 1, "no job was ever handed back: nothing was tested"
+    assert attempts == [(1,)], "a released job must look as if it had never been taken"
+    assert max(runs.values()) > 1, "no job was ever released: nothing was tested"
 
 
 async def test_a_worker_with_no_free_slot_stops_all_the_same(tmp_path, seed):

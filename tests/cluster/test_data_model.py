@@ -1,4 +1,4 @@
-"""Seed 002's collections in MongoDB: their names, their indexes, and what a document of each is made of."""
+"""The collections of the specification in MongoDB: their names and their indexes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def index(database, collection, *fields):
 @pytest.mark.parametrize(
     ("collection", "field"), [(LEDGER, "idempotencyKey"), (SHIPMENTS, "shipmentId")], ids=[LEDGER, SHIPMENTS]
 )
-async def test_the_unique_fields_of_the_seed_are_unique(database, collection, field):
+async def test_the_unique_fields_of_the_specification_are_unique(database, collection, field):
     assert index(database, collection, field)["unique"] is True
 
 
@@ -48,7 +48,7 @@ async def test_the_unique_fields_of_the_seed_are_unique(database, collection, fi
         (LETTERS, ("createdAt",)),
     ],
 )
-async def test_the_indexes_of_the_seed_exist(database, collection, fields):
+async def test_the_indexes_of_the_specification_exist(database, collection, fields):
     assert index(database, collection, *fields) is not None
 
 

@@ -1,4 +1,4 @@
-"""docs/operations/ says which rights Holdfast needs. A user that has these, and no others, is given a whole life."""
+"""docs/operations/ says which rights Holdfast needs. A user with these rights, and no others, can do everything."""
 
 from __future__ import annotations
 

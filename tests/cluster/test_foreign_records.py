@@ -10,7 +10,7 @@ from tests.support.foreign_records import DATES, NodeRecords
 
 @pytest.fixture(params=DATES)
 def database(request, mongo, mongo_database):
-    """What the other system left: an event of each fate, a dead letter and a shipment."""
+    """What the other system left: an event in each state, a dead letter and a shipment."""
     node = NodeRecords(request.param)
     with MongoClient(mongo.uri) as client:
         database = client[mongo_database]

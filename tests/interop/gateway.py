@@ -35,7 +35,7 @@ class Gateway:
         self._http = httpx.AsyncClient(transport=httpx.ASGITransport(system.api()), base_url="http://gateway")
 
     async def post(self, document: dict[str, Any]) -> dict[str, Any]:
-        """A courier's signed event through the door; answers the receipt."""
+        """Send a courier's signed event to the API; return the receipt."""
         body, now = json.dumps(document).encode(), int(time.time())
         headers = {
             "content-type": "application/json",
@@ -107,7 +107,7 @@ def forwarding_to(downstream: Downstream) -> dict[str, str]:
 
 
 def an_event(name: str, **facts: Any) -> dict[str, Any]:
-    """Seed 000's main queue payload, as a producer in Node would write it: it happened just now."""
+    """The job of rule C6, as a producer in Node would write it: it happened just now."""
     return event_document(
         eventId=name,
         idempotencyKey=f"{SOURCE}:{name}",

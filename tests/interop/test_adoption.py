@@ -1,4 +1,4 @@
-"""Node producers that put courier events straight into our queue, beside couriers that come through the door."""
+"""Node producers that put courier events straight into our queue, beside couriers that use the API."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from holdfast.contracts.ledger import Status
 from holdfast.contracts.times import isoformat
 from tests.interop.gateway import DEAD, MAIN, a_request, an_event
-from tests.interop.seed_schemas import MAIN_QUEUE_PAYLOAD
+from tests.interop.specified_schemas import MAIN_QUEUE_PAYLOAD
 from tests.support.courier_documents import without
 from tests.support.waiting import eventually
 
@@ -105,8 +105,8 @@ async def test_a_broken_event_is_found_by_its_own_names(main, open_queue, gatewa
 async def test_a_broken_event_does_not_touch_the_good_one_of_its_key(main, gateway):
     good, broken = an_event("plain-3"), an_event("plain-3") | {"payload": {"shipmentId": "shp_1"}}
     async with gateway.working():
-        for document, fate in ((good, "resolved"), (broken, "rejected")):
-            assert fate in await (await main.waiting_for(await main.add("courier-event", document)))
+        for document, end in ((good, "resolved"), (broken, "rejected")):
+            assert end in await (await main.waiting_for(await main.add("courier-event", document)))
 
     assert (await gateway.entry("courier-x:plain-3")).status is Status.PROCESSED
     (letter,) = await gateway.letters()
@@ -207,8 +207,8 @@ async def _is_processed(gateway, key) -> bool:
     return entry is not None and entry.status is Status.PROCESSED
 
 
-@pytest.mark.parametrize("newer_from", ["node", "the door"])
-@pytest.mark.parametrize("older_from", ["node", "the door"])
+@pytest.mark.parametrize("newer_from", ["node", "the API"])
+@pytest.mark.parametrize("older_from", ["node", "the API"])
 async def test_a_late_event_in_the_same_batch_is_flagged(main, open_gateway_with, newer_from, older_from):
     gateway = await open_gateway_with()
     an_hour_ago = {"occurredAt": isoformat(datetime.now(UTC) - timedelta(hours=1))}

@@ -1,4 +1,4 @@
-"""A Node consumer of the dead-letter queue gets what the specification promises, whatever died."""
+"""A Node consumer of the dead-letter queue gets what the specification promises, whatever job failed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.cli.servers import free_port
 from tests.interop.gateway import DEAD, MAIN, a_request, an_event
-from tests.interop.seed_schemas import DEAD_LETTER_PAYLOAD
+from tests.interop.specified_schemas import DEAD_LETTER_PAYLOAD
 from tests.support.courier_documents import without
 from tests.support.waiting import eventually
 
@@ -80,7 +80,7 @@ async def test_node_reads_how_often_an_exhausted_event_was_tried(main, dead, ope
 
 
 def _count_their_attempts(letters):
-    """Seeds 000 and 002: what a JSON Schema cannot say."""
+    """Rule C59: what a JSON Schema cannot say."""
     for letter in letters:
         numbers = [each["attempt"] for each in letter["attemptHistory"]]
         assert letter["attemptCount"] == len(numbers) == max(numbers, default=0)

@@ -13,7 +13,7 @@ from tests.support.waiting import eventually
 
 PUBLISHED = DocumentDeadLetter.model_json_schema()
 _TEXT = {"type": "string", "minLength": 1}
-SEED: dict = {
+SPECIFIED: dict = {
     "$schema": "https://json-schema.org/draft/2020-12/schema",
     "type": "object",
     "required": ["job_id", "job_type", "input_type", "payload", "status", "error", "attempts", "failed_at"],
@@ -32,7 +32,7 @@ SEED: dict = {
         "schema_version": {"const": "v1"},
     },
 }
-"""Seed 003, sections 2 and 3, by hand."""
+"""Rules D8 to D19, by hand."""
 
 
 @pytest.fixture
@@ -102,7 +102,7 @@ async def _completed(queue, number):
     return (await queue.counts())["completed"] == number
 
 
-async def test_node_consumes_dead_letters_that_are_as_published_and_as_the_seed_says(jobs, dead, gateway, folder, node):
+async def test_node_consumes_dead_letters_that_are_as_published_and_as_specified(jobs, dead, gateway, folder, node):
     (folder / "locked.pdf").write_bytes(encrypted_pdf())
     good = [
         a_job("ocr-009", local_path="samples/missing.pdf"),
@@ -130,7 +130,7 @@ async def test_node_consumes_dead_letters_that_are_as_published_and_as_the_seed_
     assert await node("complaints", schema=PUBLISHED, documents=letters) == [[] for _ in letters]
     by_id = {each["job_id"]: each for each in letters}
     theirs = [by_id[job["job_id"]] for job in good]
-    assert await node("complaints", schema=SEED, documents=theirs) == [[] for _ in theirs]
+    assert await node("complaints", schema=SPECIFIED, documents=theirs) == [[] for _ in theirs]
     for job, letter in zip(good, theirs, strict=True):
         assert {name: letter[name] for name in job} == job
     assert [(each["error_type"], each["error_code"], each["attempts"]) for each in theirs] == [
@@ -149,7 +149,7 @@ async def test_node_consumes_dead_letters_that_are_as_published_and_as_the_seed_
 async def test_the_published_schema_accepts_the_specifications_own_letters(node):
     letters = [*EXAMPLES, *BARE]
     assert await node("complaints", schema=PUBLISHED, documents=letters) == [[] for _ in letters]
-    assert await node("complaints", schema=SEED, documents=letters) == [[] for _ in letters]
+    assert await node("complaints", schema=SPECIFIED, documents=letters) == [[] for _ in letters]
 
 
 async def test_the_published_schema_finds_what_is_wrong_with_a_letter(node):

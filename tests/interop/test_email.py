@@ -24,7 +24,7 @@ from tests.support.waiting import eventually
 
 CPF = "529.982.247-25"
 CPF_DIGITS = "52998224725"
-SEED_OPTIONS = {"ttl": 86_400_000, "removeOnComplete": True, "removeOnFail": False}
+SPECIFIED_OPTIONS = {"ttl": 86_400_000, "removeOnComplete": True, "removeOnFail": False}
 HOUR = timedelta(hours=1)
 
 
@@ -79,7 +79,7 @@ def dead(open_queue):
 
 
 def a_job(company: str, **changes):
-    """Seed 004's EmailSendJobData, as a producer in Node would write it."""
+    """The data of rule E10, as a producer in Node would write it."""
     job = {
         "outboxId": str(uuid.uuid4()),
         "companyId": company,
@@ -95,7 +95,7 @@ def a_job(company: str, **changes):
 
 
 async def add(queue, job, **options) -> str:
-    return await queue.add(QUEUE_NAME, job, **SEED_OPTIONS | {"jobId": job["outboxId"]} | options)
+    return await queue.add(QUEUE_NAME, job, **SPECIFIED_OPTIONS | {"jobId": job["outboxId"]} | options)
 
 
 async def posted(gateway, key, document) -> dict:
@@ -212,7 +212,7 @@ async def test_node_sees_what_the_api_accepted_with_its_priority_and_without_htm
 async def test_a_job_of_node_is_sent_whatever_its_name_is(send, gateway, company, mail_server):
     job = a_job(company)
     async with gateway.working():
-        await send.add("boleto", job, **SEED_OPTIONS | {"jobId": job["outboxId"]})
+        await send.add("boleto", job, **SPECIFIED_OPTIONS | {"jobId": job["outboxId"]})
         await eventually(lambda: _is(gateway, job["outboxId"], "SENT"))
 
     assert len(mail_server.taken) == 1
@@ -244,7 +244,7 @@ async def test_a_job_of_node_that_is_to_live_for_longer_than_a_day_breaks_the_co
 )
 async def test_a_job_of_node_under_another_id_is_sent_once_with_a_warning(send, gateway, company, mail_server, options):
     job = a_job(company)
-    given = {name: value for name, value in (SEED_OPTIONS | options).items() if value is not None}
+    given = {name: value for name, value in (SPECIFIED_OPTIONS | options).items() if value is not None}
     async with gateway.working():
         for _ in range(2):
             await send.add(QUEUE_NAME, job, **given)

@@ -1,4 +1,4 @@
-"""Workers that die: Node's stall check and our recovery bring each other's jobs back, and harm nobody who lives."""
+"""Workers that are lost: Node's stall check and our recovery bring each other's jobs back, and no others."""
 
 from __future__ import annotations
 

@@ -68,10 +68,10 @@ def named(number: int) -> dict:
 
 
 async def post_to_us(gateway, numbers) -> None:
-    turns = asyncio.Semaphore(_AT_ONCE)
+    slots = asyncio.Semaphore(_AT_ONCE)
 
     async def one(number):
-        async with turns:
+        async with slots:
             await gateway.post(named(number))
 
     await asyncio.gather(*(one(number) for number in numbers))

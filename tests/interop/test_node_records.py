@@ -42,8 +42,8 @@ async def fill(node_system, records, dates, *, count: int = 20) -> None:
     """Events that the Node system has worked: most are applied, some are dead."""
     api = await node_system.start_api(dates=dates, indexes=True)
     worker = await node_system.start_worker(dates=dates, retry_max_attempts=2, retry_backoff_base_ms=1)
-    fates = ["fail_permanently" if n % 5 == 4 else "delivered" for n in range(count)]
-    await node_system.post(api, [a_request(f"e{n}", status=fate) for n, fate in enumerate(fates)])
+    statuses = ["fail_permanently" if n % 5 == 4 else "delivered" for n in range(count)]
+    await node_system.post(api, [a_request(f"e{n}", status=status) for n, status in enumerate(statuses)])
     settled = {"status": {"$in": ["processed", "dead_lettered"]}}
     await eventually(lambda: records.processed_events.count_documents(settled) == count)
     await eventually(lambda: records.dead_letter_events.count_documents({}) == count // 5)

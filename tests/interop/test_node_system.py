@@ -65,8 +65,8 @@ async def test_what_fails_is_tried_again_and_becomes_a_dead_letter_in_the_end(
     node_system, records, open_queue, retries
 ):
     api = await node_system.start_api(job_attempts=3, backoff_ms=5)
-    fates = {"e1": "fail_transiently_2", "e2": "fail_transiently_3", "e3": "fail_permanently"}
-    await node_system.post(api, [a_request(name, status=status) for name, status in fates.items()])
+    statuses = {"e1": "fail_transiently_2", "e2": "fail_transiently_3", "e3": "fail_permanently"}
+    await node_system.post(api, [a_request(name, status=status) for name, status in statuses.items()])
 
     await node_system.start_worker(retries=retries, retry_max_attempts=3, retry_backoff_base_ms=5)
     await eventually(lambda: records.dead_letter_events.count_documents({}) == 2)

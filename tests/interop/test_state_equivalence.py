@@ -18,10 +18,10 @@ from redis.asyncio import Redis
 
 from holdfast.brokers.bullmq import BullmqBroker
 from holdfast.contracts.queues import QueueJob
+from tests.interop.cases import CASES, REASON, RESULT, SNOOZE_MS, Case, Job, handling
 from tests.interop.node_queue import NodeQueue
 from tests.interop.our_worker import LEASE, SOON, settle, take_now
 from tests.interop.redis_state import state_of
-from tests.interop.stories import REASON, RESULT, SNOOZE_MS, STORIES, Job, Story, handling
 from tests.support.waiting import eventually
 
 QUEUE = "jobs"
@@ -55,14 +55,14 @@ async def client(redis_place):
 # --- working --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("title", STORIES)
+@pytest.mark.parametrize("title", CASES)
 async def test_what_we_leave_in_redis_is_what_node_leaves_when_a_job(title, open_queue, client):
-    told = STORIES[title]
+    case = CASES[title]
 
     by_node, by_us, by_python = await asyncio.gather(
-        _left(client, open_queue(QUEUE, inside="node"), told, _by_node),
-        _left(client, open_queue(QUEUE, inside="ours"), told, _by_us),
-        _left(client, open_queue(QUEUE, inside="python"), told, _by_stock_python if told.told_by_python else _by_node),
+        _left(client, open_queue(QUEUE, inside="node"), case, _by_node),
+        _left(client, open_queue(QUEUE, inside="ours"), case, _by_us),
+        _left(client, open_queue(QUEUE, inside="python"), case, _by_stock_python if case.works_in_python else _by_node),
     )
 
     assert by_us == by_node
@@ -70,33 +70,33 @@ async def test_what_we_leave_in_redis_is_what_node_leaves_when_a_job(title, open
     assert {**by_python, "pc": None} == {**by_node, "pc": None}
 
 
-async def _left(client: Redis, queue: NodeQueue, told: Story, worked: Any) -> dict[str, Any]:
-    """The state after a story. A paused queue takes all jobs in before the first is worked."""
+async def _left(client: Redis, queue: NodeQueue, case: Case, worked: Any) -> dict[str, Any]:
+    """The state after a case. A paused queue takes all jobs in before the first is worked."""
     await queue.call("pause")
-    jobs = {await queue.add(name, {"n": n}, **opts): Job(name, opts) for n, (name, opts) in enumerate(told.jobs)}
+    jobs = {await queue.add(name, {"n": n}, **opts): Job(name, opts) for n, (name, opts) in enumerate(case.jobs)}
     await queue.call("resume")
-    await worked(queue, told, jobs)
+    await worked(queue, case, jobs)
     return _comparable(await state_of(client, f"{queue.at['prefix']}:{QUEUE}:"))
 
 
-async def _over(queue: NodeQueue, told: Story) -> bool:
+async def _over(queue: NodeQueue, case: Case) -> bool:
     counts = await queue.counts()
     ready = counts["waiting"] + counts["prioritized"] + counts["active"]
-    return (ready, counts["delayed"]) == (0, told.left_delayed)
+    return (ready, counts["delayed"]) == (0, case.left_delayed)
 
 
-async def _by_node(queue: NodeQueue, told: Story, _jobs: dict[str, Job]) -> None:
+async def _by_node(queue: NodeQueue, case: Case, _jobs: dict[str, Job]) -> None:
     worker = await queue.work(concurrency=1)
-    await eventually(lambda: _over(queue, told))
+    await eventually(lambda: _over(queue, case))
     assert await worker.errors() == []
     await worker.rest()
 
 
-async def _by_us(queue: NodeQueue, told: Story, jobs: dict[str, Job]) -> None:
+async def _by_us(queue: NodeQueue, case: Case, jobs: dict[str, Job]) -> None:
     broker = BullmqBroker(queue.at["url"], prefix=queue.at["prefix"])
     await broker.open()
     try:
-        while not await _over(queue, told):
+        while not await _over(queue, case):
             for delivery in await broker.take(QUEUE, 1, wait=SOON, lease=LEASE):
                 await settle(broker, delivery, handling(jobs[delivery.job_id]))
         assert await take_now(broker, QUEUE) == []  # a worker always looks once more before it waits
@@ -104,7 +104,7 @@ async def _by_us(queue: NodeQueue, told: Story, jobs: dict[str, Job]) -> None:
         await broker.close()
 
 
-async def _by_stock_python(queue: NodeQueue, told: Story, _jobs: dict[str, Job]) -> None:
+async def _by_stock_python(queue: NodeQueue, case: Case, _jobs: dict[str, Job]) -> None:
     async def handle(job, token):
         match job.name:
             case "hopeless":
@@ -120,7 +120,7 @@ async def _by_stock_python(queue: NodeQueue, told: Story, _jobs: dict[str, Job])
 
     worker = bullmq.Worker(QUEUE, handle, {"connection": queue.at["url"], "prefix": queue.at["prefix"]})
     try:
-        await eventually(lambda: _over(queue, told))
+        await eventually(lambda: _over(queue, case))
     finally:
         await worker.close(force=True)
 

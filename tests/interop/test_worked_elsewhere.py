@@ -148,7 +148,7 @@ async def test_what_node_fails_is_one_dead_letter_with_its_reason(gateway, node_
     assert (await gateway.entry(key("e1"))).status is DEAD_LETTERED
 
 
-async def test_a_replay_is_not_judged_by_the_failure_before_it(gateway, node_workers, open_queue):
+async def test_the_failure_before_a_replay_does_not_end_the_replay(gateway, node_workers, open_queue):
     await post(gateway, "e1", status="fail_permanently")
     worker = await node_workers.start_worker()
     await worked(open_queue)

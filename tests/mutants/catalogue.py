@@ -157,7 +157,7 @@ ON CONFLICT (workload, key) DO UPDATE SET body = excluded.body, fingerprint = ex
         "if subject.attempt > attempt_limit(workload, subject.data):",
     ),
     _mutant(
-        "handing back costs an attempt",
+        "a release costs an attempt",
         _SETTLING,
         "                    attempts.pop()\n",
         "                    self._close(attempts, AttemptOutcome.LOST)\n",
@@ -169,7 +169,7 @@ ON CONFLICT (workload, key) DO UPDATE SET body = excluded.body, fingerprint = ex
         "            self._leave(flight)\n",
     ),
     _mutant(
-        "an outcome that cannot be judged is dropped",
+        "an outcome without a decision is dropped",
         _TRANSITIONS,
         "        except Exception as error:  # noqa: BLE001 - other people filled it in",
         "        except ZeroDivisionError as error:  # noqa: BLE001 - other people filled it in",
@@ -188,7 +188,7 @@ ON CONFLICT (workload, key) DO UPDATE SET body = excluded.body, fingerprint = ex
         "    if not job.key:\n        return _unknown(",
     ),
     _mutant(
-        "a stopping worker hands back what may have happened",
+        "a stopping worker releases a job whose effect may have happened",
         _EXECUTION,
         "        if flight.proceeded:\n",
         "        if not flight.lease:\n",
@@ -207,7 +207,7 @@ ON CONFLICT (workload, key) DO UPDATE SET body = excluded.body, fingerprint = ex
         "elif not effect.key and self._older(",
     ),
     _mutant(
-        "a bad effect buries its neighbours",
+        "a bad effect dead-letters the other jobs of its batch",
         "engine/settling.py",
         "return [pair for finish in batch for pair in await self._commit_alone(finish)]",
         """failure = Failure(EFFECT_REFUSED, reason, retry=False)

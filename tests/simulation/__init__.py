@@ -1,4 +1,4 @@
 """A seeded simulation of the real engine over the real SQLite store and broker.
 
-``python -m tests.simulation SEED --trace`` runs one seed and tells its story.
+``python -m tests.simulation SEED --trace`` runs one seed and prints its trace.
 """

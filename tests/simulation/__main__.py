@@ -12,7 +12,7 @@ from .seeds import run_seed
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
     parser.add_argument("seeds", help="a seed, or a range such as 0-500")
-    parser.add_argument("--trace", action="store_true", help="tell the story")
+    parser.add_argument("--trace", action="store_true", help="print everything that happens")
     parser.add_argument("--first", action="store_true", help="stop at the first seed with a finding")
     chosen = parser.parse_args()
     first, _, last = chosen.seeds.partition("-")

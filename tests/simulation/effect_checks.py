@@ -78,13 +78,13 @@ def newest_stands(facts: Facts) -> Findings:
 
 
 def deadlines(facts: Facts) -> Findings:
-    """I10: a generation lives as long as its workload says, and no attempt begins after that."""
+    """I10: a generation has the ttl of its workload, and no attempt begins after it."""
     for (workload, key), steps in facts.moves.items():
-        lives = facts.workloads[workload].ttl is not None and not key.startswith(("UNREADABLE", "IDEMPOTENCY"))
+        expires = facts.workloads[workload].ttl is not None and not key.startswith(("UNREADABLE", "IDEMPOTENCY"))
         deadline: dict[int, int | None] = {}
         for step in steps:
             if step["new"] == "received" and step["old"] in (None, "dead_lettered"):
-                wanted = step["at"] + duration_ms(TTL) if lives else None
+                wanted = step["at"] + duration_ms(TTL) if expires else None
                 deadline[step["new_generation"]] = step["deadline"]
                 if step["deadline"] != wanted:
                     yield f"I10: {workload} {key} has the deadline {step['deadline']}, not {wanted}"

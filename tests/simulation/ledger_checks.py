@@ -64,7 +64,7 @@ def foreign_jobs(facts: Facts) -> Findings:
         if not told or not told <= {
             reason,
             "WORKER_LOST",
-        }:  # whoever was to dead-letter it may have died three times over
+        }:  # the worker that was to dead-letter it may have been killed three times
             yield f"I1: the foreign job {foreign.workload} {foreign.job_id} is neither done nor a letter: {told}"
 
 
@@ -94,7 +94,7 @@ def attempts_are_remembered(facts: Facts) -> Findings:
     for run in facts.runs:
         identity = (run.workload, run.key, run.generation)
         if not run.ended and run.worker not in workers.get(identity, ()):
-            yield f"I5: {identity}: the attempt that died with {run.worker} is forgotten"
+            yield f"I5: {identity}: the attempt of the killed {run.worker} is missing"
 
 
 def moves(facts: Facts) -> Findings:
@@ -160,7 +160,7 @@ def poison(facts: Facts) -> Findings:
     for letter in facts.letters:
         runs = {run.behaviour for run in facts.runs if _identity(run) == _identity_of(letter)}
         if runs == {"poison"} and letter["reason_code"] not in ("WORKER_LOST", "OUTCOME_UNKNOWN"):
-            yield f"I6: {_identity_of(letter)} is poison and died of {letter['reason_code']}"
+            yield f"I6: {_identity_of(letter)} is poison and failed with {letter['reason_code']}"
         outcomes = [attempt["outcome"] for attempt in letter["attempts"]]
         if letter["reason_code"] == "WORKER_LOST" and (len(outcomes) != MAX_ATTEMPTS or outcomes[-1] != "lost"):
             yield f"I6: {_identity_of(letter)} is called WORKER_LOST after {outcomes}"
@@ -181,7 +181,7 @@ _CAUSES: Final = {
 
 
 def reasons(facts: Facts) -> Findings:
-    """A job dies of what it did itself, not of what a neighbour in its batch did."""
+    """The reason of a dead letter is what the job did itself, not what another job of its batch did."""
     did: dict[tuple[str, str, int], set[str]] = defaultdict(set)
     for run in facts.runs:
         did[_identity(run)].add(run.behaviour)
@@ -190,7 +190,7 @@ def reasons(facts: Facts) -> Findings:
         if code in ("WORKER_LOST", "VALIDATION_FAILED", "IDEMPOTENCY_CONFLICT", "OUTCOME_UNKNOWN"):
             continue  # these have checks of their own
         if not _CAUSES.get(code, set()) & did[_identity_of(letter)]:
-            yield f"reason: {_identity_of(letter)} died of {code} and did {sorted(did[_identity_of(letter)])}"
+            yield f"reason: {_identity_of(letter)} has the reason {code} and did {sorted(did[_identity_of(letter)])}"
 
 
 def _identity(run: Any) -> tuple[str, str, int]:

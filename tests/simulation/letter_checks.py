@@ -18,19 +18,21 @@ _ASKED_AS: Final = {"reviewed": "review", "replayed": "replay", "closed": "close
 
 def letters(facts: Facts) -> Findings:
     """I8: one dead letter for each generation that ended dead, with the attempts that it had."""
-    died = {
+    dead_lettered = {
         (*identity, step["new_generation"]): step["attempts"]
         for identity, steps in facts.moves.items()
         for step in steps
         if step["new"] == "dead_lettered"
     }
     written = Counter((each["workload"], each["key"], each["generation"]) for each in facts.letters)
-    for identity in sorted({*died, *written}):
-        if (identity in died) != written[identity]:
-            yield f"I8: {identity} died {int(identity in died)} times and has {written[identity]} letters"
+    for identity in sorted({*dead_lettered, *written}):
+        if (identity in dead_lettered) != written[identity]:
+            times = int(identity in dead_lettered)
+            yield f"I8: {identity} was dead-lettered {times} times and has {written[identity]} letters"
     for letter in facts.letters:
         identity = (letter["workload"], letter["key"], letter["generation"])
-        if letter["id"] != letter_id(*identity) or letter["attempts"] != died.get(identity, letter["attempts"]):
+        attempts = dead_lettered.get(identity, letter["attempts"])
+        if letter["id"] != letter_id(*identity) or letter["attempts"] != attempts:
             yield f"I8: the letter of {identity} does not tell what happened"
         if _content(letter["body"]) != _content(facts.entries[identity[:2]]["body"]):
             yield f"I8: the letter of {identity} has another body"

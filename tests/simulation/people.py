@@ -1,4 +1,4 @@
-"""Those outside the system: senders, foreign producers, and the person at the desk. What they saw is the history."""
+"""People and programs outside the system: senders, external producers, the reviewer. The history has what they saw."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _nobody_listens(task: asyncio.Task[Any]) -> None:
         task.exception()
 
 
-class Desk:
+class Outside:
     """How people reach the system: through some API process that is up."""
 
     def __init__(self, system: Any) -> None:
@@ -94,7 +94,7 @@ class Desk:
             raise TimeoutError from None
 
 
-class Sender(Desk):
+class Sender(Outside):
     """Sends one job until it is acknowledged, and sometimes once more."""
 
     async def send(self, workload: Simulated, order: Order, start: float) -> None:
@@ -135,7 +135,7 @@ class Sender(Desk):
         await self.system.broker.publish(workload.queue, [QueueJob(job_id, data)])
 
 
-class Person(Desk):
+class Person(Outside):
     """Works through the dead letters: reviews, replays (sometimes two at once), closes."""
 
     def __init__(self, system: Any) -> None:
@@ -162,7 +162,7 @@ class Person(Desk):
                 await self._deal_with(letter)
 
     async def _deal_with(self, letter: Any) -> None:
-        if self.random.random() < 0.1:  # out of turn: to be refused, unless it happens to be right
+        if self.random.random() < 0.1:  # out of order: to be refused, unless it happens to be right
             await self._step(self.random.choice(("review", "replay", "close")), letter.id)
         elif letter.review_status == "pending":
             await self._step("review", letter.id)

@@ -34,7 +34,7 @@ class Report:
 
     @property
     def digest(self) -> str:
-        """Equal for equal stories."""
+        """Equal for equal traces."""
         return sha256("\n".join(map(repr, self.trace)).encode()).hexdigest()
 
     def __str__(self) -> str:
@@ -43,7 +43,7 @@ class Report:
 
 
 def run_seed(seed: int) -> Report:
-    """Live through one seed and check it."""
+    """Run one seed and check the run."""
     world = World(seed)
     try:
         try:
@@ -56,7 +56,7 @@ def run_seed(seed: int) -> Report:
 
 
 def _reached(world: World) -> Iterator[str]:
-    """What the story touched, for the test that the stories go everywhere."""
+    """What happened in the run, for the test that the runs reach everything."""
     for old, new in world.connection.execute("SELECT DISTINCT old, new FROM watch_moves WHERE old IS NOT NULL"):
         yield f"step {old} -> {new}"
     yield from (f"handled {run.behaviour}" for run in world.runs)
@@ -65,7 +65,7 @@ def _reached(world: World) -> Iterator[str]:
         if step.answer is not None:
             yield f"{step.kind} {'confirmed' if step.answer else 'refused'}"
     if world.connection.execute("SELECT 1 FROM dead_letters WHERE key LIKE 'UNREADABLE:%'").fetchone():
-        yield "foreign buried"
+        yield "foreign dead-lettered"
     for _, who, what, *details in world.trace:
         match what, *details:
             case "killed", str(why):

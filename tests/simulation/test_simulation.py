@@ -1,4 +1,4 @@
-"""The simulation itself: that a seed is a story one can tell again, and that the stories are worth telling."""
+"""The simulation itself: the same seed gives the same run, and the runs reach everything."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("seed", [3, 11, 42])
-def test_a_seed_tells_the_same_story_again(seed):
+def test_a_seed_gives_the_same_run_again(seed):
     assert run_seed(seed).digest == run_seed(seed).digest
 
 
-def test_two_seeds_tell_different_stories():
+def test_two_seeds_give_different_runs():
     assert run_seed(1).digest != run_seed(2).digest
 
 
-def test_a_story_does_not_depend_on_the_order_of_sets():
+def test_a_run_does_not_depend_on_the_order_of_sets():
     def digests(hash_seed):
         program = "from tests.simulation.seeds import run_seed; print([run_seed(seed).digest for seed in range(10)])"
         environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
@@ -37,16 +37,16 @@ def test_a_story_does_not_depend_on_the_order_of_sets():
 
 
 @pytest.mark.slow
-def test_the_stories_go_everywhere():
+def test_the_runs_reach_everything():
     """Every legal step, every crash point, every kind of handler, every answer to a claim, every fault."""
     wanted = {
         *(f"step {start} -> {end}" for start, end in EDGES),
         *(f"killed at {point}" for point in (*CRASH_POINTS, "worker.proceeding", "worker.proceeded")),
         *(f"handled {behaviour}" for behaviour in BEHAVIOURS),
         *(f"claim {answer}" for answer in _CLAIMS),
-        *(f"told {transition}" for transition in ("new", "duplicate", "conflict")),
+        *(f"told {recorded}" for recorded in ("new", "duplicate", "conflict")),
         *("queue wiped", "frozen", "reply lost", "error", "told to stop", "adopted", "stale", "batch split"),
-        *("replay confirmed", "replay refused", "foreign buried"),
+        *("replay confirmed", "replay refused", "foreign dead-lettered"),
     }
     for seed in range(300):
         wanted -= run_seed(seed).reached

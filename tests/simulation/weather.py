@@ -31,7 +31,7 @@ class Weather:
     crash_point: float = 0.0
     """At each named crash point."""
     doom: str = ""
-    """The one crash point that this process will hardly survive, so that the rarely passed ones get their turn."""
+    """The one crash point that this process will hardly survive, so that the rarely passed points are tested too."""
 
     def crash_at(self, point: str) -> float:
         """How likely the process ends at a named crash point."""
@@ -39,11 +39,12 @@ class Weather:
 
 
 _PASSED_BY_WORKERS: Final = tuple(point for point in CRASH_POINTS if not point.startswith(("intake.", "review.")))
-_PASSED_BY_APIS: Final = tuple(point for point in CRASH_POINTS if point.startswith(("intake.", "review.", "upkeep.")))
+_API_POINTS: Final = ("intake.", "review.", "maintenance.")
+_PASSED_BY_APIS: Final = tuple(point for point in CRASH_POINTS if point.startswith(_API_POINTS))
 
 
 def forecast(random: Random, *, works: bool, rockets: bool) -> Weather:
-    """The weather that one process lives in: calm, or with one or two kinds of trouble that come often."""
+    """The faults around one process: calm, or with one or two kinds of trouble that come often."""
     dooms = _PASSED_BY_WORKERS if works else _PASSED_BY_APIS
     if works and rockets:
         dooms += ("worker.proceeding", "worker.proceeded") * 3
@@ -84,7 +85,7 @@ class Sky:
         self.lose_queue: Callable[[], None] = lambda: None
 
     def note(self, who: str, what: str, *details: Any) -> None:
-        """Add a line to the story."""
+        """Add a line to the trace."""
         self.trace.append((self.loop.time(), who, what, *details))
 
     def kill(self, member: Member, why: str) -> None:

@@ -103,7 +103,7 @@ class Server(Member):
 
 
 _ROCKETS = 0.3
-"""In how many worlds there are jobs that do what cannot be undone. The others tell the stories they always told."""
+"""In how many worlds there are jobs that do what cannot be undone. The other worlds run as they always did."""
 
 
 class World:
@@ -138,7 +138,7 @@ class World:
         """The store's clock."""
         return EPOCH + int(self.loop.time() * 1000)
 
-    # --- a life -------------------------------------------------------------------------------------------
+    # --- a run --------------------------------------------------------------------------------------------
 
     def live(self) -> None:
         """Run the whole day; what went wrong on the way is in ``findings``, the rest is for the checker."""
@@ -348,4 +348,4 @@ class World:
         shown = {name: value for name, value in fields.items() if name != "duration_ms"}
         self.sky.note(process.name if process else "world", event, *shown.items())
         if event == events.MAINTENANCE_FAILED:
-            self.findings.append(f"upkeep failed: {fields['reason']}")
+            self.findings.append(f"maintenance failed: {fields['reason']}")

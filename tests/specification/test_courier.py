@@ -96,10 +96,10 @@ def forwarding(url: str) -> dict[str, Any]:
     return {"courier_downstream_url": url, "courier_downstream_secret": "for the downstream 0123456789"}
 
 
-# --- a good life ------------------------------------------------------------------------------------------------------
+# --- all goes well ----------------------------------------------------------------------------------------------------
 
 
-async def test_the_example_comes_over_http_and_is_processed(open_place, statement):  # noqa: PLR0915 - one life
+async def test_the_example_comes_over_http_and_is_processed(open_place, statement):  # noqa: PLR0915 - one whole job
     place = await open_place(**OURS, **LONG_MEMORY)
     began = datetime.now(UTC)
 
@@ -267,7 +267,7 @@ def silent() -> Iterator[str]:
         yield f"http://127.0.0.1:{server.getsockname()[1]}/"
 
 
-async def test_the_example_that_times_out_five_times_is_the_example_of_a_dead_letter(  # noqa: PLR0915 - one life
+async def test_the_example_that_times_out_five_times_is_the_example_of_a_dead_letter(  # noqa: PLR0915 - one whole job
     open_place, statement, silent, monkeypatch, deployment
 ):
     hurry = {"courier_downstream_timeout_ms": 50, "retry_backoff_base_ms": 5}

@@ -145,7 +145,7 @@ class Results:
         return self._seen[-1]
 
 
-async def test_the_example_is_sent_once(open_office, statement, mail_server, deployment):  # noqa: PLR0915 - one life
+async def test_the_example_is_sent_once(open_office, statement, mail_server, deployment):  # noqa: PLR0915 - one whole job
     place = await open_office()
     job = JOB | {"enqueuedAt": now()}
     outbox_id, results = job["outboxId"], Results(place)
@@ -338,7 +338,7 @@ def a_tenant():
     return make
 
 
-async def test_an_email_over_http(open_office, a_tenant, statement, mail_server, deployment):  # noqa: PLR0915 - one life
+async def test_an_email_over_http(open_office, a_tenant, statement, mail_server, deployment):  # noqa: PLR0915 - one whole job
     place = await open_office()
     send = await a_tenant(place)
     with statement("E44", "the API refuses what breaks a rule, and queues nothing"):
@@ -380,8 +380,8 @@ async def test_an_email_over_http(open_office, a_tenant, statement, mail_server,
         assert {"cpfCnpjSealed", "emailSealed", "nomeSealed"} <= set(known)
     entry = await place.system.store.entry("email", outbox_id)
     with statement("E8", "the job may live for 24 hours"):
-        lives = entry.deadline - entry.first_seen_at
-        assert abs(lives - timedelta(milliseconds=DEFAULTS["DEFAULT_TTL"])) < timedelta(seconds=5)
+        ttl = entry.deadline - entry.first_seen_at
+        assert abs(ttl - timedelta(milliseconds=DEFAULTS["DEFAULT_TTL"])) < timedelta(seconds=5)
     if deployment == CLUSTER:
         with statement("E6 E27", "Node sees the jobId and priority 5 in the options"):
             opts = (await place.queue(QUEUE).job(outbox_id))["opts"]

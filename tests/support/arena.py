@@ -22,10 +22,10 @@ from holdfast.wiring import DATABASE_FILE, open_system
 from . import witness
 from .checker import Report, Witnessed, check
 from .counted_work import GATES_VARIABLE, MAX_ATTEMPTS, RUNS_VARIABLE, app
-from .desk import Desk
 from .downstream import Downstream
 from .load import MODES, SECRET, SOURCE, TOKEN, Author, Load, Message, Outcome
 from .processes import Fleet
+from .reviewer import Reviewer
 from .sqlite_truth import read_file
 from .truth import Truth
 
@@ -49,7 +49,7 @@ class Arena:
     downstream: Downstream
     author: Author
     load: Load
-    desk: Desk
+    reviewer: Reviewer
     max_attempts: int
 
     def open_gate(self, name: str) -> None:
@@ -65,13 +65,13 @@ class Arena:
         """Clients and an operator at work, until there are so many entries at least."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self.load.run())
-            group.create_task(self.desk.run())
+            group.create_task(self.reviewer.run())
             try:
                 yield
                 await self.acknowledged(entries)
             finally:
                 self.load.stop()
-                self.desk.stop()
+                self.reviewer.stop()
 
     async def acknowledged(self, entries: int) -> None:
         """Wait until so many entries were acknowledged as new; give up when there is no more for a long time."""
@@ -107,8 +107,8 @@ class Arena:
             self.truth(),
             Witnessed(
                 history=self.load.history,
-                asked_replays=frozenset(self.desk.asked),
-                acknowledged_replays=frozenset(self.desk.replayed),
+                asked_replays=frozenset(self.reviewer.asked),
+                acknowledged_replays=frozenset(self.reviewer.replayed),
                 runs=self.runs(),
                 max_attempts=self.max_attempts,
                 taken_downstream=self.downstream.taken,
@@ -184,7 +184,7 @@ async def staged(
                 "downstream": downstream,
                 "author": author,
                 "load": Load(author, chance, lambda: fleet.addresses),
-                "desk": Desk(chance, lambda: fleet.addresses),
+                "reviewer": Reviewer(chance, lambda: fleet.addresses),
                 "max_attempts": int(variables["RETRY_MAX_ATTEMPTS"]),
             }
 

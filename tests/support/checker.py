@@ -1,6 +1,6 @@
 """Compares what clients were told with what the store holds, and names everything that must never be.
 
-It judges what ``truth`` says was committed and knows the rules from the contracts alone. An empty list of violations
+It checks what ``truth`` says was committed and knows the rules from the contracts alone. An empty list of violations
 means: nothing lost, nothing doubled, nothing invented, every move legal (I1-I9, I16).
 """
 
@@ -23,7 +23,7 @@ from .truth import Edges, Identity, Truth
 
 _QUEUES: Final = {"courier": ("courier-events-main", "courier-events-dlq"), "counted": ("counted-main", "counted-dlq")}
 _TERMINAL: Final = frozenset(status.value for status in Status if status.terminal)
-_AT_THE_DESK: Final = frozenset({ReviewStatus.PENDING.value, ReviewStatus.REVIEWED.value})
+_IN_REVIEW: Final = frozenset({ReviewStatus.PENDING.value, ReviewStatus.REVIEWED.value})
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,8 +172,8 @@ class _Check:
         """A job ends as its mode says, unless a dead worker was under it for every one of its attempts."""
         for (workload, key), entry in self._entries.items():
             mode, mended = mode_of(key), entry["generation"] > 1
-            dies = mode in {"doomed", "poison"} or (mode == "mended" and not mended)
-            meant = Status.DEAD_LETTERED if dies else Status.PROCESSED
+            fails = mode in {"doomed", "poison"} or (mode == "mended" and not mended)
+            meant = Status.DEAD_LETTERED if fails else Status.PROCESSED
             exhausted = (
                 entry["last_error_code"] == "WORKER_LOST" and entry["attempt_count"] >= self._witnessed.max_attempts
             )
@@ -238,16 +238,16 @@ class _Check:
     # --- dead letters -------------------------------------------------------------------------------------
 
     def _letters_match_failures(self) -> Iterator[str]:
-        """I8. One letter for each time that a job died, with the attempts that the entry had."""
-        died = Counter(
+        """I8. One letter for each time that a job was dead-lettered, with the attempts that the entry had."""
+        dead_lettered = Counter(
             (move["workload"], move["key"], move["generation"])
             for move in self._moves
             if move["end"] == Status.DEAD_LETTERED
         )
         told = Counter((letter["workload"], letter["key"], letter["generation"]) for letter in self._letters)
-        for death in sorted(died.keys() | told.keys()):
-            if (died[death], told[death]) != (1, 1):
-                yield f"{death} died {died[death]} times and has {told[death]} letters"
+        for identity in sorted(dead_lettered.keys() | told.keys()):
+            if (dead_lettered[identity], told[identity]) != (1, 1):
+                yield f"{identity} was dead-lettered {dead_lettered[identity]} times and has {told[identity]} letters"
         for letter in self._letters:
             entry = self._entries.get((letter["workload"], letter["key"]))
             if entry and entry["generation"] == letter["generation"] and entry["attempts"] != letter["attempts"]:
@@ -281,7 +281,7 @@ class _Check:
             letters = {
                 letter["id"]: letter["review_status"] for letter in self._letters if letter["workload"] == workload
             }
-            dealt_with = {each for each in held[dead] if letters.get(each) not in _AT_THE_DESK}
+            dealt_with = {each for each in held[dead] if letters.get(each) not in _IN_REVIEW}
             lacking = {each for each, status in letters.items() if status == ReviewStatus.PENDING} - held[dead]
             if held[main]:
                 yield f"{main} still holds {_some(held[main])}"

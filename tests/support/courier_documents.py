@@ -1,4 +1,4 @@
-"""Courier documents for tests: the seed's own example, with changes."""
+"""Courier documents for tests: the specification's example (C6), with changes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ def payload(**changes: Any) -> dict[str, Any]:
 
 
 def intake_document(**changes: Any) -> dict[str, Any]:
-    """A body for the door. Its ``occurredAt`` is the seed's: the receiving clock of the test must be near it."""
+    """A body for the API. Its ``occurredAt`` is the example's: the receiving clock of the test must be near it."""
     return {
         "eventId": "evt_123",
         "eventType": "shipment.status.updated",
@@ -21,7 +21,7 @@ def intake_document(**changes: Any) -> dict[str, Any]:
 
 
 def event_document(**changes: Any) -> dict[str, Any]:
-    """Seed 000's main queue payload."""
+    """The job of rule C6."""
     return (
         intake_document()
         | {

@@ -56,14 +56,14 @@ def told_until(demo: subprocess.Popen[str], pattern: str) -> re.Match[str]:
 
 
 def tour(folder: Path, **how) -> tuple[bool, str]:
-    """The tour in this process, with a story of the test's own."""
+    """The tour in this process, with chapters of the test's own."""
     console = Console(file=io.StringIO(), width=200, highlight=False)
     well = take_tour(Narrator(console, fast=True), folder, **how)
     return well, console.file.getvalue()
 
 
 def ticked(output: str) -> list[str]:
-    """The events that met their fate, by the table at the end."""
+    """The events that are settled, by the table at the end."""
     table = output.partition("What became of everything")[2]
     return re.findall(r"^│ ✓ │ (.*?) +│", table, flags=re.MULTILINE)
 

@@ -1,4 +1,4 @@
-"""A place where documents live their whole lives: the real system of either deployment, with a real worker in it.
+"""Documents from intake to their end: the real system of either deployment, with a real worker in it.
 
 Tenants use the real HTTP routes, external producers put jobs straight into the queue, and a real child process reads
 every file. A test may also write a :class:`Script`: a file whose child is a small program that says what the script
@@ -195,7 +195,7 @@ class DocumentArena:
     async def put(self, document: Any, name: str | None = None) -> None:
         """Put a job straight into the queue, as a producer does that knows nothing of our API."""
         data = document if isinstance(document, str) else json.dumps(document)
-        await self.system.broker.publish(QUEUE, [QueueJob(name or f"stranger-{uuid.uuid4()}", data)])
+        await self.system.broker.publish(QUEUE, [QueueJob(name or f"external-{uuid.uuid4()}", data)])
 
     # --- looking --------------------------------------------------------------------------------------------
 

@@ -37,7 +37,7 @@ from .processes import Gateway
 KEY: Final = "a-key-for-the-kill-tests-of-documents"
 _QUEUE: Final = "doc_jobs"
 _LETTERS: Final = "doc_jobs_dead"
-_FATES: Final = {"processed": "COMPLETED", "dead_lettered": "FAILED"}
+_WANTED: Final = {"processed": "COMPLETED", "dead_lettered": "FAILED"}
 _FINAL: Final = {"processed", "dead_lettered", "expired"}
 
 
@@ -155,9 +155,9 @@ def violations(
     told = Counter(each["job_id"] for each in truth.told)
     for each in posted:
         job_id, status = each.job_id, truth.entries.get(each.job_id)
-        fate = _FATES.get(str(status))
+        wanted = _WANTED.get(str(status))
         for name, documents in (("job", truth.jobs), ("result", truth.results)):
-            if documents.get(job_id, {}).get("status") != fate:
+            if documents.get(job_id, {}).get("status") != wanted:
                 yield f"{job_id} is {status}, and its {name} says otherwise"
         dead_lettered = int(status == "dead_lettered")
         if (letters[job_id], told[job_id]) != (dead_lettered, dead_lettered):
@@ -165,7 +165,7 @@ def violations(
         ends = [outcome for outcome, _ in truth.outcomes(job_id)] if job_id in truth.attempts else []
         if ends.count("succeeded") != int(status == "processed") or "running" in ends:
             yield f"{job_id} is {status}, and its attempts ended as {ends}"
-        if fate == "COMPLETED":
+        if wanted == "COMPLETED":
             yield from _of_text(each, truth.results[job_id], readings, text_of)
 
 

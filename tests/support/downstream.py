@@ -49,14 +49,14 @@ class Downstream:
                     head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower().split("\r\n")
                     fields = dict(line.split(": ", 1) for line in head[1:] if line)
                     event = json.loads(await reader.readexactly(int(fields["content-length"])))
-                    status = self._decider(event["idempotencyKey"])
+                    status = self._status_for(event["idempotencyKey"])
                     writer.write(f"HTTP/1.1 {status} Whatever\r\ncontent-length: 0\r\n\r\n".encode())
                     await writer.drain()
         finally:
             writer.close()
             self._connections.pop(writer)
 
-    def _decider(self, key: str) -> int:
+    def _status_for(self, key: str) -> int:
         self.deliveries[key] += 1
         mode = mode_of(key)
         if mode == "flaky" and self.deliveries[key] <= _FAILURES_OF_FLAKY:

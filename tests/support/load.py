@@ -49,7 +49,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """One request and what the client knows of its fate."""
+    """One request and what the client knows about it."""
 
     message: Message
     outcome: Outcome

@@ -46,7 +46,7 @@ WORKER_LOST: Final = "WORKER_LOST"
 
 _QUEUE: Final = "email:send"
 _LETTERS: Final = "email:send:dlq"
-_FATES: Final = {"processed": "SENT", "dead_lettered": "FAILED", "expired": "EXPIRED"}
+_WANTED: Final = {"processed": "SENT", "dead_lettered": "FAILED", "expired": "EXPIRED"}
 
 
 def mail_settings(port: int) -> dict[str, str]:
@@ -59,7 +59,7 @@ def mail_settings(port: int) -> dict[str, str]:
         "SMTP_SECURITY": "none",
         "EMAIL_TIMEOUT_MS": "10000",
         "EMAIL_BACKOFF_SECONDS": "0,0,0,0,0",
-        # Limited, so that turns are asked for; and high enough to do without those of the dead, which rest for a while.
+        # A limit, so that permits are acquired. It is high: the permits of killed workers rest for a while.
         "EMAIL_RATE_MAX": "1000",
         "EMAIL_PEPPER": base64.b64encode(bytes(range(32))).decode(),
         "EMAIL_KEYS": json.dumps({"first": base64.b64encode(bytes(range(40, 72))).decode()}),
@@ -186,7 +186,7 @@ class MailTruth:
 
     @property
     def settled(self) -> bool:
-        return self.waiting == 0 and self.told == len(self.letters) and set(self.entries.values()) <= set(_FATES)
+        return self.waiting == 0 and self.told == len(self.letters) and set(self.entries.values()) <= set(_WANTED)
 
     @property
     def sent(self) -> list[str]:
@@ -250,10 +250,10 @@ def violations(receipts: Mapping[str, str], truth: MailTruth, messages: Counter[
 
 
 def _of_fate(outbox_id: str, truth: MailTruth, messages: int) -> Iterator[str]:
-    """One email, one fate, and everybody says the same of it."""
+    """One email has one end, and every record agrees about it."""
     status, letter = truth.entries[outbox_id], dict(truth.letters).get(outbox_id)
     outbox, log = truth.outbox.get(outbox_id), truth.log.get(outbox_id)
-    if outbox != _FATES.get(status):
+    if outbox != _WANTED.get(status):
         yield f"{outbox_id} is {status}, and its outbox says {outbox}"
     if (status == "processed") != (log == "SENT"):
         yield f"{outbox_id} is {status}, and its log says {log}"

@@ -119,11 +119,11 @@ class NodeSystem:
 
     async def post(self, api: NodeProcess, events: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
         """Send the courier's events, several at a time; answers the receipts in their order."""
-        turns = asyncio.Semaphore(_AT_ONCE)
+        slots = asyncio.Semaphore(_AT_ONCE)
         async with httpx.AsyncClient(base_url=api.address, timeout=END_SECONDS, trust_env=False) as client:
 
             async def one(event: dict[str, Any]) -> dict[str, Any]:
-                async with turns:
+                async with slots:
                     answer = await client.post("/events", json=event)
                 assert answer.status_code == 202, answer.text
                 return answer.json()

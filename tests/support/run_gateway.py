@@ -1,4 +1,4 @@
-"""What a gateway process of a test does with its life: it is the API, the worker, or both.
+"""A gateway process of a test: the API, the worker, or both.
 
 It is ``holdfast api`` and ``holdfast worker`` without the command line; ``tests.support.nursery`` starts it. Settings
 come from the environment; once up, it prints ``{"ready": true, "address": ...}`` on standard output.

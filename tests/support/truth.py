@@ -1,6 +1,6 @@
 """What a store and its queues hold at the end of a run, in one form for every deployment.
 
-The checker judges this and nothing else. Readers: ``sqlite_truth`` for the embedded file, ``cluster_truth`` for MongoDB
+The checker checks this and nothing else. Readers: ``sqlite_truth`` for the embedded file, ``cluster_truth`` for MongoDB
 with Redis. Neither uses Holdfast's own code to read.
 """
 

@@ -43,7 +43,7 @@ _ENDS: Final = {
     "cancel": Status.EXPIRED,
 }
 FAIRNESS_KEYS: Final = {"a": ("x", 1), "b": ("x", 2), "c": ("y", 3)}
-"""The lane and the place of each key's job."""
+"""The fairness key and the place of each key's job."""
 
 
 def job_of(key: str) -> str:
@@ -156,9 +156,9 @@ class Model:
 
     def cancel(self, keys: Sequence[str]) -> list[bool]:
         """Those that wait are overdue from now on."""
-        return [key in self.entries and self._withdraw(self.entries[key]) for key in keys]
+        return [key in self.entries and self._cancel(self.entries[key]) for key in keys]
 
-    def _withdraw(self, entry: Entry) -> bool:
+    def _cancel(self, entry: Entry) -> bool:
         if entry.status not in _WAITING:
             return False
         entry.cancelled = True
@@ -175,7 +175,7 @@ class Model:
         return settled
 
     def lines(self) -> QueuePlaces:
-        """The lanes of what is not settled."""
+        """The fairness keys of jobs that are not settled."""
         unsettled = [each for each in self.entries.values() if not each.status.terminal]
         ends: dict[str, int] = {}
         for entry in unsettled:

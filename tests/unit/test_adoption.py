@@ -143,7 +143,7 @@ async def test_a_job_under_the_id_of_another_does_the_others_work(stage):
     assert await stage.letters() == []
 
 
-async def test_good_and_bad_strangers_in_one_batch_share_no_fate(stage):
+async def test_a_bad_job_of_an_external_producer_harms_no_other_job_of_its_batch(stage):
     await stage.accept("known", place="home")
     await put(
         stage,

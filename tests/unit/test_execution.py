@@ -1,4 +1,4 @@
-"""Execution: what outcomes lead to, and that no job is another's fate."""
+"""Execution: what each outcome leads to, and that no job decides the end of another."""
 
 from __future__ import annotations
 
@@ -307,7 +307,7 @@ async def test_no_more_jobs_are_in_work_than_there_are_slots():
                 await stage.until(f"p{number}", Status.PROCESSED)
 
 
-async def test_an_impossible_effect_buries_its_job_and_no_neighbour(seen):
+async def test_an_impossible_effect_dead_letters_its_job_and_no_other(seen):
     def script(job):
         if job.data.id == "bad":
             return Done([Upsert("no_such_collection", "x", {"a": 1})])
@@ -328,7 +328,7 @@ async def test_an_impossible_effect_buries_its_job_and_no_neighbour(seen):
 
 
 @pytest.mark.parametrize("result", [{"not": object()}, {"half": "\ud800"}])
-async def test_a_result_that_cannot_be_kept_buries_its_job_and_no_neighbour(result):
+async def test_a_result_that_cannot_be_kept_dead_letters_its_job_and_no_other(result):
     def script(job):
         return Done(result=result) if job.data.id == "bad" else deliver(job)
 

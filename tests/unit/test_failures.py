@@ -1,4 +1,4 @@
-"""The one place where surprises become failures with a name (seed 001: transient, permanent, unknown)."""
+"""The one place where exceptions become failures with a name: transient, permanent or unknown (C18, C21, C24)."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from tests.support.workloads import Parcel, Parcels, deliver
 
 
 class Ledger:
-    """Tells how the lanes stand, and remembers what it was asked."""
+    """Answers with these places, and remembers the questions."""
 
     def __init__(self, lines):
         self._lines = lines
@@ -117,5 +117,5 @@ async def test_ten_jobs_do_not_wait_for_a_thousand_of_somebody_else(outbox):
     assert ended - began < 60, "the few were served while the many still waited"
     served = [parcel.id for parcel in order if parcel.place == "big"]
     # Five at a time, and those of one take begin in their order.
-    assert served == sorted(served), "a lane keeps its order"
+    assert served == sorted(served), "jobs with one fairness key keep their order"
     assert [parcel.id for parcel in order if parcel.place == "few"] == few

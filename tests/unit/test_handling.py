@@ -1,4 +1,4 @@
-"""Running handlers: no surprise gets past, and a batch is never a shared fate."""
+"""Running handlers: no exception escapes, and one job of a batch never fails another."""
 
 from __future__ import annotations
 

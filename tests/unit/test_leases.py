@@ -85,7 +85,7 @@ async def test_a_job_that_kills_every_worker_is_dead_lettered():
     async with a_stage() as stage:
         await stage.accept("p")
         for _ in range(3):
-            await stage.store.claim("parcels", ["parcel.p"], worker="dies", lease=LEASE, max_attempts=3)
+            await stage.store.claim("parcels", ["parcel.p"], worker="killed", lease=LEASE, max_attempts=3)
             stage.clock.advance(LEASE)
         async with stage.working():
             entry = await stage.until("p", Status.DEAD_LETTERED)
@@ -110,7 +110,7 @@ async def test_a_job_with_a_lower_limit_of_its_own_kills_no_more_workers_than_th
             await stage.accept(name, place=place)
         for _ in range(2):
             ids = ["parcel.far", "parcel.near"]
-            await stage.store.claim("parcels", ids, worker="dies", lease=LEASE, max_attempts=3)
+            await stage.store.claim("parcels", ids, worker="killed", lease=LEASE, max_attempts=3)
             stage.clock.advance(LEASE)
         async with stage.working():
             far = await stage.until("far", Status.DEAD_LETTERED)

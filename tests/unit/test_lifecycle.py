@@ -1,4 +1,4 @@
-"""The table of legal moves: what the seeds allow, what we add and why, and what the document draws."""
+"""The table of legal transitions: those of the specification, ours with the reason, and those that the page draws."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from holdfast.contracts.lifecycle import EDGES, REVIEW_STEPS, TRANSITIONS, Trans
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "lifecycle.md"
 
-SEED_EDGES = {
+SPECIFIED_EDGES = {
     ("received", "processing"),
     ("processing", "processed"),
     ("processing", "failed"),
     ("failed", "processing"),
     ("failed", "dead_lettered"),
 }
-"""Seeds 001 and 002."""
+"""Rules C42 to C46."""
 
 OUR_EDGES = {
-    ("failed", "expired"),  # seed 004: a job that outlived its deadline
+    ("failed", "expired"),  # a job that outlived its deadline (E9)
     ("processing", "processing"),  # a worker vanished; the next one takes over
-    ("processing", "received"),  # a worker handed the job back untried
+    ("processing", "received"),  # a worker released the job untried
     ("dead_lettered", "received"),  # a person replays it
 }
 
-SEED_REVIEW = [("pending", "reviewed"), ("reviewed", "replayed"), ("replayed", "closed")]
+SPECIFIED_REVIEW = [("pending", "reviewed"), ("reviewed", "replayed"), ("replayed", "closed")]
 
 
-def test_the_edges_are_those_of_the_seeds_and_ours():
-    assert {(start.value, end.value) for start, end in EDGES} == SEED_EDGES | OUR_EDGES
+def test_the_edges_are_those_of_the_specification_and_ours():
+    assert {(start.value, end.value) for start, end in EDGES} == SPECIFIED_EDGES | OUR_EDGES
 
 
-def test_every_move_has_a_path():
+def test_every_transition_has_a_path():
     assert set(TRANSITIONS) == set(TransitionName)
     assert all(len(path) >= 2 for paths in TRANSITIONS.values() for path in paths)
 
@@ -44,11 +44,11 @@ def test_every_move_has_a_path():
 @pytest.mark.parametrize("start", Status)
 @pytest.mark.parametrize("end", Status)
 def test_legal_answers_for_every_pair(start, end):
-    assert legal(start, end) == ((start.value, end.value) in SEED_EDGES | OUR_EDGES)
+    assert legal(start, end) == ((start.value, end.value) in SPECIFIED_EDGES | OUR_EDGES)
 
 
 def test_only_a_person_moves_a_job_from_a_terminal_state():
-    leaving = {move for move, paths in TRANSITIONS.items() for path in paths for start in path[:-1] if start.terminal}
+    leaving = {name for name, paths in TRANSITIONS.items() for path in paths for start in path[:-1] if start.terminal}
 
     assert leaving == {TransitionName.REPLAY}
     assert {status.value for status in Status if status.terminal} == {"processed", "dead_lettered", "expired"}
@@ -63,10 +63,10 @@ def test_every_job_can_reach_an_end():
         assert any(status.terminal for status in reached)
 
 
-def test_the_review_takes_the_steps_of_the_seed_and_one_more():
+def test_the_review_takes_the_steps_of_rule_c69_and_one_more():
     steps = {(start.value, end.value) for start, ends in REVIEW_STEPS.items() for end in ends}
 
-    assert steps == {*SEED_REVIEW, ("reviewed", "closed")}
+    assert steps == {*SPECIFIED_REVIEW, ("reviewed", "closed")}
     assert set(REVIEW_STEPS) == set(ReviewStatus)
 
 

@@ -131,7 +131,7 @@ kinds = st.sampled_from(
 )
 waits = st.sampled_from((0, 1, 700, LEASE // 2))
 instants = st.integers(1, 9)
-lives = st.sampled_from((None, 15_000))
+ttls = st.sampled_from((None, 15_000))
 
 
 class Lifecycle(RuleBasedStateMachine):
@@ -167,7 +167,7 @@ class Lifecycle(RuleBasedStateMachine):
     @rule(
         wanted=st.lists(st.tuples(keys, st.sampled_from("xxy")), min_size=1, max_size=3),
         delay=waits,
-        ttl=lives,
+        ttl=ttls,
         ttl_includes_replays=st.booleans(),
     )
     def record(
@@ -223,7 +223,7 @@ class Lifecycle(RuleBasedStateMachine):
         ),
         instant=instants,
         between=waits,
-        ttl=lives,
+        ttl=ttls,
         ttl_includes_replays=st.booleans(),
     )
     def saga(

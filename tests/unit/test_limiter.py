@@ -1,4 +1,4 @@
-"""Turns: handlers of one process ask for theirs together, and give back what they took."""
+"""The limiter: handlers of one process acquire permits in one call, and return the permits that they took."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TWO = RateLimit(2, timedelta(seconds=1))
 
 
 class Visitor:
-    """Goes through the turnstile, and leaves when told."""
+    """Takes a permit, and gives the permit back when the test says so."""
 
     def __init__(self, limiter, rate=TWO):
         self.inside = asyncio.Event()
@@ -27,7 +27,7 @@ class Visitor:
         self.task = asyncio.create_task(self._visit(limiter, rate))
 
     async def _visit(self, limiter, rate):
-        async with limiter.limit("door", rate):
+        async with limiter.limit("museum", rate):
             self.inside.set()
             await self.leave.wait()
 
@@ -36,7 +36,7 @@ def inside(visitors):
     return [number for number, visitor in enumerate(visitors) if visitor.inside.is_set()]
 
 
-async def test_as_many_as_the_rate_are_inside_and_a_turn_rests_after_use():
+async def test_as_many_as_the_rate_are_inside_and_a_permit_rests_after_use():
     async with a_stage() as stage:
         limiter = Limiter(stage.broker, HOLD)
         visitors = [Visitor(limiter) for _ in range(4)]
@@ -46,10 +46,10 @@ async def test_as_many_as_the_rate_are_inside_and_a_turn_rests_after_use():
         await limiter.settle()
         asked = stage.broker.calls["acquire"]
         await eventually(lambda: stage.broker.calls["acquire"] > asked + 2)
-        assert inside(visitors) == [0, 1], "the turn of the first rests for a second"
+        assert inside(visitors) == [0, 1], "the permit of the first rests for a second"
         stage.clock.advance(A_SECOND)
         await eventually(lambda: inside(visitors) == [0, 1, 2])
-        stage.clock.advance(timedelta(hours=1))  # nobody left, and nobody may hold a turn for so long
+        stage.clock.advance(timedelta(hours=1))  # nobody left, and nobody may hold a permit for so long
         await eventually(lambda: inside(visitors) == [0, 1, 2, 3])
         for visitor in visitors:
             visitor.leave.set()
@@ -90,11 +90,11 @@ async def test_who_gives_up_takes_nothing_along():
         await patient.task
 
 
-async def test_a_turn_is_given_back_after_a_failure_too():
+async def test_a_permit_is_given_back_after_a_failure_too():
     async with a_stage() as stage:
         limiter = Limiter(stage.broker, HOLD)
         with pytest.raises(ZeroDivisionError):
-            async with limiter.limit("door", TWO):
+            async with limiter.limit("museum", TWO):
                 raise ZeroDivisionError
         await limiter.settle()
         assert stage.broker.calls["release"] == 1

@@ -22,9 +22,9 @@ from holdfast.stores.sqlite import SqliteStore, schema
 from holdfast.workloads.courier import Courier
 from tests.support.workloads import Parcels
 
-FIRST = ("CREATE TABLE shelf (name TEXT)", "INSERT INTO shelf VALUES ('first')")
-SECOND = ("ALTER TABLE shelf ADD COLUMN colour TEXT", "UPDATE shelf SET colour = 'red'")
-BROKEN = ("INSERT INTO shelf VALUES ('half', 'done')", "this is no SQL")
+FIRST = ("CREATE TABLE box (name TEXT)", "INSERT INTO box VALUES ('first')")
+SECOND = ("ALTER TABLE box ADD COLUMN colour TEXT", "UPDATE box SET colour = 'red'")
+BROKEN = ("INSERT INTO box VALUES ('half', 'done')", "this is no SQL")
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ async def database(path):
     await opened.close()
 
 
-async def rows(database, statement="SELECT * FROM shelf"):
+async def rows(database, statement="SELECT * FROM box"):
     return await database.read(lambda connection: connection.execute(statement).fetchall())
 
 
@@ -49,53 +49,53 @@ async def version(database, component):
 
 
 async def test_each_step_is_taken_once(database):
-    await database.migrate("shelf", [FIRST])
+    await database.migrate("box", [FIRST])
     assert await rows(database) == [("first",)]
-    await database.migrate("shelf", [FIRST])
+    await database.migrate("box", [FIRST])
     assert await rows(database) == [("first",)]
 
-    await database.migrate("shelf", [FIRST, SECOND])
+    await database.migrate("box", [FIRST, SECOND])
 
     assert await rows(database) == [("first", "red")]
-    assert await version(database, "shelf") == 2
+    assert await version(database, "box") == 2
 
 
 async def test_a_fresh_file_gets_all_steps(database):
-    await database.migrate("shelf", [FIRST, SECOND])
+    await database.migrate("box", [FIRST, SECOND])
 
     assert await rows(database) == [("first", "red")]
 
 
 async def test_components_have_versions_of_their_own(database):
-    await database.migrate("shelf", [FIRST, SECOND])
+    await database.migrate("box", [FIRST, SECOND])
     await database.migrate("cellar", [("CREATE TABLE cellar (name TEXT)",)])
 
-    assert (await version(database, "shelf"), await version(database, "cellar")) == (2, 1)
+    assert (await version(database, "box"), await version(database, "cellar")) == (2, 1)
 
 
 async def test_a_step_that_fails_leaves_nothing_behind(database):
-    await database.migrate("shelf", [FIRST, SECOND])
+    await database.migrate("box", [FIRST, SECOND])
 
     with pytest.raises(sqlite3.OperationalError):
-        await database.migrate("shelf", [FIRST, SECOND, BROKEN])
+        await database.migrate("box", [FIRST, SECOND, BROKEN])
 
     assert await rows(database) == [("first", "red")]
-    assert await version(database, "shelf") == 2
+    assert await version(database, "box") == 2
 
 
 async def test_a_file_of_a_newer_program_is_refused_and_not_touched(database):
-    await database.migrate("shelf", [FIRST, SECOND])
+    await database.migrate("box", [FIRST, SECOND])
 
     with pytest.raises(ConfigurationError, match="newer Holdfast"):
-        await database.migrate("shelf", [FIRST])
+        await database.migrate("box", [FIRST])
 
-    assert await version(database, "shelf") == 2
+    assert await version(database, "box") == 2
 
 
 async def test_processes_that_start_together_take_each_step_once(path):
     databases = [Database(path) for _ in range(4)]
 
-    await asyncio.gather(*(database.migrate("shelf", [FIRST, SECOND]) for database in databases))
+    await asyncio.gather(*(database.migrate("box", [FIRST, SECOND]) for database in databases))
 
     assert await rows(databases[0]) == [("first", "red")]
     for database in databases:
@@ -275,7 +275,7 @@ async def test_a_collection_that_learns_a_column_shows_it_for_its_old_documents(
 
 @pytest.mark.parametrize(
     "name",
-    ["ledger_entries", "queue_jobs", "queue_turns", "sqlite_master", "a b", 'x"; DROP TABLE shelf; --', "", "1st", "é"],
+    ["ledger_entries", "queue_jobs", "queue_turns", "sqlite_master", "a b", 'x"; DROP TABLE box; --', "", "1st", "é"],
 )
 async def test_a_collection_cannot_have_a_name_that_does_harm(database, name):
     workload = Parcels()

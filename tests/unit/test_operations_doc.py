@@ -334,7 +334,7 @@ def test_what_does_not_exist_is_noticed():
     assert complaint(["dlq", "list", "--status", "pending"]) is None
     assert complaint(["worker", "--proceses", "4"]) is not None
     assert complaint(["work"]) is not None
-    assert complaint(["dlq", "bury"]) is not None
+    assert complaint(["dlq", "burn"]) is not None
     assert list(commands_in("say `holdfast dlq list --status pending` or ```\n$ holdfast migrate\n```")) == [
         ["dlq", "list", "--status", "pending"],
         ["migrate"],

@@ -211,7 +211,7 @@ async def test_a_worker_that_is_stopped_does_not_release_what_may_have_happened(
         assert outcomes(entry) == [("failed", "ROCKET_LOST")]
 
 
-async def test_a_worker_that_is_stopped_hands_back_what_has_not_begun():
+async def test_a_worker_that_is_stopped_releases_jobs_that_have_not_begun():
     workload = Rockets()
     workload.ready.clear()
     async with a_stage(workload) as stage:

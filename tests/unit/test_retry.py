@@ -1,4 +1,4 @@
-"""Retry policies: seed 001's formula, and the listed delays."""
+"""Retry policies: the formula of rule C31, and the listed delays."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from holdfast import ExponentialBackoff, ListedDelays
 
-SEEDS_DELAYS_MS = [1000, 2000, 4000, 8000]
-"""Seed 001: 1000 ms, doubled after each failed attempt; the fifth attempt is the last."""
+SPECIFIED_DELAYS_MS = [1000, 2000, 4000, 8000]
+"""Rules C27, C28 and C29: 1000 ms, doubled after each failed attempt; the fifth attempt is the last."""
 
 
 class Chance:
@@ -32,8 +32,8 @@ def milliseconds(wait: timedelta) -> float:
     return wait / timedelta(milliseconds=1)
 
 
-@pytest.mark.parametrize(("attempt", "delay"), list(enumerate(SEEDS_DELAYS_MS, start=1)))
-def test_the_delay_is_the_formula_of_the_seed(attempt, delay):
+@pytest.mark.parametrize(("attempt", "delay"), list(enumerate(SPECIFIED_DELAYS_MS, start=1)))
+def test_the_delay_is_the_formula_of_the_specification(attempt, delay):
     policy = ExponentialBackoff()
 
     assert milliseconds(policy.delay(attempt, Chance(0))) == delay

@@ -22,7 +22,7 @@ ANA = {"actor": "ana", "reason": "the place was closed"}
 
 
 class Renamed(Parcels):
-    """Replays a job as another one, as documents do (seed 003)."""
+    """Replays a job as another one, as documents do (rule D24)."""
 
     def replayed(self, letter):
         data = json.loads(letter.body)
@@ -36,7 +36,7 @@ async def stage():
 
 
 async def dead(stage, *names, review=False):
-    """Jobs that died, and their letters' ids."""
+    """Jobs that were dead-lettered, and the ids of their letters."""
     for name in names:
         await stage.accept(name)
     async with stage.working():

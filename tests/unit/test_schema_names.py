@@ -1,4 +1,4 @@
-"""Seed 002's collections, fields and indexes, by the seed's own names; and that questions asked often are lookups."""
+"""The collections, fields and indexes of the specification, by its own names. Frequent queries use an index."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ async def query():
 
 
 @pytest.mark.parametrize("name", FIELDS)
-async def test_the_fields_of_the_seed_can_be_read_by_their_names(query, name):
+async def test_the_fields_of_the_specification_can_be_read_by_their_names(query, name):
     columns = {row[1] for row in await query(f"PRAGMA table_xinfo('{name}')")}
 
     assert FIELDS[name] - columns == set()
@@ -89,7 +89,7 @@ async def test_the_fields_of_the_seed_can_be_read_by_their_names(query, name):
 
 
 @pytest.mark.parametrize(("statement", "index"), LOOKUPS.values(), ids=LOOKUPS)
-async def test_the_indexes_of_the_seed_are_used(query, statement, index):
+async def test_the_indexes_of_the_specification_are_used(query, statement, index):
     plan = " ".join(row[3] for row in await query(f"EXPLAIN QUERY PLAN {statement}"))
 
     assert plan.startswith("SEARCH")

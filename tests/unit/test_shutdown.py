@@ -28,7 +28,7 @@ async def test_a_stopping_worker_lets_its_jobs_finish():
         assert outcomes(await stage.entry("p")) == [("succeeded", None)]
 
 
-async def test_a_stopping_worker_hands_back_what_does_not_finish_at_no_attempts_cost():
+async def test_a_stopping_worker_releases_unfinished_jobs_and_no_attempt_is_spent():
     valve = Valve()
     workload = Parcels(lambda job: valve(job) if job.attempt == 2 or job.data.id == "new" else Retry("BUSY"))
     async with a_stage(workload) as stage:

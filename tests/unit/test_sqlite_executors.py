@@ -1,4 +1,4 @@
-"""Lanes: work shares commits, fails alone, and several processes share a file (I13)."""
+"""The writer and the readers: work shares commits and fails alone; several processes share a file (I13)."""
 
 from __future__ import annotations
 
@@ -50,36 +50,36 @@ class Spy:
 
 @pytest.fixture
 def path(tmp_path):
-    path = tmp_path / "lanes.db"
+    path = tmp_path / "executors.db"
     connection = connect(path)
     connection.execute("PRAGMA journal_mode=WAL")
-    connection.execute("CREATE TABLE shelf (name TEXT UNIQUE)")
+    connection.execute("CREATE TABLE box (name TEXT UNIQUE)")
     connection.close()
     return path
 
 
 @pytest.fixture
-async def fairness_key(path):
+async def executor(path):
     spies = []
 
     def open_spied():
         spies.append(Spy(connect(path)))
         return spies[0]
 
-    fairness_key = ThreadExecutor(open_spied, writes=True)
-    await fairness_key.run(lambda connection: None)
-    fairness_key.spy = spies[0]
-    fairness_key.spy.statements.clear()
-    yield fairness_key
-    await fairness_key.close()
+    executor = ThreadExecutor(open_spied, writes=True)
+    await executor.run(lambda connection: None)
+    executor.spy = spies[0]
+    executor.spy.statements.clear()
+    yield executor
+    await executor.close()
 
 
 def put(name):
-    return lambda connection: connection.execute("INSERT INTO shelf VALUES (?)", (name,)).rowcount
+    return lambda connection: connection.execute("INSERT INTO box VALUES (?)", (name,)).rowcount
 
 
 def names(connection):
-    return [row[0] for row in connection.execute("SELECT name FROM shelf ORDER BY name")]
+    return [row[0] for row in connection.execute("SELECT name FROM box ORDER BY name")]
 
 
 def on_disk(path):
@@ -91,7 +91,7 @@ def on_disk(path):
 
 
 class Plug:
-    """Work that holds the lane until it is pulled, so that other work has to queue up behind it."""
+    """Work that holds the thread until it is pulled, so that other work has to queue up behind it."""
 
     def __init__(self) -> None:
         self.reached = threading.Event()
@@ -102,75 +102,75 @@ class Plug:
         assert self.pulled.wait(20)
 
 
-async def behind_a_plug(fairness_key, *works, durable=True):
+async def behind_a_plug(executor, *works, durable=True):
     """Submit work while a transaction is under way; returns the results."""
     plug = Plug()
-    plugged = asyncio.create_task(fairness_key.run(plug, durable=False))
+    plugged = asyncio.create_task(executor.run(plug, durable=False))
     await eventually(plug.reached.is_set)
-    tasks = [asyncio.create_task(fairness_key.run(work, durable=durable)) for work in works]
+    tasks = [asyncio.create_task(executor.run(work, durable=durable)) for work in works]
     await asyncio.sleep(0)
     plug.pulled.set()
     await plugged
-    fairness_key.spy.statements[: fairness_key.spy.statements.index("COMMIT") + 1] = []
+    executor.spy.statements[: executor.spy.statements.index("COMMIT") + 1] = []
     return await asyncio.gather(*tasks, return_exceptions=True)
 
 
 # --- group commit -----------------------------------------------------------------------------------------------
 
 
-async def test_work_returns_once_it_is_committed(fairness_key, path):
-    assert await fairness_key.run(put("a")) == 1
+async def test_work_returns_once_it_is_committed(executor, path):
+    assert await executor.run(put("a")) == 1
 
     assert on_disk(path) == ["a"]
-    assert fairness_key.spy.commits == 1
+    assert executor.spy.commits == 1
 
 
-async def test_work_that_arrives_during_a_commit_shares_the_next_one(fairness_key, path):
-    results = await behind_a_plug(fairness_key, *(put(f"n{n}") for n in range(50)))
+async def test_work_that_arrives_during_a_commit_shares_the_next_one(executor, path):
+    results = await behind_a_plug(executor, *(put(f"n{n}") for n in range(50)))
 
     assert results == [1] * 50
-    assert fairness_key.spy.commits == 1
+    assert executor.spy.commits == 1
     assert len(on_disk(path)) == 50
 
 
-async def test_a_commit_has_a_largest_size(fairness_key):
-    await behind_a_plug(fairness_key, *(put(f"n{n}") for n in range(150)))
+async def test_a_commit_has_a_largest_size(executor):
+    await behind_a_plug(executor, *(put(f"n{n}") for n in range(150)))
 
-    assert fairness_key.spy.commits == 3
+    assert executor.spy.commits == 3
 
 
-async def test_work_runs_in_the_order_of_its_submission(fairness_key):
+async def test_work_runs_in_the_order_of_its_submission(executor):
     order = []
 
-    await behind_a_plug(fairness_key, *(lambda connection, n=n: order.append(n) for n in range(100)))
+    await behind_a_plug(executor, *(lambda connection, n=n: order.append(n) for n in range(100)))
 
     assert order == list(range(100))
 
 
-async def test_work_that_fails_is_rolled_back_alone(fairness_key, path):
+async def test_work_that_fails_is_rolled_back_alone(executor, path):
     def half_done(connection):
         put("half")(connection)
         message = "on second thoughts"
         raise LookupError(message)
 
-    results = await behind_a_plug(fairness_key, put("a"), half_done, put("b"), put("a"), put("c"))
+    results = await behind_a_plug(executor, put("a"), half_done, put("b"), put("a"), put("c"))
 
     assert results[0] == results[2] == results[4] == 1
     assert isinstance(results[1], LookupError)
     assert isinstance(results[3], sqlite3.IntegrityError)
-    assert fairness_key.spy.commits == 1
+    assert executor.spy.commits == 1
     assert on_disk(path) == ["a", "b", "c"]
 
 
 @pytest.mark.parametrize("border", ["BEGIN", "COMMIT"])
-async def test_a_transaction_that_fails_fails_all_its_work(fairness_key, path, border):
-    """The plug is pulled and the failure ordered in one go, so that the transaction after the plug's own meets it."""
+async def test_a_transaction_that_fails_fails_all_its_work(executor, path, border):
+    """The plug is pulled and the failure ordered in one go, so that it hits the transaction after the plug's own."""
     plug = Plug()
-    plugged = asyncio.create_task(fairness_key.run(plug))
+    plugged = asyncio.create_task(executor.run(plug))
     await eventually(plug.reached.is_set)
-    tasks = [asyncio.create_task(fairness_key.run(put(name))) for name in ("a", "b")]
+    tasks = [asyncio.create_task(executor.run(put(name))) for name in ("a", "b")]
     await asyncio.sleep(0)
-    fairness_key.spy.fail_next(border, after_commits=1)
+    executor.spy.fail_next(border, after_commits=1)
     plug.pulled.set()
 
     results = await asyncio.gather(plugged, *tasks, return_exceptions=True)
@@ -178,76 +178,76 @@ async def test_a_transaction_that_fails_fails_all_its_work(fairness_key, path, b
     assert results[0] is None
     assert [type(result) for result in results[1:]] == [StoreUnavailable] * 2
     assert on_disk(path) == []
-    assert await fairness_key.run(put("c")) == 1
+    assert await executor.run(put("c")) == 1
     assert on_disk(path) == ["c"]
 
 
-async def test_a_disk_that_fills_up_during_the_work_is_an_outage(fairness_key, path):
+async def test_a_disk_that_fills_up_during_the_work_is_an_outage(executor, path):
     def fills_up(connection):
         put("half")(connection)
         error = sqlite3.OperationalError("database or disk is full")
         error.sqlite_errorcode = sqlite3.SQLITE_FULL
         raise error
 
-    results = await behind_a_plug(fairness_key, put("a"), fills_up)
+    results = await behind_a_plug(executor, put("a"), fills_up)
 
     assert (results[0], type(results[1])) == (1, StoreUnavailable)
     assert on_disk(path) == ["a"]
 
 
-@pytest.mark.parametrize("statement", ["INSERT INTO shelf VALUES ('a')", "SELECT json('{')", "SELECT * FROM nowhere"])
-async def test_what_the_work_itself_did_wrong_is_no_outage(fairness_key, statement):
+@pytest.mark.parametrize("statement", ["INSERT INTO box VALUES ('a')", "SELECT json('{')", "SELECT * FROM nowhere"])
+async def test_what_the_work_itself_did_wrong_is_no_outage(executor, statement):
     """Whoever waits for an outage to end would wait for ever."""
-    await fairness_key.run(put("a"))
+    await executor.run(put("a"))
 
     with pytest.raises(sqlite3.Error):
-        await fairness_key.run(lambda connection: connection.execute(statement).fetchall())
+        await executor.run(lambda connection: connection.execute(statement).fetchall())
 
 
 # --- durability -------------------------------------------------------------------------------------------------
 
 
-async def test_only_durable_work_waits_for_the_disk(fairness_key):
-    await fairness_key.run(put("a"), durable=False)
-    await fairness_key.run(put("b"), durable=False)
-    await fairness_key.run(put("c"), durable=True)
+async def test_only_durable_work_waits_for_the_disk(executor):
+    await executor.run(put("a"), durable=False)
+    await executor.run(put("b"), durable=False)
+    await executor.run(put("c"), durable=True)
 
-    assert [each for each in fairness_key.spy.statements if "synchronous" in each] == [
+    assert [each for each in executor.spy.statements if "synchronous" in each] == [
         "PRAGMA synchronous=NORMAL",
         "PRAGMA synchronous=FULL",
     ]
 
 
-async def test_one_durable_piece_makes_the_whole_commit_durable(fairness_key):
+async def test_one_durable_piece_makes_the_whole_commit_durable(executor):
     plug = Plug()
-    plugged = asyncio.create_task(fairness_key.run(plug, durable=False))
+    plugged = asyncio.create_task(executor.run(plug, durable=False))
     await eventually(plug.reached.is_set)
-    fairness_key.spy.statements.clear()
-    tasks = [asyncio.create_task(fairness_key.run(put(f"n{n}"), durable=n == 1)) for n in range(3)]
+    executor.spy.statements.clear()
+    tasks = [asyncio.create_task(executor.run(put(f"n{n}"), durable=n == 1)) for n in range(3)]
     await asyncio.sleep(0)
     plug.pulled.set()
     await asyncio.gather(plugged, *tasks)
 
-    assert fairness_key.spy.statements == ["COMMIT", "PRAGMA synchronous=FULL", "BEGIN IMMEDIATE", "COMMIT"]
+    assert executor.spy.statements == ["COMMIT", "PRAGMA synchronous=FULL", "BEGIN IMMEDIATE", "COMMIT"]
 
 
 async def test_a_reader_does_not_write(path):
-    fairness_key = ThreadExecutor(lambda: connect(path, read_only=True), writes=False)
+    executor = ThreadExecutor(lambda: connect(path, read_only=True), writes=False)
 
     with pytest.raises(StoreUnavailable):
-        await fairness_key.run(put("a"))
+        await executor.run(put("a"))
 
-    assert await fairness_key.run(names) == []
-    await fairness_key.close()
+    assert await executor.run(names) == []
+    await executor.close()
 
 
-async def test_the_named_crash_points_are_passed_by_durable_work_alone(fairness_key):
+async def test_the_named_crash_points_are_passed_by_durable_work_alone(executor):
     passed = []
     crash_points.arm(passed.append)
     try:
-        await fairness_key.run(put("a"), durable=False)
+        await executor.run(put("a"), durable=False)
         assert passed == []
-        await fairness_key.run(put("b"))
+        await executor.run(put("b"))
     finally:
         crash_points.arm(None)
 
@@ -257,12 +257,12 @@ async def test_the_named_crash_points_are_passed_by_durable_work_alone(fairness_
 # --- callers and closing ----------------------------------------------------------------------------------------
 
 
-async def test_a_caller_that_goes_away_does_not_take_its_work_back(fairness_key, path):
+async def test_a_caller_that_goes_away_does_not_take_its_work_back(executor, path):
     plug = Plug()
-    plugged = asyncio.create_task(fairness_key.run(plug))
+    plugged = asyncio.create_task(executor.run(plug))
     await eventually(plug.reached.is_set)
-    impatient = asyncio.create_task(fairness_key.run(put("a")))
-    patient = asyncio.create_task(fairness_key.run(put("b")))
+    impatient = asyncio.create_task(executor.run(put("a")))
+    patient = asyncio.create_task(executor.run(put("b")))
     await asyncio.sleep(0)
 
     impatient.cancel()
@@ -274,33 +274,33 @@ async def test_a_caller_that_goes_away_does_not_take_its_work_back(fairness_key,
 
 
 async def test_closing_finishes_what_was_submitted_and_takes_no_more(path):
-    fairness_key = ThreadExecutor(lambda: connect(path), writes=True)
-    tasks = [asyncio.create_task(fairness_key.run(put(f"n{n}"))) for n in range(100)]
+    executor = ThreadExecutor(lambda: connect(path), writes=True)
+    tasks = [asyncio.create_task(executor.run(put(f"n{n}"))) for n in range(100)]
     await asyncio.sleep(0)
 
-    await fairness_key.close()
+    await executor.close()
 
     assert await asyncio.gather(*tasks) == [1] * 100
     with pytest.raises(StoreUnavailable):
-        await fairness_key.run(put("late"))
+        await executor.run(put("late"))
 
 
-async def test_a_fairness_key_without_a_connection_keeps_nobody_waiting():
+async def test_an_executor_without_a_connection_keeps_nobody_waiting():
     def cannot():
         message = "unable to open database file"
         raise sqlite3.OperationalError(message)
 
-    fairness_key = ThreadExecutor(cannot, writes=True)
+    executor = ThreadExecutor(cannot, writes=True)
 
     async with asyncio.timeout(20):
         with pytest.raises(StoreUnavailable):
-            await fairness_key.run(names)
-    await fairness_key.close()
+            await executor.run(names)
+    await executor.close()
 
 
-async def test_the_loop_goes_on_while_sqlite_works(fairness_key):
+async def test_the_loop_goes_on_while_sqlite_works(executor):
     plug = Plug()
-    plugged = asyncio.create_task(fairness_key.run(plug))
+    plugged = asyncio.create_task(executor.run(plug))
     await eventually(plug.reached.is_set)
     beats = 0
     for _ in range(100):
@@ -314,19 +314,19 @@ async def test_the_loop_goes_on_while_sqlite_works(fairness_key):
 
 async def test_work_without_a_thread_is_a_transaction_of_its_own():
     connection = sqlite3.connect(":memory:", isolation_level=None)
-    fairness_key = InlineExecutor(connection)
-    await fairness_key.run(lambda c: c.execute("CREATE TABLE shelf (name TEXT UNIQUE)"))
+    executor = InlineExecutor(connection)
+    await executor.run(lambda c: c.execute("CREATE TABLE box (name TEXT UNIQUE)"))
 
     def half_done(c):
         put("half")(c)
         raise LookupError
 
     with pytest.raises(LookupError):
-        await fairness_key.run(half_done)
+        await executor.run(half_done)
 
-    assert await fairness_key.run(put("a")) == 1
-    assert await fairness_key.run(names) == ["a"]
-    await fairness_key.close()
+    assert await executor.run(put("a")) == 1
+    assert await executor.run(names) == ["a"]
+    await executor.close()
 
 
 # --- several processes ------------------------------------------------------------------------------------------
@@ -381,7 +381,7 @@ async def test_several_processes_on_one_file_lose_no_write(tmp_path):
 
 async def test_a_read_sees_every_write_that_returned_before(tmp_path):
     database = Database(tmp_path / "holdfast.db")
-    await database.migrate("shelf", [("CREATE TABLE shelf (name TEXT)",)])
+    await database.migrate("box", [("CREATE TABLE box (name TEXT)",)])
 
     for number in range(50):
         await database.write(put(f"{number:02}"), durable=number % 2 == 0)

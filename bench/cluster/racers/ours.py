@@ -1,4 +1,4 @@
-"""Our broker: ``take`` and ``settle`` in lanes, or ``publish``."""
+"""Our broker: ``take`` and ``settle`` in pipelines, or ``publish``."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import Any
 from holdfast.brokers.bullmq import BullmqBroker
 from holdfast.contracts.queues import Acknowledgement, Finished, QueueJob
 
-from .fairness import race, timed
+from .lines import race, timed
 
 _LEASE = timedelta(seconds=30)
 _SHORT = timedelta(milliseconds=100)
 
 
-async def consume(broker: BullmqBroker, queue: str, count: int, *, fairness_keys: int, batch: int) -> None:
+async def consume(broker: BullmqBroker, queue: str, count: int, *, pipelines: int, batch: int) -> None:
     """Take, read and finish ``count`` jobs, which are all there; return when the last one is finished in Redis."""
     left = count
 
-    async def fairness_key() -> None:
+    async def pipeline() -> None:
         nonlocal left
         while (size := min(batch, left)) > 0:
             left -= size
@@ -30,7 +30,7 @@ async def consume(broker: BullmqBroker, queue: str, count: int, *, fairness_keys
                 json.loads(delivery.data)  # as the other two do before they call a handler
             await broker.settle([Acknowledgement(delivery, Finished()) for delivery in deliveries])
 
-    await asyncio.gather(*(fairness_key() for _ in range(fairness_keys)))
+    await asyncio.gather(*(pipeline() for _ in range(pipelines)))
 
 
 async def add(broker: BullmqBroker, queue: str, first: int, count: int, data: str) -> None:
@@ -47,7 +47,7 @@ async def main(plan: dict[str, Any]) -> None:
         await add(broker, plan["warm_queue"], 0, warm, plan["data"])
         await timed(lambda: add(broker, queue, 0, count, plan["data"]))
     else:
-        how = {"lanes": plan["lanes"], "batch": plan["batch"]}
+        how = {"pipelines": plan["pipelines"], "batch": plan["batch"]}
         await consume(broker, plan["warm_queue"], warm, **how)
         await timed(lambda: consume(broker, queue, count, **how))
     await broker.close()

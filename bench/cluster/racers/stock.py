@@ -7,7 +7,7 @@ from typing import Any
 
 from bullmq import Worker
 
-from .fairness import race, timed
+from .lines import race, timed
 
 
 class Consumer:

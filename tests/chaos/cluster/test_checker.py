@@ -59,10 +59,10 @@ async def test_every_lie_about_a_good_run_is_called_by_its_name(tmp_path, mongo)
         plain, event = field.author.task("plain"), field.author.event("plain")
         await field.load.send(plain, event, field.author.task("mended"), field.author.event("doomed"))
         await field.load.send(plain, field.author.contradiction(plain), field.author.event("flaky"))
-        desk = asyncio.create_task(field.desk.run())
+        reviewing = asyncio.create_task(field.reviewer.run())
         await field.until(lambda: field.entries(generation=2, status="processed") == 1, "the replay is processed")
-        field.desk.stop()
-        await desk
+        field.reviewer.stop()
+        await reviewing
         report = await field.ended()
         assert report.violations == []
         assert all(report.figures[name] for name in ("entries", "effects", "dead letters", "replayed", "moves"))

@@ -20,10 +20,10 @@ async def test_every_crash_point_is_survived(tmp_path, rounds, seed, tell, mongo
         await field.start(("api",), ("api", "worker"))
         points = {"api": [*API_POINTS, *EVERYWHERE], "worker": [*WORKER_POINTS, *EVERYWHERE]}
         of_api, of_workers = (strikes(field.chance, role, points[role], rounds, passed_at_start=0) for role in points)
-        async with field.under_load(entries=ENTRIES), asyncio.TaskGroup() as fairness_keys:
-            fairness_keys.create_task(carry_out(field.fleet, of_api, deaths, "api"))
-            fairness_keys.create_task(carry_out(field.fleet, of_workers, deaths, "worker"))
-            fairness_keys.create_task(carry_out(field.fleet, of_workers, deaths, "worker"))
+        async with field.under_load(entries=ENTRIES), asyncio.TaskGroup() as group:
+            group.create_task(carry_out(field.fleet, of_api, deaths, "api"))
+            group.create_task(carry_out(field.fleet, of_workers, deaths, "worker"))
+            group.create_task(carry_out(field.fleet, of_workers, deaths, "worker"))
         report = await field.ended()
     tell({"seed": seed, "seconds": round(time.monotonic() - began), **report.figures, "deaths": dict(deaths)})
 

@@ -81,7 +81,7 @@ async def test_a_bad_line_to_redis_loses_nothing(tmp_path, seed, tell, rounds, m
         async with cluster(tmp_path, seed, mongo, redis_port=port, REDIS_URL=address) as field:
             report = await endured(field, line, troubles, rounds)
     tell(figures(seed, began, report, line))
-    judged(report)
+    checked(report)
 
 
 # --- MongoDB ------------------------------------------------------------------------------------------------------
@@ -130,7 +130,7 @@ async def test_a_bad_line_to_mongo_loses_nothing(tmp_path, seed, tell, rounds, t
     ):
         report = await endured(field, line, troubles, rounds)
     tell(figures(seed, began, report, line))
-    judged(report)
+    checked(report)
 
 
 # --- both ---------------------------------------------------------------------------------------------------------
@@ -147,7 +147,7 @@ def figures(seed: int, began: float, report: Report, line: TcpProxy) -> dict[str
     return {"seed": seed, "seconds": round(time.monotonic() - began), **report.figures, "line": dict(line.seen)}
 
 
-def judged(report: Report) -> None:
+def checked(report: Report) -> None:
     assert report.violations == []
     assert report.figures["entries"] >= ENTRIES
     assert report.figures["duplicates"]

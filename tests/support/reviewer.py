@@ -1,4 +1,4 @@
-"""The operator at the desk: reviews dead letters, replays them once, closes those that died again, and remembers.
+"""The reviewer: reviews dead letters, replays each once, closes those that failed again, and remembers.
 
 Dead courier events are not touched, so that letters of every state are there at the end.
 """
@@ -18,8 +18,8 @@ _LETTERS = "/v1/dead-letters"
 _DECISION = json.dumps({"actor": "ana", "reason": "chaos"}).encode()
 
 
-class Desk:
-    """Works against gateways that die under her hands: an unknown answer is simply asked again, as a person would."""
+class Reviewer:
+    """Works with gateways that are killed all the time. After an unknown answer she asks again, as a person would."""
 
     def __init__(self, chance: Random, addresses: Callable[[], list[str]], *, pause: float = 0.05) -> None:
         self.asked: set[str] = set()

@@ -1,5 +1,7 @@
-"""What crosses the queues, as the specification (seeds 000 and 002) has it: written by hand from its text and its
-examples, and not from our models."""
+"""The jobs in the queues as the specification has them (C6, C54).
+
+Written by hand from its text and its examples, and not from our models.
+"""
 
 from __future__ import annotations
 
