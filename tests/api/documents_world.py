@@ -218,7 +218,7 @@ async def a_documents_world(folder: Path, **changes: Any) -> AsyncIterator[Docum
     async with open_system(settings) as system:
         made = system._document_services()
         assert made is not None
-        documents = replace(made, **{"stream_pace": timedelta(milliseconds=10), **changes})
+        documents = replace(made, **{"stream_interval": timedelta(milliseconds=10), **changes})
         services = ApiServices(
             store=system.store,
             broker=system.broker,

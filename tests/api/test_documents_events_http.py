@@ -132,7 +132,7 @@ async def test_a_process_that_stops_ends_the_streams_and_says_no_end(world):
 
 
 async def test_a_stream_on_which_nothing_happens_shows_that_it_is_alive(tmp_path):
-    async with a_documents_world(tmp_path, stream_silence=timedelta(0)) as world:
+    async with a_documents_world(tmp_path, stream_keep_alive=timedelta(0)) as world:
         listener = Listener(world, await world.handed_in())
         async with listener.listening():
             await eventually(lambda: listener.heard.count("\n\n: ") >= 2)

@@ -152,7 +152,7 @@ async def test_a_file_of_the_largest_size_is_accepted_and_a_larger_one_is_not(wo
 
 
 async def test_a_sender_that_falls_silent_is_not_waited_for(tmp_path):
-    async with a_documents_world(tmp_path, upload_patience=timedelta(milliseconds=50)) as world:
+    async with a_documents_world(tmp_path, upload_idle_timeout=timedelta(milliseconds=50)) as world:
         assert await Sender(world, part("file", PDF, filename="a.pdf"), silent=True).run() == 408
         assert await world.empty()
 

@@ -136,7 +136,7 @@ async def test_the_result_of_a_pdf_comes_whole_as_text_and_as_markdown(world):
     for rest in ("/srt", "/vtt"):
         answer = await world.get(f"/{job_id}{rest}")
         assert (answer.status_code, answer.json()["errorCode"]) == (404, "NOT_FOUND")
-        assert "recordings only" in answer.json()["message"]
+        assert "Only recordings" in answer.json()["message"]
 
 
 async def test_the_result_of_a_recording_comes_as_subtitles_too(world):

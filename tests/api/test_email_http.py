@@ -349,7 +349,7 @@ async def test_every_other_key_gets_one_and_the_same_answer(world, headers):
         assert answer.json() | {"traceId": ""} == {
             "acknowledged": False,
             "errorCode": "INVALID_API_KEY",
-            "message": "This needs an API key that works: Authorization: Bearer hf_..., or x-api-key.",
+            "message": "This needs a valid API key: Authorization: Bearer hf_..., or x-api-key.",
             "traceId": "",
         }
 

@@ -36,7 +36,7 @@ def own(secret: str = SECRET, timestamp: int = NOW, body: bytes = BODY, **change
 
 
 def accepts(headers, *, body: bytes = BODY, now: float = NOW, by: Verifier | None = None) -> bool:
-    return (by or verifier()).vouch(headers, body, now) is not None
+    return (by or verifier()).verify(headers, body, now) is not None
 
 
 # --- our own scheme -----------------------------------------------------------------------------------------------
@@ -47,11 +47,11 @@ def test_the_digest_is_hmac_sha256_for_keys_of_any_length(secret, body):
     expected = hmac.new(secret.encode(), b"%d." % NOW + body, hashlib.sha256).hexdigest()
     headers = own() | {b"x-signature": expected.encode()}
 
-    vouched = verifier(secret).vouch(headers, body, NOW)
+    verified = verifier(secret).verify(headers, body, NOW)
 
-    assert vouched is not None
-    assert vouched.sources == {"courier-x"}
-    assert (vouched.meta.algorithm, vouched.meta.timestamp, vouched.meta.signature) == ("hmac-sha256", NOW, expected)
+    assert verified is not None
+    assert verified.sources == {"courier-x"}
+    assert (verified.meta.algorithm, verified.meta.timestamp, verified.meta.signature) == ("hmac-sha256", NOW, expected)
 
 
 @pytest.mark.parametrize("length", [1, 32, 63, 64, 65, 128, 200])
@@ -169,8 +169,8 @@ def test_every_active_secret_of_a_source_vouches_for_it_and_for_no_other():
     )
 
     def sources(secret: str):
-        vouched = by.vouch(own(secret), BODY, NOW)
-        return vouched and vouched.sources
+        verified = by.verify(own(secret), BODY, NOW)
+        return verified and verified.sources
 
     assert sources("new") == {"courier-x"}
     assert sources("old") == {"courier-x"}
@@ -242,12 +242,12 @@ def test_whatever_the_library_signs_we_accept(key, identifier, body, offset, pad
     encoded = b64encode(key).decode()
     by = verifier("whsec_" + (encoded if padded else encoded.rstrip("=")))
 
-    vouched = by.vouch(headers, body, now)
+    verified = by.verify(headers, body, now)
 
-    assert vouched is not None
-    assert vouched.sources == {"courier-x"}
-    assert vouched.meta.timestamp == int(now) + offset
-    assert vouched.meta.signature == headers[b"webhook-signature"].removeprefix(b"v1,").decode()
+    assert verified is not None
+    assert verified.sources == {"courier-x"}
+    assert verified.meta.timestamp == int(now) + offset
+    assert verified.meta.signature == headers[b"webhook-signature"].removeprefix(b"v1,").decode()
 
 
 printable = st.text(st.characters(min_codepoint=0x20, max_codepoint=0x7E), max_size=60)
@@ -299,9 +299,9 @@ def test_one_good_signature_among_others_is_enough_in_any_place():
     other = standard(Webhook(b"another"), "msg_1", NOW, BODY)[b"webhook-signature"]
     for several in ([good, other], [other, good], [other, b"v2,whatever", good]):
         headers = standard(Webhook(b"key"), "msg_1", NOW, BODY) | {b"webhook-signature": b" ".join(several)}
-        vouched = verifier("key").vouch(headers, BODY, NOW)
-        assert vouched is not None
-        assert vouched.meta.signature == good.removeprefix(b"v1,").decode()
+        verified = verifier("key").verify(headers, BODY, NOW)
+        assert verified is not None
+        assert verified.meta.signature == good.removeprefix(b"v1,").decode()
     assert not accepts(headers | {b"webhook-signature": other}, by=verifier("key"))
 
 
