@@ -208,7 +208,7 @@ def test_a_whsec_secret_is_the_same_key_in_both_schemes():
     assert accepts(own(x_signature=signature.encode()), by=verifier(secret))
 
 
-# --- Standard Webhooks, with the library as the judge -------------------------------------------------------------
+# --- Standard Webhooks, compared with the library -----------------------------------------------------------------
 
 
 def standard(webhook: Webhook, identifier: str, timestamp: int, body: bytes) -> dict[bytes, bytes]:

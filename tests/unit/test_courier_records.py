@@ -1,6 +1,6 @@
 """The records of courier events: entries, shipments and dead letters, as the specification describes them.
 
-The real embedded store and the engine's own judgement, on a clock that the test moves.
+The real embedded store and the engine's own transitions, on a clock that the test moves.
 """
 
 from __future__ import annotations

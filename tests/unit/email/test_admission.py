@@ -216,7 +216,7 @@ async def test_html_is_written_once_and_expires_later_with_each_use(admission, s
     assert kept["sealed"] == effect(first, CONTENT).set_on_insert["sealed"]
     assert html_in(VAULT, COMPANY, first.data.htmlRef, kept) == body["html"]
     assert body["html"] not in str(kept)
-    assert kept["expiresAt"].startswith("2026-11-28")  # day 19, a life of a day, letters for seven, and one more
+    assert kept["expiresAt"].startswith("2026-11-28")  # day 19, a ttl of a day, letters for seven, and one more
 
 
 async def test_html_in_a_folder_is_stored_before_the_job(email, store, tmp_path):
