@@ -45,17 +45,17 @@ _numbers = count(1)
 
 
 def a_pdf() -> bytes:
-    """A PDF, as far as its first bytes go, that nobody has sent before."""
+    """A new file with the first bytes of a PDF."""
     return PDF + b"%d\n" % next(_numbers)
 
 
 def a_wav() -> bytes:
-    """The same for a recording."""
+    """A new file with the first bytes of a recording."""
     return WAV + b"%d\n" % next(_numbers)
 
 
 def part(name: str, content: str | bytes, *, filename: str | None = None, **headers: str) -> bytes:
-    """One part of a form, as it travels."""
+    """One part of a form, in bytes."""
     called = f'; filename="{filename}"' if filename is not None else ""
     lines = [f'content-disposition: form-data; name="{name}"{called}']
     lines += [f"{header.replace('_', '-')}: {value}" for header, value in headers.items()]
@@ -64,7 +64,7 @@ def part(name: str, content: str | bytes, *, filename: str | None = None, **head
 
 
 def form(*parts: bytes, end: bytes = f"--{BOUNDARY}--\r\n".encode()) -> bytes:
-    """A form, as it travels."""
+    """A form, in bytes."""
     return b"".join(parts) + end
 
 
@@ -89,8 +89,8 @@ class DocumentsWorld:
     def bearer(self, who: str = "acme") -> dict[str, str]:
         return {"authorization": f"Bearer {self.keys[who]}"}
 
-    async def send(self, document: Any, *, who: str = "acme") -> httpx.Response:
-        return await self.client.post(DOCUMENTS, json=document, headers=self.bearer(who))
+    async def send(self, body: Any, *, who: str = "acme") -> httpx.Response:
+        return await self.client.post(DOCUMENTS, json=body, headers=self.bearer(who))
 
     async def upload(self, content: bytes, *, who: str = "acme", filename="contract.pdf", **given: str):
         """Send a file as any HTTP client does."""
@@ -99,7 +99,7 @@ class DocumentsWorld:
         )
 
     async def post(self, body: bytes, *, who: str = "acme", **headers: str) -> httpx.Response:
-        """Send a form that was written by hand."""
+        """Send the raw body of a form."""
         declared = {"content-type": f"multipart/form-data; boundary={BOUNDARY}"}
         declared |= {name.replace("_", "-"): value for name, value in headers.items()}
         return await self.client.post(DOCUMENTS, content=body, headers=self.bearer(who) | declared)
@@ -110,8 +110,8 @@ class DocumentsWorld:
     async def cancel(self, job_id: str, *, who: str = "acme") -> httpx.Response:
         return await self.client.post(f"{DOCUMENTS}/{job_id}/cancel", headers=self.bearer(who))
 
-    async def handed_in(self, content: bytes | None = None, *, who: str = "acme", **given: str) -> str:
-        """The id of a job that waits."""
+    async def submitted(self, content: bytes | None = None, *, who: str = "acme", **given: str) -> str:
+        """Submit a file; the id of its waiting job."""
         answer = await self.upload(a_pdf() if content is None else content, who=who, **given)
         assert answer.status_code == 202, answer.text
         return answer.json()["job_id"]
@@ -123,7 +123,7 @@ class DocumentsWorld:
         return self.system.documents.workload
 
     async def claim(self, job_id: str) -> tuple[Lease, DocumentJob]:
-        """Take the job into work."""
+        """Claim the job, as a worker."""
         (claimed,) = await self.system.store.claim(
             "documents", [job_id], worker="tests", lease=timedelta(seconds=30), max_attempts=3
         )
@@ -133,17 +133,17 @@ class DocumentsWorld:
         return Lease(job_id, claimed.fence), data
 
     async def reach(self, data: DocumentJob, done: int, units: int) -> None:
-        """Say how far the work has come."""
+        """Report progress."""
         reached = Reached(stage=Stage.READING, unit="page", done=done, units=units)
         await self.system.store.apply([self.workload.records.reached(data, reached)])
 
     async def complete(self, job_id: str, text: str = "What the page says.") -> None:
-        """Read the file, as far as anybody can tell."""
+        """Complete the job, without reading the file."""
         lease, data = await self.claim(job_id)
         await self.finish(lease, data, text)
 
     async def finish(self, lease: Lease, data: DocumentJob, text: str = "What the page says.") -> None:
-        """The end of the work that :meth:`claim` began."""
+        """Complete the attempt that :meth:`claim` started."""
         page = {"number": 1, "text": text, "source": "ocr", "confidence": 0.9, "rotation": 0, "lines": []}
         chunk = {"segments": [{"start": 0.0, "end": 1.5, "text": text, "confidence": 0.9}]}
         pdf = data.input_type == "PDF"
@@ -165,8 +165,8 @@ class DocumentsWorld:
             "cached": False,
             "error": None,
         }
-        told = {"job_type": data.job_type.value, "input_type": data.input_type.value, **facts}
-        outputs = outputs_of(data.job_type, units, told)
+        result = {"job_type": data.job_type.value, "input_type": data.input_type.value, **facts}
+        outputs = outputs_of(data.job_type, units, result)
         facts["output_path"] = await self.system.documents.files.write(f"{data.job_id}/1", outputs)
         upload, options = data.payload.upload, self.workload.options
         work = work_id(upload.sha256, *options.reading_method(data)) if upload else None
@@ -176,7 +176,7 @@ class DocumentsWorld:
         assert settled.status is not None
 
     async def fail(self, job_id: str, code: Code = Code.PDF_ENCRYPTED) -> None:
-        """Give it up, with a detail that is for operators."""
+        """Fail the job for good, with a detail for operators."""
         lease, data = await self.claim(job_id)
         reason = Reason(code, "The PDF is encrypted\nwith a detail for operators")
         transition = MoveToDeadLetters(
@@ -199,26 +199,26 @@ class DocumentsWorld:
     # --- as whoever looks into the folder ---------------------------------------------------------------------
 
     def kept(self) -> list[bytes]:
-        """The uploads that are kept."""
+        """The stored uploads."""
         return [each.read_bytes() for each in (self.folder / "documents" / "uploads").rglob("*") if each.is_file()]
 
     def arriving(self) -> list[Path]:
-        """What is on its way in."""
+        """The uploads that are arriving."""
         return list((self.folder / "documents" / "incoming").glob("*"))  # made for the first file
 
     async def empty(self) -> bool:
-        """Whether nothing was accepted, and nothing is left of what was not."""
+        """Whether no job was accepted and no file is left."""
         return not await self.entries() and not self.kept() and not self.arriving()
 
 
 @asynccontextmanager
 async def a_documents_world(folder: Path, **changes: Any) -> AsyncIterator[DocumentsWorld]:
-    """``changes`` are of the services of the documents routes."""
+    """``changes`` are fields of ``DocumentServices``."""
     settings = load({"HOLDFAST_DATA": str(folder), "DOCUMENT_MAX_BYTES": str(MAX_BYTES)}, folder)
     async with open_system(settings) as system:
         made = system._document_services()
         assert made is not None
-        documents = replace(made, **{"stream_pace": timedelta(milliseconds=10), **changes})
+        documents = replace(made, **{"stream_interval": timedelta(milliseconds=10), **changes})
         services = ApiServices(
             store=system.store,
             broker=system.broker,
@@ -245,12 +245,12 @@ async def a_documents_world(folder: Path, **changes: Any) -> AsyncIterator[Docum
 
 
 def problems(response: httpx.Response) -> dict[str, str]:
-    """What is wrong, by field."""
+    """The problems, by field."""
     return {each["field"]: each["problem"] for each in response.json()["details"]}
 
 
 def events_in(stream: str) -> list[tuple[str, Any]]:
-    """The events of a stream, with what they say."""
+    """The events of a stream, with their data."""
     found = []
     for block in stream.split("\n\n"):
         lines = dict(line.split(": ", 1) for line in block.splitlines() if not line.startswith(":"))
@@ -260,7 +260,7 @@ def events_in(stream: str) -> list[tuple[str, Any]]:
 
 
 class Sender:
-    """A client that sends its request piece by piece, and is asked for each. Then it hangs up, or falls ``silent``."""
+    """A client that sends its request in pieces. Then it disconnects, or with ``silent`` sends nothing more."""
 
     def __init__(self, world, *pieces: bytes, silent: bool = False, **headers: str) -> None:
         self._world = world
@@ -269,13 +269,13 @@ class Sender:
         headers = {"content-type": f"multipart/form-data; boundary={BOUNDARY}"} | headers | world.bearer()
         self._headers = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
         self.asked = 0
-        self.heard: list[Any] = []
+        self.received: list[Any] = []
 
     async def run(self) -> int | None:
         """The status of the answer, if there was one."""
         scope = {"type": "http", "method": "POST", "path": DOCUMENTS, "query_string": b"", "headers": self._headers}
         await self._world.app(scope, self._receive, self._send)
-        return self.heard[0]["status"] if self.heard else None
+        return self.received[0]["status"] if self.received else None
 
     async def _receive(self):
         self.asked += 1
@@ -286,4 +286,4 @@ class Sender:
         return {"type": "http.disconnect"}
 
     async def _send(self, message):
-        self.heard.append(message)
+        self.received.append(message)

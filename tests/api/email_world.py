@@ -48,14 +48,14 @@ _numbers = count(1)
 
 
 class StubFeedback:
-    """Stands where SNS notifications are checked; that has tests of its own."""
+    """Replaces the check of SNS notifications, which has its own tests."""
 
     def __init__(self) -> None:
-        self.heard: list[object] = []
+        self.received: list[object] = []
         self.answer: int | Exception = 0
 
-    async def receive(self, document, now) -> int:
-        self.heard.append(document)
+    async def receive(self, body, now) -> int:
+        self.received.append(body)
         if isinstance(self.answer, Exception):
             raise self.answer
         return self.answer
@@ -83,9 +83,9 @@ class EmailWorld:
     def bearer(self, name: str = "acme") -> dict[str, str]:
         return {"authorization": f"Bearer {self.keys[name]}"}
 
-    async def send(self, document: Any, *, who: str = "acme", **headers: str) -> httpx.Response:
+    async def send(self, body: Any, *, who: str = "acme", **headers: str) -> httpx.Response:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
-        return await self.client.post(SEND, json=document, headers=self.bearer(who) | named)
+        return await self.client.post(SEND, json=body, headers=self.bearer(who) | named)
 
     async def send_batch(self, emails: list[Any], *, who: str = "acme") -> httpx.Response:
         return await self.client.post(BATCH, json={"emails": emails}, headers=self.bearer(who))
@@ -98,15 +98,15 @@ class EmailWorld:
 
 
 def an_email(**changes: Any) -> dict[str, Any]:
-    """An email that nobody has sent before. A change to None takes the field out."""
+    """A new email. A change to None removes the field."""
     number = next(_numbers)
-    document = {
+    body = {
         "to": f"cliente{number}@example.com",
         "subject": "Seu boleto está disponível",
         "html": f"<p>Boleto {number}</p>",
         "recipient": {"externalId": f"CUST-{number}"},
     } | changes
-    return {name: value for name, value in document.items() if value is not None}
+    return {name: value for name, value in body.items() if value is not None}
 
 
 def in_an_hour(world: EmailWorld) -> str:

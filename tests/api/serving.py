@@ -1,4 +1,4 @@
-"""The API on a real socket, in a loop of its own, for clients that cannot share a test's loop."""
+"""The API on a real socket, in its own event loop, for clients that cannot share the loop of a test."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import uvicorn
 
 
 class ApiThread(threading.Thread):
-    """Serves what :meth:`opened` brings, from :meth:`begin` to :meth:`stop`."""
+    """Serves the app of :meth:`opened`, from :meth:`begin` to :meth:`stop`."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(daemon=True)
@@ -26,17 +26,17 @@ class ApiThread(threading.Thread):
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[Any]:
-        """The app, with whatever a test wants to find in it."""
+        """The app, with the records that a test needs."""
         raise NotImplementedError
         yield
 
     def begin(self) -> None:
-        """Return once it answers."""
+        """Start the server, and wait until it answers."""
         self.start()
         assert self._ready.wait(timeout=30)
 
     def stop(self) -> None:
-        """End it, and wait for it."""
+        """Stop the server, and wait for its end."""
         if self._server is not None:
             self._server.should_exit = True
         self.join(timeout=30)

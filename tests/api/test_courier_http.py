@@ -1,4 +1,4 @@
-"""The signed door, over the real engine and a real SQLite file."""
+"""The intake of courier events, over the real engine and a real SQLite file."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def assert_refused(response: httpx.Response, status: int, code: str) -> dict:
     return body
 
 
-async def entry_of(world, document):
-    return await world.services.store.entry("courier", f"{document['source']}:{document['eventId']}")
+async def entry_of(world, body):
+    return await world.services.store.entry("courier", f"{body['source']}:{body['eventId']}")
 
 
 # --- accepted -----------------------------------------------------------------------------------------------------
@@ -70,7 +70,7 @@ async def test_an_event_is_recorded_queued_and_acknowledged(world):
     assert [json.loads(each.data)["eventId"] for each in deliveries] == [sent["eventId"]]
 
 
-async def test_the_whole_event_of_the_specification_is_accepted_and_ours_win(world):
+async def test_the_whole_event_of_the_specification_is_accepted_and_our_values_win(world):
     sent = event()
     whole = sent | {
         "idempotencyKey": f"courier-x:{sent['eventId']}",
@@ -165,7 +165,7 @@ async def test_a_request_id_that_cannot_be_a_trace_id_is_replaced(world, strange
     assert response.json()["traceId"].startswith("req_")
 
 
-async def test_two_request_ids_are_none(world):
+async def test_two_request_ids_count_as_none(world):
     body = json.dumps(event()).encode()
     headers = [*signed(body).items(), ("x-request-id", "one"), ("x-request-id", "two")]
     response = await world.client.post(COURIER, content=body, headers=headers)
@@ -183,7 +183,7 @@ async def test_a_trace_id_with_quotes_and_backslashes_is_still_json(world):
 
 
 @pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS"])
-async def test_only_post_is_taken(world, method):
+async def test_only_post_is_allowed(world, method):
     response = await world.client.request(method, COURIER)
     assert response.status_code == 405
     assert response.headers["allow"] == "POST"
@@ -248,7 +248,7 @@ async def test_a_body_over_the_limit_is_refused_declared_or_streamed(world):
 
 
 async def test_the_declared_length_alone_is_enough_to_refuse(world):
-    """No byte of the body is asked for."""
+    """No byte of the body is read."""
     scope = {
         "type": "http",
         "method": "POST",
@@ -300,7 +300,7 @@ async def test_every_bad_signature_gets_the_very_same_answer(world):
     assert await entry_of(world, sent) is None
 
 
-async def test_the_signature_is_judged_before_the_body_is_parsed(world):
+async def test_the_signature_is_verified_before_the_body_is_parsed(world):
     for garbage in (b"", b"{", b"[" * 100_000, b"\xff"):
         headers = signed(garbage) | {"x-signature": "0" * 64}
         assert_refused(await world.client.post(COURIER, content=garbage, headers=headers), 401, "INVALID_SIGNATURE")
@@ -341,7 +341,7 @@ async def test_ambiguous_json_is_refused(world, body):
     assert_refused(await world.push(body), 400, "INVALID_PAYLOAD")
 
 
-async def test_a_broken_contract_is_told_by_field_and_without_values(world):
+async def test_a_broken_contract_is_reported_by_field_and_without_values(world):
     sent = event(eventType=7, surprise="12345678909", payload={"shipmentId": None})
     body = assert_refused(await world.push(sent), 400, "INVALID_PAYLOAD")
     fields = {each["field"] for each in body["details"]}
@@ -352,7 +352,7 @@ async def test_a_broken_contract_is_told_by_field_and_without_values(world):
 
 
 @pytest.mark.parametrize("source", [None, 7, ["courier-x"], {}, True])
-async def test_a_source_that_is_no_text_is_a_broken_contract(world, source):
+async def test_a_source_that_is_not_text_is_a_broken_contract(world, source):
     sent = event(source=source)
     if source is None:
         del sent["source"]
@@ -360,13 +360,13 @@ async def test_a_source_that_is_no_text_is_a_broken_contract(world, source):
     assert "source" in {each["field"] for each in body["details"]}
 
 
-async def test_a_source_that_the_secret_does_not_vouch_for_is_refused(world):
+async def test_a_source_that_does_not_own_the_secret_is_refused(world):
     for source in ("courier-y", "nobody", "", "courier-x ", "COURIER-X"):
         body = assert_refused(await world.push(event(source=source)), 401, "INVALID_SIGNATURE")
         assert body["message"] == REFUSED_SIGNATURE
 
 
-async def test_an_unavailable_store_is_told_without_its_inside(world):
+async def test_an_unavailable_store_is_reported_without_internals(world):
     store = AwayStore(world.services.store._database, list(world.services.workloads.values()))
     body = json.dumps(event()).encode()
     async with world.with_services(store=store, intake=Intake(store, world.services.broker)) as client:
@@ -376,7 +376,7 @@ async def test_an_unavailable_store_is_told_without_its_inside(world):
     assert "secret" not in response.text
 
 
-async def test_a_full_intake_asks_to_come_back(world):
+async def test_a_full_intake_answers_429_with_retry_after(world):
     intake = Intake(world.services.store, world.services.broker, max_pending=0)
     body = json.dumps(event()).encode()
     async with world.with_services(intake=intake) as client:
@@ -385,13 +385,13 @@ async def test_a_full_intake_asks_to_come_back(world):
     assert int(response.headers["retry-after"]) > 0
 
 
-async def test_a_surprise_is_answered_without_its_inside_and_told_to_the_log(world):
+async def test_an_unexpected_error_is_answered_without_internals_and_logged(world):
     async def accept(*_, **__):
         message = "token=hunter2secret at /secret/path"
         raise RuntimeError(message)
 
-    told = []
-    attach(exporter := lambda name, fields: told.append((name, fields)))
+    emitted = []
+    attach(exporter := lambda name, fields: emitted.append((name, fields)))
     body = json.dumps(event()).encode()
     try:
         async with world.with_services(intake=SimpleNamespace(accept=accept)) as client:
@@ -400,7 +400,7 @@ async def test_a_surprise_is_answered_without_its_inside_and_told_to_the_log(wor
         detach(exporter)
     assert_refused(response, 500, "INTERNAL_ERROR")
     assert "secret" not in response.text
-    (name, fields) = told[-1]
+    (name, fields) = emitted[-1]
     assert name == "api.unexpected"
     assert fields["trace_id"] == "find-me"
     assert fields["error"] == "RuntimeError"
@@ -408,7 +408,7 @@ async def test_a_surprise_is_answered_without_its_inside_and_told_to_the_log(wor
     assert "hunter2secret" not in json.dumps(fields)
 
 
-async def test_a_sender_that_leaves_early_leaves_nothing(world):
+async def test_a_sender_that_disconnects_early_leaves_nothing(world):
     sent = event()
     body = json.dumps(sent).encode()
     headers = [(name.encode(), value.encode()) for name, value in signed(body).items()]

@@ -20,7 +20,7 @@ async def decide(world, path, body=None):
     return await world.client.post(PATH + path, json=WHY if body is None else body, headers=OPERATOR)
 
 
-async def test_a_letter_tells_the_full_truth(world):
+async def test_a_letter_shows_payload_attempts_and_decisions(world):
     sent = event()
     letter = await world.dead_letter(sent)
     shown = (await read(world, f"/{letter}")).json()
@@ -58,7 +58,7 @@ async def test_steps_out_of_order_are_refused_and_change_nothing(world):
     assert (await read(world, f"/{letter}")).json()["reviewStatus"] == "pending"
 
 
-async def test_a_letter_is_replayed_once_however_many_ask(world):
+async def test_a_letter_is_replayed_once_by_many_concurrent_requests(world):
     letter = await world.dead_letter(event())
     await decide(world, f"/{letter}/review")
     responses = await asyncio.gather(*(decide(world, f"/{letter}/replay") for _ in range(20)))
@@ -91,7 +91,7 @@ async def test_an_unknown_letter_is_not_found(world, step):
     ],
     ids=repr,
 )
-async def test_a_step_needs_somebody_and_a_reason(world, body):
+async def test_a_step_needs_an_actor_and_a_reason(world, body):
     letter = await world.dead_letter(event())
     response = await decide(world, f"/{letter}/review", body)
     assert (response.status_code, response.json()["errorCode"]) == (400, "INVALID_PAYLOAD")
@@ -160,7 +160,7 @@ async def test_filters_narrow_the_list(world):
     ],
     ids=repr,
 )
-async def test_a_query_that_cannot_be_answered_is_refused(world, query):
+async def test_an_invalid_query_is_refused(world, query):
     response = await read(world, **query)
     assert (response.status_code, response.json()["errorCode"]) == (400, "INVALID_QUERY"), response.text
 
@@ -212,7 +212,7 @@ async def test_a_replay_by_filter_moves_reviewed_letters_the_oldest_first(world)
     ],
     ids=repr,
 )
-async def test_a_replay_that_says_too_little_is_refused_and_moves_nothing(world, body):
+async def test_a_replay_without_a_condition_or_a_reason_is_refused_and_moves_nothing(world, body):
     letter = await world.dead_letter(event())
     await decide(world, f"/{letter}/review")
     response = await decide(world, "/replay", body)

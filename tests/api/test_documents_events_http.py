@@ -1,4 +1,4 @@
-"""``GET /v1/documents/{job_id}/events``: what a client hears that stays on the line."""
+"""``GET /v1/documents/{job_id}/events``: the progress stream."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def world(tmp_path):
 
 
 class Listener:
-    """A client that hears the stream as it comes, and may hang up."""
+    """A client that reads the stream as it comes, and may disconnect."""
 
     def __init__(self, world, job_id: str) -> None:
         self._app = world.app
@@ -38,7 +38,7 @@ class Listener:
         self._gone = asyncio.Event()
         self.status = None
         self.headers = {}
-        self.heard = ""
+        self.received = ""
         self.ended = False
 
     @asynccontextmanager
@@ -48,14 +48,14 @@ class Listener:
             await eventually(lambda: self.status is not None)
             yield running
         finally:
-            self.hang_up()
+            self.disconnect()
             await running
 
-    def hang_up(self) -> None:
+    def disconnect(self) -> None:
         self._gone.set()
 
     def events(self):
-        return events_in(self.heard)
+        return events_in(self.received)
 
     async def _receive(self):
         if not self._asked:
@@ -69,12 +69,12 @@ class Listener:
             self.status = message["status"]
             self.headers = {name.decode(): value.decode() for name, value in message["headers"]}
         else:
-            self.heard += message.get("body", b"").decode()
+            self.received += message.get("body", b"").decode()
             self.ended = not message.get("more_body", False)
 
 
-async def test_a_client_hears_of_every_change_and_of_the_end(world):
-    job_id = await world.handed_in()
+async def test_a_client_gets_every_change_and_the_end(world):
+    job_id = await world.submitted()
     listener = Listener(world, job_id)
     async with listener.listening() as running:
         assert listener.status == 200
@@ -89,39 +89,39 @@ async def test_a_client_hears_of_every_change_and_of_the_end(world):
         await world.finish(lease, data)
         await running
     assert listener.ended
-    told = listener.events()
-    assert [name for name, _ in told[:-1]] == ["progress"] * (len(told) - 1)
+    events = listener.events()
+    assert [name for name, _ in events[:-1]] == ["progress"] * (len(events) - 1)
     last = (await world.get(f"/{job_id}")).json()
-    assert told[-2:] == [("progress", last), ("end", last)]
-    assert all(before != after for before, after in pairwise(told))
+    assert events[-2:] == [("progress", last), ("end", last)]
+    assert all(before != after for before, after in pairwise(events))
 
 
-async def test_of_a_finished_job_the_end_comes_at_once(world):
-    job_id = await world.handed_in()
+async def test_the_stream_of_a_finished_job_ends_at_once(world):
+    job_id = await world.submitted()
     await world.cancel(job_id)
     answer = await world.get(f"/{job_id}/events")
-    assert [(name, told["status"]) for name, told in events_in(answer.text)] == [
+    assert [(name, view["status"]) for name, view in events_in(answer.text)] == [
         ("progress", "CANCELLED"),
         ("end", "CANCELLED"),
     ]
 
 
-async def test_a_client_that_hangs_up_is_told_no_more_and_makes_room(world):
-    job_id = await world.handed_in()
+async def test_a_client_that_disconnects_frees_its_stream(world):
+    job_id = await world.submitted()
     first, second, third = (Listener(world, job_id) for _ in range(3))
     async with first.listening(), second.listening() as other:
         async with third.listening():
             assert third.status == 429
             assert third.headers["retry-after"]
-            assert "TOO_MANY_REQUESTS" in third.heard
-        second.hang_up()
+            assert "TOO_MANY_REQUESTS" in third.received
+        second.disconnect()
         await other
         async with Listener(world, job_id).listening() as running:
             assert not running.done()
 
 
-async def test_a_process_that_stops_ends_the_streams_and_says_no_end(world):
-    job_id = await world.handed_in()
+async def test_a_process_that_stops_breaks_off_the_streams_without_an_end_event(world):
+    job_id = await world.submitted()
     listener = Listener(world, job_id)
     async with listener.listening() as running:
         await eventually(listener.events)
@@ -131,16 +131,16 @@ async def test_a_process_that_stops_ends_the_streams_and_says_no_end(world):
         assert [name for name, _ in listener.events()] == ["progress"]
 
 
-async def test_a_stream_on_which_nothing_happens_shows_that_it_is_alive(tmp_path):
-    async with a_documents_world(tmp_path, stream_silence=timedelta(0)) as world:
-        listener = Listener(world, await world.handed_in())
+async def test_a_stream_without_changes_sends_keep_alive_comments(tmp_path):
+    async with a_documents_world(tmp_path, stream_keep_alive=timedelta(0)) as world:
+        listener = Listener(world, await world.submitted())
         async with listener.listening():
-            await eventually(lambda: listener.heard.count("\n\n: ") >= 2)
+            await eventually(lambda: listener.received.count("\n\n: ") >= 2)
         assert len(listener.events()) == 1
 
 
-async def test_a_store_that_does_not_answer_for_a_while_breaks_no_stream(world, monkeypatch):
-    job_id = await world.handed_in()
+async def test_an_unavailable_store_does_not_break_a_stream(world, monkeypatch):
+    job_id = await world.submitted()
     listener = Listener(world, job_id)
     refused = []
 
@@ -158,8 +158,8 @@ async def test_a_store_that_does_not_answer_for_a_while_breaks_no_stream(world, 
     assert [name for name, _ in listener.events()] == ["progress", "progress", "end"]
 
 
-async def test_a_job_that_is_forgotten_ends_its_stream(world):
-    job_id = await world.handed_in()
+async def test_a_job_whose_record_is_deleted_ends_its_stream(world):
+    job_id = await world.submitted()
     listener = Listener(world, job_id)
     async with listener.listening() as running:
         await eventually(listener.events)
@@ -169,7 +169,7 @@ async def test_a_job_that_is_forgotten_ends_its_stream(world):
     assert [name for name, _ in listener.events()] == ["progress"]
 
 
-async def test_a_stream_does_not_keep_a_process_from_stopping(tmp_path):
+async def test_a_stream_does_not_delay_the_stop_of_a_process(tmp_path):
     settings = load({"HOLDFAST_DATA": str(tmp_path), "API_PORT": "0", "WORKER_DRAIN_TIMEOUT_MS": "600000"}, tmp_path)
     async with open_system(settings) as system:
         tenant = await system.tenants.add("acme")

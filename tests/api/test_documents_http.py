@@ -1,4 +1,4 @@
-"""``POST /v1/documents``: what is accepted."""
+"""``POST /v1/documents``: accepted requests."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def world(tmp_path):
 # --- accepted ---------------------------------------------------------------------------------------------------------
 
 
-async def test_a_file_is_kept_and_its_job_is_recorded_queued_and_acknowledged(world):
+async def test_a_file_is_stored_and_its_job_is_recorded_queued_and_acknowledged(world):
     content = a_pdf()
     answer = await world.upload(
         content, job_id="ocr-009", language="pt", metadata='{"case": 17}', cache="false", strict="true"
@@ -63,7 +63,7 @@ async def test_a_file_is_kept_and_its_job_is_recorded_queued_and_acknowledged(wo
     assert (await world.system.broker.depth("doc_jobs")).ready == 1
 
 
-async def test_a_file_that_is_elsewhere_is_named_in_json_and_gets_an_id(world):
+async def test_a_file_at_a_url_is_named_in_json_and_gets_an_id(world):
     answer = await world.send(ELSEWHERE | {"metadata": {"case": "17"}})
     assert answer.status_code == 202
     (entry,) = await world.entries()
@@ -71,7 +71,7 @@ async def test_a_file_that_is_elsewhere_is_named_in_json_and_gets_an_id(world):
     assert json.loads(entry.body)["payload"]["url"] == ELSEWHERE["url"]
 
 
-async def test_fields_may_stand_before_and_behind_the_file_and_the_body_may_come_in_any_pieces(world):
+async def test_fields_may_come_before_and_after_the_file_and_the_body_in_any_pieces(world):
     content = a_pdf() + f"\r\n--{BOUNDARY[:9]}\r\n--\r\n".encode()
     file = part("file", content, filename="C:\\Documents\\contráct.pdf", content_type="application/pdf")
     (kind,), (of,) = fields(job_type="OCR"), fields(input_type="PDF")
@@ -89,7 +89,7 @@ async def test_fields_may_stand_before_and_behind_the_file_and_the_body_may_come
     assert world.kept() == [content]
 
 
-async def test_the_same_job_again_is_a_duplicate_that_tells_where_it_stands(world):
+async def test_the_same_job_again_is_a_duplicate_with_the_present_status(world):
     content = a_pdf()
     first = (await world.upload(content, job_id="one")).json()
     await world.claim("one")
@@ -109,13 +109,18 @@ async def test_another_job_under_the_same_id_is_a_conflict(world, who):
 
 async def test_a_file_that_was_read_before_is_answered_with_its_result(world):
     content = a_pdf()
-    await world.complete(await world.handed_in(content), "What it says.")
+    await world.complete(await world.submitted(content), "What it says.")
     answer = await world.upload(content, job_id="again")
     assert answer.status_code == 200
-    told = answer.json()
-    assert (told["job_id"], told["status"], told["cached"], told["duplicate"]) == ("again", "COMPLETED", True, False)
-    assert (told["result"]["job_id"], told["result"]["pages"]) == ("again", 1)
-    assert told["result"]["cached"] is True
+    body = answer.json()
+    assert (body["job_id"], body["status"], body["cached"], body["duplicate"]) == (
+        "again",
+        "COMPLETED",
+        True,
+        False,
+    )
+    assert (body["result"]["job_id"], body["result"]["pages"]) == ("again", 1)
+    assert body["result"]["cached"] is True
     shown = (await world.get("/again")).json()
     assert (shown["status"], shown["cached"], shown["progress"]) == ("COMPLETED", True, 100)
     assert "What it says." in (await world.get("/again/text")).text
@@ -124,9 +129,9 @@ async def test_a_file_that_was_read_before_is_answered_with_its_result(world):
 
 
 @pytest.mark.parametrize(("who", "given"), [("other", {}), ("acme", {"language": "pt"}), ("acme", {"cache": "false"})])
-async def test_a_file_of_another_tenant_or_to_be_read_otherwise_or_anew_is_read(world, who, given):
+async def test_a_file_of_another_tenant_or_with_other_options_or_without_cache_is_read(world, who, given):
     content = a_pdf()
-    await world.complete(await world.handed_in(content))
+    await world.complete(await world.submitted(content))
     answer = await world.upload(content, who=who, **given)
     assert (answer.status_code, answer.json()["cached"]) == (202, False)
 
@@ -135,7 +140,7 @@ async def test_a_file_of_another_tenant_or_to_be_read_otherwise_or_anew_is_read(
 
 
 @pytest.mark.parametrize(("content", "given"), [(b"MZ\x90\x00 a program", OCR), (b"", OCR), (PDF, SPEECH)])
-async def test_a_file_that_is_not_what_it_is_said_to_be_is_refused(world, content, given):
+async def test_a_file_that_does_not_match_its_input_type_is_refused(world, content, given):
     answer = await world.upload(content, **given)
     assert (answer.status_code, answer.json()["errorCode"]) == (422, "NOT_ACCEPTABLE")
     assert set(problems(answer)) == {"file"}
@@ -151,13 +156,13 @@ async def test_a_file_of_the_largest_size_is_accepted_and_a_larger_one_is_not(wo
     assert world.arriving() == []
 
 
-async def test_a_sender_that_falls_silent_is_not_waited_for(tmp_path):
-    async with a_documents_world(tmp_path, upload_patience=timedelta(milliseconds=50)) as world:
+async def test_a_sender_that_sends_nothing_is_refused_after_the_idle_timeout(tmp_path):
+    async with a_documents_world(tmp_path, upload_idle_timeout=timedelta(milliseconds=50)) as world:
         assert await Sender(world, part("file", PDF, filename="a.pdf"), silent=True).run() == 408
         assert await world.empty()
 
 
-async def test_of_a_file_no_more_is_read_than_is_kept(world):
+async def test_no_more_of_a_file_is_read_than_is_stored(world):
     asked = []
 
     class Watched:
@@ -176,7 +181,7 @@ async def test_of_a_file_no_more_is_read_than_is_kept(world):
     assert asked == list(range(1, 22))
 
 
-async def test_a_storage_that_does_not_answer_asks_for_patience(world, monkeypatch):
+async def test_an_unavailable_file_store_answers_503_with_retry_after(world, monkeypatch):
     async def away(content, limit):
         message = "the disk at /secret is full"
         raise FilesUnavailable(message)
@@ -188,14 +193,14 @@ async def test_a_storage_that_does_not_answer_asks_for_patience(world, monkeypat
     assert "secret" not in answer.text
 
 
-async def test_a_ledger_that_cannot_record_says_so(world, monkeypatch):
+async def test_a_ledger_that_cannot_record_answers_503(world, monkeypatch):
     monkeypatch.setattr(type(world.system.store), "record", AwayStore.record)
     answer = await world.send(ELSEWHERE)
     assert (answer.status_code, answer.json()["errorCode"]) == (503, "INTAKE_UNAVAILABLE")
 
 
-async def test_a_key_that_only_reads_hands_nothing_in_and_cancels_nothing(world):
-    job_id = await world.handed_in()
+async def test_a_key_for_reading_cannot_submit_or_cancel(world):
+    job_id = await world.submitted()
     assert (await world.upload(a_pdf(), who="reads only")).status_code == 403
     assert (await world.cancel(job_id, who="reads only")).status_code == 403
     assert (await world.get(f"/{job_id}", who="reads only")).status_code == 200

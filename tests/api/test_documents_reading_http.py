@@ -1,4 +1,4 @@
-"""Reading jobs and what they left, and cancelling them."""
+"""Reading jobs and their results, and cancelling jobs."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ async def world(tmp_path):
 # --- where a job stands -----------------------------------------------------------------------------------------------
 
 
-async def test_a_job_is_shown_as_it_goes_on(world):
-    job_id = await world.handed_in(job_id="ocr-009", metadata='{"case": 17}', language="pt")
+async def test_a_job_shows_its_progress(world):
+    job_id = await world.submitted(job_id="ocr-009", metadata='{"case": 17}', language="pt")
     shown = (await world.get(f"/{job_id}")).json()
     accepted_at, expected = (
         shown["accepted_at"],
@@ -72,8 +72,8 @@ async def test_a_job_is_shown_as_it_goes_on(world):
     assert shown["finished_at"] < shown["expires_at"]
 
 
-async def test_what_another_tenant_has_does_not_exist(world):
-    job_id = await world.handed_in(who="other")
+async def test_the_records_of_another_tenant_count_as_not_found(world):
+    job_id = await world.submitted(who="other")
     await world.complete(job_id)
     unknown = (await world.get("/unknown")).json()
     assert unknown["errorCode"] == "NOT_FOUND"
@@ -88,11 +88,11 @@ async def test_what_another_tenant_has_does_not_exist(world):
 async def test_jobs_are_listed_newest_first_in_pages_and_by_status(world):
     ids = []
     for number in range(5):
-        ids.append(await world.handed_in())
-        # The instants of two jobs may be the same; of these they are not.
+        ids.append(await world.submitted())
+        # Two jobs may have the same instant. These have not.
         accepted_at = f"2026-11-16T12:00:0{number}.000Z"
         await world.system.store.apply([Upsert("document_jobs", ids[-1], {"accepted_at": accepted_at})])
-    await world.handed_in(who="other")
+    await world.submitted(who="other")
     await world.complete(ids[1])
     seen, cursor, pages = [], None, 0
     while cursor is not None or not pages:
@@ -111,8 +111,8 @@ async def test_jobs_are_listed_newest_first_in_pages_and_by_status(world):
 # --- what it left -----------------------------------------------------------------------------------------------------
 
 
-async def test_the_result_of_a_pdf_comes_whole_as_text_and_as_markdown(world):
-    job_id = await world.handed_in()
+async def test_the_result_of_a_pdf_comes_as_json_text_and_markdown(world):
+    job_id = await world.submitted()
     await world.complete(job_id, "Contrato de prestação de serviço")
     answer = await world.get(f"/{job_id}/result")
     assert answer.status_code == 200
@@ -136,11 +136,11 @@ async def test_the_result_of_a_pdf_comes_whole_as_text_and_as_markdown(world):
     for rest in ("/srt", "/vtt"):
         answer = await world.get(f"/{job_id}{rest}")
         assert (answer.status_code, answer.json()["errorCode"]) == (404, "NOT_FOUND")
-        assert "recordings only" in answer.json()["message"]
+        assert "Only recordings" in answer.json()["message"]
 
 
 async def test_the_result_of_a_recording_comes_as_subtitles_too(world):
-    job_id = await world.handed_in(a_wav(), **SPEECH)
+    job_id = await world.submitted(a_wav(), **SPEECH)
     await world.complete(job_id, "Good morning.")
     assert (await world.get(f"/{job_id}")).json()["chunks_done"] == 1
     result = (await world.get(f"/{job_id}/result")).json()
@@ -155,11 +155,11 @@ async def test_the_result_of_a_recording_comes_as_subtitles_too(world):
     assert subtitles.text.startswith("WEBVTT")
     answer = await world.get(f"/{job_id}/markdown")
     assert answer.status_code == 404
-    assert "PDFs only" in answer.json()["message"]
+    assert "Only PDFs" in answer.json()["message"]
 
 
-async def test_there_is_no_result_before_the_end(world):
-    job_id = await world.handed_in()
+async def test_there_is_no_result_before_the_job_is_finished(world):
+    job_id = await world.submitted()
     for status in ("PENDING", "PROCESSING"):
         for rest in ("/result", "/text", "/markdown"):
             answer = await world.get(f"/{job_id}{rest}")
@@ -169,8 +169,8 @@ async def test_there_is_no_result_before_the_end(world):
             await world.claim(job_id)
 
 
-async def test_the_result_of_a_job_that_failed_says_why(world):
-    job_id = await world.handed_in()
+async def test_the_result_of_a_failed_job_has_the_reason(world):
+    job_id = await world.submitted()
     await world.fail(job_id)
     error = {"error_type": "VALIDATION", "code": "PDF_ENCRYPTED", "message": "The PDF is encrypted"}
     answer = await world.get(f"/{job_id}/result")
@@ -184,8 +184,8 @@ async def test_the_result_of_a_job_that_failed_says_why(world):
     assert "FAILED" in answer.json()["message"]
 
 
-async def test_a_finished_job_that_left_no_result_is_told_as_far_as_it_is_known(world):
-    failed, completed = await world.handed_in(), await world.handed_in()
+async def test_a_finished_job_without_a_result_is_shown_from_its_record(world):
+    failed, completed = await world.submitted(), await world.submitted()
     await world.fail(failed)
     await world.complete(completed)
     await world.system.store.apply([Delete("document_results", each) for each in (failed, completed)])
@@ -195,8 +195,8 @@ async def test_a_finished_job_that_left_no_result_is_told_as_far_as_it_is_known(
         assert (await world.get(f"/{completed}{rest}")).status_code == 410
 
 
-async def test_files_that_are_gone_are_gone_and_a_storage_that_is_away_is_not(world, monkeypatch):
-    job_id = await world.handed_in()
+async def test_deleted_files_answer_410_and_an_unavailable_file_store_503(world, monkeypatch):
+    job_id = await world.submitted()
     await world.complete(job_id)
     shutil.rmtree(world.folder / "documents" / "results" / job_id)
     for rest in ("/result", "/text", "/markdown"):
@@ -214,8 +214,8 @@ async def test_files_that_are_gone_are_gone_and_a_storage_that_is_away_is_not(wo
 # --- cancelling -------------------------------------------------------------------------------------------------------
 
 
-async def test_a_job_that_waits_is_cancelled_and_stays_so(world):
-    job_id = await world.handed_in()
+async def test_a_waiting_job_is_cancelled_and_stays_cancelled(world):
+    job_id = await world.submitted()
     answer = await world.cancel(job_id)
     assert answer.status_code == 200
     assert answer.json() == {"job_id": job_id, "status": "CANCELLED", "cancel_requested": False}
@@ -228,8 +228,8 @@ async def test_a_job_that_waits_is_cancelled_and_stays_so(world):
     assert (result["status"], result["content"]) == ("CANCELLED", None)
 
 
-async def test_a_job_in_work_is_asked_to_stop(world):
-    job_id = await world.handed_in()
+async def test_a_running_job_gets_a_request_to_stop(world):
+    job_id = await world.submitted()
     await world.claim(job_id)
     for _ in range(2):
         answer = await world.cancel(job_id)
@@ -240,7 +240,7 @@ async def test_a_job_in_work_is_asked_to_stop(world):
 
 
 async def test_a_finished_job_is_not_cancelled(world):
-    job_id = await world.handed_in()
+    job_id = await world.submitted()
     await world.complete(job_id)
     answer = await world.cancel(job_id)
     assert (answer.status_code, answer.json()["errorCode"]) == (409, "TOO_LATE_TO_CANCEL")
@@ -248,8 +248,8 @@ async def test_a_finished_job_is_not_cancelled(world):
     assert (await world.get(f"/{job_id}")).json()["cancel_requested"] is False
 
 
-async def test_a_replay_and_the_job_that_it_replays_know_each_other(world):
-    job_id = await world.handed_in()
+async def test_a_replay_and_the_job_that_it_replays_refer_to_each_other(world):
+    job_id = await world.submitted()
     await world.fail(job_id)
     letter = letter_id("documents", job_id, 1)
     await world.system.review.review(letter, actor="ana", reason="The password is known.")

@@ -1,4 +1,4 @@
-"""``POST /v1/documents``: what is refused, and leaves nothing behind. The tests share a world that stays empty."""
+"""``POST /v1/documents``: refused requests, which store nothing. The tests share a world that stays empty."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ KIND = fields(**OCR)
         (form(FILE, *KIND, part("", "x")), "(no name)"),
     ],
 )
-async def test_a_form_that_breaks_a_rule_is_refused_by_field_and_nothing_is_kept(world, body, field):
+async def test_a_form_that_breaks_a_rule_is_refused_by_field_and_nothing_is_stored(world, body, field):
     answer = await world.post(body)
     assert (answer.status_code, answer.json()["errorCode"]) == (400, "INVALID_PAYLOAD"), answer.text
     assert set(problems(answer)) == {field}
@@ -86,7 +86,7 @@ async def test_a_form_that_breaks_a_rule_is_refused_by_field_and_nothing_is_kept
         (form(*KIND, part("file", PDF, **{f"x_{number}": "x" for number in range(10)})), {}),
     ],
 )
-async def test_a_body_that_is_no_sound_form_is_refused_and_nothing_is_kept(world, body, headers, caplog):
+async def test_a_malformed_form_is_refused_and_nothing_is_stored(world, body, headers, caplog):
     answer = await world.post(body, **headers)
     assert (answer.status_code, answer.json()["errorCode"]) == (400, "INVALID_PAYLOAD"), answer.text
     assert await world.empty()
@@ -110,7 +110,7 @@ async def test_a_body_that_is_no_sound_form_is_refused_and_nothing_is_kept(world
         ),
     ],
 )
-async def test_a_body_that_is_no_document_is_refused(world, content, headers, status):
+async def test_a_body_that_is_not_valid_json_is_refused(world, content, headers, status):
     headers = world.bearer() | {"content-type": "application/json"} | headers
     answer = await world.client.post(DOCUMENTS, content=content, headers=headers)
     assert answer.status_code == status
@@ -119,7 +119,7 @@ async def test_a_body_that_is_no_document_is_refused(world, content, headers, st
 
 
 @pytest.mark.parametrize(
-    ("document", "status", "field"),
+    ("body", "status", "field"),
     [
         (OCR, 400, "document"),
         (ELSEWHERE | {"input_type": "AUDIO"}, 400, "input_type"),
@@ -128,8 +128,8 @@ async def test_a_body_that_is_no_document_is_refused(world, content, headers, st
         (ELSEWHERE | {"engine": "gemini"}, 422, "engine"),
     ],
 )
-async def test_what_the_intake_refuses_is_told_by_field(world, document, status, field):
-    answer = await world.send(document)
+async def test_a_refusal_of_the_admission_names_the_field(world, body, status, field):
+    answer = await world.send(body)
     assert answer.status_code == status
     assert answer.json()["errorCode"] == ("INVALID_PAYLOAD" if status == 400 else "NOT_ACCEPTABLE")
     assert set(problems(answer)) == {field}
@@ -159,7 +159,7 @@ async def test_a_form_whose_other_parts_never_end_is_refused(world):
 @pytest.mark.parametrize(
     "pieces", [[], [FILE[:50]], [FILE.removesuffix(b"\r\n"), b"more of it"], [FILE, KIND[0]], [*KIND]]
 )
-async def test_a_sender_that_goes_away_leaves_nothing_behind(world, pieces):
+async def test_a_sender_that_disconnects_leaves_nothing_behind(world, pieces):
     await Sender(world, *pieces).run()
     assert await world.empty()
 
@@ -175,7 +175,7 @@ PATHS = [
 
 
 @pytest.mark.parametrize(("method", "path"), PATHS)
-async def test_without_a_key_for_it_nothing_opens(world, method, path):
+async def test_every_route_needs_a_key_with_its_scope(world, method, path):
     scope = "documents:write" if method == "POST" else "documents:read"
     answer = await world.client.request(method, path, content=b"not even a form")
     assert (answer.status_code, answer.json()["errorCode"]) == (401, "INVALID_API_KEY")
@@ -184,13 +184,13 @@ async def test_without_a_key_for_it_nothing_opens(world, method, path):
     assert scope in answer.json()["message"]
 
 
-async def test_the_operators_route_for_jobs_takes_no_files(world):
+async def test_the_operators_route_for_jobs_accepts_no_files(world):
     answer = await world.client.post("/v1/jobs/documents", json={}, headers=OPERATOR)
     assert answer.status_code == 404
     assert DOCUMENTS in answer.json()["message"]
 
 
-async def test_where_documents_are_not_set_up_every_path_says_so(world):
+async def test_without_documents_every_path_answers_404_with_the_reason(world):
     app = create_app(replace(world.services, documents=None), ApiOptions())
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://holdfast.test") as client:
         for method, path in PATHS:

@@ -1,4 +1,4 @@
-"""The documents routes keep what the OpenAPI document promises: documented answers to anything, and never a 5xx."""
+"""The documents routes: every request gets an answer that the OpenAPI document describes, and never a 5xx."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ OPERATIONS = [
 
 
 class Key(requests.auth.AuthBase):
-    """Shows a tenant's key, and no other."""
+    """Sends the key of a tenant, and no other key."""
 
     def __init__(self, server: Server) -> None:
         self.server = server
@@ -58,7 +58,7 @@ class Server(ApiThread):
                 ("a-waiting", a_pdf(), {}),
                 ("a-working", a_pdf(), {}),
             ):
-                await world.handed_in(content, job_id=job_id, **kind)
+                await world.submitted(content, job_id=job_id, **kind)
             await world.complete("a-pdf")
             await world.complete("a-recording")
             await world.fail("a-failed")
@@ -99,9 +99,9 @@ def test_every_operation_for_documents_is_tried(described):
     assert {each for each in documented if each[1].startswith(DOCUMENTS)} == set(OPERATIONS)
 
 
-# Without the stream: of a job that waits, it goes on.
+# Without the stream: the stream of a waiting job does not end.
 @pytest.mark.parametrize(("method", "path"), [each for each in OPERATIONS if not each[1].endswith("/events")])
-def test_whatever_fits_the_document_gets_a_documented_answer(server, described, method, path):
+def test_a_valid_request_gets_a_documented_answer(server, described, method, path):
     def examine(case: Case) -> None:
         case.call_and_validate(auth=Key(server), checks=CHECKS)
 
@@ -110,10 +110,10 @@ def test_whatever_fits_the_document_gets_a_documented_answer(server, described, 
 
 
 @pytest.mark.parametrize("method", ["POST", "GET"])
-def test_whatever_does_not_fit_is_refused_in_a_documented_way(server, described, method):
+def test_an_invalid_request_is_refused_in_a_documented_way(server, described, method):
     def examine(case: Case) -> None:
         wrong = {place for place, component in case.meta.components.items() if component.mode.is_negative}
-        # In a form, what is no text becomes one on its way, and may well be right then.
+        # In a form, every value becomes text, and may be valid as text.
         must_refuse = wrong and wrong <= {ParameterLocation.BODY, ParameterLocation.QUERY}
         must_refuse = must_refuse and case.media_type != "multipart/form-data"
         checks = [*CHECKS, negative_data_rejection] if must_refuse else CHECKS
@@ -122,7 +122,7 @@ def test_whatever_does_not_fit_is_refused_in_a_documented_way(server, described,
     generated(described[DOCUMENTS][method], GenerationMode.NEGATIVE, examine, 25)
 
 
-def test_jobs_look_as_documented_in_every_state(server, described):
+def test_jobs_are_shown_as_documented_in_every_state(server, described):
     answered = Counter()
     for method, path in OPERATIONS[2:]:
         for job_id in ("a-pdf", "a-recording", "a-failed", "a-waiting", "a-working"):

@@ -60,16 +60,16 @@ async def test_each_email_gets_its_own_answer_in_order(world):
     assert len(await entries(world)) == 2
 
 
-async def test_an_answer_is_the_one_that_the_email_would_have_got_alone(world):
-    document = an_email()
-    alone = (await world.send(document, idempotency_key="order-1")).json()
-    (in_batch,) = (await world.send_batch([document | {"idempotencyKey": "order-1"}])).json()["answers"]
+async def test_an_answer_equals_the_answer_to_the_email_alone(world):
+    email = an_email()
+    alone = (await world.send(email, idempotency_key="order-1")).json()
+    (in_batch,) = (await world.send_batch([email | {"idempotencyKey": "order-1"}])).json()["answers"]
     assert in_batch["answer"] == alone | {"duplicate": True}
 
 
 async def test_of_two_equal_emails_in_a_batch_the_second_is_the_duplicate(world):
-    document, other = an_email(), an_email()
-    answers = (await world.send_batch([document, other, document])).json()["answers"]
+    email, other = an_email(), an_email()
+    answers = (await world.send_batch([email, other, email])).json()["answers"]
     assert [each["answer"]["duplicate"] for each in answers] == [False, False, True]
     assert answers[0]["answer"]["outboxId"] == answers[2]["answer"]["outboxId"]
     assert len(await entries(world)) == 2
@@ -101,7 +101,7 @@ async def test_five_hundred_emails_share_a_few_commits(world, monkeypatch):
         {"emails": [{}] * 501},
     ],
 )
-async def test_a_batch_that_is_none_is_refused_whole(world, body):
+async def test_a_body_that_is_not_a_batch_is_refused(world, body):
     answer = await world.client.post(BATCH, json=body, headers=world.bearer())
     assert (answer.status_code, answer.json()["errorCode"]) == (400, "INVALID_PAYLOAD")
 
@@ -124,14 +124,14 @@ async def test_a_ledger_that_cannot_record_refuses_each_email_and_no_other_answe
     assert [each["statusCode"] for each in answers] == [503, 400]
 
 
-async def test_a_surprise_with_one_email_is_answered_and_the_others_are_accepted(world, monkeypatch):
+async def test_an_unexpected_error_with_one_email_is_answered_and_the_others_are_accepted(world, monkeypatch):
     admission = world.services.email.admission
 
-    async def admit(document, **given):
-        if document.get("subject") == "surprise":
+    async def admit(body, **given):
+        if body.get("subject") == "surprise":
             message = "canary@example.com"
             raise RuntimeError(message)
-        return await real(document, **given)
+        return await real(body, **given)
 
     real = admission.admit
     monkeypatch.setattr(admission, "admit", admit)

@@ -1,4 +1,4 @@
-"""``POST /v1/email/send``, and who may."""
+"""``POST /v1/email/send``, and its API keys."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ async def test_the_job_holds_no_html_and_no_clear_tax_number(world):
     assert VAULT.fingerprint(CPF_DIGITS, "cpfCnpj") in entry.body
 
 
-async def test_the_html_is_kept_under_its_reference_until_no_dead_letter_could_need_it(world):
+async def test_the_html_is_stored_until_no_dead_letter_can_need_it(world):
     before = world.clock.now()
     answer = await world.send(an_email(html="<p>Olá</p>"))
     outbox = await world.store.get(OUTBOX, answer.json()["outboxId"])
@@ -103,7 +103,7 @@ async def test_one_person_has_one_record_for_one_tenant(world):
 
 
 @pytest.mark.parametrize("how", ["delay", "sendAt"])
-async def test_an_email_for_later_says_when(world, how):
+async def test_an_email_for_later_shows_its_time(world, how):
     later = in_an_hour(world)
     wanted = {"sendAt": later} if how == "sendAt" else {"delay": 3_600_000}
     answer = await world.send(an_email(**wanted))
@@ -120,7 +120,7 @@ async def test_the_priority_of_an_email_reaches_its_outbox(world):
     assert (await world.get(f"{LIST}/{answer.json()['outboxId']}")).json()["priority"] == 1
 
 
-async def test_a_request_id_with_personal_data_goes_no_further(world):
+async def test_a_request_id_with_personal_data_does_not_reach_the_job(world):
     answer = await world.send(an_email(), x_request_id=CPF_DIGITS)
     assert answer.status_code == 202
     (entry,) = await entries(world)
@@ -133,57 +133,57 @@ async def test_a_request_id_with_personal_data_goes_no_further(world):
 
 
 async def test_the_same_request_again_is_the_same_email(world):
-    document = an_email()
-    first = (await world.send(document, x_request_id="one")).json()
-    second = (await world.send(document | {"priority": 1}, x_request_id="two")).json()
+    email = an_email()
+    first = (await world.send(email, x_request_id="one")).json()
+    second = (await world.send(email | {"priority": 1}, x_request_id="two")).json()
     assert second == first | {"duplicate": True}
     assert len(await entries(world)) == 1
 
 
 async def test_other_content_for_the_same_customer_is_another_email(world):
-    document = an_email()
-    first = (await world.send(document)).json()
-    second = (await world.send(document | {"subject": "Outro"})).json()
+    email = an_email()
+    first = (await world.send(email)).json()
+    second = (await world.send(email | {"subject": "Outro"})).json()
     assert not second["duplicate"]
     assert second["outboxId"] != first["outboxId"]
 
 
 async def test_an_idempotency_key_makes_the_same_email_of_the_same_request(world):
-    document = an_email()
-    first = await world.send(document, idempotency_key="order-1")
-    again = await world.send(document, idempotency_key="order-1")
-    other = await world.send(document, idempotency_key="order-2")
+    email = an_email()
+    first = await world.send(email, idempotency_key="order-1")
+    again = await world.send(email, idempotency_key="order-1")
+    other = await world.send(email, idempotency_key="order-2")
     assert again.json() == first.json() | {"duplicate": True}
     assert other.json()["outboxId"] != first.json()["outboxId"]
 
 
 @pytest.mark.parametrize("change", [{"subject": "Outro"}, {"html": "<p>Outro</p>"}, {"to": "outro@example.com"}])
 async def test_other_content_under_the_same_key_is_a_conflict(world, change):
-    document = an_email()
-    await world.send(document, idempotency_key="order-1")
-    answer = await world.send(document | change, idempotency_key="order-1")
+    email = an_email()
+    await world.send(email, idempotency_key="order-1")
+    answer = await world.send(email | change, idempotency_key="order-1")
     assert (answer.status_code, answer.json()["errorCode"]) == (409, "IDEMPOTENCY_CONFLICT")
     assert len(await entries(world)) == 1
 
 
 async def test_two_tenants_may_use_the_same_key(world):
-    document = an_email()
-    first = await world.send(document, idempotency_key="order-1")
-    second = await world.send(document, who="other", idempotency_key="order-1")
+    email = an_email()
+    first = await world.send(email, idempotency_key="order-1")
+    second = await world.send(email, who="other", idempotency_key="order-1")
     assert second.status_code == 202
     assert not second.json()["duplicate"]
     assert first.json()["outboxId"] != second.json()["outboxId"]
 
 
-async def test_a_duplicate_tells_where_the_email_stands_now(world):
-    document = an_email(sendAt=in_an_hour(world))
-    first = (await world.send(document)).json()
+async def test_a_duplicate_shows_the_present_status_of_the_email(world):
+    email = an_email(sendAt=in_an_hour(world))
+    first = (await world.send(email)).json()
     await world.cancel(first["outboxId"])
-    assert (await world.send(document)).json()["status"] == "CANCELLED"
+    assert (await world.send(email)).json()["status"] == "CANCELLED"
 
 
 @pytest.mark.parametrize("key", ["", "two words", "x" * 256, CPF])
-async def test_an_idempotency_key_that_cannot_be_used_is_refused(world, key):
+async def test_an_invalid_idempotency_key_is_refused(world, key):
     answer = await world.send(an_email(), idempotency_key=key)
     assert answer.status_code == 400
     assert set(problems(answer)) == {"Idempotency-Key"}
@@ -199,7 +199,7 @@ async def test_two_idempotency_keys_are_refused(world):
 # --- refused ----------------------------------------------------------------------------------------------------------
 
 
-async def test_every_problem_of_a_body_is_told_at_once_and_no_value(world):
+async def test_every_problem_of_a_body_is_reported_at_once_and_no_value(world):
     answer = await world.send(
         {
             "to": "canary.nobody",
@@ -221,7 +221,7 @@ async def test_every_problem_of_a_body_is_told_at_once_and_no_value(world):
 
 
 @pytest.mark.parametrize("field", ["subject", "replyTo", "tags", "headers"])
-async def test_a_clear_tax_number_is_refused_wherever_it_would_travel(world, field):
+async def test_a_clear_tax_number_is_refused_in_every_field_of_the_job(world, field):
     value = {"tags": [CPF], "headers": {"X-Customer": CPF}, "replyTo": f"{CPF_DIGITS}@example.com"}.get(field, CPF)
     answer = await world.send(an_email(**{field: value}))
     assert answer.status_code == 400
@@ -285,7 +285,7 @@ async def test_html_of_another_tenant_does_not_exist(world):
         (b"{}", {"content-encoding": "gzip"}, 415),
     ],
 )
-async def test_a_body_that_is_no_document_is_refused(world, content, headers, status):
+async def test_a_body_that_is_not_valid_json_is_refused(world, content, headers, status):
     headers = world.bearer() | {"content-type": "application/json"} | headers
     answer = await world.client.post(SEND, content=content, headers=headers)
     assert answer.status_code == status
@@ -297,7 +297,7 @@ async def test_html_that_is_too_long_is_refused(world):
     assert set(problems(answer)) == {"html"}
 
 
-async def test_a_ledger_that_cannot_record_says_so(world, monkeypatch):
+async def test_a_ledger_that_cannot_record_answers_503(world, monkeypatch):
     monkeypatch.setattr(type(world.store), "record", AwayStore.record)
     answer = await world.send(an_email())
     assert (answer.status_code, answer.json()["errorCode"]) == (503, "INTAKE_UNAVAILABLE")
@@ -349,7 +349,7 @@ async def test_every_other_key_gets_one_and_the_same_answer(world, headers):
         assert answer.json() | {"traceId": ""} == {
             "acknowledged": False,
             "errorCode": "INVALID_API_KEY",
-            "message": "This needs an API key that works: Authorization: Bearer hf_..., or x-api-key.",
+            "message": "This needs a valid API key: Authorization: Bearer hf_..., or x-api-key.",
             "traceId": "",
         }
 
@@ -381,7 +381,7 @@ async def test_the_operators_route_for_jobs_takes_no_emails(world):
     assert SEND in answer.json()["message"]
 
 
-async def test_where_emails_are_not_set_up_every_path_says_so(world):
+async def test_without_emails_every_path_answers_404_with_the_reason(world):
     from dataclasses import replace
 
     import httpx

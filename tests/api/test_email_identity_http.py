@@ -1,4 +1,4 @@
-"""Whom an email is for, and which email is the same as another, over HTTP."""
+"""The recipient of an email, and which emails are duplicates, over HTTP."""
 
 from __future__ import annotations
 
@@ -41,32 +41,32 @@ async def entries(world):
     ],
 )
 async def test_without_a_key_any_identifier_and_the_content_make_a_duplicate(world, first, again):
-    document = an_email()
-    receipt = (await world.send(document | {"recipient": first})).json()
-    answer = await world.send(document | {"recipient": again})
+    body = an_email()
+    receipt = (await world.send(body | {"recipient": first})).json()
+    answer = await world.send(body | {"recipient": again})
     assert answer.status_code == 202
     assert answer.json() == receipt | {"duplicate": True, "queued": answer.json()["queued"]}
-    other = await world.send(document | {"recipient": again, "subject": "Outro"})
+    other = await world.send(body | {"recipient": again, "subject": "Outro"})
     assert not other.json()["duplicate"]
     assert len(await entries(world)) == 2
 
 
-async def test_a_recipient_is_named_by_the_id_that_an_earlier_email_made(world):
+async def test_a_recipient_is_found_by_the_recipient_id_of_an_earlier_email(world):
     first = (await world.send(an_email(recipient={"externalId": "CUST-7", "nome": "João"}))).json()["outboxId"]
     recipient_id = (await world.get(f"{LIST}/{first}")).json()["recipientId"]
-    document = an_email(recipient={"recipientId": recipient_id.upper()})
+    body = an_email(recipient={"recipientId": recipient_id.upper()})
 
-    receipts = [(await world.send(document)).json() for _ in range(2)]
+    receipts = [(await world.send(body)).json() for _ in range(2)]
 
     assert [each["duplicate"] for each in receipts] == [False, True]
     assert (await world.get(f"{LIST}/{receipts[0]['outboxId']}")).json()["recipientId"] == recipient_id
     kept = await world.store.get(RECIPIENTS, recipient_id)
     assert kept["externalId"] == "CUST-7"
-    assert kept["emailHash"] == address_hash(VAULT, document["to"])
+    assert kept["emailHash"] == address_hash(VAULT, body["to"])
 
 
 @pytest.mark.parametrize("whose", ["nobody", "another tenant", "somebody forgotten"])
-async def test_a_recipient_id_of_nobody_here_is_refused(world, whose):
+async def test_an_unknown_recipient_id_is_refused(world, whose):
     who = "other" if whose == "another tenant" else "acme"
     outbox_id = (await world.send(an_email(), who=who)).json()["outboxId"]
     recipient_id = (await world.get(f"{LIST}/{outbox_id}", who=who)).json()["recipientId"]
@@ -80,7 +80,7 @@ async def test_a_recipient_id_of_nobody_here_is_refused(world, whose):
     assert len(await entries(world)) == 1
 
 
-async def test_a_recipient_id_that_is_no_uuid_is_refused_in_words(world):
+async def test_a_recipient_id_that_is_not_a_uuid_is_refused_with_a_sentence(world):
     answer = await world.send(an_email(recipient={"recipientId": "CUST-7"}))
     assert answer.status_code == 400
     sentence = "must be a UUID, such as 123e4567-e89b-12d3-a456-426614174000"
@@ -97,7 +97,7 @@ async def test_a_request_id_that_is_too_long_for_the_job_does_not_stop_the_email
     EmailSendJob.model_validate_json(entry.body)
 
 
-async def test_the_sender_of_an_email_is_not_told_of_documents_nor_of_patterns(world):
+async def test_no_problem_of_an_email_mentions_documents_or_patterns(world):
     broken = {"to": 7, "subject": "a\nb", "htmlRef": " ", "recipient": {"nome": " ", "cpfCnpjHash": "x"}}
     answer = await world.send(broken)
     conflict = [await world.send(an_email(), idempotency_key="k") for _ in range(2)][1]

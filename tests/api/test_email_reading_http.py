@@ -1,4 +1,4 @@
-"""Reading and cancelling emails, and what Amazon tells about them."""
+"""Reading and cancelling emails, and notifications of Amazon."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def test_an_unknown_email_is_not_found(world, path):
     assert (await world.get(path)).status_code == 404
 
 
-async def test_what_another_tenant_has_does_not_exist(world):
+async def test_the_records_of_another_tenant_count_as_not_found(world):
     outbox_id = await sent(world, who="other")
     for answer in (await world.get(f"{LIST}/{outbox_id}"), await world.cancel(outbox_id)):
         assert answer.status_code == 404
@@ -93,13 +93,13 @@ async def test_the_list_can_be_narrowed_to_a_status(world):
 @pytest.mark.parametrize(
     "query", [{"status": "sent"}, {"limit": 0}, {"limit": 201}, {"cursor": "???"}, {"companyId": UNKNOWN}]
 )
-async def test_a_query_that_makes_no_sense_is_refused(world, query):
+async def test_an_invalid_query_is_refused(world, query):
     answer = await world.get(LIST, **query)
     assert (answer.status_code, answer.json()["errorCode"]) == (400, "INVALID_QUERY")
 
 
 @pytest.mark.parametrize("path", [SEND, BATCH])
-async def test_the_paths_for_sending_are_no_emails(world, path):
+async def test_the_paths_for_sending_are_not_read_as_outbox_ids(world, path):
     answer = await world.get(path)
     assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
 
@@ -108,7 +108,7 @@ async def test_the_paths_for_sending_are_no_emails(world, path):
 
 
 @pytest.mark.parametrize("later", [False, True])
-async def test_an_email_that_waits_is_cancelled_and_stays_so(world, later):
+async def test_a_waiting_email_is_cancelled_and_stays_cancelled(world, later):
     outbox_id = await sent(world, sendAt=in_an_hour(world) if later else None)
     answer = await world.cancel(outbox_id)
     assert (answer.status_code, answer.json()) == (200, {"outboxId": outbox_id, "status": "CANCELLED"})
@@ -120,7 +120,7 @@ async def test_an_email_that_waits_is_cancelled_and_stays_so(world, later):
     assert (await world.cancel(outbox_id)).json() == answer.json()
 
 
-async def test_an_email_that_is_in_work_is_not_cancelled(world):
+async def test_an_email_that_is_being_sent_is_not_cancelled(world):
     outbox_id = await sent(world)
     await world.store.claim("email", [outbox_id], worker="tests", lease=timedelta(seconds=30), max_attempts=5)
     await world.store.apply([Upsert(OUTBOX, outbox_id, {"status": "SENDING"})])
@@ -143,7 +143,7 @@ async def test_a_notification_needs_no_key_and_comes_as_any_text(world):
         EVENTS, content=b'{"Type": "Notification"}', headers={"content-type": "text/plain"}
     )
     assert (answer.status_code, answer.json()) == (200, {"suppressed": 2})
-    assert world.feedback.heard == [{"Type": "Notification"}]
+    assert world.feedback.received == [{"Type": "Notification"}]
 
 
 @pytest.mark.parametrize(
@@ -154,15 +154,13 @@ async def test_a_notification_needs_no_key_and_comes_as_any_text(world):
         (StoreUnavailable(), 503, "SERVICE_UNAVAILABLE"),
     ],
 )
-async def test_a_notification_that_cannot_be_taken_is_answered_so_that_amazon_does_the_right_thing(
-    world, error, status, code
-):
+async def test_a_refused_notification_gets_the_status_that_makes_amazon_retry_or_stop(world, error, status, code):
     world.feedback.answer = error
     answer = await world.client.post(EVENTS, json={})
     assert (answer.status_code, answer.json()["errorCode"]) == (status, code)
 
 
-async def test_a_notification_that_is_no_json_or_too_large_reaches_nobody(world):
+async def test_a_notification_that_is_not_json_or_too_large_is_refused(world):
     assert (await world.client.post(EVENTS, content=b"{")).status_code == 400
     assert (await world.client.post(EVENTS, content=b"x" * (1024 * 1024 + 1))).status_code == 413
-    assert world.feedback.heard == []
+    assert world.feedback.received == []

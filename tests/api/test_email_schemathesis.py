@@ -1,4 +1,4 @@
-"""The email routes keep what the OpenAPI document promises: documented answers to anything, and never a 5xx."""
+"""The email routes: every request gets an answer that the OpenAPI document describes, and never a 5xx."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ OPERATIONS = [
 
 
 class Key(requests.auth.AuthBase):
-    """Shows a tenant's key, and no other."""
+    """Sends the key of a tenant, and no other key."""
 
     def __init__(self, server: Server) -> None:
         self.server = server
@@ -75,7 +75,7 @@ def test_every_email_operation_is_tried(described):
 
 
 @pytest.mark.parametrize(("method", "path"), OPERATIONS)
-def test_whatever_fits_the_document_gets_a_documented_answer(server, described, method, path):
+def test_a_valid_request_gets_a_documented_answer(server, described, method, path):
     def examine(case: Case) -> None:
         case.call_and_validate(auth=Key(server), checks=CHECKS)
 
@@ -83,7 +83,7 @@ def test_whatever_fits_the_document_gets_a_documented_answer(server, described, 
 
 
 @pytest.mark.parametrize(("method", "path"), [("POST", SEND), ("GET", LIST)])
-def test_whatever_does_not_fit_is_refused_in_a_documented_way(server, described, method, path):
+def test_an_invalid_request_is_refused_in_a_documented_way(server, described, method, path):
     def examine(case: Case) -> None:
         wrong = {place for place, component in case.meta.components.items() if component.mode.is_negative}
         must_refuse = wrong and wrong <= {ParameterLocation.BODY, ParameterLocation.QUERY}
@@ -93,7 +93,7 @@ def test_whatever_does_not_fit_is_refused_in_a_documented_way(server, described,
     generated(described[path][method], GenerationMode.NEGATIVE, examine)
 
 
-def test_emails_that_are_there_are_shown_as_documented(server, described):
+def test_recorded_emails_are_shown_as_documented(server, described):
     answered = Counter()
 
     def examine(case: Case) -> None:
@@ -104,7 +104,7 @@ def test_emails_that_are_there_are_shown_as_documented(server, described):
     assert set(answered) == {200}
 
 
-def test_an_email_that_waits_is_cancelled_as_documented(server, described):
+def test_a_waiting_email_is_cancelled_as_documented(server, described):
     operation = described[f"{LIST}/{{outboxId}}/cancel"]["POST"]
     case = operation.Case(path_parameters={"outboxId": server.outbox_ids[1]})
     assert case.call_and_validate(auth=Key(server), checks=CHECKS).status_code == 200

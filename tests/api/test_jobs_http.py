@@ -15,8 +15,8 @@ def invoice(**changes):
     return {"number": "7/2026", "issued_at": "2026-02-26T12:00:00Z", "lines": [{"text": "Tea", "cents": 250}]} | changes
 
 
-async def submit(world, document, **query):
-    return await world.client.post(PATH, json=document, params=query, headers=OPERATOR)
+async def submit(world, body, **query):
+    return await world.client.post(PATH, json=body, params=query, headers=OPERATOR)
 
 
 async def test_a_job_is_recorded_queued_and_acknowledged(world):
@@ -67,13 +67,13 @@ async def test_priority_and_delay_reach_the_queue(world):
         ({"priority": 1.5}, "priority"),
     ],
 )
-async def test_a_bad_query_is_told_by_name(world, query, field):
+async def test_a_refused_query_names_the_parameter(world, query, field):
     response = await submit(world, invoice(), **query)
     assert (response.status_code, response.json()["errorCode"]) == (400, "INVALID_QUERY")
     assert [each["field"] for each in response.json()["details"]] == [field]
 
 
-async def test_a_broken_contract_is_told_by_field_and_without_values(world):
+async def test_a_broken_contract_is_reported_by_field_and_without_values(world):
     hidden = "12345678909"
     broken = {"number": "", "lines": [{"text": "Tea", "cents": hidden + "x"}], hidden: 1}
     response = await submit(world, broken)
@@ -122,13 +122,13 @@ async def test_courier_events_are_sent_to_their_own_route(world):
     assert "POST /v1/events/courier" in response.json()["message"]
 
 
-async def test_an_unknown_workload_is_told_what_there_is(world):
+async def test_the_answer_for_an_unknown_workload_lists_the_known_ones(world):
     response = await world.client.post("/v1/jobs/nope", json={}, headers=OPERATOR)
     assert response.status_code == 404
     assert "invoices" in response.json()["message"]
 
 
-async def test_the_engine_s_troubles_are_told_as_at_the_signed_route(world):
+async def test_engine_errors_are_answered_as_at_the_signed_route(world):
     store = AwayStore(world.services.store._database, list(world.services.workloads.values()))
     broker = AwayBroker(world.services.broker._database)
     for services, status, code in (

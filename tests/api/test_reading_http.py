@@ -1,4 +1,4 @@
-"""What operators read: events, shipments, health; and what every route has in common."""
+"""The routes of operators: events, shipments, health; and the rules of all routes."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def applied(sent, *, shipment=None) -> Complete:
     ],
     ids=repr,
 )
-async def test_operator_routes_open_to_the_token_alone(world, method, path, authorization):
+async def test_operator_routes_need_the_token(world, method, path, authorization):
     headers = [(b"authorization", value.encode("latin-1")) for value in authorization]
     response = await world.client.request(method, path, headers=headers)
     assert response.status_code == 401
@@ -74,7 +74,7 @@ async def test_operator_routes_open_to_the_token_alone(world, method, path, auth
 
 
 @pytest.mark.parametrize(("method", "path"), OPERATOR_ROUTES)
-async def test_the_token_opens_them(world, method, path):
+async def test_the_token_is_accepted(world, method, path):
     response = await world.client.request(method, path, headers=OPERATOR)
     assert response.status_code in {200, 404, 415}
 
@@ -137,12 +137,12 @@ async def test_a_shipment_shows_its_state_and_its_timeline(world):
     now = datetime.now(UTC).replace(microsecond=0)
     shipment = "shp/one"
 
-    def told(status: str, minutes: int):
+    def event_at(status: str, minutes: int):
         return event(
             payload={"shipmentId": shipment, "status": status}, occurredAt=isoformat(now + timedelta(minutes=minutes))
         )
 
-    delivered, picked_up, waiting = told("delivered", -1), told("picked_up", -20), told("returned", 0)
+    delivered, picked_up, waiting = event_at("delivered", -1), event_at("picked_up", -20), event_at("returned", 0)
     for sent in (delivered, picked_up, waiting):
         assert (await world.push(sent)).status_code == 202
 
@@ -189,16 +189,16 @@ async def test_a_long_timeline_is_read_page_by_page_to_its_end(world):
 
 
 @pytest.mark.parametrize("path", ["/health", "/ready"])
-async def test_load_balancers_may_ask_with_head(world, path):
+async def test_load_balancers_may_use_head(world, path):
     assert (await world.client.head(path)).status_code == 200
 
 
-async def test_health_tells_the_version_to_anybody(world):
+async def test_health_shows_the_version_without_a_token(world):
     response = await world.client.get("/health")
     assert response.json() == {"status": "ok", "version": __version__}
 
 
-async def test_ready_means_that_the_ledger_accepts(world):
+async def test_ready_means_that_the_ledger_can_commit(world):
     assert (await world.client.get("/ready")).json() == {"ready": True, "store": "ok", "queue": "ok"}
 
     async with world.with_services(broker=AwayBroker(world.services.broker._database)) as client:
@@ -245,7 +245,7 @@ async def test_other_methods_are_refused_with_what_is_allowed(world, method, pat
     assert response.json()["errorCode"] == "METHOD_NOT_ALLOWED"
 
 
-async def test_every_answer_carries_one_request_id(world):
+async def test_every_answer_has_one_request_id(world):
     for path in ("/health", "/ready", "/docs", "/openapi.json", "/nope", "/v1/dead-letters"):
         mine = await world.client.get(path, headers={"x-request-id": "mine"})
         assert mine.headers.get_list("x-request-id") == ["mine"]
@@ -254,7 +254,7 @@ async def test_every_answer_carries_one_request_id(world):
         assert made.headers["x-content-type-options"] == "nosniff"
 
 
-async def test_an_unavailable_store_is_told_without_its_inside(world):
+async def test_an_unavailable_store_is_reported_without_internals(world):
     store = AwayStore(world.services.store._database, list(world.services.workloads.values()))
     async with world.with_services(store=store) as client:
         response = await client.get("/v1/events/courier-x:evt_1", headers=OPERATOR)
@@ -264,7 +264,7 @@ async def test_an_unavailable_store_is_told_without_its_inside(world):
     assert "secret" not in response.text
 
 
-async def test_a_surprise_is_a_500_in_the_same_shape(world):
+async def test_an_unexpected_error_is_a_500_in_the_same_shape(world):
     async def show(letter_id):
         message = "inside /secret/path"
         raise RuntimeError(message)
@@ -314,7 +314,7 @@ async def test_the_openapi_document_is_complete(world):
             assert guarded == path.startswith(("/v1/events/{", "/v1/ship", "/v1/jobs", "/v1/dead")), path
 
 
-async def test_every_reference_in_the_document_leads_somewhere(world):
+async def test_every_reference_in_the_document_exists(world):
     text = (await world.client.get("/openapi.json")).text
     schemas = json.loads(text)["components"]["schemas"]
     references = {part.split('"')[0] for part in text.split('"$ref":"')[1:]}
@@ -323,7 +323,7 @@ async def test_every_reference_in_the_document_leads_somewhere(world):
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-async def test_every_example_is_a_true_one(world, name):
+async def test_every_example_matches_its_schema(world, name):
     model = next(getattr(module, name) for module in (views, dead_letters, operators) if hasattr(module, name))
     made = model.model_validate(EXAMPLES[name])
     dumped = json.loads(made.model_dump_json(by_alias=True, exclude_unset=True))
@@ -331,7 +331,7 @@ async def test_every_example_is_a_true_one(world, name):
     assert json.dumps(EXAMPLES[name])[1:-1] in json.dumps((await world.client.get("/openapi.json")).json())
 
 
-async def test_the_docs_need_nothing_from_elsewhere(world):
+async def test_the_docs_page_loads_nothing(world):
     response = await world.client.get("/docs")
     assert response.headers["content-type"] == "text/html; charset=utf-8"
     policy = response.headers["content-security-policy"]

@@ -1,4 +1,4 @@
-"""The OpenAPI document as a promise: whatever is sent, the answers are documented ones, and never a 5xx.
+"""Every request gets an answer that the OpenAPI document describes, and never a 5xx.
 
 The app runs in uvicorn on a loopback port, over a real SQLite file.
 """
@@ -43,7 +43,7 @@ CHECKS = [
 
 
 class Credentials(requests.auth.AuthBase):
-    """Signs events as the source that they name, and is an operator everywhere else."""
+    """Signs events with the secret of their source; other requests get the operator token."""
 
     def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
         if request.url and request.url.endswith(COURIER) and request.method == "POST":
@@ -112,7 +112,7 @@ def test_every_operation_is_tried(described):
 
 
 def generated(operation, mode: GenerationMode, examine: Callable[[Case], None]) -> None:
-    """Let Schemathesis make up requests for an operation."""
+    """Let Schemathesis generate requests for an operation."""
 
     @settings(
         max_examples=60,
@@ -129,7 +129,7 @@ def generated(operation, mode: GenerationMode, examine: Callable[[Case], None]) 
 
 
 @pytest.mark.parametrize(("method", "path"), OPERATIONS)
-def test_whatever_fits_the_document_gets_a_documented_answer(described, method, path):
+def test_a_valid_request_gets_a_documented_answer(described, method, path):
     def examine(case: Case) -> None:
         case.call_and_validate(auth=Credentials(), checks=CHECKS)
 
@@ -139,9 +139,9 @@ def test_whatever_fits_the_document_gets_a_documented_answer(described, method, 
 @pytest.mark.parametrize(
     ("method", "path"), [each for each in OPERATIONS if each[0] == "POST" or each[1] == "/v1/dead-letters"]
 )
-def test_whatever_does_not_fit_is_refused_in_a_documented_way(described, method, path):
+def test_an_invalid_request_is_refused_in_a_documented_way(described, method, path):
     def examine(case: Case) -> None:
-        # The credentials replace whatever headers were made up, so only a wrong body or query must be refused.
+        # The credentials replace the generated headers, so only a wrong body or query must be refused.
         wrong = {place for place, component in case.meta.components.items() if component.mode.is_negative}
         must_refuse = wrong and wrong <= {ParameterLocation.BODY, ParameterLocation.QUERY}
         checks = [*CHECKS, negative_data_rejection] if must_refuse else CHECKS
@@ -150,8 +150,8 @@ def test_whatever_does_not_fit_is_refused_in_a_documented_way(described, method,
     generated(described[path][method], GenerationMode.NEGATIVE, examine)
 
 
-def test_events_that_fit_the_document_are_accepted(described):
-    """With the id, the source and the time of a real event. What a schema cannot say (large integers) gets a 400."""
+def test_valid_events_are_accepted(described):
+    """With the id, the source and the time of a real event. A schema cannot exclude large integers: they get a 400."""
     answered = Counter()
 
     def examine(case: Case) -> None:
@@ -164,7 +164,7 @@ def test_events_that_fit_the_document_are_accepted(described):
     assert answered[202] > answered[400], answered
 
 
-def test_the_records_that_there_are_look_as_documented(server, described):
+def test_existing_records_are_shown_as_documented(server, described):
     why = {"actor": "ana", "reason": "Mended."}
     for path, method, parameters, body in (
         (COURIER, "POST", {}, event()),

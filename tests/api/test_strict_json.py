@@ -24,9 +24,9 @@ documents = st.recursive(
 
 
 @given(documents, st.booleans())
-def test_what_is_unambiguous_is_read_as_json_reads_it(document, ascii_only):
-    text = json.dumps(document, ensure_ascii=ascii_only)
-    assert parse(text.encode()) == document
+def test_unambiguous_json_is_parsed_as_the_standard_library_parses_it(value, ascii_only):
+    text = json.dumps(value, ensure_ascii=ascii_only)
+    assert parse(text.encode()) == value
 
 
 def nested(depth: int, opening: str = "[", closing: str = "]") -> bytes:
@@ -77,12 +77,12 @@ def nested(depth: int, opening: str = "[", closing: str = "]") -> bytes:
     ],
     ids=lambda raw: repr(raw[:24]),
 )
-def test_what_two_readers_could_read_differently_is_refused(raw):
+def test_json_that_two_parsers_could_read_differently_is_refused(raw):
     with pytest.raises(NotStrictJson):
         parse(raw)
 
 
-def test_the_largest_integers_that_every_reader_holds_are_accepted():
+def test_the_largest_safe_integers_are_accepted():
     assert parse(b"[9007199254740991, -9007199254740991]") == [2**53 - 1, -(2**53) + 1]
 
 
@@ -99,13 +99,13 @@ def test_depth_counts_levels_and_not_brackets():
     assert parse(json.dumps([texts]).encode()) == [texts]
 
 
-def test_a_deep_document_is_refused_wherever_it_is_deep():
+def test_a_body_that_is_nested_too_deep_is_refused_in_every_place():
     with pytest.raises(NotStrictJson, match="deeper"):
         parse(b'["\\"", ' + nested(MAX_DEPTH) + b"]")
 
 
 @given(st.binary(max_size=60))
-def test_nothing_else_is_ever_raised(raw):
+def test_no_other_exception_is_raised(raw):
     with suppress(NotStrictJson):
         parse(raw)
 

@@ -1,4 +1,4 @@
-"""Signatures: our own scheme against hmac itself, Standard Webhooks against the library of that name."""
+"""Signatures: our own scheme against hmac itself, Standard Webhooks against its own library."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def own(secret: str = SECRET, timestamp: int = NOW, body: bytes = BODY, **change
 
 
 def accepts(headers, *, body: bytes = BODY, now: float = NOW, by: Verifier | None = None) -> bool:
-    return (by or verifier()).vouch(headers, body, now) is not None
+    return (by or verifier()).verify(headers, body, now) is not None
 
 
 # --- our own scheme -----------------------------------------------------------------------------------------------
@@ -47,11 +47,11 @@ def test_the_digest_is_hmac_sha256_for_keys_of_any_length(secret, body):
     expected = hmac.new(secret.encode(), b"%d." % NOW + body, hashlib.sha256).hexdigest()
     headers = own() | {b"x-signature": expected.encode()}
 
-    vouched = verifier(secret).vouch(headers, body, NOW)
+    verified = verifier(secret).verify(headers, body, NOW)
 
-    assert vouched is not None
-    assert vouched.sources == {"courier-x"}
-    assert (vouched.meta.algorithm, vouched.meta.timestamp, vouched.meta.signature) == ("hmac-sha256", NOW, expected)
+    assert verified is not None
+    assert verified.sources == {"courier-x"}
+    assert (verified.meta.algorithm, verified.meta.timestamp, verified.meta.signature) == ("hmac-sha256", NOW, expected)
 
 
 @pytest.mark.parametrize("length", [1, 32, 63, 64, 65, 128, 200])
@@ -62,7 +62,7 @@ def test_a_key_longer_than_a_block_is_hashed_first(length):
     assert accepts(own(x_signature=expected.encode()), by=verifier(secret))
 
 
-def test_hex_in_any_case_and_base64_and_a_prefix_are_understood():
+def test_hex_in_any_case_and_base64_and_a_prefix_are_accepted():
     digest = bytes.fromhex(sign(SECRET, NOW, BODY))
     for written in (digest.hex(), digest.hex().upper(), b64encode(digest).decode(), f"sha256={digest.hex()}"):
         assert accepts(own(x_signature=written.encode()))
@@ -99,7 +99,7 @@ def test_a_malformed_or_wrong_signature_is_refused(signature):
 def test_a_base64_signature_has_one_spelling():
     spelled = b64encode(bytes.fromhex(sign(SECRET, NOW, BODY))).decode()
     last = spelled[-2]
-    # The last character carries two bits that no byte needs: b64decode takes four spellings for one digest.
+    # The last character has two unused bits: b64decode accepts four spellings of one digest.
     alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
     twin = spelled[:-2] + alphabet[alphabet.index(last) ^ 1] + "="
     assert accepts(own(x_signature=spelled.encode()))
@@ -147,7 +147,7 @@ def test_the_signature_covers_the_timestamp_and_every_byte_of_the_body():
     assert not accepts(own(), body=b"")
 
 
-def test_our_scheme_alone_counts_when_its_signature_is_there():
+def test_only_our_scheme_counts_when_x_signature_is_present():
     good = standard(Webhook(b"key"), "msg_1", NOW, BODY)
     both = good | {b"x-signature": b"0" * 64, b"x-signature-timestamp": b"%d" % NOW}
     by = verifier("key")
@@ -158,7 +158,7 @@ def test_our_scheme_alone_counts_when_its_signature_is_there():
 # --- secrets ------------------------------------------------------------------------------------------------------
 
 
-def test_every_active_secret_of_a_source_vouches_for_it_and_for_no_other():
+def test_every_active_secret_verifies_its_own_source_only():
     by = Verifier(
         {
             "courier-x": [SourceSecret("new"), SourceSecret("old")],
@@ -169,8 +169,8 @@ def test_every_active_secret_of_a_source_vouches_for_it_and_for_no_other():
     )
 
     def sources(secret: str):
-        vouched = by.vouch(own(secret), BODY, NOW)
-        return vouched and vouched.sources
+        verified = by.verify(own(secret), BODY, NOW)
+        return verified and verified.sources
 
     assert sources("new") == {"courier-x"}
     assert sources("old") == {"courier-x"}
@@ -179,7 +179,7 @@ def test_every_active_secret_of_a_source_vouches_for_it_and_for_no_other():
     assert sources("nobody's") is None
 
 
-def test_a_secret_vouches_inside_its_window_only():
+def test_a_secret_is_valid_inside_its_window_only():
     at = datetime.fromtimestamp(NOW, tz=UTC)
     second = timedelta(seconds=1)
     assert accepts(own(), by=verifier(not_before=at))
@@ -190,7 +190,7 @@ def test_a_secret_vouches_inside_its_window_only():
 
 
 @pytest.mark.parametrize("secret", ["", "whsec_", "whsec_not base64!", "whsec_A"])
-def test_a_secret_that_cannot_be_one_is_refused_at_the_start_and_not_repeated(secret):
+def test_an_unusable_secret_is_refused_at_the_start_and_not_repeated(secret):
     with pytest.raises(ConfigurationError) as caught:
         verifier(secret)
     assert "courier-x" in caught.value.message
@@ -208,7 +208,7 @@ def test_a_whsec_secret_is_the_same_key_in_both_schemes():
     assert accepts(own(x_signature=signature.encode()), by=verifier(secret))
 
 
-# --- Standard Webhooks, with the library as the judge -------------------------------------------------------------
+# --- Standard Webhooks, compared with the library -----------------------------------------------------------------
 
 
 def standard(webhook: Webhook, identifier: str, timestamp: int, body: bytes) -> dict[bytes, bytes]:
@@ -223,7 +223,7 @@ def standard(webhook: Webhook, identifier: str, timestamp: int, body: bytes) -> 
 def library_accepts(webhook: Webhook, headers: dict[bytes, bytes], body: bytes) -> bool:
     try:
         webhook.verify(body, {name.decode(): value.decode() for name, value in headers.items()}, json_parse=False)
-    except Exception:  # noqa: BLE001 - it raises whatever comes up (FACTS); all of it is a refusal
+    except Exception:  # noqa: BLE001 - the library raises many kinds of exceptions; all of them are refusals
         return False
     return True
 
@@ -236,18 +236,18 @@ offsets = st.integers(-295, 295)
 
 
 @given(keys, identifiers, bodies, offsets, st.booleans())
-def test_whatever_the_library_signs_we_accept(key, identifier, body, offset, padded):
+def test_every_signature_of_the_library_is_accepted(key, identifier, body, offset, padded):
     now = time.time()
     headers = standard(Webhook(key), identifier, int(now) + offset, body)
     encoded = b64encode(key).decode()
     by = verifier("whsec_" + (encoded if padded else encoded.rstrip("=")))
 
-    vouched = by.vouch(headers, body, now)
+    verified = by.verify(headers, body, now)
 
-    assert vouched is not None
-    assert vouched.sources == {"courier-x"}
-    assert vouched.meta.timestamp == int(now) + offset
-    assert vouched.meta.signature == headers[b"webhook-signature"].removeprefix(b"v1,").decode()
+    assert verified is not None
+    assert verified.sources == {"courier-x"}
+    assert verified.meta.timestamp == int(now) + offset
+    assert verified.meta.signature == headers[b"webhook-signature"].removeprefix(b"v1,").decode()
 
 
 printable = st.text(st.characters(min_codepoint=0x20, max_codepoint=0x7E), max_size=60)
@@ -255,7 +255,7 @@ printable = st.text(st.characters(min_codepoint=0x20, max_codepoint=0x7E), max_s
 
 @st.composite
 def mutations(draw):
-    """A change to one thing that was signed or to the signature, from subtle to rough."""
+    """A change to one signed part or to the signature, from small to large."""
     kind = draw(st.sampled_from(["body", "id", "timestamp", "signature", "drop"]))
     if kind == "drop":
         return kind, draw(st.sampled_from([b"webhook-id", b"webhook-timestamp", b"webhook-signature"]))
@@ -270,7 +270,7 @@ def mutations(draw):
 
 
 @given(keys, identifiers, bodies, mutations())
-def test_whatever_the_library_refuses_we_refuse(key, identifier, body, mutation):
+def test_every_signature_that_the_library_refuses_is_refused(key, identifier, body, mutation):
     now = time.time()
     webhook = Webhook(key)
     headers = standard(webhook, identifier, int(now), body)
@@ -299,14 +299,14 @@ def test_one_good_signature_among_others_is_enough_in_any_place():
     other = standard(Webhook(b"another"), "msg_1", NOW, BODY)[b"webhook-signature"]
     for several in ([good, other], [other, good], [other, b"v2,whatever", good]):
         headers = standard(Webhook(b"key"), "msg_1", NOW, BODY) | {b"webhook-signature": b" ".join(several)}
-        vouched = verifier("key").vouch(headers, BODY, NOW)
-        assert vouched is not None
-        assert vouched.meta.signature == good.removeprefix(b"v1,").decode()
+        verified = verifier("key").verify(headers, BODY, NOW)
+        assert verified is not None
+        assert verified.meta.signature == good.removeprefix(b"v1,").decode()
     assert not accepts(headers | {b"webhook-signature": other}, by=verifier("key"))
 
 
 @pytest.mark.parametrize("malformed", [b"v1,AAAA", b"v1,", b"v1", b"v1,!", b"", b"v1,a,b"])
-def test_a_header_with_one_malformed_signature_is_refused_whole(malformed):
+def test_a_header_with_one_malformed_signature_is_refused(malformed):
     headers = standard(Webhook(b"key"), "msg_1", NOW, BODY)
     good = headers[b"webhook-signature"]
     for several in (good + b" " + malformed, malformed + b" " + good):
@@ -328,5 +328,5 @@ def test_a_header_of_very_many_signatures_is_refused():
 @given(
     st.dictionaries(st.sampled_from(sorted(own() | standard(Webhook(b"key"), "m", NOW, BODY))), st.binary(max_size=80))
 )
-def test_no_headers_at_all_can_raise(headers):
+def test_no_headers_make_the_verifier_raise(headers):
     assert not accepts(headers)

@@ -66,7 +66,7 @@ class InvoiceLine(BaseModel):
 
 
 class Invoice(BaseModel):
-    """A user's own contract, with a rule whose message is careless with values."""
+    """A user's own contract. The message of one rule repeats the value."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -134,14 +134,14 @@ class World:
         """A client of an API that has other services."""
         return _client(replace(self.services, **changes), self.options)
 
-    async def push(self, document: Any, **how: Any) -> httpx.Response:
+    async def push(self, event: Any, **how: Any) -> httpx.Response:
         """Post a signed event."""
-        body = document if isinstance(document, bytes) else json.dumps(document).encode()
+        body = event if isinstance(event, bytes) else json.dumps(event).encode()
         headers = signed(body, now=self.clock.now(), **how)
         return await self.client.post(COURIER, content=body, headers=headers)
 
     async def settle(self, workload: str, key: str, transition: Transition) -> None:
-        """Be the worker: claim the job and settle it."""
+        """Do the work of a worker: claim the job and settle it."""
         entry = await self.services.store.entry(workload, key)
         assert entry is not None
         claims = await self.services.store.claim(
@@ -154,7 +154,7 @@ class World:
         assert settled[0].status is not None
 
     async def dead_letter(self, event: Mapping[str, Any], reason_code: str = "DOWNSTREAM_TIMEOUT_EXHAUSTED") -> str:
-        """Push an event and let it die; returns the id of its dead letter."""
+        """Push an event and let it fail for good; returns the id of its dead letter."""
         pushed = await self.push(event)
         assert pushed.status_code == 202, pushed.text
         key = pushed.json()["idempotencyKey"]
@@ -176,7 +176,7 @@ class World:
 
 
 def event(**changes: Any) -> dict[str, Any]:
-    """An event that nobody has sent before, that happened now."""
+    """A new event that happened now."""
     number = next(_numbers)
     facts = {"shipmentId": f"shp_{number}", "orderId": "ord_789", "status": "out_for_delivery"}
     return {

@@ -31,7 +31,7 @@ from tests.support.waiting import eventually
 EMAILS = 500 if LONG_RUN else 250
 BATCH = 50
 REFUSED = EMAILS // 25
-"""How many are unknown to the mail server; as many are put off twice before they are taken."""
+"""How many people the mail server refuses. It refuses the same number twice for now, and then accepts."""
 DOMAIN = "canario.example"
 PEPPER = "canary-pepper-Wq8sLz3vNd5tYk1hRb7m"
 KEY = base64.b64encode(bytes(range(60, 92))).decode()
@@ -109,7 +109,7 @@ def an_email(person: Person, serial: int = 0) -> dict[str, Any]:
 
 
 def wrong_requests(person: Person) -> Iterator[tuple[dict[str, Any], dict[str, str]]]:
-    """Requests that must be refused, with their headers: each holds what no answer may repeat."""
+    """Requests that must be refused, with their headers. Each has data that no answer may repeat."""
     good = an_email(person)
     for number in person.numbers:
         yield good | {"subject": f"Boleto de {number}"}, {}
@@ -128,7 +128,7 @@ def wrong_requests(person: Person) -> Iterator[tuple[dict[str, Any], dict[str, s
 
 
 def a_planted_job(company: str, person: Person, **changes: Any) -> dict[str, Any]:
-    """What a careless producer puts straight into the queue."""
+    """A job of a careless external producer, with personal data."""
     job = {
         "outboxId": f"00000000-0000-4000-8000-{int(person.external_id[-4:]):012d}",
         "companyId": company,
@@ -146,7 +146,7 @@ def a_planted_job(company: str, person: Person, **changes: Any) -> dict[str, Any
 
 @dataclass
 class Run:
-    """A deployment under the canaries. ``said`` is all that anybody answered or logged, by who said it."""
+    """A deployment with canaries. ``said`` is every answer and every log, by its origin."""
 
     fleet: Fleet
     settings: dict[str, str]
@@ -180,14 +180,14 @@ class Run:
             self.outbox_ids[person.external_id] = each["answer"]["outboxId"]
 
     async def command(self, *arguments: str) -> str:
-        """``holdfast <arguments>``, and what it said."""
+        """Run ``holdfast <arguments>``; its output."""
         done = await asyncio.to_thread(ran, self.settings, *arguments)
         self.keep(f"holdfast {arguments[0]}", done.stdout + done.stderr)
         assert "Traceback" not in done.stderr, done.stderr
         return done.stdout
 
     def traces(self, *, people: bool) -> list[bytes]:
-        """What should be nowhere; with ``people``, names and addresses too."""
+        """The data that must be found nowhere; with ``people``, names and addresses too."""
         everybody = [*self.everybody, *self.planted]
         needles = [number for each in everybody for number in each.numbers]
         needles += [HTML_SECRET, PEPPER, KEY, OPERATOR, TOKEN, self.api_key.rpartition("_")[2]]
@@ -196,7 +196,7 @@ class Run:
         return [each.encode() for each in needles]
 
     def found(self, where: Mapping[str, bytes], *, people: bool) -> list[str]:
-        """Where a trace was found, and which."""
+        """The places where personal data was found, and which data."""
         needles = self.traces(people=people)
         return [f"{place}: {needle!r}" for place, content in where.items() for needle in needles if needle in content]
 
@@ -226,7 +226,7 @@ def environment(folder: Path, server: SmtpServer, **settings: str) -> dict[str, 
 
 
 async def prepare(folder: Path, server: SmtpServer, fleet: Fleet, settings: dict[str, str]) -> Run:
-    """A tenant with a key, people to write to, and a mail server that repeats what it is told."""
+    """A tenant with a key, recipients, and a mail server that repeats the commands in its answers."""
     async with open_system(load(settings, folder), app) as system:
         tenant = await system.tenants.add("acme")
         _, api_key = await system.tenants.create_key(tenant.company_id)
@@ -258,8 +258,8 @@ async def fly(run: Run, plant: Callable[[dict[str, Any], str], Awaitable[None]],
                 worker = await run.fleet.start("worker")
                 await eventually(lambda before=before: len(run.server.taken) > before + 5)
                 await worker.kill()
-        for document, headers in [each for person in run.everybody[:3] for each in wrong_requests(person)]:
-            answer = await client.post("/v1/email/send", json=document, headers=run.tenant | headers)
+        for body, headers in [each for person in run.everybody[:3] for each in wrong_requests(person)]:
+            answer = await client.post("/v1/email/send", json=body, headers=run.tenant | headers)
             run.keep("API", answer.text)
             assert 400 <= answer.status_code < 500, answer.text
         await run.fleet.start("worker")
@@ -268,7 +268,7 @@ async def fly(run: Run, plant: Callable[[dict[str, Any], str], Awaitable[None]],
 
 
 async def ask(run: Run, client: httpx.AsyncClient) -> None:
-    """Read whatever can be read, over HTTP and by the command line."""
+    """Read everything, over HTTP and by the command line."""
     operator = {"authorization": f"Bearer {OPERATOR}"}
     person = run.everybody[0]
     for path, headers in [
@@ -306,7 +306,7 @@ async def ask(run: Run, client: httpx.AsyncClient) -> None:
 
 
 async def stop(run: Run) -> None:
-    """End the processes in good order, and hear what they logged."""
+    """Stop the processes, and collect their logs."""
     for member in run.fleet.members:
         if member.alive:
             assert await member.terminate() == 0

@@ -1,4 +1,4 @@
-"""What the tests of mail share."""
+"""Fixtures of the email tests."""
 
 from __future__ import annotations
 

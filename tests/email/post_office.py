@@ -1,8 +1,8 @@
-"""The email workload with everything around it: the real engine, a real mail server, and a tenant who writes letters.
+"""The email workload with everything around it: the real engine, a real mail server, and a tenant.
 
-``post_office`` is the embedded deployment on a clock that a test moves. With ``apart=True`` its store does not publish
-by itself, as in a cluster, so that the queue may be away. ``branch_office`` is the same on MongoDB and Valkey, in real
-time.
+``post_office`` is the embedded deployment on a clock that a test moves. With ``apart=True`` its store does not
+publish by itself, as in a cluster, so that the queue may be unavailable. ``branch_office`` is the same on MongoDB and
+Valkey, in real time.
 """
 
 from __future__ import annotations
@@ -72,29 +72,29 @@ def smtp(server: SmtpServer, **changes: Any) -> SmtpTransport:
 
 
 def email(transport: Any, **options: Any) -> Email:
-    """The workload; the options are those of ``EmailOptions``, with the defaults of seed 004."""
+    """The workload; the options are those of ``EmailOptions``, with the defaults of the specification."""
     given = {"sender": Sender("mail@sender.example", "Holdfast"), "domain": DOMAIN} | options
     workload = Email(EmailOptions(**given), VAULT, transport)
-    # The stores of a test know one workload; the tenants come from elsewhere.
+    # The store of a test has one workload, so the collection of tenants is added here.
     workload.collections = (*workload.collections, *TENANT_COLLECTIONS)
     return workload
 
 
 def a_letter(**changes: Any) -> dict[str, Any]:
-    """A request that nobody has made before. A change to None takes the field out."""
+    """A new request. A change to None removes the field."""
     number = next(_numbers)
-    document = {
+    body = {
         "to": f"maria{number}@example.com",
         "subject": f"Boleto {number} disponível",
         "html": f"<p>Olá, boleto <b>{number}</b></p>",
         "recipient": {"externalId": f"CUST-{number}", "nome": "Maria Souza", "cpfCnpj": CPF},
     } | changes
-    return {name: value for name, value in document.items() if value is not None}
+    return {name: value for name, value in body.items() if value is not None}
 
 
 @dataclass
 class PostOffice:
-    """What a test works with. Emails are named by their outbox ids."""
+    """The world of a test. Emails are named by their outbox ids."""
 
     stage: Stage
     workload: Email
@@ -107,10 +107,10 @@ class PostOffice:
 
     # --- the tenant -----------------------------------------------------------------------------------------
 
-    async def accept(self, document: dict[str, Any], *, key: str | None = None) -> Receipt:
-        """What the API does with a request."""
+    async def accept(self, body: dict[str, Any], *, key: str | None = None) -> Receipt:
+        """Accept a request, as the API does."""
         admitted = await self.admission.admit(
-            document,
+            body,
             company_id=self.company,
             idempotency_key=key,
             request_id="req-abc123",
@@ -125,12 +125,12 @@ class PostOffice:
         )
 
     async def post(self, **changes: Any) -> str:
-        """Post a letter; its outbox id."""
+        """Submit an email; its outbox id."""
         return (await self.accept(a_letter(**changes))).job_id
 
     async def put_into_queue(self, *, job_id: str | None = None, **changes: Any) -> str:
-        """Put a job straight into the queue, as a producer does that knows nothing of our API."""
-        document = {
+        """Put a job straight into the queue, as an external producer does."""
+        data = {
             "outboxId": str(uuid.uuid4()),
             "companyId": self.company,
             "requestId": "req-node",
@@ -141,12 +141,12 @@ class PostOffice:
             "attempt": 1,
             "enqueuedAt": isoformat(self.stage.ambient.clock.now()),
         } | changes
-        job = QueueJob(job_id or document["outboxId"], json.dumps(document))
+        job = QueueJob(job_id or data["outboxId"], json.dumps(data))
         await self.stage.broker.publish(QUEUE_NAME, [job])
-        return document["outboxId"]
+        return data["outboxId"]
 
     async def keep_html(self, html: str = "<p>Olá</p>", ref: str = "ref") -> None:
-        """HTML that the tenant left here before, for jobs that refer to it."""
+        """Store HTML of the tenant, for jobs that refer to it."""
         facts = {"companyId": self.company, "html": html}
         await self.stage.store.apply([Upsert(CONTENT, content_key(self.company, ref), facts)])
 
@@ -168,20 +168,20 @@ class PostOffice:
         return entry
 
     async def until(self, outbox_id: str, status: str, **facts: Any) -> dict[str, Any]:
-        """Wait until the outbox says so."""
+        """Wait until the outbox has this status and these fields."""
         wanted = {"status": status, **facts}
 
         async def reached() -> dict[str, Any] | None:
-            document = await self.outbox(outbox_id)
-            return document if wanted.items() <= document.items() else None
+            record = await self.outbox(outbox_id)
+            return record if wanted.items() <= record.items() else None
 
         return await eventually(reached)
 
     async def letters(self) -> list[DeadLetter]:
         return (await self.stage.store.letters(LetterQuery(), Page())).items
 
-    async def told(self) -> list[dict[str, Any]]:
-        """What ``email:send:dlq`` holds, each by the contract. It is taken, and given to nobody."""
+    async def published_letters(self) -> list[dict[str, Any]]:
+        """Take the jobs of ``email:send:dlq``, and validate each by the contract."""
         await self.stage.maintenance.round()
         taken = await self.stage.queued(DEAD_LETTER_QUEUE_NAME)
         for _, data in taken:
@@ -189,14 +189,14 @@ class PostOffice:
         return [json.loads(data) for _, data in taken]
 
     def delivered(self, outbox_id: str) -> list[Taken]:
-        """The messages of this email that the mail server took."""
+        """The messages of this email that the mail server accepted."""
         return [each for each in self.server.taken if each.message_id == f"<{outbox_id}@{DOMAIN}>"]
 
     async def depth(self) -> Depth:
         return await self.stage.broker.depth(QUEUE_NAME)
 
     async def idle(self) -> None:
-        """Wait until the queue holds nothing that could still be worked on."""
+        """Wait until the queue has no waiting or active job."""
 
         async def nothing() -> bool:
             depth = await self.depth()
@@ -210,12 +210,12 @@ class PostOffice:
         return self.stage.working(**options)
 
     def later(self, duration: timedelta) -> None:
-        """Let time pass, where it is ours; elsewhere it passes by itself, and waits are short."""
+        """Move the clock of the test. On a real clock, do nothing: the delays are short there."""
         if isinstance(self.stage.clock, ManualClock):
             self.stage.clock.advance(duration)
 
     async def lose_worker(self, reached: Callable[[], Any], *, lease: timedelta = LEASE) -> None:
-        """A worker runs until that is reached, and is gone without a word: nothing of it is settled any more."""
+        """Run a worker until this point, and then lose the worker: it settles nothing more."""
         execution, stop = self.stage.execution(lease=lease), asyncio.Event()
         running = asyncio.create_task(execution.run(stop, timedelta(0)))
         await eventually(reached)
@@ -243,7 +243,7 @@ async def post_office(
     server_options: dict[str, Any] | None = None,
     **options: Any,
 ) -> AsyncIterator[PostOffice]:
-    """The embedded deployment. Without a ``transport``, mail goes to a mail server that is there for this test."""
+    """The embedded deployment. Without a ``transport``, mail goes to a mail server of this test."""
     with SmtpServer(**(server_options or {})) as server:
         workload = email(transport or smtp(server, **(smtp_options or {})), **options)
         clock = ManualClock()

@@ -26,7 +26,7 @@ _AT_A_TIME = 250
 
 @dataclass(frozen=True)
 class Message:
-    """What the mail server took: whose it was, and when its end came (``time.time()``)."""
+    """One message that the mail server accepted: its tenant, and when it was complete (``time.time()``)."""
 
     tenant: str
     number: int
@@ -35,21 +35,21 @@ class Message:
 
 @dataclass
 class SortingOffice:
-    """What a test of limits works with."""
+    """The world of a test of limits."""
 
     system: System
     fleet: Fleet
     log: Path
     companies: dict[str, str] = field(default_factory=dict)
-    _handed_in: int = 0
+    _submitted: int = 0
 
     async def tenant(self, name: str, *, rate: int | None = None) -> None:
         self.companies[name] = (await self.system.tenants.add(name, rate_per_second=rate)).company_id
 
     async def hand_in(self, tenant: str, count: int, **changes: Any) -> list[str]:
         """Accept so many emails of the tenant; their outbox ids."""
-        numbers = range(self._handed_in, self._handed_in + count)
-        self._handed_in += count
+        numbers = range(self._submitted, self._submitted + count)
+        self._submitted += count
         ids: list[str] = []
         for start in range(0, count, _AT_A_TIME):
             part = numbers[start : start + _AT_A_TIME]
@@ -59,14 +59,14 @@ class SortingOffice:
     async def _accept(self, tenant: str, number: int, changes: dict[str, Any]) -> str:
         email, clock = self.system.email, self.system.ambient.clock
         assert email is not None
-        document = {
+        body = {
             "to": f"{tenant}-{number}@example.com",
             "subject": "Seu boleto",
             "html": "<p>Boleto</p>",
             "recipient": {"externalId": f"{tenant}-{number}"},
         }
         admitted = await email.admission.admit(
-            document | changes,
+            body | changes,
             company_id=self.companies[tenant],
             idempotency_key=None,
             request_id="req-limits",
@@ -86,7 +86,7 @@ class SortingOffice:
         assert all(worker.ready for worker in started)
 
     def messages(self) -> list[Message]:
-        """What the mail server took so far, in the order of arrival."""
+        """The messages that the mail server has accepted, in the order of arrival."""
         found = []
         for line in taken_in(self.log):
             tenant, _, number = line["recipients"][0].partition("@")[0].rpartition("-")
@@ -94,7 +94,7 @@ class SortingOffice:
         return found
 
     async def until(self, condition: Callable[[list[Message]], bool], *, within: float = 200) -> list[Message]:
-        """Wait until what the server took is as wanted. The deadline is there so that a broken program fails."""
+        """Wait until the accepted messages are as wanted. With the deadline, a broken program fails the test."""
         clock = asyncio.get_running_loop().time
         end = clock() + within
         while not condition(found := self.messages()):
@@ -103,7 +103,7 @@ class SortingOffice:
         return found
 
     async def settled(self, outbox_id: str) -> LedgerEntry:
-        """The entry of an email whose message is at the server: the settlement follows."""
+        """The entry of an email that the server has accepted. Waits until the entry is settled."""
         while True:
             entry = await self.system.store.entry("email", outbox_id)
             assert entry is not None
@@ -114,7 +114,7 @@ class SortingOffice:
 
 @asynccontextmanager
 async def sorting_office(folder: Path, **settings: str) -> AsyncIterator[SortingOffice]:
-    """Without servers in ``settings`` it is the embedded deployment, on a file. All that runs in it ends with it."""
+    """Without servers in ``settings``, this is the embedded deployment, on a file. All its processes end with it."""
     async with mail_server(folder) as (port, log):
         variables = {
             "PATH": os.environ.get("PATH", ""),
@@ -131,11 +131,11 @@ async def sorting_office(folder: Path, **settings: str) -> AsyncIterator[Sorting
             try:
                 yield SortingOffice(system, fleet, log)
             finally:
-                # In good order: MongoDB keeps the transaction of a client that was killed open for a minute.
+                # Stop, not kill: MongoDB keeps the transaction of a killed client open for a minute.
                 await asyncio.gather(*(member.terminate() for member in fleet.members))
                 await system.intake.drain()
 
 
 def servers(valkey: Any, mongo: Any, database: str) -> dict[str, str]:
-    """The settings of a cluster on these servers, with a database and a prefix of its own."""
+    """The settings of a cluster on these servers, with its own database and prefix."""
     return {"REDIS_URL": valkey.url, "MONGO_URI": mongo.uri, "MONGO_DB_NAME": database, "QUEUE_PREFIX": database}

@@ -1,4 +1,4 @@
-"""The canary run on one SQLite file: nothing personal is left where it does not belong (I14)."""
+"""The canary run on one SQLite file: no personal data is left in a wrong place (I14)."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ async def test_a_canary_run_leaves_no_trace_in_one_file(tmp_path):
             assert canary.LOCAL_PART.encode() in body  # the job itself: the one place that may tell whom it is for
             assert run.found(before, people=True) == []
 
-            await forget_two(run, lambda: columns(path))
+            await erase_two(run, lambda: columns(path))
             await canary.stop(run)
     assert run.found({who: text.encode() for who, text in run.said.items()}, people=True) == []
     files = {each.name: each.read_bytes() for each in folder.rglob("*") if each.is_file()}
@@ -80,7 +80,7 @@ async def test_a_canary_run_leaves_no_trace_in_one_file(tmp_path):
 
 
 def assert_it_flew(run, statuses) -> None:
-    """The run went through everything that it is for."""
+    """Check that the run had every kind of ending."""
     assert sum(statuses.values()) == canary.EMAILS + len(run.planted)
     assert statuses["dead_lettered"] >= canary.REFUSED + len(run.planted)
     assert statuses["processed"] > canary.EMAILS - 100
@@ -88,8 +88,8 @@ def assert_it_flew(run, statuses) -> None:
     assert "VALIDATION_FAILED" in run.said["holdfast dlq"]
 
 
-async def forget_two(run, look) -> None:
-    """One whose email was sent and one whose email failed; then nothing tells of them, and duplicates are known."""
+async def erase_two(run, look) -> None:
+    """Erase a person whose email was sent and one whose email failed. Then no data is left but duplicates are found."""
     for person in (run.everybody[0], run.everybody[10]):
         marks = [each.encode() for each in (person.address, person.name, f'"{person.external_id}"')]
         assert any(mark in content for content in look().values() for mark in marks)

@@ -1,4 +1,4 @@
-"""The canary run on MongoDB and a Valkey that keeps an append-only file: the same, and nothing in Redis (I14)."""
+"""The canary run on MongoDB and Valkey with an append-only file: Redis has no personal data either (I14)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from redis import Redis
 
 from holdfast.cli.servers import start_valkey
 from tests.email import canary
-from tests.email.test_canary import assert_it_flew, forget_two
+from tests.email.test_canary import assert_it_flew, erase_two
 from tests.support.cluster import DURABLE
 from tests.support.processes import Fleet
 from tests.support.smtp_server import SmtpServer
@@ -41,7 +41,7 @@ def database(mongo, mongo_database):
 
 
 def keys_of(redis) -> dict[str, bytes]:
-    """The content of every key, whatever its type."""
+    """The content of every key, of any type."""
     readers = {
         b"hash": redis.hgetall,
         b"list": lambda key: redis.lrange(key, 0, -1),
@@ -50,7 +50,7 @@ def keys_of(redis) -> dict[str, bytes]:
         b"stream": redis.xrange,
         b"string": redis.get,
     }
-    # latin-1 and not repr: what is not ASCII would be written otherwise, and not be found.
+    # latin-1 and not repr: repr would escape text that is not ASCII, and the search would not find it.
     return {key.decode(): _flat(readers[redis.type(key)](key)) for key in redis.scan_iter(count=1_000)}
 
 
@@ -70,8 +70,8 @@ def fields_of(database) -> dict[str, bytes]:
     """The content of every field of every collection."""
     found: dict[str, bytes] = {}
     for name in database.list_collection_names():
-        for document in database[name].find():
-            for title, value in document.items():
+        for record in database[name].find():
+            for title, value in record.items():
                 text = json.dumps(value, default=str, ensure_ascii=False).encode()
                 found[f"{name}.{title}"] = found.get(f"{name}.{title}", b"") + text + b"\n"
     return found
@@ -116,19 +116,19 @@ async def test_a_canary_run_leaves_no_trace_in_a_cluster(tmp_path, valkey_with_a
             assert canary.LOCAL_PART.encode() in body
             assert run.found(before, people=True) == []
 
-            # Completed jobs are gone, failed ones and dead letters are masked: nobody is named in Redis any more.
+            # Completed jobs are deleted; failed jobs and dead letters are masked. So no name is left in Redis.
             assert redis.zcard("bull:email:send:completed") == 0
             assert redis.zcard("bull:email:send:failed") >= len(run.planted)
             assert run.found(await asyncio.to_thread(keys_of, redis), people=True) == []
             await the_file_tells_nothing(run, redis, tmp_path)
 
-            await forget_two(run, lambda: fields_of(database) | keys_of(redis))
+            await erase_two(run, lambda: fields_of(database) | keys_of(redis))
             await canary.stop(run)
     assert run.found({who: text.encode() for who, text in run.said.items()}, people=True) == []
 
 
 async def the_file_tells_nothing(run, redis, folder) -> None:
-    """The file holds the jobs as they were. So it may hold what an external producer wrote, until Redis rewrites it."""
+    """The file has the original jobs. So it may have the data of an external producer, until Redis rewrites it."""
     ours = canary.Run(**{**vars(run), "planted": []})
     assert ours.found(append_only_file(folder), people=False) == []
     before = set(append_only_file(folder))

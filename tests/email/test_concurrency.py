@@ -1,4 +1,4 @@
-"""Seed 004: one worker has at most ten emails in hand."""
+"""One worker sends at most ten emails at the same time (E51)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tests.support.smtp_server import HANG
 from tests.support.waiting import eventually
 
 
-async def test_one_worker_has_ten_emails_in_hand_and_no_more():
+async def test_one_worker_sends_at_most_ten_emails_at_once():
     async with post_office() as office:
         hanging = office.server.rule("end", HANG)
         emails = [await office.post() for _ in range(15)]

@@ -38,7 +38,7 @@ BUCKET = "content"
 
 
 class Place:
-    """Content, and a way to put raw bytes under it behind its back."""
+    """A content store, and a way to write raw bytes into it directly."""
 
     def __init__(self, content, plant) -> None:
         self.content = content
@@ -47,7 +47,7 @@ class Place:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def bucket(_moto_process) -> AsyncIterator[tuple[Place, Any]]:
-    """Making clients takes botocore a second, so the tests share them."""
+    """botocore needs a second to make a client, so the tests share the clients."""
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("AWS_ACCESS_KEY_ID", "testing")
         environment.setenv("AWS_SECRET_ACCESS_KEY", "testing")
@@ -82,7 +82,7 @@ async def place(request, moto, bucket, tmp_path):
 # --- every place ----------------------------------------------------------------------------------------------------
 
 
-async def test_what_was_put_can_be_had_again_and_again(place):
+async def test_stored_content_can_be_read_many_times(place):
     content = place.content
     assert not await content.exists(COMPANY, REF)
     for _ in range(2):
@@ -104,7 +104,7 @@ async def test_content_of_one_tenant_does_not_exist_for_another(place):
         await place.content.get(OTHER, REF)
 
 
-async def test_what_was_deleted_is_missing(place):
+async def test_deleted_content_is_missing(place):
     await place.content.put(COMPANY, REF, HTML)
     for _ in range(2):
         await place.content.delete(COMPANY, REF)
@@ -130,13 +130,13 @@ async def test_content_that_is_not_utf_8_is_unusable(place):
     assert "<p>" not in str(caught.value)
 
 
-async def test_html_with_half_a_character_is_not_put(place):
+async def test_html_with_half_a_character_is_not_stored(place):
     with pytest.raises(ContentUnusable):
         await place.content.put(COMPANY, REF, "<p>\ud800</p>")
     assert not await place.content.exists(COMPANY, REF)
 
 
-async def test_a_ref_that_is_more_than_a_name_leads_nowhere(place):
+async def test_a_ref_that_is_a_path_finds_nothing(place):
     for bad in ("", ".", "..", "../x", "a/b", "/etc/passwd", "a\\b", ".hidden", "a\0", "a\n", "x" * 201, "ç"):
         for company, ref in ((COMPANY, bad), (bad, REF)):
             assert not await place.content.exists(company, ref)
@@ -186,7 +186,7 @@ async def test_a_pipe_or_a_folder_in_the_place_of_content_does_not_hang(tmp_path
             await folder.get(COMPANY, ref)
 
 
-async def test_a_file_is_whole_before_it_has_its_name(tmp_path, folder, monkeypatch):
+async def test_a_file_is_complete_before_it_gets_its_name(tmp_path, folder, monkeypatch):
     await folder.put(COMPANY, REF, "old")
 
     def failing(_):
@@ -221,7 +221,7 @@ async def test_only_we_may_read_content(tmp_path, folder):
         assert (tmp_path / path).stat().st_mode & 0o077 == 0
 
 
-async def test_a_root_that_is_not_there_is_unavailable_not_empty(tmp_path, folder):
+async def test_a_missing_root_is_unavailable_not_empty(tmp_path, folder):
     await folder.put(COMPANY, REF, HTML)
     (tmp_path / "content").rename(tmp_path / "away")
     for call in (folder.get(COMPANY, REF), folder.exists(COMPANY, REF), folder.put(COMPANY, REF, HTML)):
@@ -231,7 +231,7 @@ async def test_a_root_that_is_not_there_is_unavailable_not_empty(tmp_path, folde
     assert await folder.get(COMPANY, REF) == HTML
 
 
-async def test_a_root_that_cannot_be_made_is_told_at_the_start(tmp_path):
+async def test_a_root_that_cannot_be_created_is_reported_at_the_start(tmp_path):
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(ContentUnavailable):
         await FolderContent(tmp_path / "file").open()
@@ -274,7 +274,7 @@ async def test_a_ref_is_a_uuid_that_depends_on_the_tenant_and_the_content_alone(
     assert (ref == content_ref(str(other), one)) == (company == other)
 
 
-async def test_a_ref_of_half_a_character_is_told_without_the_text():
+async def test_a_ref_of_half_a_character_is_refused_without_the_text():
     with pytest.raises(ContentUnusable) as caught:
         content_ref(COMPANY, "secret \ud800")
     assert "secret" not in str(caught.value)

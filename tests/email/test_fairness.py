@@ -1,4 +1,4 @@
-"""Tenants take turns: how many messages of others go before those of a tenant that has only a few."""
+"""Tenants take turns: how many messages of other tenants are sent before those of a tenant with only a few."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from tests.email.sorting_office import servers, sorting_office
 from tests.support.long_run import LONG_RUN
 
-# Limits on hanging, not on slowness: what is asserted is an order.
+# These timeouts only end a test that hangs. The tests check an order, not a speed.
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 

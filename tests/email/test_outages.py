@@ -1,4 +1,4 @@
-"""Emails while our own store or queue is away: nothing is lost, and no late word undoes another."""
+"""Emails while our store or queue is unavailable: nothing is lost, and no late write undoes a newer one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.stage import GRACE, LEASE, outcomes
 from tests.support.waiting import eventually
 
 
-async def test_an_email_that_the_queue_did_not_take_is_pending_until_maintenance_brings_it():
+async def test_an_email_that_did_not_reach_the_queue_is_pending_until_maintenance_publishes_it():
     async with post_office(apart=True) as office:
         office.stage.broker.break_down(BrokerUnavailable(), "publish")
         outbox_id = await office.post()
@@ -26,7 +26,7 @@ async def test_an_email_that_the_queue_did_not_take_is_pending_until_maintenance
             await office.until(outbox_id, "SENT")
 
 
-async def test_the_news_that_it_is_queued_never_undoes_what_a_worker_said():
+async def test_a_late_enqueued_effect_never_undoes_the_status_of_a_worker():
     async with post_office(apart=True) as office:
         hold = asyncio.Event()
         office.stage.store.before("apply", lambda *_: hold.wait())
@@ -44,7 +44,7 @@ async def test_the_news_that_it_is_queued_never_undoes_what_a_worker_said():
         assert await office.status(outbox_id) == "SENT"
 
 
-async def test_a_store_that_is_away_at_the_last_moment_costs_no_attempt_and_sends_nothing():
+async def test_an_unavailable_store_right_before_sending_costs_no_attempt_and_sends_nothing():
     async with post_office() as office:
         outbox_id = await office.post()
         failures = [StoreUnavailable()]

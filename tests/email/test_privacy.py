@@ -1,4 +1,4 @@
-"""HTML at rest is sealed, keys can be changed under it, and a mail server's words do not tell whom an email is for."""
+"""Stored HTML is sealed, its keys can be rotated, and a mail server's answer is stored without names."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from validate_docbr import CNPJ
 from holdfast.contracts.effects import Upsert
 from holdfast.contracts.redaction import scrub
 from holdfast.workloads.email.content import ContentMissing, ContentUnavailable
-from holdfast.workloads.email.content_database import has_html, html_facts, html_in
+from holdfast.workloads.email.content_database import has_html, html_in, new_html_fields
 from holdfast.workloads.email.masking import without_names
 from holdfast.workloads.email.privacy import Privacy
 from holdfast.workloads.email.records import CONTENT, content_key
@@ -28,7 +28,7 @@ async def office():
         yield made
 
 
-def desk(office, vault):
+def privacy(office, vault):
     return Privacy(office.stage.store, office.stage.broker, vault, office.workload)
 
 
@@ -40,7 +40,7 @@ async def content_of(office, outbox_id):
 # --- sealed HTML ------------------------------------------------------------------------------------------------------
 
 
-async def test_the_database_holds_html_sealed_and_the_mail_server_gets_it_whole(office):
+async def test_the_database_stores_html_sealed_and_the_mail_server_gets_it_in_clear(office):
     outbox_id = await office.post(html=HTML)
     ref, kept = await content_of(office, outbox_id)
     assert "segredo" not in repr(kept)
@@ -50,8 +50,8 @@ async def test_the_database_holds_html_sealed_and_the_mail_server_gets_it_whole(
     assert b"segredo de Maria" in office.delivered(outbox_id)[0].raw
 
 
-def test_sealed_html_opens_in_its_own_document_only():
-    facts = html_facts(VAULT, "acme", "ref", HTML)
+def test_sealed_html_opens_in_its_own_record_only():
+    facts = new_html_fields(VAULT, "acme", "ref", HTML)
     assert html_in(VAULT, "acme", "ref", facts) == HTML
     for company, ref in (("other", "ref"), ("acme", "another")):
         with pytest.raises(ContentUnavailable) as caught:
@@ -59,27 +59,27 @@ def test_sealed_html_opens_in_its_own_document_only():
         assert "segredo" not in str(caught.value)
 
 
-def test_html_that_another_program_left_in_clear_is_read():
+def test_html_of_an_external_producer_in_clear_is_read():
     assert has_html({"html": HTML})
     assert html_in(VAULT, "acme", "ref", {"html": HTML}) == HTML
 
 
-@pytest.mark.parametrize("document", [None, {}, {"expiresAt": "2026-11-28T00:00:00.000Z"}, {"sealed": None}])
-def test_a_document_without_html_has_none(document):
-    assert not has_html(document)
+@pytest.mark.parametrize("record", [None, {}, {"expiresAt": "2026-11-28T00:00:00.000Z"}, {"sealed": None}])
+def test_a_record_without_html_has_none(record):
+    assert not has_html(record)
     with pytest.raises(ContentMissing):
-        html_in(VAULT, "acme", "ref", document)
+        html_in(VAULT, "acme", "ref", record)
 
 
 async def test_an_email_whose_html_no_key_opens_is_tried_again(office):
-    """Somebody may put the key back: it is not refused for good at once."""
+    """Somebody may add the key again, so the email does not fail for good at once."""
     outbox_id = await office.post(html=HTML)
     ref, _ = await content_of(office, outbox_id)
-    foreign = html_facts(ONLY_NEW, office.company, ref, HTML)["sealed"]
+    foreign = new_html_fields(ONLY_NEW, office.company, ref, HTML)["sealed"]
     await office.stage.store.apply([Upsert(CONTENT, content_key(office.company, ref), {"sealed": foreign})])
     async with office.working():
-        told = await office.until(outbox_id, "RETRYING", lastErrorCode="CONTENT_UNAVAILABLE")
-    assert told["attempt"] == 1
+        outbox = await office.until(outbox_id, "RETRYING", lastErrorCode="CONTENT_UNAVAILABLE")
+    assert outbox["attempt"] == 1
     assert office.delivered(outbox_id) == []
 
 
@@ -90,7 +90,7 @@ async def test_html_of_an_older_key_is_sealed_under_the_current_one(office):
     outbox_ids = [await office.post(html=f"{HTML}{number}") for number in range(12)]
     before = [await content_of(office, each) for each in outbox_ids]
 
-    done = await desk(office, BOTH).reseal()
+    done = await privacy(office, BOTH).reseal()
 
     assert (done.contents, done.broken) == (12, [])
     for number, (outbox_id, (_, old)) in enumerate(zip(outbox_ids, before, strict=True)):
@@ -99,7 +99,7 @@ async def test_html_of_an_older_key_is_sealed_under_the_current_one(office):
         assert {name: kept[name] for name in ("expiresAt", "bytes", "sha256")} == {
             name: old[name] for name in ("expiresAt", "bytes", "sha256")
         }
-    assert (await desk(office, BOTH).reseal()).contents == 0
+    assert (await privacy(office, BOTH).reseal()).contents == 0
 
 
 async def test_html_that_no_key_opens_is_named_and_the_rest_is_done(office):
@@ -108,7 +108,7 @@ async def test_html_that_no_key_opens_is_named_and_the_rest_is_done(office):
     key = content_key(office.company, ref)
     await office.stage.store.apply([Upsert(CONTENT, key, {"sealed": "v1.lost.AAAA"})])
 
-    done = await desk(office, BOTH).reseal()
+    done = await privacy(office, BOTH).reseal()
 
     assert (done.contents, done.broken) == (1, [f"{CONTENT}/{key}"])
     ref, kept = await content_of(office, second)
@@ -117,32 +117,32 @@ async def test_html_that_no_key_opens_is_named_and_the_rest_is_done(office):
 
 async def test_html_in_clear_is_left_as_it_is_when_keys_change(office):
     await office.keep_html(HTML)
-    assert (await desk(office, BOTH).reseal()).contents == 0
+    assert (await privacy(office, BOTH).reseal()).contents == 0
 
 
 # --- a mail server's words --------------------------------------------------------------------------------------------
 
 
-async def test_what_a_mail_server_repeats_tells_nobody_whom_the_email_was_for(office):
+async def test_names_in_a_mail_servers_answer_are_masked(office):
     office.server.rule("rcpt", "550 5.1.1 MARIA SOUZA <maria@example.com> 12ABC34501DE35 unknown")
     outbox_id = await office.post(recipient={"externalId": "C-1", "nome": "Maria Souza"})
     async with office.working():
-        told = await office.until(outbox_id, "FAILED")
+        outbox = await office.until(outbox_id, "FAILED")
     (letter,) = await office.letters()
-    everything = repr((told, letter, await office.entry(outbox_id), await office.told()))
-    words = repr((told["lastErrorMessage"], letter.reason_message, letter.attempts))
+    everything = repr((outbox, letter, await office.entry(outbox_id), await office.published_letters()))
+    words = repr((outbox["lastErrorMessage"], letter.reason_message, letter.attempts))
     assert "M***" in words
     assert [each for each in ("MARIA", "Souza", "12ABC34501DE35", "maria@") if each in words] == []
     assert "12ABC34501DE35" not in everything
 
 
 @pytest.mark.parametrize("name", ["", "   ", None])
-def test_no_name_takes_nothing_away(name):
+def test_without_a_name_the_text_is_unchanged(name):
     assert without_names("550 No such user", name) == "550 No such user"
 
 
 @given(st.text(min_size=1).filter(str.strip), st.text(), st.text())
-def test_a_name_is_not_left_whatever_it_is_made_of(name, before, after):
+def test_every_name_is_removed(name, before, after):
     assert without_names(f"{before}{name}{after}", name).count("***") >= 1
 
 

@@ -1,4 +1,4 @@
-"""How fast emails leave, counted where it matters: at the mail server, with several worker processes."""
+"""The rate of sent emails, counted at the mail server, with several worker processes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from tests.email.sorting_office import servers, sorting_office
 from tests.support.long_run import LONG_RUN
 
-# Limits on hanging, not on slowness: what is asserted holds on any machine.
+# These timeouts only end a test that hangs. The assertions hold on any machine.
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 MANY = 1_000 if LONG_RUN else 350
@@ -25,7 +25,7 @@ def deployment(request):
 
 
 def most_in_a_second(instants):
-    """The most that came in any second, whenever it begins."""
+    """The largest number of messages in any period of one second."""
     instants = sorted(instants)
     return max(bisect_left(instants, first + 1.0) - place for place, first in enumerate(instants))
 
@@ -36,7 +36,7 @@ def test_the_fullest_second_is_found_wherever_it_begins():
 
 
 @pytest.mark.parametrize(("limit", "emails"), [(100, MANY), (20, 80)])  # the second: far less than anything can do
-async def test_no_second_at_the_mail_server_sees_more_than_the_limit(tmp_path, deployment, limit, emails):
+async def test_no_second_at_the_mail_server_has_more_than_the_limit(tmp_path, deployment, limit, emails):
     async with sorting_office(tmp_path, EMAIL_RATE_MAX=str(limit), **deployment) as office:
         await office.tenant("acme")
         await office.hand_in("acme", emails)
@@ -47,7 +47,7 @@ async def test_no_second_at_the_mail_server_sees_more_than_the_limit(tmp_path, d
     assert most_in_a_second([message.at for message in messages]) <= limit
 
 
-async def test_a_tenants_own_rate_spreads_its_emails_and_holds_up_nobody_else(tmp_path, deployment):
+async def test_a_tenants_own_rate_spreads_its_emails_and_delays_no_other_tenant(tmp_path, deployment):
     own, emails, others = 5, 25, 10
     async with sorting_office(tmp_path, EMAIL_RATE_MAX="100", **deployment) as office:
         await office.tenant("slow", rate=own)
@@ -61,7 +61,7 @@ async def test_a_tenants_own_rate_spreads_its_emails_and_holds_up_nobody_else(tm
 
     slow = [message.at for message in messages if message.tenant == "slow"]
     free = [message.at for message in messages if message.tenant == "free"]
-    # Evenly: each has a place in the flow, and the first place cannot be before anything was handed in.
+    # Evenly spread: each email has its time, and the first time is not before the first email was submitted.
     too_early = [place for place, at in enumerate(sorted(slow)) if at < began + place / own]
     assert too_early == []
     assert max(free) < max(slow)

@@ -1,4 +1,4 @@
-"""SNS messages: signed with a real key, whose certificate a real HTTP server gives out."""
+"""SNS messages: signed with a real key, whose certificate comes from a real HTTP server."""
 
 from __future__ import annotations
 
@@ -62,31 +62,31 @@ def certificate(
 PEM = certificate()
 
 
-def sign(document: dict, key=KEY) -> dict:
-    """Sign as Amazon documents it: written here on its own, so that it can disagree with the program."""
-    if document["Type"] == "Notification":
+def sign(message: dict, key=KEY) -> dict:
+    """Sign as Amazon documents it. It is independent of the program, so that it can find errors there."""
+    if message["Type"] == "Notification":
         fields = ["Message", "MessageId", "Subject", "Timestamp", "TopicArn", "Type"]
     else:
         fields = ["Message", "MessageId", "SubscribeURL", "Timestamp", "Token", "TopicArn", "Type"]
-    text = "".join(f"{field}\n{document[field]}\n" for field in fields if field in document)
-    digest = {"1": hashes.SHA1, "2": hashes.SHA256}[document["SignatureVersion"]]()
+    text = "".join(f"{field}\n{message[field]}\n" for field in fields if field in message)
+    digest = {"1": hashes.SHA1, "2": hashes.SHA256}[message["SignatureVersion"]]()
     signature = key.sign(text.encode(), padding.PKCS1v15(), digest)
-    return document | {"Signature": base64.b64encode(signature).decode()}
+    return message | {"Signature": base64.b64encode(signature).decode()}
 
 
-def notification(message: object = "hello", **changes) -> dict:
-    document = {
+def notification(content: object = "hello", **changes) -> dict:
+    message = {
         "Type": "Notification",
         "MessageId": "22b80b92-fdea-4c2c-8f9d-bdfb0c7bf324",
         "TopicArn": TOPIC,
         "Subject": "Amazon SES — évent",
-        "Message": message if isinstance(message, str) else json.dumps(message),
+        "Message": content if isinstance(content, str) else json.dumps(content),
         "Timestamp": NOW.strftime("%Y-%m-%dT%H:%M:%S.000Z"),
         "SignatureVersion": "2",
         "SigningCertURL": CERTIFICATE,
         "UnsubscribeURL": "https://sns.sa-east-1.amazonaws.com/?Action=Unsubscribe",
     }
-    return {name: value for name, value in (document | changes).items() if value is not None}
+    return {name: value for name, value in (message | changes).items() if value is not None}
 
 
 def confirmation(**changes) -> dict:
@@ -95,7 +95,7 @@ def confirmation(**changes) -> dict:
 
 
 class Amazon:
-    """An HTTP server that gives out certificates; and, as a source, the real fetcher pointed at it."""
+    """An HTTP server with certificates. As a source, it is the real fetcher with the address of this server."""
 
     def __init__(self, body: bytes = PEM, status: int = 200, *, hangs: bool = False) -> None:
         self.requests: list[str] = []
@@ -143,12 +143,12 @@ def verifier(source, topics=frozenset({TOPIC}), now=NOW, **options) -> SnsVerifi
     return SnsVerifier(source, topics, now=lambda: now, **options)
 
 
-# --- what is believed -----------------------------------------------------------------------------------------------
+# --- what is trusted ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", ["1", "2"])
 @pytest.mark.parametrize(
-    "document",
+    "message",
     [
         notification(),
         notification(Subject=None),
@@ -158,49 +158,49 @@ def verifier(source, topics=frozenset({TOPIC}), now=NOW, **options) -> SnsVerifi
     ],
     ids=["notification", "no subject", "odd text", "confirmation", "unsubscribed"],
 )
-async def test_a_signed_message_is_believed(amazon, document, version):
-    await verifier(amazon).verify(parse_sns(sign(document | {"SignatureVersion": version})))
+async def test_a_signed_message_is_trusted(amazon, message, version):
+    await verifier(amazon).verify(parse_sns(sign(message | {"SignatureVersion": version})))
 
 
 @pytest.mark.parametrize("field", ["Message", "MessageId", "Subject", "Timestamp", "Type"])
-async def test_a_message_that_was_changed_is_not_believed(amazon, field):
+async def test_a_changed_message_is_refused(amazon, field):
     changes = {"Timestamp": (NOW + timedelta(seconds=1)).isoformat(), "Type": "UnsubscribeConfirmation"}
-    document = sign(notification()) | {field: changes.get(field, "changed"), "SubscribeURL": SUBSCRIBE, "Token": "t"}
+    message = sign(notification()) | {field: changes.get(field, "changed"), "SubscribeURL": SUBSCRIBE, "Token": "t"}
     with pytest.raises(SnsRefused, match="signature"):
-        await verifier(amazon).verify(parse_sns(document))
+        await verifier(amazon).verify(parse_sns(message))
 
 
 @pytest.mark.parametrize("field", ["SubscribeURL", "Token", "Message", "MessageId"])
-async def test_a_confirmation_that_was_changed_is_not_believed(amazon, field):
+async def test_a_changed_confirmation_is_refused(amazon, field):
     with pytest.raises(SnsRefused, match="signature"):
         await verifier(amazon).verify(parse_sns(sign(confirmation()) | {field: "changed"}))
 
 
-async def test_a_subject_that_was_added_is_not_believed(amazon):
+async def test_an_added_subject_is_refused(amazon):
     with pytest.raises(SnsRefused, match="signature"):
         await verifier(amazon).verify(parse_sns(sign(notification(Subject=None)) | {"Subject": "added"}))
 
 
-async def test_the_signature_of_another_key_is_not_believed(amazon):
+async def test_the_signature_of_another_key_is_refused(amazon):
     other = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     with pytest.raises(SnsRefused, match="signature"):
         await verifier(amazon).verify(parse_sns(sign(notification(), other)))
 
 
 @pytest.mark.parametrize("topics", [frozenset(), frozenset({TOPIC + "2"}), frozenset({TOPIC[:-1]})])
-async def test_only_our_topics_are_believed_and_strangers_fetch_nothing(amazon, topics):
+async def test_only_our_topics_are_trusted_and_other_topics_fetch_nothing(amazon, topics):
     with pytest.raises(SnsRefused, match="topic"):
         await verifier(amazon, topics).verify(parse_sns(sign(notification())))
     assert amazon.requests == []
 
 
 @pytest.mark.parametrize(
-    ("age", "believed"),
+    ("age", "trusted"),
     [(59, True), (60, True), (61, False), (-60, True), (-61, False), (60 * 24, False)],
 )
-async def test_only_messages_of_the_last_hour_are_believed(amazon, age, believed):
+async def test_only_messages_of_the_last_hour_are_trusted(amazon, age, trusted):
     check = verifier(amazon, now=NOW + timedelta(minutes=age)).verify(parse_sns(sign(notification())))
-    if believed:
+    if trusted:
         await check
     else:
         with pytest.raises(SnsRefused, match="hour"):
@@ -240,7 +240,7 @@ async def test_only_messages_of_the_last_hour_are_believed(amazon, age, believed
         "nonsense",
     ],
 )
-async def test_a_certificate_from_elsewhere_is_not_even_fetched(amazon, url):
+async def test_a_certificate_from_another_host_is_not_fetched(amazon, url):
     with pytest.raises(SnsRefused, match="SigningCertURL"):
         await verifier(amazon).verify(parse_sns(sign(notification(SigningCertURL=url))))
     assert amazon.requests == []
@@ -264,25 +264,25 @@ async def test_certificates_of_china_are_fetched_too(amazon):
         pytest.param(b"-----BEGIN CERTIFICATE-----\nbm90aGluZw==\n-----END CERTIFICATE-----\n", id="broken"),
     ],
 )
-async def test_a_certificate_that_is_not_a_valid_one_of_amazon_is_not_believed(body):
+async def test_a_certificate_that_is_not_valid_for_amazon_is_refused(body):
     async with Amazon(body).listening() as amazon:
         with pytest.raises(SnsRefused, match="ertificate"):
             await verifier(amazon).verify(parse_sns(sign(notification())))
 
 
-async def test_whom_to_trust_can_be_told():
+async def test_the_trusted_certificates_can_be_configured():
     async with Amazon(certificate(name="localhost", issuer="Us")).listening() as amazon:
         await verifier(amazon, trusted=lambda _: True).verify(parse_sns(sign(notification())))
 
 
-def test_amazons_own_names_are_known():
+def test_the_names_of_amazon_certificates_are_trusted():
     for name in ("sns.amazonaws.com", "sns.cn-north-1.amazonaws.com.cn"):
         assert issued_to_sns(x509.load_pem_x509_certificate(certificate(name=name)))
 
 
 async def test_a_certificate_is_fetched_once(amazon):
-    believing = verifier(amazon)
-    await asyncio.gather(*(believing.verify(parse_sns(sign(notification(str(n))))) for n in range(5)))
+    verifying = verifier(amazon)
+    await asyncio.gather(*(verifying.verify(parse_sns(sign(notification(str(n))))) for n in range(5)))
     assert len(amazon.requests) == 1
 
 
@@ -298,12 +298,12 @@ async def test_a_certificate_is_fetched_once(amazon):
     ],
     ids=["503", "302", "404", "no certificate", "too large", "silence"],
 )
-async def test_a_certificate_that_cannot_be_fetched_is_asked_for_again(trouble):
+async def test_a_certificate_that_cannot_be_fetched_is_fetched_again(trouble):
     async with Amazon(**trouble).listening() as amazon:
-        believing, message = verifier(amazon), parse_sns(sign(notification()))
+        verifying, message = verifier(amazon), parse_sns(sign(notification()))
         for _ in range(2):
             with pytest.raises(CertificateUnavailable):
-                await believing.verify(message)
+                await verifying.verify(message)
         assert amazon.requests == ["/SimpleNotificationService-0123abcd.pem"] * 2
 
 
@@ -332,10 +332,10 @@ def test_a_subscription_is_confirmed_nowhere_else(url):
         _ = parse_sns(sign(confirmation(SubscribeURL=url))).confirm_url
 
 
-@pytest.mark.parametrize("document", [notification(), confirmation(Type="UnsubscribeConfirmation")])
-def test_nothing_else_asks_for_confirmation(document):
+@pytest.mark.parametrize("message", [notification(), confirmation(Type="UnsubscribeConfirmation")])
+def test_other_messages_need_no_confirmation(message):
     with pytest.raises(SnsRefused):
-        _ = parse_sns(sign(document)).confirm_url
+        _ = parse_sns(sign(message)).confirm_url
 
 
 # --- what is malformed ----------------------------------------------------------------------------------------------
@@ -369,25 +369,25 @@ def test_nothing_else_asks_for_confirmation(document):
     ],
 )
 def test_a_field_that_is_missing_or_wrong_is_named(field, value):
-    document = {name: text for name, text in (sign(notification()) | {field: value}).items() if text is not None}
+    message = {name: text for name, text in (sign(notification()) | {field: value}).items() if text is not None}
     with pytest.raises(SnsMalformed) as caught:
-        parse_sns(document)
+        parse_sns(message)
     assert field in str(caught.value) or "half character" in str(caught.value)
     assert isinstance(caught.value, ValueError)
 
 
 @pytest.mark.parametrize("field", ["SubscribeURL", "Token"])
 def test_a_confirmation_without_its_own_fields_is_malformed(field):
-    document = sign(confirmation())
-    del document[field]
+    message = sign(confirmation())
+    del message[field]
     with pytest.raises(SnsMalformed, match=field):
-        parse_sns(document)
+        parse_sns(message)
 
 
-@pytest.mark.parametrize("document", [None, [], "text", 3, {}, {1: 2}])
-def test_what_is_no_message_at_all_is_malformed(document):
+@pytest.mark.parametrize("message", [None, [], "text", 3, {}, {1: 2}])
+def test_a_body_that_is_not_a_message_is_malformed(message):
     with pytest.raises(SnsMalformed):
-        parse_sns(document)
+        parse_sns(message)
 
 
 # --- feedback -------------------------------------------------------------------------------------------------------
@@ -427,41 +427,41 @@ def feedback(event: object):
 
 @pytest.mark.parametrize("name", ["notificationType", "eventType"])
 @pytest.mark.parametrize(("kind", "permanent"), [("Permanent", True), ("Transient", False), ("Undetermined", False)])
-def test_a_bounce_is_told_in_both_shapes(name, kind, permanent):
-    [told] = feedback(bounce(kind, name))
-    assert (told.address, told.kind, told.permanent) == ("maria@example.com", "bounce", permanent)
-    assert (told.message_id, told.outbox_id) == ("0100018f-1234-000000", OUTBOX)
-    assert told.detail == f"{kind} General 5.1.1"
+def test_a_bounce_is_read_in_both_shapes(name, kind, permanent):
+    [found] = feedback(bounce(kind, name))
+    assert (found.address, found.kind, found.permanent) == ("maria@example.com", "bounce", permanent)
+    assert (found.message_id, found.outbox_id) == ("0100018f-1234-000000", OUTBOX)
+    assert found.detail == f"{kind} General 5.1.1"
 
 
 @pytest.mark.parametrize("name", ["notificationType", "eventType"])
-def test_a_complaint_is_told_in_both_shapes(name):
-    [told] = feedback(complaint(name))
-    assert (told.address, told.kind, told.permanent) == ("maria@example.com", "complaint", True)
-    assert told.detail == "Complaint abuse"
+def test_a_complaint_is_read_in_both_shapes(name):
+    [found] = feedback(complaint(name))
+    assert (found.address, found.kind, found.permanent) == ("maria@example.com", "complaint", True)
+    assert found.detail == "Complaint abuse"
 
 
-def test_who_says_that_it_is_no_spam_wants_more_mail():
-    assert [told.permanent for told in feedback(complaint(complaintFeedbackType="not-spam"))] == [False]
+def test_a_not_spam_report_does_not_suppress():
+    assert [found.permanent for found in feedback(complaint(complaintFeedbackType="not-spam"))] == [False]
 
 
-def test_every_recipient_of_a_bounce_is_told():
+def test_every_recipient_of_a_bounce_is_reported():
     addresses = ["a@example.com", "B <b@example.com>", "<c@example.com>"]
-    told = feedback(bounce(bouncedRecipients=[{"emailAddress": address} for address in addresses]))
-    assert [each.address for each in told] == ["a@example.com", "b@example.com", "c@example.com"]
+    found = feedback(bounce(bouncedRecipients=[{"emailAddress": address} for address in addresses]))
+    assert [each.address for each in found] == ["a@example.com", "b@example.com", "c@example.com"]
 
 
 def test_the_outbox_id_is_found_in_the_headers_too():
     mail = {"headers": [{"name": "Subject", "value": "x"}, {"name": "message-ID", "value": f" <{OUTBOX}@a.b>"}]}
-    assert [told.outbox_id for told in feedback(bounce(mail=mail))] == [OUTBOX]
+    assert [found.outbox_id for found in feedback(bounce(mail=mail))] == [OUTBOX]
 
 
 @pytest.mark.parametrize(
     "mail", [None, {}, {"headers": 3}, {"headers": [3]}, {"commonHeaders": {"messageId": "<x@y>"}}, {"messageId": 3}]
 )
-def test_feedback_without_our_name_is_told_all_the_same(mail):
-    [told] = feedback(bounce(mail=mail))
-    assert (told.message_id, told.outbox_id) == (None, None)
+def test_feedback_without_our_message_id_is_still_read(mail):
+    [found] = feedback(bounce(mail=mail))
+    assert (found.message_id, found.outbox_id) == (None, None)
 
 
 @pytest.mark.parametrize(
@@ -473,11 +473,11 @@ def test_feedback_without_our_name_is_told_all_the_same(mail):
         "Successfully validated SNS topic for Amazon SES event publishing.",
     ],
 )
-def test_what_is_neither_bounce_nor_complaint_is_no_feedback(event):
+def test_other_events_are_not_feedback(event):
     assert feedback(event) == []
 
 
-def test_a_confirmation_is_no_feedback():
+def test_a_confirmation_is_not_feedback():
     assert ses_feedback(parse_sns(sign(confirmation()))) == []
 
 
@@ -509,13 +509,13 @@ def test_feedback_that_ses_does_not_send_is_malformed(event):
     assert "maria" not in str(caught.value)
 
 
-def test_nothing_that_describes_feedback_shows_an_address():
+def test_the_repr_of_feedback_shows_no_address():
     message = parse_sns(sign(notification(bounce())))
     event = bounce(
         bounceSubType="maria@example.com",
         bouncedRecipients=[{"emailAddress": "maria@example.com", "status": "maria@example.com"}],
     )
-    for told in (*ses_feedback(message), *feedback(event)):
-        assert "maria" not in repr(told)
-        assert "maria" not in told.detail
+    for found in (*ses_feedback(message), *feedback(event)):
+        assert "maria" not in repr(found)
+        assert "maria" not in found.detail
     assert "maria" not in repr(message)

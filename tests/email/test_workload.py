@@ -1,4 +1,4 @@
-"""What becomes of an email, whatever the mail server says: the embedded deployment, on a clock of our own."""
+"""The outcome of an email for every answer of the mail server: the embedded deployment, on a clock of the test."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ SOON = {"final_timeout": timedelta(milliseconds=200)}
 A_MOMENT = timedelta(milliseconds=1)
 
 
-def facts(document, *names):
-    return {name: document.get(name) for name in names}
+def facts(record, *names):
+    return {name: record.get(name) for name in names}
 
 
 # --- sent -----------------------------------------------------------------------------------------------------------
 
 
-async def test_an_email_is_sent_once_and_every_document_says_so():
+async def test_an_email_is_sent_once_and_every_record_shows_it():
     async with post_office() as office:
         outbox_id = await office.post(to="maria@example.com", cc=["copy@example.com"], tags=["boleto"], priority=3)
         assert await office.status(outbox_id) == "ENQUEUED"
@@ -74,7 +74,7 @@ async def test_an_email_is_sent_once_and_every_document_says_so():
         assert log["durationMs"] == entry.result["durationMs"] >= 0
 
 
-async def test_the_result_is_the_seeds_to_the_last_field():
+async def test_the_result_has_the_fields_of_the_specification():
     async with post_office() as office:
         outbox_id = await office.post()
         async with office.working():
@@ -114,7 +114,7 @@ async def test_a_tenant_with_a_sender_of_its_own_uses_it():
         assert message_from_bytes(message.raw, policy=policy.default)["From"] == "Loja <loja@shop.example>"
 
 
-async def test_a_copy_that_the_server_refuses_is_counted_and_holds_nothing_back():
+async def test_a_refused_copy_is_counted_and_does_not_stop_the_email():
     async with post_office() as office:
         office.server.rule("rcpt", "550 5.1.1 No such user", match="ghost@")
         outbox_id = await office.post(cc=["ghost@example.com", "copy@example.com"])
@@ -148,7 +148,7 @@ async def test_an_email_for_later_waits_for_its_time():
         ("connect", "421 4.3.2 Too busy", "SMTP_421"),
     ],
 )
-async def test_a_server_that_says_not_now_gets_it_again(stage, action, code):
+async def test_a_temporary_refusal_is_retried(stage, action, code):
     async with post_office() as office:
         office.server.rule(stage, action, times=1)
         outbox_id = await office.post()
@@ -172,7 +172,7 @@ async def test_a_server_that_says_not_now_gets_it_again(stage, action, code):
         assert len(office.delivered(outbox_id)) == 1
 
 
-async def test_the_waits_are_the_seeds_and_the_fifth_failure_is_the_last():
+async def test_the_delays_are_those_of_the_specification_and_the_fifth_failure_is_the_last():
     async with post_office() as office:
         office.server.rule("end", "451 4.3.0 Not today")
         outbox_id = await office.post()
@@ -200,14 +200,16 @@ async def _waits(office):
     return (await office.depth()).delayed == 1
 
 
-async def test_a_dead_letter_is_told_by_its_contract_and_shows_nobody():
+async def test_a_dead_letter_matches_its_contract_and_has_no_personal_data():
     async with post_office() as office:
         office.server.rule("end", "550 5.7.1 maria.da.silva@example.com is not welcome", match="maria")
         outbox_id = await office.post(to="maria.da.silva@example.com", bcc=["secret.friend@example.org"])
         async with office.working():
             await office.until(outbox_id, "FAILED")
-        (told,) = await office.told()
-        assert facts(told, "jobId", "outboxId", "companyId", "failedAttempts", "lastFailureCode", "enqueuedAt") == {
+        (published,) = await office.published_letters()
+        assert facts(
+            published, "jobId", "outboxId", "companyId", "failedAttempts", "lastFailureCode", "enqueuedAt"
+        ) == {
             "jobId": outbox_id,
             "outboxId": outbox_id,
             "companyId": office.company,
@@ -215,11 +217,11 @@ async def test_a_dead_letter_is_told_by_its_contract_and_shows_nobody():
             "lastFailureCode": "SMTP_550",
             "enqueuedAt": isoformat(START),
         }
-        assert told["lastFailureReason"].startswith("The server answered 550")
-        assert [(each["attempt"], each["errorCode"]) for each in told["attemptHistory"]] == [(1, "SMTP_550")]
+        assert published["lastFailureReason"].startswith("The server answered 550")
+        assert [(each["attempt"], each["errorCode"]) for each in published["attemptHistory"]] == [(1, "SMTP_550")]
         (letter,) = await office.letters()
-        everything = json.dumps([told, letter.body, letter.reason_message, await office.outbox(outbox_id)])
-        assert told["payload"]["to"] == "m***@e***.com"
+        everything = json.dumps([published, letter.body, letter.reason_message, await office.outbox(outbox_id)])
+        assert published["payload"]["to"] == "m***@e***.com"
         for private in ("maria.da.silva", "secret.friend", "Maria Souza", CPF, "52998224725"):
             assert private not in everything
 
@@ -227,7 +229,7 @@ async def test_a_dead_letter_is_told_by_its_contract_and_shows_nobody():
 # --- never ----------------------------------------------------------------------------------------------------------
 
 
-async def test_a_server_that_says_never_is_not_asked_again():
+async def test_a_permanent_refusal_is_not_retried():
     async with post_office() as office:
         office.server.rule("rcpt", "550 5.1.1 No such user")
         outbox_id = await office.post()
@@ -242,7 +244,7 @@ async def test_a_server_that_says_never_is_not_asked_again():
 
 
 @pytest.mark.parametrize("place", ["to", "cc", "bcc"])
-async def test_an_address_that_was_suppressed_since_gets_nothing(place):
+async def test_an_address_that_was_suppressed_after_acceptance_gets_nothing(place):
     async with post_office() as office:
         given = "Joao@example.com" if place == "to" else ["Joao@example.com"]
         outbox_id = await office.post(**{place: given})
@@ -257,7 +259,7 @@ async def test_an_address_that_was_suppressed_since_gets_nothing(place):
         assert letter.reason_code == "RECIPIENT_SUPPRESSED"
 
 
-async def test_a_tenant_that_was_closed_since_sends_nothing():
+async def test_a_tenant_that_was_closed_after_acceptance_sends_nothing():
     async with post_office() as office:
         outbox_id = await office.post()
         await office.stage.store.apply([Upsert(TENANTS, office.company, {"active": False})])
@@ -267,7 +269,7 @@ async def test_a_tenant_that_was_closed_since_sends_nothing():
         assert office.server.taken == []
 
 
-async def test_a_job_whose_html_is_nowhere_fails_and_says_so():
+async def test_a_job_without_html_fails_with_the_reason():
     async with post_office() as office:
         outbox_id = await office.put_into_queue(htmlRef="nowhere")
         async with office.working():
@@ -280,7 +282,7 @@ async def test_a_job_whose_html_is_nowhere_fails_and_says_so():
 
 
 @pytest.mark.parametrize(("action", "taken"), [(HANG, 0), (HANG_TAKEN, 1), (DROP, 0), (DROP_TAKEN, 1)])
-async def test_an_email_that_may_be_out_is_not_sent_again(action, taken):
+async def test_an_email_that_may_have_been_sent_is_not_sent_again(action, taken):
     async with post_office(smtp_options=SOON) as office:
         rule = office.server.rule("end", action)
         outbox_id = await office.post()
@@ -297,7 +299,7 @@ async def test_an_email_that_may_be_out_is_not_sent_again(action, taken):
         assert letter.reason_code == "SEND_OUTCOME_UNKNOWN"
 
 
-async def test_with_resend_an_email_that_may_be_out_is_sent_again():
+async def test_with_resend_an_email_that_may_have_been_sent_is_sent_again():
     async with post_office(resend=True) as office:
         office.server.rule("end", DROP_TAKEN, times=1)
         outbox_id = await office.post()
@@ -310,8 +312,8 @@ async def test_with_resend_an_email_that_may_be_out_is_sent_again():
         assert await office.letters() == []
 
 
-@pytest.mark.parametrize(("resend", "fate", "messages"), [(False, "FAILED", 1), (True, "SENT", 2)])
-async def test_a_worker_that_vanishes_with_the_message_leaves_it_in_doubt(resend, fate, messages):
+@pytest.mark.parametrize(("resend", "status", "messages"), [(False, "FAILED", 1), (True, "SENT", 2)])
+async def test_a_worker_that_is_lost_while_sending_leaves_the_outcome_unknown(resend, status, messages):
     async with post_office(resend=resend) as office:
         rule = office.server.rule("end", HANG_TAKEN, times=1)
         outbox_id = await office.post()
@@ -320,14 +322,14 @@ async def test_a_worker_that_vanishes_with_the_message_leaves_it_in_doubt(resend
         office.later(LEASE + timedelta(seconds=1))
         await office.stage.maintenance.round()
         async with office.working():
-            document = await office.until(outbox_id, fate)
+            record = await office.until(outbox_id, status)
         assert len(office.delivered(outbox_id)) == messages
         assert outcomes(await office.entry(outbox_id))[0][0] == "lost"
         if not resend:
-            assert document["lastErrorCode"] == "SEND_OUTCOME_UNKNOWN"
+            assert record["lastErrorCode"] == "SEND_OUTCOME_UNKNOWN"
 
 
-async def test_an_email_is_marked_as_sending_before_the_server_hears_of_it():
+async def test_an_email_is_marked_as_sending_before_the_server_is_called():
     async with post_office() as office:
         rule = office.server.rule("mail", HANG, times=1)
         outbox_id = await office.post()
@@ -341,7 +343,7 @@ async def test_an_email_is_marked_as_sending_before_the_server_hears_of_it():
 # --- sent before ----------------------------------------------------------------------------------------------------
 
 
-async def test_a_job_whose_email_is_out_is_acknowledged_and_not_sent_again():
+async def test_a_job_whose_email_was_sent_is_acknowledged_and_not_sent_again():
     async with post_office() as office:
         outbox_id = await office.post()
         await office.stage.store.apply([Upsert(LOG, outbox_id, {"status": "SENT", "sesMessageId": "ses-1"})])

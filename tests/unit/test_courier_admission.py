@@ -1,4 +1,4 @@
-"""The courier's door: a verified body becomes a job, or a list of what is wrong that repeats no value."""
+"""The admission of courier events: a verified body becomes a job, or a list of problems without values."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ META = SignatureMeta(algorithm="hmac-sha256", timestamp=1772107200, signature="h
 CANARY = "sk_live_canary"
 
 
-def admit(document, *, meta=META, trace_id="req_a1b2c3", received_at=NOW, retention=timedelta(days=30)) -> CourierEvent:
+def admit(body, *, meta=META, trace_id="req_a1b2c3", received_at=NOW, retention=timedelta(days=30)) -> CourierEvent:
     admission = CourierAdmission(Courier(CourierOptions(retention=retention)))
-    return admission.admit(document, meta=meta, trace_id=trace_id, received_at=received_at)
+    return admission.admit(body, meta=meta, trace_id=trace_id, received_at=received_at)
 
 
-def problems(document, **circumstances) -> dict[str, str]:
+def problems(body, **circumstances) -> dict[str, str]:
     with pytest.raises(InvalidContent) as refusal:
-        admit(document, **circumstances)
+        admit(body, **circumstances)
     return {each.field: each.problem for each in refusal.value.problems}
 
 
-def test_an_admitted_document_is_the_seed_job():
+def test_an_admitted_body_is_the_job_of_the_specification():
     written = json.loads(admit(intake_document()).model_dump_json())
 
     assert written == event_document(occurredAt="2026-02-26T12:00:00.000Z", receivedAt="2026-02-26T12:00:01.234Z")
@@ -43,7 +43,7 @@ def test_an_admitted_document_is_the_seed_job():
         intake_document(traceId="\ud800", signatureMeta=[{"deep": CANARY}]),
     ],
 )
-def test_the_fields_of_the_transport_may_be_sent_and_ours_win(sent):
+def test_the_fields_of_the_transport_may_be_sent_and_our_values_win(sent):
     assert admit(sent) == admit(intake_document())
 
 
@@ -55,7 +55,7 @@ def test_an_admitted_event_is_what_the_worker_will_read():
 
 
 @pytest.mark.parametrize(
-    ("document", "expected"),
+    ("body", "expected"),
     [
         ([], {"body": "must be a JSON object"}),
         (None, {"body": "must be a JSON object"}),
@@ -111,14 +111,14 @@ def test_an_admitted_event_is_what_the_worker_will_read():
         ),
     ],
 )
-def test_refusals_name_the_field_and_the_rule(document, expected):
-    found = problems(document)
+def test_refusals_name_the_field_and_the_rule(body, expected):
+    found = problems(body)
 
     assert found == expected
     assert CANARY not in json.dumps(found)
 
 
-def test_all_problems_are_told_at_once():
+def test_all_problems_are_reported_at_once():
     assert set(problems({"eventId": "", "payload": {"shipmentId": ""}})) == {
         *("eventId", "eventType", "occurredAt", "source"),
         *("payload.shipmentId", "payload.orderId", "payload.status"),
@@ -129,7 +129,7 @@ def test_the_list_of_problems_is_short():
     assert len(problems(intake_document(**{f"extra{number}": 1 for number in range(500)}))) == 20
 
 
-def test_no_error_carries_the_document():
+def test_no_error_contains_the_body():
     with pytest.raises(InvalidContent) as refusal:
         admit(intake_document(carrier=CANARY, payload=payload(orderId=[CANARY])))
 
@@ -142,7 +142,7 @@ def test_no_error_carries_the_document():
 
 
 @pytest.mark.parametrize("retention", [timedelta(days=30), timedelta(days=2)])
-def test_an_event_whose_duplicate_could_be_forgotten_is_refused(retention):
+def test_an_event_whose_first_entry_may_be_deleted_is_refused(retention):
     oldest = NOW - retention + timedelta(hours=1)
 
     admit(intake_document(occurredAt=isoformat(oldest + timedelta(seconds=1))), retention=retention)
@@ -178,7 +178,7 @@ def test_a_signature_that_the_queue_would_refuse_is_refused_here(signature):
 # --- OpenAPI ------------------------------------------------------------------------------------------------
 
 
-def test_the_schema_stands_on_its_own():
+def test_the_schema_has_no_references():
     schema = CourierAdmission(Courier()).intake_schema()
 
     assert "$ref" not in json.dumps(schema)

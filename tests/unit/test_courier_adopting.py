@@ -1,4 +1,4 @@
-"""Courier events that somebody else put straight into the queue."""
+"""Adoption of courier events that an external producer put straight into the queue."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ ADDED = datetime(2026, 2, 26, 12, 0, 7, tzinfo=UTC)
 REQUIRED = ("eventId", "idempotencyKey", "eventType", "traceId", "payload")
 
 
-def delivery(document, *, sent_at=ADDED):
-    data = document if isinstance(document, str) else json.dumps(document)
+def delivery(body, *, sent_at=ADDED):
+    data = body if isinstance(body, str) else json.dumps(body)
     return Delivery("courier-events-main", "17", data, "token", "courier-event", sent_at)
 
 
-def adopt(document, **options):
-    return Courier().adopt(delivery(document, **options))
+def adopt(body, **options):
+    return Courier().adopt(delivery(body, **options))
 
 
 def five_fields(**changes):
@@ -40,10 +40,10 @@ def test_five_fields_are_enough():
 @pytest.mark.parametrize("name", REQUIRED)
 @pytest.mark.parametrize("value", ["missing", None, 7])
 def test_each_of_the_five_is_needed(name, value):
-    document = without(five_fields(), name) if value == "missing" else five_fields(**{name: value})
+    body = without(five_fields(), name) if value == "missing" else five_fields(**{name: value})
 
     with pytest.raises(ValidationError) as refused:
-        adopt(document)
+        adopt(body)
     assert {error["loc"][0] for error in refused.value.errors()} == {name}
 
 
@@ -54,7 +54,7 @@ def test_the_payload_needs_its_identifiers(name):
     assert [error["loc"] for error in refused.value.errors()] == [("payload", name)]
 
 
-def test_the_time_of_receipt_stands_for_a_missing_time():
+def test_the_time_of_receipt_replaces_a_missing_time():
     adopted = adopt(without(event_document(receivedAt="2026-02-26T12:00:01Z"), "occurredAt"))
 
     assert isoformat(adopted.data.occurredAt) == "2026-02-26T12:00:01.000Z"
@@ -64,7 +64,7 @@ def test_the_time_of_receipt_stands_for_a_missing_time():
     ("key", "source"),
     [("dhl:br:1", "dhl"), ("evt_1", "evt_1"), (":evt_1", ":evt_1"), ("courier-x:evt_123", "courier-x")],
 )
-def test_the_beginning_of_the_key_stands_for_a_missing_source(key, source):
+def test_the_beginning_of_the_key_replaces_a_missing_source(key, source):
     assert adopt(five_fields(idempotencyKey=key)).data.source == source
 
 
@@ -77,7 +77,7 @@ def test_the_beginning_of_the_key_stands_for_a_missing_source(key, source):
         *(("attempt", value) for value in (0, "2", 1.5, -1)),
     ],
 )
-def test_what_is_not_sound_is_left_out_with_a_warning_that_repeats_no_value(name, value):
+def test_an_invalid_field_is_left_out_with_a_warning_that_repeats_no_value(name, value):
     adopted = adopt(event_document(**{name: value}))
 
     assert adopted.warnings == (f"{name} could not be used and was left out.",)
@@ -86,7 +86,7 @@ def test_what_is_not_sound_is_left_out_with_a_warning_that_repeats_no_value(name
 
 
 @pytest.mark.parametrize("name", ["occurredAt", "receivedAt", "source", "attempt", "signatureMeta"])
-def test_null_is_the_same_as_nothing(name):
+def test_null_is_the_same_as_a_missing_field(name):
     assert adopt(event_document(**{name: None})).warnings == ()
 
 
@@ -102,7 +102,7 @@ def test_the_signature_is_kept_in_any_shape(meta):
 
 @pytest.mark.parametrize("name", ["signatureMeta", "extra"])
 @pytest.mark.parametrize("value", ["\ud800", 10**40, {"a": {"\0": 1}}])
-def test_what_no_store_could_keep_is_left_out_with_a_warning(name, value):
+def test_a_field_that_no_store_could_keep_is_left_out_with_a_warning(name, value):
     adopted = adopt(event_document(**{name: value}))
 
     assert len(adopted.warnings) == 1
@@ -114,7 +114,7 @@ def test_fields_that_the_contract_does_not_know_are_kept():
 
 
 @pytest.mark.parametrize("text", ["", "null", "[]", "7", '"text"', "{", "[" * 100_000])
-def test_what_is_not_an_object_breaks_the_contract(text):
+def test_a_body_that_is_not_an_object_breaks_the_contract(text):
     with pytest.raises(ValidationError):
         adopt(text)
 
@@ -127,12 +127,12 @@ def test_without_any_time_the_contract_is_broken():
 
 @pytest.mark.parametrize("missing", [("occurredAt",), ("source",), ("occurredAt", "source", "receivedAt")])
 def test_the_same_event_is_the_same_when_it_comes_again(missing):
-    document = without(event_document(), *missing)
+    body = without(event_document(), *missing)
     later = datetime(2026, 3, 1, tzinfo=UTC)
-    again = document | {"traceId": "req_other", "signatureMeta": "other"}
+    again = body | {"traceId": "req_other", "signatureMeta": "other"}
 
-    assert adopt(document).fingerprint == adopt(again, sent_at=later).fingerprint
-    assert adopt(document).fingerprint != adopt(document | {"payload": payload(status="lost")}).fingerprint
+    assert adopt(body).fingerprint == adopt(again, sent_at=later).fingerprint
+    assert adopt(body).fingerprint != adopt(body | {"payload": payload(status="lost")}).fingerprint
 
 
 def test_a_whole_event_has_the_fingerprint_that_our_own_intake_gives_it():
@@ -160,7 +160,7 @@ def test_a_broken_event_keeps_the_names_that_can_be_read():
 @pytest.mark.parametrize(
     "value", [None, 7, "", " ", "a\nb", "x" * 201, ["a"], "\ud800", "390.533.447-05", "token=abcdef123"]
 )
-def test_what_is_no_name_or_must_not_be_shown_is_not_one(value):
+def test_a_value_that_must_not_be_shown_is_not_a_name(value):
     identity = Courier().identify({"idempotencyKey": value, "eventId": "evt_1", "payload": {"shipmentId": value}})
 
     assert identity.key is None

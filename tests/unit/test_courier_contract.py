@@ -1,4 +1,4 @@
-"""The courier contracts: what they take, what they refuse, and that nothing is lost on the way through JSON."""
+"""The courier contracts: what they accept and refuse, and that no data is lost in JSON."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ def nested(levels: int) -> dict:
     return inner
 
 
-def refused_at(model, document) -> set[str]:
+def refused_at(model, body) -> set[str]:
     with pytest.raises(ValidationError) as refusal:
-        model.model_validate(document)
+        model.model_validate(body)
     return {".".join(str(part) for part in each["loc"]) for each in refusal.value.errors()}
 
 
 # --- the main queue's payload -------------------------------------------------------------------------------
 
 
-def test_the_seed_example_is_a_job_and_keeps_every_field():
+def test_the_example_of_the_specification_is_a_job_and_keeps_every_field():
     written = json.loads(CourierEvent.model_validate(event_document()).model_dump_json())
 
     assert written == event_document(occurredAt="2026-02-26T12:00:00.000Z", receivedAt="2026-02-26T12:00:01.000Z")
@@ -156,10 +156,10 @@ def test_instants_become_utc_with_milliseconds(written, kept):
 
 
 @pytest.mark.parametrize("meta", [{"algorithm": "sha256", "signatureHeader": "sha256=ab"}, "ab", [1], 7, {}, False])
-def test_what_a_job_says_of_its_signature_is_kept_in_any_shape(meta):
-    document = event_document() | {"signatureMeta": meta}
+def test_the_signature_of_a_job_is_kept_in_any_shape(meta):
+    body = event_document() | {"signatureMeta": meta}
 
-    assert json.loads(CourierEvent.model_validate(document).model_dump_json())["signatureMeta"] == meta
+    assert json.loads(CourierEvent.model_validate(body).model_dump_json())["signatureMeta"] == meta
 
 
 # --- what an open payload may hold --------------------------------------------------------------------------
@@ -187,17 +187,17 @@ def test_a_payload_is_an_object(value):
     ],
 )
 @pytest.mark.parametrize("wrap", [lambda value: value, lambda value: {"deep": [0, {"er": value}]}])
-def test_content_that_does_not_travel_is_refused(value, wrap):
+def test_content_that_is_not_portable_is_refused(value, wrap):
     assert refused_at(CourierEvent, event_document(payload=payload(extra=wrap(value)))) == {"payload"}
     assert refused_at(CourierEvent, event_document(extra=wrap(value))) == {""}
 
 
 @pytest.mark.parametrize("text", ["NaN", "Infinity", "-Infinity", "1e999", '"\\ud800"', str(2**63)])
-def test_content_that_does_not_travel_is_refused_in_json_text(text):
-    document = json.dumps(event_document(payload=payload(extra="HERE"))).replace('"HERE"', text)
+def test_content_that_is_not_portable_is_refused_in_json_text(text):
+    body = json.dumps(event_document(payload=payload(extra="HERE"))).replace('"HERE"', text)
 
     with pytest.raises(ValidationError):
-        CourierEvent.model_validate_json(document)
+        CourierEvent.model_validate_json(body)
 
 
 @pytest.mark.parametrize(
@@ -223,7 +223,7 @@ def test_content_that_only_looks_suspicious_is_kept(value):
 
 
 @pytest.mark.parametrize("name", ["metadata", "model_dump", "__class__", "copy", "payload", "model_config", "_private"])
-def test_no_field_name_of_a_courier_gets_in_our_way(name):
+def test_a_courier_may_use_any_field_name(name):
     event = CourierEvent.model_validate(event_document(payload=payload(**{name: "theirs"})))
 
     assert event.payload.metadata == {name: "theirs"}
@@ -251,7 +251,7 @@ ZONES = st.integers(-14 * 60, 14 * 60).map(lambda minutes: timezone(timedelta(mi
 
 @settings(deadline=None)
 @given(
-    document=st.fixed_dictionaries(
+    body=st.fixed_dictionaries(
         {
             "eventId": IDENTIFIERS,
             "eventType": TEXTS.map(lambda text: text[:100]),
@@ -267,13 +267,13 @@ ZONES = st.integers(-14 * 60, 14 * 60).map(lambda minutes: timezone(timedelta(mi
         },
     ),
 )
-def test_every_job_survives_json_unchanged(document):
-    event = CourierEvent.model_validate(document)
+def test_every_job_survives_json_unchanged(body):
+    event = CourierEvent.model_validate(body)
     again = CourierEvent.model_validate_json(event.model_dump_json())
 
     assert again == event
-    assert again.payload.model_dump() == document["payload"]
-    assert datetime.fromisoformat(document["occurredAt"]) - again.occurredAt < timedelta(milliseconds=1)
+    assert again.payload.model_dump() == body["payload"]
+    assert datetime.fromisoformat(body["occurredAt"]) - again.occurredAt < timedelta(milliseconds=1)
 
 
 # --- the intake ---------------------------------------------------------------------------------------------
@@ -300,7 +300,7 @@ def test_an_intake_with_other_fields_is_refused(name):
 # --- the dead letter and the shipment -----------------------------------------------------------------------
 
 
-def test_the_seed_dead_letter_is_valid():
+def test_the_dead_letter_of_the_specification_is_valid():
     written = CourierDeadLetter.model_validate(SEED_DEAD_LETTER).model_dump(mode="json")
 
     assert written == SEED_DEAD_LETTER | {"deadLetteredAt": "2026-02-26T12:05:00.000Z"}
@@ -323,11 +323,11 @@ def test_a_dead_letter_may_have_no_attempts():
 
 
 @pytest.mark.parametrize("name", ["terminalReasonCode", "eventId", "idempotencyKey", "traceId"])
-def test_a_dead_letter_says_what_died_and_of_what(name):
+def test_a_dead_letter_has_its_identifiers_and_its_reason(name):
     assert refused_at(CourierDeadLetter, SEED_DEAD_LETTER | {name: ""}) == {name}
 
 
-def test_a_shipment_has_the_fields_of_the_seed():
+def test_a_shipment_has_the_fields_of_the_specification():
     assert set(ActiveShipment.model_fields) == {
         *("shipmentId", "orderId", "currentState", "lastEventId", "lastEventType", "lastEventAt"),
         *("metadata", "createdAt", "updatedAt"),

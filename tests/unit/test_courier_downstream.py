@@ -38,7 +38,7 @@ class Request:
 
 @dataclass
 class Server:
-    """Answers every request with ``reply``, which writes what it likes, and keeps what it was sent."""
+    """Answers every request with ``reply``, and stores the requests."""
 
     reply: Callable[[asyncio.StreamWriter], object]
     port: int = 0
@@ -114,7 +114,7 @@ async def outcome_of(reply: Callable[[asyncio.StreamWriter], object], **options)
         ("whsec_bm90IHBhZGRlZA", "whsec_bm90IHBhZGRlZA=="),
     ],
 )
-async def test_an_event_arrives_whole_and_signed(secret, library_secret):
+async def test_an_event_arrives_complete_and_signed(secret, library_secret):
     async with listening(answering(200)) as server, started(server.port, downstream_secret=secret) as courier:
         outcome = await handle(courier)
 
@@ -181,7 +181,7 @@ async def test_other_answers_are_final_and_redirects_are_not_followed(status):
 
 
 @pytest.mark.parametrize(("status", "code"), [(429, "THROTTLED"), (503, "HTTP_503")])
-async def test_the_wait_that_the_downstream_asks_for_is_kept(status, code):
+async def test_the_wait_of_retry_after_is_used(status, code):
     outcome = await outcome_of(answering(status, retry_after="17"))
 
     assert isinstance(outcome, Retry)
@@ -202,13 +202,13 @@ async def test_only_throttling_and_unavailability_may_set_the_wait():
 # --- when it does not answer --------------------------------------------------------------------------------
 
 
-async def test_silence_is_a_timeout():
+async def test_no_answer_is_a_timeout():
     outcome = await outcome_of(lambda _: asyncio.Event().wait(), downstream_timeout=timedelta(milliseconds=50))
 
     assert outcome == Retry("TIMEOUT", "The downstream did not answer within 0.05 s.")
 
 
-async def test_a_trickling_head_is_a_timeout():
+async def test_very_slow_headers_are_a_timeout():
     async def trickle(writer):
         writer.write(b"HTTP/1.1 200 OK\r\n")
         while True:  # each byte comes well within the timeout; the whole never does
@@ -227,7 +227,7 @@ async def test_a_body_that_does_not_end_does_not_change_the_answer(sent):
     def started_to_answer(writer):
         writer.write(b"HTTP/1.1 200 OK\r\n" + sent)
 
-    # Within the timeout the head arrives; then the timeout ends the wait for the rest.
+    # The headers arrive within the timeout. Then the timeout ends the wait for the body.
     assert isinstance(await outcome_of(started_to_answer, downstream_timeout=timedelta(milliseconds=500)), Done)
 
 
@@ -264,7 +264,7 @@ async def test_a_server_without_tls_is_a_tls_failure():
     assert outcome == Retry("TLS_FAILED", "The downstream could not be reached (TLS_FAILED).")
 
 
-async def test_an_unknown_host_is_named_so(monkeypatch):
+async def test_an_unknown_host_has_its_own_code(monkeypatch):
     def nobody_knows(*_, **__):
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
@@ -275,7 +275,7 @@ async def test_an_unknown_host_is_named_so(monkeypatch):
     assert outcome == Retry("ENOTFOUND", "The downstream could not be reached (ENOTFOUND).")
 
 
-async def test_no_outcome_tells_the_address_or_the_body():
+async def test_no_outcome_shows_the_url_or_the_body():
     url = "http://user:hunter2@127.0.0.1:{}/hook?token=hunter3"
     async with listening(answering(403, body="hunter4")) as server:
         address = url.format(server.port)

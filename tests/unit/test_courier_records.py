@@ -1,6 +1,6 @@
-"""What courier events leave in the store: entries, shipments and dead letters, as seed 002 describes them.
+"""The records of courier events: entries, shipments and dead letters, as the specification describes them.
 
-The real embedded store and the engine's own judgement, on a clock that the test moves.
+The real embedded store and the engine's own transitions, on a clock that the test moves.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ DAY = timedelta(days=1)
 
 
 class Records:
-    """A store with the courier in it, and the steps of an event's life one by one."""
+    """A store with the courier workload, and the transitions of an event, one by one."""
 
     def __init__(self) -> None:
         self.ms = to_ms(datetime(2026, 2, 26, 12, 0, 1, tzinfo=UTC))
@@ -67,7 +67,7 @@ class Records:
         return claim
 
     async def work(self, key: str = KEY, outcome: Outcome | None = None) -> LedgerEntry:
-        """One attempt: with the courier's own handler, or with an outcome that the test decides."""
+        """One attempt: with the courier's own handler, or with an outcome of the test."""
         claim = await self.claim(key)
         await self.store.settle([await self.settlement(claim, outcome)])
         return await self.entry(key)
@@ -86,10 +86,10 @@ class Records:
         return entry
 
     async def shipment(self) -> dict:
-        document = await self.store.get("active_shipments", "shp_456")
-        assert document is not None
-        ActiveShipment.model_validate(document)
-        return dict(document)
+        record = await self.store.get("active_shipments", "shp_456")
+        assert record is not None
+        ActiveShipment.model_validate(record)
+        return dict(record)
 
     async def letters(self) -> list:
         return (await self.store.letters(LetterQuery(workload="courier"), Page())).items
@@ -115,7 +115,7 @@ async def records() -> AsyncIterator[Records]:
 # --- names, fields and indexes ----------------------------------------------------------------------------
 
 
-async def test_the_ledger_can_be_read_by_the_names_of_the_seed(records):
+async def test_the_ledger_can_be_read_by_the_names_of_the_specification(records):
     await records.arrive()
     await records.work(outcome=Retry("TIMEOUT", "too slow"))
 
@@ -126,7 +126,7 @@ async def test_the_ledger_can_be_read_by_the_names_of_the_seed(records):
     assert times == ("2026-02-26T12:00:01.000Z", "2026-02-26T12:00:01.000Z", None)
 
 
-async def test_dead_letters_can_be_read_by_the_names_of_the_seed(records):
+async def test_dead_letters_can_be_read_by_the_names_of_the_specification(records):
     await records.arrive()
     await records.work(outcome=Reject("HTTP_404", "gone"))
 
@@ -155,7 +155,7 @@ async def test_dead_letters_can_be_read_by_the_names_of_the_seed(records):
         ("dead_letters", ["expires_at"], 0),
     ],
 )
-async def test_the_indexes_of_the_seed_exist(records, table, columns, unique):
+async def test_the_indexes_of_the_specification_exist(records, table, columns, unique):
     indexes = await records.rows(f"SELECT name, \"unique\" FROM pragma_index_list('{table}')")  # noqa: S608 - a constant
     found = [
         ([row[0] for row in await records.rows(f"SELECT name FROM pragma_index_info('{name}')")], is_unique)  # noqa: S608
@@ -292,7 +292,7 @@ async def test_an_event_is_applied_once_however_often_it_is_settled(records):
         ("2026-02-26T13:59:59+02:00", "out_for_delivery", "ignored_stale"),
     ],
 )
-async def test_the_newest_event_wins_whatever_comes_last(records, occurred_at, state, note):
+async def test_the_newest_event_wins_in_any_order(records, occurred_at, state, note):
     await records.arrive()
     await records.work()
     records.later(timedelta(seconds=5))

@@ -1,4 +1,4 @@
-"""The courier workload: identity, effect, and what its dead letters say."""
+"""The courier workload: identity, effects and dead letters."""
 
 from __future__ import annotations
 
@@ -56,24 +56,24 @@ def letter(body: str, **changes) -> DeadLetter:
     return DeadLetter(**(facts | changes))
 
 
-# --- names and defaults of the seeds ------------------------------------------------------------------------
+# --- names and defaults of the specification ------------------------------------------------------------------------
 
 
-def test_queues_and_collections_have_the_names_of_the_seeds():
+def test_queues_and_collections_have_the_names_of_the_specification():
     courier = Courier()
 
     assert (courier.queue, courier.dead_letter_queue) == ("courier-events-main", "courier-events-dlq")
     assert (courier.ledger_name, courier.letters_name) == ("processed_events", "dead_letter_events")
 
 
-def test_shipments_have_the_key_and_indexes_of_the_seed():
+def test_shipments_have_the_key_and_indexes_of_the_specification():
     (shipments,) = Courier().collections
 
     assert (shipments.name, shipments.key) == ("active_shipments", "shipmentId")
     assert set(shipments.indexes) == {("orderId",), ("currentState", "updatedAt")}
 
 
-def test_retries_and_retention_have_the_defaults_of_the_seeds():
+def test_retries_and_retention_have_the_defaults_of_the_specification():
     courier = Courier()
 
     assert courier.retry == ExponentialBackoff(5, timedelta(milliseconds=1000), 2.0, 20.0)
@@ -172,7 +172,7 @@ def test_every_part_of_the_content_counts_in_the_fingerprint(changes):
     assert Courier().fingerprint(event(**changes)) != Courier().fingerprint(event())
 
 
-def test_labels_tell_what_an_event_is_found_and_shown_by():
+def test_labels_have_the_fields_that_an_event_is_found_and_shown_by():
     assert Courier().labels(event()) == {
         "eventId": "evt_123",
         "eventType": "shipment.status.updated",
@@ -260,11 +260,11 @@ def test_exhausted_retries_name_the_downstream(code, reason):
     assert Courier(FORWARDING).exhausted(Failure(code, "why", retry=True), 5) == reason
 
 
-def test_without_a_downstream_none_is_blamed():
+def test_without_a_downstream_the_reason_does_not_mention_one():
     assert Courier().exhausted(Failure("TIMEOUT", "why", retry=True), 5).code == "TIMEOUT_EXHAUSTED"
 
 
-def test_a_dead_letter_is_published_as_the_seed_shows_it():
+def test_a_dead_letter_is_published_as_in_the_specification():
     published = Courier().dead_letter_payload(letter(event(payload=payload(weight=1)).model_dump_json()))
 
     assert published == {
@@ -312,13 +312,13 @@ def test_a_job_that_broke_its_contract_gets_a_valid_dead_letter(body, event_id, 
     CourierDeadLetter.model_validate_json(json.dumps(published, allow_nan=False).encode())
 
 
-def test_a_bottomless_body_gets_a_dead_letter():
+def test_a_body_that_is_nested_too_deep_gets_a_dead_letter():
     published = Courier().dead_letter_payload(letter("[" * 100_000, labels={}))
 
     assert published["payloadSnapshot"]["unreadable"].startswith("[[[")
 
 
-async def test_a_batch_comes_to_what_its_events_come_to_one_by_one():
+async def test_a_batch_has_the_same_outcomes_as_its_events_one_by_one():
     courier = Courier()
     timely, late = job(event()), job(event(occurredAt="2020-01-01T00:00:00Z"))
 

@@ -1,8 +1,8 @@
-"""The HTTP doors: signed courier events, emails, jobs of other workloads, and what operators read and decide.
+"""The HTTP API: intake of courier events, emails, documents and other jobs, and the routes of operators.
 
-``app.create_app`` is the way in. It is not imported here: commands that only look into a store need no web framework,
-which takes longer to load than they run. The package knows contracts and engine; which store, queue and workloads stand
-behind them is the composition root's affair.
+Start at ``app.create_app``. It is not imported here: commands that only read a store need no web framework, which takes
+longer to load than such a command takes to run. The package imports contracts and engine only. The wiring chooses the
+store, the queue and the workloads.
 """
 
 from .services import ApiOptions, ApiServices, CourierAdmission

@@ -1,4 +1,4 @@
-"""Answering a request over plain ASGI."""
+"""Sending answers over plain ASGI."""
 
 from __future__ import annotations
 
@@ -35,6 +35,6 @@ async def send_json(
 
 
 async def send_refusal(send: Send, refusal: Refusal, trace_id: str) -> None:
-    """Send an error in the one shape that all errors have."""
+    """Send an error. All errors have the same shape."""
     headers = [(name.encode("ascii"), value.encode("ascii")) for name, value in refusal.headers.items()]
     await send_json(send, refusal.status, refusal.body(trace_id), trace_id, headers)

@@ -1,6 +1,7 @@
-"""The app: the courier's door in front, FastAPI behind it, and one frame around everything.
+"""The app: the courier intake as plain ASGI, and FastAPI for every other route.
 
-The frame gives every answer its ``x-request-id`` and turns whatever nobody foresaw into a 500 in the one error shape.
+A frame around FastAPI gives every answer its ``x-request-id`` and turns an unexpected exception into a 500 with the
+usual error body. The courier intake does the same for itself.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from .openapi import describe
 from .operators import OperatorGuard
 from .problems import field_problems
 from .progress_stream import Streams
-from .reading import REQUEST_ID, TRACE, Disconnected, Message, Receive, Scope, Send, pick, sound_trace_id
+from .reading import REQUEST_ID, TRACE, Disconnected, Message, Receive, Scope, Send, pick, valid_trace_id
 from .services import ApiOptions, ApiServices
 from .unexpected import report_unexpected
 
@@ -48,8 +49,8 @@ class Gateway:
         self._streams = streams
 
     def leave(self) -> None:
-        """The process is about to stop: answers that would go on for long end now. Others are finished as usual."""
-        self._streams.leave()
+        """The process is about to stop: end the open progress streams. Other answers are finished as usual."""
+        self._streams.stop()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection."""
@@ -62,7 +63,7 @@ class Gateway:
 
     async def _framed(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers, repeated = pick(scope["headers"], frozenset({REQUEST_ID}))
-        trace_id = sound_trace_id(None if repeated else headers.get(REQUEST_ID)) or self._ids.new("req")
+        trace_id = valid_trace_id(None if repeated else headers.get(REQUEST_ID)) or self._ids.new("req")
         scope[TRACE] = trace_id
         started = False
 
@@ -81,14 +82,14 @@ class Gateway:
             await self._rest(scope, receive, send_traced)
         except Disconnected:
             return
-        except Exception as error:  # noqa: BLE001 - the last frame of the request: it is logged and answered
+        except Exception as error:  # noqa: BLE001 - the outermost frame: log the error and answer
             report_unexpected(error, trace_id)
             if not started:
                 await send_refusal(send, Refusal(Code.INTERNAL_ERROR), trace_id)
 
 
 def create_app(services: ApiServices, options: ApiOptions) -> Gateway:
-    """The API over these services. Raises :class:`ConfigurationError` for a secret that cannot be one."""
+    """Make the API over these services. Raises :class:`ConfigurationError` for a secret that cannot be used."""
     rest = FastAPI(
         openapi_url=None,
         docs_url=None,
@@ -120,15 +121,15 @@ def create_app(services: ApiServices, options: ApiOptions) -> Gateway:
     return Gateway(CourierIntake(courier, services, options) if courier else None, rest, services.ids, streams)
 
 
-def _add_documentation(rest: FastAPI, document: Callable[[], dict[str, Any]]) -> None:
+def _add_documentation(rest: FastAPI, describe_api: Callable[[], dict[str, Any]]) -> None:
     @rest.get("/openapi.json", include_in_schema=False)
     async def openapi() -> JSONResponse:
-        return JSONResponse(document())
+        return JSONResponse(describe_api())
 
     @rest.get("/docs", include_in_schema=False)
     async def docs() -> Response:
         headers = {"content-security-policy": CONTENT_SECURITY_POLICY, "referrer-policy": "no-referrer"}
-        return Response(render(document()), media_type="text/html; charset=utf-8", headers=headers)
+        return Response(render(describe_api()), media_type="text/html; charset=utf-8", headers=headers)
 
 
 # --- errors of the routes behind FastAPI --------------------------------------------------------------------------
@@ -152,17 +153,17 @@ async def _answer_failure(request: Request, error: Exception) -> Response:
 
 async def _answer_bad_query(request: Request, error: Exception) -> Response:
     errors = cast("Sequence[ErrorDetails]", cast("RequestValidationError", error).errors())
-    # "query" and "path" say where FastAPI looked; the names alone are what the caller wrote.
+    # FastAPI puts "query" or "path" before the name. The caller wrote only the name.
     named = [cast("ErrorDetails", {**each, "loc": each["loc"][1:]}) for each in errors]
     return _answer(request, Refusal(Code.INVALID_QUERY, details=field_problems(named)))
 
 
 async def _answer_routing(request: Request, error: Exception) -> Response:
-    """What the router itself refuses: an unknown path, or a method that the path does not take."""
+    """Answer what the router refuses: an unknown path, or a method that the path does not have."""
     routing = cast("HTTPException", error)
     if routing.status_code == 405:  # noqa: PLR2004 - Method Not Allowed
         return _answer(request, Refusal(Code.METHOD_NOT_ALLOWED, headers=routing.headers))
-    return _answer(request, Refusal(Code.NOT_FOUND, "There is nothing at this path; /docs lists what there is."))
+    return _answer(request, Refusal(Code.NOT_FOUND, "This path does not exist; /docs lists all paths."))
 
 
 async def _answer_unexpected(request: Request, _: Exception) -> Response:

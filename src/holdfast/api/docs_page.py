@@ -1,7 +1,7 @@
 """``/docs``: the OpenAPI document as one plain page.
 
-It is rendered here and needs nothing from elsewhere: no script, no font, no CDN. Many installations have no way out,
-and a page that loads nothing can be given the strictest Content-Security-Policy there is.
+The page is rendered here and loads nothing: no script, no font, no CDN. Many installations cannot reach the internet,
+and a page that loads nothing can have the strictest Content-Security-Policy.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _BOLD: Final = re.compile(r"\*\*([^*]+)\*\*")
 
 
 def render(document: Mapping[str, Any]) -> str:
-    """The page for this OpenAPI document."""
+    """Render the page of this OpenAPI document."""
     return "".join(_page(document))
 
 

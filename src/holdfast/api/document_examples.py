@@ -1,4 +1,4 @@
-"""Examples of what the documents routes take and give: by the names of their schemas, and of their paths."""
+"""Examples of the bodies that the documents routes accept and return, by the name of the schema or of the path."""
 
 from __future__ import annotations
 
@@ -65,11 +65,11 @@ _RESULT: Final[dict[str, Any]] = {
     "finished_at": _FINISHED,
     "expires_at": _EXPIRES,
 }
-_HOW: Final = {"job_type": "OCR", "input_type": "PDF", "job_id": _JOB_ID, "language": "pt"}
+_OPTIONS: Final = {"job_type": "OCR", "input_type": "PDF", "job_id": _JOB_ID, "language": "pt"}
 
 DOCUMENT_EXAMPLES: Final[dict[str, dict[str, Any]]] = {
-    "DocumentRequest": {**_HOW, "url": "https://example.com/contract.pdf", "metadata": {"case": "2026-17"}},
-    "DocumentForm": {"file": "%PDF-1.7 ...", **_HOW, "metadata": {"case": "2026-17"}},
+    "DocumentRequest": {**_OPTIONS, "url": "https://example.com/contract.pdf", "metadata": {"case": "2026-17"}},
+    "DocumentForm": {"file": "%PDF-1.7 ...", **_OPTIONS, "metadata": {"case": "2026-17"}},
     "DocumentReceipt": _RECEIPT,
     "CachedDocument": {
         **_RECEIPT,
@@ -96,4 +96,4 @@ TEXT_EXAMPLES: Final[dict[str, str]] = {
     "vtt": "WEBVTT\n\n00:00:00.000 --> 00:00:02.400\nGood morning, everybody.\n",
     "events": 'retry: 2000\n\nevent: progress\ndata: {"job_id": "ocr-009", "status": "PROCESSING", ...}\n\n',
 }
-"""What the routes give that is no JSON, by the last part of their path."""
+"""Answers that are not JSON, by the last part of their path."""

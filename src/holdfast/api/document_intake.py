@@ -1,4 +1,4 @@
-"""Taking a tenant's file in: with the request, as a form; or with the word where it is, as JSON."""
+"""Intake of files: a form that contains the file, or JSON that says where the file is."""
 
 from __future__ import annotations
 
@@ -20,42 +20,42 @@ from .problems import field_problems
 from .reading import BODY_HEADERS, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, pick, read_body, require_plain_json
 from .services import ApiServices, DocumentServices
 from .tenant_guard import tenant_of
-from .uploads import ROOM, Expected, boundary_of, read_form
+from .uploads import FORM_OVERHEAD, FormRules, boundary_of, read_form
 
 JOBS: Final = "document_jobs"
 
-_ELSEWHERE: Final = frozenset({"url", "local_path"})
-"""Fields that say where the file is. A form brings the file itself."""
+_LOCATIONS: Final = frozenset({"url", "local_path"})
+"""Fields that say where the file is. A form contains the file itself."""
 
 
 def form_model(request_model: type[BaseModel]) -> type[BaseModel]:
-    """The fields of a form, besides its file."""
+    """A model of the fields of a form, without its file."""
     fields = {
-        name: (field.annotation, field) for name, field in request_model.model_fields.items() if name not in _ELSEWHERE
+        name: (field.annotation, field) for name, field in request_model.model_fields.items() if name not in _LOCATIONS
     }
-    made: type[BaseModel] = create_model(  # type: ignore[call-overload]
+    model: type[BaseModel] = create_model(  # type: ignore[call-overload]
         "DocumentForm", __config__=ConfigDict(extra="forbid"), **fields
     )
-    return made
+    return model
 
 
-class DocumentDesk:
-    """Takes requests in, whichever way they bring the file."""
+class DocumentIntake:
+    """Accepts files, as a form or as JSON."""
 
     def __init__(self, services: ApiServices, documents: DocumentServices) -> None:
         self._services = services
         self._admission = documents.admission
         self._max_body = documents.max_body_bytes
         self._form = form_model(self._admission.request_model)
-        self._expected = Expected(
+        self._rules = FormRules(
             names=frozenset(self._form.model_fields),
-            limit=self._admission.max_upload_bytes + ROOM,
-            patience=documents.upload_patience,
+            limit=self._admission.max_upload_bytes + FORM_OVERHEAD,
+            idle_timeout=documents.upload_idle_timeout,
             check=self._check,
         )
 
     async def accept(self, request: Request) -> DocumentReceipt:
-        """Keep the file, admit the job and record it. Raises a refusal, or what the door or the ledger raises."""
+        """Store the file, admit the job and record it. Raises a refusal, or what the admission or the ledger raises."""
         fields, upload, filename = await self._read(request)
         admitted = await self._admission.admit(
             fields,
@@ -78,17 +78,17 @@ class DocumentDesk:
                 return await self._first_receipt(receipt)
             case RecordedAs.NEW if admitted.cached is not None:
                 result = DocumentResult.of(admitted.cached)
-                return CachedDocument(**_facts(receipt, result.status, cached=True), result=result)
+                return CachedDocument(**_receipt_fields(receipt, result.status, cached=True), result=result)
             case RecordedAs.NEW:
-                return DocumentReceipt(**_facts(receipt, DocumentStatus.PENDING))
+                return DocumentReceipt(**_receipt_fields(receipt, DocumentStatus.PENDING))
 
     async def _first_receipt(self, receipt: Receipt) -> DocumentReceipt:
-        """Of the job that stands, with what has become of it since."""
+        """The receipt of the first job, with the status that it has now."""
         record = await self._services.store.get(JOBS, receipt.job_id) or {"status": DocumentStatus.PENDING}
-        return DocumentReceipt(**_facts(receipt, status_of(record), cached=bool(record.get("cached"))))
+        return DocumentReceipt(**_receipt_fields(receipt, status_of(record), cached=bool(record.get("cached"))))
 
     async def _read(self, request: Request) -> tuple[Mapping[str, object], Stored | None, str | None]:
-        """The fields, and the file where it came along."""
+        """The fields, the stored file and its name. Only a form has the last two."""
         headers, repeated = pick(request.scope["headers"], BODY_HEADERS)
         encoding = headers.get(CONTENT_ENCODING, b"identity").strip().lower()
         if encoding != b"identity" or repeated & {CONTENT_TYPE, CONTENT_ENCODING}:
@@ -96,26 +96,26 @@ class DocumentDesk:
         declared = headers.get(CONTENT_LENGTH)
         boundary = boundary_of(headers.get(CONTENT_TYPE, b""))
         if boundary is not None:
-            if declared is not None and declared.isdigit() and int(declared[:20]) > self._expected.limit:
+            if declared is not None and declared.isdigit() and int(declared[:20]) > self._rules.limit:
                 raise Refusal(
                     Code.PAYLOAD_TOO_LARGE, f"A file may have at most {self._admission.max_upload_bytes} bytes."
                 )
-            form = await read_form(request.receive, boundary, self._expected, self._admission.keep)
+            form = await read_form(request.receive, boundary, self._rules, self._admission.keep)
             return form.fields, form.upload, form.filename
         try:
             require_plain_json(headers, repeated)
         except Refusal as error:
             raise _unsupported() from error
-        document = _parsed(await read_body(request.receive, declared, self._max_body))
-        if not isinstance(document, dict):
+        body = _parse(await read_body(request.receive, declared, self._max_body))
+        if not isinstance(body, dict):
             raise Refusal(Code.INVALID_PAYLOAD, "The body must be a JSON object.")
-        return document, None, None
+        return body, None, None
 
     def _check(self, fields: Mapping[str, str]) -> Mapping[str, object]:
-        """The fields of a form as JSON would have them. What is wrong by itself is told before the file is kept."""
+        """The fields of a form as JSON values. Wrong fields are refused before the file is stored."""
         values: dict[str, object] = dict(fields)
         if "metadata" in fields:
-            values["metadata"] = _json_in("metadata", fields["metadata"])
+            values["metadata"] = _parse_field("metadata", fields["metadata"])
         for name in ("cache", "strict"):
             if fields.get(name) in {"true", "false"}:
                 values[name] = fields[name] == "true"
@@ -127,7 +127,7 @@ class DocumentDesk:
         return values
 
 
-def _facts(receipt: Receipt, status: DocumentStatus, *, cached: bool = False) -> dict[str, object]:
+def _receipt_fields(receipt: Receipt, status: DocumentStatus, *, cached: bool = False) -> dict[str, object]:
     return {
         "job_id": receipt.job_id,
         "status": status,
@@ -138,14 +138,14 @@ def _facts(receipt: Receipt, status: DocumentStatus, *, cached: bool = False) ->
     }
 
 
-def _parsed(raw: bytes) -> object:
+def _parse(raw: bytes) -> object:
     try:
         return strict_json.parse(raw)
     except strict_json.NotStrictJson as error:
         raise Refusal(Code.INVALID_PAYLOAD, str(error)) from error
 
 
-def _json_in(field: str, text: str) -> object:
+def _parse_field(field: str, text: str) -> object:
     try:
         return strict_json.parse(text.encode())
     except strict_json.NotStrictJson as error:

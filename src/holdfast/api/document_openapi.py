@@ -1,4 +1,4 @@
-"""What the OpenAPI document says of ``/v1/documents`` beyond what FastAPI knows."""
+"""The parts of the OpenAPI document about ``/v1/documents`` that FastAPI does not know."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ _INTAKE: Final = (
     Code.TOO_MANY_REQUESTS,
     Code.INTAKE_UNAVAILABLE,
 )
-_OF_RESULTS: Final = (Code.NOT_FINISHED, Code.GONE)
+_RESULT_CODES: Final = (Code.NOT_FINISHED, Code.GONE)
 _OWN_CODES: Final[dict[tuple[str, str], Iterable[Code]]] = {
     ("post", DOCUMENTS_PATH): _INTAKE,
     ("post", f"{JOB_PATH}/cancel"): (Code.TOO_LATE_TO_CANCEL,),
     ("get", f"{JOB_PATH}/events"): (Code.TOO_MANY_REQUESTS,),
-    ("get", f"{JOB_PATH}/result"): _OF_RESULTS,
-    **{("get", f"{JOB_PATH}/{output.path}"): _OF_RESULTS for output in OUTPUTS},
+    ("get", f"{JOB_PATH}/result"): _RESULT_CODES,
+    **{("get", f"{JOB_PATH}/{output.path}"): _RESULT_CODES for output in OUTPUTS},
 }
 
 
 def own_codes(path: str, method: str) -> Iterable[Code]:
-    """The ways in which only this operation can refuse."""
+    """The error codes that only this operation returns."""
     return _OWN_CODES.get((method, path), ())
 
 
 def add_file(form: dict[str, Any]) -> None:
-    """Put the file among the fields of the form's schema."""
+    """Add the file to the fields of the form's schema."""
     form["description"] = "A file, and how to read it. Each part is given once, in any order."
     file = {"type": "string", "format": "binary", "description": "The file itself."}
     form["properties"] = {FILE: file, **form["properties"]}
@@ -43,7 +43,7 @@ def add_file(form: dict[str, Any]) -> None:
 
 
 def body_of(path: str, request: dict[str, Any], schemas: str) -> dict[str, Any] | None:
-    """What a route takes; None where it takes nothing. ``request`` refers to the schema of the JSON body."""
+    """The body of a route, by media type; None: no body. ``request`` refers to the schema of the JSON body."""
     if path != DOCUMENTS_PATH:
         return None
     form = {"$ref": f"{schemas}{FORM_SCHEMA}"}
@@ -51,7 +51,7 @@ def body_of(path: str, request: dict[str, Any], schemas: str) -> dict[str, Any] 
 
 
 def add_text_examples(paths: dict[str, Any]) -> None:
-    """Show what the routes give that is no JSON."""
+    """Add the examples of answers that are not JSON."""
     for name, example in TEXT_EXAMPLES.items():
         for content in paths[f"{JOB_PATH}/{name}"]["get"]["responses"]["200"]["content"].values():
             content["example"] = example

@@ -1,4 +1,4 @@
-"""The shapes of the documents routes' answers. Field names on the wire are seed 003's (snake_case)."""
+"""The shapes of the documents routes' answers. Field names on the wire are snake_case, as in rules D8 and D9."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from .views import Instant
 
-_WARNINGS: Final = "What is wrong with a file that was read all the same: a sentence each."
+_WARNINGS: Final = "What is wrong with a file that could still be read. One sentence for each problem."
 
 
 class DocumentStatus(StrEnum):
-    """Where a job stands."""
+    """The status of a job."""
 
     PENDING = "PENDING"
     PROCESSING = "PROCESSING"
@@ -30,13 +30,13 @@ class DocumentStatus(StrEnum):
         return self in {DocumentStatus.COMPLETED, DocumentStatus.FAILED, DocumentStatus.CANCELLED}
 
 
-class _Shown(BaseModel):
-    """Something that these routes show."""
+class _View(BaseModel):
+    """The base of all answers of these routes."""
 
     model_config = ConfigDict(frozen=True)
 
 
-class DocumentError(_Shown):
+class DocumentError(_View):
     """Why the file could not be read."""
 
     error_type: Literal["VALIDATION", "IO", "MODEL", "SYSTEM"]
@@ -45,113 +45,115 @@ class DocumentError(_Shown):
 
     @classmethod
     def of(cls, error: Mapping[str, Any] | None) -> DocumentError | None:
-        """As the records have it, without the detail that is for operators."""
+        """The error of a record, without the detail that is for operators."""
         if error is None:
             return None
         return cls(error_type=error["error_type"], code=error["code"], message=error["message"])
 
 
-class DocumentReceipt(_Shown):
-    """The job is recorded and will be worked, or end with a reason. A duplicate gets the first receipt again."""
+class DocumentReceipt(_View):
+    """The job is recorded. It will be processed, or end with a reason. A duplicate gets the first receipt again."""
 
     job_id: str
-    status: DocumentStatus = Field(description="Where it stands now.")
+    status: DocumentStatus = Field(description="The status now.")
     duplicate: bool = Field(description="Whether the same job had been accepted before.")
-    cached: bool = Field(description="Whether the result of an earlier job is the answer.")
-    queued: bool = Field(description="False: the ledger has it and the queue not yet; it will be queued later.")
+    cached: bool = Field(description="Whether the result of an earlier job is used.")
+    queued: bool = Field(
+        description="False: the job is in the ledger, but not yet in the queue. It will be queued later."
+    )
     accepted_at: Instant
 
 
-class DocumentView(_Shown):
-    """One job and where it stands."""
+class DocumentView(_View):
+    """One job and its status."""
 
     job_id: str
     job_type: str
     input_type: str
     status: DocumentStatus
-    stage: str | None = Field(description="What is being done.", examples=["reading"])
+    stage: str | None = Field(description="The step that is running.", examples=["reading"])
     progress: float = Field(description="Percent.")
-    unit: Literal["page", "chunk"] | None = Field(description="What is counted; null until that is known.")
-    pages_done: int | None = Field(description="Of a PDF.")
-    pages: int | None = Field(description="Of a PDF; null until it was opened.")
-    chunks_done: int | None = Field(description="Of a recording.")
-    chunks: int | None = Field(description="Of a recording; null until it was opened.")
+    unit: Literal["page", "chunk"] | None = Field(description="What is counted; null until the file was opened.")
+    pages_done: int | None = Field(description="Only for a PDF.")
+    pages: int | None = Field(description="Only for a PDF; null until it was opened.")
+    chunks_done: int | None = Field(description="Only for a recording.")
+    chunks: int | None = Field(description="Only for a recording; null until it was opened.")
     attempts: int
     max_attempts: int | None
-    error: DocumentError | None = Field(description="Of the last attempt that failed.")
+    error: DocumentError | None = Field(description="The error of the last failed attempt.")
     warnings: list[str] = Field(description=_WARNINGS)
     engine: str | None
     language: str | None
-    filename: str | None = Field(description="Of an upload.")
-    metadata: dict[str, Any] | None = Field(description="Yours, as you sent it.")
+    filename: str | None = Field(description="Only for an upload.")
+    metadata: dict[str, Any] | None = Field(description="Your own data, as you sent it.")
     cached: bool
     cancel_requested: bool
-    replay_of: str | None = Field(description="The job that this one was made from.")
-    replayed_as: str | None = Field(description="The job that was made from this one.")
+    replay_of: str | None = Field(description="The id of the job that this job replays.")
+    replayed_as: str | None = Field(description="The id of the job that replays this job.")
     accepted_at: Instant | None
     started_at: Instant | None
     finished_at: Instant | None
-    expires_at: Instant | None = Field(description="When the record itself is deleted; null while the job is open.")
+    expires_at: Instant | None = Field(description="When the record is deleted; null while the job is open.")
 
     @classmethod
-    def of(cls, document: Mapping[str, Any]) -> DocumentView:
-        """As the records have it."""
-        unit = document.get("unit")
-        done, units = document.get("units_done"), document.get("units")
+    def of(cls, record: Mapping[str, Any]) -> DocumentView:
+        """The view of a record."""
+        unit = record.get("unit")
+        done, units = record.get("units_done"), record.get("units")
         pages, chunks = unit == "page", unit == "chunk"
         return cls(
-            job_id=document["job_id"],
-            job_type=document["job_type"],
-            input_type=document["input_type"],
-            status=status_of(document),
-            stage=document.get("stage"),
-            progress=document.get("progress") or 0,
+            job_id=record["job_id"],
+            job_type=record["job_type"],
+            input_type=record["input_type"],
+            status=status_of(record),
+            stage=record.get("stage"),
+            progress=record.get("progress") or 0,
             unit=unit,
             pages_done=done if pages else None,
             pages=units if pages else None,
             chunks_done=done if chunks else None,
             chunks=units if chunks else None,
-            attempts=document.get("attempts") or 0,
-            max_attempts=document.get("max_attempts"),
-            error=DocumentError.of(document.get("error")),
-            warnings=document.get("warnings") or [],
-            engine=document.get("engine"),
-            language=document.get("language"),
-            filename=document.get("filename"),
-            metadata=document.get("metadata"),
-            cached=bool(document.get("cached")),
-            cancel_requested=bool(document.get("cancel_requested")),
-            replay_of=document.get("replay_of"),
-            replayed_as=document.get("replayed_as"),
-            accepted_at=_instant(document, "accepted_at"),
-            started_at=_instant(document, "started_at"),
-            finished_at=_instant(document, "finished_at"),
-            expires_at=_instant(document, "expires_at"),
+            attempts=record.get("attempts") or 0,
+            max_attempts=record.get("max_attempts"),
+            error=DocumentError.of(record.get("error")),
+            warnings=record.get("warnings") or [],
+            engine=record.get("engine"),
+            language=record.get("language"),
+            filename=record.get("filename"),
+            metadata=record.get("metadata"),
+            cached=bool(record.get("cached")),
+            cancel_requested=bool(record.get("cancel_requested")),
+            replay_of=record.get("replay_of"),
+            replayed_as=record.get("replayed_as"),
+            accepted_at=_instant(record, "accepted_at"),
+            started_at=_instant(record, "started_at"),
+            finished_at=_instant(record, "finished_at"),
+            expires_at=_instant(record, "expires_at"),
         )
 
 
-class DocumentList(_Shown):
+class DocumentList(_View):
     """Jobs of one tenant, newest first."""
 
     items: list[DocumentView]
     next: str | None = Field(description="Pass it as `cursor` for more; null on the last page.")
 
 
-class DocumentResult(_Shown):
-    """What became of a job."""
+class DocumentResult(_View):
+    """The result of a job."""
 
     job_id: str
     status: Literal[DocumentStatus.COMPLETED, DocumentStatus.FAILED, DocumentStatus.CANCELLED]
     duration_sec: float | None
-    output_path: str | None = Field(description="Where the files are kept; null unless `COMPLETED`.")
-    pages: int | None = Field(description="Of a PDF.")
+    output_path: str | None = Field(description="The folder of the output files; null unless `COMPLETED`.")
+    pages: int | None = Field(description="Only for a PDF.")
     engine: str | None
     model: str | None
     language: str | None
     characters: int | None
-    confidence: float | None = Field(description="From 0 to 1, where the engine tells it.")
-    media_seconds: float | None = Field(description="Length of a recording.")
-    units_reused: int | None = Field(description="Pages or chunks that an earlier attempt had read.")
+    confidence: float | None = Field(description="From 0 to 1; null if the engine gives none.")
+    media_seconds: float | None = Field(description="The length of a recording.")
+    units_reused: int | None = Field(description="Pages or chunks that an earlier attempt has read.")
     warnings: list[str] = Field(description=_WARNINGS)
     cached: bool
     error: DocumentError | None
@@ -159,66 +161,66 @@ class DocumentResult(_Shown):
     expires_at: Instant | None
 
     @classmethod
-    def of(cls, document: Mapping[str, Any]) -> DocumentResult:
-        """As the results have it; or of a finished job that left none, as its record has it."""
-        return cls(**_result_facts(document))
+    def of(cls, record: Mapping[str, Any]) -> DocumentResult:
+        """The view of a result; or of the record of a finished job that has no result."""
+        return cls(**_result_fields(record))
 
 
 class DocumentContent(DocumentResult):
-    """What became of a job, and what was read."""
+    """The result of a job, with the content that was read."""
 
     content: dict[str, Any] | None = Field(
         description="`result.json`: pages with lines, or timed segments, with confidences. Null unless `COMPLETED`."
     )
 
     @classmethod
-    def whole(cls, document: Mapping[str, Any], content: dict[str, Any] | None) -> DocumentContent:
+    def whole(cls, record: Mapping[str, Any], content: dict[str, Any] | None) -> DocumentContent:
         """The result with its content."""
-        return cls(**_result_facts(document), content=content)
+        return cls(**_result_fields(record), content=content)
 
 
 class CachedDocument(DocumentReceipt):
-    """The same file was read in the same way before: here is the result, and nothing more will happen."""
+    """The same file was read in the same way before. This is the result; no job will run."""
 
     cached: Literal[True] = True
     result: DocumentResult
 
 
-class DocumentCancel(_Shown):
-    """Where a job stands that is not wanted any more."""
+class DocumentCancel(_View):
+    """The status of a job after a request to cancel it."""
 
     job_id: str
     status: DocumentStatus
-    cancel_requested: bool = Field(description="True: it is in work, and will stop soon.")
+    cancel_requested: bool = Field(description="True: the job is running, and will stop soon.")
 
 
-def status_of(document: Mapping[str, Any]) -> DocumentStatus:
-    """Where the job stands."""
-    return DocumentStatus(document["status"])
+def status_of(record: Mapping[str, Any]) -> DocumentStatus:
+    """The status in a record."""
+    return DocumentStatus(record["status"])
 
 
-def _result_facts(document: Mapping[str, Any]) -> dict[str, Any]:
+def _result_fields(record: Mapping[str, Any]) -> dict[str, Any]:
     return {
-        "job_id": document["job_id"],
-        "status": status_of(document),
-        "duration_sec": document.get("duration_sec"),
-        "output_path": document.get("output_path"),
-        "pages": document.get("pages"),
-        "engine": document.get("engine"),
-        "model": document.get("model"),
-        "language": document.get("language"),
-        "characters": document.get("characters"),
-        "confidence": document.get("confidence"),
-        "media_seconds": document.get("media_seconds"),
-        "units_reused": document.get("units_reused"),
-        "warnings": document.get("warnings") or [],
-        "cached": bool(document.get("cached")),
-        "error": DocumentError.of(document.get("error")),
-        "finished_at": _instant(document, "finished_at"),
-        "expires_at": _instant(document, "expires_at"),
+        "job_id": record["job_id"],
+        "status": status_of(record),
+        "duration_sec": record.get("duration_sec"),
+        "output_path": record.get("output_path"),
+        "pages": record.get("pages"),
+        "engine": record.get("engine"),
+        "model": record.get("model"),
+        "language": record.get("language"),
+        "characters": record.get("characters"),
+        "confidence": record.get("confidence"),
+        "media_seconds": record.get("media_seconds"),
+        "units_reused": record.get("units_reused"),
+        "warnings": record.get("warnings") or [],
+        "cached": bool(record.get("cached")),
+        "error": DocumentError.of(record.get("error")),
+        "finished_at": _instant(record, "finished_at"),
+        "expires_at": _instant(record, "expires_at"),
     }
 
 
-def _instant(document: Mapping[str, Any], name: str) -> datetime | None:
-    text = document.get(name)
+def _instant(record: Mapping[str, Any], name: str) -> datetime | None:
+    text = record.get(name)
     return None if text is None else datetime.fromisoformat(text)

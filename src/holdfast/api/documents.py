@@ -1,6 +1,6 @@
-"""``/v1/documents``: tenants hand in files to be read, watch the work, and fetch what was read.
+"""``/v1/documents``: tenants send files to be read, watch the progress, and fetch the results.
 
-A request shows an API key before anything of its body is read. What one tenant has does not exist for another.
+The API key is checked before the body is read. For a tenant, the jobs of other tenants do not exist.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from holdfast.contracts.errors import HoldfastError, NotFound
 from holdfast.contracts.queries import Page, RecordQuery
 from holdfast.contracts.tenants import Principal, Scope
 
-from .document_intake import JOBS, DocumentDesk
+from .document_intake import JOBS, DocumentIntake
 from .document_views import (
     CachedDocument,
     DocumentCancel,
@@ -30,7 +30,7 @@ from .document_views import (
     status_of,
 )
 from .errors import Code, Refusal, intake_refusal_of
-from .progress_stream import ProgressStream, Sight, Streams
+from .progress_stream import Progress, ProgressStream, Streams
 from .services import ApiServices, DocumentServices
 from .tenant_guard import TenantGuard, tenant_of
 
@@ -46,14 +46,14 @@ JobId = Annotated[str, Path(examples=["ocr-009"])]
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """One of the files that a finished job leaves: where it is shown, and of which input."""
+    """One of the output files of a job: its route, and the input types that have it."""
 
     path: str
     file: str
     media_type: str
     summary: str
-    of: frozenset[str]
-    only: str
+    input_types: frozenset[str]
+    input_name: str
 
 
 _ANY: Final = frozenset({"PDF", "AUDIO", "VIDEO"})
@@ -81,26 +81,26 @@ class DocumentListing(BaseModel):
 
 
 def no_document_routes(why: str | None) -> APIRouter:
-    """Every path says that no documents are read here, and why."""
+    """Answer every path with 404 and the reason why documents are not set up."""
     routes = APIRouter(include_in_schema=False)
     methods = ["GET", "POST", "PUT", "PATCH", "DELETE"]
 
     @routes.api_route(DOCUMENTS_PATH, methods=methods)
     @routes.api_route(f"{DOCUMENTS_PATH}/{{rest:path}}", methods=methods)
-    async def nothing_here() -> None:
-        reason = why or "`holdfast doctor` tells what is missing."
+    async def not_set_up() -> None:
+        reason = why or "`holdfast doctor` shows what is missing."
         raise Refusal(Code.NOT_FOUND, f"Documents are not set up here: {reason}")
 
     return routes
 
 
 def document_routes(services: ApiServices, documents: DocumentServices, streams: Streams) -> APIRouter:
-    """Hand in, read, watch, fetch what was read, cancel."""
+    """Submit a file, read jobs, watch progress, fetch results, cancel."""
     routes = APIRouter(tags=["documents"])
     reading = [Depends(TenantGuard(documents.tenants, Scope.DOCUMENTS_READ))]
     writing = [Depends(TenantGuard(documents.tenants, Scope.DOCUMENTS_WRITE))]
     records = _Records(services, documents)
-    _add_intake(routes, DocumentDesk(services, documents), writing)
+    _add_intake(routes, DocumentIntake(services, documents), writing)
     _add_reading(routes, services, records, reading)
     _add_watching(routes, documents, records, streams, reading)
     _add_outputs(routes, records, reading)
@@ -108,19 +108,19 @@ def document_routes(services: ApiServices, documents: DocumentServices, streams:
     return routes
 
 
-def _add_intake(routes: APIRouter, desk: DocumentDesk, guarded: list[Any]) -> None:
+def _add_intake(routes: APIRouter, intake: DocumentIntake, guarded: list[Any]) -> None:
     @routes.post(
         DOCUMENTS_PATH,
         status_code=202,
         dependencies=guarded,
-        summary="Have a file read",
+        summary="Submit a file",
         description=_SUBMIT,
         response_model=DocumentReceipt,
-        responses={200: {"model": CachedDocument, "description": "The same file was read before: here is the result."}},
+        responses={200: {"model": CachedDocument, "description": "The same file was read before. This is the result."}},
     )
     async def submit_document(request: Request) -> Response:
         try:
-            answer = await desk.accept(request)
+            answer = await intake.accept(request)
         except HoldfastError as error:
             raise intake_refusal_of(error) from error
         status = 200 if isinstance(answer, CachedDocument) else 202
@@ -131,7 +131,7 @@ def _add_intake(routes: APIRouter, desk: DocumentDesk, guarded: list[Any]) -> No
 
 
 class _Records:
-    """What is known of a tenant's jobs. Those of another tenant are answered as such that do not exist."""
+    """Reads the records of a tenant's jobs. A job of another tenant counts as not found."""
 
     def __init__(self, services: ApiServices, documents: DocumentServices) -> None:
         self._store = services.store
@@ -139,13 +139,13 @@ class _Records:
 
     async def own(self, who: Principal, job_id: str) -> Mapping[str, Any]:
         """The tenant's job. Raises :class:`NotFound`."""
-        document = await self._store.get(JOBS, job_id)
-        if document is None or document.get("company_id") != who.company_id:
+        record = await self._store.get(JOBS, job_id)
+        if record is None or record.get("company_id") != who.company_id:
             raise NotFound
-        return document
+        return record
 
     async def result(self, job: Mapping[str, Any]) -> Mapping[str, Any]:
-        """What became of a job, as far as it is known. Raises a refusal for one that is not finished."""
+        """The result of a job, or its record if it has no result. Raises a refusal for a job that is not finished."""
         status = status_of(job)
         if not status.final:
             message = f"The job is {status.value}: there is no result yet."
@@ -153,7 +153,7 @@ class _Records:
         return await self._store.get(RESULTS, job["job_id"]) or job
 
     async def content(self, result: Mapping[str, Any], file: str) -> bytes | None:
-        """One file of a result; None where the job was not completed. Raises ``FileMissing``."""
+        """One file of a result; None if the job was not completed. Raises ``FileMissing``."""
         if status_of(result) is not DocumentStatus.COMPLETED:
             return None
         return await self._admission.output(result, file)
@@ -161,22 +161,22 @@ class _Records:
 
 def _add_reading(routes: APIRouter, services: ApiServices, records: _Records, guarded: list[Any]) -> None:
     @routes.get(DOCUMENTS_PATH, dependencies=guarded, summary="List your jobs, newest first")
-    async def list_documents(request: Request, asked: Annotated[DocumentListing, Query()]) -> DocumentList:
+    async def list_documents(request: Request, listing: Annotated[DocumentListing, Query()]) -> DocumentList:
         where: dict[str, Any] = {"company_id": tenant_of(request).company_id}
-        if asked.status is not None:
-            where["status"] = asked.status.value
+        if listing.status is not None:
+            where["status"] = listing.status.value
         query = RecordQuery(collection=JOBS, where=where, newest_by="accepted_at")
-        found = await services.store.find_records(query, Page(asked.limit, asked.cursor))
+        found = await services.store.find_records(query, Page(listing.limit, listing.cursor))
         return DocumentList(items=[DocumentView.of(each) for each in found.items], next=found.next)
 
-    @routes.get(JOB_PATH, dependencies=guarded, summary="Show where one of your jobs stands")
+    @routes.get(JOB_PATH, dependencies=guarded, summary="Show the status of one of your jobs")
     async def show_document(request: Request, job_id: JobId) -> DocumentView:
         return DocumentView.of(await records.own(tenant_of(request), job_id))
 
     @routes.get(
         f"{JOB_PATH}/result",
         dependencies=guarded,
-        summary="What became of a job, with everything that was read",
+        summary="Show the result of a job, with all content",
         description=_RESULT,
     )
     async def show_result(request: Request, job_id: JobId) -> DocumentContent:
@@ -201,8 +201,8 @@ def _add_output(routes: APIRouter, records: _Records, guarded: list[Any], output
     )
     async def show_output(request: Request, job_id: JobId) -> Response:
         job = await records.own(tenant_of(request), job_id)
-        if job["input_type"] not in output.of:
-            message = f"There is {output.path} of {output.only} only, and this job's input_type is another."
+        if job["input_type"] not in output.input_types:
+            message = f"Only {output.input_name} have {output.path}; this job has another input_type."
             raise Refusal(Code.NOT_FOUND, message)
         result = await records.result(job)
         content = await records.content(result, output.file)
@@ -233,14 +233,16 @@ def _add_watching(
         who = tenant_of(request)
         await records.own(who, job_id)
 
-        async def look() -> Sight | None:
+        async def read_progress() -> Progress | None:
             try:
                 view = DocumentView.of(await records.own(who, job_id))
             except NotFound:
                 return None
-            return Sight(view.model_dump_json(), view.status.final)
+            return Progress(view.model_dump_json(), view.status.final)
 
-        return ProgressStream(streams, look, pace=documents.stream_pace, silence=documents.stream_silence)
+        return ProgressStream(
+            streams, read_progress, interval=documents.stream_interval, keep_alive=documents.stream_keep_alive
+        )
 
 
 def _add_cancelling(routes: APIRouter, documents: DocumentServices, records: _Records, guarded: list[Any]) -> None:
@@ -249,7 +251,7 @@ def _add_cancelling(routes: APIRouter, documents: DocumentServices, records: _Re
         dependencies=guarded,
         summary="Cancel a job that is not finished",
         description=_CANCEL,
-        responses={202: {"model": DocumentCancel, "description": "It is in work, and will stop soon."}},
+        responses={202: {"model": DocumentCancel, "description": "The job is running, and will stop soon."}},
     )
     async def cancel_document(request: Request, response: Response, job_id: JobId) -> DocumentCancel:
         who = tenant_of(request)
@@ -257,7 +259,7 @@ def _add_cancelling(routes: APIRouter, documents: DocumentServices, records: _Re
         if not status.final and await documents.cancellation.cancel(documents.admission.workload, job_id):
             return DocumentCancel(job_id=job_id, status=DocumentStatus.CANCELLED, cancel_requested=False)
         status = status_of(await records.own(who, job_id))
-        # Cancelling twice is no mistake: the second answer is the first one's.
+        # Cancelling twice is allowed: the second answer equals the first.
         if status is DocumentStatus.CANCELLED:
             return DocumentCancel(job_id=job_id, status=status, cancel_requested=False)
         if status.final:
@@ -269,23 +271,24 @@ def _add_cancelling(routes: APIRouter, documents: DocumentServices, records: _Re
 
 
 _SUBMIT: Final = """\
-A file to be read: as a part `file` of a form, which may stand before or behind the other fields (`metadata` is JSON,
-as text); or in JSON, with the `url` or the `local_path` where it is. `local_path` is refused unless the operator has
-allowed it.
+Send the file as the part `file` of a form, before or after the other fields (`metadata` is JSON, as text). Or send JSON
+with the `url` or the `local_path` of the file. `local_path` is refused unless the operator has allowed it.
 
-The file is read once, and the job ends as exactly one of `COMPLETED`, `FAILED` and `CANCELLED`. `job_id` decides what
-is a duplicate: the same job again is answered with the first receipt and `duplicate: true`, another job under the same
-`job_id` with 409. A file that was read before, in the same way and for you, is answered with its result at once (200,
-`cached: true`), unless `cache` is false.
+The file is read once. The job ends as exactly one of `COMPLETED`, `FAILED` and `CANCELLED`. The same job again, under
+the same `job_id`, gets the first receipt and `duplicate: true`. Another job under the same `job_id` gets 409.
 
-A damaged PDF is read as far as it can be: the job is `COMPLETED`, and `warnings` say what is wrong, such as a missing
-end mark, or a page that could not be drawn. It is `FAILED` when no page can be read, or when `strict` is true."""
+If the same file was read for you before, in the same way, you get its result at once (200, `cached: true`), unless
+`cache` is false.
+
+A damaged PDF is read as far as possible: the job is `COMPLETED`, and `warnings` list the problems, for example a
+missing end mark, or a page that could not be drawn. The job is `FAILED` when no page can be read, or when `strict` is
+true."""
 _RESULT: Final = """\
-409 with the status while the job is not finished. For a job that failed or was cancelled, the result says why, and its
-`content` is null. 410 when the files of the result are not kept any more."""
+While the job is not finished, the answer is 409 with the status. For a job that failed or was cancelled, the result has
+the reason, and `content` is null. When the files of the result have been deleted, the answer is 410."""
 _EVENTS: Final = """\
-`event: progress` with the same JSON as the job's status, at once and after each change; then `event: end` with the
-last one, and the stream ends. A stream that breaks off without an `end` may be opened again."""
+`event: progress` comes at once and after each change, with the same JSON as the job's status. `event: end` comes last,
+with the final status. If a stream breaks off without an `end`, open it again."""
 _EVENT: Final = {
     "type": "object",
     "description": "One event of the stream.",
@@ -300,5 +303,5 @@ _EVENT: Final = {
     },
 }
 _CANCEL: Final = """\
-A job that waits will not be worked (200, `CANCELLED`). One that is in work is asked to stop (202); its status tells
-when it has. One that is finished is answered with 409 and its status. Cancelling twice is answered as once."""
+A waiting job will not run (200, `CANCELLED`). A running job gets a request to stop (202); its status shows when it has
+stopped. A finished job is answered with 409 and its status. Cancelling twice gives the same answer as once."""

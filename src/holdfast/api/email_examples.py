@@ -1,4 +1,4 @@
-"""Examples of the documents that the email routes take and give, by the name of their schemas. They tell one story."""
+"""Examples of the bodies that the email routes accept and return, by the name of their schemas."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The shapes of the email routes' answers. What identifies a person is masked (I14)."""
+"""The answers of the email routes. Data that identifies a person is masked (I14)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _HASH_SHOWN: Final = 8
 
 
 class EmailStatus(StrEnum):
-    """Where an email stands."""
+    """The status of an email."""
 
     PENDING = "PENDING"
     ENQUEUED = "ENQUEUED"
@@ -28,25 +28,27 @@ class EmailStatus(StrEnum):
 
 
 class EmailReceipt(View):
-    """The email is recorded and will be sent, or end with a reason. A duplicate gets the first receipt again."""
+    """The email is recorded. It will be sent, or end with a reason. A duplicate gets the first receipt again."""
 
     acknowledged: Literal[True] = True
     outbox_id: str
     job_id: str = Field(description="The same as `outboxId`.")
     request_id: str
-    status: EmailStatus = Field(description="Where it stands now.")
+    status: EmailStatus = Field(description="The status now.")
     duplicate: bool = Field(description="Whether the same email had been accepted before.")
-    queued: bool = Field(description="False: the ledger has it and the queue not yet; it will be queued later.")
+    queued: bool = Field(
+        description="False: the email is in the ledger, but not yet in the queue. It will be queued later."
+    )
     received_at: Instant
-    scheduled_for: Instant | None = Field(default=None, description="Not sent before; null: as soon as possible.")
+    scheduled_for: Instant | None = Field(default=None, description="Sent no earlier; null: as soon as possible.")
 
 
 class BatchAnswer(View):
-    """What became of one email of a batch."""
+    """The answer for one email of a batch."""
 
-    index: int = Field(description="Its place in the request, from 0.")
-    status_code: int = Field(description="The status that it would have got alone.", examples=[202])
-    answer: EmailReceipt | ErrorView = Field(description="The body that it would have got alone.")
+    index: int = Field(description="The position in the request, from 0.")
+    status_code: int = Field(description="The HTTP status that the email would get alone.", examples=[202])
+    answer: EmailReceipt | ErrorView = Field(description="The body that the email would get alone.")
 
 
 class BatchView(View):
@@ -58,19 +60,19 @@ class BatchView(View):
 
 
 class EmailView(View):
-    """One email and where it stands."""
+    """One email and its status."""
 
     outbox_id: str
     request_id: str | None
     status: EmailStatus
-    to: str | None = Field(description="Masked; null once the person was forgotten.", examples=["c***@e***.com"])
+    to: str | None = Field(description="Masked; null after the person was erased.", examples=["c***@e***.com"])
     cc_count: int
     bcc_count: int
     subject: str | None
     html_ref: str | None
     recipient_id: str | None
     external_id: str | None
-    cpf_cnpj_hash: str | None = Field(description="Its first characters.", examples=["a3c7b8d9..."])
+    cpf_cnpj_hash: str | None = Field(description="The first characters of the hash.", examples=["a3c7b8d9..."])
     tags: list[str]
     priority: int | None
     attempt: int
@@ -83,30 +85,30 @@ class EmailView(View):
     deadline: Instant | None
 
     @classmethod
-    def of(cls, document: Mapping[str, Any]) -> EmailView:
-        """As the outbox has it."""
+    def of(cls, record: Mapping[str, Any]) -> EmailView:
+        """The view of an outbox record."""
         return cls(
-            outbox_id=document["outboxId"],
-            request_id=document.get("requestId"),
-            status=status_of(document),
-            to=document.get("to"),
-            cc_count=document.get("ccCount") or 0,
-            bcc_count=document.get("bccCount") or 0,
-            subject=document.get("subject"),
-            html_ref=document.get("htmlRef"),
-            recipient_id=document.get("recipientId"),
-            external_id=document.get("externalId"),
-            cpf_cnpj_hash=_cut(document.get("cpfCnpjHash")),
-            tags=document.get("tags") or [],
-            priority=document.get("priority"),
-            attempt=document.get("attempt") or 0,
-            last_error_code=document.get("lastErrorCode"),
-            last_error_message=document.get("lastErrorMessage"),
-            ses_message_id=document.get("sesMessageId"),
-            enqueued_at=instant_of(document, "enqueuedAt"),
-            scheduled_for=instant_of(document, "scheduledFor"),
-            sent_at=instant_of(document, "sentAt"),
-            deadline=instant_of(document, "deadline"),
+            outbox_id=record["outboxId"],
+            request_id=record.get("requestId"),
+            status=status_of(record),
+            to=record.get("to"),
+            cc_count=record.get("ccCount") or 0,
+            bcc_count=record.get("bccCount") or 0,
+            subject=record.get("subject"),
+            html_ref=record.get("htmlRef"),
+            recipient_id=record.get("recipientId"),
+            external_id=record.get("externalId"),
+            cpf_cnpj_hash=_cut(record.get("cpfCnpjHash")),
+            tags=record.get("tags") or [],
+            priority=record.get("priority"),
+            attempt=record.get("attempt") or 0,
+            last_error_code=record.get("lastErrorCode"),
+            last_error_message=record.get("lastErrorMessage"),
+            ses_message_id=record.get("sesMessageId"),
+            enqueued_at=instant_of(record, "enqueuedAt"),
+            scheduled_for=instant_of(record, "scheduledFor"),
+            sent_at=instant_of(record, "sentAt"),
+            deadline=instant_of(record, "deadline"),
         )
 
 
@@ -125,19 +127,19 @@ class CancelView(View):
 
 
 class NotificationView(View):
-    """The notification was understood."""
+    """The notification was accepted."""
 
-    suppressed: int = Field(description="How many addresses get no more emails because of it.")
-
-
-def status_of(document: Mapping[str, Any]) -> EmailStatus:
-    """Where the email stands."""
-    return EmailStatus(document.get("status", EmailStatus.PENDING))
+    suppressed: int = Field(description="How many addresses of the notification are on the suppression list now.")
 
 
-def instant_of(document: Mapping[str, Any], name: str) -> datetime | None:
-    """An instant of a document, where it has one."""
-    text = document.get(name)
+def status_of(record: Mapping[str, Any]) -> EmailStatus:
+    """The status in an outbox record."""
+    return EmailStatus(record.get("status", EmailStatus.PENDING))
+
+
+def instant_of(record: Mapping[str, Any], name: str) -> datetime | None:
+    """An instant of a record; None if the record has none."""
+    text = record.get(name)
     return None if text is None else datetime.fromisoformat(text)
 
 

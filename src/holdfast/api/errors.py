@@ -1,12 +1,12 @@
-"""Every way the API says no: one shape, one code for each cause, one sentence for a person.
+"""The errors of the API: one shape, one code for each cause, one sentence for a person.
 
 ::
 
     {"acknowledged": false, "errorCode": "...", "message": "...", "traceId": "..."}     and, where fields are wrong,
     {..., "details": [{"field": "payload.status", "problem": "Field required"}]}
 
-``acknowledged: false`` promises that nothing was accepted. No answer repeats what the sender wrote (I14), nor tells
-anything about the inside of the system.
+``acknowledged: false`` guarantees that nothing was accepted. No answer repeats what the sender wrote (I14), and no
+answer shows internals of the system.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from holdfast.contracts.tenants import KeyRefused, ScopeMissing
 
 
 class Code(StrEnum):
-    """The causes that a client can tell apart."""
+    """The causes of an error, as a client sees them."""
 
     INVALID_PAYLOAD = "INVALID_PAYLOAD"
     INVALID_QUERY = "INVALID_QUERY"
@@ -98,19 +98,19 @@ STATUS_OF: Final[Mapping[Code, int]] = {
 
 MESSAGES: Final[Mapping[Code, str]] = {
     Code.INVALID_PAYLOAD: "The body does not fulfil its contract.",
-    Code.INVALID_QUERY: "The query cannot be answered as asked.",
-    # One message for every cause: a forger learns nothing from the answer.
+    Code.INVALID_QUERY: "The query is not valid.",
+    # One message for every cause: the answer gives no hint to a forger.
     Code.INVALID_SIGNATURE: "The request is not signed by its source.",
     Code.UNAUTHORIZED: "This needs the operator token: Authorization: Bearer <OPERATOR_TOKEN>.",
-    Code.INVALID_API_KEY: "This needs an API key that works: Authorization: Bearer hf_..., or x-api-key.",
-    Code.MISSING_SCOPE: "The API key is not for this.",
+    Code.INVALID_API_KEY: "This needs a valid API key: Authorization: Bearer hf_..., or x-api-key.",
+    Code.MISSING_SCOPE: "The API key does not have the scope that this needs.",
     Code.UNTRUSTED_NOTIFICATION: "The notification is not from a topic that is trusted here.",
     Code.NOT_FOUND: "There is no such record.",
-    Code.METHOD_NOT_ALLOWED: "This path does not take that method.",
-    Code.REQUEST_TIMEOUT: "Nothing more of the body came for too long.",
+    Code.METHOD_NOT_ALLOWED: "This path does not have that method.",
+    Code.REQUEST_TIMEOUT: "The body stopped arriving, and the time limit is over.",
     Code.IDEMPOTENCY_CONFLICT: "Another request was accepted under this idempotency key.",
     Code.REVIEW_STATE_CONFLICT: "The dead letter is not in a state that allows this step.",
-    Code.TOO_LATE_TO_CANCEL: "It has gone too far to be cancelled.",
+    Code.TOO_LATE_TO_CANCEL: "It is too late to cancel this.",
     Code.NOT_FINISHED: "The job is not finished yet.",
     Code.GONE: "The files of this result are not kept any more.",
     Code.PAYLOAD_TOO_LARGE: "The body is too large.",
@@ -118,9 +118,9 @@ MESSAGES: Final[Mapping[Code, str]] = {
     Code.RECIPIENT_SUPPRESSED: "An address of this email gets no more emails.",
     Code.UNKNOWN_HTML_REF: "The htmlRef refers to no HTML of this tenant.",
     Code.UNKNOWN_RECIPIENT: "The recipientId names no recipient of this tenant.",
-    Code.NOT_ACCEPTABLE: "The body fulfils its contract, and still cannot be accepted here.",
+    Code.NOT_ACCEPTABLE: "The body fulfils its contract, but it cannot be accepted here.",
     Code.TOO_MANY_REQUESTS: "Too many requests are waiting to be recorded; try again shortly.",
-    Code.INTERNAL_ERROR: "Something unexpected went wrong; the trace id leads to it in the log.",
+    Code.INTERNAL_ERROR: "An unexpected error occurred; search the log for the trace id.",
     Code.INTAKE_UNAVAILABLE: "The ledger cannot record this now; try again later.",
     Code.SERVICE_UNAVAILABLE: "The records cannot be reached now; try again later.",
 }
@@ -170,11 +170,11 @@ class Refusal(Exception):
 
 
 def refusal_of(error: HoldfastError) -> Refusal:
-    """The answer to a failure that the engine or a workload reported."""
-    return _about_the_sender(error) or _about_the_system(error)
+    """The answer to an error that the engine or a workload raised."""
+    return _admission_refusal(error) or _other_refusal(error)
 
 
-def _about_the_sender(error: HoldfastError) -> Refusal | None:
+def _admission_refusal(error: HoldfastError) -> Refusal | None:
     refusal = None
     match error:
         case KeyRefused():
@@ -192,11 +192,11 @@ def _about_the_sender(error: HoldfastError) -> Refusal | None:
         case NotificationRefused():
             refusal = Refusal(Code.UNTRUSTED_NOTIFICATION)
         case UploadTooLarge():
-            refusal = Refusal(Code.PAYLOAD_TOO_LARGE, "The file is larger than it may be.")
+            refusal = Refusal(Code.PAYLOAD_TOO_LARGE, "The file is too large.")
     return refusal
 
 
-def _about_the_system(error: HoldfastError) -> Refusal:
+def _other_refusal(error: HoldfastError) -> Refusal:
     match error:
         case InvalidContent():
             refusal = Refusal(Code.INVALID_PAYLOAD, details=error.problems)
@@ -218,7 +218,7 @@ def _about_the_system(error: HoldfastError) -> Refusal:
 
 
 def intake_refusal_of(error: HoldfastError) -> Refusal:
-    """The same for a job on its way in: a store that cannot be reached means that it was not accepted."""
+    """The same for a new job: when the store cannot be reached, the job was not accepted."""
     if isinstance(error, StoreUnavailable | FilesUnavailable):
         return Refusal(Code.INTAKE_UNAVAILABLE)
     return refusal_of(error)

@@ -1,4 +1,4 @@
-"""``GET /v1/events/{idempotencyKey}`` and ``GET /v1/shipments/{shipmentId}``: what became of what couriers told us."""
+"""``GET /v1/events/{idempotencyKey}`` and ``GET /v1/shipments/{shipmentId}``: read courier events and shipments."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def event_routes(services: ApiServices, courier: CourierAdmission) -> APIRouter:
 
 
 def shipment_routes(services: ApiServices, courier: CourierAdmission) -> APIRouter:
-    """The state of one shipment, and the events that made it."""
+    """The state of one shipment, and its events."""
     routes = APIRouter(tags=["shipments"])
     workload = courier.workload.name
 
@@ -45,18 +45,18 @@ def shipment_routes(services: ApiServices, courier: CourierAdmission) -> APIRout
     async def show_shipment(
         shipment_id: Annotated[str, Path(alias="shipmentId", examples=["shp_456"])],
     ) -> ShipmentView:
-        document = await services.store.get(SHIPMENTS, shipment_id)
+        record = await services.store.get(SHIPMENTS, shipment_id)
         entries, complete = await _events_of(services.store, workload, shipment_id)
-        if document is None and not entries:
+        if record is None and not entries:
             raise NotFound
         timeline = sorted(map(TimelineEntry.of, entries), key=lambda each: (each.occurred_at or "", each.received_at))
-        return ShipmentView.of(shipment_id, document, timeline, complete=complete)
+        return ShipmentView.of(shipment_id, record, timeline, complete=complete)
 
     return routes
 
 
 async def _events_of(store: Store, workload: str, shipment_id: str) -> tuple[list[LedgerEntry], bool]:
-    """The latest events of a shipment, and whether these are all of them."""
+    """The latest events of a shipment, and whether they are all of its events."""
     query = EntryQuery(workload=workload, labels={"shipmentId": shipment_id})
     entries: list[LedgerEntry] = []
     cursor = None

@@ -1,4 +1,4 @@
-"""One example for each document that the API takes or gives, by the name of its schema. They tell one story."""
+"""One example for each body that the API accepts or returns, by the name of its schema. All are about one event."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``GET /health`` and ``GET /ready``: for load balancers and people in a hurry. Neither needs a token."""
+"""``GET /health`` and ``GET /ready``, for load balancers. Neither needs a token."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from holdfast.contracts.errors import BrokerUnavailable, StoreUnavailable
 from .services import ApiServices
 from .views import HealthView, ReadinessView
 
-_PATIENCE_SECONDS: Final = 5.0
+_TIMEOUT_SECONDS: Final = 5.0
 
 
 def health_routes(services: ApiServices) -> APIRouter:
     """The two routes."""
     routes = APIRouter(tags=["health"])
 
-    @routes.get("/health", summary="Is the process alive?")
+    @routes.get("/health", summary="Is the process running?")
     async def health() -> HealthView:
         return HealthView(version=__version__)
 
-    # Some load balancers ask with HEAD; the description of GET covers it.
+    # Some load balancers use HEAD. The documentation of GET covers HEAD too.
     routes.head("/health", include_in_schema=False)(health)
 
     @routes.get(
         "/ready",
-        summary="Can it accept work?",
-        responses={503: {"model": ReadinessView, "description": "The ledger cannot commit: nothing can be accepted."}},
+        summary="Can the gateway accept jobs?",
+        responses={503: {"model": ReadinessView, "description": "The ledger cannot commit: no job can be accepted."}},
     )
     async def ready(response: Response) -> ReadinessView:
         store, queue = await asyncio.gather(_state(services.store.ping), _state(services.broker.ping))
@@ -45,7 +45,7 @@ def health_routes(services: ApiServices) -> APIRouter:
 
 async def _state(ping: Callable[[], Awaitable[None]]) -> Literal["ok", "unavailable"]:
     try:
-        async with asyncio.timeout(_PATIENCE_SECONDS):
+        async with asyncio.timeout(_TIMEOUT_SECONDS):
             await ping()
     except (StoreUnavailable, BrokerUnavailable, TimeoutError):
         return "unavailable"

@@ -1,8 +1,8 @@
-"""``POST /v1/events/courier``: the door that couriers push their events through.
+"""``POST /v1/events/courier``: the intake of signed courier events.
 
-This is the hot path, so it is a plain ASGI callable that the app reaches before any routing or middleware. The order of
-its steps is a promise: a request is measured before it is read, verified before it is parsed, and recorded before it is
-acknowledged (I1).
+This is the hot path. It is a plain ASGI callable, and the app calls it before any routing or middleware. The order of
+the steps is a guarantee: the size is checked before the body is read, the signature before the body is parsed, and the
+event is recorded before it is acknowledged (I1).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from .reading import (
     pick,
     read_body,
     require_plain_json,
-    sound_trace_id,
+    valid_trace_id,
 )
 from .services import ApiOptions, ApiServices, CourierAdmission
 from .unexpected import report_unexpected
@@ -43,7 +43,7 @@ _WANTED: Final = BODY_HEADERS | SIGNATURE_HEADERS | {REQUEST_ID}
 
 
 class CourierIntake:
-    """The signed door of the courier workload."""
+    """The intake of signed courier events."""
 
     def __init__(self, admission: CourierAdmission, services: ApiServices, options: ApiOptions) -> None:
         self._admission = admission
@@ -55,15 +55,15 @@ class CourierIntake:
         self._limit = options.max_body_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request to this path, whatever its method."""
+        """Answer one request to this path, with any method."""
         headers, repeated = pick(scope["headers"], _WANTED)
         sent_id = None if REQUEST_ID in repeated else headers.get(REQUEST_ID)
-        trace_id = sound_trace_id(sent_id) or self._ids.new("req")
+        trace_id = valid_trace_id(sent_id) or self._ids.new("req")
         try:
             body = await self._accept(scope["method"], headers, repeated, receive, trace_id)
         except Disconnected:
             return
-        except Exception as error:  # noqa: BLE001 - the last frame of the request: whatever it is, it gets an answer
+        except Exception as error:  # noqa: BLE001 - the outermost frame: every error gets an answer
             await send_refusal(send, _refusal(error, trace_id), trace_id)
         else:
             await send_json(send, 202, body, trace_id)
@@ -84,16 +84,16 @@ class CourierIntake:
         received_at = self._clock.now()
         if not repeated.isdisjoint(SIGNATURE_HEADERS):
             raise Refusal(Code.INVALID_SIGNATURE)
-        vouched = self._verifier.vouch(headers, raw, received_at.timestamp())
-        if vouched is None:
+        verified = self._verifier.verify(headers, raw, received_at.timestamp())
+        if verified is None:
             raise Refusal(Code.INVALID_SIGNATURE)
 
-        document = _event(raw)
-        source = document.get("source")
-        # A source that is not text is the contract's to refuse; any text must be a name that the secret vouches for.
-        if isinstance(source, str) and source not in vouched.sources:
+        body = _parse_event(raw)
+        source = body.get("source")
+        # The contract refuses a source that is not text. A source that is text must own the secret.
+        if isinstance(source, str) and source not in verified.sources:
             raise Refusal(Code.INVALID_SIGNATURE)
-        data = self._admission.admit(document, meta=vouched.meta, trace_id=trace_id, received_at=received_at)
+        data = self._admission.admit(body, meta=verified.meta, trace_id=trace_id, received_at=received_at)
         if not isinstance(source, str):
             raise InvalidContent(())
 
@@ -112,18 +112,18 @@ def _refusal(error: Exception, trace_id: str) -> Refusal:
     return refusal
 
 
-def _event(raw: bytes) -> dict[str, Any]:
+def _parse_event(raw: bytes) -> dict[str, Any]:
     try:
-        document = strict_json.parse(raw)
+        body = strict_json.parse(raw)
     except strict_json.NotStrictJson as error:
         raise Refusal(Code.INVALID_PAYLOAD, str(error)) from error
-    if not isinstance(document, dict):
+    if not isinstance(body, dict):
         raise Refusal(Code.INVALID_PAYLOAD, "The body must be a JSON object.")
-    return document
+    return body
 
 
 def _acknowledgement(receipt: Receipt, trace_id: str) -> bytes:
-    """The 202 body. A duplicate gets the first receipt again: the facts are those of the entry that stands."""
+    """The 202 body. A duplicate gets the first receipt again: the values of the first entry."""
     text = encode_basestring_ascii
     labels = receipt.labels
     return (

@@ -1,4 +1,4 @@
-"""``/v1/jobs/{workload}``: the door for workloads that have none of their own."""
+"""``/v1/jobs/{workload}``: the intake of workloads that have no route of their own."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .documents import DOCUMENTS_PATH
 from .email import SEND_PATH
 from .errors import Code, Refusal, intake_refusal_of
 from .intake import COURIER_PATH
-from .operators import fulfil, read_raw_json
+from .operators import read_raw_json, validate_body
 from .services import ApiOptions, ApiServices
 from .views import JobReceipt, JobView
 
@@ -27,11 +27,11 @@ WorkloadName = Annotated[str, Path(description="The workload's name.")]
 
 
 def job_routes(services: ApiServices, options: ApiOptions) -> APIRouter:
-    """Intake by a workload's contract, and the state of its jobs."""
+    """Submit a job of a workload, and read the state of its jobs."""
     routes = APIRouter(tags=["jobs"])
-    elsewhere = dict(_own_routes(services))
+    own_routes = dict(_workloads_with_own_routes(services))
 
-    def known(name: str) -> Workload[Any]:
+    def find_workload(name: str) -> Workload[Any]:
         found = services.workloads.get(name)
         if found is None:
             raise Refusal(Code.NOT_FOUND, f"There is no such workload here. Known: {', '.join(services.workloads)}.")
@@ -40,21 +40,28 @@ def job_routes(services: ApiServices, options: ApiOptions) -> APIRouter:
     @routes.post(
         "/v1/jobs/{workload}",
         status_code=202,
-        summary="Hand in a job",
-        description="The body is a job in the workload's contract. The workload's own key decides what is a "
-        "duplicate; the same body may safely be sent again.",
+        summary="Submit a job",
+        description="The body is a job that matches the workload's contract. The workload makes the idempotency key "
+        "from the job. It is safe to send the same body again.",
     )
     async def submit(
         request: Request,
         workload: WorkloadName,
-        delay_ms: Annotated[int, Query(alias="delayMs", ge=0, le=_MAX_DELAY_MS, description="Start no earlier.")] = 0,
-        priority: Annotated[int, Query(ge=0, le=_MAX_PRIORITY, description="Smaller goes first, 0 before all.")] = 0,
+        delay_ms: Annotated[
+            int,
+            Query(
+                alias="delayMs", ge=0, le=_MAX_DELAY_MS, description="Milliseconds to wait before the first attempt."
+            ),
+        ] = 0,
+        priority: Annotated[
+            int, Query(ge=0, le=_MAX_PRIORITY, description="A smaller number goes first; 0 goes before all.")
+        ] = 0,
     ) -> JobReceipt:
-        if workload in elsewhere:
-            raise Refusal(Code.NOT_FOUND, elsewhere[workload])
-        target = known(workload)
+        if workload in own_routes:
+            raise Refusal(Code.NOT_FOUND, own_routes[workload])
+        target = find_workload(workload)
         raw = await read_raw_json(request, options.max_body_bytes)
-        data = fulfil(target.contract, raw)
+        data = validate_body(target.contract, raw)
         try:
             receipt = await services.intake.accept(
                 target,
@@ -77,7 +84,7 @@ def job_routes(services: ApiServices, options: ApiOptions) -> APIRouter:
 
     @routes.get("/v1/jobs/{workload}/{key:path}", summary="State and attempt history of a job")
     async def show_job(workload: WorkloadName, key: Annotated[str, Path()]) -> JobView:
-        entry = await services.store.entry(known(workload).name, key)
+        entry = await services.store.entry(find_workload(workload).name, key)
         if entry is None:
             raise NotFound
         return JobView.of(entry)
@@ -85,12 +92,12 @@ def job_routes(services: ApiServices, options: ApiOptions) -> APIRouter:
     return routes
 
 
-def _own_routes(services: ApiServices) -> Iterator[tuple[str, str]]:
-    """The workloads that have a door of their own, and where it is."""
+def _workloads_with_own_routes(services: ApiServices) -> Iterator[tuple[str, str]]:
+    """The workloads that have a route of their own, and a sentence that names the route."""
     if services.courier is not None:
-        yield services.courier.workload.name, f"Courier events have a signed door of their own: POST {COURIER_PATH}."
+        yield services.courier.workload.name, f"Send courier events, signed, to POST {COURIER_PATH}."
     if services.email is not None:
-        yield services.email.admission.workload.name, f"Emails have a door of their own, for tenants: POST {SEND_PATH}."
+        yield services.email.admission.workload.name, f"Send emails, with an API key, to POST {SEND_PATH}."
     if services.documents is not None:
-        message = f"Files have a door of their own, for tenants: POST {DOCUMENTS_PATH}."
+        message = f"Send files, with an API key, to POST {DOCUMENTS_PATH}."
         yield services.documents.admission.workload.name, message

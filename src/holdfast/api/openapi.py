@@ -1,7 +1,7 @@
-"""The OpenAPI document: what FastAPI knows of its routes, and the rest of the truth.
+"""The OpenAPI document: FastAPI's description of its routes, with corrections.
 
-FastAPI does not see the courier's door (plain ASGI), the bodies that routes read by themselves, nor our one error
-shape; and it promises a 422 that we never send. This module puts that right.
+FastAPI does not know the courier route (plain ASGI), the bodies that routes read by themselves, and the shape of our
+errors. It also describes a 422 that we never send. This module corrects all of that.
 """
 
 from __future__ import annotations
@@ -34,41 +34,45 @@ JOBS_PATH: Final = "/v1/jobs/{workload}"
 
 _SCHEMAS: Final = "#/components/schemas/"
 _DESCRIPTION: Final = """\
-A job gateway that never lets go: it records work, queues it, works it and settles it. What cannot be settled becomes a
-dead letter that a person can read, review and replay.
+A job gateway. It records each job, queues it, processes it and settles it. A job that fails for good becomes a dead
+letter, which a person can read, review and replay.
 
-A 2xx answer is a promise: the job is in the ledger and will end as exactly one of `processed`, `dead_lettered` or
-`expired`. An error answer is one too: nothing was accepted, and the same request may be sent again.
+A 2xx answer guarantees: the job is in the ledger and will end as exactly one of `processed`, `dead_lettered` or
+`expired`. An error answer guarantees: nothing was accepted, and it is safe to send the same request again.
 
-Every answer carries `x-request-id`: yours where you sent one (1 to 200 visible ASCII characters), otherwise a new one.
-Records and decisions need the operator token, emails and documents the API key of a tenant; `/health` and `/ready`
-need nothing.
+Every answer has an `x-request-id`: the one that you sent (1 to 200 visible ASCII characters), or a new one.
+Records and decisions need the operator token. Emails and documents need the API key of a tenant. `/health` and `/ready`
+need neither.
 """
 _TAGS: Final = (
     ("intake", "Signed events from couriers."),
-    ("email", "Emails of tenants. Needs an API key; what is another tenant's does not exist."),
-    ("documents", "Files of tenants, to be read. Needs an API key; what is another tenant's does not exist."),
+    ("email", "Emails of tenants. Needs an API key. The emails of other tenants count as not found."),
+    (
+        "documents",
+        "Files that tenants send to be read. Needs an API key. The jobs of other tenants count as not found.",
+    ),
     ("jobs", "Jobs of other workloads. Needs the operator token."),
-    ("events", "What became of an event. Needs the operator token."),
-    ("shipments", "What the events add up to. Needs the operator token."),
-    ("dead letters", "What could not be settled, for people to decide. Needs the operator token."),
+    ("events", "The state of courier events. Needs the operator token."),
+    ("shipments", "The state of shipments, as the events left it. Needs the operator token."),
+    ("dead letters", "Jobs that failed for good. A person decides what happens to them. Needs the operator token."),
     ("health", "For load balancers."),
 )
 _X_SIGNATURE: Final = """\
-HMAC-SHA-256 of `<timestamp>.<raw body>` with a secret of the event's source, in hex or base64 (`sha256=` may stand
-before it). `x-signature-timestamp` holds the timestamp."""
+HMAC-SHA-256 of `<timestamp>.<raw body>` with a secret of the event's source, in hex or base64, with or without
+the prefix `sha256=`. `x-signature-timestamp` holds the timestamp."""
 _WEBHOOK_SIGNATURE: Final = """\
-Standard Webhooks: `v1,` and the base64 HMAC-SHA-256 of `<webhook-id>.<webhook-timestamp>.<raw body>`; several may be
-given, separated by spaces. A secret that starts with `whsec_` is base64; any other is used as its UTF-8 bytes."""
+Standard Webhooks: `v1,` and the base64 HMAC-SHA-256 of `<webhook-id>.<webhook-timestamp>.<raw body>`. Several
+signatures are separated by spaces. A secret that starts with `whsec_` is base64; any other secret is used as its UTF-8
+bytes."""
 _COURIER: Final = """\
-Signed in one of two ways: our own (`x-signature`, `x-signature-timestamp`, optionally `x-signature-algorithm`) or
-Standard Webhooks (`webhook-id`, `webhook-timestamp`, `webhook-signature`). With `x-signature` present, only our own
-counts. The signature is verified on the raw bytes, and its secret must belong to the `source` that the event names.
-Timestamps may be off by 300 s either way (`SIGNATURE_TOLERANCE_SECONDS`).
+The request is signed in one of two ways: our own (`x-signature`, `x-signature-timestamp`, optionally
+`x-signature-algorithm`) or Standard Webhooks (`webhook-id`, `webhook-timestamp`, `webhook-signature`). If `x-signature`
+is present, only our own way counts. The signature is verified on the raw bytes, and its secret must belong to the
+`source` of the event. The timestamp may differ from our clock by 300 s (`SIGNATURE_TOLERANCE_SECONDS`).
 
-The same event again is answered with the first receipt and `duplicate: true`; another event under the same
-idempotency key with 409. JSON must be unambiguous: no duplicate keys, no NaN, no integers beyond 2^53 - 1, no half
-surrogate pairs, no more than 32 levels. Compressed bodies are refused."""
+The same event again gets the first receipt and `duplicate: true`. Another event under the same idempotency key gets
+409. JSON must be unambiguous: no duplicate keys, no NaN, no integers beyond 2^53 - 1, no half surrogate pairs, no more
+than 32 levels. Compressed bodies are refused."""
 _COURIER_HEADERS: Final = (
     ("x-signature-timestamp", "Unix seconds; part of what `x-signature` covers.", r"^[1-9][0-9]{0,11}$", "1772107200"),
     ("x-signature-algorithm", "Only `hmac-sha256`, which is also the default.", None, "hmac-sha256"),
@@ -81,27 +85,27 @@ _COURIER_HEADERS: Final = (
     ),
     ("x-request-id", "Becomes the event's `traceId`.", None, "req_a1b2c3"),
 )
-_BODY: Final = (Code.INVALID_PAYLOAD, Code.PAYLOAD_TOO_LARGE, Code.UNSUPPORTED_MEDIA_TYPE)
+_BODY_CODES: Final = (Code.INVALID_PAYLOAD, Code.PAYLOAD_TOO_LARGE, Code.UNSUPPORTED_MEDIA_TYPE)
 _IDEMPOTENCY_KEY: Final = (
     "idempotency-key",
-    "Decides what is a duplicate. An id of your own that tells nothing about a person.",
+    "Two requests with the same key are duplicates. Use an id that says nothing about a person.",
     r"^[!-~]{1,255}$",
     "boleto-2026-11-0001",
 )
 _BATCH_SCHEMA: Final = "EmailBatch"
 _ITEM_SCHEMA: Final = "EmailBatchItem"
 _ALL_EXAMPLES: Final = EXAMPLES | EMAIL_EXAMPLES | DOCUMENT_EXAMPLES
-_OF_TENANTS: Final = (EMAIL_PATH, DOCUMENTS_PATH)
-_INTAKE: Final = (Code.IDEMPOTENCY_CONFLICT, Code.TOO_MANY_REQUESTS, Code.INTAKE_UNAVAILABLE)
-_HEADERS_OF_ERRORS: Final[Mapping[int, tuple[str, str]]] = {
-    401: ("WWW-Authenticate", "Where the operator token or the API key is missing or wrong."),
+_TENANT_PATHS: Final = (EMAIL_PATH, DOCUMENTS_PATH)
+_INTAKE_CODES: Final = (Code.IDEMPOTENCY_CONFLICT, Code.TOO_MANY_REQUESTS, Code.INTAKE_UNAVAILABLE)
+_ERROR_HEADERS: Final[Mapping[int, tuple[str, str]]] = {
+    401: ("WWW-Authenticate", "Present if the operator token or the API key is missing or wrong."),
     429: ("Retry-After", "Seconds to wait."),
     503: ("Retry-After", "Seconds to wait."),
 }
 
 
 def describe(app: FastAPI, services: ApiServices) -> dict[str, Any]:
-    """The whole document."""
+    """Make the whole OpenAPI document."""
     document = get_openapi(
         title="Holdfast",
         version=__version__,
@@ -126,7 +130,7 @@ def describe(app: FastAPI, services: ApiServices) -> dict[str, Any]:
 
 
 def _add_models(schemas: dict[str, Any], services: ApiServices) -> dict[type[BaseModel], dict[str, Any]]:
-    """Put the models that FastAPI does not see among the schemas; returns how to refer to each input."""
+    """Add the schemas of models that FastAPI does not know. Returns a reference to the schema of each input."""
     inputs: list[type[BaseModel]] = [
         DecisionBody,
         ReplayBody,
@@ -135,8 +139,8 @@ def _add_models(schemas: dict[str, Any], services: ApiServices) -> dict[type[Bas
     if services.email is not None:
         inputs.append(services.email.admission.request_model)
     if services.documents is not None:
-        asked = services.documents.admission.request_model
-        inputs += [asked, form_model(asked)]
+        request_model = services.documents.admission.request_model
+        inputs += [request_model, form_model(request_model)]
     references, definitions = models_json_schema(
         [*((each, "validation") for each in inputs), (ErrorView, "serialization"), (EventReceipt, "serialization")],
         ref_template=_SCHEMAS + "{model}",
@@ -149,14 +153,14 @@ def _add_models(schemas: dict[str, Any], services: ApiServices) -> dict[type[Bas
     return {each: references[each, "validation"] for each in inputs}
 
 
-def _add_batch(schemas: dict[str, Any], one: str) -> None:
-    """A batch is a list of what is sent alone, where each may have the key that is a header otherwise."""
-    key = {"type": "string", "pattern": _IDEMPOTENCY_KEY[2], "description": "In the place of `Idempotency-Key`."}
-    alone = schemas[one]
+def _add_batch(schemas: dict[str, Any], email_schema: str) -> None:
+    """Add the schema of a batch: a list of emails. Each may have its idempotency key as a field."""
+    key = {"type": "string", "pattern": _IDEMPOTENCY_KEY[2], "description": "Instead of the header `Idempotency-Key`."}
+    email = schemas[email_schema]
     schemas[_ITEM_SCHEMA] = {
-        **{name: value for name, value in alone.items() if name != "examples"},
+        **{name: value for name, value in email.items() if name != "examples"},
         "title": _ITEM_SCHEMA,
-        "properties": alone["properties"] | {"idempotencyKey": key},
+        "properties": email["properties"] | {"idempotencyKey": key},
     }
     schemas[_BATCH_SCHEMA] = {
         "title": _BATCH_SCHEMA,
@@ -189,10 +193,10 @@ def _describe_bodies(
             if workloads:
                 operations["post"]["parameters"][0]["schema"]["enum"] = [each.name for each in workloads]
         elif path.startswith(EMAIL_PATH):
-            told = _email_body(path, operations["post"], services, references)
-            if told is None:
+            email_schema = _email_body(path, operations["post"], services, references)
+            if email_schema is None:
                 continue
-            schema = told
+            schema = email_schema
         elif path.startswith(DOCUMENTS_PATH):
             content = _documents_body(path, services, references)
             if content is not None:
@@ -209,7 +213,7 @@ def _email_body(
     services: ApiServices,
     references: Mapping[type[BaseModel], dict[str, Any]],
 ) -> dict[str, Any] | None:
-    """What a route for emails takes; None where it takes nothing."""
+    """The schema of the body of an email route; None: no body."""
     if path == EVENTS_PATH:
         return {"type": "object", "description": "A message of Amazon SNS."}
     if path == BATCH_PATH:
@@ -225,14 +229,14 @@ def _documents_body(
     services: ApiServices,
     references: Mapping[type[BaseModel], dict[str, Any]],
 ) -> dict[str, Any] | None:
-    """What a route for documents takes, by media type; None where it takes nothing."""
+    """The body of a documents route, by media type; None: no body."""
     if services.documents is None:
         return None
     return body_of(path, dict(references[services.documents.admission.request_model]), _SCHEMAS)
 
 
 def _add_examples(document: dict[str, Any]) -> None:
-    """Show each known document where it is taken or given."""
+    """Add the example of a schema to each body and answer that has the schema."""
     for operations in document["paths"].values():
         for operation in operations.values():
             for holder in (operation.get("requestBody", {}), *operation["responses"].values()):
@@ -245,20 +249,22 @@ def _add_examples(document: dict[str, Any]) -> None:
 
 
 def _without_own_route(services: ApiServices) -> list[Any]:
-    """The workloads that take their jobs at the general door."""
+    """The workloads whose jobs come through ``/v1/jobs/{workload}``."""
     tenants = [each.admission for each in (services.email, services.documents) if each is not None]
-    taken = {admission.workload.name for admission in (services.courier, *tenants) if admission is not None}
-    return [workload for name, workload in services.workloads.items() if name not in taken]
+    with_own_route = {admission.workload.name for admission in (services.courier, *tenants) if admission is not None}
+    return [workload for name, workload in services.workloads.items() if name not in with_own_route]
 
 
 def _codes_of(path: str, method: str, operation: Mapping[str, Any]) -> Iterable[Code]:
-    """The ways in which this operation can refuse; they follow from what it reads."""
+    """The error codes of an operation. They follow from its parameters, body and security."""
     places = {each["in"] for each in operation.get("parameters", ())}
     if "security" in operation:
         yield Code.SERVICE_UNAVAILABLE
-        yield from (Code.INVALID_API_KEY, Code.MISSING_SCOPE) if path.startswith(_OF_TENANTS) else (Code.UNAUTHORIZED,)
+        yield from (
+            (Code.INVALID_API_KEY, Code.MISSING_SCOPE) if path.startswith(_TENANT_PATHS) else (Code.UNAUTHORIZED,)
+        )
     if "requestBody" in operation:
-        yield from _BODY
+        yield from _BODY_CODES
     if "query" in places:
         yield Code.INVALID_QUERY
     if "path" in places:
@@ -268,12 +274,12 @@ def _codes_of(path: str, method: str, operation: Mapping[str, Any]) -> Iterable[
 
 
 def _own_codes(path: str, method: str, places: set[str]) -> Iterable[Code]:
-    """What only this operation answers."""
+    """The error codes that only this operation returns."""
     if path.startswith(DOCUMENTS_PATH):
         yield from own_codes(path, method)
         return
     if path in {JOBS_PATH, SEND_PATH}:
-        yield from _INTAKE
+        yield from _INTAKE_CODES
     if path == SEND_PATH:
         yield from (Code.RECIPIENT_SUPPRESSED, Code.UNKNOWN_HTML_REF, Code.UNKNOWN_RECIPIENT)
     elif path == EVENTS_PATH:
@@ -287,7 +293,7 @@ def _refusals(codes: Iterable[Code]) -> dict[str, Any]:
     by_status: dict[int, list[Code]] = {}
     for code in codes:
         by_status.setdefault(STATUS_OF[code], []).append(code)
-    return {str(status): _refusal(status, several) for status, several in sorted(by_status.items())}
+    return {str(status): _refusal(status, codes) for status, codes in sorted(by_status.items())}
 
 
 def _refusal(status: int, codes: list[Code]) -> dict[str, Any]:
@@ -300,8 +306,8 @@ def _refusal(status: int, codes: list[Code]) -> dict[str, Any]:
             },
         },
     }
-    if status in _HEADERS_OF_ERRORS:
-        name, description = _HEADERS_OF_ERRORS[status]
+    if status in _ERROR_HEADERS:
+        name, description = _ERROR_HEADERS[status]
         answer["headers"] = {name: {"description": description, "schema": {"type": "string"}}}
     return answer
 
@@ -320,7 +326,7 @@ def _example(code: Code) -> dict[str, Any]:
 
 def _courier_operation(admission: CourierAdmission) -> dict[str, Any]:
     schema = admission.intake_schema()
-    refusals = _refusals((*_BODY, Code.INVALID_SIGNATURE, *_INTAKE, Code.INTERNAL_ERROR))
+    refusals = _refusals((*_BODY_CODES, Code.INVALID_SIGNATURE, *_INTAKE_CODES, Code.INTERNAL_ERROR))
     refusals["401"].pop("headers", None)
     return {
         "tags": ["intake"],
@@ -332,7 +338,7 @@ def _courier_operation(admission: CourierAdmission) -> dict[str, Any]:
         "requestBody": {"required": True, "content": {"application/json": {"schema": schema}}},
         "responses": {
             "202": {
-                "description": "Recorded; it will be worked.",
+                "description": "The event is recorded and will be processed.",
                 "content": {
                     "application/json": {
                         "schema": {"$ref": f"{_SCHEMAS}{EventReceipt.__name__}"},

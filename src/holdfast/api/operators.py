@@ -1,4 +1,4 @@
-"""Operators: who may read records and decide about dead letters, and how they say it."""
+"""Operators: they may read records and decide about dead letters. Their token, and the bodies of their requests."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 class OperatorGuard:
-    """Lets a request pass that carries the operator token. Compared in constant time, whatever its length."""
+    """Accepts only requests with the operator token. The comparison takes the same time for every token."""
 
     def __init__(self, options: ApiOptions) -> None:
         self._digest = sha256(options.operator_token.encode()).digest() if options.operator_token else None
@@ -37,7 +37,7 @@ class OperatorGuard:
         request: Request,
         credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_BEARER)],
     ) -> None:
-        """Refuse with 401 unless the one ``Authorization`` header holds the token."""
+        """Refuse with 401 unless there is exactly one ``Authorization`` header and it holds the token."""
         given = credentials.credentials if credentials else ""
         # Header values arrive as Latin-1; the token may be any text.
         digest = sha256(given.encode("latin-1", "replace")).digest()
@@ -50,7 +50,7 @@ class OperatorGuard:
 
 
 async def read_raw_json(request: Request, limit: int) -> bytes:
-    """The body of an operator's request, under the same rules as the signed door's. Parsed once, to be sure of it."""
+    """The body of an operator's request. The rules are those of courier events: it is parsed to check them."""
     headers, repeated = pick(request.scope["headers"], BODY_HEADERS)
     require_plain_json(headers, repeated)
     raw = await read_body(request.receive, headers.get(CONTENT_LENGTH), limit)
@@ -61,8 +61,8 @@ async def read_raw_json(request: Request, limit: int) -> bytes:
     return raw
 
 
-def fulfil(contract: type[Model], raw: bytes) -> Model:
-    """The document as its contract reads it; refused with the fields that are wrong."""
+def validate_body(contract: type[Model], raw: bytes) -> Model:
+    """The body as an instance of its contract. The refusal names the fields that are wrong."""
     try:
         return contract.model_validate_json(raw)
     except ValidationError as error:
@@ -70,7 +70,7 @@ def fulfil(contract: type[Model], raw: bytes) -> Model:
         raise Refusal(Code.INVALID_PAYLOAD, details=details) from error
 
 
-# --- what operators write ---------------------------------------------------------------------------------------
+# --- the bodies of decisions ---------------------------------------------------------------------------------------
 
 
 def _no_control_characters(text: str) -> str:

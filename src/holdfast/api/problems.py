@@ -1,4 +1,4 @@
-"""What is wrong with a request of ours or of a workload's, told by field and without the values (I14)."""
+"""The problems of an invalid request: one for each wrong field, without the values (I14)."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ _MAX_PROBLEMS: Final = 50
 _MAX_FIELD: Final = 200
 _SHORTEST_ECHO: Final = 3
 
-# Sentences about pydantic's own rules describe the rule, except these: they repeat the input, or a workload wrote them.
+# Pydantic's messages describe the rule, except these: they may repeat the input, or a workload wrote them.
 _MAY_ECHO: Final = frozenset({"value_error", "assertion_error", "union_tag_invalid", "uuid_parsing", "url_parsing"})
 _DESCRIBE_THE_RULE: Final = frozenset(get_args(ErrorType)) - _MAY_ECHO
 
 
 def field_problems(errors: Sequence[ErrorDetails]) -> list[FieldProblem]:
-    """One line for each error, at most fifty; the body itself is called ``(body)``."""
+    """One problem for each error, at most fifty. The name of the body itself is ``(body)``."""
     return [FieldProblem(_field(error["loc"]), _problem(error)) for error in errors[:_MAX_PROBLEMS]]
 
 
 def _field(location: tuple[int | str, ...]) -> str:
-    # The name of an unknown field is the sender's own text.
+    # The sender chose the name of an unknown field, so it may hold personal data.
     return scrub(".".join(str(part) for part in location))[:_MAX_FIELD] or "(body)"
 
 
@@ -41,7 +41,7 @@ def _problem(error: ErrorDetails) -> str:
 
 
 def _texts(value: Any) -> Iterator[str]:  # noqa: ANN401 - any input
-    """Every text in the input that is long enough to be recognised in a message."""
+    """Every text in the input that is long enough to be found in a message."""
     if isinstance(value, Mapping):
         for each in value.values():
             yield from _texts(each)

@@ -1,4 +1,4 @@
-"""Telling a client what changes, for as long as it listens: server-sent events."""
+"""Server-sent events: a client gets each change of a status until it disconnects."""
 
 from __future__ import annotations
 
@@ -15,42 +15,44 @@ from holdfast.contracts.errors import StoreUnavailable
 from .errors import Code, Refusal
 from .reading import Receive, Scope, Send
 
-_ALIVE: Final = b": still here\n\n"
+_KEEP_ALIVE: Final = b": still here\n\n"
 _RECONNECT: Final = b"retry: 2000\n\n"
-"""Milliseconds after which a client whose stream broke off should come back, to this process or to another."""
+"""When a stream breaks off, the client should reconnect after so many milliseconds, to this or another process."""
 
 
-class Sight(NamedTuple):
-    """How something stands: as one line of JSON, and whether that is the end."""
+class Progress(NamedTuple):
+    """A status: as one line of JSON, and whether it is final."""
 
     json: str
     final: bool
 
 
-Look = Callable[[], Awaitable[Sight | None]]
+ReadProgress = Callable[[], Awaitable[Progress | None]]
 
 
 class Streams:
-    """The streams that are open in this process: a limited number, and they do not keep it from stopping."""
+    """The open streams of this process. Their number is limited, and they do not delay the stop of the process."""
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
         self._open = 0
-        self._leaving = asyncio.Event()
+        self._stopping = asyncio.Event()
 
-    def leave(self) -> None:
-        """The process is about to stop: every stream breaks off, and its client may come back elsewhere."""
-        self._leaving.set()
+    def stop(self) -> None:
+        """The process is about to stop: every stream breaks off. Its client may reconnect to another process."""
+        self._stopping.set()
 
-    async def left(self) -> None:
+    async def wait_for_stop(self) -> None:
         """Wait until the process is about to stop."""
-        await self._leaving.wait()
+        await self._stopping.wait()
 
     @contextmanager
-    def one_more(self) -> Iterator[None]:
-        """A stream is open inside. Raises a refusal when there are as many as there may be."""
-        if self._open >= self._most:
-            raise Refusal(Code.TOO_MANY_REQUESTS, "Too many progress streams are open; ask for the status instead.")
+    def count_one(self) -> Iterator[None]:
+        """Count one open stream. Raises a refusal when the limit is reached."""
+        if self._open >= self._limit:
+            raise Refusal(
+                Code.TOO_MANY_REQUESTS, "Too many progress streams are open; read the status of the job instead."
+            )
         self._open += 1
         try:
             yield
@@ -59,63 +61,67 @@ class Streams:
 
 
 class ProgressStream(Response):
-    """An answer that goes on: ``progress`` at once and after each change, and ``end`` with the last word.
+    """A stream of events: ``progress`` at once and after each change, and ``end`` with the final status.
 
-    It looks every ``pace`` until there is an end, nothing to see any more, or nobody who listens. A store that does not
-    answer is asked again. After a ``silence``, a comment shows that the stream is alive.
+    The status is read every ``interval``. The stream ends when the status is final, when there is no record any more,
+    when the client disconnects, or when the process stops. If the store is not available, the status is read again
+    later. After ``keep_alive`` without an event, a comment shows that the stream is alive.
     """
 
     media_type = "text/event-stream"
 
-    def __init__(self, streams: Streams, look: Look, *, pace: timedelta, silence: timedelta) -> None:
+    def __init__(self, streams: Streams, read: ReadProgress, *, interval: timedelta, keep_alive: timedelta) -> None:
         super().__init__(headers={"x-accel-buffering": "no"})
         del self.headers["content-length"]
         self._streams = streams
-        self._look = look
-        self._pace = pace.total_seconds()
-        self._silence = silence.total_seconds()
+        self._read = read
+        self._interval = interval.total_seconds()
+        self._keep_alive = keep_alive.total_seconds()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Tell it all."""
+        """Send the events until the stream ends."""
         del scope
-        with self._streams.one_more():
-            reasons_to_stop = [asyncio.create_task(_gone(receive)), asyncio.create_task(self._streams.left())]
+        with self._streams.count_one():
+            reasons_to_stop = [
+                asyncio.create_task(_wait_for_disconnect(receive)),
+                asyncio.create_task(self._streams.wait_for_stop()),
+            ]
             try:
                 await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-                async for words in self._words(reasons_to_stop):
-                    await send({"type": "http.response.body", "body": words, "more_body": True})
+                async for chunk in self._chunks(reasons_to_stop):
+                    await send({"type": "http.response.body", "body": chunk, "more_body": True})
                 await send({"type": "http.response.body", "body": b""})
             finally:
                 for each in reasons_to_stop:
                     each.cancel()
                 await asyncio.gather(*reasons_to_stop, return_exceptions=True)
 
-    async def _words(self, reasons_to_stop: list[asyncio.Task[None]]) -> AsyncIterator[bytes]:
+    async def _chunks(self, reasons_to_stop: list[asyncio.Task[None]]) -> AsyncIterator[bytes]:
         now = asyncio.get_running_loop().time
-        told, spoken = None, now()
+        sent, sent_at = None, now()
         yield _RECONNECT
         while not any(each.done() for each in reasons_to_stop):
             try:
-                seen = await self._look()
+                found = await self._read()
             except StoreUnavailable:
-                seen = told
+                found = sent
             else:
-                if seen is None:
+                if found is None:
                     return
-            if seen is not None and seen != told:
-                yield _event("progress", seen.json)
-                told, spoken = seen, now()
-            if seen is not None and seen.final:
-                yield _event("end", seen.json)
+            if found is not None and found != sent:
+                yield _event("progress", found.json)
+                sent, sent_at = found, now()
+            if found is not None and found.final:
+                yield _event("end", found.json)
                 return
-            if now() - spoken >= self._silence:
-                yield _ALIVE
-                spoken = now()
-            await asyncio.wait(reasons_to_stop, timeout=self._pace, return_when=asyncio.FIRST_COMPLETED)
+            if now() - sent_at >= self._keep_alive:
+                yield _KEEP_ALIVE
+                sent_at = now()
+            await asyncio.wait(reasons_to_stop, timeout=self._interval, return_when=asyncio.FIRST_COMPLETED)
 
 
-async def _gone(receive: Receive) -> None:
-    """Wait until the client is."""
+async def _wait_for_disconnect(receive: Receive) -> None:
+    """Wait until the client has disconnected."""
     while (await receive())["type"] != "http.disconnect":
         pass
 

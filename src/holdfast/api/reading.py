@@ -15,7 +15,7 @@ Send = Callable[[Message], Awaitable[None]]
 
 REQUEST_ID: Final = b"x-request-id"
 TRACE: Final = "holdfast.trace_id"
-"""Where the frame of the app keeps the request's trace id, in the scope."""
+"""The key of the request's trace id in the ASGI scope."""
 CONTENT_TYPE: Final = b"content-type"
 CONTENT_ENCODING: Final = b"content-encoding"
 CONTENT_LENGTH: Final = b"content-length"
@@ -26,11 +26,11 @@ _JSON: Final = re.compile(rb'application/json[ \t]*(?:;[ \t]*charset=(?:utf-8|"u
 
 
 class Disconnected(Exception):
-    """The client left before its request was complete. There is nobody to answer."""
+    """The client disconnected before its request was complete. No answer is sent."""
 
 
 def pick(headers: Iterable[tuple[bytes, bytes]], wanted: frozenset[bytes]) -> tuple[dict[bytes, bytes], set[bytes]]:
-    """The wanted headers, and the names of those that came more than once."""
+    """The wanted headers, and the names of the headers that came more than once."""
     found: dict[bytes, bytes] = {}
     repeated: set[bytes] = set()
     for name, value in headers:
@@ -41,15 +41,15 @@ def pick(headers: Iterable[tuple[bytes, bytes]], wanted: frozenset[bytes]) -> tu
     return found, repeated
 
 
-def sound_trace_id(sent: bytes | None) -> str | None:
-    """The sender's ``x-request-id`` when it can be used as it is: 1 to 200 visible ASCII characters."""
+def valid_trace_id(sent: bytes | None) -> str | None:
+    """The sender's ``x-request-id``, if it has 1 to 200 visible ASCII characters; otherwise None."""
     if sent is not None and _TRACEABLE.fullmatch(sent) is not None:
         return sent.decode("ascii")
     return None
 
 
 def require_plain_json(headers: Mapping[bytes, bytes], repeated: set[bytes]) -> None:
-    """Refuse a body that is not declared as JSON in UTF-8, or is compressed (a bomb fits in any limit)."""
+    """Refuse a body that is not declared as JSON in UTF-8, or is compressed: a small compressed body can be huge."""
     declared = headers.get(CONTENT_TYPE, b"")
     if declared != b"application/json" and _JSON.fullmatch(declared) is None:
         raise Refusal(Code.UNSUPPORTED_MEDIA_TYPE)
@@ -60,7 +60,7 @@ def require_plain_json(headers: Mapping[bytes, bytes], repeated: set[bytes]) -> 
 
 
 async def read_body(receive: Receive, declared: bytes | None, limit: int) -> bytes:
-    """The raw body; refused as soon as the declared length or the bytes themselves pass ``limit``."""
+    """The raw body. It is refused as soon as the declared length or the bytes read exceed ``limit``."""
     if declared is not None and declared.isdigit() and int(declared[:20]) > limit:
         raise _too_large(limit)
     chunks: list[bytes] = []

@@ -1,4 +1,4 @@
-"""What the API is given: the engine behind it, the doors of its workloads, and its options."""
+"""What the wiring passes to the API: the engine, the admission of each workload, and the options."""
 
 from __future__ import annotations
 
@@ -22,45 +22,45 @@ from .verify import SourceSecret
 
 
 class CourierAdmission(Protocol):
-    """How a signed request becomes a courier job. The courier workload brings it; the API only knows this much."""
+    """Turns a signed request into a courier job. The courier workload implements this protocol."""
 
     @property
     def workload(self) -> Workload[Any]:
-        """The workload that the jobs are for."""
+        """The workload of the jobs."""
         ...
 
     def admit(
         self,
-        document: Mapping[str, Any],
+        body: Mapping[str, Any],
         *,
         meta: SignatureMeta,
         trace_id: str,
         received_at: datetime,
     ) -> BaseModel:
-        """The job's data. Raises :class:`~holdfast.contracts.admission.InvalidContent`, naming the fields."""
+        """The job's data. Raises :class:`~holdfast.contracts.admission.InvalidContent`, which names the fields."""
         ...
 
     def intake_schema(self) -> dict[str, Any]:
-        """The JSON Schema of the document that a courier sends."""
+        """The JSON Schema of the body that a courier sends."""
         ...
 
 
 class EmailAdmission(Protocol):
-    """How a tenant's request becomes an email job. The email workload brings it; the API only knows this much."""
+    """Turns a tenant's request into an email job. The email workload implements this protocol."""
 
     @property
     def workload(self) -> Workload[Any]:
-        """The workload that the jobs are for."""
+        """The workload of the jobs."""
         ...
 
     @property
     def request_model(self) -> type[BaseModel]:
-        """The shape of the document that a tenant sends."""
+        """The model of the body that a tenant sends."""
         ...
 
     async def admit(
         self,
-        document: object,
+        body: object,
         *,
         company_id: str,
         idempotency_key: str | None,
@@ -72,10 +72,10 @@ class EmailAdmission(Protocol):
 
 
 class EmailFeedback(Protocol):
-    """How the provider's notifications become suppressions."""
+    """Turns notifications of the email provider into suppressions."""
 
-    async def receive(self, document: object, now: datetime) -> int:
-        """Believe a notification, if its signature can be; the number of addresses that get no more emails.
+    async def receive(self, body: object, now: datetime) -> int:
+        """Process a notification if its signature is valid. Returns how many addresses it suppresses.
 
         Raises :class:`~holdfast.contracts.admission.NotificationRefused` or ``InvalidContent``.
         """
@@ -84,7 +84,7 @@ class EmailFeedback(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmailServices:
-    """What the routes of the email workload call. The limits are for the bodies of requests, in bytes."""
+    """What the email routes call. The limits are for the bodies of requests, in bytes."""
 
     admission: EmailAdmission
     tenants: Tenants
@@ -95,25 +95,25 @@ class EmailServices:
 
 
 class DocumentAdmission(Protocol):
-    """How a tenant's file becomes a job. The documents workload brings it; the API only knows this much."""
+    """Turns a tenant's file into a job. The documents workload implements this protocol."""
 
     @property
     def workload(self) -> Workload[Any]:
-        """The workload that the jobs are for."""
+        """The workload of the jobs."""
         ...
 
     @property
     def request_model(self) -> type[BaseModel]:
-        """The shape of the document that a tenant sends for a file that is somewhere else."""
+        """The model of the JSON body, which says where the file is."""
         ...
 
     @property
     def max_upload_bytes(self) -> int:
-        """The largest file that is kept."""
+        """The size of the largest file that is accepted."""
         ...
 
     async def keep(self, content: AsyncIterator[bytes]) -> Stored:
-        """Keep a file while it arrives; all of it, or nothing when this or ``content`` raises.
+        """Store a file while it arrives. When this method or ``content`` raises, nothing is stored.
 
         Raises :class:`~holdfast.contracts.files.UploadTooLarge` or ``FilesUnavailable``.
         """
@@ -132,31 +132,31 @@ class DocumentAdmission(Protocol):
         ...
 
     async def ask_to_stop(self, job_id: str) -> None:
-        """Tell the worker that reads this job's file that nobody wants it any more. The job must exist."""
+        """Request the worker of this job to stop. The job must exist."""
         ...
 
     async def output(self, result: Mapping[str, Any], name: str) -> bytes:
-        """One of the files that a finished job has left. Raises :class:`~holdfast.contracts.files.FileMissing`."""
+        """One of the output files of a finished job. Raises :class:`~holdfast.contracts.files.FileMissing`."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DocumentServices:
-    """What the routes of the documents workload call.
+    """What the documents routes call.
 
-    ``max_body_bytes`` is for JSON; a sender of a file may be silent for ``upload_patience``. ``max_streams`` is how
-    many clients may watch jobs at a time; they hear what changed after ``stream_pace`` at the latest, and that the
-    stream is alive after ``stream_silence``.
+    ``max_body_bytes`` is the limit for JSON. An upload is refused when no data arrives for ``upload_idle_timeout``.
+    ``max_streams`` is how many clients may watch jobs at the same time. Their streams check for changes every
+    ``stream_interval``, and send a comment after ``stream_keep_alive`` without a change.
     """
 
     admission: DocumentAdmission
     tenants: Tenants
     cancellation: Cancellation
     max_body_bytes: int = 256 * 1024
-    upload_patience: timedelta = timedelta(seconds=60)
+    upload_idle_timeout: timedelta = timedelta(seconds=60)
     max_streams: int = 200
-    stream_pace: timedelta = timedelta(milliseconds=300)
-    stream_silence: timedelta = timedelta(seconds=15)
+    stream_interval: timedelta = timedelta(milliseconds=300)
+    stream_keep_alive: timedelta = timedelta(seconds=15)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,12 +174,12 @@ class ApiServices:
     email: EmailServices | None = None
     documents: DocumentServices | None = None
     left_out: Mapping[str, str] = field(default_factory=dict)
-    """Why ``emails`` or ``documents`` are not here, a sentence each, where a library is missing."""
+    """The reason why ``emails`` or ``documents`` are not set up: one sentence for each missing library."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiOptions:
-    """What an operator decides about the API. Without an operator token, no operator route opens to anyone."""
+    """The settings of the API. Without an operator token, every request to an operator route is refused."""
 
     secrets: Mapping[str, Sequence[SourceSecret]] = field(default_factory=dict, repr=False)
     tolerance: timedelta = timedelta(seconds=300)

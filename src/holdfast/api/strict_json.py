@@ -1,8 +1,8 @@
-"""JSON without the parts that two readers understand differently.
+"""JSON without the parts that two parsers read differently.
 
-Python's ``json`` takes the last of two equal keys, reads NaN, turns 1e999 into infinity, lets half a surrogate pair
-through and recurses as deep as it is told to. What we accept is stored, queued and read again by others (Node among
-them), so whatever they could read differently is refused here: the I-JSON profile (RFC 7493), and a depth limit.
+Python's ``json`` takes the last of two equal keys, reads NaN, turns 1e999 into infinity, accepts half a surrogate pair
+and recurses without limit. What we accept is stored, queued and read by other programs, for example in Node. So this
+module refuses what they could read differently: it enforces the I-JSON profile (RFC 7493) and a depth limit.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 class NotStrictJson(ValueError):
-    """The body is not JSON that every reader understands alike. The message never repeats the body."""
+    """The body is not JSON that every parser reads in the same way. The message never repeats the body."""
 
 
 def parse(raw: bytes) -> Any:  # noqa: ANN401 - any JSON value
-    """The document in ``raw``, or :class:`NotStrictJson`."""
+    """The JSON value in ``raw``. Raises :class:`NotStrictJson`."""
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -34,17 +34,17 @@ def parse(raw: bytes) -> Any:  # noqa: ANN401 - any JSON value
     if text.startswith("\ufeff"):
         message = "The body starts with a byte order mark."
         raise NotStrictJson(message)
-    # Fewer opening brackets than levels: it cannot be too deep. Most bodies end the question here.
+    # With fewer opening brackets than levels, the body cannot be too deep. Most bodies need no other check.
     if raw.count(b"{") + raw.count(b"[") > MAX_DEPTH:
         _check_depth(text)
     try:
-        document = _DECODER.decode(text)
+        value = _DECODER.decode(text)
     except json.JSONDecodeError as error:
         message = f"The body is not valid JSON (line {error.lineno}, column {error.colno})."
         raise NotStrictJson(message) from error
     if _SURROGATE.search(text) is not None:
-        _check_surrogates(document)
-    return document
+        _check_surrogates(value)
+    return value
 
 
 def _check_depth(text: str) -> None:
@@ -60,9 +60,9 @@ def _check_depth(text: str) -> None:
             depth -= 1
 
 
-def _check_surrogates(document: Any) -> None:  # noqa: ANN401 - any JSON value
+def _check_surrogates(value: Any) -> None:  # noqa: ANN401 - any JSON value
     try:
-        json.dumps(document, ensure_ascii=False).encode()
+        json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError as error:
         message = "A string contains half of a surrogate pair."
         raise NotStrictJson(message) from error
@@ -86,7 +86,7 @@ def _finite(digits: str) -> float:
 
 def _safe_integer(digits: str) -> int:
     if len(digits) > _MAX_SAFE_DIGITS or abs(number := int(digits)) > _MAX_SAFE_INTEGER:
-        message = "An integer is beyond what every reader holds exactly (2^53 - 1); write it as a string."
+        message = "An integer is larger than 2^53 - 1, which not every parser can read exactly; write it as a string."
         raise NotStrictJson(message)
     return number
 

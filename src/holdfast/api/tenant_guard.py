@@ -1,4 +1,4 @@
-"""Tenants at the door: whose request this is, by the API key that it shows."""
+"""Authentication of tenants by API key."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _HEADER: Final = APIKeyHeader(
     name="x-api-key",
     auto_error=False,
     scheme_name="tenantKeyHeader",
-    description="The same key in a header of its own. Send one of the two, not both.",
+    description="The same key in another header. Send one of the two headers, not both.",
 )
 
 
 class TenantGuard:
-    """Lets a request pass that shows one working key with the scope. Every other one gets the same 401, or a 403."""
+    """Accepts requests with one valid key that has the scope. All others get the same 401, or a 403."""
 
     def __init__(self, tenants: Tenants, scope: Scope) -> None:
         self._tenants = tenants
@@ -36,10 +36,10 @@ class TenantGuard:
         bearer: Annotated[HTTPAuthorizationCredentials | None, Depends(_BEARER)],
         header: Annotated[str | None, Depends(_HEADER)],
     ) -> None:
-        """Leave the tenant for :func:`tenant_of`. Raises :class:`KeyRefused` or :class:`ScopeMissing`."""
+        """Store the tenant for :func:`tenant_of`. Raises :class:`KeyRefused` or :class:`ScopeMissing`."""
         sent = [*request.headers.getlist("authorization"), *request.headers.getlist("x-api-key")]
         given = [each for each in (bearer.credentials if bearer else None, header) if each]
-        # Two keys in one request would leave open whose email it is.
+        # With two keys in one request, the tenant would not be clear.
         if len(sent) != 1 or len(given) != 1:
             raise KeyRefused
         principal = await self._tenants.authenticate(given[0])
@@ -48,6 +48,6 @@ class TenantGuard:
 
 
 def tenant_of(request: Request) -> Principal:
-    """Whose request this is, once the guard has let it pass."""
+    """The tenant of a request that the guard has accepted."""
     principal: Principal = request.state.principal
     return principal

@@ -1,4 +1,4 @@
-"""What nobody foresaw: told to the log, never to the client."""
+"""Unexpected errors: they go to the log, never to the client."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _FRAMES: Final = 6
 
 
 def report_unexpected(error: BaseException, trace_id: str) -> None:
-    """Say what happened and where. The text of the error is scrubbed, and left out where it would hold values (I14)."""
+    """Log the error and where it happened. Its text is scrubbed; it is left out where it would hold values (I14)."""
     frames = traceback.extract_tb(error.__traceback__)[-_FRAMES:]
     where = " > ".join(f"{PurePath(frame.filename).name}:{frame.lineno} {frame.name}" for frame in frames)
     reason = "" if isinstance(error, ValidationError) else scrub(str(error))

@@ -1,7 +1,7 @@
-"""Reading a form with a file in it, while it arrives.
+"""Reading a form with a file while it arrives.
 
-The file goes on as it comes: whoever keeps it asks for the next bytes, and only then are they read from the connection.
-So there is never more of it in memory than one message of the server.
+The file is passed on as it arrives. The next bytes are read from the connection only when the file store asks for them.
+So the memory never holds more of the file than one message of the server.
 """
 
 from __future__ import annotations
@@ -24,37 +24,37 @@ from .reading import Disconnected, Message, Receive
 FILE: Final = "file"
 """The name of the part that is the file."""
 MAX_FIELD: Final = 64 * 1024
-ROOM: Final = 2 * 1024 * 1024
+FORM_OVERHEAD: Final = 2 * 1024 * 1024
 """How much larger than its file a form may be: the other fields, and the headers of all parts."""
 
 _MAX_BOUNDARY: Final = 70  # RFC 2046
-_MAX_NAME_TOLD: Final = 200
-_AS_THEY_ARE: Final = frozenset({b"", b"7bit", b"8bit", b"binary"})
-_SILENT: Final = logging.getLogger(f"{__name__}.silent")
-# The parser would tell the log about every malformed body, with bytes of it (I14).
-_SILENT.disabled = True
+_MAX_NAME_SHOWN: Final = 200
+_UNENCODED: Final = frozenset({b"", b"7bit", b"8bit", b"binary"})
+_DISABLED_LOG: Final = logging.getLogger(f"{__name__}.silent")
+# The parser would log every malformed body, with some of its bytes (I14).
+_DISABLED_LOG.disabled = True
 
 Check = Callable[[Mapping[str, str]], Mapping[str, object]]
 Keep = Callable[[AsyncIterator[bytes]], Awaitable[Stored]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Expected:
-    """What a form must be: no larger than ``limit``, with no other fields than ``names``, and well in all of them.
+class FormRules:
+    """The rules for a form: no larger than ``limit``, no fields other than ``names``, and each field valid.
 
-    ``check`` gets the fields as text and returns their values; it raises a refusal. ``patience`` is how long the sender
-    may be silent: one that vanished without a word would leave half a file here for ever.
+    ``check`` gets the fields as text and returns their values, or raises a refusal. ``idle_timeout`` is how long the
+    sender may send nothing. Without it, half a file of a sender that is gone would stay here for ever.
     """
 
     names: frozenset[str]
     limit: int
-    patience: timedelta
+    idle_timeout: timedelta
     check: Check
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """A form that is complete, and whose file is kept. ``filename`` is the sender's word, as it came."""
+    """A complete form with its stored file. ``filename`` is what the sender wrote, unchecked."""
 
     fields: Mapping[str, object]
     upload: Stored
@@ -62,9 +62,9 @@ class Form:
 
 
 def boundary_of(content_type: bytes) -> bytes | None:
-    """What separates the parts, where this declares a form with parts; None where it declares something else.
+    """The boundary between the parts of a form; None if the content type is not a form.
 
-    Raises a refusal for a form without a usable boundary.
+    Raises a refusal for a form without a valid boundary.
     """
     from python_multipart.multipart import parse_options_header  # noqa: PLC0415 - of the `documents` extra
 
@@ -73,33 +73,33 @@ def boundary_of(content_type: bytes) -> bytes | None:
         return None
     boundary: bytes = options.get(b"boundary", b"")
     if not 0 < len(boundary) <= _MAX_BOUNDARY or not boundary.isascii():
-        raise Refusal(Code.INVALID_PAYLOAD, "The form's Content-Type names no usable boundary.")
+        raise Refusal(Code.INVALID_PAYLOAD, "The form's Content-Type has no valid boundary.")
     return boundary
 
 
-async def read_form(receive: Receive, boundary: bytes, expected: Expected, keep: Keep) -> Form:
-    """The form, whose file is kept by ``keep``.
+async def read_form(receive: Receive, boundary: bytes, rules: FormRules, keep: Keep) -> Form:
+    """Read the form. ``keep`` stores its file.
 
-    The file's content ends when the whole form is there and is well: of a form that is refused, or whose sender goes
-    away, nothing is kept. Raises a refusal, :class:`Disconnected`, or what ``keep`` raises.
+    The content of the file ends only when the whole form has arrived and is valid. So nothing is stored when the form
+    is refused or the sender disconnects. Raises a refusal, :class:`Disconnected`, or what ``keep`` raises.
     """
-    form = _Arriving(receive, boundary, expected)
-    await form.reach_file()
+    form = _FormReader(receive, boundary, rules)
+    await form.read_to_file()
     async with aclosing(form.content()) as content:
         upload = await keep(content)
     return Form(form.values, upload, form.filename)
 
 
-class _Arriving:
-    """A form of which a part has been read."""
+class _FormReader:
+    """Reads a form step by step."""
 
-    def __init__(self, receive: Receive, boundary: bytes, expected: Expected) -> None:
+    def __init__(self, receive: Receive, boundary: bytes, rules: FormRules) -> None:
         from python_multipart import MultipartParser  # noqa: PLC0415 - of the `documents` extra
 
         self.values: Mapping[str, object] = {}
         self.filename: str | None = None
         self._receive = receive
-        self._expected = expected
+        self._rules = rules
         self._fields: dict[str, str] = {}
         self._size = 0
         self._complete = False
@@ -110,35 +110,35 @@ class _Arriving:
         self._parser = MultipartParser(
             boundary,
             {
-                "on_part_begin": self._begin,
-                "on_header_begin": self._header,
+                "on_part_begin": self._begin_part,
+                "on_header_begin": self._begin_header,
                 "on_header_field": self._header_name,
                 "on_header_value": self._header_value,
-                "on_headers_finished": self._name_part,
-                "on_part_data": self._take,
+                "on_headers_finished": self._end_headers,
+                "on_part_data": self._add_data,
                 "on_part_end": self._end_part,
                 "on_end": self._end,
             },
         )
-        self._parser.logger = _SILENT
+        self._parser.logger = _DISABLED_LOG
 
-    async def reach_file(self) -> None:
-        """Read on until the file begins."""
+    async def read_to_file(self) -> None:
+        """Read until the file begins."""
         while not self._has_file:
-            if not await self._read_on():
-                raise _wrong(FILE, "is required")
+            if not await self._read_message():
+                raise _field_refusal(FILE, "is required")
 
     async def content(self) -> AsyncGenerator[bytes, None]:
-        """The file, and behind it, unseen, the rest of the form."""
+        """The content of the file. It also reads the rest of the form."""
         while True:
             pieces, self._pieces = self._pieces, []
             for piece in pieces:
                 yield piece
-            if not await self._read_on():
+            if not await self._read_message():
                 return
 
-    async def _read_on(self) -> bool:
-        """Read and parse what comes next; False when there is nothing more."""
+    async def _read_message(self) -> bool:
+        """Read and parse the next message; False when there is nothing more."""
         from python_multipart.exceptions import FormParserError  # noqa: PLC0415 - of the `documents` extra
 
         if self._complete:
@@ -146,7 +146,7 @@ class _Arriving:
         message = await self._next_message()
         chunk: bytes = message.get("body", b"")
         self._size += len(chunk)
-        if self._size > self._expected.limit:
+        if self._size > self._rules.limit:
             raise Refusal(Code.PAYLOAD_TOO_LARGE)
         try:
             self._parser.write(chunk)
@@ -158,7 +158,7 @@ class _Arriving:
 
     async def _next_message(self) -> Message:
         try:
-            async with asyncio.timeout(self._expected.patience.total_seconds()):
+            async with asyncio.timeout(self._rules.idle_timeout.total_seconds()):
                 message = await self._receive()
         except TimeoutError as error:
             raise Refusal(Code.REQUEST_TIMEOUT, headers={"connection": "close"}) from error
@@ -171,14 +171,14 @@ class _Arriving:
         if not self._ended:
             raise Refusal(Code.INVALID_PAYLOAD, "The form ends before its last boundary.")
         if self._has_file:
-            self.values = self._expected.check(self._fields)
+            self.values = self._rules.check(self._fields)
 
-    # --- what the parser finds --------------------------------------------------------------------------------
+    # --- callbacks of the parser ------------------------------------------------------------------------------
 
-    def _begin(self) -> None:
+    def _begin_part(self) -> None:
         self._part = _Part()
 
-    def _header(self) -> None:
+    def _begin_header(self) -> None:
         self._part.headers.append((bytearray(), bytearray()))
 
     def _header_name(self, data: bytes, start: int, end: int) -> None:
@@ -187,24 +187,24 @@ class _Arriving:
     def _header_value(self, data: bytes, start: int, end: int) -> None:
         self._part.headers[-1][1].extend(data[start:end])
 
-    def _name_part(self) -> None:
+    def _end_headers(self) -> None:
         name, filename = self._part.describe()
         if name == FILE:
             if self._has_file:
-                raise _wrong(FILE, "must be given once")
+                raise _field_refusal(FILE, "must be given once")
             self._has_file, self.filename = True, filename
-        elif name not in self._expected.names:
-            raise _wrong(scrub(name)[:_MAX_NAME_TOLD] or "(no name)", "is not a field of this form")
+        elif name not in self._rules.names:
+            raise _field_refusal(scrub(name)[:_MAX_NAME_SHOWN] or "(no name)", "is not a field of this form")
         elif name in self._fields:
-            raise _wrong(name, "must be given once")
+            raise _field_refusal(name, "must be given once")
 
-    def _take(self, data: bytes, start: int, end: int) -> None:
+    def _add_data(self, data: bytes, start: int, end: int) -> None:
         if self._part.name == FILE:
             self._pieces.append(data[start:end])
             return
         self._part.value.extend(data[start:end])
         if len(self._part.value) > MAX_FIELD:
-            raise _wrong(self._part.name, f"must have at most {MAX_FIELD} bytes")
+            raise _field_refusal(self._part.name, f"must have at most {MAX_FIELD} bytes")
 
     def _end_part(self) -> None:
         if self._part.name == FILE:
@@ -212,7 +212,7 @@ class _Arriving:
         try:
             self._fields[self._part.name] = self._part.value.decode("utf-8")
         except UnicodeDecodeError as error:
-            raise _wrong(self._part.name, "must be UTF-8") from error
+            raise _field_refusal(self._part.name, "must be UTF-8") from error
 
     def _end(self) -> None:
         self._ended = True
@@ -227,17 +227,17 @@ class _Part:
         self.value = bytearray()
 
     def describe(self) -> tuple[str, str | None]:
-        """Its name, and the name of its file, by its headers. Raises a refusal for one that is encoded."""
+        """The name of the part and of its file, from its headers. Raises a refusal for an encoded part."""
         from python_multipart.multipart import parse_options_header  # noqa: PLC0415 - of the `documents` extra
 
         headers = {bytes(name).lower(): bytes(value) for name, value in self.headers}
         _, options = parse_options_header(headers.get(b"content-disposition"))
         self.name = options.get(b"name", b"").decode("utf-8", "replace")
-        if headers.get(b"content-transfer-encoding", b"").strip().lower() not in _AS_THEY_ARE:
+        if headers.get(b"content-transfer-encoding", b"").strip().lower() not in _UNENCODED:
             raise Refusal(Code.INVALID_PAYLOAD, "The parts of the form must not be encoded.")
         filename = options.get(b"filename")
         return self.name, None if filename is None else filename.decode("utf-8", "replace")
 
 
-def _wrong(field: str, problem: str) -> Refusal:
+def _field_refusal(field: str, problem: str) -> Refusal:
     return Refusal(Code.INVALID_PAYLOAD, details=[FieldProblem(field, problem)])

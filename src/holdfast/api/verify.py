@@ -1,15 +1,15 @@
-"""Who signed this? Two schemes, several secrets, one answer.
+"""Verification of signatures: two schemes, and several secrets for each source.
 
 * ours: ``x-signature`` (hex or base64), ``x-signature-timestamp`` (unix seconds) and, optionally,
   ``x-signature-algorithm: hmac-sha256``; the signature covers ``<timestamp>.<raw body>``.
 * Standard Webhooks: ``webhook-id``, ``webhook-timestamp`` and ``webhook-signature`` (``v1,<base64>``, several separated
   by spaces); the signature covers ``<id>.<timestamp>.<raw body>``.
 
-A request with ``x-signature`` is judged by our scheme alone. Verification runs on the raw bytes, before anything is
-parsed; since the sender's name is inside the body, the answer is the *set of sources* whose secrets vouch for these
-bytes, and the caller compares it with the name once it is allowed to read it.
+For a request with ``x-signature``, only our scheme counts. Verification uses the raw bytes, before the body is parsed.
+The name of the source is inside the body. So the result is the *set of sources* whose secrets match these bytes, and
+the caller compares this set with the name after parsing.
 
-Nothing here raises on bad input: a request is vouched for or it is not, and nobody learns why.
+Nothing here raises on bad input: a signature is valid or not, and no reason is given.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _MAX_SIGNATURES: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class SourceSecret:
-    """One secret of one source. It vouches from ``not_before`` (included) to ``not_after`` (excluded)."""
+    """One secret of one source. It is valid from ``not_before`` (included) to ``not_after`` (excluded)."""
 
     secret: str = field(repr=False)
     not_before: datetime | None = None
@@ -58,7 +58,7 @@ class SourceSecret:
 
 
 @dataclass(frozen=True, slots=True)
-class Vouched:
+class Verified:
     """These bytes were signed with a secret of each of these sources."""
 
     sources: frozenset[str]
@@ -71,47 +71,47 @@ def sign(secret: str, timestamp: int, body: bytes) -> str:
 
 
 class Verifier:
-    """Finds the sources that vouch for a request.
+    """Finds the sources that signed a request.
 
-    Every active secret is tried, also after one has matched, and compared in constant time: the time taken tells how
-    many secrets there are, not which of them came close.
+    Every active secret is tried, also after a match, and compared in constant time. So the time taken depends on the
+    number of secrets only, not on how well one of them matches.
     """
 
     def __init__(self, secrets: Mapping[str, Sequence[SourceSecret]], tolerance: timedelta) -> None:
-        self._seals = [_Seal(source, secret) for source, several in secrets.items() for secret in several]
+        self._secrets = [_PreparedSecret(source, secret) for source, several in secrets.items() for secret in several]
         self._tolerance = tolerance.total_seconds()
 
-    def vouch(self, headers: Mapping[bytes, bytes], body: bytes, now: float) -> Vouched | None:
-        """Who signed ``body`` according to these headers (each given once), at ``now`` in unix seconds."""
+    def verify(self, headers: Mapping[bytes, bytes], body: bytes, now: float) -> Verified | None:
+        """The sources that signed ``body``, or None. Each header is given once; ``now`` is in unix seconds."""
         claim = _own_claim(headers) if X_SIGNATURE in headers else _standard_claim(headers)
         if claim is None or abs(now - int(claim.timestamp)) > self._tolerance:
             return None
         sources: set[str] = set()
         matched = ""
-        for seal in self._seals:
-            if not seal.active(now):
+        for secret in self._secrets:
+            if not secret.active(now):
                 continue
-            expected = seal.digest(claim.head, body)
+            expected = secret.digest(claim.head, body)
             for digest, signature in claim.signatures.items():
                 if hmac.compare_digest(expected, digest):
-                    sources.add(seal.source)
+                    sources.add(secret.source)
                     matched = signature
         if not sources:
             return None
-        return Vouched(frozenset(sources), SignatureMeta(ALGORITHM, int(claim.timestamp), matched))
+        return Verified(frozenset(sources), SignatureMeta(ALGORITHM, int(claim.timestamp), matched))
 
 
 @dataclass(frozen=True, slots=True)
 class _Claim:
-    """What well-formed headers claim: the signed text is ``head`` and the body; any of the signatures will do."""
+    """The content of well-formed headers. The signed text is ``head`` and the body; one valid signature is enough."""
 
     timestamp: bytes
     head: bytes
     signatures: Mapping[bytes, str]  # by digest, as they were written
 
 
-class _Seal:
-    """One secret, with both halves of its HMAC begun: a copy of a hash is cheaper than a new HMAC."""
+class _PreparedSecret:
+    """One secret, with both halves of its HMAC started: copying a hash is cheaper than a new HMAC."""
 
     __slots__ = ("_inner", "_not_after", "_not_before", "_outer", "source")
 
@@ -158,14 +158,14 @@ def _own_claim(headers: Mapping[bytes, bytes]) -> _Claim | None:
 def _standard_claim(headers: Mapping[bytes, bytes]) -> _Claim | None:
     identifier = headers.get(WEBHOOK_ID, b"")
     timestamp = headers.get(WEBHOOK_TIMESTAMP, b"")
-    signatures = _first_version(headers.get(WEBHOOK_SIGNATURE, b""))
+    signatures = _v1_signatures(headers.get(WEBHOOK_SIGNATURE, b""))
     if not identifier or not signatures or _TIMESTAMP.fullmatch(timestamp) is None:
         return None
     return _Claim(timestamp, identifier + b"." + timestamp + b".", signatures)
 
 
-def _first_version(header: bytes) -> dict[bytes, str]:
-    """The ``v1`` signatures of a Standard Webhooks header; none at all when any part of it is malformed."""
+def _v1_signatures(header: bytes) -> dict[bytes, str]:
+    """The ``v1`` signatures of a Standard Webhooks header; none if any part of the header is malformed."""
     parts = [part.partition(b",") for part in header.split(b" ")]
     if len(parts) > _MAX_SIGNATURES or not all(comma and b"," not in signature for _, comma, signature in parts):
         return {}
@@ -180,7 +180,7 @@ def _first_version(header: bytes) -> dict[bytes, str]:
 
 
 def _base64_digest(text: bytes) -> bytes | None:
-    """The 32 bytes that this is the one canonical base64 form of."""
+    """The 32 bytes of a digest in canonical base64; None for any other text."""
     try:
         digest = binascii.a2b_base64(text, strict_mode=True)
     except (binascii.Error, ValueError):

@@ -1,4 +1,4 @@
-"""The shapes of the API's answers, and how records become them. Field names on the wire are the seeds' (camelCase)."""
+"""The answers of the API, made from records. Field names on the wire are those of the specification (camelCase)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Instant = Annotated[
 
 
 class View(BaseModel):
-    """Something that the API shows."""
+    """The base of all answers with camelCase names."""
 
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, frozen=True)
 
@@ -32,10 +32,10 @@ class View(BaseModel):
 
 
 class Problem(View):
-    """One thing that is wrong with a request."""
+    """One problem of a request."""
 
-    field: str = Field(description="Where: a path into the body.", examples=["payload.shipmentId"])
-    problem: str = Field(description="What. Never the offending value.", examples=["Field required"])
+    field: str = Field(description="The field, as a path into the body.", examples=["payload.shipmentId"])
+    problem: str = Field(description="What is wrong. The value is never shown.", examples=["Field required"])
 
 
 class ErrorView(View):
@@ -45,23 +45,25 @@ class ErrorView(View):
     error_code: Code
     message: str = Field(description="A sentence for a person.")
     trace_id: str = Field(description="Quote it when you ask for help.")
-    details: list[Problem] | None = Field(default=None, description="Present where single fields are wrong.")
+    details: list[Problem] | None = Field(default=None, description="Present if single fields are wrong.")
 
 
 class EventReceipt(View):
-    """The event is recorded and will be worked. A duplicate gets the first receipt again."""
+    """The event is recorded and will be processed. A duplicate gets the first receipt again."""
 
     acknowledged: Literal[True]
     event_id: str
     idempotency_key: str
     trace_id: str
-    queued: bool = Field(description="False: the ledger has it and the queue not yet; it will be queued later.")
+    queued: bool = Field(
+        description="False: the event is in the ledger, but not yet in the queue. It will be queued later."
+    )
     duplicate: bool = Field(description="Whether the same event had been accepted before.")
     received_at: Instant
 
 
 class JobReceipt(View):
-    """The job is recorded and will be worked. A duplicate gets the first receipt again."""
+    """The job is recorded and will be processed. A duplicate gets the first receipt again."""
 
     acknowledged: Literal[True] = True
     workload: str
@@ -76,7 +78,7 @@ class JobReceipt(View):
 
 
 class AttemptView(View):
-    """One try at a job."""
+    """One attempt of a job."""
 
     attempt: int
     outcome: AttemptOutcome
@@ -88,7 +90,7 @@ class AttemptView(View):
 
     @classmethod
     def of(cls, attempt: Attempt) -> AttemptView:
-        """As the ledger has it."""
+        """The view of an attempt in the ledger."""
         return cls(
             attempt=attempt.attempt,
             outcome=attempt.outcome,
@@ -101,24 +103,24 @@ class AttemptView(View):
 
 
 class _EntryView(View):
-    """What every ledger entry tells. ``attemptCount`` is always the length of ``attemptHistory`` (I5)."""
+    """The fields of every ledger entry. ``attemptCount`` is always the length of ``attemptHistory`` (I5)."""
 
     status: Status
-    generation: int = Field(description="1 at first, one more with each replay.")
+    generation: int = Field(description="1 for the first run; each replay adds 1.")
     attempt_count: int
     attempt_history: list[AttemptView]
     last_error_code: str | None
     last_error_message: str | None
     first_seen_at: Instant
     updated_at: Instant
-    expires_at: Instant | None = Field(description="When the record itself is deleted; null while the job is open.")
+    expires_at: Instant | None = Field(description="When the record is deleted; null while the job is open.")
     next_attempt_at: Instant | None = Field(description="Earliest time of the next attempt of a failed job.")
     note: str | None = Field(description="For example `ignored_stale`: a newer event had been applied already.")
-    warnings: list[str] = Field(description="What was not sound in a job that somebody else put into the queue.")
+    warnings: list[str] = Field(description="Problems of a job that an external producer put into the queue.")
 
 
 class EventView(_EntryView):
-    """The state and the history of one courier event."""
+    """The state and the attempts of one courier event."""
 
     idempotency_key: str
     event_id: str | None
@@ -127,18 +129,18 @@ class EventView(_EntryView):
 
     @classmethod
     def of(cls, entry: LedgerEntry) -> EventView:
-        """The entry of an event."""
+        """The view of an event's entry."""
         return cls(
             idempotency_key=entry.key,
             event_id=entry.labels.get("eventId"),
             event_type=entry.labels.get("eventType"),
             trace_id=entry.labels.get("traceId"),
-            **_entry_facts(entry),
+            **_entry_fields(entry),
         )
 
 
 class JobView(_EntryView):
-    """The state and the history of one job."""
+    """The state and the attempts of one job."""
 
     workload: str
     key: str
@@ -151,7 +153,7 @@ class JobView(_EntryView):
 
     @classmethod
     def of(cls, entry: LedgerEntry) -> JobView:
-        """The entry of a job."""
+        """The view of a job's entry."""
         return cls(
             workload=entry.workload,
             key=entry.key,
@@ -161,11 +163,11 @@ class JobView(_EntryView):
             deadline=entry.deadline,
             result=None if entry.result is None else dict(entry.result),
             replay_of=entry.replay_of,
-            **_entry_facts(entry),
+            **_entry_fields(entry),
         )
 
 
-def _entry_facts(entry: LedgerEntry) -> dict[str, Any]:
+def _entry_fields(entry: LedgerEntry) -> dict[str, Any]:
     return {
         "status": entry.status,
         "generation": entry.generation,
@@ -186,20 +188,20 @@ def _entry_facts(entry: LedgerEntry) -> dict[str, Any]:
 
 
 class TimelineEntry(View):
-    """One event of a shipment: what the courier said, and what became of it here."""
+    """One event of a shipment, with its state in the ledger."""
 
     idempotency_key: str
     event_id: str | None
     event_type: str | None
-    status: str | None = Field(description="The courier's word for the shipment's state.")
+    status: str | None = Field(description="The state of the shipment, as the courier sent it.")
     occurred_at: str | None
     received_at: str | None
-    state: Status = Field(description="The event's own state in the ledger.")
+    state: Status = Field(description="The state of the event in the ledger.")
     note: str | None
 
     @classmethod
     def of(cls, entry: LedgerEntry) -> TimelineEntry:
-        """The entry of one of the shipment's events."""
+        """The view of an event's entry in a timeline."""
         return cls(
             idempotency_key=entry.key,
             event_id=entry.labels.get("eventId"),
@@ -213,7 +215,7 @@ class TimelineEntry(View):
 
 
 class ShipmentView(View):
-    """A shipment as the applied events left it (null until one is applied), and every event that spoke of it."""
+    """A shipment: its state after the applied events (null until an event is applied), and all its events."""
 
     shipment_id: str
     order_id: str | None = None
@@ -231,14 +233,14 @@ class ShipmentView(View):
     def of(
         cls,
         shipment_id: str,
-        document: Mapping[str, Any] | None,
+        record: Mapping[str, Any] | None,
         timeline: Sequence[TimelineEntry],
         *,
         complete: bool,
     ) -> ShipmentView:
-        """The stored document, with its timeline."""
+        """The stored record, with its timeline."""
         return cls.model_validate(
-            {**(document or {}), "shipmentId": shipment_id, "timeline": list(timeline), "timelineComplete": complete},
+            {**(record or {}), "shipmentId": shipment_id, "timeline": list(timeline), "timelineComplete": complete},
         )
 
 
@@ -246,7 +248,7 @@ class ShipmentView(View):
 
 
 class DecisionView(View):
-    """One step that a person took."""
+    """One decision of a person about a dead letter."""
 
     step: ReviewStatus
     actor: str
@@ -261,8 +263,8 @@ class LetterSummary(View):
     workload: str
     idempotency_key: str
     job_id: str
-    event_id: str | None = Field(description="Of courier events.")
-    event_type: str | None = Field(description="Of courier events.")
+    event_id: str | None = Field(description="Only for courier events.")
+    event_type: str | None = Field(description="Only for courier events.")
     generation: int
     terminal_reason_code: str
     terminal_reason_message: str
@@ -271,20 +273,20 @@ class LetterSummary(View):
     created_at: Instant
     updated_at: Instant
     expires_at: Instant
-    replayed_as: str | None = Field(description="The job id of the replay, where it runs as a new job.")
+    replayed_as: str | None = Field(description="The job id of the replay, if the replay is a new job.")
 
     @classmethod
     def of(cls, letter: DeadLetter) -> LetterSummary:
         """The letter without its payload."""
-        return cls(**_letter_facts(letter))
+        return cls(**_letter_fields(letter))
 
 
 class LetterView(LetterSummary):
-    """A dead letter, whole: the full truth of a failure."""
+    """A dead letter with its payload, attempts and decisions."""
 
     attempt_history: list[AttemptView]
-    payload_snapshot: Any = Field(description="What the job carried.")
-    decisions: list[DecisionView] = Field(description="Who moved it, when and why.")
+    payload_snapshot: Any = Field(description="The payload of the job.")
+    decisions: list[DecisionView] = Field(description="Who reviewed, replayed or closed the letter, when and why.")
 
     @classmethod
     def whole(cls, letter: DeadLetter, payload: object) -> LetterView:
@@ -296,15 +298,15 @@ class LetterView(LetterSummary):
                 DecisionView(step=each.step, actor=each.actor, reason=each.reason, at=each.at)
                 for each in letter.decisions
             ],
-            **_letter_facts(letter),
+            **_letter_fields(letter),
         )
 
 
 class LetterList(View):
-    """Some dead letters, oldest first."""
+    """A page of dead letters, oldest first."""
 
     items: list[LetterSummary]
-    total: int = Field(description="How many match the filters in all.")
+    total: int = Field(description="How many letters match the filters.")
     next: str | None = Field(description="Pass it as `cursor` for more; null on the last page.")
 
 
@@ -312,20 +314,20 @@ class RefusedLetter(View):
     """A dead letter that cannot be replayed."""
 
     id: str
-    message: str = Field(description="Why.")
+    message: str = Field(description="The reason.")
 
 
 class ReplayView(View):
-    """What a replay by filter did, or with `dryRun` would do."""
+    """The result of a replay by filter. With `dryRun`, nothing was replayed."""
 
     dry_run: bool
     matched: int = Field(description="Letters that the filter matches.")
     replayed: list[str] = Field(description="Ids of the letters that moved (or would move).")
     skipped: list[str] = Field(description="Ids of matching letters that somebody else moved in the meantime.")
-    refused: list[RefusedLetter] = Field(description="Matching letters of which no new job can be made.")
+    refused: list[RefusedLetter] = Field(description="Matching letters that cannot be replayed.")
 
 
-def _letter_facts(letter: DeadLetter) -> dict[str, Any]:
+def _letter_fields(letter: DeadLetter) -> dict[str, Any]:
     return {
         "id": letter.id,
         "workload": letter.workload,
@@ -349,14 +351,14 @@ def _letter_facts(letter: DeadLetter) -> dict[str, Any]:
 
 
 class HealthView(View):
-    """The process answers."""
+    """The process is running."""
 
     status: Literal["ok"] = "ok"
     version: str
 
 
 class ReadinessView(View):
-    """Whether requests can be accepted. The ledger decides; a queue that is away only delays the work."""
+    """Whether requests can be accepted. Only the ledger counts: without the queue, jobs are accepted and wait."""
 
     ready: bool
     store: Literal["ok", "unavailable"]

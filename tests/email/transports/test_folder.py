@@ -15,11 +15,11 @@ from holdfast.workloads.email.transports import folder as folder_module
 from holdfast.workloads.email.transports.folder import FolderTransport
 from holdfast.workloads.email.transports.port import Refused, TryLater
 
-from .parcels import FIRST, parcel
+from .messages import FIRST, a_message
 
 
 async def test_a_message_becomes_a_file_that_a_mail_program_opens(tmp_path):
-    message = parcel(text="Olá, São João")
+    message = a_message(text="Olá, São João")
     accepted = await FolderTransport(tmp_path / "out" / "mail").send(message)
     file = tmp_path / "out" / "mail" / f"{message.outbox_id}.eml"
     assert accepted.message_id == file.name
@@ -28,18 +28,18 @@ async def test_a_message_becomes_a_file_that_a_mail_program_opens(tmp_path):
 
 
 async def test_only_we_may_read_the_mail(tmp_path):
-    message = parcel()
+    message = a_message()
     await FolderTransport(tmp_path / "mail").send(message)
     assert stat.S_IMODE((tmp_path / "mail").stat().st_mode) == 0o700
     assert stat.S_IMODE((tmp_path / "mail" / f"{message.outbox_id}.eml").stat().st_mode) == 0o600
 
 
-async def test_a_message_that_is_there_is_not_written_again(tmp_path):
-    transport, message = FolderTransport(tmp_path), parcel()
+async def test_an_existing_message_is_not_written_again(tmp_path):
+    transport, message = FolderTransport(tmp_path), a_message()
     first = await transport.send(message)
     file = tmp_path / first.message_id
     before = file.stat()
-    again = await transport.send(parcel(outbox_id=message.outbox_id, text="other"))
+    again = await transport.send(a_message(outbox_id=message.outbox_id, text="other"))
     assert again == first
     assert file.stat().st_mtime_ns == before.st_mtime_ns
     assert file.read_bytes() == message.raw
@@ -47,12 +47,12 @@ async def test_a_message_that_is_there_is_not_written_again(tmp_path):
 
 async def test_many_at_once_leave_one_file_each_and_nothing_else(tmp_path):
     transport = FolderTransport(tmp_path)
-    messages = [parcel() for _ in range(40)]
+    messages = [a_message() for _ in range(40)]
     await asyncio.gather(*(transport.send(message) for message in messages), transport.check())
     assert {path.name for path in tmp_path.iterdir()} == {f"{message.outbox_id}.eml" for message in messages}
 
 
-async def test_the_file_and_then_its_name_are_safe_before_it_counts_as_sent(tmp_path, monkeypatch):
+async def test_the_file_and_then_its_name_are_synced_before_it_counts_as_sent(tmp_path, monkeypatch):
     steps = []
     fsync, replace = os.fsync, Path.replace
 
@@ -67,7 +67,7 @@ async def test_the_file_and_then_its_name_are_safe_before_it_counts_as_sent(tmp_
 
     monkeypatch.setattr(folder_module.os, "fsync", watched_fsync)
     monkeypatch.setattr(Path, "replace", watched_replace)
-    await FolderTransport(tmp_path).send(parcel())
+    await FolderTransport(tmp_path).send(a_message())
     assert steps == ["file synced, 0 visible", "named", "folder synced, 1 visible"]
 
 
@@ -81,11 +81,11 @@ async def test_the_file_and_then_its_name_are_safe_before_it_counts_as_sent(tmp_
         (errno.EIO, "FOLDER_NOT_WRITABLE"),
     ],
 )
-async def test_trouble_with_the_disk_is_tried_later_and_leaves_nothing_behind(tmp_path, monkeypatch, number, code):
+async def test_a_disk_error_is_retried_later_and_leaves_nothing_behind(tmp_path, monkeypatch, number, code):
     def failing(descriptor):
         raise OSError(number, os.strerror(number), "/secret/place")
 
-    transport, message = FolderTransport(tmp_path), parcel()
+    transport, message = FolderTransport(tmp_path), a_message()
     with monkeypatch.context() as broken:
         broken.setattr(folder_module.os, "fsync", failing)
         for attempt in (transport.send(message), transport.check()):
@@ -102,13 +102,13 @@ async def test_a_file_in_the_place_of_the_folder_is_tried_later(tmp_path):
     place.write_text("in the way")
     transport = FolderTransport(place)
     with pytest.raises(TryLater):
-        await transport.send(parcel())
+        await transport.send(a_message())
     place.unlink()
-    await transport.send(parcel())
+    await transport.send(a_message())
 
 
 @pytest.mark.parametrize("outbox_id", ["", "../up", "a/b", ".hidden", "a\0b", "x" * 300])
-async def test_an_outbox_id_that_is_no_file_name_is_refused(tmp_path, outbox_id):
+async def test_an_outbox_id_that_is_not_a_file_name_is_refused(tmp_path, outbox_id):
     with pytest.raises(Refused):
-        await FolderTransport(tmp_path / "mail").send(parcel(outbox_id=outbox_id))
+        await FolderTransport(tmp_path / "mail").send(a_message(outbox_id=outbox_id))
     assert list(tmp_path.iterdir()) == []

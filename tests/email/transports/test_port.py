@@ -1,4 +1,4 @@
-"""What is quoted from the other side."""
+"""Quotes of the other side's answers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.workloads.email.transports.port import quoted
 
-from .parcels import parcel
+from .messages import a_message
 
 
 @pytest.mark.parametrize(
@@ -22,8 +22,8 @@ from .parcels import parcel
         ("", ""),
     ],
 )
-def test_what_the_other_side_says_is_quoted_without_what_is_private(said, shown):
-    assert quoted(said, parcel("maria.souza@example.com")) == shown
+def test_the_other_sides_answer_is_quoted_without_personal_data(said, shown):
+    assert quoted(said, a_message("maria.souza@example.com")) == shown
 
 
 def test_a_quote_is_short():
@@ -31,4 +31,4 @@ def test_a_quote_is_short():
 
 
 def test_a_short_local_part_does_not_blank_out_the_sentence():
-    assert quoted("to a user a is unknown", parcel("a@example.com")) == "to a user a is unknown"
+    assert quoted("to a user a is unknown", a_message("a@example.com")) == "to a user a is unknown"

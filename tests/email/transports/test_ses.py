@@ -1,4 +1,4 @@
-"""Mail by SES: to moto over HTTP where SES behaves, and to a server of our own where it does not."""
+"""Mail by SES: moto for the usual answers, and our own server for errors."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from holdfast.workloads.email.transports.port import (
 )
 from holdfast.workloads.email.transports.ses import SesOptions, SesTransport, tag_value
 
-from .parcels import FIRST, SECOND, SENDER, THIRD, parcel
+from .messages import FIRST, SECOND, SENDER, THIRD, a_message
 
-# Making a client takes botocore half a second, so the tests of answers share one, and with it an event loop.
+# botocore needs half a second to make a client, so the tests of answers share a client and its event loop.
 pytestmark = [pytest.mark.usefixtures("aws_credentials"), pytest.mark.asyncio(loop_scope="module")]
 
 SOON = timedelta(seconds=0.3)
@@ -47,7 +47,7 @@ async def opened(url: str, **options) -> AsyncIterator[SesTransport]:
 
 async def failure(transport, message=None) -> TransportError:
     with pytest.raises(TransportError) as caught:
-        await transport.send(message or parcel())
+        await transport.send(message or a_message())
     return caught.value
 
 
@@ -59,9 +59,9 @@ async def verified(moto, identity: str) -> None:
         await client.create_email_identity(EmailIdentity=identity)
 
 
-async def test_a_message_reaches_ses_whole_with_its_envelope(moto):
+async def test_a_message_reaches_ses_complete_with_its_envelope(moto):
     await verified(moto, SENDER)
-    message = parcel(FIRST, SECOND, THIRD, text="Olá, São João")
+    message = a_message(FIRST, SECOND, THIRD, text="Olá, São João")
     async with opened(moto.url) as transport:
         accepted = await transport.send(message)
     [sent] = moto.mail()
@@ -83,7 +83,7 @@ async def test_a_sender_that_ses_does_not_know_is_refused(moto):
 
 
 class Server:
-    """Reads whole requests, keeps their bodies, and lets ``reply`` answer as it likes."""
+    """Reads complete requests and stores their bodies. ``reply`` writes the answer."""
 
     def __init__(self, reply: Callable[[asyncio.StreamWriter], object]) -> None:
         self.reply = reply
@@ -143,7 +143,7 @@ class Ses:
     transport: SesTransport
 
     async def outcome(self, reply) -> TransportError:
-        """What comes of one message that is answered so; each is asked for once."""
+        """The result of one message with this answer. The request is made once."""
         self.server.reply = reply
         self.server.requests.clear()
         error = await failure(self.transport)
@@ -160,9 +160,9 @@ async def ses() -> AsyncIterator[Ses]:
             yield Ses(server, transport)
 
 
-async def test_the_request_holds_everything_ses_must_know():
+async def test_the_request_has_everything_that_ses_needs():
     reply = answering(200, {"MessageId": "0100-abc"})
-    message = parcel(FIRST, SECOND, tags=("boleto 2026", "ção", "a.b-c_d"))
+    message = a_message(FIRST, SECOND, tags=("boleto 2026", "ção", "a.b-c_d"))
     async with Server(reply).listening() as server, opened(server.url, configuration_set="events") as transport:
         accepted = await transport.send(message)
     [(line, request)] = server.requests
@@ -179,7 +179,7 @@ async def test_the_request_holds_everything_ses_must_know():
     assert accepted.message_id == "0100-abc"
 
 
-async def test_a_tag_never_grows_beyond_what_ses_takes():
+async def test_a_tag_is_never_longer_than_ses_allows():
     assert len(tag_value("x" * 1000)) == 256
 
 
@@ -209,7 +209,7 @@ async def test_a_tag_never_grows_beyond_what_ses_takes():
         (504, "GatewayTimeout", OutcomeUnknown, "SES_504"),
     ],
 )
-async def test_an_answer_decides_what_happens_next_and_is_asked_for_once(ses, status, name, kind, code):
+async def test_an_answer_decides_the_error_and_the_request_is_made_once(ses, status, name, kind, code):
     error = await ses.outcome(refusing(status, name))
     assert (type(error), error.code) == (kind, code)
 
@@ -227,7 +227,7 @@ async def test_a_throttle_says_how_long_to_wait(ses, status, name, header, after
 # --- the point of no return -----------------------------------------------------------------------------------------
 
 
-async def test_silence_after_the_request_leaves_the_outcome_unknown():
+async def test_no_answer_after_the_request_leaves_the_outcome_unknown():
     async with Server(lambda writer: server.over.wait()).listening() as server:
         async with opened(server.url, read_timeout=SOON) as transport:
             error = await failure(transport)
@@ -255,7 +255,7 @@ async def test_a_connection_that_breaks_after_the_request_leaves_the_outcome_unk
     assert type(await ses.outcome(reply)) is OutcomeUnknown
 
 
-async def test_a_request_that_was_never_made_is_safe_to_try_again():
+async def test_a_request_that_was_never_made_is_safe_to_retry():
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         async with opened(f"http://127.0.0.1:{closed.getsockname()[1]}") as transport:
@@ -263,13 +263,13 @@ async def test_a_request_that_was_never_made_is_safe_to_try_again():
     assert (type(error), error.code) == (TryLater, "SES_CONNECT")
 
 
-async def test_a_name_that_does_not_resolve_is_safe_to_try_again():
+async def test_a_name_that_does_not_resolve_is_safe_to_retry():
     async with opened("http://ses.invalid") as transport:
         error = await failure(transport)
     assert (type(error), error.code) == (TryLater, "SES_CONNECT")
 
 
-async def test_a_server_that_speaks_no_tls_is_safe_to_try_again():
+async def test_a_server_without_tls_is_safe_to_retry():
     async with Server(reset).listening() as server:
         async with opened(server.url.replace("http:", "https:"), connect_timeout=SOON) as transport:
             error = await failure(transport)
@@ -277,7 +277,7 @@ async def test_a_server_that_speaks_no_tls_is_safe_to_try_again():
     assert type(error) is TryLater
 
 
-async def test_without_credentials_nothing_can_go(monkeypatch, tmp_path):
+async def test_without_credentials_the_account_is_blocked(monkeypatch, tmp_path):
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
@@ -292,7 +292,7 @@ async def test_without_credentials_nothing_can_go(monkeypatch, tmp_path):
 # --- checking, and what must not leak -------------------------------------------------------------------------------
 
 
-async def test_a_check_asks_for_the_account_and_sends_nothing(ses):
+async def test_a_check_reads_the_account_and_sends_nothing(ses):
     ses.server.reply = answering(200, {"SendingEnabled": True})
     ses.server.requests.clear()
     await ses.transport.check()
@@ -307,7 +307,7 @@ async def test_a_check_asks_for_the_account_and_sends_nothing(ses):
         (refusing(429, "TooManyRequestsException"), TryLater),
     ],
 )
-async def test_a_check_tells_why_nothing_can_go(ses, reply, kind):
+async def test_a_failed_check_has_the_reason(ses, reply, kind):
     ses.server.reply = reply
     with pytest.raises(kind):
         await ses.transport.check()

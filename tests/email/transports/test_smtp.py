@@ -24,7 +24,7 @@ from holdfast.workloads.email.transports.smtp import SmtpOptions, SmtpTransport
 from tests.support.smtp_server import DROP, DROP_TAKEN, HANG, HANG_TAKEN, SmtpServer
 from tests.support.waiting import eventually
 
-from .parcels import FIRST, SECOND, SENDER, THIRD, parcel
+from .messages import FIRST, SECOND, SENDER, THIRD, a_message
 
 SOON = timedelta(seconds=0.2)
 
@@ -55,8 +55,8 @@ async def failure(transport, message) -> TransportError:
 # --- what arrives ---------------------------------------------------------------------------------------------------
 
 
-async def test_a_message_arrives_whole_with_its_envelope(server):
-    message = parcel(FIRST, SECOND, THIRD, text="first\r\n.a dot\r\n..two\r\n.\r\nçã — last")
+async def test_a_message_arrives_complete_with_its_envelope(server):
+    message = a_message(FIRST, SECOND, THIRD, text="first\r\n.a dot\r\n..two\r\n.\r\nçã — last")
     async with opened(server) as transport:
         accepted = await transport.send(message)
     [taken] = server.taken
@@ -66,16 +66,16 @@ async def test_a_message_arrives_whole_with_its_envelope(server):
 
 
 @pytest.mark.parametrize("raw", [b"a\nb\r\nc\rd", b"no end of line\r\n.", b".\r\n"])
-async def test_line_ends_are_made_whole_and_no_line_ends_the_message_early(server, raw):
+async def test_line_ends_become_crlf_and_no_line_ends_the_message_early(server, raw):
     async with opened(server) as transport:
-        await transport.send(parcel(raw=raw))
-        await transport.send(parcel(raw=raw))
+        await transport.send(a_message(raw=raw))
+        await transport.send(a_message(raw=raw))
     wanted = raw.replace(b"\r\n", b"\n").replace(b"\r", b"\n").replace(b"\n", b"\r\n").removesuffix(b"\r\n") + b"\r\n"
     assert [taken.raw for taken in server.taken] == [wanted, wanted]
 
 
 async def test_a_large_message_arrives(server):
-    message = parcel(text="0123456789 0123456789\r\n" * 150_000)
+    message = a_message(text="0123456789 0123456789\r\n" * 150_000)
     async with opened(server) as transport:
         await transport.send(message)
     assert server.taken[0].raw == message.raw
@@ -122,16 +122,16 @@ ANSWERS = {
 
 
 @pytest.mark.parametrize(("answer", "name"), ANSWERS.values(), ids=ANSWERS)
-async def test_the_servers_name_of_a_message_is_kept_or_else_ours(server, answer, name):
+async def test_the_servers_id_of_a_message_is_kept_or_else_ours(server, answer, name):
     server.rule("end", answer)
-    message = parcel()
+    message = a_message()
     async with opened(server) as transport:
         accepted = await transport.send(message)
     assert accepted.message_id == (name or message.message_id)
 
 
-async def test_our_own_message_id_is_not_taken_for_the_servers_name(server):
-    message = parcel()
+async def test_our_own_message_id_is_not_taken_for_the_servers_id(server):
+    message = a_message()
     server.rule("end", f"250 2.0.0 OK {message.message_id} [Hostname=A.prod.outlook.com]")
     async with opened(server) as transport:
         assert (await transport.send(message)).message_id == message.message_id
@@ -140,19 +140,19 @@ async def test_our_own_message_id_is_not_taken_for_the_servers_name(server):
 # --- connections ----------------------------------------------------------------------------------------------------
 
 
-async def test_a_lone_sender_uses_one_connection(server):
+async def test_a_single_sender_uses_one_connection(server):
     async with opened(server) as transport:
         for _ in range(5):
-            await transport.send(parcel())
+            await transport.send(a_message())
         assert server.connections == 1
     assert server.commands()[-1] == "QUIT"
 
 
 async def test_the_connection_that_was_used_last_is_used_next(server):
     async with opened(server) as transport:
-        await asyncio.gather(*(transport.send(parcel()) for _ in range(4)))
+        await asyncio.gather(*(transport.send(a_message()) for _ in range(4)))
         for _ in range(4):
-            await transport.send(parcel())
+            await transport.send(a_message())
     assert len({taken.connection for taken in server.taken[4:]}) == 1
     assert server.connections > 1
 
@@ -160,7 +160,7 @@ async def test_the_connection_that_was_used_last_is_used_next(server):
 async def test_no_more_connections_are_open_than_allowed(server):
     hanging = server.rule("end", HANG)
     async with opened(server, connections=3) as transport:
-        sending = [asyncio.create_task(transport.send(parcel())) for _ in range(8)]
+        sending = [asyncio.create_task(transport.send(a_message())) for _ in range(8)]
         await eventually(lambda: hanging.seen == 3)
         assert server.connections == 3
         hanging.release()
@@ -169,28 +169,28 @@ async def test_no_more_connections_are_open_than_allowed(server):
     assert server.connections == 3
 
 
-async def test_a_connection_that_died_while_idle_costs_nothing(server):
+async def test_a_connection_that_was_lost_while_idle_costs_no_attempt(server):
     async with opened(server) as transport:
-        await transport.send(parcel())
+        await transport.send(a_message())
         server.cut_all()
-        await transport.send(parcel())
+        await transport.send(a_message())
     assert len(server.taken) == 2
 
 
 @pytest.mark.parametrize("action", ["421 4.4.2 idle for too long", DROP])
 async def test_a_kept_connection_that_fails_before_the_message_begins_is_replaced(server, action):
     async with opened(server) as transport:
-        await transport.send(parcel())
+        await transport.send(a_message())
         server.rule("mail", action, times=1)
-        await transport.send(parcel())
+        await transport.send(a_message())
     assert [taken.connection for taken in server.taken] == [1, 2]
 
 
-async def test_a_kept_connection_that_says_nothing_any_more_is_replaced(server):
+async def test_a_kept_connection_without_an_answer_is_replaced(server):
     async with opened(server, timeout=SOON) as transport:
-        await transport.send(parcel())
+        await transport.send(a_message())
         hanging = server.rule("mail", HANG, times=1)
-        await transport.send(parcel())
+        await transport.send(a_message())
         hanging.release()
     assert [taken.connection for taken in server.taken] == [1, 2]
 
@@ -198,29 +198,29 @@ async def test_a_kept_connection_that_says_nothing_any_more_is_replaced(server):
 async def test_a_new_connection_that_fails_is_not_replaced(server):
     server.rule("mail", "421 4.3.2 shutting down")
     async with opened(server) as transport:
-        assert (await failure(transport, parcel())).code == "SMTP_421"
+        assert (await failure(transport, a_message())).code == "SMTP_421"
     assert server.connections == 1
 
 
 async def test_a_connection_is_not_kept_for_ever(server):
     async with opened(server, keep=timedelta(0)) as transport:
-        await transport.send(parcel())
-        await transport.send(parcel())
+        await transport.send(a_message())
+        await transport.send(a_message())
     assert server.connections == 2
 
 
 async def test_closing_closes_all_connections(server):
     async with opened(server) as transport:
-        await asyncio.gather(*(transport.send(parcel()) for _ in range(4)))
+        await asyncio.gather(*(transport.send(a_message()) for _ in range(4)))
         assert server.open_connections
     await eventually(lambda: server.open_connections == 0)
 
 
 @pytest.mark.parametrize(("stage", "kind"), [("rcpt", TryLater), ("end", OutcomeUnknown)])
-async def test_closing_gives_up_what_is_under_way(server, stage, kind):
+async def test_closing_abandons_messages_that_are_being_sent(server, stage, kind):
     hanging = server.rule(stage, HANG)
     async with opened(server) as transport:
-        sending = asyncio.create_task(failure(transport, parcel()))
+        sending = asyncio.create_task(failure(transport, a_message()))
         await eventually(lambda: hanging.seen)
         await transport.close()
         assert type(await sending) is kind
@@ -230,13 +230,13 @@ async def test_closing_gives_up_what_is_under_way(server, stage, kind):
 async def test_cancelling_in_the_middle_closes_the_connection(server, stage):
     hanging = server.rule(stage, HANG, times=1)
     async with opened(server) as transport:
-        sending = asyncio.create_task(transport.send(parcel()))
+        sending = asyncio.create_task(transport.send(a_message()))
         await eventually(lambda: hanging.seen)
         sending.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await sending
         await eventually(lambda: server.open_connections == 0)
-        await transport.send(parcel())
+        await transport.send(a_message())
     assert server.connections == 2
 
 
@@ -258,15 +258,15 @@ ANSWERS = [
 
 @pytest.mark.parametrize("stage", ["mail", "rcpt", "data", "end"])
 @pytest.mark.parametrize(("answer", "kind", "code"), ANSWERS)
-async def test_an_answer_decides_what_happens_next(server, stage, answer, kind, code):
+async def test_an_answer_decides_the_error(server, stage, answer, kind, code):
     server.rule(stage, answer, times=1)
     async with opened(server) as transport:
-        error = await failure(transport, parcel())
+        error = await failure(transport, a_message())
         assert (type(error), error.code) == (kind, code)
         assert server.taken == []
-        await transport.send(parcel())
+        await transport.send(a_message())
     assert len(server.taken) == 1
-    # Only a server that says goodbye loses its connection.
+    # Only a server that answers 421 loses its connection.
     assert server.connections == (2 if code == "SMTP_421" else 1)
 
 
@@ -281,24 +281,24 @@ async def test_an_answer_decides_what_happens_next(server, stage, answer, kind, 
         ("450 wait", None, TryLater, "SMTP_450"),
     ],
 )
-async def test_a_message_that_its_first_recipient_cannot_get_goes_to_nobody(server, first, second, kind, code):
+async def test_a_message_whose_first_recipient_is_refused_is_not_sent(server, first, second, kind, code):
     server.rule("rcpt", first, match=FIRST)
     if second:
         server.rule("rcpt", second, match=SECOND)
     async with opened(server) as transport:
-        error = await failure(transport, parcel(FIRST, SECOND))
+        error = await failure(transport, a_message(FIRST, SECOND))
         assert (type(error), error.code) == (kind, code)
-        await transport.send(parcel(THIRD))
+        await transport.send(a_message(THIRD))
     assert "DATA" not in server.commands()[: server.commands().index("RSET")]
     assert [taken.recipients for taken in server.taken] == [(THIRD,)]
     assert server.connections == 1
 
 
 @pytest.mark.parametrize("answer", ["550 5.1.1 no", "450 4.2.1 later"])
-async def test_a_copy_that_is_refused_does_not_hold_back_the_message(server, answer):
+async def test_a_refused_copy_does_not_stop_the_message(server, answer):
     server.rule("rcpt", answer, match=SECOND)
     async with opened(server) as transport:
-        accepted = await transport.send(parcel(FIRST, SECOND, THIRD))
+        accepted = await transport.send(a_message(FIRST, SECOND, THIRD))
     assert accepted.refused == (SECOND,)
     assert server.taken[0].recipients == (FIRST, THIRD)
 
@@ -307,65 +307,65 @@ async def test_a_copy_that_is_refused_does_not_hold_back_the_message(server, ans
 
 
 @pytest.mark.parametrize(("action", "taken"), [(DROP_TAKEN, 1), (DROP, 0)])
-async def test_a_line_that_drops_after_the_message_leaves_the_outcome_unknown(server, action, taken):
+async def test_a_connection_lost_after_the_message_leaves_the_outcome_unknown(server, action, taken):
     server.rule("end", action, times=1)
     async with opened(server) as transport:
-        error = await failure(transport, parcel())
+        error = await failure(transport, a_message())
         assert (type(error), error.code) == (OutcomeUnknown, "SMTP_NO_ANSWER")
         assert len(server.taken) == taken  # we cannot know, and did not send it twice to find out
-        await transport.send(parcel())
+        await transport.send(a_message())
 
 
 @pytest.mark.parametrize(("action", "taken"), [(HANG_TAKEN, 1), (HANG, 0)])
-async def test_silence_after_the_message_leaves_the_outcome_unknown(server, action, taken):
+async def test_no_answer_after_the_message_leaves_the_outcome_unknown(server, action, taken):
     hanging = server.rule("end", action)
     async with opened(server, final_timeout=SOON) as transport:
-        error = await failure(transport, parcel())
+        error = await failure(transport, a_message())
         assert (type(error), error.code) == (OutcomeUnknown, "SMTP_NO_ANSWER")
         assert len(server.taken) == taken
         hanging.release()
 
 
 @pytest.mark.parametrize("answer", ["what?", "354 more please", "199 hm"])
-async def test_an_answer_to_the_message_that_is_neither_yes_nor_no_leaves_the_outcome_unknown(server, answer):
+async def test_an_answer_that_is_neither_yes_nor_no_leaves_the_outcome_unknown(server, answer):
     server.rule("end", answer)
     async with opened(server) as transport:
-        error = await failure(transport, parcel())
+        error = await failure(transport, a_message())
     assert (type(error), error.code) == (OutcomeUnknown, "SMTP_BAD_ANSWER")
 
 
 @pytest.mark.parametrize("stage", ["connect", "ehlo", "mail", "rcpt", "data"])
-async def test_a_line_that_drops_before_the_message_is_safe_to_try_again(server, stage):
+async def test_a_connection_lost_before_the_message_is_safe_to_retry(server, stage):
     server.rule(stage, DROP)
     async with opened(server) as transport:
-        error = await failure(transport, parcel())
+        error = await failure(transport, a_message())
     assert type(error) is TryLater
     assert error.code in {"SMTP_CONNECT", "SMTP_LOST"}
     assert server.taken == []
 
 
 @pytest.mark.parametrize("stage", ["connect", "ehlo", "mail", "rcpt", "data"])
-async def test_silence_before_the_message_is_safe_to_try_again(server, stage):
+async def test_no_answer_before_the_message_is_safe_to_retry(server, stage):
     hanging = server.rule(stage, HANG)
     async with opened(server, timeout=SOON) as transport:
-        error = await failure(transport, parcel())
+        error = await failure(transport, a_message())
         hanging.release()
     assert (type(error), error.code) == (TryLater, "SMTP_TIMEOUT")
     assert server.taken == []
 
 
 @pytest.mark.parametrize("stage", ["connect", "ehlo", "mail", "rcpt", "data"])
-async def test_nonsense_before_the_message_is_safe_to_try_again(server, stage):
+async def test_a_malformed_answer_before_the_message_is_safe_to_retry(server, stage):
     server.rule(stage, "what?", times=1)
     async with opened(server) as transport:
-        error = await failure(transport, parcel())
+        error = await failure(transport, a_message())
         assert (type(error), error.code) == (TryLater, "SMTP_BAD_ANSWER")
-        await transport.send(parcel())
+        await transport.send(a_message())
     assert len(server.taken) == 1
 
 
 class Talker:
-    """A server of a few lines, for what aiosmtpd cannot do: to break off in the middle of a message."""
+    """A small server that can disconnect in the middle of a message. aiosmtpd cannot."""
 
     def __init__(self, *, says: bytes = b"", hangs_up: bool = False, reads_on: bool = False) -> None:
         self.host = "127.0.0.1"
@@ -379,7 +379,7 @@ class Talker:
 
     async def serve(self, reader, writer) -> None:
         if not self._reads_on:
-            # Little room on the way, so that the client cannot be done before we break off.
+            # A small buffer, so that the client cannot finish before the server disconnects.
             writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         with contextlib.suppress(ConnectionError, EOFError):
             writer.write(b"220 talker\r\n")
@@ -408,41 +408,41 @@ class Talker:
 LARGE = "0123456789 0123456789\r\n" * 400_000
 
 
-async def test_a_line_that_drops_in_the_middle_of_the_message_is_safe_to_try_again():
+async def test_a_connection_lost_in_the_middle_of_the_message_is_safe_to_retry():
     async with Talker(hangs_up=True).listening() as talker, opened(talker) as transport:
-        error = await failure(transport, parcel(text=LARGE))
+        error = await failure(transport, a_message(text=LARGE))
         assert talker.received
     assert (type(error), error.code) == (TryLater, "SMTP_LOST")
 
 
-async def test_a_server_that_stops_reading_in_the_middle_of_the_message_is_safe_to_try_again():
+async def test_a_server_that_stops_reading_in_the_middle_of_the_message_is_safe_to_retry():
     async with Talker().listening() as talker, opened(talker, timeout=SOON) as transport:
-        error = await failure(transport, parcel(text=LARGE))
+        error = await failure(transport, a_message(text=LARGE))
         assert talker.received
     assert (type(error), error.code) == (TryLater, "SMTP_TIMEOUT")
 
 
-async def test_a_refusal_in_the_middle_of_the_message_is_heard():
+async def test_a_refusal_in_the_middle_of_the_message_counts():
     talker = Talker(says=b"552 5.3.4 too big\r\n")
     async with talker.listening(), opened(talker, timeout=SOON) as transport:
-        error = await failure(transport, parcel(text=LARGE))
+        error = await failure(transport, a_message(text=LARGE))
     assert (type(error), error.code) == (Refused, "SMTP_552")
 
 
-async def test_a_yes_in_the_middle_of_the_message_is_not_believed():
+async def test_an_acceptance_in_the_middle_of_the_message_does_not_count():
     talker = Talker(says=b"250 2.0.0 queued as NOTHING\r\n", reads_on=True)
     async with talker.listening(), opened(talker) as transport:
-        error = await failure(transport, parcel(text=LARGE))
+        error = await failure(transport, a_message(text=LARGE))
         assert (type(error), error.code) == (TryLater, "SMTP_LOST")
         await eventually(lambda: talker.done)
     assert not talker.received.endswith(b"\r\n.\r\n")  # the server cannot have taken it
 
 
-async def test_a_server_that_nobody_can_reach_is_tried_later():
+async def test_an_unreachable_server_is_retried_later():
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         options = SmtpOptions("127.0.0.1", closed.getsockname()[1], "none", local_hostname="gateway.example")
-        error = await failure(SmtpTransport(options), parcel())
+        error = await failure(SmtpTransport(options), a_message())
     assert (type(error), error.code) == (TryLater, "SMTP_CONNECT")
 
 
@@ -450,15 +450,15 @@ async def test_a_server_that_nobody_can_reach_is_tried_later():
 
 
 @pytest.mark.parametrize("security", ["none", "starttls", "tls"])
-async def test_mail_goes_by_each_kind_of_connection_with_a_login(security):
+async def test_mail_is_sent_over_each_kind_of_connection_with_a_login(security):
     with SmtpServer(security=security, users={"gateway": "s3cret"}) as server:
         options = {"security": security, "username": "gateway", "password": "s3cret"}
         if security != "none":
             options["ca_file"] = server.ca_file
         async with opened(server, **options) as transport:
             await transport.check()
-            await transport.send(parcel())
-            await transport.send(parcel())
+            await transport.send(a_message())
+            await transport.send(a_message())
         assert len(server.taken) == 2
 
 
@@ -468,37 +468,37 @@ async def test_a_certificate_that_cannot_be_trusted_blocks_the_account(security,
     with SmtpServer(security=security, host_name="localhost" if trust == "nobody" else "other.example") as server:
         options = {} if trust == "nobody" else {"ca_file": server.ca_file}
         async with opened(server, security=security, **options) as transport:
-            error = await failure(transport, parcel())
+            error = await failure(transport, a_message())
         assert (type(error), error.code) == (AccountBlocked, "SMTP_TLS_UNTRUSTED")
         assert server.taken == []
 
 
 @pytest.mark.parametrize("security", ["starttls", "tls"])
-async def test_a_line_that_drops_after_the_message_leaves_the_outcome_unknown_with_tls_too(security):
+async def test_a_connection_lost_after_the_message_leaves_the_outcome_unknown_with_tls_too(security):
     with SmtpServer(security=security) as server:
         server.rule("end", DROP_TAKEN)
         async with opened(server, security=security, ca_file=server.ca_file) as transport:
-            error = await failure(transport, parcel())
+            error = await failure(transport, a_message())
         assert type(error) is OutcomeUnknown
         assert len(server.taken) == 1
 
 
-async def test_mail_never_goes_in_clear_where_tls_is_asked_for(server):
+async def test_mail_is_never_sent_in_clear_when_tls_is_required(server):
     async with opened(server, security="starttls") as transport:
-        error = await failure(transport, parcel())
+        error = await failure(transport, a_message())
     assert (type(error), error.code) == (AccountBlocked, "SMTP_NOT_OFFERED")
     assert "MAIL" not in server.commands()
 
 
-async def test_tls_to_a_server_that_speaks_none_is_tried_later(server):
+async def test_tls_to_a_server_without_tls_is_retried_later(server):
     async with opened(server, security="tls") as transport:
-        error = await failure(transport, parcel())
+        error = await failure(transport, a_message())
     assert (type(error), error.code) == (TryLater, "SMTP_TLS_FAILED")
 
 
-async def test_a_login_to_a_server_that_knows_none_blocks_the_account(server):
+async def test_a_login_to_a_server_without_logins_blocks_the_account(server):
     async with opened(server, username="gateway", password="s3cret") as transport:
-        error = await failure(transport, parcel())
+        error = await failure(transport, a_message())
     assert (type(error), error.code) == (AccountBlocked, "SMTP_NOT_OFFERED")
 
 
@@ -515,7 +515,7 @@ async def test_a_login_that_fails_blocks_the_account_unless_it_may_work_later(an
         if answer:
             server.rule("auth", answer)
         async with opened(server, username="gateway", password="s3cret" if answer else "wr0ng") as transport:
-            error = await failure(transport, parcel())
+            error = await failure(transport, a_message())
         assert (type(error), error.code) == (kind, code)
         assert "wr0ng" not in str(error)
 
@@ -532,7 +532,7 @@ async def test_a_login_that_fails_blocks_the_account_unless_it_may_work_later(an
 async def test_a_greeting_is_never_about_the_message(server, stage, answer, kind, code):
     server.rule(stage, answer)
     async with opened(server) as transport:
-        error = await failure(transport, parcel())
+        error = await failure(transport, a_message())
         assert (type(error), error.code) == (kind, code)
         with pytest.raises(kind):
             await transport.check()
@@ -552,7 +552,7 @@ async def test_no_error_shows_an_address(server, stage):
     said = f"550 5.1.1 <{FIRST}>, {FIRST.upper()}, maria.souza, {SENDER}, jose@outro.example and 111.444.777-35 unknown"
     server.rule(stage, said)
     async with opened(server) as transport:
-        error = await failure(transport, parcel())
+        error = await failure(transport, a_message())
     shown = "".join(traceback.format_exception(error)) + repr(error) + error.message
     for secret in ("maria", "souza", "MARIA", "billing@", "jose@", "outro", "111.444"):
         assert secret not in shown
@@ -560,8 +560,8 @@ async def test_no_error_shows_an_address(server, stage):
     assert "unknown" in error.message
 
 
-async def test_nothing_that_describes_a_message_or_the_options_shows_what_is_private():
-    message = parcel(FIRST, SECOND)
+async def test_the_repr_of_a_message_and_of_the_options_shows_no_secret():
+    message = a_message(FIRST, SECOND)
     assert "example" not in repr(message).replace(message.message_id, "")
     options = SmtpOptions("mail.example", 25, username="gateway-user", password="s3cret")
     assert "gateway-user" not in repr(options)
@@ -571,16 +571,16 @@ async def test_nothing_that_describes_a_message_or_the_options_shows_what_is_pri
 @pytest.mark.parametrize(
     "address", ["a b@example.com", "a@example.com>\r\nRCPT TO:<x@y.z", "josé@example.com", "<a@b.c>", "nobody"]
 )
-async def test_an_address_that_could_change_the_dialogue_is_refused_before_it(server, address):
+async def test_an_address_that_could_inject_a_command_is_refused(server, address):
     async with opened(server) as transport:
-        for message in (parcel(address), parcel(FIRST, address), parcel(sender=address)):
+        for message in (a_message(address), a_message(FIRST, address), a_message(sender=address)):
             error = await failure(transport, message)
             assert (type(error), error.code) == (Refused, "SMTP_BAD_ADDRESS")
             assert address not in str(error)
     assert server.connections == 0
 
 
-async def test_options_that_cannot_work_are_told_at_the_start(tmp_path):
+async def test_invalid_options_are_refused_at_the_start(tmp_path):
     for bad in ({"host": ""}, {"host": "two words"}, {"local_hostname": "a\r\nb"}, {"connections": 0}):
         with pytest.raises(ConfigurationError):
             SmtpOptions(**({"host": "mail.example", "port": 25} | bad))

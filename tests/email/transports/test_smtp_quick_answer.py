@@ -1,4 +1,4 @@
-"""An answer that comes at once is an answer, too."""
+"""An answer that comes at once must not be lost."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from holdfast.workloads.email.transports.smtp import SmtpOptions, SmtpTransport
 from tests.support.smtp_server import HANG, SmtpServer
 
 
-async def test_an_answer_that_is_there_as_soon_as_the_dot_is_written_counts(monkeypatch):
+async def test_an_answer_that_comes_right_after_the_dot_counts(monkeypatch):
     write = SMTPProtocol.write
 
     def answered_at_once(protocol, data):

@@ -1,4 +1,4 @@
-"""The mail server of the tests, where it runs in a process of its own."""
+"""The mail server of the tests, in its own process."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from holdfast.workloads.email.transports.smtp import SmtpOptions, SmtpTransport
 from tests.support.smtp_server import DROP_TAKEN, taken_in
 from tests.support.waiting import eventually
 
-from .parcels import FIRST, SECOND, SENDER, parcel
+from .messages import FIRST, SECOND, SENDER, a_message
 
 
-async def test_a_server_in_a_process_of_its_own_writes_down_what_it_takes(tmp_path):
+async def test_a_server_in_its_own_process_records_what_it_accepts(tmp_path):
     port_file, log = tmp_path / "port", tmp_path / "log"
     rules = [
         {"stage": "rcpt", "action": "550 no", "match": "ghost@"},
@@ -35,10 +35,10 @@ async def test_a_server_in_a_process_of_its_own_writes_down_what_it_takes(tmp_pa
             options = SmtpOptions("127.0.0.1", int(port_file.read_text()), "none", keep=timedelta(seconds=5))
             transport = SmtpTransport(options)
             assert taken_in(log) == []
-            plain, dropped = parcel(FIRST), parcel(SECOND)
+            plain, dropped = a_message(FIRST), a_message(SECOND)
             await transport.send(plain)
             with pytest.raises(Refused):
-                await transport.send(parcel("ghost@example.com"))
+                await transport.send(a_message("ghost@example.com"))
             with pytest.raises(OutcomeUnknown):
                 await transport.send(dropped)
             await transport.close()

@@ -1,4 +1,4 @@
-"""Addresses: one form to compare and send them in, one mask to show them under."""
+"""Addresses: the form in which they are compared and sent, and the mask in which they are shown."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_an_address_has_one_form(written, kept):
         "\ud800@example.com",
     ],
 )
-def test_what_is_no_address_is_refused_without_being_repeated(address):
+def test_an_invalid_address_is_refused_without_being_repeated(address):
     with pytest.raises(ValueError, match=r"^must ") as refusal:
         normalised(address)
 

@@ -1,4 +1,4 @@
-"""The door of the email workload: what a request becomes, and what is written with it."""
+"""The admission of emails: the job of a request, and the records that are written with it."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ def admission(email, store):
     return EmailAdmission(email, store, VAULT)
 
 
-async def admit(admission, document, *, company_id=COMPANY, key=None, request_id="req-1", at=NOW):
+async def admit(admission, body, *, company_id=COMPANY, key=None, request_id="req-1", at=NOW):
     return await admission.admit(
-        document, company_id=company_id, idempotency_key=key, request_id=request_id, received_at=at
+        body, company_id=company_id, idempotency_key=key, request_id=request_id, received_at=at
     )
 
 
@@ -60,7 +60,7 @@ def effect(admitted, collection):
     return found
 
 
-async def test_a_request_becomes_a_job_with_every_field_of_the_seed(admission):
+async def test_a_request_becomes_a_job_with_every_field_of_the_specification(admission):
     admitted = await admit(
         admission,
         {
@@ -113,12 +113,10 @@ async def test_what_is_left_out_is_not_in_the_job(admission):
         assert f'"{absent}"' not in written
 
 
-async def test_the_same_request_makes_the_same_id_whenever_and_however_urgently_it_comes(admission):
-    document = an_email()
-    first = await admit(admission, document)
-    later = await admit(
-        admission, document | {"priority": 1, "delay": 5}, at=NOW + timedelta(hours=5), request_id="req-2"
-    )
+async def test_the_same_request_makes_the_same_id_at_any_time_and_priority(admission):
+    body = an_email()
+    first = await admit(admission, body)
+    later = await admit(admission, body | {"priority": 1, "delay": 5}, at=NOW + timedelta(hours=5), request_id="req-2")
     assert first.data.outboxId == later.data.outboxId
     assert first.data.outboxId[14] == "5"
 
@@ -139,9 +137,9 @@ async def test_the_same_request_makes_the_same_id_whenever_and_however_urgently_
         {"recipient": {"externalId": "CUST", "cpfCnpj": CPF}},
     ],
 )
-async def test_whatever_the_email_says_is_part_of_its_identity(admission, change):
-    document = an_email(recipient={"externalId": "CUST"})
-    first, other = await admit(admission, document), await admit(admission, document | change)
+async def test_all_content_of_an_email_is_part_of_its_identity(admission, change):
+    body = an_email(recipient={"externalId": "CUST"})
+    first, other = await admit(admission, body), await admit(admission, body | change)
     assert first.data.outboxId != other.data.outboxId
 
 
@@ -149,12 +147,12 @@ async def test_whatever_the_email_says_is_part_of_its_identity(admission, change
 async def test_with_another_pepper_a_request_is_a_new_email_and_one_with_a_key_is_never_sent_twice(
     email, store, admission, recipient
 ):
-    """Nobody is recognised by the new pepper. A key still decides: should the hash differ, the ledger says conflict."""
+    """A new pepper changes all hashes. With a key the id stays, and another hash is a conflict in the ledger."""
     renewed = EmailAdmission(email, store, Vault(bytes(range(1, 33)), {"first": bytes(range(100, 132))}, "first"))
-    document = an_email(recipient=recipient)
+    body = an_email(recipient=recipient)
 
-    plain = [(await admit(each, document)).data for each in (admission, renewed)]
-    keyed = [(await admit(each, document, key="order-1")).data for each in (admission, renewed)]
+    plain = [(await admit(each, body)).data for each in (admission, renewed)]
+    keyed = [(await admit(each, body, key="order-1")).data for each in (admission, renewed)]
 
     assert plain[0].outboxId != plain[1].outboxId
     assert keyed[0].outboxId == keyed[1].outboxId
@@ -163,65 +161,65 @@ async def test_with_another_pepper_a_request_is_a_new_email_and_one_with_a_key_i
 
 
 async def test_an_email_to_an_external_id_has_the_id_that_it_has_always_had(admission):
-    """Emails that were accepted by an earlier version must be known again after an update."""
-    document = {"to": "a@example.com", "subject": "S", "html": "<p>H</p>", "recipient": {"externalId": "CUST-1"}}
-    assert (await admit(admission, document)).data.outboxId == "bde7f527-e227-52a7-9948-23ee778f5711"
+    """Emails that an earlier version accepted must keep their ids after an update."""
+    body = {"to": "a@example.com", "subject": "S", "html": "<p>H</p>", "recipient": {"externalId": "CUST-1"}}
+    assert (await admit(admission, body)).data.outboxId == "bde7f527-e227-52a7-9948-23ee778f5711"
 
 
-async def test_a_key_decides_alone(admission):
+async def test_with_a_key_only_the_key_counts(admission):
     first = await admit(admission, an_email(), key="order-1")
     other = await admit(admission, an_email(), key="order-1")
     foreign = await admit(admission, an_email(), key="order-1", company_id=OTHER)
     assert first.data.outboxId == other.data.outboxId != foreign.data.outboxId
 
 
-async def test_neither_a_key_nor_an_id_that_looks_like_another_s_parts_meet_it(admission):
-    """Parts are counted before they are joined, so that no two lists of parts read alike."""
-    document = an_email()
-    by_content = (await admit(admission, document)).data.outboxId
-    content = document["recipient"]["externalId"]
+async def test_no_key_and_no_id_can_be_made_to_collide(admission):
+    """Each part is joined with its length, so that two lists of parts never give the same text."""
+    body = an_email()
+    by_content = (await admit(admission, body)).data.outboxId
+    content = body["recipient"]["externalId"]
     for key in (content, f"{content}\0"[:-1], "outbox/content", "7:order-1"):
-        assert (await admit(admission, document, key=key)).data.outboxId != by_content
+        assert (await admit(admission, body, key=key)).data.outboxId != by_content
 
 
-async def test_what_the_job_does_not_carry_goes_to_the_outbox(admission):
+async def test_fields_that_the_job_does_not_have_go_to_the_outbox(admission):
     send_at = NOW + timedelta(hours=2)
     admitted = await admit(admission, an_email(to="a@example.com", priority=9, sendAt=send_at.isoformat()))
-    told = effect(admitted, OUTBOX)
-    assert told.key == admitted.data.outboxId
-    assert told.set["priority"] == 9
-    assert told.set["scheduledFor"] == "2026-11-16T14:00:00.123Z"
-    assert told.set["toHash"] == address_hash(VAULT, "A@example.com")
+    outbox = effect(admitted, OUTBOX)
+    assert outbox.key == admitted.data.outboxId
+    assert outbox.set["priority"] == 9
+    assert outbox.set["scheduledFor"] == "2026-11-16T14:00:00.123Z"
+    assert outbox.set["toHash"] == address_hash(VAULT, "A@example.com")
     assert timedelta(hours=2) - timedelta(milliseconds=1) <= admitted.delay <= timedelta(hours=2)
 
 
 async def test_nothing_that_is_written_holds_personal_data_in_clear(admission):
-    document = an_email(
+    body = an_email(
         to="joana.prado@example.com",
         recipient={"cpfCnpj": CPF, "nome": "Joana Prado", "razaoSocial": "Prado Ltda"},
         html="<p>nothing personal</p>",
     )
-    written = repr((await admit(admission, document)).effects)
+    written = repr((await admit(admission, body)).effects)
     for clear in ("joana", "Joana", "Prado", CPF, CPF_DIGITS):
         assert clear not in written
 
 
-async def test_html_is_written_once_and_lives_longer_with_each_use(admission, store):
-    document = an_email()
-    first = await admit(admission, document)
+async def test_html_is_written_once_and_expires_later_with_each_use(admission, store):
+    body = an_email()
+    first = await admit(admission, body)
     await store.apply([effect(first, CONTENT)])
-    again = await admit(admission, an_email(html=document["html"]), at=NOW + timedelta(days=3))
+    again = await admit(admission, an_email(html=body["html"]), at=NOW + timedelta(days=3))
     await store.apply([effect(again, CONTENT)])
     assert first.data.htmlRef == again.data.htmlRef
     assert set(effect(again, CONTENT).set) == {"expiresAt"}
     kept = await store.get(CONTENT, effect(first, CONTENT).key)
     assert kept["sealed"] == effect(first, CONTENT).set_on_insert["sealed"]
-    assert html_in(VAULT, COMPANY, first.data.htmlRef, kept) == document["html"]
-    assert document["html"] not in str(kept)
-    assert kept["expiresAt"].startswith("2026-11-28")  # day 19, a life of a day, letters for seven, and one more
+    assert html_in(VAULT, COMPANY, first.data.htmlRef, kept) == body["html"]
+    assert body["html"] not in str(kept)
+    assert kept["expiresAt"].startswith("2026-11-28")  # day 19, a ttl of a day, letters for seven, and one more
 
 
-async def test_html_in_a_folder_is_there_before_the_job(email, store, tmp_path):
+async def test_html_in_a_folder_is_stored_before_the_job(email, store, tmp_path):
     content = FolderContent(tmp_path / "content")
     await content.open()
     admission = EmailAdmission(email, store, VAULT, content)
@@ -234,7 +232,7 @@ async def test_html_in_a_folder_is_there_before_the_job(email, store, tmp_path):
         await admit(admission, an_email(html=None, htmlRef=admitted.data.htmlRef), company_id=OTHER)
 
 
-async def test_a_place_for_html_that_is_away_is_a_reason_to_come_again(email, store):
+async def test_an_unavailable_html_store_is_an_unavailable_store(email, store):
     class Away(FolderContent):
         async def put(self, company_id, ref, html):
             raise ContentUnavailable
@@ -243,8 +241,8 @@ async def test_a_place_for_html_that_is_away_is_a_reason_to_come_again(email, st
         await admit(EmailAdmission(email, store, VAULT, Away("/nowhere")), an_email())
 
 
-async def test_a_record_of_expired_html_is_no_html(admission, store):
-    """Its reference was prolonged in the moment in which the content itself went."""
+async def test_a_record_of_expired_html_counts_as_missing(admission, store):
+    """The expiry of the reference was moved at the moment when the content expired."""
     admitted = await admit(admission, an_email())
     upsert = effect(admitted, CONTENT)
     await store.apply([type(upsert)(upsert.collection, upsert.key, upsert.set)])
@@ -252,7 +250,7 @@ async def test_a_record_of_expired_html_is_no_html(admission, store):
         await admit(admission, an_email(html=None, htmlRef=admitted.data.htmlRef))
 
 
-async def test_suppressed_addresses_are_told_all_at_once(admission, store):
+async def test_suppressed_addresses_are_reported_all_at_once(admission, store):
     listed = Suppressions(store, VAULT)
     await listed.add(
         ["um@example.com", "dois@example.com"], SuppressionReason.MANUAL, detail=None, source="tests", now=NOW
@@ -263,7 +261,7 @@ async def test_suppressed_addresses_are_told_all_at_once(admission, store):
     assert not re.search("um@|dois", str(caught.value.problems))
 
 
-async def test_a_life_bounds_the_delay_whatever_the_limits_say(email, store):
+async def test_the_ttl_limits_the_delay(email, store):
     admission = EmailAdmission(
         email, store, VAULT, limits=RequestLimits(ttl=timedelta(days=9), horizon=timedelta(days=9))
     )
@@ -275,7 +273,7 @@ async def test_a_life_bounds_the_delay_whatever_the_limits_say(email, store):
         assert [each.field for each in caught.value.problems] == [field]
 
 
-async def test_a_recipient_is_known_by_the_strongest_identifier(admission):
+async def test_a_recipient_is_identified_by_the_strongest_identifier(admission):
     async def recipient(**facts):
         return effect(await admit(admission, an_email(recipient=facts)), RECIPIENTS)
 
@@ -283,17 +281,17 @@ async def test_a_recipient_is_known_by_the_strongest_identifier(admission):
     assert (await recipient(cpfCnpj=CPF_DIGITS, externalId="C-1")).key == by_number.key
     assert (await recipient(externalId="C-1")).key != by_number.key
     assert (await recipient(cpfCnpjHash=VAULT.fingerprint(CPF_DIGITS, "cpfCnpj"))).key == by_number.key
-    # What a later request does not tell must not undo what an earlier one told.
+    # A field that a later request does not have keeps the value of the earlier request.
     assert "externalId" not in by_number.set
     assert "nomeSealed" not in by_number.set
 
 
-async def test_html_that_is_forgotten_after_somebody_referred_to_it_comes_back_whole(admission, store):
-    document = an_email()
-    first = await admit(admission, document)
+async def test_html_that_is_erased_after_a_reference_was_checked_is_written_again(admission, store):
+    body = an_email()
+    first = await admit(admission, body)
     await store.apply([effect(first, CONTENT)])
     referring = await admit(admission, an_email(html=None, htmlRef=first.data.htmlRef))
     await store.apply([Delete(CONTENT, effect(first, CONTENT).key)])
     await store.apply([effect(referring, CONTENT)])
     kept = await store.get(CONTENT, effect(first, CONTENT).key)
-    assert html_in(VAULT, COMPANY, first.data.htmlRef, kept) == document["html"]
+    assert html_in(VAULT, COMPANY, first.data.htmlRef, kept) == body["html"]

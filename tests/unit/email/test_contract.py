@@ -1,4 +1,4 @@
-"""The contract of ``email:send``: every rule of seed 004 with an example that breaks it."""
+"""The contract of ``email:send``: every rule of the specification, with an example that breaks it."""
 
 from __future__ import annotations
 
@@ -40,40 +40,40 @@ ABSENT = object()
 
 
 def changed(path: str, value: object, base: dict = FULL) -> dict:
-    """The job with one field, at a dotted path, set or taken away."""
-    document = copy.deepcopy(base)
+    """The job with one field, at a dotted path, set or removed."""
+    body = copy.deepcopy(base)
     *parents, last = path.split(".")
-    place = document
+    place = body
     for each in parents:
         place = place[each]
     if value is ABSENT:
         del place[last]
     else:
         place[last] = value
-    return document
+    return body
 
 
-def refusals(document: object, model=EmailSendJob) -> list[tuple[str, str]]:
-    """Where the document is refused, and by which kind of rule."""
+def refusals(body: object, model=EmailSendJob) -> list[tuple[str, str]]:
+    """The fields that are refused, and the kind of each error."""
     with pytest.raises(ValidationError) as refusal:
-        model.model_validate(document)
+        model.model_validate(body)
     return [(".".join(map(str, each["loc"])), each["type"]) for each in refusal.value.errors()]
 
 
-def refused_at(document: object, model=EmailSendJob) -> set[str]:
-    return {field for field, _ in refusals(document, model)}
+def refused_at(body: object, model=EmailSendJob) -> set[str]:
+    return {field for field, _ in refusals(body, model)}
 
 
 # --- what is taken ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("document", [JOB, FULL])
-def test_a_job_is_written_as_a_typescript_producer_writes_it(document):
-    from_python = EmailSendJob.model_validate(document)
-    from_node = EmailSendJob.model_validate_json(json.dumps(document, separators=(",", ":")))
+@pytest.mark.parametrize("body", [JOB, FULL])
+def test_a_job_is_written_as_a_typescript_producer_writes_it(body):
+    from_python = EmailSendJob.model_validate(body)
+    from_node = EmailSendJob.model_validate_json(json.dumps(body, separators=(",", ":")))
 
     assert from_python == from_node
-    assert json.loads(from_python.model_dump_json()) == document
+    assert json.loads(from_python.model_dump_json()) == body
 
 
 def test_absent_and_null_are_the_same_and_neither_is_written():
@@ -83,7 +83,7 @@ def test_absent_and_null_are_the_same_and_neither_is_written():
     assert sparse.model_dump(mode="json") == JOB
 
 
-def test_the_settings_are_those_of_the_seed():
+def test_the_settings_are_those_of_the_specification():
     assert contract.QUEUE_NAME == "email:send"
     assert contract.DEFAULT_TTL == 86400000
     assert contract.DEFAULT_PRIORITY == 5
@@ -122,7 +122,7 @@ def test_the_settings_are_those_of_the_seed():
         ("recipient.cpfCnpjHash", "5" * 64),
     ],
 )
-def test_these_jobs_are_taken(path, value):
+def test_these_jobs_are_accepted(path, value):
     EmailSendJob.model_validate(changed(path, value))
 
 
@@ -213,7 +213,7 @@ def test_no_refusal_shows_a_regular_expression(path, value):
         assert "pattern" not in error["msg"], error["msg"]
 
 
-def test_the_published_schema_tells_the_lengths():
+def test_the_published_schema_has_the_lengths():
     schema = EmailSendJob.model_json_schema()
     recipient = schema["$defs"]["EmailRecipient"]["properties"]
 
@@ -297,24 +297,24 @@ PLACES = {
 @pytest.mark.parametrize("secret", PERSONAL)
 @pytest.mark.parametrize("place", PLACES)
 def test_no_field_may_hold_personal_data_and_the_error_does_not_repeat_it(place, secret):
-    document = PLACES[place](secret)
+    body = PLACES[place](secret)
 
     with pytest.raises(ValidationError) as refusal:
-        EmailSendJob.model_validate(document)
+        EmailSendJob.model_validate(body)
 
     [error] = refusal.value.errors(include_input=False)
     assert ".".join(map(str, error["loc"])) == place
     assert f"holds a {PERSONAL[secret]}" in error["msg"]
-    for told in (json.dumps(error), str(refusal.value), repr(refusal.value)):
-        assert secret not in told
+    for text in (json.dumps(error), str(refusal.value), repr(refusal.value)):
+        assert secret not in text
 
 
 @pytest.mark.parametrize("place", ["to", "replyTo", "cc.0", "bcc.0", "recipient.email"])
 def test_no_address_may_hold_a_tax_number(place):
     address = "52998224725@example.com"
-    document = changed(place.removesuffix(".0"), [address] if place.endswith(".0") else address)
+    body = changed(place.removesuffix(".0"), [address] if place.endswith(".0") else address)
 
-    assert refusals(document) == [(place, "personal_data")]
+    assert refusals(body) == [(place, "personal_data")]
 
 
 def test_a_header_name_that_holds_a_tax_number_is_not_repeated():
@@ -325,11 +325,11 @@ def test_a_header_name_that_holds_a_tax_number_is_not_repeated():
 
 
 @given(st.uuids(), st.uuids(), st.binary(min_size=32, max_size=32))
-def test_random_ids_and_hashes_are_always_taken(outbox, company, digest):
-    document = FULL | {"outboxId": str(outbox), "companyId": str(company), "requestId": str(company)}
-    document |= {"htmlRef": str(outbox), "headers": {"In-Reply-To": f"<{company}@mail.example.com>"}}
+def test_random_ids_and_hashes_are_always_accepted(outbox, company, digest):
+    body = FULL | {"outboxId": str(outbox), "companyId": str(company), "requestId": str(company)}
+    body |= {"htmlRef": str(outbox), "headers": {"In-Reply-To": f"<{company}@mail.example.com>"}}
 
-    EmailSendJob.model_validate(changed("recipient.cpfCnpjHash", digest.hex(), document))
+    EmailSendJob.model_validate(changed("recipient.cpfCnpjHash", digest.hex(), body))
 
 
 @pytest.mark.parametrize("path", ["to", "subject", "recipient.nome", "recipient.cpfCnpjHash", "htmlRef", "enqueuedAt"])
@@ -343,7 +343,7 @@ def test_no_error_repeats_a_value(path):
 # --- the other contracts ----------------------------------------------------------------------------------------
 
 
-def test_a_result_has_the_fields_of_the_seed():
+def test_a_result_has_the_fields_of_the_specification():
     result = {
         "sesMessageId": "0100-abc",
         "status": "SENT",
@@ -398,7 +398,7 @@ def test_a_dead_letter_needs_all_its_fields(name):
 
 
 @pytest.mark.parametrize("name", ["lastFailureReason", "lastFailureCode", "jobId", "outboxId", "companyId"])
-def test_a_dead_letter_says_what_died_and_of_what(name):
+def test_a_dead_letter_has_its_identifiers_and_its_reason(name):
     assert refused_at(changed(name, "", LETTER), EmailDeadLetter) == {name}
 
 
@@ -407,7 +407,7 @@ def test_a_dead_letter_counts_the_attempts_that_it_lists(count):
     assert refusals(LETTER | {"failedAttempts": count}, EmailDeadLetter) == [("", "attempt_count")]
 
 
-def test_a_dead_letter_takes_whatever_payload_there_was():
+def test_a_dead_letter_accepts_any_payload():
     for payload in (None, "text", [1], {"any": {"thing": 1}}):
         assert EmailDeadLetter.model_validate(LETTER | {"payload": payload}).payload == payload
 
@@ -427,7 +427,7 @@ def test_the_schema_of_each_contract_is_published(model):
         assert set(schema["properties"]) == set(model.model_fields)
 
 
-def test_the_published_schema_tells_the_limits():
+def test_the_published_schema_has_the_limits():
     properties = EmailSendJob.model_json_schema()["properties"]
 
     assert properties["subject"]["maxLength"] == 150

@@ -1,4 +1,4 @@
-"""What people see of a job: enough to find it, nothing of the person."""
+"""The masked job: the identifiers of the job, and no personal data."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_no_field_shows_personal_data(field, secret):
 
 
 @pytest.mark.parametrize(
-    "document",
+    "body",
     [
         {"cpfCnpj": "529.982.247-25"},
         {"cpfCnpj": 52998224725},
@@ -96,8 +96,8 @@ def test_no_field_shows_personal_data(field, secret):
         '{"nome": "maria", "to": "maria@example.com"',
     ],
 )
-def test_no_shape_of_job_shows_personal_data(document):
-    shown = json.dumps(masked_job(document))
+def test_no_shape_of_job_shows_personal_data(body):
+    shown = json.dumps(masked_job(body))
 
     assert "52998224725" not in shown
     assert "529.982" not in shown
@@ -122,7 +122,7 @@ def test_not_even_the_first_letter_of_a_password_in_a_url_is_shown(text):
 @pytest.mark.parametrize(
     "value", [None, True, False, 1, 191, -7, 1.5, 1760875200, "", "texto", "2026-02-26T12:00:00.000Z"]
 )
-def test_what_is_nobodys_stays(value):
+def test_values_that_are_not_personal_stay(value):
     assert masked_job({"x": value}) == {"x": value}
 
 
@@ -134,7 +134,7 @@ def test_what_is_nobodys_stays(value):
         ("mailto:maria@example.com", "mailto:m***@e***.com"),
     ],
 )
-def test_addresses_are_masked_where_they_stand(text, shown):
+def test_addresses_are_masked_in_every_text(text, shown):
     assert masked_text(text) == shown
 
 
@@ -143,7 +143,7 @@ def test_a_name_keeps_its_first_letter(nome, shown):
     assert masked_job({"nome": nome}) == {"nome": shown}
 
 
-def test_a_hash_keeps_eight_characters_and_what_is_no_hash_none():
+def test_a_hash_keeps_eight_characters_and_any_other_text_none():
     assert masked_job({"cpfCnpjHash": HASH}) == {"cpfCnpjHash": "01234567..."}
     assert masked_job({"cpfCnpjHash": "52998224725"}) == {"cpfCnpjHash": "***"}
 
@@ -154,7 +154,7 @@ def test_long_texts_are_cut_and_long_runs_hidden():
     assert len(masked_job({"externalId": "x" * 1_000_000})["externalId"]) <= 500
 
 
-def test_what_is_nested_too_deep_is_not_shown():
+def test_values_that_are_nested_too_deep_are_not_shown():
     deep: object = "maria@example.com"
     for _ in range(100_000):
         deep = [deep]
@@ -163,7 +163,7 @@ def test_what_is_nested_too_deep_is_not_shown():
     assert shown == "[" * MAX_DEPTH + '"***"' + "]" * MAX_DEPTH
 
 
-def test_even_what_is_no_json_is_masked():
+def test_a_body_that_is_not_json_is_masked_too():
     for value in (float("nan"), float("inf"), 10**5000, {1: 2}, {None: "x"}, object(), b"raw", {"a"}, "\ud800@x.com"):
         masked_job({"x": value})
 
@@ -174,14 +174,14 @@ def test_even_what_is_no_json_is_masked():
         lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
     )
 )
-def test_any_json_can_be_masked_and_stays_json(document):
-    json.dumps(masked_job(document))
+def test_any_json_can_be_masked_and_stays_json(body):
+    json.dumps(masked_job(body))
 
 
 @given(st.emails())
-def test_no_address_survives_in_any_text(address):
+def test_no_address_stays_in_any_text(address):
     local, _, domain = address.rpartition("@")
-    assume(set(local) != {"*"})  # a mask could not be told from it
+    assume(set(local) != {"*"})  # such a text looks like a mask
     shown = masked_text(f"from <{address}>, {address}; mailto:{address}")
 
     assert f"{local}@" not in shown

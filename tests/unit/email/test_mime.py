@@ -1,4 +1,4 @@
-"""The message: what a mail program reads is what the job says, and nothing that the job does not say."""
+"""The message: a mail program reads exactly the content of the job."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def parsed(raw: bytes):
 
 
 def raw_headers(raw: bytes) -> list[tuple[str, str]]:
-    """Each header as it stands on the wire, unfolded."""
+    """Each header as on the wire, unfolded."""
     block = raw.partition(b"\r\n\r\n")[0].decode("ascii").replace("\r\n ", " ")
     parts = [line.partition(":") for line in block.split("\r\n")]
     return [(name, value.removeprefix(" ")) for name, _, value in parts]
@@ -105,7 +105,7 @@ def test_the_same_job_gives_the_same_bytes():
     assert built(outboxId="223e4567-e89b-12d3-a456-426614174000").raw != built().raw
 
 
-def test_a_built_message_shows_nothing_of_itself():
+def test_the_repr_of_a_built_message_shows_no_content():
     assert "cliente" not in repr(built())
 
 
@@ -120,7 +120,7 @@ def assert_fit_for_smtp(raw: bytes) -> None:
     assert all(len(line) <= 998 for line in raw.split(b"\r\n"))
 
 
-# Line breaks are the one thing that a message may write differently.
+# Only line breaks may differ in a message.
 htmls = st.text(alphabet=st.characters(codec="utf-8", exclude_characters="\r"), max_size=300)
 subjects = st.text(
     alphabet=st.characters(codec="utf-8", exclude_categories=["Cc", "Cs", "Zl", "Zp"]), min_size=1, max_size=150
@@ -181,7 +181,7 @@ def test_any_name_of_the_sender_leaves_one_sender(name):
     assert [each.addr_spec for each in found] == ["loja@example.com"]
 
 
-def test_encoded_words_are_as_short_as_the_standard_wants():
+def test_encoded_words_are_as_short_as_the_standard_requires():
     raw = built(
         subject="ç" * 150, headers={"X-Long": "ação " * 150 + "."}, sender=Sender("a@example.com", "ã" * 90)
     ).raw
@@ -203,7 +203,7 @@ def test_a_long_header_in_ascii_is_folded_and_not_encoded():
     assert all(len(line) <= 78 for line in raw.partition(b"\r\n\r\n")[0].split(b"\r\n") if b"https" not in line)
 
 
-def test_the_boundary_stands_in_no_text():
+def test_no_text_contains_the_boundary():
     first = mime._boundary(JOB["outboxId"])
     html = f"<p>--{first}--</p>\n--{first}\nContent-Type: text/html\n\nevil"
     message = parsed(built(html=html).raw)
@@ -234,7 +234,7 @@ def test_the_boundary_stands_in_no_text():
         {"headers": {"X-\x00": "a"}},
     ],
 )
-def test_even_a_job_that_was_never_checked_smuggles_no_header_in(changes):
+def test_even_an_unchecked_job_cannot_inject_a_header(changes):
     unchecked = job().model_copy(update=changes)
 
     with pytest.raises(ValueError, match="one line") as refusal:
@@ -275,7 +275,7 @@ def test_a_sender_is_read_from_text(text, address, name):
 @pytest.mark.parametrize(
     "text", ["", "nobody", "a <b", "a <b> c", "a@example.com, b@example.com", "x <a@b.com> <c@d.com>"]
 )
-def test_what_names_no_sender_is_refused(text):
+def test_a_text_without_a_sender_is_refused(text):
     with pytest.raises(ValueError, match="must be"):
         Sender.parse(text)
 

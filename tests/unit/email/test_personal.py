@@ -1,4 +1,4 @@
-"""What must not travel in clear is found wherever it stands, and nothing else is taken for it."""
+"""Personal data is found in every text, and no other data is taken for it."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_fourteen_characters_are_a_cnpj_when_the_oracle_says_so(cnpj, check_digi
 
 
 @given(cpfs, st.sampled_from("0aZçé9"))
-def test_a_cpf_within_a_longer_word_is_none(cpf, neighbour):
+def test_a_cpf_inside_a_longer_word_does_not_count(cpf, neighbour):
     assert find_personal_data(neighbour + cpf) is not Kind.CPF
     assert find_personal_data(cpf + neighbour) is not Kind.CPF
 
@@ -139,7 +139,7 @@ def test_a_card_in_the_grouping_of_american_express_is_found_before_its_expiry_d
 
 
 @pytest.mark.parametrize("card", CARDS)
-def test_a_card_number_with_a_wrong_digit_is_none(card):
+def test_a_card_number_with_a_wrong_digit_does_not_count(card):
     wrong = card[:-1] + str((int(card[-1]) + 1) % 10)
 
     assert find_personal_data(wrong) is not Kind.CARD
@@ -149,7 +149,7 @@ def test_a_card_number_with_a_wrong_digit_is_none(card):
     "text",
     ["x4111111111111111", "41111111111111111111111", "4111111111111111b", "9111111111111111", "411 1 1111 1111 1111"],
 )
-def test_a_card_number_must_stand_alone_and_have_an_issuer(text):
+def test_a_card_number_must_be_separate_and_have_an_issuer(text):
     assert find_personal_data(text) is None
 
 
@@ -208,7 +208,7 @@ def test_tokens_are_found_in_any_text(token):
         "PED-20261116-123439",
     ],
 )
-def test_ordinary_texts_hold_nothing(text):
+def test_ordinary_texts_have_no_personal_data(text):
     assert find_personal_data(text) is None
 
 
@@ -232,12 +232,12 @@ def test_any_text_can_be_searched(text):
 
 
 @given(cpfs)
-def test_a_cpf_is_taken_with_and_without_punctuation(cpf):
+def test_a_cpf_is_accepted_with_and_without_punctuation(cpf):
     assert normalise_document(cpf) == normalise_document(f" {CPF().mask(cpf)} ") == (Kind.CPF, cpf)
 
 
 @given(cnpjs | lettered)
-def test_a_cnpj_is_taken_with_and_without_punctuation_in_any_case(cnpj):
+def test_a_cnpj_is_accepted_with_and_without_punctuation_in_any_case(cnpj):
     assert normalise_document(cnpj) == normalise_document(CNPJ().mask(cnpj).lower()) == (Kind.CNPJ, cnpj)
 
 
@@ -262,7 +262,7 @@ def test_other_numbers_are_refused_without_being_repeated(text):
 
 
 @given(DIGITS | CNPJ_DIGITS)
-def test_a_number_is_taken_exactly_when_the_oracle_takes_it(digits):
+def test_a_number_is_accepted_exactly_when_the_oracle_accepts_it(digits):
     valid = CPF().validate(digits) if len(digits) == 11 else CNPJ().validate(digits)
     try:
         kind, kept = normalise_document(digits)

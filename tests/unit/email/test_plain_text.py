@@ -1,4 +1,4 @@
-"""The text alternative: what a person would read of the HTML."""
+"""The text alternative: the HTML as a person reads it."""
 
 from __future__ import annotations
 
@@ -101,6 +101,6 @@ HOSTILE = [
 @pytest.mark.slow
 @pytest.mark.parametrize("unit", HOSTILE)
 def test_a_hundred_thousand_hostile_tags_are_read_before_the_test_times_out(unit):
-    """In quadratic time, as the standard library's parser would take, each of these would go on for minutes."""
+    """With the quadratic time of the standard library's parser, each of these would take minutes."""
     text_of(unit * 100_000 + ">")
     text_of(unit * 100_000)

@@ -1,4 +1,4 @@
-"""Forgetting a person, and sealing under a new key: over the real engine and a real SQLite file."""
+"""Erasing a person, and sealing with a new key: over the real engine and a real SQLite file."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ async def world(tmp_path):
 
 @pytest.fixture
 def privacy(world):
-    return desk(world, VAULT)
+    return privacy_with(world, VAULT)
 
 
-def desk(world, vault, content=None):
+def privacy_with(world, vault, content=None):
     return Privacy(world.store, world.services.broker, vault, world.services.email.admission.workload, content)
 
 
@@ -107,7 +107,7 @@ async def selector_of(world, how, outbox_id) -> Selector:
 
 
 @pytest.mark.parametrize("how", SELECTORS)
-async def test_nothing_in_the_database_tells_of_a_person_who_was_forgotten(world, privacy, how, tmp_path):
+async def test_the_database_has_no_data_about_an_erased_person(world, privacy, how, tmp_path):
     done = await sent(world, subject="Para Joana", html="<p>segredo</p>")
     await end(world, done)
     failed = await sent(world, subject="Outra para Joana", html="<p>segredo 2</p>")
@@ -129,7 +129,7 @@ async def test_nothing_in_the_database_tells_of_a_person_who_was_forgotten(world
 
 
 @pytest.mark.parametrize("how", SELECTORS)
-async def test_forgetting_twice_does_nothing_and_says_so(world, privacy, how):
+async def test_erasing_twice_does_nothing_and_reports_it(world, privacy, how):
     outbox_id = await sent(world)
     await end(world, outbox_id)
     selector = await selector_of(world, how, outbox_id)
@@ -137,14 +137,14 @@ async def test_forgetting_twice_does_nothing_and_says_so(world, privacy, how):
     assert (await erase(world, privacy, selector)).nothing
 
 
-async def test_forgetting_nobody_does_nothing(world, privacy):
+async def test_erasing_an_unknown_person_does_nothing(world, privacy):
     await end(world, await sent(world))
     assert (await erase(world, privacy, Selector(address="nobody@example.com"))).nothing
 
 
 async def test_the_ledger_keeps_its_integrity(world, privacy):
-    document = an_email(to=TO, recipient=JOANA)
-    first = (await world.send(document, idempotency_key="k-1")).json()
+    email = an_email(to=TO, recipient=JOANA)
+    first = (await world.send(email, idempotency_key="k-1")).json()
     await end(world, first["outboxId"])
     before = await world.store.entry("email", first["outboxId"])
     await erase(world, privacy, Selector(address=TO))
@@ -156,11 +156,11 @@ async def test_the_ledger_keeps_its_integrity(world, privacy):
     }
     assert after.status is Status.PROCESSED
     assert after.attempts == before.attempts
-    again = await world.send(document, idempotency_key="k-1")
+    again = await world.send(email, idempotency_key="k-1")
     assert again.json()["duplicate"] is True
 
 
-async def test_dead_letters_are_emptied_and_stay(world, privacy):
+async def test_dead_letters_are_emptied_and_kept(world, privacy):
     letter = await dead_letter(world, await sent(world))
     await erase(world, privacy, Selector(address=TO))
     found = (await world.store.letters(LetterQuery(workload="email"), Page(10))).items
@@ -168,7 +168,7 @@ async def test_dead_letters_are_emptied_and_stay(world, privacy):
     assert json.loads(found[0].body)["erased"] is True
 
 
-async def test_others_lose_nothing(world, privacy):
+async def test_the_data_of_other_people_stays(world, privacy):
     joanas = await sent(world, html="<p>the same for all</p>")
     others = await sent(
         world, to="pedro@example.com", recipient={"externalId": "C-pedro"}, html="<p>the same for all</p>"
@@ -188,11 +188,11 @@ async def test_others_lose_nothing(world, privacy):
         assert await world.store.get(OUTBOX, each) == kept[each]
         assert (await world.store.entry("email", each)).body == bodies[each]
     key = content_key(world.ids["acme"], kept[others]["htmlRef"])
-    document = await world.store.get(CONTENT, key)
-    assert html_in(VAULT, world.ids["acme"], kept[others]["htmlRef"], document) == "<p>the same for all</p>"
+    record = await world.store.get(CONTENT, key)
+    assert html_in(VAULT, world.ids["acme"], kept[others]["htmlRef"], record) == "<p>the same for all</p>"
 
 
-async def test_a_copy_to_the_person_is_forgotten_in_jobs_that_are_for_others(world, privacy):
+async def test_a_copy_to_the_person_is_erased_in_jobs_for_other_people(world, privacy):
     await end(world, await sent(world))
     copied = await sent(world, to="pedro@example.com", cc=[TO], recipient={"externalId": "C-pedro"})
     await end(world, copied)
@@ -202,7 +202,7 @@ async def test_a_copy_to_the_person_is_forgotten_in_jobs_that_are_for_others(wor
     assert (await world.store.get(OUTBOX, copied))["to"] == "p***@e***.com"
 
 
-async def test_an_email_in_work_is_left_to_its_end_and_forgotten_the_next_time(world, privacy):
+async def test_a_running_email_is_kept_and_erased_the_next_time(world, privacy):
     outbox_id = await sent(world)
     await world.store.claim("email", [outbox_id], worker="tests", lease=timedelta(0), max_attempts=5)
     selector = Selector(company_id=world.ids["acme"], external_id="C-joana")
@@ -221,7 +221,7 @@ async def test_a_suppression_outlives_the_person_s_data(world, privacy):
     assert (await world.send(an_email(to=TO))).status_code == 422
 
 
-async def test_a_person_who_is_written_to_again_is_known_again(world, privacy):
+async def test_an_erased_person_who_gets_a_new_email_is_recorded_again(world, privacy):
     await end(world, await sent(world))
     await erase(world, privacy, Selector(address=TO))
     outbox_id = await sent(world, subject="De volta")
@@ -230,18 +230,18 @@ async def test_a_person_who_is_written_to_again_is_known_again(world, privacy):
     assert record["externalId"] == "C-joana"
 
 
-async def test_html_in_a_folder_is_forgotten_too(tmp_path):
+async def test_html_in_a_folder_is_erased_too(tmp_path):
     content = FolderContent(tmp_path / "content")
     await content.open()
     async with an_email_world(tmp_path, content=content) as world:
         outbox_id = await sent(world)
         ref = (await world.store.get(OUTBOX, outbox_id))["htmlRef"]
         await end(world, outbox_id)
-        await erase(world, desk(world, VAULT, content), Selector(address=TO))
+        await erase(world, privacy_with(world, VAULT, content), Selector(address=TO))
         assert not await content.exists(world.ids["acme"], ref)
 
 
-async def test_an_address_that_is_none_is_refused_without_repeating_it(privacy):
+async def test_an_invalid_address_is_refused_without_repeating_it(privacy):
     with pytest.raises(ValueError, match="must be an email address") as caught:
         await privacy.find(Selector(address="canary@"))
     assert "canary" not in str(caught.value)
@@ -256,7 +256,7 @@ async def test_values_of_an_older_key_are_sealed_under_the_current_one(world):
     outbox_id = await sent(world)
     recipient_id = (await world.store.get(OUTBOX, outbox_id))["recipientId"]
     both = Vault(bytes(range(32)), {"first": bytes(range(100, 132)), "second": NEW_KEY}, "second")
-    done = await desk(world, both).reseal()
+    done = await privacy_with(world, both).reseal()
     assert (done.values, done.recipients, done.contents, done.broken) == (3, 1, 1, [])
     only_new = Vault(bytes(range(32)), {"second": NEW_KEY}, "second")
     record = await world.store.get(RECIPIENTS, recipient_id)
@@ -265,14 +265,14 @@ async def test_values_of_an_older_key_are_sealed_under_the_current_one(world):
     ref = (await world.store.get(OUTBOX, outbox_id))["htmlRef"]
     content = await world.store.get(CONTENT, content_key(world.ids["acme"], ref))
     assert html_in(only_new, world.ids["acme"], ref, content).startswith("<p>Boleto")
-    again = await desk(world, both).reseal()
+    again = await privacy_with(world, both).reseal()
     assert (again.values, again.contents) == (0, 0)
 
 
-async def test_what_no_key_opens_is_reported_and_the_rest_is_done(world):
+async def test_values_that_no_key_opens_are_reported_and_the_rest_is_resealed(world):
     outbox_id = await sent(world)
     recipient_id = (await world.store.get(OUTBOX, outbox_id))["recipientId"]
     await world.store.apply([Upsert(RECIPIENTS, recipient_id, {"nomeSealed": "v1.lost.AAAA"})])
     both = Vault(bytes(range(32)), {"first": bytes(range(100, 132)), "second": NEW_KEY}, "second")
-    done = await desk(world, both).reseal()
+    done = await privacy_with(world, both).reseal()
     assert (done.values, done.broken) == (2, [f"{recipient_id}/nomeSealed"])

@@ -1,4 +1,4 @@
-"""The body of ``POST /v1/email/send``: everything that is wrong with it, told at once and by field."""
+"""The body of ``POST /v1/email/send``: all its problems are reported at once, by field."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ def body(**changes: object) -> dict:
     return {name: value for name, value in (BODY | changes).items() if value is not ABSENT}
 
 
-def admit(document: object, **limits: object):
-    return admit_request(document, limits=RequestLimits(**limits), now=NOW)
+def admit(raw: object, **limits: object):
+    return admit_request(raw, limits=RequestLimits(**limits), now=NOW)
 
 
-def problems(document: object, **limits: object) -> list[FieldProblem]:
+def problems(raw: object, **limits: object) -> list[FieldProblem]:
     with pytest.raises(InvalidContent) as refusal:
-        admit(document, **limits)
+        admit(raw, **limits)
     return list(refusal.value.problems)
 
 
-def fields(document: object, **limits: object) -> list[str]:
-    return [each.field for each in problems(document, **limits)]
+def fields(raw: object, **limits: object) -> list[str]:
+    return [each.field for each in problems(raw, **limits)]
 
 
 # --- what is taken ----------------------------------------------------------------------------------------------
@@ -105,11 +105,11 @@ def test_a_full_body_keeps_every_field():
         {"replyTo": "cliente@example.com"},
     ],
 )
-def test_these_bodies_are_taken(changes):
+def test_these_bodies_are_accepted(changes):
     admit(body(**changes))
 
 
-def test_the_hash_that_travels_is_the_given_one_or_made_of_the_clear_number():
+def test_the_hash_of_the_job_is_the_given_one_or_made_from_the_clear_number():
     clear = admit(body(recipient={"cpfCnpj": "529.982.247-25"}))
     hashed = admit(body(recipient={"cpfCnpjHash": HASH}))
 
@@ -118,7 +118,7 @@ def test_the_hash_that_travels_is_the_given_one_or_made_of_the_clear_number():
     assert admit(BODY).recipient.document_hash(VAULT) is None
 
 
-def test_the_published_example_is_taken():
+def test_the_published_example_is_accepted():
     [example] = EmailSendBody.model_json_schema()["examples"]
 
     admit(example)
@@ -187,9 +187,9 @@ def test_a_body_that_breaks_a_rule_is_refused_at_that_field(changes, expected):
     assert fields(body(**changes)) == expected
 
 
-@pytest.mark.parametrize("document", [None, [], "text", 7, [BODY]])
-def test_a_body_must_be_an_object(document):
-    assert problems(document) == [FieldProblem("body", "must be a JSON object")]
+@pytest.mark.parametrize("raw", [None, [], "text", 7, [BODY]])
+def test_a_body_must_be_an_object(raw):
+    assert problems(raw) == [FieldProblem("body", "must be a JSON object")]
 
 
 def test_html_is_measured_in_bytes():
@@ -267,9 +267,9 @@ def test_at_most_fifty_problems_are_reported():
 
 
 def test_sentences_are_for_people():
-    told = {each.field: each.problem for each in problems(body(subject="", to=7, priority=0, html=ABSENT, more=1))}
+    found = {each.field: each.problem for each in problems(body(subject="", to=7, priority=0, html=ABSENT, more=1))}
 
-    assert told == {
+    assert found == {
         "subject": "must not be empty",
         "to": "must be a string",
         "priority": "must be at least 1",
@@ -323,15 +323,15 @@ values = st.recursive(
 
 
 @given(st.dictionaries(st.sampled_from(["unknown", *EmailSendBody.model_fields]), values))
-def test_no_body_makes_it_stumble_and_no_problem_repeats_a_value(document):
-    # An unknown field is always there, so that each body is refused.
-    found = problems(document | {"surplus": CANARY})
+def test_no_body_raises_another_error_and_no_problem_repeats_a_value(raw):
+    # Every body has an unknown field, so every body is refused.
+    found = problems(raw | {"surplus": CANARY})
 
     assert 1 <= len(found) <= 50
     assert CANARY not in repr(found)
 
 
-def test_a_request_shows_nothing_of_itself():
+def test_the_repr_of_a_request_shows_no_values():
     request = admit(body(recipient={"cpfCnpj": "529.982.247-25", "nome": "João"}))
 
     for shown in (repr(request), repr(request.recipient)):
@@ -358,7 +358,7 @@ def content(**changes: object) -> str:
         {"cc": []},
     ],
 )
-def test_when_and_how_it_is_written_is_not_content(changes):
+def test_time_priority_and_spelling_are_not_content(changes):
     assert content(**changes) == content()
 
 

@@ -1,4 +1,4 @@
-"""The suppression list, and how Amazon's notifications get addresses onto it."""
+"""The suppression list, and the notifications of Amazon that add addresses to it."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ async def add(listed, *addresses, reason=SuppressionReason.MANUAL, at=NOW, detai
 # --- the list ---------------------------------------------------------------------------------------------------------
 
 
-async def test_an_address_is_known_in_every_spelling_of_it(listed):
+async def test_an_address_is_found_in_every_spelling(listed):
     await add(listed, "User@Example.COM")
     for spelling in ("user@example.com", "USER@EXAMPLE.COM", "User@example.com"):
         assert (await listed.find(spelling)).reason is SuppressionReason.MANUAL
@@ -90,23 +90,23 @@ async def test_an_address_is_known_in_every_spelling_of_it(listed):
 
 async def test_the_list_holds_no_address(listed, store):
     await add(listed, "joana@example.com", detail="550 <joana@example.com> does not exist")
-    document = await store.get(SUPPRESSIONS, address_hash(VAULT, "joana@example.com"))
-    assert document["address"] == "j***@e***.com"
-    assert "joana" not in str(document)
+    record = await store.get(SUPPRESSIONS, address_hash(VAULT, "joana@example.com"))
+    assert record["address"] == "j***@e***.com"
+    assert "joana" not in str(record)
 
 
-async def test_what_comes_again_keeps_its_first_time_and_tells_the_latest_reason(listed):
+async def test_a_repeated_suppression_keeps_its_first_time_and_gets_the_latest_reason(listed):
     await add(listed, "a@example.com", reason=SuppressionReason.BOUNCE)
     await add(listed, "a@example.com", reason=SuppressionReason.COMPLAINT, at=NOW + timedelta(days=1))
     found = await listed.find("a@example.com")
     assert (found.since, found.reason) == (NOW, SuppressionReason.COMPLAINT)
 
 
-async def test_what_is_no_address_is_passed_over(listed):
+async def test_an_invalid_address_is_ignored(listed):
     assert await add(listed, "nobody", "a@example.com") == 1
 
 
-async def test_an_address_is_taken_off_once(listed):
+async def test_an_address_is_removed_once(listed):
     await add(listed, "a@example.com")
     assert await listed.remove("A@example.com") is True
     assert await listed.remove("a@example.com") is False
@@ -137,22 +137,22 @@ async def test_permanent_bounces_and_complaints_suppress(notifications, listed):
 
 
 async def test_the_same_notification_may_come_any_number_of_times(notifications, listed):
-    document = sign(notification(bounce("a@example.com")))
+    message = sign(notification(bounce("a@example.com")))
     for _ in range(2):
-        assert await notifications.receive(document, NOW) == 1
+        assert await notifications.receive(message, NOW) == 1
     assert len((await listed.list(Page(10))).items) == 1
 
 
 @pytest.mark.parametrize(
-    "told",
+    "event",
     [
         bounce("a@example.com", kind="Transient"),
         complaint("a@example.com", complaintFeedbackType="not-spam"),
         {"eventType": "Delivery"},
     ],
 )
-async def test_what_passes_suppresses_nobody(notifications, listed, told):
-    assert await notifications.receive(sign(notification(told)), NOW) == 0
+async def test_temporary_bounces_and_other_events_suppress_no_address(notifications, listed, event):
+    assert await notifications.receive(sign(notification(event)), NOW) == 0
     assert await listed.find("a@example.com") is None
 
 
@@ -174,20 +174,20 @@ async def test_a_forged_or_foreign_notification_changes_nothing(notifications, l
     signed = sign(notification(bounce("a@example.com")))
     forged = signed | {"Message": signed["Message"].replace("a@example.com", "b@example.com")}
     foreign = sign(notification(bounce("a@example.com"), TopicArn=TOPIC.replace("ses-events", "others")))
-    for document in (forged, foreign):
+    for message in (forged, foreign):
         with pytest.raises(NotificationRefused):
-            await notifications.receive(document, NOW)
+            await notifications.receive(message, NOW)
     assert (await listed.list(Page(10))).items == []
 
 
-async def test_what_is_no_notification_is_told_without_its_content(notifications):
-    for document in ({"Type": "canary"}, "canary", sign(notification("canary@example.com"))):
+async def test_a_body_that_is_not_a_notification_is_refused_without_its_content(notifications):
+    for message in ({"Type": "canary"}, "canary", sign(notification("canary@example.com"))):
         with pytest.raises(InvalidContent) as caught:
-            await notifications.receive(document, NOW)
+            await notifications.receive(message, NOW)
         assert "canary" not in str(caught.value.problems)
 
 
-async def test_amazon_is_asked_to_come_again_while_its_certificate_cannot_be_had(listed):
+async def test_amazon_gets_an_error_to_retry_while_its_certificate_cannot_be_fetched(listed):
     verifier = SnsVerifier(Certificates(None), frozenset({TOPIC}), now=lambda: NOW)
     with pytest.raises(StoreUnavailable):
         await SesNotifications(verifier, listed).receive(sign(notification(bounce("a@example.com"))), NOW)

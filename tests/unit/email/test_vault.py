@@ -1,4 +1,4 @@
-"""The vault: fingerprints that only the pepper makes, seals that only the right record opens."""
+"""The vault: fingerprints that need the pepper, and sealed values that open in the right record only."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_fingerprint_depends_on_the_text_the_purpose_and_the_pepper():
 
 
 @given(st.text(max_size=200), st.text(max_size=50))
-def test_what_is_sealed_can_be_opened_with_its_context(text, context):
+def test_a_sealed_value_can_be_opened_with_its_context(text, context):
     assert vault().open(vault().seal(text, context=context), context=context) == text
 
 
@@ -76,7 +76,7 @@ def test_a_sealed_value_does_not_open_under_the_name_of_another_key():
         twice.open(sealed.replace("v1.one.", "v1.two."), context=CONTEXT)
 
 
-def test_no_changed_character_goes_unnoticed():
+def test_every_changed_character_is_detected():
     sealed = vault().seal(CPF, context=CONTEXT)
     for at, character in enumerate(sealed):
         changed = sealed[:at] + ("A" if character != "A" else "B") + sealed[at + 1 :]
@@ -84,7 +84,7 @@ def test_no_changed_character_goes_unnoticed():
             vault().open(changed, context=CONTEXT)
 
 
-def test_a_sealed_value_has_one_written_form():
+def test_a_sealed_value_has_one_encoding():
     sealed = vault().seal("x" * 12, context=CONTEXT)  # base64 leaves bits of the last character unused
     alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
     for last in alphabet.replace(sealed[-1], ""):
@@ -93,7 +93,7 @@ def test_a_sealed_value_has_one_written_form():
 
 
 @pytest.mark.parametrize("sealed", ["", "v1", "v1.new", "v1.new.", "v1.new.AAAA", "v1.new.é", "v2.new.AAAA", "x" * 999])
-def test_what_is_no_seal_is_broken_and_says_nothing(sealed):
+def test_a_value_that_is_not_sealed_is_refused_without_details(sealed):
     with pytest.raises(SealBroken) as broken:
         vault().open(sealed, context=CONTEXT)
 
@@ -101,7 +101,7 @@ def test_what_is_no_seal_is_broken_and_says_nothing(sealed):
     assert broken.value.__cause__ is None
 
 
-def test_every_cause_of_a_broken_seal_sounds_alike():
+def test_every_cause_of_a_broken_seal_has_the_same_message():
     unknown = Vault(PEPPER, {"gone": OLD}, "gone").seal(CPF, context=CONTEXT)
     moved = vault().seal(CPF, context="elsewhere")
     messages = set()
@@ -122,7 +122,7 @@ def test_an_old_key_opens_and_the_current_one_seals_again():
     assert Vault(PEPPER, {"new": NEW}, "new").open(after, context=CONTEXT) == CPF
 
 
-def test_whether_nonsense_needs_rotation_cannot_be_said():
+def test_a_malformed_value_cannot_be_rotated():
     with pytest.raises(SealBroken):
         vault().needs_rotation("nonsense")
 
@@ -162,5 +162,5 @@ def test_the_current_key_must_exist():
         Vault(PEPPER, {"new": NEW}, "old")
 
 
-def test_a_vault_shows_nothing_of_itself():
+def test_the_repr_of_a_vault_shows_no_secrets():
     assert repr(vault()) == str(vault()) == "Vault(***)"

@@ -1,4 +1,4 @@
-"""Courier events: accepted signed, applied to shipments, forwarded where asked (seeds 000 to 002)."""
+"""Courier events: signed, applied to shipments, and forwarded to a downstream if one is configured."""
 
 from .admission import CourierAdmission
 from .contract import (

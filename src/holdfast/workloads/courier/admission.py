@@ -1,4 +1,4 @@
-"""The courier's door: turns the body of a verified request into a job, or says what is wrong with it."""
+"""The admission of courier events: turns the body of a verified request into a job, or refuses the body."""
 
 from __future__ import annotations
 
@@ -38,20 +38,20 @@ class CourierAdmission:
     def __init__(self, workload: Courier) -> None:
         self.workload = workload
 
-    def admit(self, document: object, *, meta: SignatureMeta, trace_id: str, received_at: datetime) -> CourierEvent:
-        """The job for this document. Raises :class:`InvalidContent`, which names fields and never repeats values.
+    def admit(self, body: object, *, meta: SignatureMeta, trace_id: str, received_at: datetime) -> CourierEvent:
+        """The job for this body. Raises :class:`InvalidContent`, which names fields and never repeats values.
 
-        The result needs no second validation: every part of it was validated here or comes from our own code.
+        The job is not validated again: every part of it was validated here or comes from our own code.
         """
         try:
-            intake = CourierIntake.model_validate(document)
+            intake = CourierIntake.model_validate(body)
             signature = CourierSignature(algorithm=meta.algorithm, timestamp=meta.timestamp, signature=meta.signature)
         except ValidationError as error:
             problems = [_problem(each) for each in error.errors(include_url=False, include_input=False)]
             raise InvalidContent(problems[:_MAX_PROBLEMS]) from None
-        late = problem_at_intake(intake.occurredAt, received_at, self.workload.retention)
-        if late is not None:
-            raise InvalidContent([FieldProblem("occurredAt", late)])
+        problem = problem_at_intake(intake.occurredAt, received_at, self.workload.retention)
+        if problem is not None:
+            raise InvalidContent([FieldProblem("occurredAt", problem)])
         if not _TRACE_ID.fullmatch(trace_id):
             raise InvalidContent([FieldProblem("traceId", IDENTIFIER_RULE)])
         return CourierEvent.model_construct(
@@ -68,15 +68,17 @@ class CourierAdmission:
         )
 
     def intake_schema(self) -> dict[str, Any]:
-        """The JSON Schema of the body, whole in itself so that it can stand anywhere in an OpenAPI document.
+        """The JSON Schema of the body, without references, so that it fits anywhere in an OpenAPI document.
 
-        The example happened just now: one with a fixed date would one day be too old to be accepted.
+        The example has the present time: an event with a fixed date would become too old to be accepted.
         """
         schema = CourierIntake.model_json_schema()
         definitions = schema.pop("$defs", {})
-        whole: dict[str, Any] = _inlined(schema, definitions)
-        whole["examples"] = [example | {"occurredAt": isoformat(datetime.now(UTC))} for example in whole["examples"]]
-        return whole
+        inlined: dict[str, Any] = _inlined(schema, definitions)
+        inlined["examples"] = [
+            example | {"occurredAt": isoformat(datetime.now(UTC))} for example in inlined["examples"]
+        ]
+        return inlined
 
 
 def _problem(error: Mapping[str, Any]) -> FieldProblem:
@@ -90,7 +92,7 @@ def _problem(error: Mapping[str, Any]) -> FieldProblem:
 
 
 def _path(parts: tuple[str | int, ...]) -> str:
-    """The field, as ``payload.items.0``. What does not look like a name may be a misplaced value: not repeated."""
+    """The field, as ``payload.items.0``. A part that does not look like a name may be a value: it is shown as ``*``."""
     shown = [str(part) if isinstance(part, int) or _SAFE_NAME.fullmatch(part) else "*" for part in parts]
     return ".".join(shown) or "body"
 

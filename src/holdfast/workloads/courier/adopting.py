@@ -1,8 +1,8 @@
-"""Courier events that somebody else put straight into the queue: read leniently, named by what can be read of them.
+"""Adoption of courier events that an external producer put straight into the queue.
 
-A job needs what the specification requires of it: ``eventId``, ``idempotencyKey``, ``eventType``, ``traceId`` and
-``payload`` with its identifiers. All else is used where it is sound. What is not sound is left out, with a warning on
-the entry; it is no reason to refuse work that can be done.
+A job needs only the fields that the specification requires in the queue (C7): ``eventId``, ``idempotencyKey``,
+``eventType``, ``traceId`` and ``payload`` with its identifiers. Other fields are used if they are valid. An invalid
+field is left out, with a warning on the entry: the event can be processed without it.
 """
 
 from __future__ import annotations
@@ -29,52 +29,52 @@ _OPTIONAL: Final[Mapping[str, TypeAdapter[Any]]] = {
     "source": TypeAdapter(Identifier),
     "attempt": TypeAdapter(CourierEvent.model_fields["attempt"].rebuild_annotation()),
 }
-_LONGEST_NAME: Final = 200
+_MAX_NAME: Final = 200
 _KEY = re.compile(IDENTIFIER_PATTERN)
 _NAME = re.compile(TEXT_PATTERN)
-_NAMES_OF_THE_EVENT: Final = ("eventId", "eventType", "source", "traceId", "idempotencyKey")
-_NAMES_OF_THE_PAYLOAD: Final = ("shipmentId", "orderId", "status")
+_EVENT_NAMES: Final = ("eventId", "eventType", "source", "traceId", "idempotencyKey")
+_PAYLOAD_NAMES: Final = ("shipmentId", "orderId", "status")
 
 
 def adopt(delivery: Delivery) -> Adopted[CourierEvent]:
-    """The event, and what was not sound in it. Raises ``ValidationError`` where a required field is missing or wrong.
+    """The event, and a warning for each invalid field. Raises ``ValidationError`` if a required field is wrong.
 
-    ``occurredAt`` may be missing: ``receivedAt`` stands for it, or else the time at which the job was added. So may
-    ``source``: the key's part before ``:`` stands for it.
+    Without ``occurredAt``, ``receivedAt`` is used, or else the time at which the job was added. Without ``source``, the
+    part of the key before ``:`` is used.
     """
     content = _object(delivery.data)
-    if content is None:  # the contract says why
+    if content is None:  # the contract raises the error
         return Adopted(CourierEvent.model_validate_json(delivery.data))
-    warnings = [*_without_unsound(content), *_without_what_cannot_travel(content)]
+    warnings = [*_remove_invalid(content), *_remove_unportable(content)]
     left_out = {"occurredAt", "source"} - content.keys()
     if "occurredAt" in left_out:
         content["occurredAt"] = content.get("receivedAt") or _added(delivery)
     if "source" in left_out:
         key = content.get("idempotencyKey")
-        # Without a key the event is refused for that, and for nothing that follows from it.
+        # Without a key the event is refused for the missing key only, not for its source too.
         content["source"] = (key.partition(":")[0] or key) if isinstance(key, str) else "unknown"
     event = CourierEvent.model_validate(content)
-    # What was made up differs when the same event comes again: it does not make it another event.
+    # The filled-in values may differ when the same event comes again, so the fingerprint leaves them out.
     return Adopted(event, tuple(warnings), fingerprint_of(event, left_out=left_out))
 
 
 def identify(content: Mapping[str, Any]) -> Identity:
     """The names of an event that breaks the contract, as far as they can be read."""
     payload = content.get("payload")
-    found = {name: content.get(name) for name in _NAMES_OF_THE_EVENT}
-    found |= {name: payload.get(name) for name in _NAMES_OF_THE_PAYLOAD} if isinstance(payload, dict) else {}
+    found = {name: content.get(name) for name in _EVENT_NAMES}
+    found |= {name: payload.get(name) for name in _PAYLOAD_NAMES} if isinstance(payload, dict) else {}
     labels = {name: value for name, value in found.items() if isinstance(value, str) and _is_a_name(value)}
     key = labels.get("idempotencyKey")
     return Identity(key if key is not None and _KEY.fullmatch(key) else None, labels)
 
 
 def recover(letter: Mapping[str, Any], seen_at: datetime) -> str:
-    """The event that a dead letter of another system tells of, as a job's body.
+    """The event of another system's dead letter, as the body of a job.
 
-    The letter has the event's names and its payload. Of the rest, ``occurredAt`` may be in the payload; otherwise
-    ``seen_at`` stands for it. An event that breaks the contract all the same is kept as it is: a replay fails again.
+    The letter has the names and the payload of the event. ``occurredAt`` may be in the payload; otherwise ``seen_at``
+    is used. An event that still breaks the contract is kept as it is: its replay fails again.
     """
-    event = {name: letter[name] for name in (*_NAMES_OF_THE_EVENT, "occurredAt") if letter.get(name) is not None}
+    event = {name: letter[name] for name in (*_EVENT_NAMES, "occurredAt") if letter.get(name) is not None}
     payload = letter.get("payloadSnapshot")
     if isinstance(payload, Mapping) and "occurredAt" in payload:
         event.setdefault("occurredAt", payload["occurredAt"])
@@ -87,8 +87,8 @@ def recover(letter: Mapping[str, Any], seen_at: datetime) -> str:
 
 
 def _is_a_name(text: str) -> bool:
-    """Whether people may see it: short, readable, and nothing that has to be masked."""
-    return len(text) <= _LONGEST_NAME and _NAME.fullmatch(text) is not None and scrub(text) == text
+    """Whether the text may be shown: short, printable, and without data that must be masked."""
+    return len(text) <= _MAX_NAME and _NAME.fullmatch(text) is not None and scrub(text) == text
 
 
 def _object(data: str) -> dict[str, Any] | None:
@@ -99,8 +99,8 @@ def _object(data: str) -> dict[str, Any] | None:
     return content if isinstance(content, dict) else None
 
 
-def _without_unsound(content: dict[str, Any]) -> list[str]:
-    """Remove optional fields that are not what they should be; return a warning for each."""
+def _remove_invalid(content: dict[str, Any]) -> list[str]:
+    """Remove optional fields that are not valid; return a warning for each."""
     warnings = []
     for name, kind in _OPTIONAL.items():
         if content.get(name) is None:
@@ -114,14 +114,14 @@ def _without_unsound(content: dict[str, Any]) -> list[str]:
     return warnings
 
 
-def _without_what_cannot_travel(content: dict[str, Any]) -> list[str]:
-    """Remove what no store could keep: the signature's facts, and fields that the contract does not know."""
+def _remove_unportable(content: dict[str, Any]) -> list[str]:
+    """Remove ``signatureMeta`` and unknown fields if a store could not keep them; return a warning for each."""
     warnings = []
     for name in [each for each in content if each not in CourierEvent.model_fields or each == "signatureMeta"]:
         if first_problem({name: content[name]}) is not None:
             del content[name]
-            known = name if name == "signatureMeta" else "A field that is not part of the contract"
-            warnings.append(f"{known} could not be kept and was left out.")
+            field = name if name == "signatureMeta" else "A field that is not part of the contract"
+            warnings.append(f"{field} could not be kept and was left out.")
     return warnings
 
 

@@ -1,6 +1,6 @@
-"""The courier contracts: what a courier sends, what the queue carries, what a dead letter says, what a shipment is.
+"""The courier contracts: the body of a request, the job in the queue, the dead letter, and the shipment record.
 
-Field names are the wire's, exactly as seeds 000 and 002 write them. ``docs/conformance.md`` maps each to its rule.
+Field names are those of the wire, as the specification writes them (C6, C47, C54).
 """
 # ruff: noqa: N815 - the attributes are the fields of the wire, and the wire is written in camelCase
 
@@ -31,7 +31,7 @@ from holdfast.contracts.validation import described
 from .portable import first_problem
 
 NOT_PORTABLE: Final = "not_portable"
-"""The type of the validation error for content that some store or queue could not keep."""
+"""The type of the validation error for content that a store or a queue could not keep."""
 
 IDENTIFIER_RULE: Final = "must be 1 to 200 visible ASCII characters, without spaces"
 IDENTIFIER_PATTERN: Final = described(r"^[!-~]{1,200}$", IDENTIFIER_RULE)
@@ -41,7 +41,7 @@ TEXT_PATTERN: Final = described(
 )
 PRINTABLE_PATTERN: Final = described(r"^[ -~]+$", "must be printable ASCII characters")
 
-# RFC 3339 with an offset. The years are those that a 24-character instant and every store can hold.
+# RFC 3339 with an offset. Only years that a 24-character instant and every store can hold.
 _INSTANT = re.compile(
     r"(?:19[7-9][0-9]|2[0-9]{3})-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,9})?(?:Z|[+-][0-9]{2}:[0-9]{2})",
 )
@@ -51,7 +51,7 @@ _canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 
 
 def _instant(value: object) -> datetime:
-    """Read an instant and cut it to the millisecond, which is what the wire, the effects and MongoDB's dates keep."""
+    """Read an instant and cut it to the millisecond: the wire, the effects and MongoDB's dates keep no more."""
     if isinstance(value, str) and _INSTANT.fullmatch(value):
         try:
             value = datetime.fromisoformat(value)
@@ -67,10 +67,10 @@ def _instant(value: object) -> datetime:
 
 
 Identifier = Annotated[str, StringConstraints(pattern=IDENTIFIER_PATTERN)]
-"""Names that travel in headers and job ids: visible ASCII, no spaces."""
+"""Names in headers and job ids: visible ASCII, no spaces."""
 
 Text = Annotated[str, StringConstraints(pattern=TEXT_PATTERN, min_length=1, max_length=200)]
-"""Names that people read: any script, not blank, no control characters."""
+"""Names for people: any script, not blank, no control characters."""
 
 EventType = Annotated[str, StringConstraints(pattern=TEXT_PATTERN, min_length=1, max_length=100)]
 
@@ -83,12 +83,12 @@ Instant = Annotated[
 
 
 class _Open(BaseModel):
-    """An object that may carry more fields than we know. They are kept, as long as everybody can keep them."""
+    """An object that may have unknown fields. They are kept if every store and queue can keep them."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
     @model_validator(mode="after")
-    def _carries_only_what_travels(self) -> Self:
+    def _is_portable(self) -> Self:
         if self.__pydantic_extra__ and (problem := first_problem(self.__pydantic_extra__)) is not None:
             path, sentence = problem
             raise PydanticCustomError(NOT_PORTABLE, "{problem}", {"problem": sentence, "path": path})
@@ -96,7 +96,7 @@ class _Open(BaseModel):
 
 
 class ShipmentFacts(_Open):
-    """What happened to which shipment. The three identifiers are required; whatever else the courier tells is kept."""
+    """The shipment and its new state. The three identifiers are required; other fields of the courier are kept."""
 
     shipmentId: Text
     orderId: Text
@@ -109,7 +109,7 @@ class ShipmentFacts(_Open):
 
 
 class CourierSignature(_Open):
-    """How the event was signed when it came in."""
+    """The signature of the event at intake."""
 
     algorithm: Annotated[str, StringConstraints(pattern=PRINTABLE_PATTERN, max_length=100)]
     timestamp: Annotated[int, Field(strict=True, ge=0, description="Unix seconds")]
@@ -129,14 +129,14 @@ _PAYLOAD_EXAMPLE: Final[dict[str, Any]] = _INTAKE_EXAMPLE["payload"]
 
 _FilledByUs = Annotated[
     Any,
-    Field(description="The gateway fills this field of the event. It may be sent, and what is sent is not used."),
+    Field(description="The gateway fills this field. It may be sent, but the sent value is not used."),
 ]
 
 
 class CourierIntake(BaseModel):
-    """The body of ``POST /v1/events/courier``. Facts of the courier's own belong inside ``payload``.
+    """The body of ``POST /v1/events/courier``. Other data of the courier goes into ``payload``.
 
-    A courier may send the whole event of the specification. The four fields of its transport are ours to fill.
+    A courier may send the whole event of the specification. The gateway fills the four fields of its transport.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, json_schema_extra={"examples": [_INTAKE_EXAMPLE]})
@@ -147,7 +147,7 @@ class CourierIntake(BaseModel):
     source: Identifier
     idempotencyKey: Annotated[
         Identifier | None,
-        Field(description="The identity that decides duplicates. Left out: <source>:<eventId>."),
+        Field(description="Two events with the same key are duplicates. Default: <source>:<eventId>."),
     ] = None
     payload: ShipmentFacts
     traceId: _FilledByUs = None
@@ -164,16 +164,16 @@ class CourierIntake(BaseModel):
 
     @property
     def key(self) -> str:
-        """The idempotency key, given or made."""
+        """The idempotency key: the given one, or ``<source>:<eventId>``."""
         return self.idempotencyKey or f"{self.source}:{self.eventId}"
 
 
 class CourierEvent(_Open):
     """One job of ``courier-events-main``.
 
-    Our intake fills every field. A producer that puts jobs straight into the queue may leave out all but the five that
-    the specification requires: :mod:`.adopting` fills in ``occurredAt`` and ``source``, so that a late event does not
-    undo a newer one (I16) and everybody can tell whose event it is. ``signatureMeta`` is kept in any shape.
+    Our intake fills every field. An external producer needs to give only the five fields of rule C7. Then
+    :mod:`.adopting` fills in ``occurredAt``, so that a late event does not undo a newer one (I16), and ``source``, so
+    that the event has an owner. ``signatureMeta`` is kept in any shape.
     """
 
     model_config = ConfigDict(
@@ -207,9 +207,9 @@ class CourierEvent(_Open):
 
 
 def fingerprint_of(event: CourierEvent, *, left_out: Collection[str] = ()) -> str:
-    """A hash of what the courier says, and of nothing that differs between two requests that say it.
+    """A hash of the content of an event. Fields that differ between two requests with the same event do not count.
 
-    ``left_out``: fields that the producer did not give, and that were made up.
+    ``left_out``: fields that the producer did not give, and that were filled in.
     """
     source = None if "source" in left_out else event.source
     occurred_at = None if "occurredAt" in left_out else isoformat(event.occurredAt)
@@ -218,7 +218,7 @@ def fingerprint_of(event: CourierEvent, *, left_out: Collection[str] = ()) -> st
 
 
 class AttemptSummary(BaseModel):
-    """One failed try, as the dead-letter queue tells of it."""
+    """One failed attempt, as the dead-letter queue shows it (C57)."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -228,9 +228,9 @@ class AttemptSummary(BaseModel):
 
 
 class CourierDeadLetter(BaseModel):
-    """One job of ``courier-events-dlq`` (seed 000): what died, of what, after how many tries.
+    """One job of ``courier-events-dlq`` (C54): the event, the reason of the failure, and the attempts.
 
-    The identifiers are plain text here: a job that broke the contract gets a dead letter too.
+    The identifiers may be any text: a job that broke the contract gets a dead letter too.
     """
 
     model_config = ConfigDict(
@@ -276,7 +276,7 @@ class CourierDeadLetter(BaseModel):
 
 
 class ActiveShipment(BaseModel):
-    """One document of ``active_shipments`` (seed 002). ``createdAt`` and ``updatedAt`` come from the store's clock."""
+    """One record of ``active_shipments`` (C47). ``createdAt`` and ``updatedAt`` come from the store's clock."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

@@ -1,8 +1,8 @@
-"""The optional downstream: every event is forwarded, signed, before it is applied here.
+"""The optional downstream: every event is signed and forwarded before it is applied here.
 
-Delivery is at least once: a worker that dies between the downstream's answer and our commit sends the event again. Each
-request therefore carries the event's idempotency key, in ``webhook-id`` and ``Idempotency-Key``, also in retries and
-replays. Late events are forwarded too: the downstream may keep another order than we do.
+Delivery is at least once: if a worker crashes between the downstream's answer and our commit, the event is sent again.
+So each request has the event's idempotency key in ``webhook-id`` and ``Idempotency-Key``, also in retries and replays.
+Late events are forwarded too: the downstream may use another order than we do.
 
 Requests follow Standard Webhooks.
 """
@@ -40,7 +40,7 @@ _DRAIN_SECONDS: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The part of a response that decides: nothing of its body."""
+    """The part of a response that decides the outcome. The body is not used."""
 
     status: int
     retry_after: timedelta | None
@@ -48,7 +48,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class DownstreamOptions:
-    """Where to forward to, and how. ``connections`` is the most requests that are under way at once."""
+    """The settings of the downstream. ``connections`` is the largest number of requests at the same time."""
 
     url: str = field(repr=False)  # may hold credentials
     secret: str = field(repr=False)
@@ -67,7 +67,7 @@ class DownstreamOptions:
 
 
 def _key(secret: str) -> bytes:
-    """The bytes that sign."""
+    """The key of the signature."""
     if not secret:
         message = "COURIER_DOWNSTREAM_URL needs COURIER_DOWNSTREAM_SECRET, which signs what is forwarded."
         raise ConfigurationError(message)
@@ -79,7 +79,7 @@ def _key(secret: str) -> bytes:
 
 
 class Downstream:
-    """A client of the downstream. It answers with outcomes and does not raise for what the other side does."""
+    """A client of the downstream. Errors of the other side are returned as outcomes, not raised."""
 
     def __init__(self, options: DownstreamOptions, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         self._options = options
@@ -105,7 +105,7 @@ class Downstream:
             self._client = None
 
     async def forward(self, event: CourierEvent) -> Retry | Reject | None:
-        """Send one event; None says that the downstream took it."""
+        """Send one event. None: the downstream accepted it."""
         try:
             answer = await self._post(event)
         except (TimeoutError, httpx.TimeoutException):
@@ -123,7 +123,7 @@ class Downstream:
         body = event.model_dump_json().encode()
         headers = self._headers(event, body)
         request = self._client.build_request("POST", self._options.url, content=body, headers=headers)
-        # httpx would limit each read; this limits them together, so that a trickling answer holds no slot for ever.
+        # httpx limits each read. This limits all reads together: a very slow answer must not hold its slot for ever.
         deadline = asyncio.get_running_loop().time() + self._options.timeout.total_seconds()
         async with asyncio.timeout_at(deadline):
             response = await self._client.send(request, stream=True)
@@ -144,7 +144,7 @@ class Downstream:
 async def _drain(response: httpx.Response, deadline: float) -> None:
     """Read a short body to its end, so that the connection can be used again.
 
-    The answer is known already. Nothing that happens here changes it; a long or slow body only costs the connection.
+    The status is known already, and nothing here changes it. After a long or slow body, the connection is closed.
     """
     read = 0
     with suppress(TimeoutError, httpx.HTTPError):
@@ -156,7 +156,7 @@ async def _drain(response: httpx.Response, deadline: float) -> None:
 
 
 def outcome_of_answer(answer: Answer) -> Retry | Reject | None:
-    """What an answer means for the job. None: delivered."""
+    """The outcome of the job for an answer. None: delivered."""
     status = answer.status
     if HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
         return None

@@ -1,8 +1,8 @@
-"""What an open JSON object may hold, so that every queue and every store keeps it unchanged.
+"""Which JSON values every queue and every store can keep unchanged.
 
-Python is more generous than JSON: it reads ``NaN``, half characters (lone surrogates) and integers of any size. Each
-of them would fail later, or silently become something else, in one of the places that a job passes through. They are
-refused at the contract, while somebody can still be told.
+Python accepts more than JSON: it reads ``NaN``, half characters (lone surrogates) and integers of any size. Each of
+these would fail later or change silently, in a queue or in a store. So the contract refuses them at intake, where the
+sender still gets an answer.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Final
 from pydantic_core import to_json
 
 MAX_DEPTH: Final = 64
-"""Objects and lists inside one another. MongoDB ends at 100, counting the fields around the payload."""
+"""Levels of nested objects and lists. MongoDB allows 100, with the fields around the payload."""
 
 MAX_INTEGER: Final = 2**63 - 1
 
@@ -25,17 +25,17 @@ _LONG_NUMBER = re.compile(rb"[0-9]{19}")
 
 
 def first_problem(content: Mapping[str, Any]) -> tuple[Path, str] | None:
-    """Where the content is not portable, and why; None when all of it is.
+    """The path of a value that is not portable, and the reason; None if all values are portable.
 
-    The hot path is one pass of pydantic's encoder. Only content that fails there, or that could hide a number, a field
-    name or a nest that does not travel, is searched piece by piece.
+    The hot path is one pass of pydantic's encoder. The values are searched one by one only if this pass fails, or if
+    its output may contain a number, a field name or a depth that is not portable.
     """
     try:
         text = to_json(content, inf_nan_mode="constants")
-    except ValueError:  # a lone surrogate, or a nest without end
+    except ValueError:  # a lone surrogate, or a cycle
         return _search(content) or ((), "must be JSON")
     suspicious = b"NaN" in text or b"Infinity" in text or b"\\u0000" in text or _LONG_NUMBER.search(text) is not None
-    # At most as deep as there are brackets.
+    # The depth is at most the number of brackets.
     nested = text.count(b"{") + text.count(b"[") > MAX_DEPTH and _depth(content) > MAX_DEPTH
     return _search(content) if suspicious or nested else None
 
@@ -77,8 +77,8 @@ def _problem_of(value: object, *, depth: int) -> str | None:  # noqa: PLR0911 - 
         case Mapping() | list() | tuple() if depth > MAX_DEPTH:
             return f"must not be nested deeper than {MAX_DEPTH} levels"
         case Mapping():
-            keys_are_sound = all(isinstance(key, str) and "\0" not in key and _encodable(key) for key in value)
-            return None if keys_are_sound else "must have field names of whole characters without NUL"
+            keys_are_valid = all(isinstance(key, str) and "\0" not in key and _encodable(key) for key in value)
+            return None if keys_are_valid else "must have field names of whole characters without NUL"
         case list() | tuple():
             return None
         case _:

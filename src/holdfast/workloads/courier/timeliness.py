@@ -1,8 +1,8 @@
-"""When an event is too old or too new to be believed.
+"""Refusal of events that are too old or too new.
 
-Too old: the ledger forgets settled entries after the retention, so an older event could be a duplicate that nobody
-recognises any more (I12). Too new: the newest event of a shipment wins, so one from the far future would make the
-shipment deaf to all that follow (I16).
+Too old: the ledger deletes settled entries after the retention. An older event could be a duplicate of a deleted entry
+(I12). Too new: the newest event of a shipment wins. After an event from the far future, no later event could change the
+shipment (I16).
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import Final
 from holdfast.contracts.outcomes import Reject
 
 MARGIN: Final = timedelta(hours=1)
-"""How far the clocks of couriers, gateways and stores may be apart without an event falling between two rules."""
+"""How far the clocks of couriers, gateways and stores may differ without an event being accepted and then rejected."""
 
 FUTURE: Final = timedelta(minutes=5)
-"""How far a courier's clock may be ahead of ours at the door."""
+"""How far a courier's clock may be ahead of ours at intake."""
 
 
 def problem_at_intake(occurred_at: datetime, received_at: datetime, retention: timedelta) -> str | None:
-    """Why an event is refused when it comes in, by the clock of the process that receives it."""
+    """The reason to refuse an event at intake, by the clock of the process that receives it; None: accepted."""
     if occurred_at > received_at + FUTURE:
         return "must not be in the future"
     if occurred_at < received_at - (retention - MARGIN):
@@ -29,10 +29,10 @@ def problem_at_intake(occurred_at: datetime, received_at: datetime, retention: t
 
 
 def rejection(occurred_at: datetime, first_seen_at: datetime, retention: timedelta, *, replayed: bool) -> Reject | None:
-    """The same rules for jobs that a producer put straight into the queue, by the clock of the ledger.
+    """The same rules for jobs that an external producer put into the queue, by the clock of the ledger.
 
-    More generous by the margin, so that what passed the door never fails here. A replay is a person's decision about
-    one job that the ledger still holds: its age is no reason to refuse it.
+    The limits are wider by the margin, so that an event that passed the intake is never rejected here. A replay is a
+    person's decision about a job that is still in the ledger, so its age does not matter.
     """
     if occurred_at > first_seen_at + FUTURE + MARGIN:
         return Reject("EVENT_IN_THE_FUTURE", "occurredAt is in the future.")

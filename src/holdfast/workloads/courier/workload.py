@@ -1,4 +1,4 @@
-"""The courier workload: applies events to shipments, and forwards them where a downstream is configured."""
+"""The courier workload: applies events to shipments, and forwards them if a downstream is configured."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 ACTIVE_SHIPMENTS: Final = "active_shipments"
 
-_WHAT_WENT_WRONG: Final[Mapping[str, str]] = {
+_FAILURE_NAMES: Final[Mapping[str, str]] = {
     TIMEOUT: "timeouts",
     THROTTLED: "throttling",
     REFUSED: "connection refusals",
@@ -39,12 +39,12 @@ _WHAT_WENT_WRONG: Final[Mapping[str, str]] = {
 }
 
 _BATCH: Final = 50
-_MOST_OF_AN_UNREADABLE_BODY: Final = 2000
+_MAX_UNREADABLE_BODY: Final = 2000
 
 
 @dataclass(frozen=True, slots=True)
 class CourierOptions:
-    """What an operator can set. The defaults are those of seeds 001 and 002.
+    """The settings of an operator. The defaults are those of the specification (C27, C41, C68).
 
     Without ``downstream_url`` nothing is forwarded. ``concurrency`` is how many events a worker handles at once.
     """
@@ -63,7 +63,7 @@ class CourierOptions:
             message = "Events and dead letters must be kept for at least one day."
             raise ConfigurationError(message)
         if self.downstream_url is not None and not timedelta(0) < self.downstream_timeout < self.timeout:
-            # Otherwise the engine would end the handler before the downstream's answer is in.
+            # Otherwise the engine would stop the handler before the downstream has answered.
             message = "COURIER_DOWNSTREAM_TIMEOUT_MS must be more than 0 and less than HANDLER_TIMEOUT_MS."
             raise ConfigurationError(message)
 
@@ -71,7 +71,7 @@ class CourierOptions:
         """The client for the configured downstream, if there is one."""
         if self.downstream_url is None:
             return None
-        from .downstream import Downstream, DownstreamOptions  # noqa: PLC0415 - an HTTP client, where one is needed
+        from .downstream import Downstream, DownstreamOptions  # noqa: PLC0415 - load an HTTP client only if it is needed
 
         return Downstream(
             DownstreamOptions(
@@ -84,7 +84,7 @@ class CourierOptions:
 
 
 class Courier(Workload[CourierEvent]):
-    """Courier events (seeds 000 to 002). One idempotency key: one entry, one effect."""
+    """Courier events. One idempotency key: one entry, one effect (C32, C51)."""
 
     name: ClassVar[str] = "courier"
     contract = CourierEvent
@@ -117,15 +117,15 @@ class Courier(Workload[CourierEvent]):
     # --- the job's identity -----------------------------------------------------------------------------------
 
     def key(self, data: CourierEvent) -> str:
-        """The idempotency key is the identity."""
+        """The idempotency key (C32)."""
         return data.idempotencyKey
 
     def fingerprint(self, data: CourierEvent) -> str:
-        """Covers what the courier says, and nothing that differs between two requests that say it."""
+        """A hash of the content. Fields that differ between two requests with the same event do not count."""
         return fingerprint_of(data)
 
     def labels(self, data: CourierEvent) -> dict[str, str]:
-        """Everything that an event is looked up or shown by, and what a duplicate's receipt repeats."""
+        """The fields that an event is found by, the fields of its views, and those of a duplicate's receipt."""
         labels = {
             "eventId": data.eventId,
             "eventType": data.eventType,
@@ -140,14 +140,14 @@ class Courier(Workload[CourierEvent]):
             labels["receivedAt"] = isoformat(data.receivedAt)
         return labels
 
-    # --- events that somebody else put into the queue ---------------------------------------------------------
+    # --- events of external producers -------------------------------------------------------------------------
 
     def adopt(self, delivery: Delivery) -> Adopted[CourierEvent]:
-        """Read leniently; see :mod:`.adopting`."""
+        """See :mod:`.adopting`."""
         return adopt(delivery)
 
     def identify(self, content: Mapping[str, Any]) -> Identity:
-        """The names of an event that breaks the contract."""
+        """The names of an event that breaks the contract, as far as they can be read."""
         return identify(content)
 
     def recover(self, letter: Mapping[str, Any], seen_at: datetime) -> str:
@@ -162,15 +162,15 @@ class Courier(Workload[CourierEvent]):
             await self._downstream.open()
 
     async def stop(self) -> None:
-        """Close it."""
+        """Close the downstream's connection pool."""
         if self._downstream is not None:
             await self._downstream.close()
 
     async def handle(self, job: Job[CourierEvent], context: Context) -> Outcome:
         """Forward the event, then apply it to its shipment.
 
-        In this order: a shipment shows only what the downstream has taken. Whether the event is the newest of its
-        shipment is decided by the effect, in the transaction that commits it (I16); the downstream gets every event.
+        The order matters: a shipment shows only events that the downstream has accepted. The effect decides whether the
+        event is the newest of its shipment, in the transaction that commits it (I16). The downstream gets every event.
         """
         del context
         outcome = self._outcome(job)
@@ -179,42 +179,42 @@ class Courier(Workload[CourierEvent]):
         return await self._downstream.forward(job.data) or outcome
 
     async def handle_batch(self, jobs: Sequence[Job[CourierEvent]], context: Context) -> Sequence[Outcome]:
-        """Without a downstream there is nothing to wait for: a batch costs no task and no timer for each event."""
+        """Used without a downstream. Nothing is awaited, so an event needs no task and no timer of its own."""
         del context
         return [self._outcome(job) for job in jobs]
 
     def _outcome(self, job: Job[CourierEvent]) -> Outcome:
-        """What the event comes to, as far as we are concerned."""
+        """The outcome of the event here, without the downstream."""
         event = job.data
-        untimely = rejection(event.occurredAt, job.received_at, self.retention, replayed=job.generation > 1)
-        if untimely is not None:
-            return untimely
+        rejected = rejection(event.occurredAt, job.received_at, self.retention, replayed=job.generation > 1)
+        if rejected is not None:
+            return rejected
         return Done(
             effects=[_applied(event)],
             result={"shipmentId": event.payload.shipmentId, "status": event.payload.status},
         )
 
     def exhausted(self, failure: Failure, attempts: int) -> Reason:
-        """``DOWNSTREAM_TIMEOUT_EXHAUSTED`` (seed 000) and its siblings, where it was the downstream that failed."""
-        what = _WHAT_WENT_WRONG.get(failure.code)
+        """``DOWNSTREAM_TIMEOUT_EXHAUSTED`` (C56) and similar codes, if the downstream failed."""
+        failures = _FAILURE_NAMES.get(failure.code)
         if failure.code.startswith("HTTP_"):
-            what = f"{failure.code.replace('_', ' ')} answers"
-        if self._downstream is None or what is None:
+            failures = f"{failure.code.replace('_', ' ')} answers"
+        if self._downstream is None or failures is None:
             return super().exhausted(failure, attempts)
-        return Reason(f"DOWNSTREAM_{failure.code}_EXHAUSTED", f"Retries exhausted after transient {what}")
+        return Reason(f"DOWNSTREAM_{failure.code}_EXHAUSTED", f"Retries exhausted after transient {failures}")
 
     # --- the wire ---------------------------------------------------------------------------------------------
 
     def dead_letter_payload(self, letter: DeadLetter) -> Mapping[str, Any]:
-        """Seed 000's dead-letter payload (:class:`CourierDeadLetter`), for every letter.
+        """The payload of the dead-letter queue (:class:`CourierDeadLetter`), for every letter.
 
-        It is built, not validated: a letter of a job that broke its contract must reach the queue all the same.
+        It is not validated: the letter of a job that broke its contract must reach the queue too.
         """
         body = readable_body(letter.body)
         return {
-            "eventId": _told(letter, body, "eventId", otherwise=letter.key),
-            "idempotencyKey": _told(letter, body, "idempotencyKey", otherwise=letter.key),
-            "traceId": _told(letter, body, "traceId", otherwise=letter.id),
+            "eventId": _field(letter, body, "eventId", otherwise=letter.key),
+            "idempotencyKey": _field(letter, body, "idempotencyKey", otherwise=letter.key),
+            "traceId": _field(letter, body, "traceId", otherwise=letter.id),
             "attemptCount": letter.attempt_count,
             "terminalReasonCode": letter.reason_code,
             "terminalReasonMessage": letter.reason_message,
@@ -247,8 +247,8 @@ def _applied(event: CourierEvent) -> Upsert:
     )
 
 
-def _told(letter: DeadLetter, body: object, field_name: str, *, otherwise: str) -> str:
-    """A field of the event: from the ledger's labels, or from a body that nobody validated, or a stand-in."""
+def _field(letter: DeadLetter, body: object, field_name: str, *, otherwise: str) -> str:
+    """A field of the event: from the labels of the letter, or from the unvalidated body, or ``otherwise``."""
     if label := letter.labels.get(field_name):
         return label
     value = body.get(field_name) if isinstance(body, dict) else None
@@ -256,8 +256,8 @@ def _told(letter: DeadLetter, body: object, field_name: str, *, otherwise: str) 
 
 
 def _snapshot(text: str, body: object) -> Mapping[str, Any]:
-    """The event's payload; the whole body where it has none; its text where it is not even JSON that travels."""
+    """The payload of the event; without a payload, the whole body; for a body that is not portable JSON, its text."""
     if isinstance(body, dict) and first_problem(body) is None:
         payload = body.get("payload")
         return payload if isinstance(payload, dict) else body
-    return {"unreadable": scrub(text[:_MOST_OF_AN_UNREADABLE_BODY])}
+    return {"unreadable": scrub(text[:_MAX_UNREADABLE_BODY])}

@@ -1,1 +1,1 @@
-"""Emails: accepted from tenants, recorded in an outbox, sent once, or explained (seed 004)."""
+"""Emails: accepted from tenants, recorded in an outbox, and sent once or ended with a reason."""

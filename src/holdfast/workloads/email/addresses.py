@@ -1,4 +1,4 @@
-"""Email addresses: the one form in which they are compared and sent, and the mask under which people see them."""
+"""Email addresses: the form in which they are compared and sent, and the mask in which people see them."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ MAX_ADDRESS: Final = 254
 
 MAX_LOCAL_PART: Final = 64
 
-_LONGEST_TOP_LEVEL: Final = 24
-_REMEMBERED: Final = 4096
+_MAX_TOP_LEVEL: Final = 24
+_CACHE_SIZE: Final = 4096
 
 
-@lru_cache(maxsize=_REMEMBERED)  # one email asks for the same few addresses again and again
+@lru_cache(maxsize=_CACHE_SIZE)  # one email normalises the same few addresses several times
 def normalised(address: str) -> str:
-    """The address as every server understands it: an ASCII domain in lower case, the local part as it was written.
+    """The address in the form that every server reads: an ASCII domain in lower case, the local part unchanged.
 
-    Raises ValueError with a sentence that says what an address must be and never repeats this one.
+    Raises ValueError with a sentence that explains the rule and never repeats the address.
     """
     if len(address) > MAX_ADDRESS:
         message = f"must not be longer than {MAX_ADDRESS} characters"
@@ -39,15 +39,15 @@ def normalised(address: str) -> str:
 
 
 def mask_address(address: str) -> str:
-    """``user@example.com`` as ``u***@e***.com``. Any text is taken; no more than this is ever shown of it."""
+    """``user@example.com`` as ``u***@e***.com``. It accepts any text and never shows more of it than this."""
     local, at, domain = address.rpartition("@")
     if not at:
         return "***"
     name, dot, top = domain.rpartition(".")
     if not dot:
         name, top = domain, ""
-    # A top-level domain is a word. Whatever else stands there may be part of what is to be hidden.
-    shown_top = f".{top}" if 1 < len(top) <= _LONGEST_TOP_LEVEL and top.isalpha() else ""
+    # A top-level domain is a word. Any other text after the last dot may be something that must be hidden.
+    shown_top = f".{top}" if 1 < len(top) <= _MAX_TOP_LEVEL and top.isalpha() else ""
     return f"{_first(local)}***@{_first(name)}***{shown_top}"
 
 

@@ -1,9 +1,9 @@
-"""The way in: a tenant's request becomes a job, and whatever has to be written together with it.
+"""The admission of emails: a tenant's request becomes a job, and the records that are committed with it.
 
-The job carries what seed 004 says and nothing more. The HTML stays behind its reference, where the database keeps it
-sealed, and a clear CPF or CNPJ, a name and an address are sealed into ``recipients``. All of it is committed with the
-ledger entry or not at all, except HTML in a folder or a bucket: that is put there before, because a job must never
-refer to what is not there.
+The job has the fields of the specification only (E10). It refers to its HTML, which the database keeps sealed. A clear
+CPF or CNPJ, a name and an address are sealed into ``recipients``. All records are committed together with the ledger
+entry, or none of them. The exception is HTML in a folder or a bucket: it is stored first, because a job must never
+refer to HTML that does not exist.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from holdfast.contracts.times import isoformat
 from holdfast.contracts.workload import Workload
 
 from .content import Content, ContentMissing, ContentUnavailable, content_ref, is_name
-from .content_database import facts_of, has_html, html_facts
+from .content_database import has_html, html_fields, new_html_fields
 from .contract import MAX_REQUEST_ID, EmailRecipient, EmailSendJob
 from .records import CONTENT, OUTBOX, RECIPIENTS, content_key
 from .request import EmailRequest, EmailSendBody, RequestLimits, RequestRecipient, admit_request
@@ -40,7 +40,7 @@ _A_DAY: Final = timedelta(days=1)
 
 
 class EmailAdmission:
-    """Admits requests to send an email. ``content`` is where HTML is kept; None: the database keeps it."""
+    """Admits requests to send an email. ``content`` stores the HTML; None: the database stores it."""
 
     request_model: type[BaseModel] = EmailSendBody
 
@@ -61,12 +61,12 @@ class EmailAdmission:
 
     @property
     def workload(self) -> Workload[Any]:
-        """The workload that the jobs are for."""
+        """The workload of the jobs."""
         return self._workload
 
     async def admit(
         self,
-        document: object,
+        body: object,
         *,
         company_id: str,
         idempotency_key: str | None,
@@ -75,25 +75,25 @@ class EmailAdmission:
     ) -> Admitted:
         """The job, ready to be recorded.
 
-        The same request of one tenant always makes the same ``outboxId``: by its idempotency key, or else by what
-        identifies the recipient and the content. The ledger then knows a duplicate from a conflict (I2).
+        The same request of one tenant always gets the same ``outboxId``. It is made from the idempotency key; without a
+        key, from the recipient and the content. So the ledger can tell a duplicate from a conflict (I2).
 
-        Raises :class:`InvalidContent` with every problem of the document, :class:`RecipientSuppressed`,
-        :class:`UnknownRecipient`, :class:`UnknownReference`, or :class:`StoreUnavailable` when the HTML cannot be kept
-        now.
+        Raises :class:`InvalidContent` with every problem of the body, :class:`RecipientSuppressed`,
+        :class:`UnknownRecipient`, :class:`UnknownReference`, or :class:`StoreUnavailable` when the HTML cannot be
+        stored now.
         """
-        request = self._checked(document, idempotency_key, received_at)
+        request = self._check(body, idempotency_key, received_at)
         await self._suppressions.refuse(_addresses(request))
         await self._refuse_unknown(request.recipient.recipient_id, company_id)
         outbox_id = self._outbox_id(request, company_id, idempotency_key)
-        ref, kept = await self._kept_html(request, company_id, received_at)
+        ref, stored = await self._store_html(request, company_id, received_at)
         recipient, sealed = self._recipient(request.recipient, company_id)
         delay = _delay(request, received_at)
         due = received_at + delay if delay else None
         job = EmailSendJob(
             outboxId=outbox_id,
             companyId=company_id,
-            requestId=request_id if _may_travel(request_id) else f"req-{outbox_id}",
+            requestId=request_id if _is_usable(request_id) else f"req-{outbox_id}",
             to=request.to,
             cc=request.cc or None,
             bcc=request.bcc or None,
@@ -106,26 +106,26 @@ class EmailAdmission:
             attempt=1,
             enqueuedAt=received_at,
         )
-        told = {
+        outbox = {
             "priority": request.priority,
             "scheduledFor": None if due is None else isoformat(due),
             "toHash": address_hash(self._vault, request.to),
         }
-        effects: list[Effect] = [Upsert(OUTBOX, outbox_id, told), sealed, *kept]
+        effects: list[Effect] = [Upsert(OUTBOX, outbox_id, outbox), sealed, *stored]
         return Admitted(job, request.priority, delay, due, effects)
 
-    # --- what is asked ------------------------------------------------------------------------------------
+    # --- the request -------------------------------------------------------------------------------------
 
-    def _checked(self, document: object, idempotency_key: str | None, now: datetime) -> EmailRequest:
+    def _check(self, body: object, idempotency_key: str | None, now: datetime) -> EmailRequest:
         problems = list(_key_problems(idempotency_key))
         try:
-            request = admit_request(document, limits=self._limits, now=now)
+            request = admit_request(body, limits=self._limits, now=now)
         except InvalidContent as error:
             raise InvalidContent([*problems, *error.problems]) from None
         ttl = self._workload.ttl
         if ttl is not None and _delay(request, now) >= ttl:
             field = "delay" if request.send_at is None else "sendAt"
-            problems.append(FieldProblem(field, "is later than the email could still be sent"))
+            problems.append(FieldProblem(field, "is after the deadline of the email"))
         if problems:
             raise InvalidContent(problems)
         return request
@@ -133,38 +133,38 @@ class EmailAdmission:
     def _outbox_id(self, request: EmailRequest, company_id: str, idempotency_key: str | None) -> str:
         if idempotency_key is not None:
             return _derived("outbox/key", company_id, idempotency_key)
-        # The content holds whatever identifies the recipient, a tax number as its keyed hash. The external id stands
-        # here once more because it has always done so: an email that was accepted before must be known again.
+        # The content includes all identifiers of the recipient, and a tax number as its keyed hash. The external id is
+        # added again for compatibility: an email that an older version accepted must get the same id.
         return _derived(
             "outbox/content", company_id, request.recipient.external_id or "", request.content_hash(self._vault)
         )
 
-    # --- its HTML -----------------------------------------------------------------------------------------
+    # --- the HTML -----------------------------------------------------------------------------------------
 
-    async def _kept_html(self, request: EmailRequest, company_id: str, now: datetime) -> tuple[str, list[Effect]]:
-        """The reference to the HTML, and what has to be written for it to last as long as the job may need it."""
+    async def _store_html(self, request: EmailRequest, company_id: str, now: datetime) -> tuple[str, list[Effect]]:
+        """The reference to the HTML, and the effects that keep the HTML as long as the job may need it."""
         html = request.html
         ref = content_ref(company_id, html) if html is not None else request.html_ref or ""
         if html is None and not is_name(ref):
             raise _unknown_reference()
         if self._content is not None:
-            await self._keep_elsewhere(self._content, company_id, ref, html)
+            await self._store_outside(self._content, company_id, ref, html)
             return ref, []
         if html is not None:
-            facts = html_facts(self._vault, company_id, ref, html)
+            facts = new_html_fields(self._vault, company_id, ref, html)
         else:
             kept = await self._store.get(CONTENT, content_key(company_id, ref))
             if not has_html(kept):
                 raise _unknown_reference()
-            facts = facts_of(kept)  # should it be forgotten before this email is recorded, it comes back whole
-        # Longer than any dead letter of the job, which a person may replay.
+            facts = html_fields(kept)  # if the HTML is erased before this email is recorded, it is written again
+        # The HTML is kept longer than any dead letter of the job, because a person may replay the letter.
         ttl = self._workload.ttl or timedelta(0)
         lasts = {"expiresAt": isoformat(now + ttl + self._workload.letter_retention + _A_DAY)}
         return ref, [Upsert(CONTENT, content_key(company_id, ref), lasts, facts)]
 
     @staticmethod
-    async def _keep_elsewhere(content: Content, company_id: str, ref: str, html: str | None) -> None:
-        """Put the HTML into a folder or a bucket; without any, see that it is there."""
+    async def _store_outside(content: Content, company_id: str, ref: str, html: str | None) -> None:
+        """Store the HTML in a folder or a bucket. Without HTML, check that the reference exists."""
         try:
             if html is not None:
                 await content.put(company_id, ref, html)
@@ -175,10 +175,10 @@ class EmailAdmission:
         except ContentUnavailable as error:
             raise StoreUnavailable(error.message) from error
 
-    # --- its recipient ------------------------------------------------------------------------------------
+    # --- the recipient ------------------------------------------------------------------------------------
 
     async def _refuse_unknown(self, recipient_id: str | None, company_id: str) -> None:
-        """A recipient who is named by our own id must be there: of this tenant, and not forgotten since."""
+        """A ``recipientId`` must belong to a recipient of this tenant who was not erased."""
         if recipient_id is None:
             return
         kept = await self._store.get(RECIPIENTS, recipient_id)
@@ -186,7 +186,7 @@ class EmailAdmission:
             raise UnknownRecipient([FieldProblem("recipient.recipientId", "names no recipient of this tenant")])
 
     def _recipient(self, person: RequestRecipient, company_id: str) -> tuple[EmailRecipient, Upsert]:
-        """The recipient as the job names it, and the record that holds what the job must not carry."""
+        """The recipient of the job, and the record with the data that the job must not contain."""
         document_hash = person.document_hash(self._vault)
         if person.recipient_id is not None:
             recipient_id = person.recipient_id
@@ -209,9 +209,9 @@ class EmailAdmission:
                 if clear is not None
             },
         }
-        # What this request does not tell stays as an earlier one told it.
-        known = {name: value for name, value in facts.items() if value is not None}
-        known |= {"companyId": company_id, "emailHash": address_hash(self._vault, person.email), "erasedAt": None}
+        # A field that this request does not have keeps the value of an earlier request.
+        changed = {name: value for name, value in facts.items() if value is not None}
+        changed |= {"companyId": company_id, "emailHash": address_hash(self._vault, person.email), "erasedAt": None}
         recipient = EmailRecipient(
             recipientId=recipient_id,
             externalId=person.external_id,
@@ -220,11 +220,11 @@ class EmailAdmission:
             nome=person.nome,
             email=person.email,
         )
-        return recipient, Upsert(RECIPIENTS, recipient_id, known)
+        return recipient, Upsert(RECIPIENTS, recipient_id, changed)
 
 
-def _may_travel(request_id: str) -> bool:
-    """Whether the job can carry the id of its request: a tenant may have made it up, of anything and at any length."""
+def _is_usable(request_id: str) -> bool:
+    """Whether the job may have this request id. Tenants choose it: it may be too long or hold personal data."""
     return len(request_id) <= MAX_REQUEST_ID and find_personal_data(request_id) is None
 
 
@@ -233,12 +233,12 @@ def _unknown_reference() -> UnknownReference:
 
 
 def seal_context(company_id: str, recipient_id: str, field: str) -> str:
-    """What binds a sealed value to its one place: moved to another record or field, it does not open."""
+    """The context of a sealed value: in another record or field, the value cannot be opened."""
     return f"{RECIPIENTS}/{company_id}/{recipient_id}/{field}"
 
 
 def _derived(*parts: str) -> str:
-    """A UUID in the layout of version 5, but from SHA-256; a different list of parts gives a different one."""
+    """A UUID in the layout of version 5, but from SHA-256. Different parts give different UUIDs."""
     text = "\0".join(f"{len(part)}:{part}" for part in parts)
     return str(uuid.UUID(bytes=sha256(text.encode()).digest()[:16], version=5))
 
@@ -262,4 +262,4 @@ def _key_problems(idempotency_key: str | None) -> Iterator[FieldProblem]:
     if _USABLE_KEY.fullmatch(idempotency_key) is None:
         yield FieldProblem(IDEMPOTENCY_KEY, "must have 1 to 255 visible ASCII characters")
     elif (kind := find_personal_data(idempotency_key)) is not None:
-        yield FieldProblem(IDEMPOTENCY_KEY, f"holds a {kind.value}; use an id that tells nothing about a person")
+        yield FieldProblem(IDEMPOTENCY_KEY, f"holds a {kind.value}; use an id that says nothing about a person")

@@ -1,4 +1,4 @@
-"""Email jobs that another program put straight into the queue."""
+"""Adoption of email jobs that an external producer put straight into the queue."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from .problems import problems_of
 
 OTHER_JOB_ID: Final = "The job's id in the queue is not its outboxId; the outboxId counts."
 
-_TOLD: Final = 10
+_MAX_PROBLEMS: Final = 10
 
 
 def adopted(delivery: Delivery) -> Adopted[EmailSendJob]:
-    """The job. Its identity is the outbox id, whatever the queue calls it.
+    """The job. Its identity is the outbox id, even if its id in the queue differs.
 
-    Raises :class:`InvalidContent` where it breaks the contract: what follows is a dead letter, which a person reads.
+    Raises :class:`InvalidContent` if the job breaks the contract. Then the job becomes a dead letter.
     """
     problems = list(_option_problems(delivery.opts))
     try:
         job = EmailSendJob.model_validate_json(delivery.data)
     except ValidationError as error:
-        raise InvalidContent([*problems_of(error, "job"), *problems][:_TOLD]) from None
+        raise InvalidContent([*problems_of(error, "job"), *problems][:_MAX_PROBLEMS]) from None
     if problems:
         raise InvalidContent(problems)
     warnings = () if delivery.job_id.lower() == job.outboxId else (OTHER_JOB_ID,)
@@ -37,7 +37,7 @@ def adopted(delivery: Delivery) -> Adopted[EmailSendJob]:
 
 
 def _option_problems(opts: str) -> Iterator[FieldProblem]:
-    """BullMQ keeps a ``ttl`` and takes no notice of it."""
+    """Check ``ttl``: BullMQ stores it and does not use it."""
     try:
         given = json.loads(opts)
     except (ValueError, RecursionError):

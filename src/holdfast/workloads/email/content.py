@@ -1,4 +1,4 @@
-"""HTML by reference: a job names its HTML, and this is where it is kept.
+"""The store of HTML: a job refers to its HTML by a name, the ref.
 
 Content belongs to one tenant: every call names the company, and a ref of another company does not exist.
 """
@@ -18,46 +18,46 @@ _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 
 
 class ContentError(HoldfastError):
-    """The HTML of an email cannot be had."""
+    """The HTML of an email cannot be read."""
 
     code = "CONTENT_ERROR"
 
 
 class ContentMissing(ContentError):
-    """There is no HTML under this htmlRef, and waiting will not bring it."""
+    """There is no HTML under this htmlRef, and a retry will not find any."""
 
     code = "CONTENT_MISSING"
 
 
 class ContentUnusable(ContentMissing):
-    """What is kept under this htmlRef is no HTML that could be sent."""
+    """The content under this htmlRef is not HTML that can be sent."""
 
     code = "CONTENT_UNUSABLE"
 
 
 class ContentUnavailable(ContentError):
-    """The place where HTML is kept cannot be reached now."""
+    """The store of HTML cannot be reached now."""
 
     code = "CONTENT_UNAVAILABLE"
 
 
 class Content(Protocol):
-    """A place where HTML is kept. All methods may raise :class:`ContentUnavailable`."""
+    """A store of HTML. All methods may raise :class:`ContentUnavailable`."""
 
     async def open(self) -> None:
-        """Get ready."""
+        """Open the store."""
         ...
 
     async def close(self) -> None:
-        """Let go of every connection."""
+        """Close every connection."""
         ...
 
     async def put(self, company_id: str, ref: str, html: str) -> None:
-        """Keep the HTML, durably. Doing it again changes nothing. Raises :class:`ContentMissing` for a bad ref."""
+        """Store the HTML durably. Storing it again changes nothing. Raises :class:`ContentMissing` for a bad ref."""
         ...
 
     async def get(self, company_id: str, ref: str) -> str:
-        """The HTML. Raises :class:`ContentMissing`; never reads more than the cap."""
+        """The HTML. Raises :class:`ContentMissing`; never reads more than the limit."""
         ...
 
     async def exists(self, company_id: str, ref: str) -> bool:
@@ -65,33 +65,33 @@ class Content(Protocol):
         ...
 
     async def delete(self, company_id: str, ref: str) -> None:
-        """Forget the HTML. Nothing to forget is fine."""
+        """Delete the HTML. If there is none, nothing happens."""
         ...
 
 
 def content_ref(company_id: str, html: str) -> str:
     """The ref of this HTML for this company: equal content of one tenant has one ref, and no two tenants share one.
 
-    A UUID in the layout of version 5, but from SHA-256: nobody can make two texts that meet.
+    A UUID in the layout of version 5, but from SHA-256: nobody can make two texts with the same ref.
     """
     digest = hashlib.sha256(company_id.lower().encode() + b"\0" + encoded(html)).digest()
     return str(uuid.UUID(bytes=digest[:16], version=5))
 
 
 def is_name(text: str) -> bool:
-    """Whether a company id or ref can be a name in a folder or a bucket, and nothing more than a name."""
+    """Whether a company id or a ref is safe as a file name or an object name: no path, no special characters."""
     return _NAME.fullmatch(text) is not None
 
 
 def require_names(company_id: str, ref: str) -> None:
-    """Refuse what could lead to another place. No such content can exist."""
+    """Refuse a name that could lead out of the store. No content has such a name."""
     if not (is_name(company_id) and is_name(ref)):
         message = "The htmlRef is not a name that content can have."
         raise ContentMissing(message)
 
 
 def encoded(html: str) -> bytes:
-    """The bytes of HTML. Raises :class:`ContentUnusable` for half characters, which UTF-8 cannot write."""
+    """The HTML in UTF-8. Raises :class:`ContentUnusable` for half characters, which UTF-8 cannot encode."""
     try:
         return html.encode()
     except UnicodeEncodeError:

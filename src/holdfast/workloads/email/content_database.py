@@ -1,7 +1,7 @@
-"""HTML in the database: documents of ``email_content``.
+"""HTML in the database: records of ``email_content``.
 
-What came through our door is sealed: an email's HTML may say anything about a person. A program that puts its jobs
-straight into the queue may keep their HTML here too, in clear, in the field ``html``: it has no key to seal it with.
+HTML that came through our intake is sealed, because it may contain personal data. An external producer may store HTML
+here too, in clear, in the field ``html``: it has no key to seal the HTML.
 """
 
 from __future__ import annotations
@@ -16,39 +16,39 @@ from .vault import SealBroken, Vault
 
 
 def content_context(key: str) -> str:
-    """What binds sealed HTML to its one document."""
+    """The context of sealed HTML: in another record, the HTML cannot be opened."""
     return f"{CONTENT}/{key}"
 
 
-def html_facts(vault: Vault, company_id: str, ref: str, html: str) -> dict[str, Any]:
-    """The document of this HTML. Raises :class:`ContentUnusable` for HTML that UTF-8 cannot write."""
+def new_html_fields(vault: Vault, company_id: str, ref: str, html: str) -> dict[str, Any]:
+    """The fields of a new record. Raises :class:`ContentUnusable` for HTML that UTF-8 cannot encode."""
     content = encoded(html)
     sealed = vault.seal(html, context=content_context(content_key(company_id, ref)))
     return {"companyId": company_id, "sealed": sealed, "bytes": len(content), "sha256": sha256(content).hexdigest()}
 
 
-def has_html(document: Mapping[str, Any] | None) -> bool:
-    """Whether the document holds HTML, sealed or not."""
-    return document is not None and any(isinstance(document.get(name), str) for name in ("sealed", "html"))
+def has_html(record: Mapping[str, Any] | None) -> bool:
+    """Whether the record has HTML, sealed or in clear."""
+    return record is not None and any(isinstance(record.get(name), str) for name in ("sealed", "html"))
 
 
-def facts_of(document: Mapping[str, Any] | None) -> dict[str, Any]:
-    """What a document says of its HTML, to write it again as it is."""
+def html_fields(record: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The fields of a record that describe its HTML, to write them again unchanged."""
     names = ("companyId", "sealed", "html", "bytes", "sha256")
-    return {name: document[name] for name in names if name in document} if document is not None else {}
+    return {name: record[name] for name in names if name in record} if record is not None else {}
 
 
-def html_in(vault: Vault, company_id: str, ref: str, document: Mapping[str, Any] | None) -> str:
-    """The HTML that the document holds.
+def html_in(vault: Vault, company_id: str, ref: str, record: Mapping[str, Any] | None) -> str:
+    """The HTML of a record.
 
-    Raises :class:`ContentMissing` where there is none, and :class:`ContentUnavailable` where no key opens it: somebody
-    may have taken a key away too early, and can put it back.
+    Raises :class:`ContentMissing` if there is none. Raises :class:`ContentUnavailable` if no key opens it: somebody may
+    have removed a key too early, and can add it again.
     """
-    if document is None or not has_html(document):
+    if record is None or not has_html(record):
         raise ContentMissing
-    sealed = document.get("sealed")
+    sealed = record.get("sealed")
     if not isinstance(sealed, str):
-        return str(document["html"])
+        return str(record["html"])
     try:
         return vault.open(sealed, context=content_context(content_key(company_id, ref)))
     except SealBroken:

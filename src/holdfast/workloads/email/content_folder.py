@@ -1,7 +1,7 @@
 """HTML in a folder: ``<root>/<companyId>/<ref>.html``.
 
-Somebody else may be able to write below the root, so no name leads out of it: names are plain, symbolic links are not
-followed, and what is not a plain file is not opened for long.
+Another program may be able to write below the root. So no name may lead out of the root: names contain no path,
+symbolic links are not followed, and only regular files are read.
 """
 
 from __future__ import annotations
@@ -27,48 +27,48 @@ from .content import (
 )
 
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# Without waiting: opening a pipe that somebody put there would block for ever.
+# Non-blocking: if the name is a pipe, a blocking open would wait for ever.
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-# A link (ELOOP) or a file (ENOTDIR) where a folder should be is as good as nothing.
+# A link (ELOOP) or a file (ENOTDIR) in the place of a folder counts as missing.
 _NOT_THERE: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
 
 
 class FolderContent:
-    """Content as files. A file is there whole or not at all."""
+    """Content as files. A file is written completely or not at all."""
 
     def __init__(self, root: Path, limit: int = MAX_CONTENT_BYTES) -> None:
         self._root = root
         self._limit = limit
 
     async def open(self) -> None:
-        """Make the root, where there is none."""
-        with _told():
+        """Create the root folder if it does not exist."""
+        with _translated_errors():
             await asyncio.to_thread(self._root.mkdir, mode=0o700, parents=True, exist_ok=True)
 
     async def close(self) -> None:
-        """Nothing to let go of."""
+        """Nothing to close."""
 
     async def put(self, company_id: str, ref: str, html: str) -> None:
-        """Write the file, unless it is there with these bytes."""
+        """Write the file, unless it exists with the same bytes."""
         require_names(company_id, ref)
         content = encoded(html)
-        with _told():
+        with _translated_errors():
             await asyncio.to_thread(self._put, company_id, f"{ref}.html", content)
 
     async def get(self, company_id: str, ref: str) -> str:
-        """Read the file, up to the cap."""
+        """Read the file, up to the limit."""
         require_names(company_id, ref)
-        with _told():
+        with _translated_errors():
             content = await asyncio.to_thread(self._get, company_id, f"{ref}.html")
         return decoded(content, self._limit)
 
     async def exists(self, company_id: str, ref: str) -> bool:
-        """Whether there is a plain file of this name."""
+        """Whether there is a regular file of this name."""
         try:
             require_names(company_id, ref)
-            with _told():
-                await asyncio.to_thread(self._look, company_id, f"{ref}.html")
+            with _translated_errors():
+                await asyncio.to_thread(self._require_file, company_id, f"{ref}.html")
         except ContentMissing:
             return False
         return True
@@ -77,7 +77,7 @@ class FolderContent:
         """Remove the file."""
         with suppress(ContentMissing):
             require_names(company_id, ref)
-            with _told():
+            with _translated_errors():
                 await asyncio.to_thread(self._delete, company_id, f"{ref}.html")
 
     def _put(self, company_id: str, name: str, content: bytes) -> None:
@@ -111,7 +111,7 @@ class FolderContent:
         with os.fdopen(descriptor, "rb") as file:
             return file.read(self._limit + 1)
 
-    def _look(self, company_id: str, name: str) -> None:
+    def _require_file(self, company_id: str, name: str) -> None:
         with self._company(company_id) as folder:
             if not stat.S_ISREG(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
                 raise ContentUnusable
@@ -123,11 +123,11 @@ class FolderContent:
 
     @contextmanager
     def _company(self, company_id: str) -> Iterator[int]:
-        """The company's folder, held open, so that nobody can put a link in its place meanwhile."""
+        """The company's folder. It is held open, so that nobody can replace it by a link."""
         try:
             root = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except (FileNotFoundError, NotADirectoryError):
-            # We made it at the start. A disk that went away will come back, and the content with it.
+            # The folder was created at the start, so its disk is missing now. The disk and the content may come back.
             message = "The content folder is not there."
             raise ContentUnavailable(message) from None
         try:
@@ -141,8 +141,8 @@ class FolderContent:
 
 
 @contextmanager
-def _told() -> Iterator[None]:
-    """Say what the system's errors mean, without the paths in them."""
+def _translated_errors() -> Iterator[None]:
+    """Turn errors of the operating system into content errors, without the paths in them."""
     try:
         yield
     except OSError as error:

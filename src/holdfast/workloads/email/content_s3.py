@@ -14,14 +14,14 @@ from botocore.exceptions import BotoCoreError, ClientError  # type: ignore[impor
 
 from .content import MAX_CONTENT_BYTES, ContentMissing, ContentUnavailable, decoded, encoded, require_names
 
-# A missing object. A missing bucket is not among these: that is a setting to mend, and the content may well exist.
-_NOT_THERE: Final = frozenset({"NoSuchKey", "404", "NotFound"})
+# A missing object. A missing bucket is a wrong setting: the content may exist in the right bucket.
+_MISSING: Final = frozenset({"NoSuchKey", "404", "NotFound"})
 
 
 class S3Content:
-    """Content as objects. Every call is safe to repeat, so the library may repeat it."""
+    """Content as objects. Every call is safe to repeat, so the library may retry it."""
 
-    def __init__(  # noqa: PLR0913 - a bucket has an address, and so many parts
+    def __init__(  # noqa: PLR0913 - the address of a bucket has many parts
         self,
         bucket: str,
         prefix: str = "",
@@ -60,13 +60,13 @@ class S3Content:
         """Write the object."""
         place = self._place(company_id, ref)
         content = encoded(html)
-        with _told():
+        with _translated_errors():
             await self._opened().put_object(**place, Body=content, ContentType="text/html; charset=utf-8")
 
     async def get(self, company_id: str, ref: str) -> str:
-        """Read the object, up to the cap."""
+        """Read the object, up to the limit."""
         place = self._place(company_id, ref)
-        with _told():
+        with _translated_errors():
             answer = await self._opened().get_object(**place)
             async with answer["Body"] as body:
                 content = await self._read(body)
@@ -76,24 +76,24 @@ class S3Content:
         """Whether there is an object of this name."""
         try:
             place = self._place(company_id, ref)
-            with _told():
+            with _translated_errors():
                 await self._opened().head_object(**place)
         except ContentMissing:
             return False
         return True
 
     async def delete(self, company_id: str, ref: str) -> None:
-        """Remove the object. In a bucket that keeps versions, older ones stay."""
+        """Remove the object. In a bucket with versioning, older versions stay."""
         try:
             place = self._place(company_id, ref)
         except ContentMissing:
             return
-        with _told():
+        with _translated_errors():
             await self._opened().delete_object(**place)
 
     async def _read(self, body: Any) -> bytes:  # noqa: ANN401 - botocore has no types
         content = bytearray()
-        # One read gives what has arrived, which may be less than asked for.
+        # One read returns what has arrived, which may be less than requested.
         while len(content) <= self._limit and (piece := await body.read(self._limit + 1 - len(content))):
             content += piece
         return bytes(content)
@@ -110,13 +110,13 @@ class S3Content:
 
 
 @contextmanager
-def _told() -> Iterator[None]:
-    """Say what the library's errors mean, without what they quote."""
+def _translated_errors() -> Iterator[None]:
+    """Turn errors of the library into content errors, without the text that they quote."""
     try:
         yield
     except ClientError as error:
         name = str(error.response.get("Error", {}).get("Code", ""))
-        if name in _NOT_THERE:
+        if name in _MISSING:
             raise ContentMissing from None
         message = f"The content bucket cannot be used ({name or 'no reason given'})."
         raise ContentUnavailable(message) from None

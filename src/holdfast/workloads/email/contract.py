@@ -1,7 +1,7 @@
-"""The email contracts: what the queue ``email:send`` carries, what a sent email answers, what a dead letter says.
+"""The email contracts: the job of the queue ``email:send``, its result, and the dead letter.
 
-Field names are the wire's, exactly as seed 004 writes them. No field may hold a clear tax number, a card number or a
-token (I14); the errors name the field and what it holds, never the value.
+Field names are those of the wire, as the specification writes them (E10, E50). No field may hold a clear tax number, a
+card number or a token (I14). The errors name the field and the kind of data, never the value.
 """
 # ruff: noqa: N815 - the attributes are the fields of the wire, and the wire is written in camelCase
 
@@ -35,9 +35,9 @@ from .addresses import MAX_ADDRESS, normalised
 
 QUEUE_NAME: Final = "email:send"
 DEAD_LETTER_QUEUE_NAME: Final = "email:send:dlq"
-"""With the queue's own name; see :func:`dead_letter_queue_of`."""
+"""For the default queue; see :func:`dead_letter_queue_of`."""
 JOB_NAME: Final = "email:send"
-"""What BullMQ calls each job, whatever the queue is called."""
+"""The name of each job in BullMQ, for any name of the queue."""
 DEFAULT_TTL: Final = 86_400_000
 """Milliseconds: 24 hours."""
 DEFAULT_PRIORITY: Final = 5
@@ -63,12 +63,12 @@ PERSONAL_DATA: Final = "personal_data"
 BAD_ADDRESS: Final = "address"
 BAD_HEADER: Final = "header"
 
-# RFC 3339 with an offset. The years are those that a 24-character instant and every store can hold.
+# RFC 3339 with an offset. Only years that a 24-character instant and every store can hold.
 _INSTANT = re.compile(
     r"(?:19[7-9][0-9]|2[0-9]{3})-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,9})?(?:Z|[+-][0-9]{2}:[0-9]{2})",
 )
 
-# Names that we set ourselves, or that steer the provider, begin in none of these ways.
+# Headers that we set ourselves, or that control the provider, are not allowed.
 _HEADERS_ALLOWED: Final = re.compile(
     r"(?i)X-(?!Amz|SES-)[!-9;-~]+|List-Unsubscribe|List-Unsubscribe-Post|List-ID|Auto-Submitted|Precedence|In-Reply-To"
     r"|References|Importance|Priority|Feedback-ID|Entity-Ref-ID",
@@ -79,12 +79,12 @@ _LINE: Final = re.compile(texts.LINE_PATTERN)
 
 
 def dead_letter_queue_of(queue: str) -> str:
-    """``email:send:dlq`` for ``email:send``. A name without ``:`` gets one without, for BullMQ refuses ``:``."""
+    """``email:send:dlq`` for ``email:send``. A name without ``:`` gets ``-dlq``, because BullMQ refuses ``:``."""
     return f"{queue}:dlq" if ":" in queue else f"{queue}-dlq"
 
 
 def header_problems(headers: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """What is wrong with custom headers: the name of each, or ``*`` where it cannot be shown, and one sentence."""
+    """The problems of custom headers: the name, or ``*`` if the name must not be shown, and one sentence."""
     seen: set[str] = set()
     for name, value in headers.items():
         shown = name if _NAME_TO_SHOW.fullmatch(name) and find_personal_data(name) is None else "*"
@@ -122,7 +122,7 @@ def _value_problem(name: str, value: str) -> str | None:
 
 
 def read_instant(value: object) -> datetime | None:
-    """The instant, cut to the millisecond, which is what the wire and the stores keep; None if it is none."""
+    """The instant, cut to the millisecond, because the wire and the stores keep no more; None if it is invalid."""
     if isinstance(value, str) and _INSTANT.fullmatch(value):
         try:
             value = datetime.fromisoformat(value)
@@ -142,7 +142,7 @@ def _instant(value: object) -> datetime:
     return instant
 
 
-def _clean(text: str) -> str:
+def _without_personal_data(text: str) -> str:
     found = find_personal_data(text)
     if found is not None:
         raise PydanticCustomError(PERSONAL_DATA, "holds a {kind}", {"kind": found.value})
@@ -157,17 +157,17 @@ def _address(text: str) -> str:
 
 
 def _headers(headers: dict[str, str]) -> dict[str, str]:
-    """The first problem only: pydantic knows one error per value. The request reports them all."""
+    """Raise for the first problem only: pydantic has one error per value. :mod:`.request` reports all of them."""
     for name, problem in header_problems(headers):
         raise PydanticCustomError(BAD_HEADER, "{name} {problem}", {"name": name, "problem": problem})
     return headers
 
 
-Clean = AfterValidator(_clean)
+Clean = AfterValidator(_without_personal_data)
 """No clear tax number, card number or token."""
 
 Uuid = Annotated[str, texts.UUID, AfterValidator(str.lower)]
-"""Kept in lower case: two spellings of one id are one email."""
+"""Stored in lower case: two spellings of one id are one email."""
 DocumentHash = Annotated[str, texts.DOCUMENT_HASH]
 Address = Annotated[
     str,
@@ -176,7 +176,7 @@ Address = Annotated[
     Clean,
     Field(json_schema_extra={"format": "email"}),
 ]
-"""A valid address, kept in the one form in which addresses are compared and sent."""
+"""A valid address, in the form in which addresses are compared and sent."""
 Copies = Annotated[tuple[Address, ...], Field(max_length=MAX_COPIES)]
 Subject = Annotated[str, texts.line(MAX_SUBJECT), Clean]
 HtmlRef = Annotated[str, texts.words(512), Clean]
@@ -200,14 +200,14 @@ def _absent(value: object) -> bool:
 
 
 class _Closed(BaseModel):
-    """An object of known fields. Absent ones are not written, as a TypeScript producer would not write them."""
+    """An object with known fields only. Absent fields are not written, as in a TypeScript producer."""
 
-    # The input would hold addresses; an error that is printed by accident must not show them.
+    # The input contains addresses. An error that is printed by accident must not show them.
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
 
 class EmailRecipient(_Closed):
-    """Whom an email is for. At least one of the three identifiers says who that is to the tenant."""
+    """The recipient of an email. At least one of the three identifiers is required (E24)."""
 
     recipientId: Annotated[Uuid | None, Field(exclude_if=_absent)] = None
     externalId: Annotated[ExternalId | None, Field(exclude_if=_absent)] = None
@@ -217,7 +217,7 @@ class EmailRecipient(_Closed):
     email: Address
 
     @model_validator(mode="after")
-    def _is_somebody(self) -> Self:
+    def _has_an_identifier(self) -> Self:
         if self.recipientId is None and self.externalId is None and self.cpfCnpjHash is None:
             kind, sentence = "no_identifier", "needs at least one of recipientId, externalId and cpfCnpjHash"
             raise PydanticCustomError(kind, sentence)
@@ -243,7 +243,7 @@ _JOB_EXAMPLE: Final[dict[str, Any]] = {
 
 
 class EmailSendJob(_Closed):
-    """One job of ``email:send`` (seed 004, EmailSendJobData). It refers to its HTML and never carries it."""
+    """One job of ``email:send``: EmailSendJobData (E10). It refers to its HTML and never contains it (E4)."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [_JOB_EXAMPLE]})
 
@@ -271,7 +271,7 @@ class EmailSendJob(_Closed):
 
 
 class EmailSendResult(_Closed):
-    """What a job answers (seed 004, EmailSendJobResult)."""
+    """The result of a job (E50)."""
 
     sesMessageId: Annotated[str, StringConstraints(min_length=1)]
     status: Literal["SENT", "ALREADY_SENT"]
@@ -281,7 +281,7 @@ class EmailSendResult(_Closed):
 
 
 class OutboxStatus(StrEnum):
-    """Where an email stands, as ``email_outbox`` says."""
+    """The status of an email in ``email_outbox``."""
 
     PENDING = "PENDING"
     ENQUEUED = "ENQUEUED"
@@ -302,7 +302,7 @@ _TERMINAL: Final = frozenset({OutboxStatus.SENT, OutboxStatus.FAILED, OutboxStat
 
 
 class EmailAttempt(_Closed):
-    """One failed try, as the dead-letter queue tells of it."""
+    """One failed attempt, as the dead-letter queue shows it."""
 
     attempt: Annotated[int, Field(ge=1)]
     outcome: Literal["failed", "lost"]
@@ -313,10 +313,10 @@ class EmailAttempt(_Closed):
 
 
 class EmailDeadLetter(_Closed):
-    """One job of ``email:send:dlq``: what died, of what, after how many tries.
+    """One job of ``email:send:dlq``: the email, the reason of the failure, and the attempts.
 
-    ``payload`` is the masked job. The identifiers are plain text here and ``enqueuedAt`` may be absent: a job that
-    broke the contract gets a dead letter too.
+    ``payload`` is the masked job. The identifiers may be any text, and ``enqueuedAt`` may be absent: a job that broke
+    the contract gets a dead letter too.
     """
 
     jobId: Annotated[str, StringConstraints(min_length=1)]

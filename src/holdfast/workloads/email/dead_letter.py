@@ -1,4 +1,4 @@
-"""A dead letter as the queue ``email:send:dlq`` tells it (:class:`~.contract.EmailDeadLetter`)."""
+"""A dead letter in the queue ``email:send:dlq`` (:class:`~.contract.EmailDeadLetter`)."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from .texts import cut
 
 
 def dead_letter_payload(letter: DeadLetter, payload: object) -> Mapping[str, Any]:
-    """The letter, with its masked job. Built, not validated: a job that broke its contract gets a letter too."""
-    told = payload if isinstance(payload, dict) else {}
-    document: dict[str, Any] = {
+    """The letter, with its masked job. It is not validated: a job that broke its contract gets a letter too."""
+    job = payload if isinstance(payload, dict) else {}
+    published: dict[str, Any] = {
         "jobId": letter.job_id,
-        "outboxId": _text(told.get("outboxId")) or letter.job_id,
-        "companyId": letter.labels.get("companyId") or _text(told.get("companyId")) or "unknown",
+        "outboxId": _text(job.get("outboxId")) or letter.job_id,
+        "companyId": letter.labels.get("companyId") or _text(job.get("companyId")) or "unknown",
         "payload": payload,
         "failedAttempts": letter.attempt_count,
         "lastFailureReason": cut(letter.reason_message or letter.reason_code, MAX_ERROR_REASON),
@@ -27,24 +27,24 @@ def dead_letter_payload(letter: DeadLetter, payload: object) -> Mapping[str, Any
         "failedAt": isoformat(letter.created_at),
         "attemptHistory": [_attempt(each) for each in letter.attempts],
     }
-    enqueued = _text(told.get("enqueuedAt"))
+    enqueued = _text(job.get("enqueuedAt"))
     if enqueued is not None:
-        document["enqueuedAt"] = enqueued
-    return document
+        published["enqueuedAt"] = enqueued
+    return published
 
 
 def _attempt(attempt: Attempt) -> dict[str, Any]:
-    told: dict[str, Any] = {
+    shown: dict[str, Any] = {
         "attempt": attempt.attempt,
         "outcome": attempt.outcome.value,
         "errorCode": cut(attempt.error_code or attempt.outcome.value.upper(), MAX_ERROR_CODE),
         "startedAt": isoformat(attempt.started_at),
     }
     if attempt.error_message is not None:
-        told["errorMessage"] = cut(attempt.error_message, MAX_ERROR_REASON)
+        shown["errorMessage"] = cut(attempt.error_message, MAX_ERROR_REASON)
     if attempt.finished_at is not None:
-        told["finishedAt"] = isoformat(attempt.finished_at)
-    return told
+        shown["finishedAt"] = isoformat(attempt.finished_at)
+    return shown
 
 
 def _text(value: object) -> str | None:

@@ -1,7 +1,7 @@
-"""What SES tells about mail that it sent: bounces and complaints, in the older and the newer shape.
+"""Bounces and complaints that SES reports, in the older and the newer shape.
 
-The older one (``notificationType``) comes from an identity's notifications, the newer one (``eventType``) from a
-configuration set's event publishing. They differ in that name only, as far as we read them.
+The older shape (``notificationType``) comes from the notifications of an identity, the newer shape (``eventType``) from
+the event publishing of a configuration set. Of the fields that we read, only this one differs.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from typing import Any, Final, Literal
 
 from .sns import SnsMalformed, SnsMessage, SnsType
 
-# SES greets a new topic with this sentence, which is no JSON.
-_GREETING: Final = "Successfully validated SNS topic"
+# SES sends this sentence to a new topic. It is not JSON.
+_TOPIC_TEST: Final = "Successfully validated SNS topic"
 _WORD: Final = re.compile(r"[A-Za-z0-9. _-]{1,64}")
 _OUTBOX_ID: Final = re.compile(r"<([0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12})@[^<>@\s]+>")
 
 
 @dataclass(frozen=True, slots=True)
 class Feedback:
-    """One recipient's bounce or complaint. ``permanent``: no mail must go to this address again.
+    """The bounce or complaint of one recipient. ``permanent``: no more mail may be sent to this address.
 
-    ``detail`` is a few words of SES, never an address. ``message_id`` is SES's; ``outbox_id`` ours, where the
-    notification shows the headers of the message.
+    ``detail`` is a short text of SES, never an address. ``message_id`` is the id of SES. ``outbox_id`` is our id,
+    if the notification contains the headers of the message.
     """
 
     address: str = field(repr=False)
@@ -38,11 +38,11 @@ class Feedback:
 
 
 def ses_feedback(sns: SnsMessage) -> list[Feedback]:
-    """The bounces and complaints that a notification tells of; none where it tells of something else.
+    """The bounces and complaints of a notification; an empty list for other kinds of notification.
 
-    Raises :class:`SnsMalformed` for what SES does not send.
+    Raises :class:`SnsMalformed` for content that SES does not send.
     """
-    if sns.type is not SnsType.NOTIFICATION or sns.message.startswith(_GREETING):
+    if sns.type is not SnsType.NOTIFICATION or sns.message.startswith(_TOPIC_TEST):
         return []
     try:
         event = json.loads(sns.message)
@@ -69,7 +69,7 @@ def _bounces(event: Mapping[str, Any]) -> list[Feedback]:
     if not kind:
         message = "bounce.bounceType is missing."
         raise SnsMalformed(message)
-    message_id, outbox_id = _names(event)
+    message_id, outbox_id = _ids(event)
     return [
         Feedback(
             address=_address(recipient),
@@ -86,12 +86,12 @@ def _bounces(event: Mapping[str, Any]) -> list[Feedback]:
 def _complaints(event: Mapping[str, Any]) -> list[Feedback]:
     complaint = _object(event, "complaint")
     reason = _word(complaint.get("complaintFeedbackType"))
-    message_id, outbox_id = _names(event)
+    message_id, outbox_id = _ids(event)
     return [
         Feedback(
             address=_address(recipient),
             kind="complaint",
-            # A person who moves a message out of the spam folder is reported too, and wants our mail.
+            # SES also reports a person who moves a message out of the spam folder. This person wants our mail.
             permanent=reason != "not-spam",
             detail=" ".join(filter(None, ("Complaint", reason, _word(complaint.get("complaintSubType"))))),
             message_id=message_id,
@@ -118,8 +118,8 @@ def _address(recipient: Mapping[str, Any]) -> str:
     return address
 
 
-def _names(event: Mapping[str, Any]) -> tuple[str | None, str | None]:
-    """SES's name of the message and ours."""
+def _ids(event: Mapping[str, Any]) -> tuple[str | None, str | None]:
+    """The message id of SES, and our outbox id."""
     mail = event.get("mail")
     if not isinstance(mail, Mapping):
         return None, None
@@ -147,5 +147,5 @@ def _object(event: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def _word(value: object) -> str:
-    """A short text of plain letters, or nothing: what is longer or external producer could hold an address."""
+    """A short text of plain letters, or an empty text: any other text could contain an address."""
     return value if isinstance(value, str) and _WORD.fullmatch(value) else ""

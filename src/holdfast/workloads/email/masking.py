@@ -1,6 +1,6 @@
-"""What people see of a job: in dead letters, in the console, on the command line (I14).
+"""Masks jobs for people: in dead letters, in the console, on the command line (I14).
 
-The content may be anything that somebody put into the queue, so nothing here trusts its shape.
+An external producer may put any content into the queue, so nothing here relies on its shape.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from .contract import EmailSendJob
 HIDDEN: Final = "***"
 MAX_DEPTH: Final = 32
 
-_LONGEST_TEXT: Final = 2000
+_MAX_TEXT: Final = 2000
 _HASH_SHOWN: Final = 8
 _CPF_DIGITS: Final = 11
-_FEWEST_DIGITS: Final = 9
-"""A number of fewer digits is a count or a duration, though 191 could be read as the CPF 000.000.001-91."""
+_MIN_DIGITS: Final = 9
+"""A number with fewer digits is a count or a duration, although 191 could be the CPF 000.000.001-91."""
 
 # Field names are compared in lower case, without punctuation.
 _SECRETS: Final = frozenset(
@@ -37,29 +37,29 @@ _IDENTIFIERS: Final = frozenset(
 
 _HEX: Final = re.compile(r"[0-9A-Fa-f]{16,}")
 
-# Anything around an @ counts as an address: a wrong one is personal as well. It starts where such a run starts, and
-# never within it, which keeps the search linear.
+# Any text around an @ counts as an address: an invalid address is personal data too. A match starts only at the
+# beginning of such a text, never inside it. This keeps the search linear.
 _RUN: Final = r"[^\s@<>()\[\],;:\"]"
 _ADDRESS: Final = re.compile(rf"(?:\"[^\"]*+\"|(?<!{_RUN}){_RUN}++)@(?:{_RUN}|@)*+")
 
-# JSON inside a string, also when it is cut or broken.
+# JSON inside a string, also if it is cut off or malformed.
 _MEMBER: Final = re.compile(
     r'(?i)(\\?"(?:cpf|cnpj|cpfcnpj|nome|razaosocial|html|senha|password)\\?"\s*:\s*\\?")[^"\\]*'
 )
 
 
 def masked_job(body: Any) -> Any:  # noqa: ANN401 - any JSON value
-    """The job without personal data: what identifies it stays, what identifies a person is masked.
+    """The job without personal data. The identifiers of the job stay; data that identifies a person is masked.
 
-    Addresses become ``u***@e***.com`` wherever they stand, names keep their first letter, a ``cpfCnpjHash`` its first
-    eight characters, and HTML and clear tax numbers are left out. Long texts are cut. It never raises for JSON, and
-    what is nested deeper than 32 levels is not shown.
+    Addresses become ``u***@e***.com`` in every field. Names keep their first letter, a ``cpfCnpjHash`` its first eight
+    characters. HTML and clear tax numbers are left out. Long texts are cut. Values deeper than 32 levels are not shown.
+    It never raises for JSON.
     """
     return _masked(body, "", 1)
 
 
 def log_facts(job: Job[EmailSendJob]) -> dict[str, Any]:
-    """What the log says of an attempt: the fields of the specification, and the number of the attempt."""
+    """The log fields of an attempt: those of rule E43, and the number of the attempt."""
     recipient = job.data.recipient
     shown = {"email": mask_address(recipient.email)}
     if recipient.cpfCnpjHash is not None:
@@ -77,15 +77,15 @@ def masked_text(text: str) -> str:
     """Free text without addresses, tax numbers, card numbers and credentials, cut to a bounded length."""
     text = _ADDRESS.sub(_masked_address, _cut(text))
     text = scrub(_MEMBER.sub(rf"\1{HIDDEN}", text))
-    # What scrub does not know: other ways of writing a number, other tokens.
+    # Find what scrub does not find: other ways to write a number, other tokens.
     kind = find_personal_data(text)
     return text if kind is None else f"***{kind.name}***"
 
 
 def without_names(text: str, *names: str | None) -> str:
-    """Another program's words about an email, without the names that we know to be in it.
+    """A text of another program about an email, without the names of its recipient.
 
-    A name has no shape that a pattern could find; but a mail server that repeats one has it from us.
+    No pattern can find a name. But if a mail server repeats a name, the name comes from our email, so we know it.
     """
     for name in names:
         if name and name.strip():
@@ -116,7 +116,7 @@ def _masked_string(text: str, field: str) -> str:
         return _initial(text)
     if field in _HASHES:
         return _masked_hash(text) if _HEX.fullmatch(text) else HIDDEN
-    if field in _IDENTIFIERS and "@" not in text and text.isprintable() and len(text) <= _LONGEST_TEXT:
+    if field in _IDENTIFIERS and "@" not in text and text.isprintable() and len(text) <= _MAX_TEXT:
         # scrub would take any eleven digits for a CPF; an identifier is hidden only when it really holds one.
         kind = find_personal_data(text)
         return text if kind is None else f"***{kind.name}***"
@@ -133,16 +133,16 @@ def _initial(name: str) -> str:
 
 
 def _masked_address(found: re.Match[str]) -> str:
-    address = found[0].rstrip(".!?'}")  # a sentence may end here
+    address = found[0].rstrip(".!?'}")  # the end of a sentence is not part of the address
     return mask_address(address) + found[0][len(address) :]
 
 
 def _masked_number(number: float) -> int | float | str:
-    # Python refuses to write integers of thousands of digits. Nobody needs to read one either.
+    # Python refuses to print integers with thousands of digits.
     if isinstance(number, int) and number.bit_length() > 64:  # noqa: PLR2004 - the largest that stores keep
         return HIDDEN
     digits = str(number).removesuffix(".0").lstrip("-")
-    if len(digits) >= _FEWEST_DIGITS:
+    if len(digits) >= _MIN_DIGITS:
         digits = digits.zfill(_CPF_DIGITS)  # a number has lost its leading zeros
     kind = find_personal_data(digits)
     return number if kind is None else f"***{kind.name}***"
@@ -158,8 +158,8 @@ def _plain(key: object) -> str:
 
 
 def _cut(text: str) -> str:
-    """The beginning of a long text, ending at a space, so that no half of an address or number remains at its end."""
-    if len(text) <= _LONGEST_TEXT:
+    """The beginning of a long text. It is cut at a space, so that no half of an address or number remains."""
+    if len(text) <= _MAX_TEXT:
         return text
-    head, _, _ = text[:_LONGEST_TEXT].rpartition(" ")
+    head, _, _ = text[:_MAX_TEXT].rpartition(" ")
     return f"{head} …" if head else HIDDEN

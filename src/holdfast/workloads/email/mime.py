@@ -1,6 +1,6 @@
-"""The message itself: MIME by the standard library, the same bytes for the same job every time.
+"""Builds the MIME message with the standard library. The same job always gives the same bytes.
 
-Equal bytes matter: a message that is built again after a crash is recognisably the same message.
+The reason: a message that is built again after a crash can be recognised as the same message.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _NAMED: Final = re.compile(r"(?P<name>[^<>]*)<(?P<address>[^<>]*)>\s*")
 _FIELD_NAME: Final = re.compile(r"[!-9;-~]+")
 _LINE: Final = re.compile(LINE_PATTERN)
 _LINE_LENGTH: Final = 78
-# Headers whose text we write ourselves, in ASCII, with encoded words only where a name needs them.
+# Headers that we write ourselves, in ASCII. Only names may need encoded words.
 _STRUCTURED: Final = frozenset(
     {
         "cc",
@@ -46,9 +46,9 @@ _STRUCTURED: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Sender:
-    """Who sends: an address, the name that people see, and where bounces go (by default: to the same address).
+    """The sender: an address, a display name, and the address for bounces (by default the same address).
 
-    Raises ValueError for an address that is none, and for a name with control characters.
+    Raises ValueError for an invalid address, and for a name with control characters.
     """
 
     address: str
@@ -73,7 +73,7 @@ class Sender:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class BuiltMessage:
-    """One message, ready for a transport. ``recipients`` are all of the envelope, blind copies included."""
+    """One message, ready for a transport. ``recipients`` is the whole envelope, with blind copies."""
 
     raw: bytes
     message_id: str
@@ -84,8 +84,8 @@ class BuiltMessage:
 def build_message(job: EmailSendJob, html: str, *, sender: Sender, domain: str, date: datetime) -> BuiltMessage:
     """The message of this job: plain text and HTML, in ASCII lines of fewer than 998 characters.
 
-    Its Message-ID and boundary come from the outboxId. Blind copies are in the envelope alone. The name of the
-    recipient is not written into the message: the address is enough to deliver it.
+    Its Message-ID and boundary come from the outboxId. Blind copies are in the envelope only. The name of the
+    recipient is not in the message: the address is enough to deliver it.
     """
     if not _DOMAIN.fullmatch(domain):
         problem = "The domain of the Message-ID must be a host name in lower case."
@@ -108,7 +108,7 @@ def build_message(job: EmailSendJob, html: str, *, sender: Sender, domain: str, 
         message[name] = value
     message["MIME-Version"] = "1.0"
     message["Content-Type"] = f'multipart/alternative; boundary="{_boundary(job.outboxId, text, html)}"'
-    # From the plainest to the richest: a reader shows the last one that it understands.
+    # Plain text first, HTML last: a mail program shows the last part that it can display.
     message.attach(_part("plain", text))
     message.attach(_part("html", html))
     return BuiltMessage(
@@ -133,13 +133,13 @@ def _part(subtype: str, text: str) -> EmailMessage:
     part = EmailMessage(policy=_WIRE)
     part["Content-Type"] = f'text/{subtype}; charset="utf-8"'
     part["Content-Transfer-Encoding"] = "quoted-printable"
-    # The package's own encoder is written in Python, and slow for half a megabyte.
+    # The encoder of the email package is written in Python, and slow for half a megabyte.
     part.set_payload(b2a_qp(text.encode(), istext=True).decode("ascii"))
     return part
 
 
 def _boundary(outbox_id: str, *texts: str) -> str:
-    """A boundary that follows from the outboxId and that no text contains."""
+    """A boundary made from the outboxId, which no text contains."""
     candidates = (sha256(f"{outbox_id.lower()}/{number}".encode()).hexdigest()[:40] for number in count())
     return next(f"=_{each}" for each in candidates if not any(each in text for text in texts))
 
@@ -148,11 +148,11 @@ def _boundary(outbox_id: str, *texts: str) -> str:
 
 
 class _WirePolicy(EmailPolicy):
-    """How a message is written: each header exactly as given, or encoded whole.
+    """Writes each header exactly as given, or encodes all of it.
 
-    The package reads what it is given before it writes it. It decodes encoded words in a subject, line breaks inside
-    them included, and writes a long URL as an encoded word, which no mail program follows. Here a header is one line
-    of text from beginning to end. A name or a value that could begin another line is refused, whoever made the job.
+    The email package parses a header before it writes the header. It decodes encoded words in a subject, with the line
+    breaks inside them, and it writes a long URL as an encoded word, which no mail program can open. Here a header is
+    one line of text. A name or a value that could start another line is refused, for jobs of every producer.
     """
 
     def header_store_parse(self, name: str, value: Any) -> tuple[str, Any]:  # noqa: ANN401 - the package's signature
@@ -173,17 +173,17 @@ _WIRE: Final = _WirePolicy(linesep="\r\n", cte_type="7bit", max_line_length=_LIN
 
 
 def _is_plain(text: str) -> bool:
-    # What looks like an encoded word would be decoded by the reader.
+    # A mail program would decode a text that looks like an encoded word.
     return text.isascii() and "=?" not in text
 
 
 def _encoded(text: str) -> str:
-    """The text in encoded words (RFC 2047) with spaces between them, which vanish when they are decoded."""
+    """The text in encoded words (RFC 2047), separated by spaces. Decoding removes these spaces."""
     return Header(text, "utf-8", maxlinelen=70).encode(linesep="")
 
 
 def _folded(header: str) -> Iterator[str]:
-    """Lines that give the header again when they are joined: each but the first begins with its white space."""
+    """The header in several lines. Joined, they give the header: white space stays at the start of the next line."""
     line = ""
     for word in re.findall(r"^\S+|\s+\S+", header):
         if line and len(line) + len(word) > _LINE_LENGTH:

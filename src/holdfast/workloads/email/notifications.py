@@ -1,4 +1,4 @@
-"""What Amazon tells us afterwards: bounces and complaints put addresses on the suppression list."""
+"""Notifications of Amazon: bounces and complaints put addresses on the suppression list."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from .sns import CertificateUnavailable, SnsMalformed, SnsMessage, SnsRefused, S
 from .suppression import Suppressions
 
 _SOURCE: Final = "ses"
-_SECONDS: Final = 10.0
+_TIMEOUT_SECONDS: Final = 10.0
 _REASONS: Final = {"bounce": SuppressionReason.BOUNCE, "complaint": SuppressionReason.COMPLAINT}
 
 
 async def fetch_confirmation(url: str) -> None:
-    """Confirm a subscription by fetching its address, which was vetted. No redirect is followed."""
+    """Confirm a subscription by fetching its URL. The caller has checked the URL. No redirect is followed."""
     try:
-        async with httpx.AsyncClient(trust_env=False, follow_redirects=False, timeout=_SECONDS) as client:
+        async with httpx.AsyncClient(trust_env=False, follow_redirects=False, timeout=_TIMEOUT_SECONDS) as client:
             answer = await client.get(url)
     except httpx.HTTPError as error:
         message = "Amazon SNS cannot be reached to confirm the subscription."
@@ -35,7 +35,7 @@ async def fetch_confirmation(url: str) -> None:
 
 
 class SesNotifications:
-    """Takes the messages of SNS topics. With no topics configured it believes nothing."""
+    """Receives messages of SNS topics. Without configured topics, it refuses every message."""
 
     def __init__(
         self,
@@ -47,16 +47,16 @@ class SesNotifications:
         self._suppressions = suppressions
         self._confirm = confirm
 
-    async def receive(self, document: object, now: datetime) -> int:
-        """How many addresses get no more emails because of this message.
+    async def receive(self, body: object, now: datetime) -> int:
+        """Process a message. Returns how many addresses it suppresses. A repeated message is harmless.
 
-        It may come any number of times. Raises :class:`NotificationRefused` for one that is not to be believed,
-        :class:`InvalidContent` for one that is none, and :class:`StoreUnavailable` when Amazon should send it again.
+        Raises :class:`NotificationRefused` for a message that is not trusted, :class:`InvalidContent` for a body that
+        is not an SNS message, and :class:`StoreUnavailable` when Amazon should send the message again.
         """
         try:
-            message = parse_sns(document)
+            message = parse_sns(body)
             await self._verifier.verify(message)
-            await self._maybe_confirm(message)
+            await self._confirm_if_asked(message)
             found = [each for each in ses_feedback(message) if each.permanent]
         except SnsMalformed as error:
             raise InvalidContent([FieldProblem("(body)", str(error))]) from None
@@ -66,7 +66,7 @@ class SesNotifications:
             raise StoreUnavailable(error.message) from error
         return sum([await self._suppress(each, now) for each in found])
 
-    async def _maybe_confirm(self, message: SnsMessage) -> None:
+    async def _confirm_if_asked(self, message: SnsMessage) -> None:
         if message.type is SnsType.SUBSCRIPTION_CONFIRMATION:
             await self._confirm(message.confirm_url)
 

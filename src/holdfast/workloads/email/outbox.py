@@ -1,7 +1,7 @@
-"""What the outbox says about an email, step by step: effects that go with the ledger's own moves.
+"""Effects that keep the outbox record of an email up to date. They are committed with each transition of the ledger.
 
-``step`` grows along an email's life, so that the word "enqueued", which may come late, undoes nothing that a worker has
-said since.
+``step`` grows with each transition. The effect "enqueued" may come late. With ``step``, it cannot undo what a worker
+has written in the meantime.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from .texts import cut
 from .transports.port import Accepted
 from .vault import Vault
 
-_OF_A_GENERATION: Final = 1000
-_OF_AN_ATTEMPT: Final = 10
-_LAST: Final = 10**9
+_STEPS_PER_GENERATION: Final = 1000
+_STEPS_PER_ATTEMPT: Final = 10
+_LAST_STEP: Final = 10**9
 
 
 class Outbox:
@@ -37,7 +37,7 @@ class Outbox:
         self._retention = retention
 
     def arrived(self, job: EmailSendJob, *, queued: bool) -> Upsert:
-        """The email is accepted. What identifies its recipient is masked or keyed."""
+        """The email is accepted. Data that identifies its recipient is masked, or hashed with a key."""
         recipient = job.recipient
         status = OutboxStatus.ENQUEUED if queued else OutboxStatus.PENDING
         fields: dict[str, Any] = {
@@ -58,17 +58,17 @@ class Outbox:
             "deadline": isoformat(job.enqueuedAt + self._ttl),
             "expiresAt": isoformat(job.enqueuedAt + self._ttl + self._retention),
         }
-        return _says(job, status, _step(1, 0, int(queued)), fields)
+        return _status_update(job, status, _step(1, 0, int(queued)), fields)
 
     @staticmethod
     def enqueued(job: EmailSendJob, generation: int) -> Upsert:
-        """The queue has it; a worker that has begun already has the last word."""
-        return _says(job, OutboxStatus.ENQUEUED, _step(generation, 0, 1), only_if_newer="step")
+        """The email is in the queue. If a worker has started it already, the status of the worker stays."""
+        return _status_update(job, OutboxStatus.ENQUEUED, _step(generation, 0, 1), only_if_newer="step")
 
     @staticmethod
     def sending(job: EmailSendJob, generation: int, attempt: int) -> Upsert:
         """The provider is about to be called."""
-        return _says(job, OutboxStatus.SENDING, _step(generation, attempt, 2), {"attempt": attempt})
+        return _status_update(job, OutboxStatus.SENDING, _step(generation, attempt, 2), {"attempt": attempt})
 
     @staticmethod
     def retrying(job: Standing[EmailSendJob], failure: Failure, after: timedelta) -> Upsert:
@@ -78,27 +78,27 @@ class Outbox:
             "retryAfterMs": round(after.total_seconds() * 1000),
             **_error(failure.code, failure.message),
         }
-        return _says(job.data, OutboxStatus.RETRYING, _step(job.generation, job.attempt, 3), fields)
+        return _status_update(job.data, OutboxStatus.RETRYING, _step(job.generation, job.attempt, 3), fields)
 
     @staticmethod
     def released(job: Standing[EmailSendJob]) -> Upsert:
-        """The attempt did not count: the email waits as it did before."""
+        """The attempt was released and does not count: the email waits as before."""
         before = max(0, job.attempt - 1)
         status = OutboxStatus.RETRYING if before else OutboxStatus.ENQUEUED
-        return _says(job.data, status, _step(job.generation, before, 4), {"attempt": before})
+        return _status_update(job.data, status, _step(job.generation, before, 4), {"attempt": before})
 
     @staticmethod
     def failed(job: Standing[EmailSendJob], reason: Reason) -> Upsert:
-        """It became a dead letter."""
+        """The email became a dead letter."""
         fields = {"attempt": job.attempt, **_error(reason.code, reason.message)}
-        return _says(job.data, OutboxStatus.FAILED, _step(job.generation, job.attempt, 9), fields)
+        return _status_update(job.data, OutboxStatus.FAILED, _step(job.generation, job.attempt, 9), fields)
 
     @staticmethod
     def ended(job: EmailSendJob, status: OutboxStatus) -> Upsert:
-        """It expired, or its tenant cancelled it."""
-        return _says(job, status, _LAST)
+        """The email expired, or its tenant cancelled it."""
+        return _status_update(job, status, _LAST_STEP)
 
-    def sent(  # noqa: PLR0913 - what there is to say about a sending
+    def sent(  # noqa: PLR0913 - the fields of email_log
         self,
         job: EmailSendJob,
         accepted: Accepted,
@@ -108,7 +108,7 @@ class Outbox:
         at: datetime,
         duration_ms: int,
     ) -> tuple[Upsert, Upsert]:
-        """The provider took it: the outbox says so, and the log keeps what the provider called it."""
+        """The provider accepted the email: update the outbox, and write the provider's message id to the log."""
         message_id = accepted.message_id
         log = Upsert(
             LOG,
@@ -128,10 +128,10 @@ class Outbox:
             },
         )
         fields = {"attempt": attempt, "sesMessageId": message_id, "sentAt": isoformat(at), **_error(None, None)}
-        return _says(job, OutboxStatus.SENT, _LAST, fields), log
+        return _status_update(job, OutboxStatus.SENT, _LAST_STEP, fields), log
 
     def sent_elsewhere(self, job: Standing[EmailSendJob], result: Mapping[str, Any]) -> tuple[Upsert, Upsert]:
-        """Somebody else's worker sent it, and returned this, as the specification has it."""
+        """A worker of another system sent the email, with this result (E50)."""
         message_id, duration = result.get("sesMessageId"), result.get("durationMs")
         return self.sent(
             job.data,
@@ -144,12 +144,12 @@ class Outbox:
 
     @staticmethod
     def was_sent(job: EmailSendJob, message_id: str) -> Upsert:
-        """An earlier attempt sent it, and the log knows."""
-        return _says(job, OutboxStatus.SENT, _LAST, {"sesMessageId": message_id})
+        """The log shows that an earlier attempt sent the email."""
+        return _status_update(job, OutboxStatus.SENT, _LAST_STEP, {"sesMessageId": message_id})
 
 
 def _step(generation: int, attempt: int, place: int) -> int:
-    return generation * _OF_A_GENERATION + attempt * _OF_AN_ATTEMPT + place
+    return generation * _STEPS_PER_GENERATION + attempt * _STEPS_PER_ATTEMPT + place
 
 
 def _error(code: str | None, message: str | None) -> dict[str, str | None]:
@@ -159,7 +159,7 @@ def _error(code: str | None, message: str | None) -> dict[str, str | None]:
     }
 
 
-def _says(
+def _status_update(
     job: EmailSendJob,
     status: OutboxStatus,
     step: int,

@@ -1,8 +1,8 @@
 """The text alternative of an email, made from its HTML.
 
-The standard library's parser takes quadratic time for unfinished tags and comments (6 s for 48 KB of them), and the
-HTML comes from other people. So the tags are found here, by expressions that look at each character a bounded number
-of times. Only what a text needs is understood; whatever else there is, is passed over.
+The parser of the standard library takes quadratic time for unfinished tags and comments (6 s for 48 KB of them), and
+tenants write the HTML. So this module finds the tags with regular expressions that read each character a bounded number
+of times. It handles only the tags that matter for a text, and ignores all others.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 
 WIDTH: Final = 78
 
-# Possessive throughout: a match costs its own length, and a failure is counted.
+# All quantifiers are possessive: the cost of a match is its length. Failed matches are limited by _MAX_MISREAD.
 _TAG: Final = re.compile(r"<(/?)([a-zA-Z][^\s/>]{0,40}+)((?:[^>\"']++|\"[^\"]*+\"|'[^']*+')*+)>")
 _TAG_WITHOUT_QUOTES: Final = re.compile(r"<(/?)([a-zA-Z][^\s/>]{0,40}+)([^>]*+)>")
 _TAG_START: Final = re.compile(r"</?[a-zA-Z]")
@@ -23,13 +23,13 @@ _INVISIBLE: Final = re.compile(r"(?i)display\s*:\s*none|visibility\s*:\s*hidden|
 _LINK: Final = re.compile(r"(?i)(?:https?://|mailto:|tel:)\S+")
 _WHITE: Final = re.compile(r"\s+")
 _ITEM: Final = re.compile(r"- |[0-9]{1,6}\. ")
-# Characters that take no room, used to fill up a preview line, and those that no text should hold.
+# Invisible characters, which emails use to fill the preview line, and control characters.
 _UNSEEN: Final = dict.fromkeys(
     [*map(ord, "\u00ad\u034f\u200b\u200c\u2060\ufeff"), *range(9), *range(14, 28), *range(127, 133), *range(134, 160)]
 )
 
 _RAW: Final = frozenset({"script", "style", "textarea", "title"})
-"""Whatever stands in these is no HTML, up to their end."""
+"""The content of these elements is not HTML."""
 _UNSHOWN: Final = frozenset({"datalist", "map", "select", "svg", "template"})
 _VOID: Final = frozenset({"br", "hr", "img", "input", "link", "meta", "area", "base", "col", "embed", "source", "wbr"})
 _PARAGRAPHS: Final = frozenset({"p", "h1", "h2", "h3", "h4", "h5", "h6", "table", "ul", "ol", "blockquote", "pre"})
@@ -56,14 +56,14 @@ _MAX_MISREAD: Final = 50
 _MAX_INDENT: Final = 8
 
 
-def text_of(document: str) -> str:
-    """What a person would read of the HTML, in lines of at most 78 characters where a space allows it.
+def text_of(page_html: str) -> str:
+    """The text of the HTML as a person reads it. Lines have at most 78 characters, if there is a space to break at.
 
     Links are written as ``text (address)``, list items with a dash or a number, the cells of a row side by side.
     Styles, scripts, comments and hidden parts are left out. It never raises, and its time is linear in the input.
     """
     page = _Page()
-    for piece in _pieces(document):
+    for piece in _pieces(page_html):
         match piece:
             case str():
                 page.text(piece)
@@ -77,45 +77,45 @@ def text_of(document: str) -> str:
 Tag = tuple[bool, str, str]
 
 
-def _pieces(document: str) -> Iterator[str | Tag]:
+def _pieces(page_html: str) -> Iterator[str | Tag]:
     """Texts and tags, in order. Comments, declarations, scripts and styles are left out."""
-    at, last, misread = 0, document.rfind(">"), 0
-    while at < len(document):
-        opening = document.find("<", at)
-        if opening < 0 or opening > last:  # no tag can end any more
-            yield document[at:]
+    at, last, misread = 0, page_html.rfind(">"), 0
+    while at < len(page_html):
+        opening = page_html.find("<", at)
+        if opening < 0 or opening > last:  # there is no other ">", so no other tag
+            yield page_html[at:]
             return
-        yield document[at:opening]
-        if document.startswith(("<!", "<?"), opening):
-            at = _after_declaration(document, opening)
+        yield page_html[at:opening]
+        if page_html.startswith(("<!", "<?"), opening):
+            at = _after_declaration(page_html, opening)
             continue
-        if not _TAG_START.match(document, opening):
+        if not _TAG_START.match(page_html, opening):
             yield "<"
             at = opening + 1
             continue
-        # An unfinished quote makes the rest of the page one attribute. After a few of them, quotes are not believed.
-        tag = _TAG.match(document, opening) if misread < _MAX_MISREAD else None
+        # An unfinished quote turns the rest of the page into one attribute. After a few of them, quotes are ignored.
+        tag = _TAG.match(page_html, opening) if misread < _MAX_MISREAD else None
         if tag is None:
             misread += 1
-            tag = _TAG_WITHOUT_QUOTES.match(document, opening)
-        if tag is None:  # cannot be: there is a ">" further on
+            tag = _TAG_WITHOUT_QUOTES.match(page_html, opening)
+        if tag is None:  # impossible: there is a ">" further on
             return
         closing, name, at = bool(tag[1]), tag[2].lower(), tag.end()
         yield closing, name, tag[3]
         if name in _RAW and not closing:
-            at = _end_of(document, name, at)
+            at = _end_of(page_html, name, at)
 
 
-def _after_declaration(document: str, opening: int) -> int:
-    """Where a comment or declaration ends. One without an end takes the rest, as in a browser."""
-    end = "-->" if document.startswith("<!--", opening) else ">"
-    found = document.find(end, opening + 2)
-    return len(document) if found < 0 else found + len(end)
+def _after_declaration(page_html: str, opening: int) -> int:
+    """The end of a comment or declaration. Without an end, the rest of the page belongs to it, as in a browser."""
+    end = "-->" if page_html.startswith("<!--", opening) else ">"
+    found = page_html.find(end, opening + 2)
+    return len(page_html) if found < 0 else found + len(end)
 
 
-def _end_of(document: str, name: str, at: int) -> int:
-    found = re.compile(rf"(?i)</{name}(?=[\s/>])").search(document, at)
-    return len(document) if found is None else found.start()
+def _end_of(page_html: str, name: str, at: int) -> int:
+    found = re.compile(rf"(?i)</{name}(?=[\s/>])").search(page_html, at)
+    return len(page_html) if found is None else found.start()
 
 
 # --- writing the text -----------------------------------------------------------------------------------------
@@ -129,7 +129,7 @@ class _Page:
         self._line: list[str] = []
         self._line_has_text = False
         self._lists: list[int | None] = []
-        """For each open list: the number of its last item, or None for one without numbers."""
+        """For each open list: the number of its last item, or None for a list without numbers."""
         self._link: tuple[str, list[str]] | None = None
         """The address of the open link, and its text so far."""
         self._hidden_by = ""
@@ -203,7 +203,7 @@ class _Page:
         target, words = self._link
         self._link = None
         label = _folded("".join(words))
-        # A link that shows its own address needs it only once.
+        # If the text of a link contains the address, the address is not repeated.
         if _LINK.fullmatch(target) and target.partition(":")[2].strip("/") not in label:
             self._write(f" ({target})" if label else target)
 
@@ -226,7 +226,7 @@ class _Page:
 
 
 def _attributes(raw: str) -> dict[str, str]:
-    """The attributes by lower-case name. The first of two equal ones counts, as in a browser."""
+    """The attributes by lower-case name. Of two equal names the first counts, as in a browser."""
     found: dict[str, str] = {}
     for each in _ATTRIBUTE.finditer(raw):
         found.setdefault(each[1].lower(), html.unescape(each[2] or each[3] or each[4] or ""))
@@ -242,7 +242,7 @@ def _folded(text: str) -> str:
 
 
 def _wrapped(line: str, indent: str) -> Iterator[str]:
-    # The lines after the first of a list item stand below its text.
+    # The other lines of a list item are indented to the start of its text.
     item = _ITEM.match(line)
     hanging = indent + " " * (len(item[0]) if item else 0)
     current = indent

@@ -1,9 +1,9 @@
-"""Forgetting a person (LGPD, article 18), and sealing personal data under a new key.
+"""Erasure of a person's data (LGPD, article 18), and sealing personal data with a new key.
 
-What is forgotten: everything that names the person or leads to them, in ``recipients``, in ``email_outbox``, in settled
-jobs and their dead letters, in the queues' copies of them, and HTML that only they were sent. What stays: that an email
-existed, when it was accepted and how it ended, so that the ledger still knows a duplicate; and, under a keyed hash,
-that the address gets no emails, so that nobody writes to them again.
+Erased: all data that identifies the person, in ``recipients``, in ``email_outbox``, in settled jobs and their dead
+letters, and in the copies of both in the queues; also HTML that only this person received. Kept: that an email existed,
+when it was accepted and how it ended, so that the ledger still recognises a duplicate. Also kept: the suppression of an
+address, under a keyed hash, so that the person gets no more emails.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from .vault import SealBroken, Vault
 
 SEALED: Final = ("cpfCnpjSealed", "emailSealed", "nomeSealed", "razaoSocialSealed")
 
-_OF_A_RECIPIENT: Final = (*SEALED, "externalId", "cpfCnpjHash", "emailHash")
-_OF_AN_EMAIL: Final = ("to", "toHash", "subject", "externalId", "cpfCnpjHash", "tags", "lastErrorMessage", "htmlRef")
+_RECIPIENT_FIELDS: Final = (*SEALED, "externalId", "cpfCnpjHash", "emailHash")
+_EMAIL_FIELDS: Final = ("to", "toHash", "subject", "externalId", "cpfCnpjHash", "tags", "lastErrorMessage", "htmlRef")
 _PAGE: Final = 200
 _CONTENT_PAGE: Final = 10
-"""HTML is long."""
-_AT_ONCE: Final = 100
+"""Fewer per page, because HTML is long."""
+_EFFECTS_PER_COMMIT: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """Whom to forget: by recipient id, by a tenant's own id for them, or by address. One of the three."""
+    """The person to erase: by recipient id, by a tenant's own id of the person, or by address. One of the three."""
 
     recipient_id: str | None = None
     company_id: str | None = None
@@ -52,28 +52,28 @@ class Selector:
 
 @dataclass(slots=True)
 class Person:
-    """What is kept about somebody. ``erased`` says that they were forgotten before."""
+    """The stored data about a person. ``erased``: the person was erased before."""
 
     recipients: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     emails: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     addresses: set[str] = field(default_factory=set)
-    """Keyed hashes of their addresses."""
+    """Keyed hashes of the person's addresses."""
     erased: bool = False
 
     @property
     def waiting(self) -> list[str]:
-        """Emails to them that have not ended."""
+        """Emails to the person that have not ended."""
         return [key for key, email in self.emails.items() if not _has_ended(email)]
 
     @property
     def empty(self) -> bool:
-        """Whether there is nothing to forget."""
+        """Whether there is nothing to erase."""
         return not self.recipients and not self.emails
 
 
 @dataclass(slots=True)
 class Forgotten:
-    """What was done. ``in_work`` are emails that could not be cancelled: they end by themselves; then ask again."""
+    """The result of an erasure. ``in_work``: emails that could not be cancelled. Erase again after they have ended."""
 
     recipients: int = 0
     emails: int = 0
@@ -84,13 +84,13 @@ class Forgotten:
 
     @property
     def nothing(self) -> bool:
-        """Whether there was nothing left to forget."""
+        """Whether there was nothing left to erase."""
         return not (self.recipients or self.emails or self.cancelled or self.jobs or self.contents or self.in_work)
 
 
 @dataclass(slots=True)
 class Resealed:
-    """What a rotation of keys did. ``broken`` are records whose key is not known any more, or that were changed."""
+    """The result of a key rotation. ``broken``: records whose key is missing, or that were changed."""
 
     values: int = 0
     recipients: int = 0
@@ -99,7 +99,7 @@ class Resealed:
 
 
 class Privacy:
-    """Looks up, forgets and reseals personal data. ``content`` is where HTML is kept; None: in the database."""
+    """Finds, erases and reseals personal data. ``content`` stores the HTML; None: the database stores it."""
 
     def __init__(
         self,
@@ -116,14 +116,14 @@ class Privacy:
         self._content = content
 
     async def find(self, selector: Selector) -> Person:
-        """Everything that is kept about the person. Raises ValueError, without it, for an address that is none."""
+        """All stored data about the person. Raises ValueError for an invalid address, without repeating the address."""
         person = Person()
         await self._find_recipients(selector, person)
-        for document in person.recipients.values():
-            if document.get("erasedAt") is not None:
+        for record in person.recipients.values():
+            if record.get("erasedAt") is not None:
                 person.erased = True
-            if document.get("emailHash") is not None:
-                person.addresses.add(document["emailHash"])
+            if record.get("emailHash") is not None:
+                person.addresses.add(record["emailHash"])
         if selector.address is not None:
             person.addresses.add(address_hash(self._vault, selector.address))
         await self._find_emails(person)
@@ -135,7 +135,7 @@ class Privacy:
         now: datetime,
         cancel: Callable[[str], Awaitable[bool]],
     ) -> Forgotten:
-        """Forget the person. It may be cut short and asked again at any time, until nothing is left to forget."""
+        """Erase the person's data. If it is interrupted, call it again, until nothing is left to erase."""
         done = Forgotten()
         person = await self.find(selector)
         for outbox_id in person.waiting:
@@ -144,20 +144,20 @@ class Privacy:
         if done.cancelled:
             person = await self.find(selector)
         done.in_work = person.waiting
-        # The bodies before the records: should this be cut short, the records still lead to the bodies.
+        # The bodies go before the records: if this is interrupted, the records still lead to the bodies.
         done.jobs = await self._redact(person)
-        done.contents = await self._forget_contents(person)
-        effects = [*_forget_emails(person, now), *_forget_recipients(person, now, keep=bool(done.in_work))]
+        done.contents = await self._erase_contents(person)
+        effects = [*_erased_emails(person, now), *_erased_recipients(person, now, keep=bool(done.in_work))]
         done.emails = sum(effect.collection == OUTBOX for effect in effects)
         done.recipients = len(effects) - done.emails
-        for start in range(0, len(effects), _AT_ONCE):
-            await self._store.apply(effects[start : start + _AT_ONCE])
+        for start in range(0, len(effects), _EFFECTS_PER_COMMIT):
+            await self._store.apply(effects[start : start + _EFFECTS_PER_COMMIT])
         return done
 
     async def reseal(self) -> Resealed:
-        """Seal under the current key whatever an older one sealed. Then the older keys may be taken away.
+        """Seal all values of older keys with the current key. After that, the older keys may be removed.
 
-        That goes for HTML in the database too: it expires, but each new email that uses it puts that off.
+        This includes HTML in the database: it expires, but each new email that uses it moves the expiry.
         """
         done = Resealed()
         await self._reseal_recipients(done)
@@ -165,24 +165,24 @@ class Privacy:
         return done
 
     async def _reseal_recipients(self, done: Resealed) -> None:
-        async for document in self._documents(RECIPIENTS, {}):
+        async for record in self._records(RECIPIENTS, {}):
             changed = {}
             for name in SEALED:
                 try:
-                    resealed = self._resealed(document, name)
+                    resealed = self._resealed(record, name)
                 except SealBroken:
-                    done.broken.append(f"{document['recipientId']}/{name}")
+                    done.broken.append(f"{record['recipientId']}/{name}")
                     continue
                 if resealed is not None:
                     changed[name] = resealed
             if changed:
-                await self._store.apply([Upsert(RECIPIENTS, document["recipientId"], changed)])
+                await self._store.apply([Upsert(RECIPIENTS, record["recipientId"], changed)])
                 done.values += len(changed)
                 done.recipients += 1
 
     async def _reseal_contents(self, done: Resealed) -> None:
-        async for document in self._documents(CONTENT, {}, _CONTENT_PAGE):
-            key, sealed = document["contentKey"], document.get("sealed")
+        async for record in self._records(CONTENT, {}, _CONTENT_PAGE):
+            key, sealed = record["contentKey"], record.get("sealed")
             try:
                 if sealed is None or not self._vault.needs_rotation(sealed):
                     continue
@@ -190,59 +190,59 @@ class Privacy:
             except SealBroken:
                 done.broken.append(f"{CONTENT}/{key}")
                 continue
-            # Should it be forgotten at this moment, what is written here must still expire.
-            kept = {name: document.get(name) for name in ("companyId", "bytes", "sha256", "expiresAt")}
+            # If the HTML is erased at this moment, this write creates it again. Then it must still expire.
+            kept = {name: record.get(name) for name in ("companyId", "bytes", "sha256", "expiresAt")}
             await self._store.apply([Upsert(CONTENT, key, {"sealed": resealed}, kept)])
             done.contents += 1
 
-    def _resealed(self, document: Mapping[str, Any], name: str) -> str | None:
-        sealed = document.get(name)
+    def _resealed(self, record: Mapping[str, Any], name: str) -> str | None:
+        sealed = record.get(name)
         if sealed is None or not self._vault.needs_rotation(sealed):
             return None
-        context = seal_context(document["companyId"], document["recipientId"], name)
+        context = seal_context(record["companyId"], record["recipientId"], name)
         return self._vault.reseal(sealed, context=context)
 
     # --- finding ------------------------------------------------------------------------------------------
 
     async def _find_recipients(self, selector: Selector, person: Person) -> None:
         if selector.recipient_id is not None:
-            document = await self._store.get(RECIPIENTS, selector.recipient_id)
-            if document is not None:
-                person.recipients[selector.recipient_id] = document
+            record = await self._store.get(RECIPIENTS, selector.recipient_id)
+            if record is not None:
+                person.recipients[selector.recipient_id] = record
             return
         if selector.address is not None:
             where = {"emailHash": address_hash(self._vault, selector.address)}
         else:
             where = {"companyId": selector.company_id or "", "externalId": selector.external_id or ""}
-        async for document in self._documents(RECIPIENTS, where):
-            person.recipients[document["recipientId"]] = document
+        async for record in self._records(RECIPIENTS, where):
+            person.recipients[record["recipientId"]] = record
 
     async def _find_emails(self, person: Person) -> None:
-        """By the recipient, and by the address: it may have been used under another identifier of the same tenants."""
+        """Find emails by recipient and by address: a tenant may use one address with another identifier."""
         for recipient_id in person.recipients:
-            async for document in self._documents(OUTBOX, {"recipientId": recipient_id}):
-                person.emails[document["outboxId"]] = document
+            async for record in self._records(OUTBOX, {"recipientId": recipient_id}):
+                person.emails[record["outboxId"]] = record
         for each in person.addresses:
-            async for document in self._documents(OUTBOX, {"toHash": each}):
-                person.emails[document["outboxId"]] = document
+            async for record in self._records(OUTBOX, {"toHash": each}):
+                person.emails[record["outboxId"]] = record
 
-    async def _documents(
+    async def _records(
         self, collection: str, where: Mapping[str, Any], page: int = _PAGE
     ) -> AsyncIterator[Mapping[str, Any]]:
         cursor = None
         while True:
             query = RecordQuery(collection=collection, where=where)
             found = await self._store.find_records(query, Page(page, cursor))
-            for document in found.items:
-                yield document
+            for record in found.items:
+                yield record
             cursor = found.next
             if cursor is None:
                 return
 
-    # --- forgetting ---------------------------------------------------------------------------------------
+    # --- erasing ------------------------------------------------------------------------------------------
 
     async def _redact(self, person: Person) -> int:
-        """Empty the jobs. All of the ledger is read: a copy to the person stands in jobs that are for others."""
+        """Empty the jobs. It reads the whole ledger: a job for another person may have this person in cc or bcc."""
         if person.empty and not person.addresses:
             return 0
         changed = 0
@@ -251,23 +251,23 @@ class Privacy:
             found = await self._store.find(EntryQuery(workload=self._workload.name), Page(_PAGE, cursor))
             about = [entry for entry in found.items if self._is_about(entry, person)]
             if about:
-                # The queues first: once a job is emptied, nobody would look for it there again.
-                await self._forget_in_queues(about)
+                # The queues go first: an emptied job is not found again, so its copy in a queue would stay.
+                await self._erase_in_queues(about)
                 bodies = {entry.job_id: _emptied(entry) for entry in about}
                 changed += len(await self._store.redact(self._workload.name, bodies))
             cursor = found.next
             if cursor is None:
                 return changed
 
-    async def _forget_in_queues(self, entries: Sequence[LedgerEntry]) -> None:
-        """Queues keep failed jobs, and dead letters, for people to look at."""
+    async def _erase_in_queues(self, entries: Sequence[LedgerEntry]) -> None:
+        """Remove the jobs from the queues. Queues keep failed jobs and dead letters for inspection."""
         name = self._workload.name
         letters = [letter_id(name, each.key, number + 1) for each in entries for number in range(each.generation)]
         await self._broker.remove(self._workload.queue, [entry.job_id for entry in entries])
         await self._broker.remove(self._workload.dead_letter_queue, letters)
 
     def _is_about(self, entry: LedgerEntry, person: Person) -> bool:
-        """Whether a settled job still tells of the person."""
+        """Whether a settled job still has data about the person."""
         job = _read(entry.body)
         if not entry.status.terminal or job.get("erased") is True:
             return False
@@ -281,19 +281,19 @@ class Privacy:
         except ValueError:
             return None
 
-    async def _forget_contents(self, person: Person) -> int:
-        """HTML that no email to anybody else refers to."""
+    async def _erase_contents(self, person: Person) -> int:
+        """Delete HTML that no email to another person refers to."""
         refs = {
             (email["companyId"], email["htmlRef"])
             for email in person.emails.values()
             if email.get("htmlRef") and _has_ended(email)
         }
-        forgotten = 0
+        deleted = 0
         for company_id, ref in refs:
             others = [
-                document["outboxId"]
-                async for document in self._documents(OUTBOX, {"companyId": company_id, "htmlRef": ref})
-                if document["outboxId"] not in person.emails or not _has_ended(document)
+                record["outboxId"]
+                async for record in self._records(OUTBOX, {"companyId": company_id, "htmlRef": ref})
+                if record["outboxId"] not in person.emails or not _has_ended(record)
             ]
             if others:
                 continue
@@ -301,28 +301,28 @@ class Privacy:
                 await self._content.delete(company_id, ref)
             else:
                 await self._store.apply([Delete(CONTENT, content_key(company_id, ref))])
-            forgotten += 1
-        return forgotten
+            deleted += 1
+        return deleted
 
 
 def _has_ended(email: Mapping[str, Any]) -> bool:
     return OutboxStatus(email.get("status", OutboxStatus.PENDING)).terminal
 
 
-def _forget_emails(person: Person, now: datetime) -> Iterator[Upsert | Delete]:
-    """What still says something about the person. An email in work keeps it: its worker has yet to write."""
+def _erased_emails(person: Person, now: datetime) -> Iterator[Upsert | Delete]:
+    """Effects that erase ended emails. A running email is left as it is: its worker has not finished writing."""
     for outbox_id, email in person.emails.items():
-        if _has_ended(email) and any(email.get(name) for name in _OF_AN_EMAIL):
-            yield Upsert(OUTBOX, outbox_id, {**dict.fromkeys(_OF_AN_EMAIL), "erasedAt": isoformat(now)})
+        if _has_ended(email) and any(email.get(name) for name in _EMAIL_FIELDS):
+            yield Upsert(OUTBOX, outbox_id, {**dict.fromkeys(_EMAIL_FIELDS), "erasedAt": isoformat(now)})
 
 
-def _forget_recipients(person: Person, now: datetime, *, keep: bool) -> Iterator[Upsert | Delete]:
-    """While an email is in work its recipient is kept, so that asking again finds the email."""
+def _erased_recipients(person: Person, now: datetime, *, keep: bool) -> Iterator[Upsert | Delete]:
+    """Effects that erase recipients. While an email is running, its recipient is kept: the next erasure needs it."""
     if keep:
         return
-    for recipient_id, document in person.recipients.items():
-        if any(document.get(name) for name in _OF_A_RECIPIENT):
-            yield Upsert(RECIPIENTS, recipient_id, {**dict.fromkeys(_OF_A_RECIPIENT), "erasedAt": isoformat(now)})
+    for recipient_id, record in person.recipients.items():
+        if any(record.get(name) for name in _RECIPIENT_FIELDS):
+            yield Upsert(RECIPIENTS, recipient_id, {**dict.fromkeys(_RECIPIENT_FIELDS), "erasedAt": isoformat(now)})
 
 
 def _emptied(entry: LedgerEntry) -> str:
@@ -338,7 +338,7 @@ def _read(body: str) -> Mapping[str, Any]:
 
 
 def _addresses(job: Mapping[str, Any]) -> Iterator[str]:
-    """Every address in a job, whatever somebody put into the queue."""
+    """Every address in a job. The job may have any shape: an external producer may have made it."""
     for name in ("to", "replyTo", "cc", "bcc"):
         value = job.get(name)
         for each in value if isinstance(value, list) else [value]:

@@ -1,4 +1,4 @@
-"""What is wrong with an email, in words for its sender: the field, and one sentence that repeats no value (I14)."""
+"""The problems of an invalid email: the field, and one sentence for the sender, without the value (I14)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SAFE_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 
 
 def problems_of(error: ValidationError, whole: str) -> list[FieldProblem]:
-    """Every problem, in the order of discovery. ``whole`` is what to call that in which the fields are."""
+    """Every problem, in the order in which pydantic found them. ``whole`` is the name of the object with the fields."""
     return [_problem(each, whole) for each in error.errors(include_url=False, include_input=False)]
 
 
@@ -28,7 +28,7 @@ def _problem(error: Mapping[str, Any], whole: str) -> FieldProblem:
 
 
 def _path(parts: tuple[str | int, ...]) -> str:
-    """The field, as ``cc.0``. What does not look like a name may be a misplaced value: not repeated."""
+    """The field, as ``cc.0``. A part that does not look like a name may be a value: it is shown as ``*``."""
     return ".".join(str(part) if isinstance(part, int) or _is_a_name(part) else "*" for part in parts)
 
 

@@ -1,8 +1,8 @@
-"""The documents that the email workload keeps: names, keys, and the fields that readers ask by.
+"""The records of the email workload: collections, keys and indexes.
 
-Nothing here holds an address, a name or a tax number in clear (I14). Addresses are masked (``to``) and fingerprinted
-(``toHash``, ``emailHash``); what has to be read again is sealed (``...Sealed``). The tenants and their keys are not
-email's own: see :mod:`holdfast.contracts.tenants`.
+No record has an address, a name or a tax number in clear (I14). Addresses are masked (``to``) and hashed with a key
+(``toHash``, ``emailHash``). Values that must be readable again are sealed (``...Sealed``). Tenants and their keys
+belong to all workloads: see :mod:`holdfast.contracts.tenants`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ OUTBOX_COLLECTION: Final = Collection(
     OUTBOX,
     key="outboxId",
     indexes=(
-        # A tenant's list, newest first; with the key at the end, a page is a walk along the index.
+        # A tenant's list, newest first. The key is at the end, so that a page is one range of the index.
         ("companyId", "enqueuedAt", "outboxId"),
         ("companyId", "status", "enqueuedAt", "outboxId"),
         ("companyId", "htmlRef"),
@@ -41,12 +41,12 @@ OUTBOX_COLLECTION: Final = Collection(
     instants=("enqueuedAt", "sentAt", "scheduledFor", "deadline", "expiresAt", "erasedAt"),
     expires="expiresAt",
 )
-"""One email and where it stands, for its tenant.
+"""One email and its status, for its tenant.
 
-companyId, requestId, status, step (grows with each step, so that a late one undoes nothing), to (masked), toHash,
-ccCount, bccCount, subject (scrubbed), htmlRef, recipientId, externalId, cpfCnpjHash, tags, priority, scheduledFor,
-attempt, lastErrorCode, lastErrorMessage, sesMessageId, sentAt, enqueuedAt, deadline, expiresAt; erasedAt when the
-person was forgotten.
+companyId, requestId, status, step (grows with each transition, so that a late write undoes nothing), to (masked),
+toHash, ccCount, bccCount, subject (scrubbed), htmlRef, recipientId, externalId, cpfCnpjHash, tags, priority,
+scheduledFor, attempt, lastErrorCode, lastErrorMessage, sesMessageId, sentAt, enqueuedAt, deadline, expiresAt; erasedAt
+when the person was erased.
 """
 
 LOG_COLLECTION: Final = Collection(
@@ -57,7 +57,7 @@ LOG_COLLECTION: Final = Collection(
     expires="expiresAt",
     columns=("id",),
 )
-"""One email that was sent: id (the outbox id once more), companyId, recipientId, sesMessageId, status, durationMs,
+"""One email that was sent: id (the outbox id again), companyId, recipientId, sesMessageId, status, durationMs,
 attempt, transport, refused (how many recipients the server refused), sentAt, expiresAt."""
 
 RECIPIENTS_COLLECTION: Final = Collection(
@@ -76,8 +76,8 @@ CONTENT_COLLECTION: Final = Collection(
     instants=("expiresAt",),
     expires="expiresAt",
 )
-"""HTML by reference, where the database holds it: companyId, sealed, bytes, sha256, expiresAt; what another program
-left here for jobs of its own has ``html``, in clear, instead of ``sealed``."""
+"""HTML by reference, if the database stores it: companyId, sealed, bytes, sha256, expiresAt. A record of an external
+producer has ``html``, in clear, instead of ``sealed``."""
 
 SUPPRESSIONS_COLLECTION: Final = Collection(
     SUPPRESSIONS,
@@ -98,5 +98,5 @@ EMAIL_COLLECTIONS: Final = (
 
 
 def content_key(company_id: str, ref: str) -> str:
-    """The key of HTML in ``email_content``: references of two tenants never meet."""
+    """The key of HTML in ``email_content``. It contains the company, so two tenants never share a key."""
     return f"{company_id}/{ref}"

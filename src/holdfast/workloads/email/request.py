@@ -1,5 +1,5 @@
-"""The body of ``POST /v1/email/send``: everything that is wrong with it at once, or a request to send one email."""
-# ruff: noqa: N815 - the attributes of the body are the fields of the wire, and the wire is written in camelCase
+"""The body of ``POST /v1/email/send``: it becomes a request to send one email, or a list of all its problems."""
+# ruff: noqa: N815 - the attributes of the body are the fields of the wire, which are camelCase
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from .vault import Vault
 
 MAX_PROBLEMS: Final = 50
 DOCUMENT_PURPOSE: Final = "cpfCnpj"
-"""What a fingerprint of a tax number is made for. The same number has the same hash in every job."""
+"""The purpose of the fingerprint of a tax number. The same number has the same hash in every job."""
 
 
 @dataclass(frozen=True, slots=True)
 class RequestLimits:
-    """What a tenant may ask for. ``ttl`` bounds a delay, ``horizon`` how far ahead a ``sendAt`` may lie."""
+    """Limits for requests. ``ttl`` is the longest delay; ``horizon`` is how far in the future ``sendAt`` may be."""
 
     html_bytes: int = 512 * 1024
     ttl: timedelta = timedelta(milliseconds=contract.DEFAULT_TTL)
@@ -41,7 +41,7 @@ class RequestLimits:
 # --- the body, for validation and for the published schema ----------------------------------------------------
 
 
-def _document(text: str) -> str:
+def _tax_number(text: str) -> str:
     try:
         normalise_document(text)
     except ValueError as error:
@@ -65,15 +65,17 @@ class _Body(BaseModel):
 
 
 class RecipientBody(_Body):
-    """Whom the email is for, in the tenant's words. A clear CPF or CNPJ may stand in ``cpfCnpj`` and nowhere else."""
+    """The recipient, as the tenant sends it. A clear CPF or CNPJ is allowed in ``cpfCnpj`` only."""
 
-    recipientId: Annotated[contract.Uuid | None, Field(description="Of a recipient of an earlier email.")] = None
+    recipientId: Annotated[contract.Uuid | None, Field(description="The id of a recipient of an earlier email.")] = None
     externalId: contract.ExternalId | None = None
-    cpfCnpj: Annotated[str, StringConstraints(max_length=32), AfterValidator(_document)] | None = None
+    cpfCnpj: Annotated[str, StringConstraints(max_length=32), AfterValidator(_tax_number)] | None = None
     cpfCnpjHash: contract.DocumentHash | None = None
     razaoSocial: contract.RazaoSocial | None = None
     nome: contract.Nome | None = None
-    email: Annotated[contract.Address | None, Field(description="The same address as to, which is the default.")] = None
+    email: Annotated[contract.Address | None, Field(description="Must be the same address as `to`. Default: `to`.")] = (
+        None
+    )
 
 
 class EmailSendBody(_Body):
@@ -112,7 +114,7 @@ class EmailSendBody(_Body):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class RequestRecipient:
-    """Whom the email is for. ``document`` is the checked CPF or CNPJ: its kind, and its digits in clear."""
+    """The recipient of the email. ``document`` is the checked CPF or CNPJ: its kind, and its digits in clear."""
 
     email: str
     recipient_id: str | None = None
@@ -123,7 +125,7 @@ class RequestRecipient:
     nome: str | None = None
 
     def document_hash(self, vault: Vault) -> str | None:
-        """The ``cpfCnpjHash`` that travels: the one that was given, or the fingerprint of the clear number."""
+        """The ``cpfCnpjHash`` of the job: the given hash, or the fingerprint of the clear number."""
         if self.document is None:
             return self.cpf_cnpj_hash
         return vault.fingerprint(self.document[1], DOCUMENT_PURPOSE)
@@ -131,7 +133,7 @@ class RequestRecipient:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class EmailRequest:
-    """One email that a tenant wants sent: every rule for it holds. It shows nothing of itself in its ``repr``."""
+    """A valid request to send one email. Its ``repr`` shows no values."""
 
     to: str
     subject: str
@@ -150,8 +152,8 @@ class EmailRequest:
     def content_hash(self, vault: Vault) -> str:
         """64 hexadecimal characters, equal for two requests that would send the same email to the same person.
 
-        When it is sent, and how urgently, is not content. The hash is keyed: a plain one over a text that is known but
-        for a CPF would give the CPF away.
+        The time of sending and the priority do not count. The hash uses a key. Without a key, somebody who knows the
+        text but not the CPF in it could find the CPF by trying all of them.
         """
         person = self.recipient
         content = {
@@ -169,26 +171,26 @@ class EmailRequest:
             "razaoSocial": person.razao_social,
             "nome": person.nome,
         }
-        if person.recipient_id is not None:  # left out otherwise: such requests keep the hashes that they have had
+        if person.recipient_id is not None:  # otherwise left out, so that the hash is the same as in older versions
             content["recipientId"] = person.recipient_id
         return vault.fingerprint(json.dumps(content, sort_keys=True), "content")
 
 
-def admit_request(document: object, *, limits: RequestLimits, now: datetime) -> EmailRequest:
-    """The request that this body makes. Raises :class:`InvalidContent` with every problem of it, at most fifty.
+def admit_request(raw_body: object, *, limits: RequestLimits, now: datetime) -> EmailRequest:
+    """The request of this body. Raises :class:`InvalidContent` with every problem, at most fifty.
 
-    A problem names a field and what is wrong with it, and repeats nothing that the body says (I14).
+    A problem has the field and one sentence. It never repeats a value of the body (I14).
     """
     problems: list[FieldProblem] = []
     body: EmailSendBody | None = None
     try:
-        body = EmailSendBody.model_validate(document)
+        body = EmailSendBody.model_validate(raw_body)
     except ValidationError as error:
         problems = [FieldProblem(each.field, _with_advice(each.problem)) for each in problems_of(error, "body")]
-    if isinstance(document, Mapping):
-        problems += _problems_between(document, limits, now)
+    if isinstance(raw_body, Mapping):
+        problems += _problems_between(raw_body, limits, now)
     if problems or body is None:
-        # One for each field and cause, in the order of discovery.
+        # One problem for each field and cause, in the order in which they were found.
         raise InvalidContent(tuple(dict.fromkeys(problems))[:MAX_PROBLEMS])
     return _request(body)
 
@@ -220,19 +222,19 @@ def _request(body: EmailSendBody) -> EmailRequest:
     )
 
 
-# --- problems between fields: looked for in the document itself, so that a wrong field hides none of them -----
+# --- problems between fields: checked in the raw body, so that a wrong field hides none of them ---------------
 
 
-def _problems_between(document: Mapping[Any, Any], limits: RequestLimits, now: datetime) -> Iterator[FieldProblem]:
-    yield from _content_problems(document, limits)
-    yield from _header_problems(document.get("headers"))
-    yield from _repeated_addresses(document)
-    yield from _recipient_problems(document)
-    yield from _time_problems(document, limits, now)
+def _problems_between(body: Mapping[Any, Any], limits: RequestLimits, now: datetime) -> Iterator[FieldProblem]:
+    yield from _content_problems(body, limits)
+    yield from _header_problems(body.get("headers"))
+    yield from _repeated_addresses(body)
+    yield from _recipient_problems(body)
+    yield from _time_problems(body, limits, now)
 
 
-def _content_problems(document: Mapping[Any, Any], limits: RequestLimits) -> Iterator[FieldProblem]:
-    html, ref = document.get("html"), document.get("htmlRef")
+def _content_problems(body: Mapping[Any, Any], limits: RequestLimits) -> Iterator[FieldProblem]:
+    html, ref = body.get("html"), body.get("htmlRef")
     if html is None and ref is None:
         yield FieldProblem("html", "is required, unless htmlRef is given")
     if html is not None and ref is not None:
@@ -251,21 +253,21 @@ def _header_problems(headers: object) -> Iterator[FieldProblem]:
         yield FieldProblem(f"headers.{name}", _with_advice(problem))
 
 
-def _repeated_addresses(document: Mapping[Any, Any]) -> Iterator[FieldProblem]:
+def _repeated_addresses(body: Mapping[Any, Any]) -> Iterator[FieldProblem]:
     seen: set[str] = set()
-    for path, address in _addresses(document):
+    for path, address in _addresses(body):
         if address in seen:
-            yield FieldProblem(path, "is an address that the email goes to already")
+            yield FieldProblem(path, "is given twice in to, cc and bcc")
         seen.add(address)
 
 
-def _addresses(document: Mapping[Any, Any]) -> Iterator[tuple[str, str]]:
-    """The valid addresses that the email would go to, each in its comparable form."""
-    given: list[tuple[str, object]] = [("to", document.get("to"))]
+def _addresses(body: Mapping[Any, Any]) -> Iterator[tuple[str, str]]:
+    """The valid addresses of the email with their fields, in the form in which addresses are compared."""
+    given: list[tuple[str, object]] = [("to", body.get("to"))]
     for name in ("cc", "bcc"):
-        copies = document.get(name)
+        copies = body.get(name)
         if isinstance(copies, list):
-            # More than are allowed are a problem already, and not worth the time.
+            # Too many copies are a problem already, so the rest is not checked.
             given += [(f"{name}.{position}", each) for position, each in enumerate(copies[: contract.MAX_COPIES])]
     for path, value in given:
         comparable = _comparable(value)
@@ -273,8 +275,8 @@ def _addresses(document: Mapping[Any, Any]) -> Iterator[tuple[str, str]]:
             yield path, comparable
 
 
-def _recipient_problems(document: Mapping[Any, Any]) -> Iterator[FieldProblem]:
-    recipient = document.get("recipient")
+def _recipient_problems(body: Mapping[Any, Any]) -> Iterator[FieldProblem]:
+    recipient = body.get("recipient")
     if not isinstance(recipient, Mapping):
         return
     given = {name for name, value in recipient.items() if value is not None}
@@ -282,13 +284,13 @@ def _recipient_problems(document: Mapping[Any, Any]) -> Iterator[FieldProblem]:
         yield FieldProblem("recipient", "needs at least one of recipientId, externalId, cpfCnpj and cpfCnpjHash")
     if {"cpfCnpj", "cpfCnpjHash"} <= given:
         yield FieldProblem("recipient.cpfCnpjHash", "must not be given together with cpfCnpj")
-    to, email = _comparable(document.get("to")), _comparable(recipient.get("email"))
+    to, email = _comparable(body.get("to")), _comparable(recipient.get("email"))
     if to is not None and email is not None and to != email:
         yield FieldProblem("recipient.email", "must be the same address as to")
 
 
-def _time_problems(document: Mapping[Any, Any], limits: RequestLimits, now: datetime) -> Iterator[FieldProblem]:
-    delay, send_at = document.get("delay"), document.get("sendAt")
+def _time_problems(body: Mapping[Any, Any], limits: RequestLimits, now: datetime) -> Iterator[FieldProblem]:
+    delay, send_at = body.get("delay"), body.get("sendAt")
     if delay is not None and send_at is not None:
         yield FieldProblem("sendAt", "must not be given together with delay")
     longest = duration_ms(limits.ttl)
@@ -315,7 +317,7 @@ def _comparable(value: object) -> str | None:
 
 
 def _with_advice(problem: str) -> str:
-    """Where a tax number belongs."""
+    """Add where a tax number belongs."""
     if problem in {f"holds a {Kind.CPF}", f"holds a {Kind.CNPJ}"}:
         return f"{problem}: put it into recipient.cpfCnpj"
     return problem

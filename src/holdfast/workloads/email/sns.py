@@ -1,13 +1,13 @@
-"""Messages of Amazon SNS: read, and believed only when Amazon signed them for one of our topics.
+"""Messages of Amazon SNS: parsed, and trusted only if Amazon signed them for one of our topics.
 
 ::
 
     SnsError (ValueError)
-    ├── SnsMalformed              it is not an SNS message, or not one that SES would send
-    └── SnsRefused                it is one, but not for us, not now, or not from Amazon
-    CertificateUnavailable        Amazon's certificate cannot be fetched; SNS will deliver the message again
+    ├── SnsMalformed              not an SNS message, or not one that SES would send
+    └── SnsRefused                an SNS message, but not for us, too old, or not from Amazon
+    CertificateUnavailable        the certificate cannot be fetched; SNS will deliver the message again
 
-Nothing here quotes a message: bounces are full of addresses.
+No error quotes a message: bounces contain addresses.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ TOLERANCE: Final = timedelta(hours=1)
 _HOST: Final = re.compile(r"sns\.[a-z0-9-]{3,32}\.amazonaws\.com(?:\.cn)?")
 _CERTIFICATE_PATH: Final = re.compile(r"/[A-Za-z0-9._-]+\.pem")
 _TOPIC: Final = re.compile(r"arn:aws[a-z-]*:sns:[a-z0-9-]+:[0-9]{12}:[A-Za-z0-9_.-]{1,256}")
-_LONGEST_FIELD: Final = 300_000
+_MAX_FIELD: Final = 300_000
 _HASHES: Final[Mapping[str, type[hashes.SHA1 | hashes.SHA256]]] = {"1": hashes.SHA1, "2": hashes.SHA256}
 
 
@@ -44,11 +44,11 @@ class SnsError(ValueError):
 
 
 class SnsMalformed(SnsError):
-    """It is not an SNS message."""
+    """The message is not an SNS message."""
 
 
 class SnsRefused(SnsError):
-    """The message is not to be believed."""
+    """The message is not trusted."""
 
 
 class CertificateUnavailable(HoldfastError):
@@ -56,7 +56,7 @@ class CertificateUnavailable(HoldfastError):
 
 
 class SnsType(StrEnum):
-    """What an SNS message is about."""
+    """The type of an SNS message."""
 
     NOTIFICATION = "Notification"
     SUBSCRIPTION_CONFIRMATION = "SubscriptionConfirmation"
@@ -65,7 +65,7 @@ class SnsType(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SnsMessage:
-    """An SNS message, as it was sent. Only :class:`SnsVerifier` can tell whether to believe it."""
+    """An SNS message, not verified. :class:`SnsVerifier` decides whether it is trusted."""
 
     type: SnsType
     message_id: str
@@ -80,12 +80,12 @@ class SnsMessage:
 
     @property
     def confirm_url(self) -> str:
-        """The address whose fetching confirms the subscription: at Amazon, and for this topic.
+        """The URL that confirms the subscription. It belongs to Amazon and to this topic.
 
-        Raises :class:`SnsRefused` for any other, and for a message that asks for no confirmation.
+        Raises :class:`SnsRefused` for any other URL, and for a message that needs no confirmation.
         """
         if self.type is not SnsType.SUBSCRIPTION_CONFIRMATION or self.subscribe_url is None:
-            message = "The message asks for no confirmation."
+            message = "The message needs no confirmation."
             raise SnsRefused(message)
         query = parse_qs(_amazon_url(self.subscribe_url, "SubscribeURL").query)
         if query.get("Action") != ["ConfirmSubscription"] or query.get("TopicArn") != [self.topic]:
@@ -94,17 +94,17 @@ class SnsMessage:
         return self.subscribe_url
 
 
-def parse_sns(document: object) -> SnsMessage:
-    """Read an SNS message. Raises :class:`SnsMalformed`, which names the field at fault."""
-    if not isinstance(document, Mapping):
+def parse_sns(body: object) -> SnsMessage:
+    """Parse an SNS message. Raises :class:`SnsMalformed`, which names the wrong field."""
+    if not isinstance(body, Mapping):
         message = "An SNS message is a JSON object."
         raise SnsMalformed(message)
-    kind = _text(document, "Type")
+    kind = _text(body, "Type")
     if kind not in set(SnsType):
-        message = "Type is none that SNS has."
+        message = "Type is not a type of SNS."
         raise SnsMalformed(message)
     notification = kind == SnsType.NOTIFICATION
-    topic, version = _text(document, "TopicArn"), _text(document, "SignatureVersion")
+    topic, version = _text(body, "TopicArn"), _text(body, "SignatureVersion")
     if not _TOPIC.fullmatch(topic):
         message = "TopicArn is not the name of a topic."
         raise SnsMalformed(message)
@@ -113,20 +113,20 @@ def parse_sns(document: object) -> SnsMessage:
         raise SnsMalformed(message)
     return SnsMessage(
         type=SnsType(kind),
-        message_id=_text(document, "MessageId"),
+        message_id=_text(body, "MessageId"),
         topic=topic,
-        timestamp=_time(_text(document, "Timestamp")),
-        message=_text(document, "Message"),
-        certificate_url=_text(document, "SigningCertURL"),
+        timestamp=_time(_text(body, "Timestamp")),
+        message=_text(body, "Message"),
+        certificate_url=_text(body, "SigningCertURL"),
         signature_version=version,
-        signature=_signature(_text(document, "Signature")),
-        signed=_signed_text(document, notification=notification),
-        subscribe_url=None if notification else _text(document, "SubscribeURL"),
+        signature=_signature(_text(body, "Signature")),
+        signed=_signed_text(body, notification=notification),
+        subscribe_url=None if notification else _text(body, "SubscribeURL"),
     )
 
 
 class CertificateSource(Protocol):
-    """Where certificates come from. The address was vetted before."""
+    """Fetches certificates. The caller has checked the URL."""
 
     async def fetch(self, url: str) -> bytes:
         """The PEM of the certificate. Raises :class:`CertificateUnavailable`."""
@@ -134,21 +134,21 @@ class CertificateSource(Protocol):
 
 
 def issued_to_sns(certificate: x509.Certificate) -> bool:
-    """Whether the certificate says that it is Amazon's, for SNS."""
+    """Whether the certificate is of Amazon SNS, by its names."""
     names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
     issuers = certificate.issuer.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)
     return (
         len(names) == 1
         and re.fullmatch(r"sns(?:\.[a-z0-9-]+)?\.amazonaws\.com(?:\.cn)?", str(names[0].value)) is not None
-        # Amazon's own authority, and the one that it uses in China.
+        # Amazon's own certificate authority, and the authority that Amazon uses in China.
         and any(issuer.value in {"Amazon", "DigiCert Inc", "DigiCert, Inc."} for issuer in issuers)
     )
 
 
 class SnsVerifier:
-    """Believes a message of one of ``topics`` that is fresh and signed. With no topics it believes nothing.
+    """Trusts messages of ``topics`` that are recent and signed. Without topics, it trusts no message.
 
-    What costs nothing is checked first: an external producer's message fetches no certificate.
+    The cheap checks come first: a message of a foreign topic causes no download of a certificate.
     """
 
     def __init__(
@@ -165,13 +165,13 @@ class SnsVerifier:
         self._now = now
 
     async def verify(self, message: SnsMessage) -> None:
-        """Return when the message is to be believed. Raises :class:`SnsRefused` or :class:`CertificateUnavailable`."""
+        """Return if the message is trusted. Raises :class:`SnsRefused` or :class:`CertificateUnavailable`."""
         now = self._now()
         if message.topic not in self._topics:
             reason = "The topic is not one of ours."
             raise SnsRefused(reason)
         if abs(now - message.timestamp) > TOLERANCE:
-            reason = "The message is not of the last hour."
+            reason = "The message is older than one hour, or from the future."
             raise SnsRefused(reason)
         parts = _amazon_url(message.certificate_url, "SigningCertURL")
         if parts.query or not _CERTIFICATE_PATH.fullmatch(parts.path):
@@ -179,7 +179,7 @@ class SnsVerifier:
             raise SnsRefused(reason)
         key = self._key(await self._certificates.fetch(message.certificate_url), now)
         try:
-            # SNS signs version 1 with SHA-1; whoever wants better sets SignatureVersion 2 on the topic.
+            # SNS signs version 1 with SHA-1. For SHA-256, set SignatureVersion 2 on the topic.
             digest = _HASHES[message.signature_version]()
             key.verify(message.signature, message.signed, padding.PKCS1v15(), digest)
         except InvalidSignature:
@@ -200,7 +200,7 @@ class SnsVerifier:
         return key
 
 
-# --- reading --------------------------------------------------------------------------------------------------------
+# --- parsing --------------------------------------------------------------------------------------------------------
 
 
 class _Url(Protocol):
@@ -212,12 +212,12 @@ class _Url(Protocol):
 
 
 def _amazon_url(text: str, name: str) -> _Url:
-    """An https address of SNS, with nothing in it that could lead elsewhere."""
+    """An https URL of SNS, without anything that could lead to another host."""
     try:
         parts = urlsplit(text)
     except ValueError:
         parts = urlsplit("")
-    # The host as it is written: no port, no user, no other spelling.
+    # The host exactly as written: no port, no user, no other spelling.
     plain = re.fullmatch(r"[!-~]+", text) is not None and "\\" not in text
     if not plain or parts.scheme != "https" or parts.fragment or not _HOST.fullmatch(parts.netloc):
         message = f"{name} is not an address of Amazon SNS."
@@ -225,9 +225,9 @@ def _amazon_url(text: str, name: str) -> _Url:
     return parts
 
 
-def _text(document: Mapping[object, object], name: str) -> str:
-    value = document.get(name)
-    if not isinstance(value, str) or not 0 < len(value) <= _LONGEST_FIELD:
+def _text(body: Mapping[object, object], name: str) -> str:
+    value = body.get(name)
+    if not isinstance(value, str) or not 0 < len(value) <= _MAX_FIELD:
         message = f"{name} must be a text that is not empty."
         raise SnsMalformed(message)
     return value
@@ -252,15 +252,15 @@ def _signature(text: str) -> bytes:
         raise SnsMalformed(message) from None
 
 
-def _signed_text(document: Mapping[object, object], *, notification: bool) -> bytes:
-    """The fields that SNS signs, in its order, each with its name on a line of its own."""
+def _signed_text(body: Mapping[object, object], *, notification: bool) -> bytes:
+    """The fields that SNS signs, in the order of SNS. Each name and each value is one line."""
     if notification:
-        subject = ("Subject",) if document.get("Subject") is not None else ()
+        subject = ("Subject",) if body.get("Subject") is not None else ()
         names: tuple[str, ...] = ("Message", "MessageId", *subject, "Timestamp", "TopicArn", "Type")
     else:
         names = ("Message", "MessageId", "SubscribeURL", "Timestamp", "Token", "TopicArn", "Type")
     try:
-        return "".join(f"{name}\n{_text(document, name)}\n" for name in names).encode()
+        return "".join(f"{name}\n{_text(body, name)}\n" for name in names).encode()
     except UnicodeEncodeError:
         message = "The message holds a half character."
         raise SnsMalformed(message) from None

@@ -1,7 +1,7 @@
-"""Suppression: addresses that get no more emails, because one bounced, complained, or an operator said so.
+"""The suppression list: addresses that get no more emails, after a bounce, a complaint or a decision of an operator.
 
-The list knows addresses by their keyed hashes. It serves all tenants: a mailbox that does not exist exists for nobody,
-and who calls our emails spam means the sender that all of them share.
+The list stores keyed hashes of addresses. All tenants share one list: a missing mailbox is missing for every tenant,
+and a complaint about spam hurts the sender that all tenants share.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ADDRESS_PURPOSE: Final = "address"
 
 @dataclass(frozen=True, slots=True)
 class Suppression:
-    """One address on the list, as people may see it."""
+    """One address on the list, masked."""
 
     address_hash: str
     address: str
@@ -38,40 +38,40 @@ class Suppression:
     since: datetime
 
     @classmethod
-    def of(cls, document: Mapping[str, Any]) -> Suppression:
-        """As the store has it."""
+    def of(cls, record: Mapping[str, Any]) -> Suppression:
+        """The suppression of a record."""
         return cls(
-            address_hash=document["addressHash"],
-            address=document["address"],
-            reason=SuppressionReason(document["reason"]),
-            detail=document.get("detail"),
-            source=document.get("source"),
-            since=datetime.fromisoformat(document["since"]),
+            address_hash=record["addressHash"],
+            address=record["address"],
+            reason=SuppressionReason(record["reason"]),
+            detail=record.get("detail"),
+            source=record.get("source"),
+            since=datetime.fromisoformat(record["since"]),
         )
 
 
 def address_hash(vault: Vault, address: str) -> str:
-    """The keyed hash that an address is known by. Case does not matter: mailboxes that differ in it alone do not exist.
+    """The keyed hash of an address. Case does not matter: no two mailboxes differ in case only.
 
-    Raises ValueError, without the address, when it is none.
+    Raises ValueError for an invalid address, without repeating the address.
     """
     return vault.fingerprint(normalised(address).casefold(), ADDRESS_PURPOSE)
 
 
 class Suppressions:
-    """The list."""
+    """The suppression list."""
 
     def __init__(self, store: Records, vault: Vault) -> None:
         self._store = store
         self._vault = vault
 
     async def find(self, address: str) -> Suppression | None:
-        """Why this address gets no emails; None when it does."""
-        document = await self._store.get(SUPPRESSIONS, address_hash(self._vault, address))
-        return None if document is None else Suppression.of(document)
+        """The suppression of this address; None if it is not on the list."""
+        record = await self._store.get(SUPPRESSIONS, address_hash(self._vault, address))
+        return None if record is None else Suppression.of(record)
 
     async def refuse(self, addresses: Iterable[tuple[str, str]]) -> None:
-        """Raise :class:`RecipientSuppressed` when any of these is on the list. Each comes with its field's name."""
+        """Raise :class:`RecipientSuppressed` if an address is on the list. ``addresses``: field and address."""
         given = list(addresses)
         found = await asyncio.gather(*(self.find(address) for _, address in given))
         problems = [
@@ -91,7 +91,7 @@ class Suppressions:
         source: str,
         now: datetime,
     ) -> int:
-        """Put addresses on the list; one that is there keeps its first time. What is no address is passed over."""
+        """Put addresses on the list. An address on the list keeps its ``since``. Invalid addresses are ignored."""
         effects = []
         for address in addresses:
             try:
@@ -110,7 +110,7 @@ class Suppressions:
         return len(effects)
 
     async def remove(self, address: str) -> bool:
-        """Take an address off the list; False when it was not on it. Raises ValueError when it is no address."""
+        """Remove an address from the list; False if it was not there. Raises ValueError for an invalid address."""
         if await self.find(address) is None:
             return False
         await self._store.apply([Delete(SUPPRESSIONS, address_hash(self._vault, address))])

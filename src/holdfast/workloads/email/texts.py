@@ -1,6 +1,6 @@
-"""What a text in an email may be. A refusal is a sentence for people; pydantic's own would show a regular expression.
+"""Rules for the texts of an email, with a sentence for people. Pydantic's own message would show a regular expression.
 
-Lengths are counted as JavaScript counts them, in UTF-16 code units: producers in Node check them so.
+Lengths are counted as in JavaScript, in UTF-16 code units, because producers in Node check them in this way.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from holdfast.contracts.validation import HALF_A_CHARACTER
 
-# U+2028 and U+2029 end a line for many readers, Python's email package among them.
+# U+2028 and U+2029 end a line in many programs, for example in Python's email package.
 LINE_PATTERN: Final = r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]+$"
 
 _UUID: Final = r"^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}$"
@@ -27,7 +27,7 @@ _NOT_BLANK: Final = (
 
 
 def length_of(text: str) -> int:
-    """How long JavaScript takes the text to be."""
+    """The length of the text in JavaScript."""
     return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
 
 
@@ -37,7 +37,7 @@ def cut(text: str, most: int) -> str:
 
 
 def is_whole(text: str) -> bool:
-    """Whether the text has no half of a character: pydantic looks only where a constraint makes it."""
+    """Whether the text has no half character. Pydantic checks this only for strings with a constraint."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -47,14 +47,14 @@ def is_whole(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class TextRule:
-    """A rule for a string, as metadata of its type. ``most`` bounds its length; such a text must not be empty."""
+    """A rule for a string, as metadata of its type. ``most`` is the longest length; then the text must not be empty."""
 
     pattern: str
     sentence: str
     most: int | None = None
 
     def check(self, text: str) -> str:
-        """The text itself, where it keeps the rule."""
+        """The text, if it follows the rule."""
         problem = self._problem(text)
         if problem is not None:
             kind = "text"
@@ -72,11 +72,11 @@ class TextRule:
         return self.sentence if re.fullmatch(self.pattern, text) is None else None
 
     def __get_pydantic_core_schema__(self, source: type, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """How pydantic applies the rule."""
+        """The validator for pydantic."""
         return core_schema.no_info_after_validator_function(self.check, handler(source))
 
     def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        """How a published schema tells it."""
+        """The rule in a published JSON Schema."""
         lengths = {} if self.most is None else {"maxLength": self.most, "minLength": 1}
         return {**handler(core), **lengths, "pattern": self.pattern}
 
@@ -96,5 +96,5 @@ def line(most: int) -> TextRule:
 
 
 def words(most: int) -> TextRule:
-    """One line with something to read in it."""
+    """One line that is not blank."""
     return TextRule(_NOT_BLANK, "must not be blank and must not contain line breaks or control characters", most)

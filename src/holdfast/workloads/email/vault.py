@@ -1,7 +1,8 @@
-"""The keys to personal data: fingerprints to recognise a person by, and seals that only the right record opens.
+"""Protection of personal data: fingerprints that identify a person, and sealed values.
 
-A plain hash of a CPF is no secret: there are 10^9 of them. A fingerprint is keyed with the pepper, which never leaves
-the configuration. A seal is AES-256-GCM under a named key. Old keys stay listed until everything has been resealed.
+A plain hash of a CPF protects nothing: there are only 10^9 CPFs to try. A fingerprint is an HMAC with the pepper, which
+is in the configuration only. A sealed value is encrypted with AES-256-GCM and a named key. Keep old keys in the list
+until all values have been resealed.
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ _KEY_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,32}")
 
 
 class SealBroken(HoldfastError):
-    """A sealed value cannot be opened here: it was changed, belongs to another record, or its key is not known."""
+    """A sealed value cannot be opened: it was changed, belongs to another record, or its key is missing."""
 
 
 class Vault:
-    """Fingerprints and seals. ``current`` names the key that new seals are made with; the others only open.
+    """Makes fingerprints and seals values. ``current`` is the name of the key that seals; the other keys only open.
 
-    Raises :class:`ConfigurationError` for keys that guard nothing. Nothing that it knows appears in its ``repr``.
+    Raises :class:`ConfigurationError` for weak keys. Its ``repr`` shows no secrets.
     """
 
     def __init__(self, pepper: bytes, keys: Mapping[str, bytes], current: str) -> None:
@@ -50,36 +51,36 @@ class Vault:
 
     def fingerprint(self, text: str, purpose: str) -> str:
         """64 hexadecimal characters, equal for equal texts, and unrelated between purposes (HMAC-SHA-256)."""
-        # A key of its own for each purpose: no text of one purpose can be made to collide with one of another.
+        # Each purpose has its own key, so that texts of two purposes never have the same fingerprint.
         key = hmac.digest(self._pepper, f"holdfast/fingerprint/{purpose}".encode(), "sha256")
         return hmac.digest(key, text.encode(), "sha256").hex()
 
     # --- seals ----------------------------------------------------------------------------------------------
 
     def seal(self, plaintext: str, *, context: str) -> str:
-        """The text, readable only with this context: ``v1.<key id>.<base64url of nonce and ciphertext>``.
+        """The sealed text. It opens only with this context: ``v1.<key id>.<base64url of nonce and ciphertext>``.
 
         The context names the field of the one record that the value belongs to, such as
-        ``recipients/<companyId>/<recipientId>/cpfCnpj``. Moved to another record, the value no longer opens.
+        ``recipients/<companyId>/<recipientId>/cpfCnpj``. In another record, the value does not open.
         """
         nonce = secrets.token_bytes(_NONCE_BYTES)
-        sealed = self._keys[self._current].encrypt(nonce, plaintext.encode(), _bound(self._current, context))
-        return f"{_VERSION}.{self._current}.{_written(nonce + sealed)}"
+        sealed = self._keys[self._current].encrypt(nonce, plaintext.encode(), _associated_data(self._current, context))
+        return f"{_VERSION}.{self._current}.{_encode(nonce + sealed)}"
 
     def open(self, sealed: str, *, context: str) -> str:
-        """The text that was sealed with this context. Raises :class:`SealBroken`, which tells nothing of it."""
+        """The text that was sealed with this context. Raises :class:`SealBroken`, without the text."""
         name, content = _parts(sealed)
         key = self._keys.get(name)
         if key is None:
             raise SealBroken
         try:
-            plaintext = key.decrypt(content[:_NONCE_BYTES], content[_NONCE_BYTES:], _bound(name, context))
-        except (InvalidTag, ValueError):  # a ValueError: too short to be a seal
+            plaintext = key.decrypt(content[:_NONCE_BYTES], content[_NONCE_BYTES:], _associated_data(name, context))
+        except (InvalidTag, ValueError):  # a ValueError: the value is too short
             raise SealBroken from None
         return plaintext.decode()
 
     def needs_rotation(self, sealed: str) -> bool:
-        """Whether the value was sealed with a key that no longer seals."""
+        """Whether the value was sealed with an older key."""
         name, _ = _parts(sealed)
         return name != self._current
 
@@ -88,12 +89,12 @@ class Vault:
         return self.seal(self.open(sealed, context=context), context=context)
 
 
-def _bound(name: str, context: str) -> bytes:
+def _associated_data(name: str, context: str) -> bytes:
     # A key id holds no dot, so two different pairs never give the same bytes.
     return f"{_VERSION}.{name}.{context}".encode()
 
 
-def _written(content: bytes) -> str:
+def _encode(content: bytes) -> str:
     return urlsafe_b64encode(content).rstrip(b"=").decode()
 
 
@@ -106,18 +107,18 @@ def _parts(sealed: str) -> tuple[str, bytes]:
         content = urlsafe_b64decode(text.encode("ascii") + b"=" * (-len(text) % 4))
     except ValueError:
         raise SealBroken from None
-    if _written(content) != text:  # one value has one form; a second one would pass for another value
+    if _encode(content) != text:  # refuse a second encoding of the same value
         raise SealBroken
     return name, content
 
 
 def _check(pepper: bytes, keys: Mapping[str, bytes], current: str) -> None:
-    """What is wrong with the keys, by position: a misplaced key could stand where its name should be."""
+    """Refuse weak keys. Errors name the position of a key, not its name: a secret may be in the place of the name."""
     if not keys:
-        message = "There is no key to seal personal data with."
+        message = "There is no key to seal personal data."
         raise ConfigurationError(message)
     if current not in keys:
-        message = "The key that is to seal is not among the keys."
+        message = "The current key is not in the list of keys."
         raise ConfigurationError(message)
     if len(pepper) < MIN_PEPPER_BYTES or _is_repetitive(pepper):
         message = f"The pepper must be at least {MIN_PEPPER_BYTES} random characters."

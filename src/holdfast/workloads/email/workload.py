@@ -1,4 +1,4 @@
-"""The email workload: one job, one message, sent once or not at all (seed 004)."""
+"""The email workload: one job, one message, sent at most once (E7)."""
 
 from __future__ import annotations
 
@@ -61,28 +61,27 @@ INACTIVE: Final = "TENANT_INACTIVE"
 UNSENDABLE: Final = "MESSAGE_UNSENDABLE"
 
 _PROCESSING: Final = "Processing email job"
-_THROTTLE: Final = "THROTTLED"
-_BREATHER: Final = timedelta(seconds=1)
-_NOT_SENDING: Final = timedelta(seconds=30)
-"""What waiting for a turn and reading may take besides the sending itself."""
+_THROTTLED_SUFFIX: Final = "THROTTLED"
+_THROTTLE_WAIT: Final = timedelta(seconds=1)
+_OTHER_STEPS_TIME: Final = timedelta(seconds=30)
+"""The time for steps other than sending: waiting for a permit, and reading."""
 
-
-_LONG: Final = 50_000
+_LONG_HTML: Final = 50_000
 _STEPS: Final = 6
-"""A mail server may take its time at each of several steps; only the transport knows which of them can be repeated."""
+"""A mail server may need ``send_timeout`` at each of several steps. Only the transport knows which can be repeated."""
 
-_FLOW: Final = "email:send"
-"""What the limits go by: the same for workers on two queues, while emails move from the one to the other."""
+_LIMIT_NAME: Final = "email:send"
+"""The name of the rate limit. It does not depend on the queue: emails may be moved from one queue to another."""
 _RATE: Final = RateLimit(100, timedelta(seconds=1))
 _BACKOFF: Final = tuple(timedelta(seconds=seconds) for seconds in BACKOFF_DELAYS)
 
 
 @dataclass(frozen=True, slots=True)
 class EmailOptions:
-    """What an operator can set. The defaults are those of seed 004.
+    """The settings of an operator. The defaults are those of the specification (E30, E51, E52).
 
-    ``rate`` of None sends as fast as it goes. With ``resend``, an email whose sending ended in doubt is sent again, at
-    worst twice; otherwise it becomes a dead letter (I11).
+    ``rate`` None: no limit. With ``resend``, an email whose outcome is unknown is sent again, so a person may get it
+    twice. Otherwise the email becomes a dead letter (I11).
     """
 
     sender: Sender
@@ -100,7 +99,7 @@ class EmailOptions:
 
 
 class Email(Workload[EmailSendJob]):
-    """Emails. The job's id is the outbox id, and so is the ledger's key: one outbox id, one email."""
+    """Emails. The outbox id is the id of the job and the key in the ledger: one outbox id, one email (E6)."""
 
     name: ClassVar[str] = "email"
     contract = EmailSendJob
@@ -120,11 +119,11 @@ class Email(Workload[EmailSendJob]):
         transport: Transport,
         content: Content | None = None,
     ) -> None:
-        """Without ``content``, HTML is kept in the database."""
+        """Without ``content``, the database stores the HTML."""
         self.queue = options.queue
         self.dead_letter_queue = dead_letter_queue_of(options.queue)
         self.retry = ListedDelays(options.backoff, options.max_attempts)
-        self.timeout = options.send_timeout * _STEPS + _NOT_SENDING
+        self.timeout = options.send_timeout * _STEPS + _OTHER_STEPS_TIME
         self.ttl: timedelta = options.ttl
         self.retention = options.retention
         self.letter_retention = options.letter_retention
@@ -147,16 +146,16 @@ class Email(Workload[EmailSendJob]):
         return key
 
     def fingerprint(self, data: EmailSendJob) -> str:
-        """Covers what the email says and to whom, and nothing that differs between two requests for it."""
+        """A hash of the email and its recipients, without the fields that differ between two requests for it."""
         content = data.model_dump_json(exclude={"requestId", "enqueuedAt", "attempt"})
         return sha256(content.encode()).hexdigest()
 
     def labels(self, data: EmailSendJob) -> dict[str, str]:
-        """Nothing personal: whose email it is, and the request that it came with."""
+        """The tenant and the request. No personal data."""
         return {"companyId": data.companyId, "traceId": data.requestId}
 
     def fairness_key(self, data: EmailSendJob) -> str:
-        """Tenants take turns."""
+        """The tenant: tenants take turns."""
         return data.companyId
 
     def adopt(self, delivery: Delivery) -> Adopted[EmailSendJob]:
@@ -166,25 +165,25 @@ class Email(Workload[EmailSendJob]):
     # --- the work ---------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Open the transport. The place of the HTML is open already: the door uses it too."""
+        """Open the transport. The store of the HTML is open already, because the intake uses it too."""
         await self._transport.open()
 
     async def stop(self) -> None:
-        """Close it."""
+        """Close the transport."""
         await self._transport.close()
 
     async def handle(self, job: Job[EmailSendJob], context: Context) -> Outcome:
-        """Send the email, unless it was sent before or must not be."""
+        """Send the email, unless it was sent before or must not be sent."""
         data, began = job.data, time.monotonic()
         if job.received_at >= data.enqueuedAt + self.ttl:
-            return Expired(self.expired(data))  # it lay in the queue for its whole life before we saw it (I10)
+            return Expired(self.expired(data))  # its ttl ended in the queue, before we recorded it (I10)
         log, tenant = await asyncio.gather(context.get(LOG, data.outboxId), context.get(TENANTS, data.companyId))
         if log is not None and log.get("status") == OutboxStatus.SENT:
             context.log(_PROCESSING, **log_facts(job))
             answer = _already_sent(log)
             return Done([Outbox.was_sent(data, answer["sesMessageId"])], answer)
-        obstacle = await self._reason_to_wait_or_stop(job, context, tenant or {})
-        if isinstance(obstacle, Snooze):  # its place in its tenant's flow has not come: this is no attempt
+        obstacle = await self._obstacle(job, context, tenant or {})
+        if isinstance(obstacle, Snooze):  # the tenant's own rate limit: this is not an attempt
             return obstacle
         context.log(_PROCESSING, **log_facts(job))
         if obstacle is not None:
@@ -192,30 +191,28 @@ class Email(Workload[EmailSendJob]):
         message = await self._message(data, context, tenant or {})
         return await self._send(job, context, message, began) if isinstance(message, BuiltMessage) else message
 
-    async def _reason_to_wait_or_stop(
-        self, job: Job[EmailSendJob], context: Context, tenant: Mapping[str, Any]
-    ) -> Outcome | None:
-        """Why the email must not be sent, or not yet."""
+    async def _obstacle(self, job: Job[EmailSendJob], context: Context, tenant: Mapping[str, Any]) -> Outcome | None:
+        """The reason why the email must not be sent, or not yet; None if there is none."""
         if not tenant.get("active", True):
-            return Reject(INACTIVE, "The tenant does not send emails any more.")
+            return Reject(INACTIVE, "The tenant is not active.")
         if await self._suppressed(job.data, context):
             return Reject(SUPPRESSED, "An address of this email is on the suppression list.")
         if tenant.get("ratePerSecond"):
-            flow = f"{_FLOW}:{job.data.companyId}"
-            wait = await context.reserve(job, flow, _per_second(tenant["ratePerSecond"]))
+            limit = f"{_LIMIT_NAME}:{job.data.companyId}"
+            wait = await context.reserve(job, limit, _per_second(tenant["ratePerSecond"]))
             if wait > timedelta(0):
                 return Snooze(wait)
         return None
 
     async def _message(self, data: EmailSendJob, context: Context, tenant: Mapping[str, Any]) -> BuiltMessage | Outcome:
-        """The message, ready to go; or why there can be none."""
-        own = tenant.get("sender")
+        """The message, ready to be sent; or the outcome if there can be no message."""
+        tenant_sender = tenant.get("sender")
         try:
             html = await self._html(data, context)
-            sender = Sender.parse(own) if own else self._options.sender
+            sender = Sender.parse(tenant_sender) if tenant_sender else self._options.sender
             build = partial(build_message, data, html, sender=sender, domain=self._options.domain, date=data.enqueuedAt)
-            # A long text takes a while to read; the other emails need not wait for it.
-            return await asyncio.to_thread(build) if len(html) > _LONG else build()
+            # Long HTML takes time. In a thread, other emails do not have to wait.
+            return await asyncio.to_thread(build) if len(html) > _LONG_HTML else build()
         except ContentMissing as error:
             return Reject(error.code, error.message)
         except ContentError as error:
@@ -224,7 +221,7 @@ class Email(Workload[EmailSendJob]):
             return Reject(UNSENDABLE, str(error))
 
     async def _send(self, job: Job[EmailSendJob], context: Context, message: BuiltMessage, began: float) -> Outcome:
-        """Everything that may be undone has been done: wait for a turn, say so, and send."""
+        """Wait for a permit, commit the point of no return, and send. Every other step is done before."""
         data = job.data
         outgoing = OutgoingMessage(
             outbox_id=data.outboxId,
@@ -241,7 +238,7 @@ class Email(Workload[EmailSendJob]):
             try:
                 accepted = await self._transport.send(outgoing)
             except TransportError as error:
-                # The server may repeat what it was sent.
+                # The error may repeat parts of the message.
                 names = (data.recipient.nome, data.recipient.razaoSocial)
                 return self._not_sent(error, without_names(error.message, *names))
             crash_point("email.sent")
@@ -257,10 +254,10 @@ class Email(Workload[EmailSendJob]):
 
     def _permit(self, context: Context) -> contextlib.AbstractAsyncContextManager[None]:
         rate = self._options.rate
-        return _no_permit() if rate is None else context.limit(_FLOW, rate)
+        return _no_permit() if rate is None else context.limit(_LIMIT_NAME, rate)
 
     def _not_sent(self, error: TransportError, message: str) -> Outcome:
-        """What follows from the transport's word, which says whether the message may be out."""
+        """The outcome for a transport error. The error shows whether the message may have been sent."""
         match error:
             case Refused():
                 return Reject(error.code, message)
@@ -268,19 +265,19 @@ class Email(Workload[EmailSendJob]):
                 return Halt(error.code, message)
             case OutcomeUnknown() if self._options.resend:
                 return Retry(OUTCOME_UNKNOWN, f"{error.code}: {message}")
-            case TryLater() if error.code.endswith(_THROTTLE):  # nobody's failure: a throttled job costs no attempt
-                return Snooze(error.after or _BREATHER)
+            case TryLater() if error.code.endswith(_THROTTLED_SUFFIX):  # a throttled job costs no attempt
+                return Snooze(error.after or _THROTTLE_WAIT)
             case TryLater():
                 return Retry(error.code, message, error.after)
             case _:
                 return Reject(OUTCOME_UNKNOWN, f"{error.code}: {message}")
 
     async def _suppressed(self, data: EmailSendJob, context: Context) -> bool:
-        """Whether an address got onto the list since the email was accepted."""
+        """Whether an address of the email is on the suppression list now."""
         addresses = (data.to, *(data.cc or ()), *(data.bcc or ()))
         hashes = [address_hash(self._vault, address) for address in addresses]
         found = await asyncio.gather(*(context.get(SUPPRESSIONS, each) for each in hashes))
-        return any(document is not None for document in found)
+        return any(record is not None for record in found)
 
     async def _html(self, data: EmailSendJob, context: Context) -> str:
         if self._content is not None:
@@ -289,17 +286,19 @@ class Email(Workload[EmailSendJob]):
         return html_in(self._vault, data.companyId, data.htmlRef, kept)
 
     def repeated(self, result: Mapping[str, Any] | None) -> Mapping[str, Any]:
-        """``ALREADY_SENT``, with the id that the provider gave."""
+        """``ALREADY_SENT``, with the message id of the provider (E34)."""
         return _already_sent(result or {})
 
     def interrupted(self, attempts: int) -> Reason:
-        """``SEND_OUTCOME_UNKNOWN``: the worker went away with the message."""
-        return Reason(OUTCOME_UNKNOWN, f"Attempt {attempts} ended while it was sending: the email may be out, or not.")
+        """``SEND_OUTCOME_UNKNOWN``: the worker was lost while it was sending."""
+        return Reason(
+            OUTCOME_UNKNOWN, f"Attempt {attempts} ended while it was sending: the email may have been sent, or not."
+        )
 
-    # --- what the outbox says ---------------------------------------------------------------------------------
+    # --- effects on the outbox --------------------------------------------------------------------------------
 
     def accepted(self, data: EmailSendJob, *, queued: bool) -> Sequence[Effect]:
-        """PENDING, or ENQUEUED at once."""
+        """PENDING, or ENQUEUED if the job is in the queue."""
         return [self._outbox.arrived(data, queued=queued)]
 
     def enqueued(self, data: EmailSendJob, generation: int) -> Sequence[Effect]:
@@ -311,7 +310,7 @@ class Email(Workload[EmailSendJob]):
         return [self._outbox.retrying(job, failure, after)]
 
     def released(self, job: Standing[EmailSendJob]) -> Sequence[Effect]:
-        """As before the attempt."""
+        """The status before the attempt."""
         return [self._outbox.released(job)]
 
     def dead_lettered(self, job: Standing[EmailSendJob], reason: Reason) -> Sequence[Effect]:
@@ -319,7 +318,7 @@ class Email(Workload[EmailSendJob]):
         return [self._outbox.failed(job, reason)]
 
     def worked_elsewhere(self, job: Standing[EmailSendJob], result: Mapping[str, Any] | None) -> Sequence[Effect]:
-        """SENT, by somebody else's worker."""
+        """SENT, by a worker of another system."""
         return self._outbox.sent_elsewhere(job, result or {})
 
     def expired(self, data: EmailSendJob) -> Sequence[Effect]:
@@ -333,14 +332,14 @@ class Email(Workload[EmailSendJob]):
     # --- the wire ---------------------------------------------------------------------------------------------
 
     def readable(self, body: str) -> Any:  # noqa: ANN401 - JSON of any kind
-        """Masked: people who look at jobs need not see whom they are for."""
+        """The masked job: people who look at jobs do not need to see the recipients."""
         try:
             return masked_job(json.loads(body))
         except (ValueError, RecursionError):
             return masked_job(body)
 
     def letter_body(self, body: str) -> str:
-        """Masked too: a dead letter is for reading, and a replay runs what the ledger holds."""
+        """The masked job: a dead letter is for people. A replay uses the job in the ledger."""
         return json.dumps(self.readable(body), ensure_ascii=False, separators=(",", ":"))
 
     def dead_letter_payload(self, letter: DeadLetter) -> Mapping[str, Any]:
@@ -349,12 +348,12 @@ class Email(Workload[EmailSendJob]):
 
 
 def _already_sent(known: Mapping[str, Any]) -> dict[str, str]:
-    """What a job returns whose email is out, by the log or by an earlier result."""
+    """The result of a job whose email was sent before. ``known`` is the log record or an earlier result."""
     return {"status": "ALREADY_SENT", "sesMessageId": str(known.get("sesMessageId") or "")}
 
 
 def _per_second(rate: float) -> RateLimit:
-    """An even flow; less than one in a second is one in more seconds."""
+    """One email per interval. A rate below 1 gives an interval longer than a second."""
     return RateLimit(1, timedelta(seconds=1 / rate))
 
 

@@ -1,1 +1,1 @@
-"""What carries mail away: a folder, SMTP, or Amazon SES. Each needs its own library; import the one you use."""
+"""Transports for mail: a folder, SMTP, or Amazon SES. Each needs its own library; import the one you use."""

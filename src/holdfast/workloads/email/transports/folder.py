@@ -1,4 +1,4 @@
-"""Mail as ``.eml`` files in a folder, which any mail program opens. The default of a gateway that runs on its own."""
+"""Mail as ``.eml`` files in a folder, which any mail program opens. The default of the embedded deployment."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _FORBIDDEN: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 
 
 class FolderTransport:
-    """Writes ``<outboxId>.eml``. A message of that name is there whole or not at all, and survives a power cut.
+    """Writes ``<outboxId>.eml``. A file is complete or does not exist, and it survives a power loss.
 
-    Writing it again changes nothing, so no outcome is ever unknown here. Mail is private: only we may read the files.
+    Writing a file again changes nothing, so no outcome is ever unknown here. Only our user may read the files.
     """
 
     name = "folder"
@@ -34,13 +34,13 @@ class FolderTransport:
         self._folder = folder
 
     async def open(self) -> None:
-        """Nothing to do: the folder is made when the first message comes."""
+        """Nothing to do: the first message creates the folder."""
 
     async def close(self) -> None:
-        """Nothing to let go of."""
+        """Nothing to close."""
 
     async def send(self, outgoing: OutgoingMessage) -> Accepted:
-        """Write the file, or find it written."""
+        """Write the file, unless it exists."""
         if not _FILE_NAME.fullmatch(outgoing.outbox_id):
             message = "The outboxId cannot be a file name."
             raise Refused(BAD_NAME, message)
@@ -52,7 +52,7 @@ class FolderTransport:
         return Accepted(file_name)
 
     async def check(self) -> None:
-        """A file can be made in the folder, and taken away."""
+        """Check that a file can be created in the folder and removed."""
         try:
             await asyncio.to_thread(self._probe)
         except OSError as error:
@@ -68,7 +68,7 @@ class FolderTransport:
                 unfinished.replace(target)
             finally:
                 unfinished.unlink(missing_ok=True)
-        # Also for a file that was there: the attempt that wrote it may have failed at just this step.
+        # Also for a file that exists: the attempt that wrote it may have failed before this step.
         _sync_folder(self._folder)
 
     def _probe(self) -> None:
@@ -80,7 +80,7 @@ class FolderTransport:
             probe.unlink(missing_ok=True)
 
     def _unfinished(self) -> Path:
-        # A dot first: no outboxId starts with one, and mail programs pass it over.
+        # The name starts with a dot: no outboxId does, and mail programs ignore such files.
         return self._folder / f".{secrets.token_hex(8)}.tmp"
 
 

@@ -1,15 +1,16 @@
-"""The port between the email workload and whatever carries mail away.
+"""The port between the email workload and the transports.
 
 ::
 
     TransportError
-    ├── Refused           this message will never go; nothing was sent
-    ├── TryLater          it may go another time; nothing was sent
-    ├── AccountBlocked    nothing can go until a person acts; nothing was sent, and it is not this message's fault
-    └── OutcomeUnknown    it may have been sent, or not (I11)
+    ├── Refused           this message can never be sent; nothing was sent
+    ├── TryLater          a later attempt may succeed; nothing was sent
+    ├── AccountBlocked    no message can be sent until a person acts; nothing was sent
+    └── OutcomeUnknown    the message may have been sent, or not (I11)
 
-The side of the point of no return decides between ``TryLater`` and ``OutcomeUnknown``: as long as the other side cannot
-have taken the message, trying again is safe. Codes are stable names; messages hold no address in clear (I14).
+Before the point of no return, the other side cannot have accepted the message: a retry is safe, and the error is
+``TryLater``. After that point, the error is ``OutcomeUnknown``. Codes are stable names. Error messages contain no clear
+address (I14).
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ from typing import Final, Protocol
 from holdfast.contracts.errors import HoldfastError
 from holdfast.contracts.redaction import scrub
 
-_LONGEST_QUOTE: Final = 200
-_SHORTEST_LOCAL_PART: Final = 3
+_MAX_QUOTE: Final = 200
+_MIN_LOCAL_PART: Final = 3
 _ADDRESS: Final = re.compile(r"[^\s<>()\[\],;:\"']*@[^\s<>()\[\],;:\"']+")
 
 
 @dataclass(frozen=True, slots=True)
 class OutgoingMessage:
-    """One message, ready to go. ``recipients`` is the whole envelope, with the ``to`` first and the bcc at the end."""
+    """One message, ready to be sent. ``recipients`` is the whole envelope: first ``to``, last the bcc."""
 
     outbox_id: str
     raw: bytes = field(repr=False)
@@ -41,9 +42,9 @@ class OutgoingMessage:
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """The other side took the message. ``message_id`` is the name that it gave, or ours where it gave none.
+    """The other side accepted the message. ``message_id`` is the id of the other side, or ours if it gave none.
 
-    ``refused`` are the recipients that it does not take it for, never the first one.
+    ``refused`` are the recipients that the other side refused, never the first recipient.
     """
 
     message_id: str
@@ -51,7 +52,7 @@ class Accepted:
 
 
 class TransportError(HoldfastError):
-    """The message was not sent as far as we know."""
+    """The message was not sent, as far as is known."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -63,7 +64,7 @@ class Refused(TransportError):
 
 
 class TryLater(TransportError):
-    """The message was not sent. It may go ``after`` a while."""
+    """The message was not sent. It may be sent again ``after`` this time."""
 
     def __init__(self, code: str, message: str, after: timedelta | None = None) -> None:
         super().__init__(code, message)
@@ -79,7 +80,7 @@ class OutcomeUnknown(TransportError):
 
 
 class Transport(Protocol):
-    """What carries mail away. Safe to share between tasks of one event loop."""
+    """Sends mail. Safe to share between tasks of one event loop."""
 
     @property
     def name(self) -> str:
@@ -87,33 +88,33 @@ class Transport(Protocol):
         ...
 
     async def open(self) -> None:
-        """Get ready. Does not need the other side to be there."""
+        """Prepare the transport. It does not connect to the other side."""
         ...
 
     async def close(self) -> None:
-        """Let go of every connection. Messages under way are given up; closing twice is harmless."""
+        """Close every connection. Messages that are being sent are abandoned. Closing twice is harmless."""
         ...
 
     async def send(self, outgoing: OutgoingMessage) -> Accepted:
-        """Send one message, once, and say what the other side answered.
+        """Send one message, once. Returns the answer of the other side.
 
         Raises a :class:`TransportError`. A cancelled call may have sent the message.
         """
         ...
 
     async def check(self) -> None:
-        """Raise a :class:`TransportError` where sending could not work now. Sends nothing."""
+        """Raise a :class:`TransportError` if sending would fail now. Sends nothing."""
         ...
 
 
 def quoted(text: str, outgoing: OutgoingMessage | None = None) -> str:
-    """What the other side said, in one line, short and without an address.
+    """The answer of the other side as one short line, without addresses.
 
-    Servers like to repeat the recipient, in whole or only the part before the ``@``.
+    Servers often repeat the recipient, or only the part before the ``@``.
     """
     line = " ".join(text.split())
     for address in () if outgoing is None else (*outgoing.recipients, outgoing.sender):
         local_part = address.rpartition("@")[0]
-        if len(local_part) >= _SHORTEST_LOCAL_PART:
+        if len(local_part) >= _MIN_LOCAL_PART:
             line = re.sub(rf"(?<!\w){re.escape(local_part)}(?!\w)", "***", line, flags=re.IGNORECASE)
-    return scrub(_ADDRESS.sub("***", line))[:_LONGEST_QUOTE]
+    return scrub(_ADDRESS.sub("***", line))[:_MAX_QUOTE]

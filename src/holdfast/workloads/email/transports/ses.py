@@ -1,8 +1,8 @@
 """Mail by Amazon SES (SESv2, raw messages).
 
-Every request is made once: the library's own retries could send a message twice. A failure before the request was
-written is safe to try again. After that, only an answer that names a refusal is proof that nothing was sent; a server
-error, a lost connection or silence is not.
+Every request is made once: the library's own retries could send a message twice. If the request fails before it was
+written, a retry is safe. After that, only an answer with a known refusal proves that nothing was sent. A server error,
+a lost connection or a missing answer proves nothing.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ UNAVAILABLE: Final = "SES_UNAVAILABLE"
 ACCESS_DENIED: Final = "SES_ACCESS_DENIED"
 SENDING_PAUSED: Final = "SES_SENDING_PAUSED"
 
-LONGEST_RETRY_AFTER: Final = timedelta(hours=1)
+MAX_RETRY_AFTER: Final = timedelta(hours=1)
 
-# The answers that SES has a name for: the message's fault, or the account's.
-_ANSWERS: Final[dict[str, tuple[type[Refused | AccountBlocked], str]]] = {
+# The errors of SES that have a name. The message is at fault, or the account is.
+_NAMED_ERRORS: Final[dict[str, tuple[type[Refused | AccountBlocked], str]]] = {
     "MessageRejected": (Refused, "SES_MESSAGE_REJECTED"),
     "BadRequestException": (Refused, BAD_REQUEST),
     "NotFoundException": (Refused, "SES_NOT_FOUND"),
@@ -61,18 +61,18 @@ _ANSWERS: Final[dict[str, tuple[type[Refused | AccountBlocked], str]]] = {
     "InvalidClientTokenId": (AccountBlocked, ACCESS_DENIED),
 }
 _ACCOUNT_STATUSES: Final = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
-_NOT_NOW: Final = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.SERVICE_UNAVAILABLE})
-# An idle connection that the other side closes just as we write would leave an outcome unknown. Ours are closed first.
+_UNAVAILABLE_STATUSES: Final = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.SERVICE_UNAVAILABLE})
+# If SES closed an idle connection while we write, the outcome would be unknown. So we close idle connections first.
 _KEEP_ALIVE_SECONDS: Final = 4
 _TAG_VALUE: Final = re.compile(r"[^A-Za-z0-9_.@-]")
-_LONGEST_TAG: Final = 256
+_MAX_TAG: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
 class SesOptions:
-    """Where SES is. Credentials come from where AWS programs look for them.
+    """The address of SES. Credentials come from the usual places of AWS programs.
 
-    ``read_timeout`` is long: giving up leaves a message that may have been sent.
+    ``read_timeout`` is long: after a timeout, it is not known whether the message was sent.
     """
 
     region: str
@@ -94,7 +94,7 @@ class SesTransport:
         self._client: Any = None
 
     async def open(self) -> None:
-        """Make the client. Connections are opened by the messages that need them."""
+        """Make the client. Connections are opened when a message needs one."""
         options = self._options
         config = AioConfig(
             retries={"total_max_attempts": 1},
@@ -115,7 +115,7 @@ class SesTransport:
         await self._resources.aclose()
 
     async def send(self, outgoing: OutgoingMessage) -> Accepted:
-        """Hand the message to SES. Its answer is for all recipients."""
+        """Send the message to SES. The answer is for all recipients."""
         try:
             answer = await self._opened().send_email(**self._request(outgoing))
         except ClientError as error:
@@ -123,13 +123,13 @@ class SesTransport:
         except (BotoCoreError, ResponseParserError) as error:
             raise _failure(error) from None
         if not answer.get("MessageId"):
-            # SES names every message that it takes. Whoever said yes without a name may not have been SES.
-            message = "The answer does not name the message, as SES does."
+            # SES gives an id to every message that it accepts. An answer without an id may come from another server.
+            message = "The answer has no message id, so it may not be from SES."
             raise OutcomeUnknown(BAD_ANSWER, message)
         return Accepted(str(answer["MessageId"]))
 
     async def check(self) -> None:
-        """SES answers, knows us, and lets this account send."""
+        """Check that SES answers, accepts our credentials, and lets this account send."""
         try:
             account = await self._opened().get_account()
         except ClientError as error:
@@ -149,7 +149,7 @@ class SesTransport:
     def _request(self, outgoing: OutgoingMessage) -> dict[str, Any]:
         request: dict[str, Any] = {
             "FromEmailAddress": outgoing.sender,
-            # The message's own headers say who sees whom. Here SES only learns where it goes.
+            # The headers of the message are already complete. These addresses are the envelope only.
             "Destination": {"ToAddresses": list(outgoing.recipients)},
             "Content": {"Raw": {"Data": outgoing.raw}},
         }
@@ -163,37 +163,39 @@ class SesTransport:
 
 
 def tag_value(tag: str) -> str:
-    """The tag in the letters that SES allows, with ``_`` for every other."""
-    return _TAG_VALUE.sub("_", tag)[:_LONGEST_TAG]
+    """The tag with the characters that SES allows; every other character becomes ``_``."""
+    return _TAG_VALUE.sub("_", tag)[:_MAX_TAG]
 
 
 def _error_of(error: Any, outgoing: OutgoingMessage | None) -> TransportError:  # noqa: ANN401 - botocore has no types
-    """What an error answer means."""
+    """The transport error for an error answer."""
     name = str(error.response.get("Error", {}).get("Code", ""))
     metadata = error.response.get("ResponseMetadata", {})
     status = int(metadata.get("HTTPStatusCode", 0))
-    said = f"SES answered {name or status}: {quoted(str(error.response.get('Error', {}).get('Message', '')), outgoing)}"
+    message = (
+        f"SES answered {name or status}: {quoted(str(error.response.get('Error', {}).get('Message', '')), outgoing)}"
+    )
     throttled = name.startswith(("TooManyRequests", "Throttl")) or status == HTTPStatus.TOO_MANY_REQUESTS
-    # These are said instead of taking the request. Other server errors may come after the message was taken.
-    if throttled or status in _NOT_NOW:
+    # With these answers, SES has not accepted the request. Other server errors may come after SES accepted the message.
+    if throttled or status in _UNAVAILABLE_STATUSES:
         after = _retry_after(metadata.get("HTTPHeaders", {}).get("retry-after"))
-        return TryLater(THROTTLED if throttled else UNAVAILABLE, said, after)
-    if name in _ANSWERS:
-        kind, code = _ANSWERS[name]
-        return kind(code, said)
+        return TryLater(THROTTLED if throttled else UNAVAILABLE, message, after)
+    if name in _NAMED_ERRORS:
+        kind, code = _NAMED_ERRORS[name]
+        return kind(code, message)
     if status in _ACCOUNT_STATUSES:
-        return AccountBlocked(ACCESS_DENIED, said)
+        return AccountBlocked(ACCESS_DENIED, message)
     if HTTPStatus.BAD_REQUEST <= status < HTTPStatus.INTERNAL_SERVER_ERROR:
-        return Refused(BAD_REQUEST, said)
-    return OutcomeUnknown(f"SES_{status}" if status else NO_ANSWER, said)
+        return Refused(BAD_REQUEST, message)
+    return OutcomeUnknown(f"SES_{status}" if status else NO_ANSWER, message)
 
 
 def _failure(error: Exception) -> TransportError:
-    """What it means that there was no answer. The library's words may hold the request, so they are not repeated."""
+    """The transport error for a missing answer. The library's text may contain the request, so it is not repeated."""
     match error:
         case HTTPClientError() | IncompleteReadError() | ResponseParserError():
             return OutcomeUnknown(NO_ANSWER, "SES did not say whether it took the message.")
-        case EndpointConnectionError() if _broke_off(error):
+        case EndpointConnectionError() if _was_connected(error):
             return OutcomeUnknown(NO_ANSWER, "The connection to SES broke while the message was under way.")
         case ParamValidationError():
             return Refused(BAD_REQUEST, "The message does not fit into a request to SES.")
@@ -205,14 +207,14 @@ def _failure(error: Exception) -> TransportError:
             return TryLater(CLIENT_FAILED, f"The request to SES could not be made ({type(error).__name__}).")
 
 
-def _broke_off(error: Any) -> bool:  # noqa: ANN401 - botocore has no types
-    """Whether there was a connection. aiobotocore has one name for "not connected" and for "reset in the middle"."""
+def _was_connected(error: Any) -> bool:  # noqa: ANN401 - botocore has no types
+    """Whether there was a connection. aiobotocore has one error for "not connected" and for "reset in the middle"."""
     return not isinstance(error.kwargs.get("error"), aiohttp.ClientConnectorError | socket.gaierror)
 
 
 def _retry_after(header: object) -> timedelta | None:
-    """The wait that SES asks for, at most an hour; None when it says nothing readable."""
+    """The wait that SES requires, at most an hour; None if the header is missing or not readable."""
     text = str(header or "").strip()
     if not re.fullmatch(r"[0-9]{1,9}", text):
         return None
-    return min(timedelta(seconds=int(text)), LONGEST_RETRY_AFTER)
+    return min(timedelta(seconds=int(text)), MAX_RETRY_AFTER)

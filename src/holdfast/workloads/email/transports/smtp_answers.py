@@ -1,4 +1,4 @@
-"""What a mail server's answers, and a connection that fails, mean for the message."""
+"""Translates the answers of a mail server, and connection failures, into transport errors."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ TLS_FAILED: Final = "SMTP_TLS_FAILED"
 TLS_UNTRUSTED: Final = "SMTP_TLS_UNTRUSTED"
 NOT_OFFERED: Final = "SMTP_NOT_OFFERED"
 
-# How servers tell the name that they gave a message, in the order in which they are tried. An answer is one
-# line by then, without its codes. Where any word could follow, one without a digit is part of a sentence and no name.
-_NAMES: Final = tuple(
+# How servers report the id of a message, in the order in which the patterns are tried. The answer is one line then,
+# without its codes. Where any word could follow, a word without a digit is part of a sentence and not an id.
+_ID_PATTERNS: Final = tuple(
     re.compile(pattern, re.IGNORECASE)
     for pattern in (
         r"\bqueued (?:on \S+ )?as (?P<id>\S+)",  # Postfix, SendGrid, Mailpit; with a host: Yandex
@@ -37,7 +37,7 @@ _NAMES: Final = tuple(
     )
 )
 _ENHANCED_CODE: Final = re.compile(r"^[245]\.\d{1,3}\.\d{1,3}:?\s+")
-_USABLE_NAME: Final = re.compile(r"[ -~]{1,200}")
+_USABLE_ID: Final = re.compile(r"[ -~]{1,200}")
 
 # The first digit of an answer.
 _YES: Final = 2
@@ -48,60 +48,60 @@ _ACCOUNT: Final = frozenset({530, 534, 535, 538})
 
 
 def positive(reply: aiosmtplib.SMTPResponse) -> bool:
-    """Whether it says yes."""
+    """Whether the server accepted (2xx)."""
     return reply.code // 100 == _YES
 
 
 def transient(reply: aiosmtplib.SMTPResponse) -> bool:
-    """Whether it says not now."""
+    """Whether the server refused for now (4xx)."""
     return reply.code // 100 == _NOT_NOW
 
 
 def negative(reply: aiosmtplib.SMTPResponse) -> bool:
-    """Whether it says no, now or ever."""
+    """Whether the server refused, for now or for good (4xx, 5xx)."""
     return reply.code // 100 in {_NOT_NOW, _NEVER}
 
 
-def name_in(answer: str, outgoing: OutgoingMessage) -> str | None:
-    """The name that a server gave the message that it took; None where its answer tells none that we recognise."""
+def id_in(answer: str, outgoing: OutgoingMessage) -> str | None:
+    """The id that a server gave to an accepted message; None if no pattern finds an id in the answer."""
     line = _ENHANCED_CODE.sub("", " ".join(answer.split()))
-    for pattern in _NAMES:
+    for pattern in _ID_PATTERNS:
         found = pattern.search(line)
         name = found["id"].strip("<>.,;") if found else ""
-        if _USABLE_NAME.fullmatch(name) and not any(
+        if _USABLE_ID.fullmatch(name) and not any(
             known in name for known in (outgoing.message_id[1:-1], *outgoing.recipients)
         ):
             return name
     return None
 
 
-def meaning_of(reply: aiosmtplib.SMTPResponse, outgoing: OutgoingMessage) -> TransportError:
-    """What an answer to a step of a message means, other than yes."""
-    code, said = f"SMTP_{reply.code}", f"The server answered {reply.code}: {quoted(reply.message, outgoing)}"
+def refusal_of(reply: aiosmtplib.SMTPResponse, outgoing: OutgoingMessage) -> TransportError:
+    """The transport error for an answer that is not an acceptance."""
+    code, message = f"SMTP_{reply.code}", f"The server answered {reply.code}: {quoted(reply.message, outgoing)}"
     if reply.code in _ACCOUNT:
-        return AccountBlocked(code, said)
+        return AccountBlocked(code, message)
     if transient(reply):
-        return TryLater(code, said)
+        return TryLater(code, message)
     if negative(reply):
-        return Refused(code, said)
-    return TryLater(BAD_ANSWER, f"The server answered {reply.code}, which makes no sense at this point.")
+        return Refused(code, message)
+    return TryLater(BAD_ANSWER, f"The server answered {reply.code}, which is not a valid answer here.")
 
 
 def connection_error(error: aiosmtplib.SMTPException | OSError) -> TransportError:
-    """Why there is no connection. None of it is about a message, so a lasting "no" concerns the account."""
+    """The transport error for a failed connection. A permanent refusal concerns the account, not a message."""
     match error:
         case aiosmtplib.SMTPResponseException(code=code, message=message):
-            said = f"The server answered {code} to our greeting or login: {quoted(message)}"
+            text = f"The server answered {code} to our greeting or login: {quoted(message)}"
             lasting = code // 100 == _NEVER
-            return (AccountBlocked if lasting else TryLater)(f"SMTP_{code}" if code > 0 else BAD_ANSWER, said)
+            return (AccountBlocked if lasting else TryLater)(f"SMTP_{code}" if code > 0 else BAD_ANSWER, text)
         case aiosmtplib.SMTPTimeoutError():
             return TryLater(TIMEOUT, "The server did not answer the connection in time.")
         case OSError():
             return _network_error(error if isinstance(error, ssl.SSLError) else error.__cause__)
         case _:
-            # aiosmtplib says so where the server does not offer STARTTLS, or no login that we know.
+            # aiosmtplib raises this if the server does not offer STARTTLS, or no login method that we know.
             return AccountBlocked(
-                NOT_OFFERED, "The server offers no STARTTLS, or no way to log in, but we are to use it."
+                NOT_OFFERED, "The server does not offer STARTTLS or a login, but the settings require it."
             )
 
 
@@ -110,6 +110,6 @@ def _network_error(cause: BaseException | None) -> TransportError:
         case ssl.SSLCertVerificationError():
             return AccountBlocked(TLS_UNTRUSTED, "The server's certificate cannot be trusted.")
         case ssl.SSLError():
-            return TryLater(TLS_FAILED, "The server and we could not agree on TLS.")
+            return TryLater(TLS_FAILED, "The TLS handshake with the server failed.")
         case _:
             return TryLater(CONNECT, "The server cannot be reached.")

@@ -1,4 +1,4 @@
-"""The life of an email on both deployments, one SQLite file and MongoDB with Valkey: the same stories and ends."""
+"""The same tests on both deployments: one SQLite file, and MongoDB with Valkey."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.support.valkey_server import RedisPlace, forget
 from tests.support.waiting import eventually
 
 BACKOFF = (timedelta(milliseconds=30),) * 5
-"""So short that the cluster, whose time is real, need not be waited for."""
+"""Short, because time is real in the cluster."""
 A_LONG_TIME = timedelta(minutes=5)
 
 Opening = Callable[..., AbstractAsyncContextManager[PostOffice]]
@@ -67,7 +67,7 @@ async def test_an_email_is_sent_once(opened):
         assert outbox["sentAt"] == log["sentAt"] == entry.result["processedAt"]
 
 
-async def test_a_job_of_another_name_in_the_queue_is_sent_once_with_a_warning(opened):
+async def test_a_job_with_another_id_in_the_queue_is_sent_once_with_a_warning(opened):
     async with opened() as office:
         await office.keep_html()
         office.server.rule("end", "451 4.3.0 Not now", times=1)
@@ -88,7 +88,7 @@ async def test_a_job_of_another_name_in_the_queue_is_sent_once_with_a_warning(op
         assert await office.letters() == []
 
 
-async def test_an_email_that_came_by_its_own_name_has_no_warning(opened):
+async def test_an_email_whose_job_id_is_its_outbox_id_has_no_warning(opened):
     async with opened() as office:
         await office.keep_html()
         outbox_id = await office.put_into_queue(outboxId="0A3E4567-E89B-12D3-A456-426614174000")
@@ -97,7 +97,7 @@ async def test_an_email_that_came_by_its_own_name_has_no_warning(opened):
         assert (await office.entry(outbox_id.lower())).warnings == ()
 
 
-async def test_the_log_tells_of_each_attempt_with_a_masked_address_and_the_beginning_of_the_hash(opened):
+async def test_the_log_shows_each_attempt_with_a_masked_address_and_the_beginning_of_the_hash(opened):
     async with opened() as office:
         office.server.rule("end", "451 4.3.0 Not now", times=1)
         with hearing() as said:
@@ -154,7 +154,7 @@ async def test_many_emails_are_each_sent_once(opened):
         assert len(office.server.taken) == len(posted)
 
 
-async def test_a_server_that_is_busy_gets_it_again(opened):
+async def test_an_email_is_retried_when_the_server_is_busy(opened):
     async with opened() as office:
         office.server.rule("end", "421 4.3.2 Shutting down", times=1)
         outbox_id = await office.post()
@@ -170,7 +170,7 @@ async def _failed_once(office, outbox_id):
     return (await office.entry(outbox_id)).attempts[:1] and outcomes(await office.entry(outbox_id))[0][0] == "failed"
 
 
-async def test_five_failures_are_the_end_and_the_dead_letter_tells_each(opened):
+async def test_five_failures_make_a_dead_letter_with_five_attempts(opened):
     async with opened() as office:
         office.server.rule("end", "451 4.3.0 Not today")
         outbox_id = await office.post(to="maria.da.silva@example.com")
@@ -181,15 +181,15 @@ async def test_five_failures_are_the_end_and_the_dead_letter_tells_each(opened):
 
         async with office.working():
             await eventually(failed)
-        (told,) = await office.told()
-        assert (told["outboxId"], told["failedAttempts"]) == (outbox_id, 5)
-        assert told["lastFailureCode"] == "SMTP_451_EXHAUSTED"
-        assert [each["errorCode"] for each in told["attemptHistory"]] == ["SMTP_451"] * 5
-        assert "maria.da.silva" not in json.dumps(told)
-        assert told["payload"]["to"] == "m***@e***.com"
+        (published,) = await office.published_letters()
+        assert (published["outboxId"], published["failedAttempts"]) == (outbox_id, 5)
+        assert published["lastFailureCode"] == "SMTP_451_EXHAUSTED"
+        assert [each["errorCode"] for each in published["attemptHistory"]] == ["SMTP_451"] * 5
+        assert "maria.da.silva" not in json.dumps(published)
+        assert published["payload"]["to"] == "m***@e***.com"
 
 
-async def test_a_server_that_refuses_for_good_is_believed(opened):
+async def test_a_permanent_refusal_makes_a_dead_letter_at_once(opened):
     async with opened() as office:
         office.server.rule("rcpt", "550 5.1.1 No such user")
         outbox_id = await office.post()
@@ -200,7 +200,7 @@ async def test_a_server_that_refuses_for_good_is_believed(opened):
         assert letter.reason_code == "SMTP_550"
 
 
-async def test_an_email_that_may_be_out_is_not_sent_again(opened):
+async def test_an_email_that_may_have_been_sent_is_not_sent_again(opened):
     async with opened() as office:
         office.server.rule("end", DROP_TAKEN)
         outbox_id = await office.post()
@@ -210,7 +210,7 @@ async def test_an_email_that_may_be_out_is_not_sent_again(opened):
         assert len(office.delivered(outbox_id)) == 1
 
 
-async def test_a_worker_that_vanishes_with_the_message_leaves_it_in_doubt(opened):
+async def test_a_worker_that_is_lost_while_sending_leaves_the_outcome_unknown(opened):
     async with opened() as office:
         rule = office.server.rule("end", HANG_TAKEN, times=1)
         outbox_id = await office.post()
@@ -231,7 +231,7 @@ async def test_a_worker_that_vanishes_with_the_message_leaves_it_in_doubt(opened
         assert letter.reason_code == "SEND_OUTCOME_UNKNOWN"
 
 
-async def test_a_job_whose_email_is_out_is_acknowledged(opened):
+async def test_a_job_whose_email_was_sent_is_acknowledged(opened):
     async with opened() as office:
         await office.stage.broker.pause(QUEUE_NAME)
         outbox_id = await office.post()
@@ -243,7 +243,7 @@ async def test_a_job_whose_email_is_out_is_acknowledged(opened):
         assert office.server.taken == []
 
 
-async def test_an_email_expires_where_no_worker_runs(opened):
+async def test_an_email_expires_without_a_worker(opened):
     async with opened(ttl=timedelta(milliseconds=300)) as office:
         outbox_id = await office.post()
         office.later(A_LONG_TIME)
@@ -269,7 +269,7 @@ async def test_a_cancelled_email_is_not_sent(opened):
         assert office.server.connections == 0
 
 
-async def test_an_address_that_was_suppressed_since_gets_nothing(opened):
+async def test_an_address_that_was_suppressed_after_acceptance_gets_nothing(opened):
     async with opened() as office:
         outbox_id = await office.post(to="joao@example.com")
         now = office.stage.ambient.clock.now()
@@ -298,7 +298,7 @@ async def _paused_because(office):
     return (await office.depth()).paused_because
 
 
-async def test_an_email_that_the_queue_did_not_take_is_brought_by_maintenance(opened):
+async def test_an_email_that_did_not_reach_the_queue_is_published_by_maintenance(opened):
     async with opened(apart=True) as office:
         office.stage.broker.break_down(BrokerUnavailable(), "publish")
         outbox_id = await office.post()
@@ -315,7 +315,7 @@ async def test_an_email_that_the_queue_did_not_take_is_brought_by_maintenance(op
             await office.until(outbox_id, "SENT")
 
 
-async def test_a_job_that_somebody_put_into_the_queue_is_adopted_and_sent(opened):
+async def test_a_job_of_an_external_producer_is_adopted_and_sent(opened):
     async with opened() as office:
         await office.keep_html()
         outbox_id = await office.put_into_queue()

@@ -1,4 +1,4 @@
-"""Messages to send."""
+"""Messages for the tests of transports."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ THIRD = "hidden@example.net"
 SENDER = "billing@sender.example"
 
 
-def parcel(*recipients: str, text: str = "Olá", **changes) -> OutgoingMessage:
+def a_message(*recipients: str, text: str = "Olá", **changes) -> OutgoingMessage:
     outbox_id = str(uuid.uuid4())
     message_id = f"<{outbox_id}@sender.example>"
     raw = f"Message-ID: {message_id}\r\nFrom: {SENDER}\r\nTo: {FIRST}\r\nSubject: Hi\r\n\r\n{text}\r\n".encode()

@@ -1,4 +1,4 @@
-"""How emails end that were not simply sent: expired, cancelled, replayed, held up by the account, adopted."""
+"""Emails with other endings: expired, cancelled, replayed, paused by a blocked account, adopted."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def test_an_email_that_is_a_day_old_is_not_sent():
         assert await office.letters() == []
 
 
-async def test_an_email_is_still_sent_in_the_last_moment_of_its_day():
+async def test_an_email_is_still_sent_just_before_its_ttl_ends():
     async with post_office() as office:
         outbox_id = await office.post()
         office.later(DAY - A_MOMENT)
@@ -53,7 +53,7 @@ async def test_an_email_is_still_sent_in_the_last_moment_of_its_day():
             await office.until(outbox_id, "SENT")
 
 
-async def test_an_email_expires_where_no_worker_runs():
+async def test_an_email_expires_without_a_worker():
     async with post_office() as office:
         outbox_id = await office.post()
         office.later(DAY - A_MOMENT)
@@ -64,7 +64,7 @@ async def test_an_email_expires_where_no_worker_runs():
         await office.idle()
 
 
-async def test_an_email_whose_day_ends_right_before_it_is_sent_is_not_sent():
+async def test_an_email_whose_ttl_ends_right_before_sending_is_not_sent():
     async with post_office() as office:
         outbox_id = await office.post()
 
@@ -120,7 +120,7 @@ async def test_an_email_that_waits_for_another_attempt_can_be_cancelled():
         assert office.delivered(outbox_id) == []
 
 
-async def test_an_email_that_is_on_its_way_cannot_be_cancelled():
+async def test_an_email_that_is_being_sent_cannot_be_cancelled():
     async with post_office() as office:
         rule = office.server.rule("end", HANG)
         outbox_id = await office.post()
@@ -137,7 +137,7 @@ async def test_an_email_that_is_on_its_way_cannot_be_cancelled():
 
 
 async def refused(office) -> str:
-    """An email that the server refused, and would take by now."""
+    """An email that the server refused, and would accept now."""
     office.server.rule("rcpt", "550 5.1.1 No such user", times=1)
     outbox_id = await office.post()
     async with office.working():
@@ -145,7 +145,7 @@ async def refused(office) -> str:
     return outbox_id
 
 
-async def test_a_replay_within_the_day_sends_the_email():
+async def test_a_replay_within_the_ttl_sends_the_email():
     async with post_office() as office:
         outbox_id = await refused(office)
         (letter,) = await office.letters()
@@ -159,7 +159,7 @@ async def test_a_replay_within_the_day_sends_the_email():
         assert (entry.generation, entry.status) == (2, Status.PROCESSED)
 
 
-async def test_a_replay_after_the_day_expires():
+async def test_a_replay_after_the_ttl_expires():
     async with post_office() as office:
         outbox_id = await refused(office)
         (letter,) = await office.letters()
@@ -170,7 +170,7 @@ async def test_a_replay_after_the_day_expires():
         assert office.delivered(outbox_id) == []
 
 
-async def test_a_replay_of_an_email_that_turned_out_to_be_sent_sends_nothing():
+async def test_a_replay_of_an_email_that_was_sent_sends_nothing():
     async with post_office() as office:
         outbox_id = await refused(office)
         (letter,) = await office.letters()
@@ -197,7 +197,7 @@ async def test_a_replay_checks_the_suppression_list_again():
 # --- the account ----------------------------------------------------------------------------------------------------
 
 
-async def test_a_login_that_fails_pauses_the_queue_and_burns_no_attempt():
+async def test_a_login_that_fails_pauses_the_queue_and_costs_no_attempt():
     users = {"holdfast": "another"}
     login = {"username": "holdfast", "password": "right"}
     async with post_office(server_options={"users": users}, smtp_options=login) as office:
@@ -241,7 +241,7 @@ async def _none_in_work(office):
 
 
 class Ses:
-    """A server that answers as SES does, with what the test put into ``answers``; after that, it takes everything."""
+    """A server like SES. It gives the ``answers`` of the test first, and then accepts everything."""
 
     def __init__(self) -> None:
         self.answers: list[tuple[int, str, str]] = []
@@ -306,7 +306,7 @@ async def _rests(office, outbox_id, wait):
     return entry if rests else None
 
 
-async def test_amazon_takes_an_email_and_names_it(moto):
+async def test_amazon_accepts_an_email_and_returns_its_id(moto):
     async with get_session().create_client("sesv2", region_name=moto.region, endpoint_url=moto.url) as client:
         await client.create_email_identity(EmailIdentity="mail@sender.example")
     transport = SesTransport(SesOptions(region=moto.region, endpoint_url=moto.url))
@@ -322,7 +322,7 @@ async def test_amazon_takes_an_email_and_names_it(moto):
 # --- a rate of the tenant's own -------------------------------------------------------------------------------------
 
 
-async def test_a_tenant_with_a_rate_of_its_own_waits_for_its_turn_at_no_attempts_cost():
+async def test_a_tenant_with_a_rate_of_its_own_waits_without_losing_an_attempt():
     async with post_office() as office:
         await office.stage.store.apply([Upsert(TENANTS, office.company, {"ratePerSecond": 1})])
         posted = [await office.post() for _ in range(3)]
@@ -338,7 +338,7 @@ async def test_a_tenant_with_a_rate_of_its_own_waits_for_its_turn_at_no_attempts
 # --- adopted --------------------------------------------------------------------------------------------------------
 
 
-async def test_a_job_that_somebody_put_into_the_queue_gets_an_outbox_document_and_is_sent():
+async def test_a_job_of_an_external_producer_gets_an_outbox_record_and_is_sent():
     async with post_office() as office:
         await office.keep_html("<p>De outro produtor</p>")
         outbox_id = await office.put_into_queue()
@@ -350,7 +350,7 @@ async def test_a_job_that_somebody_put_into_the_queue_gets_an_outbox_document_an
         assert (await office.log(outbox_id))["status"] == "SENT"
 
 
-async def test_a_job_that_lay_in_the_queue_for_a_day_is_not_sent():
+async def test_a_job_that_was_in_the_queue_for_a_day_is_not_sent():
     async with post_office() as office:
         await office.keep_html()
         late = await office.put_into_queue(enqueuedAt=isoformat(START - DAY))
@@ -374,21 +374,21 @@ async def test_another_job_with_a_known_outbox_id_is_a_dead_letter_and_undoes_no
         assert await office.status(outbox_id) == "SENT"
 
 
-async def test_a_job_that_breaks_the_contract_is_a_dead_letter_that_names_its_fault_and_shows_nobody():
+async def test_a_job_that_breaks_the_contract_is_a_dead_letter_with_the_problem_and_no_personal_data():
     async with post_office() as office:
         outbox_id = await office.put_into_queue(to="maria.souza@example.com", subject="CPF 529.982.247-25")
         async with office.working():
             (letter,) = await eventually(office.letters)
-        (told,) = await office.told()
-        assert (told["outboxId"], told["lastFailureCode"]) == (outbox_id, "VALIDATION_FAILED")
-        assert "subject" in told["lastFailureReason"]
-        assert "must be an email address" not in told["lastFailureReason"]
+        (published,) = await office.published_letters()
+        assert (published["outboxId"], published["lastFailureCode"]) == (outbox_id, "VALIDATION_FAILED")
+        assert "subject" in published["lastFailureReason"]
+        assert "must be an email address" not in published["lastFailureReason"]
         for private in ("maria.souza", "529.982.247-25"):
-            assert private not in json.dumps([told, letter.body, letter.reason_message])
+            assert private not in json.dumps([published, letter.body, letter.reason_message])
         assert office.server.connections == 0
 
 
-async def test_the_fault_of_a_job_is_told_in_words():
+async def test_the_problem_of_a_job_is_a_sentence():
     async with post_office() as office:
         await office.put_into_queue(
             subject="a\nb", requestId="ç", recipient={"externalId": "x" * 65, "email": "jose@example.com"}
@@ -402,7 +402,7 @@ async def test_the_fault_of_a_job_is_told_in_words():
         )
 
 
-async def test_a_job_that_is_for_somebody_else_than_its_recipient_is_told_so_and_not_of_documents():
+async def test_a_job_whose_recipient_differs_from_to_gets_a_clear_problem():
     async with post_office() as office:
         await office.put_into_queue(recipient={"externalId": "7", "email": "other@example.com"})
         async with office.working():
@@ -410,18 +410,18 @@ async def test_a_job_that_is_for_somebody_else_than_its_recipient_is_told_so_and
         assert letter.reason_message == "job: recipient.email must be the same address as to"
 
 
-async def test_what_the_outbox_and_the_dead_letter_say_of_a_failure_is_cut_to_the_contracts_lengths():
+async def test_error_texts_in_the_outbox_and_the_dead_letter_are_cut_to_the_contracts_lengths():
     async with post_office() as office:
         outbox_id = await office.post()
         office.workload.classify = lambda _error: Failure("C" * 80, "🦑" * 400, retry=False)
         office.workload._message = _surprise
         async with office.working():
             outbox = await office.until(outbox_id, "FAILED")
-        (told,) = await office.told()
-        (attempt,) = told["attemptHistory"]
+        (published,) = await office.published_letters()
+        (attempt,) = published["attemptHistory"]
         for code, reason in (
             (outbox["lastErrorCode"], outbox["lastErrorMessage"]),
-            (told["lastFailureCode"], told["lastFailureReason"]),
+            (published["lastFailureCode"], published["lastFailureReason"]),
             (attempt["errorCode"], attempt["errorMessage"]),
         ):
             assert (code, reason) == ("C" * 64, "🦑" * 250)
