@@ -461,7 +461,7 @@ async def test_a_job_ends_although_its_last_look_for_that_wish_did_not_hear_of_i
         return False
 
     monkeypatch.setattr("holdfast.workloads.documents.workload._cancel_requested", deaf)
-    monkeypatch.setattr("holdfast.workloads.documents.workload._LOOK_EVERY", timedelta(milliseconds=1))
+    monkeypatch.setattr("holdfast.workloads.documents.workload._CHECK_CANCEL_EVERY", timedelta(milliseconds=1))
     job_id = await arena.handed_in(Script(pages(1)))
     await arena.until(job_id, "COMPLETED", attempts=1)
     assert len(looks) >= 2
