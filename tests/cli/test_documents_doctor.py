@@ -56,8 +56,8 @@ def test_what_is_to_be_mended_is_told(doctor, home):
         DOCUMENT_CALLBACK_SECRET="whsec_!!",
     )
     assert code == 1
-    transitions = {name: found[name]["verdict"] for name in CHECKS}
-    assert transitions == {
+    levels = {name: found[name]["verdict"] for name in CHECKS}
+    assert levels == {
         "documents": "OK",
         "speech model": "WARN",
         "document roots": "WARN",
@@ -108,8 +108,8 @@ def test_the_contracts_of_documents_are_published(program, home):
     assert {"documents.request", "document_callbacks.job", "http.document", "http.document-receipt"} <= schemas.keys()
     assert schemas["documents.job"]["properties"].keys() == DocumentJob.model_fields.keys()
     letter = schemas["documents.dead-letter"]
-    seed = {"job_id", "job_type", "input_type", "payload", "status", "error", "attempts", "failed_at"}
-    assert seed <= set(letter["required"])
+    required = {"job_id", "job_type", "input_type", "payload", "status", "error", "attempts", "failed_at"}
+    assert required <= set(letter["required"])
     assert letter["else"]["properties"]["job_type"]["enum"] == ["OCR", "TRANSCRIPTION"]
 
 

@@ -116,7 +116,7 @@ class Installed(Distribution):
 
 
 @pytest.mark.parametrize(
-    ("names", "verdict"),
+    ("names", "level"),
     [
         (["holdfast-gateway", "rich"], "OK"),
         (["Holdfast_Gateway"], "OK"),
@@ -125,14 +125,14 @@ class Installed(Distribution):
         (["holdfast_gateway", "Holdfast"], "FAIL"),
     ],
 )
-def test_doctor_finds_the_other_project_of_this_name(found, monkeypatch, names, transition):
+def test_doctor_finds_the_other_project_of_this_name(found, monkeypatch, names, level):
     distributions = [Installed(name) for name in names]
     monkeypatch.setattr("holdfast.cli.checkup.libraries.distributions", lambda: distributions)
     code, checks = found()
-    assert code == (1 if transition == "FAIL" else 0)
+    assert code == (1 if level == "FAIL" else 0)
     told = checks["installation"]
-    assert told["verdict"] == transition
-    if transition == "FAIL":
+    assert told["verdict"] == level
+    if level == "FAIL":
         assert "holdfast 7.0" in told["message"]
         assert "pip uninstall holdfast holdfast-gateway; pip install holdfast-gateway" in told["advice"]
 

@@ -352,7 +352,7 @@ async def test_what_a_failed_attempt_has_read_is_not_read_again(arena):
         "MODEL_RATE_LIMIT",
         "OUT_OF_MEMORY",
     ]
-    # The third attempt read the last page before it died: a new job of the same file reads nothing any more.
+    # The third attempt read the last page before it failed: a new job of the same file reads nothing again.
     script.attempts = [[plan(3), pages(3)[-1]]]
     again = await arena.handed_in(script)
     await arena.until(again, "COMPLETED")

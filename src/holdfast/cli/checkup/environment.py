@@ -28,7 +28,7 @@ from .libraries import lacking
 
 _OLDEST_SQLITE: Final = (3, 38, 0)
 _THIS_PROGRAM_IS_YOUNGER: Final = datetime(2025, 1, 1, tzinfo=UTC)
-_PATIENCE_SECONDS: Final = 3.0
+_TIMEOUT_SECONDS: Final = 3.0
 
 
 def versions(*, embedded: bool) -> Iterator[Finding]:
@@ -134,7 +134,7 @@ def port(settings: Settings) -> Finding:
 def _served(settings: Settings) -> bool | None:
     """Whether the Holdfast on the port is ready; None if another program has the port."""
     try:
-        with httpx.Client(timeout=_PATIENCE_SECONDS, trust_env=False) as client:
+        with httpx.Client(timeout=_TIMEOUT_SECONDS, trust_env=False) as client:
             answer: Any = client.get(f"{base_url(None, settings)}/ready").json()
     except (httpx.HTTPError, httpx.InvalidURL, ValueError):
         return None
