@@ -67,7 +67,7 @@ def settings(data: Path) -> Settings:
 
 
 def make_dead_letters(data: Path, *parcels: Parcel) -> list[str]:
-    """Let parcels live until all of them have died, by a real worker; returns their letters' ids, oldest first."""
+    """Run parcels with a real worker until all are dead-lettered; returns their letters' ids, oldest first."""
 
     async def live() -> list[str]:
         async with open_system(settings(data), app) as system:

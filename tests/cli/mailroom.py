@@ -15,7 +15,7 @@ TO = "joana.prado@example.com"
 
 
 def hand_in(data: Path, tenant: str, *documents: dict[str, Any]) -> list[str]:
-    """Hand in emails at the door, as the API does; returns their ids."""
+    """Submit emails through the admission, as the API does; returns their ids."""
 
     async def live() -> list[str]:
         async with open_system(settings(data)) as system:

@@ -92,7 +92,7 @@ def test_the_embedded_default_loads_no_driver(home):
         "async def live():\n"
         "    async with open_system(load({})) as system:\n"
         "        system.api(), system.worker()\n"
-        "        await system.upkeep().round()\n"
+        "        await system.maintenance().round()\n"
         "asyncio.run(live())\n"
         "print([name for name in ('redis', 'pymongo', 'bson', 'bullmq', 'msgpack') if name in sys.modules])"
     )

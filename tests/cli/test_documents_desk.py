@@ -20,7 +20,7 @@ def data(program, home):
 
 
 def hand_in(data, tenant, *job_ids, claim=False):
-    """Jobs that name a URL, at the door, as the API hands them in; with ``claim`` a worker has them in hand."""
+    """Jobs that name a URL, admitted as by the API; with ``claim`` a worker has claimed them."""
 
     async def live():
         async with open_system(settings(data)) as system:
@@ -94,7 +94,7 @@ def test_a_job_in_work_is_asked_to_stop(program, data):
     hand_in(data, "Acme", "a-1", claim=True)
     said = program("documents", "cancel", "a-1")
     assert said.code == 0
-    assert "in work" in said.err
+    assert "in progress" in said.err
     shown = program("documents", "show", "a-1", "--json").json
     assert (shown["status"], shown["cancel_requested"]) == ("PROCESSING", True)
     assert [each["attempt"] for each in shown["attempt_history"]] == [1]

@@ -108,8 +108,8 @@ def test_the_contracts_of_documents_are_published(program, home):
     assert {"documents.request", "document_callbacks.job", "http.document", "http.document-receipt"} <= schemas.keys()
     assert schemas["documents.job"]["properties"].keys() == DocumentJob.model_fields.keys()
     letter = schemas["documents.dead-letter"]
-    seed = {"job_id", "job_type", "input_type", "payload", "status", "error", "attempts", "failed_at"}
-    assert seed <= set(letter["required"])
+    required = {"job_id", "job_type", "input_type", "payload", "status", "error", "attempts", "failed_at"}
+    assert required <= set(letter["required"])
     assert letter["else"]["properties"]["job_type"]["enum"] == ["OCR", "TRANSCRIPTION"]
 
 

@@ -84,7 +84,7 @@ def test_a_file_is_handed_in_waited_for_and_looked_at(submit, program):
     for each in Path(os.environ["HOLDFAST_DATA"], "documents", "results", "letter-1").rglob("*.txt"):
         each.unlink()
     gone = program("documents", "text", "letter-1")
-    assert (gone.code, gone.err) == (1, "Error: The files of this result are not kept any more.\n")
+    assert (gone.code, gone.err) == (1, "Error: The files of this result are deleted.\n")
 
 
 def test_a_damaged_pdf_is_read_with_a_warning_and_refused_with_strict(submit, program):
@@ -209,7 +209,7 @@ def test_a_stream_that_never_comes_back_is_given_up(program, stand_in, monkeypat
     stand_in.answers("/v1/documents/one/events", answering(503, b"{}"))
     said = program("documents", "submit", "letter.pdf", "--wait", "--url", stand_in.url(""))
     assert said.code == 2
-    assert "the job goes on" in said.err
+    assert "the job continues" in said.err
     assert len(stand_in.to("/v1/documents/one/events")) == 2
 
 
@@ -220,4 +220,4 @@ def test_whoever_stops_waiting_is_told_that_the_job_goes_on(program, stand_in, m
     monkeypatch.setattr("holdfast.cli.document_submit._follow", interrupted)
     said = program("documents", "submit", "letter.pdf", "--wait", "--url", stand_in.url(""))
     assert said.code == 130
-    assert said.err == "The job goes on: holdfast documents show one\n"
+    assert said.err == "The job continues: holdfast documents show one\n"

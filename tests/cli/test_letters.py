@@ -84,7 +84,7 @@ def test_filters_that_make_no_sense(program, letters, arguments, words):
 
 def test_empty_states_say_something(program, empty_ledger):
     assert "no dead letters" in program("dlq", "list").err
-    assert "No dead letter meets" in program("dlq", "list", "--where", "depot=x").err
+    assert "No dead letter matches" in program("dlq", "list", "--where", "depot=x").err
     assert program("dlq", "list", "--json").json == {"items": [], "total": 0, "next": None}
 
 
@@ -212,7 +212,7 @@ def test_nothing_to_do_is_no_failure(program, letters):
     ):
         said = program("dlq", *arguments, "--yes", "--app", APP)
         assert said.code == 0
-        assert "meets these conditions" in said.err
+        assert "matches these conditions" in said.err
 
 
 # --- reviewing and closing many ---------------------------------------------------------------------------------------
@@ -279,7 +279,7 @@ def test_a_dry_run_of_named_letters_moves_none(program, letters, step):
 def test_help_says_what_needs_a_reason(program, step, needed):
     text = " ".join(program("dlq", step, "--help").out.split())
     assert ("The reason is required" in text) is needed
-    assert ("A reason is welcome, not required" in text) is not needed
+    assert ("The reason is optional" in text) is not needed
 
 
 def test_a_dry_run_moves_nothing(program, letters):

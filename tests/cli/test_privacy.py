@@ -45,7 +45,7 @@ def test_a_person_is_forgotten_and_the_second_time_there_is_nothing_to_do(progra
         assert (shown["status"], shown["to"], shown["subject"]) == (status, None, None)
     again = program("privacy", "erase", *whom, "--yes")
     assert again.code == 0
-    assert "nothing to forget" in again.err
+    assert "nothing to erase" in again.err
 
 
 def test_the_counts_come_as_json(program, data):

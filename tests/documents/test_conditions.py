@@ -1,4 +1,4 @@
-"""Every condition under which a job enters the dead letters (seed 003, section 1), and the table that decides.
+"""Every condition under which a job enters the dead letters (rules D2 to D7), and the table that decides.
 
 Whatever it was, there is exactly one letter, in the store and in the queue, with everything that section 2 asks for.
 """
@@ -167,11 +167,11 @@ async def test_what_is_no_job_at_all_is_not_lost_either(arena, text):
 )
 async def test_a_tenant_is_told_at_once_of_a_type_that_is_not_supported(arena, document, field):
     before = await arena.dead_letter_queue()
-    answer = await arena.send(document | {"job_id": "refused-at-the-door"})
+    answer = await arena.send(document | {"job_id": "refused-by-the-api"})
     assert answer.status_code == 400
     assert field in {each["field"] for each in answer.json()["details"]}
     assert await arena.dead_letter_queue() == before
-    assert await arena.job("refused-at-the-door") == {}
+    assert await arena.job("refused-by-the-api") == {}
 
 
 # --- the input is missing or unreadable -----------------------------------------------------------------------------
@@ -216,7 +216,7 @@ async def test_a_file_that_nobody_can_read_fails_at_the_first_attempt(arena, wha
 
 
 async def test_a_file_that_is_not_what_its_job_says_is_refused_by_the_worker_too(arena):
-    """The door has told the tenant; an external producer does not pass by the door."""
+    """The API refuses such a request of a tenant. A job of an external producer does not pass the API."""
     (arena.roots / "tool.pdf").write_bytes(b"MZ\x90\x00" + bytes(2_000))
     answer = await arena.send(OCR | {"local_path": "tool.pdf"})
     assert (answer.status_code, answer.json()["details"][0]["field"]) == (422, "local_path")

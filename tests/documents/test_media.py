@@ -186,7 +186,7 @@ def test_sound_that_begins_late_in_a_video_keeps_its_times(read):
 
 
 def test_a_long_recording_is_never_in_memory_at_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(media, "_SIGN_OF_LIFE", 60 * RATE)
+    monkeypatch.setattr(media, "_HEARTBEAT", 60 * RATE)
     minutes = 3
     path = tmp_path / "long.wav"
     samples = (recordings.noise(60, 0.1) * 32767).astype("<i2").tobytes()

@@ -1,4 +1,4 @@
-"""Dead letters of documents at the desk: only people replay them, once each, and as new jobs (seed 003, section 6)."""
+"""The review of documents' dead letters: only people replay them, once each, and as new jobs (D23, D24, D25)."""
 
 from __future__ import annotations
 

@@ -241,7 +241,7 @@ async def test_a_crash_with_nearly_all_memory_taken_is_a_want_of_memory(monkeypa
     """A native library that is refused memory often just crashes."""
     measured = []
     measure = child_process._memory_of
-    monkeypatch.setattr(child_process, "_LOOK_EVERY", 0.01)
+    monkeypatch.setattr(child_process, "_CHECK_EVERY", 0.01)
     monkeypatch.setattr(child_process, "_memory_of", lambda pid: measured.append(measure(pid)) or measured[-1])
 
     async def listen(message):

@@ -353,7 +353,7 @@ async def test_what_a_failed_attempt_has_read_is_not_read_again(arena):
         "MODEL_RATE_LIMIT",
         "OUT_OF_MEMORY",
     ]
-    # The third attempt read the last page before it died: a new job of the same file reads nothing any more.
+    # The third attempt read the last page before it failed: a new job of the same file reads nothing again.
     script.attempts = [[plan(3), pages(3)[-1]]]
     again = await arena.handed_in(script)
     await arena.until(again, "COMPLETED")
@@ -462,7 +462,7 @@ async def test_a_job_ends_although_its_last_look_for_that_wish_did_not_hear_of_i
         return False
 
     monkeypatch.setattr("holdfast.workloads.documents.workload._cancel_requested", deaf)
-    monkeypatch.setattr("holdfast.workloads.documents.workload._LOOK_EVERY", timedelta(milliseconds=1))
+    monkeypatch.setattr("holdfast.workloads.documents.workload._CHECK_CANCEL_EVERY", timedelta(milliseconds=1))
     job_id = await arena.handed_in(Script(pages(1)))
     await arena.until(job_id, "COMPLETED", attempts=1)
     assert len(looks) >= 2

@@ -40,7 +40,7 @@ SEED_LETTER = {
     "payloadSnapshot",
     "deadLetteredAt",
 }
-"""The fields of seed 000's dead-letter payload: these and no others."""
+"""The fields of a dead letter's payload (C54): these and no others."""
 
 
 class Downstream:

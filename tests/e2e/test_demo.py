@@ -20,7 +20,7 @@ from holdfast.cli import main
 from holdfast.cli.demo import command
 from holdfast.cli.demo.chapters import CHAPTERS, Chapter
 from holdfast.cli.demo.document_chapters import DOCUMENT_CHAPTERS, LETTER, LOGBOOK
-from holdfast.cli.demo.downstream import Mood
+from holdfast.cli.demo.downstream import Behaviour
 from holdfast.cli.demo.email_chapters import EMAIL_CHAPTERS, INVOICE, LATE, MISTYPED, PATIENT
 from holdfast.cli.demo.fates import NOT_REACHED, Fate, all_as_expected
 from holdfast.cli.demo.folder import LOG_FILE, MARKER, claimed
@@ -199,7 +199,7 @@ def test_a_second_run_in_the_same_folder_starts_afresh(tmp_path):
 
 
 def test_an_event_with_another_fate_is_told_and_fails_the_demo(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(command, "take_tour", partial(take_tour, chapters=CHAPTERS[:1], mood=Mood.REFUSING))
+    monkeypatch.setattr(command, "take_tour", partial(take_tour, chapters=CHAPTERS[:1], behaviour=Behaviour.REFUSING))
     assert main(["demo", "--fast", "--data", str(tmp_path / "tour")]) == 1
     told = capsys.readouterr().out
     assert re.search(r"✗ │ a good event +│ 202, processed, forwarded once +│ 202, dead_lettered, forwarded once", told)

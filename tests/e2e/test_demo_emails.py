@@ -105,8 +105,8 @@ def test_without_the_libraries_it_says_so_and_leaves_emails_and_documents_out(tm
         monkeypatch.setitem(sys.modules, library, None)
     well, told = tour(tmp_path, deployment=Short())
     assert well, told
-    assert "emails are left out, without aiosmtplib." in told
-    assert "documents are left out, without rapidocr." in told
+    assert "emails are skipped: aiosmtplib not installed." in told
+    assert "documents are skipped: rapidocr not installed." in told
     assert "pip install 'holdfast-gateway[email]'" in told
     assert "pip install 'holdfast-gateway[documents]'" in told
     assert ticked(told) == ["a good event"]

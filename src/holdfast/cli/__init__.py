@@ -1,7 +1,7 @@
 """The command line. :func:`main` is the program ``holdfast``.
 
-What a command finds out goes to standard output, as a table or (``--json``) for a script; what it has to say about it
-goes to standard error. Exit codes: 0 done; 1 the answer is no (refused, not found, unhealthy); 2 asked wrongly, or not
+The result of a command goes to standard output, as a table or (``--json``) for a script. Messages about the result go
+to standard error. Exit codes: 0 done; 1 the answer is no (refused, not found, unhealthy); 2 wrong usage, or not
 possible here; 70 a bug; 130 interrupted.
 """
 
@@ -17,48 +17,48 @@ import typer
 
 from holdfast import __version__
 
-from .failures import INTERRUPTED, PIPE_CLOSED, tell
+from .failures import INTERRUPTED, PIPE_CLOSED, report_error
 from .lazy import Entry, LazyGroup, register
 
 RUN, SEND, READ, SET_UP = "Run", "Send", "Read and decide", "Set up and check"
 
 COMMANDS: tuple[Entry, ...] = (
-    Entry("up", "holdfast.cli.serving:up", RUN, "Run everything: API, worker and upkeep."),
-    Entry("api", "holdfast.cli.serving:api", RUN, "Run the API alone."),
-    Entry("worker", "holdfast.cli.serving:worker", RUN, "Run a worker, with upkeep, and no API."),
-    Entry("demo", "holdfast.cli.demo:demo_command", RUN, "Take a narrated tour on a data folder of its own."),
+    Entry("up", "holdfast.cli.serving:up", RUN, "Run everything: API, worker and maintenance."),
+    Entry("api", "holdfast.cli.serving:api", RUN, "Run only the API."),
+    Entry("worker", "holdfast.cli.serving:worker", RUN, "Run a worker with maintenance, without the API."),
+    Entry("demo", "holdfast.cli.demo:demo_command", RUN, "Take a guided tour in a separate data folder."),
     Entry("send", "holdfast.cli.sending:send", SEND, "Sign a courier event and post it to a running API."),
-    Entry("submit", "holdfast.cli.submitting:submit", SEND, "Hand in a job of one of your own workloads."),
+    Entry("submit", "holdfast.cli.submitting:submit", SEND, "Submit a job to one of your own workloads."),
     Entry("events", "holdfast.cli.events:events", READ, "Look jobs up in the ledger."),
     Entry("dlq", "holdfast.cli.letters:dlq", READ, "Read, review, replay and close dead letters."),
-    Entry("emails", "holdfast.cli.emails:emails", READ, "See what became of emails; cancel."),
+    Entry("emails", "holdfast.cli.emails:emails", READ, "See the status of emails; cancel emails."),
     Entry(
         "documents",
         "holdfast.cli.documents:documents",
         READ,
-        "Read a file; hand files in; see what became of them; cancel.",
+        "Read a file; submit files; see their status; cancel.",
     ),
     Entry(
         "suppressions",
         "holdfast.cli.suppressions:suppressions",
         READ,
-        "Addresses that get no more emails: list, add and remove.",
+        "List, add and remove addresses that get no emails.",
     ),
-    Entry("queue", "holdfast.cli.queues:queue", READ, "See how much waits; pause and resume."),
+    Entry("queue", "holdfast.cli.queues:queue", READ, "See how many jobs wait; pause and resume."),
     Entry("init", "holdfast.cli.configuring:init", SET_UP, "Write a holdfast.toml with fresh secrets."),
-    Entry("tenants", "holdfast.cli.tenants:tenants", SET_UP, "Who may hand in work: add and list tenants."),
-    Entry("keys", "holdfast.cli.keys:keys", SET_UP, "API keys of tenants: create, list and revoke."),
-    Entry("privacy", "holdfast.cli.privacy:privacy", SET_UP, "Forget a person; seal personal data under a new key."),
+    Entry("tenants", "holdfast.cli.tenants:tenants", SET_UP, "Add and list tenants: those who may submit work."),
+    Entry("keys", "holdfast.cli.keys:keys", SET_UP, "Create, list and revoke API keys of tenants."),
+    Entry("privacy", "holdfast.cli.privacy:privacy", SET_UP, "Erase a person; seal personal data with a new key."),
     Entry("config", "holdfast.cli.configuring:config", SET_UP, "See the settings in force."),
     Entry(
         "migrate",
         "holdfast.cli.migrating:migrate",
         SET_UP,
-        "Create what the ledger needs: tables, or collections.",
+        "Create the ledger's tables or collections.",
     ),
-    Entry("doctor", "holdfast.cli.doctor:doctor", SET_UP, "Check this installation and say what to do."),
-    Entry("schema", "holdfast.cli.schemas:schema", SET_UP, "The contracts as JSON Schemas."),
-    Entry("version", "holdfast.cli.versions:version", SET_UP, "Show what this is and what it runs on."),
+    Entry("doctor", "holdfast.cli.doctor:doctor", SET_UP, "Check this installation; show how to repair it."),
+    Entry("schema", "holdfast.cli.schemas:schema", SET_UP, "List and export the contracts as JSON Schemas."),
+    Entry("version", "holdfast.cli.versions:version", SET_UP, "Show the versions of Holdfast, Python and SQLite."),
 )
 
 app = typer.Typer(
@@ -89,7 +89,7 @@ def _program(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the program and return its exit code. Nothing that goes wrong ends in a traceback, unless asked for."""
+    """Run the program and return its exit code. No error prints a traceback, unless HOLDFAST_DEBUG is set."""
     command = typer.main.get_command(app)
     try:
         command.main(args=None if arguments is None else list(arguments), prog_name="holdfast")
@@ -99,15 +99,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = INTERRUPTED
     except BrokenPipeError:
         code = PIPE_CLOSED
-    except BaseException as error:  # noqa: BLE001 - the last frame of the program: it is told in words
-        code = tell(error)
+    except BaseException as error:  # noqa: BLE001 - the last frame of the program: the error becomes a message
+        code = report_error(error)
     else:  # pragma: no cover - typer always leaves by SystemExit
         code = 0
     return _flushed(code)
 
 
 def _flushed(code: int) -> int:
-    """The reader of a pipe may leave early (``| head``); that is no error worth a word at exit."""
+    """Flush the output. The reader of a pipe may close it early (``| head``); that prints no error."""
     try:
         sys.stdout.flush()
         sys.stderr.flush()

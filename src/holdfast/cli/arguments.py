@@ -1,4 +1,4 @@
-"""Reading what people type: JSON or a file of it, conditions, instants."""
+"""Parsing arguments: JSON or a file with JSON, conditions, instants."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .failures import Stop
 
 
 def content(name: str, given: str) -> bytes:
-    """What an argument says: itself, or with ``@`` the content of that file (``@-``: standard input)."""
+    """The content of an argument: the argument itself, or with ``@`` the content of that file (``@-``: stdin)."""
     if not given.startswith("@"):
         return given.encode(errors="surrogateescape")
     if given == "@-":
@@ -29,7 +29,7 @@ def content(name: str, given: str) -> bytes:
 
 
 def json_object(name: str, given: str) -> dict[str, Any]:
-    """A JSON object, given as text or as ``@file``. The message names the place of a mistake and quotes nothing."""
+    """A JSON object, given as text or as ``@file``. Error messages name the place of a mistake and quote nothing."""
     try:
         found = json.loads(content(name, given))
     except json.JSONDecodeError as error:
@@ -60,7 +60,7 @@ def conditions(given: Iterable[str]) -> dict[str, str]:
 
 
 def instant(name: str, given: str) -> datetime:
-    """An ISO-8601 instant. Without an offset it would mean another moment on every machine, so it must have one."""
+    """An ISO-8601 instant. It must have an offset: without one, every machine would read another moment."""
     try:
         found = datetime.fromisoformat(given)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Decisions about dead letters: who takes them, why, and what became of each."""
+"""Decisions about dead letters: who decides, why, and the result for each letter."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .output import print_json, say
 
 
 def decision(actor: str | None, reason: str) -> DecisionBody:
-    """Who and why, under the same rules as over HTTP."""
+    """Actor and reason, checked by the same rules as over HTTP."""
     try:
         return DecisionBody(actor=actor or user_name(), reason=reason)
     except ValidationError as error:
@@ -29,26 +29,26 @@ def decision(actor: str | None, reason: str) -> DecisionBody:
 
 
 def user_name() -> str:
-    """Who runs this program. Raises :class:`Stop` for a user without a name."""
+    """The name of the user who runs this program. Raises :class:`Stop` for a user without a name."""
     for name in ("USER", "LOGNAME", "USERNAME"):
         if os.environ.get(name):
             return os.environ[name]
     try:
         return getpass.getuser()
     except (KeyError, OSError, ImportError):  # a container's user may have no name
-        message = "Say who decides, with --actor: this user has no name here."
+        message = "Give the name of the person who decides with --actor: this user has no name here."
         raise Stop(message) from None
 
 
 @dataclass(slots=True)
 class Decided:
-    """What became of each letter that was named."""
+    """The result for each letter that was named."""
 
     moved: list[str] = field(default_factory=list)
     refused: dict[str, str] = field(default_factory=dict)
 
     def document(self) -> dict[str, Any]:
-        """The same as JSON."""
+        """The result as JSON."""
         return {
             "moved": self.moved,
             "refused": [{"id": letter_id, "message": why} for letter_id, why in self.refused.items()],
@@ -56,7 +56,7 @@ class Decided:
 
 
 async def decide_each(letter_ids: Sequence[str], step: Callable[[str], Awaitable[DeadLetter]]) -> Decided:
-    """Take the step for each letter; one that refuses does not keep the others from it."""
+    """Take the step for each letter. A refused letter does not stop the others."""
     decided = Decided()
     for letter_id in dict.fromkeys(letter_ids):
         try:
@@ -69,7 +69,7 @@ async def decide_each(letter_ids: Sequence[str], step: Callable[[str], Awaitable
 
 
 def report(decided: Decided, done: str, *, json: bool) -> None:
-    """Tell what was done; exit code 1 if any letter refused."""
+    """Print what was done; exit code 1 if any letter was refused."""
     if json:
         print_json(decided.document())
     else:

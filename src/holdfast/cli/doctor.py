@@ -1,4 +1,4 @@
-"""``doctor``: look at everything that can be wrong before it is, and say what to do."""
+"""``doctor``: check everything that can be wrong, and give advice."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from .tables import show_table
 
 
 def doctor(app: options.App = None, data: options.Data = None, json: options.Json = False) -> None:
-    """Check this installation and say what to do.
+    """Check this installation; show how to repair it.
 
-    Exit code 0: nothing is broken (there may be warnings); 1: something is.
+    Exit code 0: nothing is broken (there may be warnings); 1: something is broken.
     """
-    settings, told = configuration(data)
-    findings = [installation(), *versions(embedded=settings is None or not settings.cluster), *told, clock()]
+    settings, configured = configuration(data)
+    findings = [installation(), *versions(embedded=settings is None or not settings.cluster), *configured, clock()]
     if settings is not None:
         findings.append(port(settings))
         server = asyncio.run(mail(settings))
@@ -42,13 +42,13 @@ def doctor(app: options.App = None, data: options.Data = None, json: options.Jso
 
 
 def _ledger(settings: Settings, app: str | None) -> list[Finding]:
-    """What has to be opened to be looked at."""
+    """The checks that open the ledger."""
     lack = cluster_lack(settings)
     if lack is not None:
         return [lacking(lack, "None here")]
     if any(each.asked_by is not None for each in lacks(settings)):
         advice = "Install what is missing (see above): until then Holdfast does not start."
-        return [Finding("ledger", WARN, "Not looked at.", advice)]
+        return [Finding("ledger", WARN, "Not checked.", advice)]
     found = [] if settings.cluster else asyncio.run(storage(settings))
     try:
         workloads = app_of(app)

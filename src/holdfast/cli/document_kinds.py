@@ -1,4 +1,4 @@
-"""What kind of file somebody named, and what is to be done with it: as told, or guessed where nothing is told."""
+"""The input type and the job type of a file: as given by options, otherwise guessed."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from .failures import Stop
 
 JobTypeOption = Annotated[
     JobType | None,
-    typer.Option("--job-type", help="What is wanted; otherwise what fits the file.", show_default=False),
+    typer.Option("--job-type", help="OCR or TRANSCRIPTION; otherwise it follows from the file.", show_default=False),
 ]
 InputTypeOption = Annotated[
     InputType | None,
-    typer.Option("--input-type", help="What the file is; otherwise its first bytes tell.", show_default=False),
+    typer.Option("--input-type", help="The type of the file; otherwise found by its first bytes.", show_default=False),
 ]
 _SOUND: Final = frozenset(
     {".aac", ".flac", ".m4a", ".m4b", ".mka", ".mp3", ".oga", ".ogg", ".opus", ".wav", ".weba", ".wma"}
@@ -35,7 +35,7 @@ _PICTURES: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class FileKind:
-    """What a file is, and what is to be done with it. Not ``certain``: it is a recording, perhaps of the other kind."""
+    """The types of a file. Not ``certain``: it is a recording, and audio or video is a guess."""
 
     job_type: JobType
     input_type: InputType
@@ -43,17 +43,17 @@ class FileKind:
 
     @property
     def other(self) -> FileKind:
-        """A recording without pictures, where this is one with them; and the other way round."""
+        """AUDIO instead of VIDEO, or VIDEO instead of AUDIO."""
         swapped = InputType.AUDIO if self.input_type is InputType.VIDEO else InputType.VIDEO
         return FileKind(self.job_type, swapped)
 
 
 @contextmanager
 def opened(path: Path) -> Iterator[tuple[BinaryIO, int]]:
-    """A file that is there, and its size. Raises :class:`Stop` for anything else."""
+    """An open file and its size. Raises :class:`Stop` if it cannot be opened."""
     try:
         found = path.stat()
-        # A pipe that nobody writes to would never open.
+        # Opening a pipe without a writer would block for ever.
         if not stat.S_ISREG(found.st_mode):
             message = f"{path} is not a file."
             raise Stop(message)
@@ -72,7 +72,7 @@ def opened(path: Path) -> Iterator[tuple[BinaryIO, int]]:
 
 
 def kind_of_file(path: Path, job_type: JobType | None, input_type: InputType | None) -> FileKind:
-    """The kind of a file. Raises :class:`Stop` for one that is not there, not of the kind that is told, or of none."""
+    """The kind of a file. Raises :class:`Stop` if it is missing, has not the given type, or has an unknown type."""
     with opened(path) as (file, _):
         head = file.read(HEAD)
     if input_type is None and job_type is JobType.OCR:
@@ -89,21 +89,21 @@ def kind_of_file(path: Path, job_type: JobType | None, input_type: InputType | N
         case Family.AUDIO:
             return _fitting(job_type, InputType.AUDIO)
         case Family.CONTAINER:
-            # The first bytes do not tell whether there are pictures.
+            # The first bytes do not show whether there are pictures.
             return _fitting(job_type, _by_name(path.suffix) or InputType.VIDEO, certain=False)
         case None:
             raise _unknown(path, head)
 
 
 def kind_of_url(url: str, job_type: JobType | None, input_type: InputType | None) -> FileKind:
-    """The kind of what a URL leads to: as told, or by its name. Raises :class:`Stop` where neither tells."""
+    """The kind of the file at a URL: as given, or by the URL's name. Raises :class:`Stop` if both are missing."""
     if input_type is None:
         try:
             input_type = _by_name(PurePosixPath(urlsplit(url).path).suffix)
         except ValueError:
             input_type = None
     if input_type is None:
-        message = "What kind of file the URL leads to cannot be told from it: give --input-type."
+        message = "The URL does not show the type of the file: give --input-type."
         raise Stop(message)
     return _fitting(job_type, input_type)
 
@@ -120,15 +120,15 @@ def _by_name(suffix: str) -> InputType | None:
 def _fitting(job_type: JobType | None, input_type: InputType, *, certain: bool = True) -> FileKind:
     fits = next(each for each, inputs in FITTING.items() if input_type in inputs)
     if job_type not in {None, fits}:
-        message = f"{fits.value} is what can be done with {input_type.value}, and --job-type says another thing."
+        message = f"--job-type does not fit: for {input_type.value} it must be {fits.value}."
         raise Stop(message)
     return FileKind(fits, input_type, certain)
 
 
 def _unknown(path: Path, head: bytes) -> Stop:
     if mismatch(InputType.AUDIO, head) is None:
-        message = f"{path}: its first bytes do not tell what it is. Say it with --input-type."
+        message = f"{path}: its first bytes do not show its type. Give --input-type."
         return Stop(message)
-    # Of a kind that is known, and that nothing here reads; or empty.
+    # A known type that cannot be read here, or an empty file.
     problem = mismatch(InputType.PDF, head) or ""
     return Stop(f"{path}: {problem}", "PDFs, audio and video can be read.")

@@ -1,4 +1,4 @@
-"""What the commands that read files have in common: options, and how what was read reaches the reader."""
+"""Shared parts of the commands that read files: options, and how the text is printed."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from .output import say
 
 
 class EngineName(StrEnum):
-    """What reads files."""
+    """The engines that read files."""
 
     LOCAL = "local"
     GEMINI = "gemini"
 
 
 class Format(StrEnum):
-    """How what was read is written."""
+    """The formats of the output."""
 
     TEXT = "text"
     JSON = "json"
@@ -36,14 +36,14 @@ class Format(StrEnum):
 
 Engine = Annotated[
     EngineName | None,
-    typer.Option("--engine", help="What reads it; otherwise DOCUMENT_ENGINE.", show_default=False),
+    typer.Option("--engine", help="The engine that reads the file; otherwise DOCUMENT_ENGINE.", show_default=False),
 ]
 Language = Annotated[
     str | None,
     typer.Option(
         "--language",
         metavar="LANGUAGE",
-        help="The language of the content, such as pt; otherwise DOCUMENT_LANGUAGE, or it is found out.",
+        help="The language of the content, such as pt; otherwise DOCUMENT_LANGUAGE, or it is detected.",
         show_default=False,
     ),
 ]
@@ -64,12 +64,12 @@ _ONLY: Final = {
     Format.SRT: (JobType.TRANSCRIPTION, "recordings"),
     Format.VTT: (JobType.TRANSCRIPTION, "recordings"),
 }
-# A terminal obeys these, or shows what follows in another order. A form feed is but a new line to it.
-_STEERING: Final = re.compile("[\x00-\x08\x0b\x0d-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+# A terminal obeys these characters, or changes the order of the text after them. A form feed is only a new line.
+_CONTROLS: Final = re.compile("[\x00-\x08\x0b\x0d-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
 def output_file(form: Format, job_type: JobType) -> str:
-    """The name of the output file with this format. Raises :class:`Stop` for one that such a job does not have."""
+    """The name of the output file with this format. Raises :class:`Stop` if such a job has no such file."""
     only, words = _ONLY.get(form, (job_type, ""))
     if only is not job_type:
         message = f"--format {form.value} is for {words} only."
@@ -78,31 +78,31 @@ def output_file(form: Format, job_type: JobType) -> str:
 
 
 def require_language(language: str | None) -> None:
-    """Raise :class:`Stop` for what is not a language."""
+    """Raise :class:`Stop` if this is not a language code."""
     if language is not None and re.fullmatch(LANGUAGE, language) is None:
         message = "--language takes a language such as pt, en or pt-BR."
         raise Stop(message)
 
 
 def failed(message: str, code: str, error_type: str | None = None, detail: str | None = None) -> Stop:
-    """The end of a command whose file could not be read."""
+    """The error of a command whose file could not be read."""
     kind = error_type or kind_of(code).error_type.value
     return Stop(f"{message.rstrip('.')} ({code}, {kind})", *([detail] if detail else []), code=REFUSED)
 
 
 def say_warnings(warnings: Iterable[object]) -> None:
-    """What is wrong with a file that was read all the same, on standard error."""
+    """Print the warnings about a file on standard error."""
     for each in warnings:
         say(f"Warning: {each}")
 
 
 def print_content(content: bytes) -> None:
-    """What was read, on standard output, as it is. A terminal gets it without what would steer it."""
+    """Print the text on standard output, unchanged. For a terminal, control characters are written out."""
     out = sys.stdout
     out.flush()
     if out.isatty():
         text = content.decode(errors="replace")
-        shown = _STEERING.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+        shown = _CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
         content = shown.encode(out.encoding or "utf-8", errors="replace")
     out.buffer.write(content)
     out.buffer.flush()

@@ -13,7 +13,7 @@ from .failures import Stop
 
 
 def document_parts(system: System) -> DocumentSystem:
-    """The documents workload of this system. Raises :class:`Stop` with what is missing where there is none."""
+    """The documents workload of this system. Without one, raises :class:`Stop` with the missing libraries."""
     if system.documents is None:
         lack = document_lack(system.settings)
         raise Stop(_why_not(() if lack is None else lack.missing))
@@ -21,14 +21,14 @@ def document_parts(system: System) -> DocumentSystem:
 
 
 def require_documents() -> None:
-    """Raise :class:`Stop` where the libraries that read files are not installed."""
+    """Raise :class:`Stop` if the libraries that read files are not installed."""
     missing = missing_libraries(DOCUMENTS)
     if missing:
         raise Stop(_why_not(missing))
 
 
 def _why_not(missing: Sequence[str]) -> str:
-    """What keeps the documents workload from running here, and what to do about it."""
+    """Why the documents workload does not run here, and how to install it."""
     if not missing:
         return "Documents are not set up here."
     return f"Documents are not set up here: {', '.join(missing)} not installed. Install it: {install_command(missing)}"

@@ -1,4 +1,4 @@
-"""How far the reading of a document has come, for a person who watches."""
+"""Progress bars for reading and sending documents."""
 
 from __future__ import annotations
 
@@ -13,39 +13,39 @@ from .output import printable
 from .tables import console
 
 
-class Course:
-    """A bar that is told what is being done, and how much of it is done."""
+class ReadingBar:
+    """A progress bar with the current stage and the progress of a document."""
 
     def __init__(self, bar: Progress) -> None:
         self._bar = bar
-        self._task = bar.add_task("Starting", total=None, told="")
+        self._task = bar.add_task("Starting", total=None, words="")
 
     def stage(self, what: str) -> None:
-        """What is being done now."""
+        """Show the current stage."""
         self._bar.update(self._task, description=printable(what).capitalize())
 
-    def reached(self, done: float, total: float | None, told: str) -> None:
-        """How much is done, of how much, and that in words."""
-        self._bar.update(self._task, completed=done, total=total, told=told)
+    def reached(self, done: float, total: float | None, words: str) -> None:
+        """Show the progress, as a bar and in words."""
+        self._bar.update(self._task, completed=done, total=total, words=words)
 
 
 @contextmanager
-def course(*, quiet: bool = False) -> Iterator[Course]:
-    """A bar on standard error, where a person is watching; for anybody else, nothing at all."""
+def reading_bar(*, quiet: bool = False) -> Iterator[ReadingBar]:
+    """A bar on standard error, if it is a terminal; otherwise nothing is shown."""
     columns: tuple[Any, ...] = (
         SpinnerColumn(),
         TextColumn("{task.description}"),
         BarColumn(),
-        TextColumn("{task.fields[told]}"),
+        TextColumn("{task.fields[words]}"),
         TimeRemainingColumn(),
     )
     with _bar(columns, quiet=quiet) as bar:
-        yield Course(bar)
+        yield ReadingBar(bar)
 
 
 @contextmanager
 def sending(what: str, size: int) -> Iterator[Callable[[int], None]]:
-    """Likewise, for bytes that go out: the block tells how many have gone."""
+    """A bar for bytes that are sent. The block calls it with the number of bytes sent."""
     with _bar((TextColumn("{task.description}"), BarColumn(), DownloadColumn()), quiet=False) as bar:
         task = bar.add_task(printable(what), total=size)
         yield lambda done: bar.update(task, completed=done)

@@ -1,4 +1,4 @@
-"""``documents run``: one file from the shell, without a ledger, a queue or a server.
+"""``documents run``: read one file from the shell, without a ledger, a queue or a server.
 
 The file is read as a worker reads it: in a child process, under the same limits.
 """
@@ -37,7 +37,7 @@ from .document_options import (
     say_warnings,
 )
 from .document_parts import require_documents
-from .document_progress import Course, course, pages, sound
+from .document_progress import ReadingBar, pages, reading_bar, sound
 from .failures import Stop
 from .output import say
 from .settings import settings_with
@@ -51,17 +51,17 @@ def run(
     language: Language = None,
     engine: Engine = None,
     strict: Strict = False,
-    form: Annotated[Format, typer.Option("--format", help="How what was read is written.")] = Format.TEXT,
+    form: Annotated[Format, typer.Option("--format", help="The format of the output.")] = Format.TEXT,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="PATH", help="Write it there, not on standard output."),
+        typer.Option("--output", "-o", metavar="PATH", help="Write to this file, not to standard output."),
     ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar, no summary.")] = False,
 ) -> None:
-    """Read one file here and now, and print its text.
+    """Read one file on this machine, and print its text.
 
-    It needs no running gateway and leaves nothing behind. Settings such as DOCUMENT_MEMORY_MB hold as in a worker. What
-    is wrong with a damaged PDF is said on standard error. Exit code 0: read; 1: it could not be read; 2: asked wrongly;
+    It needs no running gateway and leaves nothing behind. Settings such as DOCUMENT_MEMORY_MB apply as in a worker.
+    Warnings about a damaged PDF go to standard error. Exit code 0: read; 1: it could not be read; 2: wrong usage;
     130: interrupted.
 
     holdfast documents run letter.pdf
@@ -79,14 +79,14 @@ def run(
         raise Stop(message)
     try:
         with signals_unwind():
-            wishes = DocumentPayload(
-                # The path is the child's to know, and no part of a job here: it may be any, unlike a local_path.
+            payload = DocumentPayload(
+                # Only the child gets the path. Unlike a local_path, it may be any path.
                 local_path="-",
                 language=language,
                 engine=None if engine is None else engine.value,
                 strict=strict,
             )
-            reading = asyncio.run(_read(file.absolute(), kind, options, wishes, quiet=quiet))
+            reading = asyncio.run(_read(file.absolute(), kind, options, payload, quiet=quiet))
     except DocumentFailure as failure:
         raise failed(failure.message, failure.code, detail=failure.detail) from failure
     content = reading.outputs(file.name)[name]
@@ -101,82 +101,82 @@ def run(
 
 @dataclass(slots=True)
 class _Reading:
-    """One file while it is read, and when it is."""
+    """One file, while it is read and afterwards."""
 
     data: DocumentJob
     language: str | None
-    course: Course
+    bar: ReadingBar
     began: float = field(default_factory=time.monotonic)
     plan: Plan | None = None
     units: list[dict[str, Any]] = field(default_factory=list)
     seconds: float = 0.0
 
-    async def heard(self, message: Plan | Unit | Stage) -> None:
-        """The child tells how far it is."""
+    async def on_message(self, message: Plan | Unit | Stage) -> None:
+        """Handle a message of the child."""
         match message:
             case Stage():
-                self.course.stage(message.stage)
+                self.bar.stage(message.stage)
             case Plan():
                 self.plan = message
-                self.course.stage("reading")
+                self.bar.stage("reading")
                 self._show()
             case Unit():
                 self.units.append(message.result)
-                self.course.stage("reading")
+                self.bar.stage("reading")
                 self._show()
 
     def finish(self) -> None:
-        """All is read. Raises :class:`DocumentFailure` when that is not true."""
+        """Check that all units are read. Raises :class:`DocumentFailure` if not."""
         self.seconds = time.monotonic() - self.began
         if self.plan is None or len(self.units) != self.plan.units:
-            raise DocumentFailure(Code.CHILD_CRASHED, detail="it said that it had finished, and had not")
+            raise DocumentFailure(Code.CHILD_CRASHED, detail="it sent Finished before all units were read")
 
     def outputs(self, filename: str) -> dict[str, bytes]:
         """The output files, as a worker writes them."""
         plan = self.plan
-        told = {
+        facts = {
             "job_id": None,
             "filename": filename,
             "input_type": self.data.input_type.value,
             "engine": plan.engine if plan else None,
             "model": plan.model if plan else None,
-            "language": self.language or _language_heard(self.units),
+            "language": self.language or _detected_language(self.units),
             "duration_sec": round(self.seconds, 3),
             "media_seconds": plan.duration if plan else None,
             "warnings": self.warnings,
         }
-        return outputs_of(self.data.job_type, self.units, told)
+        return outputs_of(self.data.job_type, self.units, facts)
 
     @property
     def warnings(self) -> list[str]:
-        """What is wrong with the file."""
+        """The warnings about the file."""
         return warnings_of(self.plan.warnings if self.plan else (), self.units)
 
     def summary(self) -> str:
-        """What was done, in a line."""
+        """The result in one line."""
         characters = characters_of(self.data.job_type, self.units)
         sure = confidence_of(self.data.job_type, self.units)
         what = f"{len(self.units)} page{'s' * (len(self.units) != 1)}"
         if self.data.input_type is not InputType.PDF:
             what = f"{sound(self.plan.duration or 0 if self.plan else 0, None)} of sound"
-        told = f"Read {what} in {self.seconds:.1f} s: {characters:,} characters"
-        return f"{told}." if sure is None else f"{told}, confidence {sure:.0%}."
+        line = f"Read {what} in {self.seconds:.1f} s: {characters:,} characters"
+        return f"{line}." if sure is None else f"{line}, confidence {sure:.0%}."
 
     def _show(self) -> None:
         if self.plan is None:
             return
         if self.plan.unit == "page":
-            self.course.reached(len(self.units), self.plan.units, pages(len(self.units), self.plan.units))
+            self.bar.reached(len(self.units), self.plan.units, pages(len(self.units), self.plan.units))
         else:
             done = float(self.units[-1]["end"]) if self.units else 0.0
-            self.course.reached(done, self.plan.duration, sound(done, self.plan.duration))
+            self.bar.reached(done, self.plan.duration, sound(done, self.plan.duration))
 
 
 async def _read(
     file: Path,
     kind: FileKind,
     options: DocumentOptions,
-    wishes: DocumentPayload,
+    payload: DocumentPayload,
     *,
     quiet: bool,
 ) -> _Reading:
@@ -184,24 +184,24 @@ async def _read(
         if size > options.max_bytes:
             limit = f"The file has {size} bytes, and may have {options.max_bytes} (DOCUMENT_MAX_BYTES)"
             raise DocumentFailure(Code.TOO_LARGE, limit)
-    with course(quiet=quiet) as bar:
+    with reading_bar(quiet=quiet) as bar:
         try:
-            return await _attempt(file, kind, options, wishes, bar)
+            return await _attempt(file, kind, options, payload, bar)
         except DocumentFailure as failure:
-            # Whether a recording has pictures is known only now, and nothing of it was read yet.
+            # Only now is it known whether the recording has pictures. Nothing was read yet.
             if kind.certain or failure.code is not Code.CONTENT_MISMATCH:
                 raise
-        return await _attempt(file, kind.other, options, wishes, bar)
+        return await _attempt(file, kind.other, options, payload, bar)
 
 
 async def _attempt(
     file: Path,
     kind: FileKind,
     options: DocumentOptions,
-    wishes: DocumentPayload,
-    bar: Course,
+    payload: DocumentPayload,
+    bar: ReadingBar,
 ) -> _Reading:
-    data = DocumentJob(job_id="run", job_type=kind.job_type, input_type=kind.input_type, payload=wishes)
+    data = DocumentJob(job_id="run", job_type=kind.job_type, input_type=kind.input_type, payload=payload)
     reading = _Reading(data, options.language_of(data), bar)
     limits = ChildOptions(
         memory=options.memory,
@@ -209,21 +209,21 @@ async def _attempt(
         total_timeout=options.timeout,
         environment=options.environment,
     )
-    await read_in_child(options.spec(data, file, done=0), limits, reading.heard)
+    await read_in_child(options.spec(data, file, done=0), limits, reading.on_message)
     reading.finish()
     return reading
 
 
-def _language_heard(units: Sequence[dict[str, Any]]) -> str | None:
-    """The language of a recording, as the engine found it."""
+def _detected_language(units: Sequence[dict[str, Any]]) -> str | None:
+    """The language that the engine detected in a recording."""
     return next((unit["language"] for unit in units if unit.get("language")), None)
 
 
 def _require_place(output: Path, file: Path) -> None:
-    """Refuse a place that cannot be written to, before the work is done."""
+    """Refuse a file that cannot be written, before the work begins."""
     place = output if output.exists() else output.absolute().parent
     if output.is_dir() or not os.access(place, os.W_OK):
-        message = f"--output {output} cannot be written: name a file, in a folder that is there and yours."
+        message = f"--output {output} cannot be written: give a file in a folder that exists and that you may write to."
         raise Stop(message)
     if output.exists() and output.samefile(file):
         message = "--output is the file itself."

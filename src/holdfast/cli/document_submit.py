@@ -1,4 +1,4 @@
-"""``documents submit``: hand a file in at a running API, and wait for its text if that is wanted."""
+"""``documents submit``: send a file to a running API, and with ``--wait`` wait for its text."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ from holdfast.contracts.redaction import scrub
 from . import options
 from .document_kinds import FileKind, InputTypeOption, JobTypeOption, kind_of_file, kind_of_url, opened
 from .document_options import Engine, Language, Strict, failed, print_content, require_language, say_warnings
-from .document_progress import Course, course, pages, sending
+from .document_progress import ReadingBar, pages, reading_bar, sending
 from .failures import INTERRUPTED, REFUSED, Stop
 from .output import print_json, say
 from .posting import Answer, base_url, connected, post, report
 from .settings import settings_with
 
-_UPLOAD_PATIENCE: Final = httpx.Timeout(30.0, connect=5.0, read=300.0)
-"""What arrived has to be durable before there is an answer, and a large file takes its time."""
-_LISTENING_PATIENCE: Final = httpx.Timeout(30.0, connect=5.0, read=60.0)
-"""A stream that has nothing to tell says so more often than that."""
+_UPLOAD_TIMEOUT: Final = httpx.Timeout(30.0, connect=5.0, read=300.0)
+"""Long, because the API answers only when a large file is durable."""
+_STREAM_TIMEOUT: Final = httpx.Timeout(30.0, connect=5.0, read=60.0)
+"""Longer than the time between two keep-alive lines of the stream."""
 _AGAIN_AFTER: Final = 2.0
 _TIMES: Final = 15
-"""So often in a row a stream may fail before it is given up: half a minute, in which a gateway restarts."""
+"""How often in a row a stream may fail: half a minute, enough for a restart of the gateway."""
 _LAST: Final = {"COMPLETED", "FAILED", "CANCELLED"}
 
 
 def submit(
     source: Annotated[
-        str, typer.Argument(metavar="FILE|URL", help="A file here, or where one can be fetched.", show_default=False)
+        str, typer.Argument(metavar="FILE|URL", help="A local file, or a URL to fetch it from.", show_default=False)
     ],
     key: Annotated[
         str | None,
@@ -50,7 +50,7 @@ def submit(
     ] = None,
     url: options.Url = None,
     job_id: Annotated[
-        str | None, typer.Option(help="Your name for the job; made if left out.", show_default=False)
+        str | None, typer.Option(help="Your id for the job; otherwise a new one is made.", show_default=False)
     ] = None,
     job_type: JobTypeOption = None,
     input_type: InputTypeOption = None,
@@ -58,19 +58,21 @@ def submit(
     engine: Engine = None,
     metadata: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=VALUE", help="Yours, given back with the job; repeatable.", show_default=False),
+        typer.Option(
+            metavar="NAME=VALUE", help="Your own data, returned with the job; repeatable.", show_default=False
+        ),
     ] = None,
     callback_url: Annotated[
-        str | None, typer.Option(help="Called when the job has ended, signed.", show_default=False)
+        str | None, typer.Option(help="Gets a signed request when the job has ended.", show_default=False)
     ] = None,
     strict: Strict = False,
     wait: Annotated[bool, typer.Option("--wait", help="Wait for the end, and print the text.")] = False,
     json: options.Json = False,
 ) -> None:
-    """Hand a file in at a running API.
+    """Submit a file to a running API.
 
-    With --wait, its text goes to standard output; with --json too, the whole result. Exit code 0: accepted (or read,
-    with --wait); 1: refused, or it could not be read; 2: could not be sent.
+    With --wait, the text goes to standard output; with --wait and --json, the whole result. Exit code 0: accepted (with
+    --wait: read); 1: refused, or it could not be read; 2: could not be sent.
 
     holdfast documents submit letter.pdf --wait
     holdfast documents submit https://example.com/talk.mp3 --metadata case=42
@@ -91,8 +93,8 @@ def submit(
     }
     request = {name: value for name, value in fields.items() if value is not None}
     headers = {"authorization": f"Bearer {_usable(key)}"}
-    sending_it = _post_url(where, headers, source, request) if remote else _post_file(where, headers, source, request)
-    answer = asyncio.run(_told_apart(sending_it, str(fields["job_id"])))
+    exchange = _post_url(where, headers, source, request) if remote else _post_file(where, headers, source, request)
+    answer = asyncio.run(_with_advice(exchange, str(fields["job_id"])))
     if not wait or not answer.accepted:
         report(answer if json else _without_result(answer), where, json=json)
         return
@@ -122,7 +124,7 @@ def _metadata(given: Iterable[str]) -> dict[str, str] | None:
 
 
 def _without_result(answer: Answer) -> Answer:
-    """A receipt in lines has no room for the result of an earlier job."""
+    """The receipt without the result of an earlier job, which is too long for a table."""
     if not isinstance(answer.document, dict):
         return answer
     return Answer(answer.status, {name: value for name, value in answer.document.items() if name != "result"})
@@ -131,15 +133,15 @@ def _without_result(answer: Answer) -> Answer:
 # --- sending ----------------------------------------------------------------------------------------------------------
 
 
-async def _told_apart(exchange: Any, job_id: str) -> Answer:  # noqa: ANN401 - a coroutine
-    """What the API answers. Where it does not, how to repeat this very job."""
+async def _with_advice(exchange: Any, job_id: str) -> Answer:  # noqa: ANN401 - a coroutine
+    """The API's answer. If there is none, the error tells how to repeat this job."""
     try:
         answer: Answer = await exchange
     except Stop as stop:
         if isinstance(stop.__cause__, httpx.TransportError) and not isinstance(
             stop.__cause__, httpx.ConnectError | httpx.ConnectTimeout
         ):
-            raise Stop(*stop.sentences, f"It is the very same with --job-id {job_id}.") from stop
+            raise Stop(*stop.sentences, f"To repeat this job, add --job-id {job_id}.") from stop
         raise
     return answer
 
@@ -151,7 +153,7 @@ async def _post_url(where: str, headers: dict[str, str], source: str, request: d
 
 
 async def _post_file(where: str, headers: dict[str, str], source: str, request: dict[str, Any]) -> Answer:
-    """The file goes as it is read, and is never in memory as a whole."""
+    """Post the file in pieces; it is never in memory as a whole."""
     path = Path(source)
     name = path.name.encode(errors="replace").decode()
     form = {name: value if isinstance(value, str) else json_module.dumps(value) for name, value in request.items()}
@@ -159,22 +161,22 @@ async def _post_file(where: str, headers: dict[str, str], source: str, request: 
         async with connected(where) as client:
             part = (name, _Counted(file.fileno(), sent), "application/octet-stream")
             response = await client.post(
-                DOCUMENTS_PATH, data=form, files={"file": part}, headers=headers, timeout=_UPLOAD_PATIENCE
+                DOCUMENTS_PATH, data=form, files={"file": part}, headers=headers, timeout=_UPLOAD_TIMEOUT
             )
     return Answer(response.status_code, _document(response))
 
 
 class _Counted(io.FileIO):
-    """An open file that tells how much of it was read."""
+    """An open file that reports how much of it was read."""
 
-    def __init__(self, descriptor: int, told: Callable[[int], None]) -> None:
+    def __init__(self, descriptor: int, on_read: Callable[[int], None]) -> None:
         super().__init__(descriptor, closefd=False)
-        self._told = told
+        self._on_read = on_read
 
     def read(self, size: int | None = -1, /) -> bytes:
         """The next bytes."""
         found = super().read(size)
-        self._told(self.tell())
+        self._on_read(self.tell())
         return found
 
 
@@ -188,7 +190,7 @@ def _wait(where: str, headers: dict[str, str], receipt: Any, *, json: bool) -> N
     try:
         asyncio.run(_ended(where, headers, job_id, receipt.get("status"), json=json))
     except KeyboardInterrupt:
-        say(f"The job goes on: holdfast documents show {job_id}")
+        say(f"The job continues: holdfast documents show {job_id}")
         raise typer.Exit(INTERRUPTED) from None
 
 
@@ -196,9 +198,9 @@ async def _ended(where: str, headers: dict[str, str], job_id: str, status: objec
     path = f"{DOCUMENTS_PATH}/{quote(job_id, safe='')}"
     async with connected(where) as client:
         if status not in _LAST:
-            with course() as bar:
+            with reading_bar() as bar:
                 await _follow(client, f"{path}/events", headers, bar, where)
-        whole = await client.get(f"{path}/result", headers=headers, timeout=_UPLOAD_PATIENCE)
+        whole = await client.get(f"{path}/result", headers=headers, timeout=_UPLOAD_TIMEOUT)
         result = Answer(whole.status_code, _document(whole))
         if not result.accepted:
             report(result, where, json=json)
@@ -215,18 +217,18 @@ async def _ended(where: str, headers: dict[str, str], job_id: str, status: objec
                 message = f"The job is {document.get('status')}."
                 raise Stop(message, code=REFUSED)
         if not json:
-            text = await client.get(f"{path}/text", headers=headers, timeout=_UPLOAD_PATIENCE)
+            text = await client.get(f"{path}/text", headers=headers, timeout=_UPLOAD_TIMEOUT)
             if not text.is_success:
                 report(Answer(text.status_code, _document(text)), where, json=False)
             print_content(text.content)
 
 
-async def _follow(client: httpx.AsyncClient, path: str, headers: dict[str, str], bar: Course, where: str) -> None:
-    """Show what the stream tells, to its end. One that breaks off is opened again."""
+async def _follow(client: httpx.AsyncClient, path: str, headers: dict[str, str], bar: ReadingBar, where: str) -> None:
+    """Show the events of the stream until the last one. A broken stream is opened again."""
     failures = 0
     while failures < _TIMES:
         try:
-            async with client.stream("GET", path, headers=headers, timeout=_LISTENING_PATIENCE) as response:
+            async with client.stream("GET", path, headers=headers, timeout=_STREAM_TIMEOUT) as response:
                 if response.status_code < httpx.codes.INTERNAL_SERVER_ERROR and not response.is_success:
                     await response.aread()
                     report(Answer(response.status_code, _document(response)), where, json=False)
@@ -239,12 +241,12 @@ async def _follow(client: httpx.AsyncClient, path: str, headers: dict[str, str],
             bar.stage("waiting for the API")
         failures += 1
         await asyncio.sleep(_AGAIN_AFTER)
-    message = "The API does not answer any more; the job goes on without it. `holdfast documents show` tells its end."
+    message = "The API no longer answers; the job continues. `holdfast documents show` shows its result."
     raise Stop(message)
 
 
 async def _events(response: httpx.Response) -> AsyncIterator[tuple[str, dict[str, Any]]]:
-    """Server-sent events of one line of JSON each."""
+    """The server-sent events: a name and one JSON object each."""
     name = ""
     async for line in response.aiter_lines():
         field, _, value = line.partition(":")
@@ -259,8 +261,8 @@ async def _events(response: httpx.Response) -> AsyncIterator[tuple[str, dict[str
                 yield name, view
 
 
-def _show(bar: Course, view: dict[str, Any]) -> None:
-    """The stage, and how far it is: in pages, or in percent of a recording."""
+def _show(bar: ReadingBar, view: dict[str, Any]) -> None:
+    """Show the stage and the progress: in pages, or in percent of a recording."""
     status = str(view.get("status"))
     bar.stage(str(view.get("stage") or status) if status == "PROCESSING" else status.lower())
     done, total = view.get("pages_done"), view.get("pages")

@@ -1,4 +1,4 @@
-"""``documents``: read a file, hand files in, and see what became of them."""
+"""``documents``: read a file, submit files, and see their status."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from .output import print_json, say
 from .tables import heading, moment, show_facts, show_table
 
 documents = typer.Typer(
-    help="Read a file; hand files in; see what became of them; cancel.", no_args_is_help=True, add_completion=False
+    help="Read a file; submit files; see their status; cancel.", no_args_is_help=True, add_completion=False
 )
 documents.command("run")(run)
 documents.command("submit")(submit)
@@ -45,15 +45,17 @@ _SHOWN_ABOVE = frozenset({"job_id", "status", "error", "warnings", "cached"})
 @documents.command("list")
 def list_(
     tenant: Annotated[
-        str | None, typer.Option(metavar="TENANT", help="Only this tenant's, by id or name.", show_default=False)
+        str | None, typer.Option(metavar="TENANT", help="Only jobs of this tenant, by id or name.", show_default=False)
     ] = None,
-    status: Annotated[DocumentStatus | None, typer.Option(help="Only jobs that stand so.", show_default=False)] = None,
+    status: Annotated[
+        DocumentStatus | None, typer.Option(help="Only jobs with this status.", show_default=False)
+    ] = None,
     limit: options.Limit = 20,
     cursor: options.Cursor = None,
     data: options.Data = None,
     json: options.Json = False,
 ) -> None:
-    """Jobs, newest first."""
+    """List jobs, newest first."""
     found = asyncio.run(_list(tenant, status, Page(limit, cursor), data))
     if json:
         print_json({"items": [_document(each) for each in found.items], "next": found.next})
@@ -82,7 +84,7 @@ def list_(
 
 @documents.command("show")
 def show(job_id: JobId, data: options.Data = None, json: options.Json = False) -> None:
-    """Everything about one job: where it stands, every attempt, what came of it, and what it replays."""
+    """Show one job: its status, every attempt, its result, and the job that it replays."""
     record, result, entry = asyncio.run(_show(job_id, data))
     if json:
         attempts = () if entry is None else entry.attempts
@@ -125,32 +127,32 @@ def show(job_id: JobId, data: options.Data = None, json: options.Json = False) -
 
 @documents.command("text")
 def text(job_id: JobId, data: options.Data = None) -> None:
-    """The text of a job that is COMPLETED, on standard output. Of any other there is none: exit code 1."""
+    """Print the text of a COMPLETED job on standard output. Any other job has no text: exit code 1."""
     print_content(asyncio.run(_text(job_id, data)))
 
 
 @documents.command("cancel")
 def cancel(job_id: JobId, data: options.Data = None, json: options.Json = False) -> None:
-    """A job that waits will not be read; one that is in work is asked to stop.
+    """Cancel a job that waits, or ask the worker to stop a job in progress.
 
-    One that has ended stays as it is: exit code 1.
+    A job that has ended does not change: exit code 1.
     """
     status, asked = asyncio.run(_cancel(job_id, data))
     if json:
         print_json({"job_id": job_id, "status": status.value, "cancel_requested": asked})
     if asked:
-        words = f"{job_id} is in work, and will stop soon."
+        done = f"{job_id} is in progress, and will stop soon."
     elif status is DocumentStatus.CANCELLED:
-        words = f"{job_id} will not be read."
+        done = f"{job_id} will not be read."
     else:
         message = f"The job is {status.value}: it has ended."
         raise Stop(message, code=REFUSED)
     if not json:
-        say(words)
+        say(done)
 
 
 def _document(record: dict[str, Any]) -> dict[str, Any]:
-    """As ``GET /v1/documents/{job_id}`` shows it, with what is for operators only: whose it is, and the detail."""
+    """The job as in ``GET /v1/documents/{job_id}``, with fields for operators only: tenant and error detail."""
     view = DocumentView.of(record).model_dump(mode="json")
     return {**view, "company_id": record.get("company_id"), "error": record.get("error")}
 
@@ -160,7 +162,7 @@ def _progress(view: DocumentView) -> str:
     if view.pages is not None:
         return f"{percent}, {pages(view.pages_done or 0, view.pages)}"
     if view.chunks is not None:
-        return f"{percent}, {view.chunks_done} of {view.chunks} stretches of sound"
+        return f"{percent}, {view.chunks_done} of {view.chunks} chunks of sound"
     return percent
 
 
@@ -197,12 +199,12 @@ async def _text(job_id: str, data: Path | None) -> bytes:
         try:
             return await parts.admission.output(result or {}, _TEXT)
         except FileMissing:
-            message = "The files of this result are not kept any more."
+            message = "The files of this result are deleted."
             raise Stop(message, code=REFUSED) from None
 
 
 async def _cancel(job_id: str, data: Path | None) -> tuple[DocumentStatus, bool]:
-    """Where the job stands now, and whether its worker was asked to stop."""
+    """The job's status now, and whether its worker was asked to stop."""
     async with existing_system(data, None) as system:
         parts = document_parts(system)
         status = DocumentStatus((await _record(system, job_id))["status"])
@@ -218,8 +220,8 @@ async def _cancel(job_id: str, data: Path | None) -> tuple[DocumentStatus, bool]
 
 
 async def _record(system: System, job_id: str) -> dict[str, Any]:
-    document = await system.store.get(JOBS, job_id)
-    if document is None:
+    record = await system.store.get(JOBS, job_id)
+    if record is None:
         message = "There is no such job; `holdfast documents list` shows them."
         raise NotFound(message)
-    return dict(document)
+    return dict(record)

@@ -11,14 +11,14 @@ from .failures import Stop
 
 
 def email_parts(system: System) -> EmailSystem:
-    """The email workload of this system. Raises :class:`Stop` with what is missing where there is none."""
+    """The email workload of this system. Without one, raises :class:`Stop` with the reason."""
     if system.email is None:
         raise Stop(why_no_email(system.settings))
     return system.email
 
 
 def why_no_email(settings: Settings) -> str:
-    """What keeps the email workload from running here, and what to do about it."""
+    """Why the email workload does not run here, and how to set it up."""
     lack = email_lack(settings)
     if lack is not None:
         return f"Emails are not set up here: {', '.join(lack.missing)} not installed. Install it: {lack.remedy}"

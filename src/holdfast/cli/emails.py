@@ -1,4 +1,4 @@
-"""``emails``: what became of an email, for operators. What identifies a person is masked."""
+"""``emails``: the status of emails, for operators. Personal data is masked."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .opening import existing_system
 from .output import print_json, say
 from .tables import moment, show_facts, show_table
 
-emails = typer.Typer(help="See what became of emails; cancel.", no_args_is_help=True, add_completion=False)
+emails = typer.Typer(help="See the status of emails; cancel emails.", no_args_is_help=True, add_completion=False)
 
 OutboxId = Annotated[str, typer.Argument(metavar="OUTBOXID", help="The email.", show_default=False)]
 
@@ -31,15 +31,18 @@ OutboxId = Annotated[str, typer.Argument(metavar="OUTBOXID", help="The email.", 
 @emails.command("list")
 def list_(
     tenant: Annotated[
-        str | None, typer.Option(metavar="TENANT", help="Only this tenant's, by id or name.", show_default=False)
+        str | None,
+        typer.Option(metavar="TENANT", help="Only emails of this tenant, by id or name.", show_default=False),
     ] = None,
-    status: Annotated[EmailStatus | None, typer.Option(help="Only emails that stand so.", show_default=False)] = None,
+    status: Annotated[
+        EmailStatus | None, typer.Option(help="Only emails with this status.", show_default=False)
+    ] = None,
     limit: options.Limit = 20,
     cursor: options.Cursor = None,
     data: options.Data = None,
     json: options.Json = False,
 ) -> None:
-    """Emails, newest first."""
+    """List emails, newest first."""
     found = asyncio.run(_list(tenant, status, Page(limit, cursor), data))
     if json:
         print_json({"items": [_document(each) for each in found.items], "next": found.next})
@@ -67,7 +70,7 @@ def list_(
 
 @emails.command("show")
 def show(outbox_id: OutboxId, data: options.Data = None, json: options.Json = False) -> None:
-    """Everything about one email, and every attempt to send it."""
+    """Show one email, and every attempt to send it."""
     email, entry = asyncio.run(_show(outbox_id, data))
     if json:
         print_json(_document(email))
@@ -100,12 +103,12 @@ def show(outbox_id: OutboxId, data: options.Data = None, json: options.Json = Fa
 
 @emails.command("cancel")
 def cancel(outbox_id: OutboxId, data: options.Data = None, json: options.Json = False) -> None:
-    """An email that still waits will not be sent. One that does not wait is left as it is: exit code 1."""
+    """Cancel an email that still waits. Any other email does not change: exit code 1."""
     status = asyncio.run(_cancel(outbox_id, data))
     if json:
         print_json({"outboxId": outbox_id, "status": status.value})
     if status is not EmailStatus.CANCELLED:
-        message = f"The email is {status.value}: it does not wait any more."
+        message = f"The email is {status.value}: it no longer waits."
         raise Stop(message, code=REFUSED)
     if not json:
         say(f"{outbox_id} will not be sent.")
@@ -142,8 +145,8 @@ async def _cancel(outbox_id: str, data: Path | None) -> EmailStatus:
 
 
 async def _email(system: System, outbox_id: str) -> EmailView:
-    document = await system.store.get(OUTBOX, outbox_id)
-    if document is None:
+    record = await system.store.get(OUTBOX, outbox_id)
+    if record is None:
         message = "There is no such email; `holdfast emails list` shows them."
         raise NotFound(message)
-    return EmailView.of(document)
+    return EmailView.of(record)

@@ -1,4 +1,4 @@
-"""``events``: what became of a job, straight from the ledger."""
+"""``events``: jobs as the ledger has them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def show(
     data: options.Data = None,
     json: options.Json = False,
 ) -> None:
-    """Everything about one job: its state, every attempt, and what it carries."""
+    """Show one job: its state, every attempt, and its content."""
     entry, content = asyncio.run(_entry(workload, key, app, data))
     if json:
         print_json(_document(entry, content))
@@ -80,7 +80,7 @@ def list_(
     data: options.Data = None,
     json: options.Json = False,
 ) -> None:
-    """Jobs, newest first."""
+    """List jobs, newest first."""
     query = EntryQuery(workload=workload, status=status, labels=conditions(where or ()))
     found = asyncio.run(_entries(query, Page(limit, cursor), app, data))
     if json:
@@ -124,7 +124,7 @@ def _document(entry: LedgerEntry, content: object) -> dict[str, Any]:
 
 
 def _content(system: System, entry: LedgerEntry) -> object:
-    """What the job carries, as its workload shows it to people."""
+    """The content of the job, as its workload shows it to people."""
     workload = system.workloads.get(entry.workload)
     return readable_body(entry.body) if workload is None else workload.readable(entry.body)
 
@@ -135,7 +135,7 @@ async def _entry(workload: str, key: str, app: str | None, data: Path | None) ->
         content = None if entry is None else _content(system, entry)
     if entry is None:
         hint = (
-            "Courier events are named <source>:<eventId>, unless their sender gave a key."
+            "The key of a courier event is <source>:<eventId>, unless its sender gave another key."
             if workload == "courier"
             else ""
         )

@@ -1,4 +1,4 @@
-"""What goes wrong, in words: one sentence on standard error and an exit code, in exactly one place."""
+"""Errors as messages: one sentence on standard error and an exit code. This happens only here."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DEBUG_VARIABLE: Final = "HOLDFAST_DEBUG"
 
 
 class Stop(Exception):
-    """The command ends here: why, and with which exit code."""
+    """The command ends here, with this message and this exit code."""
 
     def __init__(self, *sentences: str, code: int = MISUSED) -> None:
         super().__init__("\n".join(sentences))
@@ -32,19 +32,19 @@ class Stop(Exception):
         self.code = code
 
 
-def tell(error: BaseException) -> int:
-    """Say on standard error what happened, and return the exit code."""
+def report_error(error: BaseException) -> int:
+    """Print on standard error what happened, and return the exit code."""
     leaves = list(_leaves(error))
-    known = [_known(leaf) for leaf in leaves]
-    told = [each for each in known if each is not None]
-    if len(told) == len(known):
-        lines = dict.fromkeys(line for lines, _ in told for line in lines)
+    messages = [_message_and_code(leaf) for leaf in leaves]
+    known = [each for each in messages if each is not None]
+    if len(known) == len(messages):
+        lines = dict.fromkeys(line for lines, _ in known for line in lines)
         for prefix, line in zip(chain(["Error: "], repeat(" " * 7)), lines, strict=False):
             say(prefix + line)
-        code = max(code for _, code in told)
+        code = max(code for _, code in known)
     else:
-        surprise = leaves[known.index(None)]
-        say(f"Error: something unexpected happened: {type(surprise).__name__}: {scrub(str(surprise))}")
+        unexpected = leaves[messages.index(None)]
+        say(f"Error: something unexpected happened: {type(unexpected).__name__}: {scrub(str(unexpected))}")
         say(f"This is a bug in Holdfast or in a workload. {DEBUG_VARIABLE}=1 shows where it happened.")
         code = BUG
     if os.environ.get(DEBUG_VARIABLE, "") not in ("", "0"):
@@ -53,7 +53,7 @@ def tell(error: BaseException) -> int:
 
 
 def _leaves(error: BaseException) -> Iterator[BaseException]:
-    """The errors themselves: parts that run side by side report theirs as a group."""
+    """The single errors. Tasks that run in parallel raise theirs as a group."""
     if isinstance(error, BaseExceptionGroup):
         for each in error.exceptions:
             yield from _leaves(each)
@@ -61,7 +61,8 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
         yield error
 
 
-def _known(error: BaseException) -> tuple[list[str], int] | None:
+def _message_and_code(error: BaseException) -> tuple[list[str], int] | None:
+    """The lines and the exit code of an expected error; None for any other error."""
     match error:
         case Stop():
             return list(error.sentences), error.code

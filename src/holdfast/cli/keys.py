@@ -1,4 +1,4 @@
-"""``keys``: what tenants show to be let in."""
+"""``keys``: the API keys of tenants."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .opening import existing_system
 from .output import print_json, print_line, say
 from .tables import moment, show_table
 
-keys = typer.Typer(help="API keys of tenants: create, list and revoke.", no_args_is_help=True, add_completion=False)
+keys = typer.Typer(help="Create, list and revoke API keys of tenants.", no_args_is_help=True, add_completion=False)
 
 _LONGEST_DAYS: Final = 3_650
 
@@ -34,20 +34,20 @@ def create(
     scope: Annotated[
         list[Scope] | None,
         typer.Option(
-            help="What it may be used for, repeatable; otherwise everything. documents:write hands files in and "
-            "cancels; documents:read watches them and fetches what was read.",
+            help="What the key allows, repeatable; otherwise everything. documents:write submits and cancels; "
+            "documents:read shows status and results.",
             show_default=False,
         ),
     ] = None,
     expires: Annotated[
         str | None,
-        typer.Option(metavar="DAYS|DATE", help="When it stops working: 90, or 2027-01-31 (UTC).", show_default="never"),
+        typer.Option(metavar="DAYS|DATE", help="When the key expires: 90, or 2027-01-31 (UTC).", show_default="never"),
     ] = None,
-    label: Annotated[str, typer.Option(help="What it is for, for people.", show_default=False)] = "",
+    label: Annotated[str, typer.Option(help="A note for people.", show_default=False)] = "",
     data: options.Data = None,
     json: options.Json = False,
 ) -> None:
-    """Make a key for a tenant. It is shown this once: only its hash is kept."""
+    """Create a key for a tenant. It is shown only once: only its hash is stored."""
     not_after = None if expires is None else _end(expires)
     key, text = asyncio.run(_create(tenant, scope or list(Scope), label, not_after, data))
     if json:
@@ -62,12 +62,12 @@ def create(
 @keys.command("list")
 def list_(
     tenant: Annotated[
-        str | None, typer.Option(metavar="TENANT", help="Only this tenant's, by id or name.", show_default=False)
+        str | None, typer.Option(metavar="TENANT", help="Only keys of this tenant, by id or name.", show_default=False)
     ] = None,
     data: options.Data = None,
     json: options.Json = False,
 ) -> None:
-    """Keys, oldest first. None of them can be shown again."""
+    """List keys, oldest first. The keys themselves cannot be shown again."""
     found, names = asyncio.run(_list(tenant, data))
     if json:
         print_json([_document(each) for each in found])
@@ -95,8 +95,8 @@ def revoke(
     data: options.Data = None,
     json: options.Json = False,
 ) -> None:
-    """From now on the key opens nothing."""
-    # Whoever has the whole key at hand means its id; the secret in it must not travel further.
+    """Revoke a key. It stops working at once."""
+    # A person may give the whole key. Only its id is used: the secret part must not go further.
     key = asyncio.run(_revoke(re.sub(r"^hf_([0-9a-f]{16})_.*$", r"\1", key_id), data))
     if json:
         print_json(_document(key))

@@ -1,4 +1,4 @@
-"""Commands that are imported when they are called, so that ``holdfast --help`` does not load a web server."""
+"""Commands are imported only when they are called, so that ``holdfast --help`` does not load a web server."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _where: dict[str, str] = {}
 
 
 class LazyGroup(TyperGroup):
-    """A group whose commands are stand-ins until one is called. Its help needs only the stand-ins."""
+    """A group whose commands are placeholders until one is called. The help needs only the placeholders."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401 - types of whichever click typer has
-        """Put the real command in the place of its stand-in, then go on as usual."""
+        """Replace the placeholder by the real command, then continue as usual."""
         name = args[0]
         if name in _where:
             self.add_command(load(name, _where), name)
@@ -34,10 +34,10 @@ class LazyGroup(TyperGroup):
 
 
 def register(app: typer.Typer, entries: Sequence[Entry]) -> None:
-    """Add stand-ins for these commands."""
+    """Add placeholders for these commands."""
     for entry in entries:
         _where[entry.name] = entry.where
-        app.command(entry.name, help=entry.summary, rich_help_panel=entry.panel)(_stand_in)
+        app.command(entry.name, help=entry.summary, rich_help_panel=entry.panel)(_placeholder)
 
 
 def load(name: str, where: Mapping[str, str]) -> Any:  # noqa: ANN401 - a command of whichever click typer has
@@ -51,18 +51,18 @@ def load(name: str, where: Mapping[str, str]) -> Any:  # noqa: ANN401 - a comman
     command = typer.main.get_command(found)
     command.name = name
     for each in (command, *getattr(command, "commands", {}).values()):
-        each.help = _flowing(each.help or "")
+        each.help = _rewrapped(each.help or "")
     return command
 
 
-def _flowing(text: str) -> str:
-    """Docstrings are broken into lines for their source file; on a terminal, a paragraph finds its own.
+def _rewrapped(text: str) -> str:
+    """A docstring without its line breaks: the terminal breaks the lines itself.
 
-    A paragraph of commands keeps its lines: they are examples, to be copied.
+    A paragraph of commands keeps its lines, because people copy these examples.
     """
     paragraphs = text.split("\n\n")
     return "\n\n".join(f"\b\n{each}" if each.startswith("holdfast ") else " ".join(each.split()) for each in paragraphs)
 
 
-def _stand_in() -> None:
+def _placeholder() -> None:
     """Never called: resolving a command replaces it."""

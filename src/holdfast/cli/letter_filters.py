@@ -1,4 +1,4 @@
-"""Which dead letters: conditions as people write them, as the query that the engine takes."""
+"""Conditions on dead letters, as people write them, turned into the engine's query."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from holdfast.contracts.queries import LetterQuery
 from .arguments import conditions, instant
 from .failures import Stop
 
-# The names of the options, and those that the JSON has for the same thing.
+# The names of the options, and the JSON names of the same fields.
 _FIELDS: Final[Mapping[str, str]] = {
     "workload": "workload",
     "status": "review_status",
@@ -25,23 +25,23 @@ _FIELDS: Final[Mapping[str, str]] = {
     "created-before": "created_before",
     "createdBefore": "created_before",
 }
-_NOT_BY: Final = frozenset(
+_NO_CONDITION: Final = frozenset(
     {"id", "jobId", "generation", "attemptCount", "createdAt", "updatedAt", "expiresAt", "terminalReasonMessage"}
 )
 _LABEL: Final = "label."
 
 HELP: Final = (
     "A condition, repeatable: workload, status, reason, key, created-after, created-before, or a label such as "
-    "eventType or shipmentId (label.status=... where a label has the name of a field)."
+    "eventType or shipmentId (label.status=... if a label has the name of a field)."
 )
 
 
 def query_of(where: Iterable[str], **given: str | None) -> LetterQuery:
-    """All conditions together; ``given`` are those that have an option of their own."""
+    """All conditions together; ``given`` are the conditions with their own option."""
     fields: dict[str, Any] = {}
     labels: dict[str, str] = {}
-    told = [(name, value) for name, value in given.items() if value is not None]
-    for name, value in [*told, *conditions(where).items()]:
+    by_option = [(name, value) for name, value in given.items() if value is not None]
+    for name, value in [*by_option, *conditions(where).items()]:
         field = _FIELDS.get(name)
         if field is None:
             labels[_label(name)] = value
@@ -54,7 +54,7 @@ def query_of(where: Iterable[str], **given: str | None) -> LetterQuery:
 
 
 def _label(name: str) -> str:
-    if name in _NOT_BY:
+    if name in _NO_CONDITION:
         message = f"Dead letters cannot be chosen by {name}. {HELP}"
         raise Stop(message)
     return name.removeprefix(_LABEL)

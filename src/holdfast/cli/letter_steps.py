@@ -1,7 +1,7 @@
 """``dlq review``, ``dlq replay``, ``dlq close``: the steps that only people take (I9).
 
-All three choose their letters in the same way: by their ids, or by conditions and a number. What conditions choose is
-shown first, and the step is taken for what was shown and for nothing else.
+All three choose letters in the same way: by ids, or by conditions and a limit. The letters that match conditions are
+shown first, and the step is taken for exactly these letters.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Limit = Annotated[
     typer.Option(min=1, max=1_000_000, help="At most this many, the oldest first.", show_default="with --where: 100"),
 ]
 Where = Annotated[list[str] | None, typer.Option(metavar="FIELD=VALUE", help=HELP, show_default=False)]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show which dead letters it would be.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show the dead letters that would be changed.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 
@@ -56,10 +56,10 @@ def review(
     data: options.Data = None,
     json: options.Json = False,
 ) -> None:
-    """Say what you found: pending -> reviewed. Only reviewed dead letters can be replayed or closed.
+    """Mark dead letters as reviewed: pending -> reviewed. Only then can they be replayed or closed.
 
-    Name the letters, or choose them: --limit N alone takes the N oldest pending ones, --where narrows the choice. The
-    reason is required.
+    Give the ids of letters, or choose letters: --limit N alone takes the N oldest pending letters, --where narrows the
+    choice. The reason is required: write what you found.
     """
     choice = _Choice(letter_ids or (), tuple(where or ()), limit, dry_run, yes)
     _Step(ReviewStatus.REVIEWED, decision(actor, reason), app, data, json).take(choice)
@@ -71,7 +71,7 @@ def replay(
     where: Where = None,
     dry_run: DryRun = False,
     reason: Annotated[
-        str, typer.Option(help="What was mended; kept with the dead letter.", show_default="that none was given")
+        str, typer.Option(help="What was repaired; kept with the dead letter.", show_default="that none was given")
     ] = _NO_REASON,
     actor: options.Actor = None,
     yes: Yes = False,
@@ -81,8 +81,8 @@ def replay(
 ) -> None:
     """Run the jobs of reviewed dead letters again: reviewed -> replayed.
 
-    Name the letters, or choose them: --limit N alone replays the N oldest reviewed ones, --where narrows the choice. A
-    letter that nobody has reviewed is never replayed, and none is replayed twice. A reason is welcome, not required.
+    Give the ids of letters, or choose letters: --limit N alone replays the N oldest reviewed letters, --where narrows
+    the choice. A letter without a review is never replayed, and no letter is replayed twice. The reason is optional.
     """
     choice = _Choice(letter_ids or (), tuple(where or ()), limit, dry_run, yes)
     _Step(ReviewStatus.REPLAYED, decision(actor, reason), app, data, json).take(choice)
@@ -100,10 +100,10 @@ def close(
     data: options.Data = None,
     json: options.Json = False,
 ) -> None:
-    """Nothing more will be done about it: reviewed or replayed -> closed.
+    """Close dead letters: reviewed or replayed -> closed. Nothing more will be done about them.
 
-    Name the letters, or choose them: --limit N alone takes the N oldest reviewed or replayed ones, --where narrows the
-    choice (status=replayed). The reason is required.
+    Give the ids of letters, or choose letters: --limit N alone takes the N oldest reviewed or replayed letters, --where
+    narrows the choice (status=replayed). The reason is required.
     """
     choice = _Choice(letter_ids or (), tuple(where or ()), limit, dry_run, yes)
     _Step(ReviewStatus.CLOSED, decision(actor, reason), app, data, json).take(choice)
@@ -111,7 +111,7 @@ def close(
 
 @dataclass(frozen=True, slots=True)
 class _Choice:
-    """Which letters, and how carefully."""
+    """The chosen letters, and whether to ask or only to show."""
 
     ids: Sequence[str]
     where: Sequence[str]
@@ -122,7 +122,7 @@ class _Choice:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """One step, by the state that it leads to; who takes it and why; and where."""
+    """One step: the new state, the actor and the reason, and the ledger."""
 
     step: ReviewStatus
     why: DecisionBody
@@ -136,20 +136,20 @@ class _Step:
         return " or ".join(state.value for state in STEPS_FROM[self.step])
 
     def take(self, choice: _Choice) -> None:
-        """Take the step, or show what it would be."""
+        """Take the step, or show what would be changed."""
         by_condition = bool(choice.where) or choice.limit is not None
         if choice.ids and by_condition:
-            message = "Name dead letters or choose them with --where and --limit, not both."
+            message = "Give ids of dead letters, or choose letters with --where and --limit, not both."
             raise Stop(message)
         if not choice.ids and not by_condition:
-            message = f"Say which: their ids, --where field=value, or --limit N for the N oldest {self.states} ones."
+            message = f"Which letters? Give ids, --where field=value, or --limit N for the N oldest {self.states} ones."
             raise Stop(message)
         if choice.ids:
             done = f"would be {self.step.value}" if choice.dry_run else f"is {self.step.value}"
             report(asyncio.run(self._named(choice.ids, dry_run=choice.dry_run)), done, json=self.json)
             return
         if not (choice.yes or choice.dry_run or sys.stdin.isatty()):
-            message = "A choice of many asks first, and there is nobody to ask here: add --yes, or --dry-run to look."
+            message = "--where and --limit need a confirmation, and this is no terminal: add --yes, or --dry-run."
             raise Stop(message)
         chosen = asyncio.run(self._choose(choice))
         if choice.dry_run or not chosen.letters:
@@ -159,16 +159,16 @@ class _Step:
                 self._confirm(chosen)
             self._report(asyncio.run(self._move(chosen)), dry_run=False)
         if chosen.unreviewed:
-            self._tell_of_unreviewed(chosen, choice)
+            self._report_unreviewed(chosen, choice)
 
     # --- the letters that were named ------------------------------------------------------------------------
 
     async def _named(self, letter_ids: Sequence[str], *, dry_run: bool) -> Decided:
         async with existing_system(self.data, self.app) as system:
-            desk, by = system.review, {"actor": self.why.actor, "reason": self.why.reason}
+            reviews, by = system.review, {"actor": self.why.actor, "reason": self.why.reason}
 
-            async def look(letter_id: str) -> DeadLetter:
-                letter = await desk.show(letter_id)
+            async def check(letter_id: str) -> DeadLetter:
+                letter = await reviews.show(letter_id)
                 if letter.review_status not in STEPS_FROM[self.step]:
                     message = f"The dead letter is {letter.review_status.value}; it cannot become {self.step.value}."
                     raise ReviewRefused(message)
@@ -177,13 +177,13 @@ class _Step:
             async def decide(letter_id: str) -> DeadLetter:
                 match self.step:
                     case ReviewStatus.REVIEWED:
-                        return await desk.review(letter_id, **by)
+                        return await reviews.review(letter_id, **by)
                     case ReviewStatus.REPLAYED:
-                        return await desk.replay(letter_id, **by)
+                        return await reviews.replay(letter_id, **by)
                     case _:
-                        return await desk.close(letter_id, **by)
+                        return await reviews.close(letter_id, **by)
 
-            return await decide_each(letter_ids, look if dry_run else decide)
+            return await decide_each(letter_ids, check if dry_run else decide)
 
     # --- the letters that conditions choose -----------------------------------------------------------------
 
@@ -194,14 +194,14 @@ class _Step:
 
     async def _move(self, chosen: Chosen) -> StepReport:
         async with existing_system(self.data, self.app) as system:
-            with progress(f"{self.step.value.capitalize()}", len(chosen.letters)) as told:
-                return await system.review.move(chosen, actor=self.why.actor, reason=self.why.reason, progress=told)
+            with progress(f"{self.step.value.capitalize()}", len(chosen.letters)) as bar:
+                return await system.review.move(chosen, actor=self.why.actor, reason=self.why.reason, progress=bar)
 
     def _confirm(self, chosen: Chosen) -> None:
         for (workload, code), number in Counter((each.workload, each.reason_code) for each in chosen.letters).items():
             say(f"{number:>7}  {workload}  {code}")
         number = len(chosen.letters)
-        question = f"{number} of {chosen.matched} {self.states} dead letters will be {self.step.value}. Go on?"
+        question = f"{number} of {chosen.matched} {self.states} dead letters will be {self.step.value}. Continue?"
         typer.confirm(question, abort=True, err=True)
 
     def _report(self, found: StepReport, *, dry_run: bool) -> None:
@@ -213,17 +213,17 @@ class _Step:
             for letter_id in found.moved:
                 print_line(letter_id)
             if not found.matched:
-                say(f"No {self.states} dead letter meets these conditions.")
+                say(f"No {self.states} dead letter matches these conditions.")
             else:
                 done = f"would be {self.step.value}" if dry_run else self.step.value
                 say(f"{len(found.moved)} of {found.matched} {self.states} dead letters {done}.")
             if found.skipped:
-                say(f"{len(found.skipped)} were left alone: somebody else moved them in the meantime.")
+                say(f"{len(found.skipped)} were skipped: somebody else changed them in the meantime.")
         if refused:
             raise Stop(*(f"{letter_id}: {why}" for letter_id, why in found.refused.items()), code=REFUSED)
 
-    def _tell_of_unreviewed(self, chosen: Chosen, choice: _Choice) -> None:
-        """Letters that match and that nobody has reviewed: an error where there was nothing else to do."""
+    def _report_unreviewed(self, chosen: Chosen, choice: _Choice) -> None:
+        """Report matching letters without a review. It is an error if no other letter matched."""
         conditions = "".join(f" --where {shlex.quote(each)}" for each in choice.where)
         waiting = "1 dead letter waits" if chosen.unreviewed == 1 else f"{chosen.unreviewed} dead letters wait"
         how = f"holdfast dlq review{conditions} --limit {chosen.unreviewed} --reason ..."

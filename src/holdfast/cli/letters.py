@@ -1,6 +1,6 @@
-"""``dlq``: the desk where dead letters are read. The steps that people take have a module of their own.
+"""``dlq``: read dead letters. The steps of the review are in :mod:`.letter_steps`.
 
-Everything works on the store itself, with no server needed and next to any that run.
+The commands work on the store itself. They need no server, and running servers do not disturb them.
 """
 
 from __future__ import annotations
@@ -28,10 +28,14 @@ dlq = typer.Typer(help="Read, review, replay and close dead letters.", no_args_i
 
 @dlq.command("list")
 def list_(
-    status: Annotated[ReviewStatus | None, typer.Option(help="How far its review is.", show_default=False)] = None,
-    reason: Annotated[str | None, typer.Option(metavar="CODE", help="What it died of.", show_default=False)] = None,
+    status: Annotated[
+        ReviewStatus | None, typer.Option(help="Only with this review status.", show_default=False)
+    ] = None,
+    reason: Annotated[
+        str | None, typer.Option(metavar="CODE", help="Only with this reason code.", show_default=False)
+    ] = None,
     workload: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Which kind of work.", show_default=False)
+        str | None, typer.Option(metavar="NAME", help="Only of this workload.", show_default=False)
     ] = None,
     where: Annotated[list[str] | None, typer.Option(metavar="FIELD=VALUE", help=HELP, show_default=False)] = None,
     limit: options.Limit = 20,
@@ -40,14 +44,14 @@ def list_(
     data: options.Data = None,
     json: options.Json = False,
 ) -> None:
-    """Dead letters, oldest first."""
+    """List dead letters, oldest first."""
     query = query_of(where or (), status=status, reason=reason, workload=workload)
     found, total = asyncio.run(_find(query, Page(limit, cursor), app, data))
     if json:
         print_json({"items": [_summary(each) for each in found.items], "total": total, "next": found.next})
         return
     if not found.items:
-        say("There are no dead letters. Good." if query.empty else "No dead letter meets these conditions.")
+        say("There are no dead letters. Good." if query.empty else "No dead letter matches these conditions.")
         return
     rows = (
         (
@@ -61,8 +65,8 @@ def list_(
         )
         for each in found.items
     )
-    columns = ("id", "status", "workload", "key", "reason", "attempts", "died")
-    show_table(columns, rows, whole=("id", "status", "died"))
+    columns = ("id", "status", "workload", "key", "reason", "attempts", "failed")
+    show_table(columns, rows, whole=("id", "status", "failed"))
     if found.next:
         say(f"{len(found.items)} of {total}; the next ones: --cursor {found.next}")
 
@@ -74,7 +78,7 @@ def show(
     data: options.Data = None,
     json: options.Json = False,
 ) -> None:
-    """The full truth of one failure: attempts, decisions, and what the job carried."""
+    """Show one dead letter: attempts, decisions, and the payload of the job."""
     letter, payload = asyncio.run(_show(letter_id, app, data))
     if json:
         view: dict[str, Any] = LetterView.whole(letter, payload).model_dump(mode="json", by_alias=True)
@@ -90,7 +94,7 @@ def show(
             "key": letter.key,
             "job id": letter.job_id,
             "generation": letter.generation,
-            "died": moment(letter.created_at),
+            "failed": moment(letter.created_at),
             "kept until": moment(letter.expires_at),
             "replayed as": letter.replayed_as,
             **{f"label {name}": value for name, value in letter.labels.items()},
@@ -102,7 +106,7 @@ def show(
         rows = ((each.step, each.actor, each.reason, moment(each.at)) for each in letter.decisions)
         show_table(("step", "who", "why", "when"), rows, whole=("when",))
     else:
-        show_facts({"none": f"Nobody has looked at it: holdfast dlq review {letter.id} --reason ..."})
+        show_facts({"none": f"Nobody has reviewed it: holdfast dlq review {letter.id} --reason ..."})
     heading("Payload")
     show_document(payload)
 

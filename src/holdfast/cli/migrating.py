@@ -1,4 +1,4 @@
-"""``migrate``: make the store what this version and these workloads need."""
+"""``migrate``: create or update the tables and collections of the store."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from .settings import settings_with
 
 
 def migrate(app: options.App = None, data: options.Data = None, json: options.Json = False) -> None:
-    """Create what the ledger needs: tables, or collections.
+    """Create the ledger's tables or collections.
 
-    In a cluster, run it before a new version starts, as a user that may create indexes. It also brings over what
-    another system wrote into the same MongoDB collections; that system may go on running. The embedded ledger is
-    brought up to date by every start; this does the same without one. To run it again is safe.
+    In a cluster, run it before a new version starts, as a user that may create indexes. It also converts the records
+    of another system in the same MongoDB collections; that system may keep running. The embedded ledger is updated by
+    every start; this command does the same without a start. You can run it again safely.
     """
     settings = settings_with(holdfast_data=data)
     done = asyncio.run(_done(settings, app_of(app)))
@@ -33,7 +33,7 @@ def migrate(app: options.App = None, data: options.Data = None, json: options.Js
 
 
 async def _done(settings: Settings, app: App | None) -> list[str]:
-    """What was done, one sentence each."""
+    """The changes that were made, one sentence each."""
     if settings.cluster:
         async with open_cluster(settings, app) as cluster:
             return await cluster.store.migrate()

@@ -1,4 +1,4 @@
-"""Opening what a command works on: the settings, the user's app, the store."""
+"""Opening the settings, the user's app and the store for a command."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .settings import settings_with
 
 
 def app_of(reference: str | None) -> App | None:
-    """The user's app. Whatever its module raises while it is imported is the user's to mend, not a bug of ours."""
+    """The user's app. An exception while its module is imported is an error of the user's code, not our bug."""
     if reference is None:
         return None
     try:

@@ -29,10 +29,10 @@ Url = Annotated[
 ]
 Actor = Annotated[
     str | None,
-    typer.Option("--actor", metavar="WHO", help="Who decides; otherwise you, by your user name.", show_default=False),
+    typer.Option("--actor", metavar="WHO", help="Who decides; otherwise your user name.", show_default=False),
 ]
 Limit = Annotated[int, typer.Option("--limit", min=1, max=1000, help="At most this many.")]
 Cursor = Annotated[
-    str | None, typer.Option("--cursor", metavar="NEXT", help="Go on where the last list ended.", show_default=False)
+    str | None, typer.Option("--cursor", metavar="NEXT", help="Continue where the last list ended.", show_default=False)
 ]
-Workload = Annotated[str, typer.Option("--workload", metavar="NAME", help="Which kind of work.")]
+Workload = Annotated[str, typer.Option("--workload", metavar="NAME", help="The workload.")]

@@ -1,6 +1,6 @@
-"""What the program prints. Results go to standard output, words about them to standard error.
+"""Printing. Results go to standard output, messages about them to standard error.
 
-This module loads nothing heavy: every start of the program imports it.
+Every start of the program imports this module, so it imports nothing heavy.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ import sys
 
 
 def printable(text: str) -> str:
-    """The text with everything that is not visible written out.
+    """The text with every invisible character written as an escape.
 
-    Keys and payloads come from outside; an escape sequence in one must reach the reader's eyes, not their terminal.
+    Keys and payloads come from outside. The terminal must show an escape sequence in them, not obey it.
     """
     if text.isprintable():
         return text
@@ -20,17 +20,17 @@ def printable(text: str) -> str:
 
 
 def print_json(document: object, *, one_line: bool = False) -> None:
-    """A JSON document on standard output, in ASCII: every terminal, locale and parser can take it."""
+    """Print JSON on standard output, in ASCII: every terminal, locale and parser can read it."""
     sys.stdout.write(json.dumps(document, indent=None if one_line else 2) + "\n")
     sys.stdout.flush()
 
 
 def print_line(line: str) -> None:
-    """One line on standard output, at once, also into a pipe."""
+    """Print one line on standard output, and flush it, also into a pipe."""
     sys.stdout.write(printable(line) + "\n")
     sys.stdout.flush()
 
 
 def say(message: str) -> None:
-    """A word to the person, on standard error, where it is in no script's way."""
+    """Print a message for people on standard error, where no script reads it."""
     sys.stderr.write(printable(message) + "\n")

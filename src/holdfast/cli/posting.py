@@ -1,4 +1,4 @@
-"""Talking to a running API: where it is, what it answered, and what to say when it did not."""
+"""Requests to a running API: its address, its answers, and the errors when it does not answer."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ from .failures import REFUSED, Stop
 from .output import print_json, say
 from .tables import show_facts
 
-_PATIENCE: Final = httpx.Timeout(30.0, connect=5.0)
+_TIMEOUT: Final = httpx.Timeout(30.0, connect=5.0)
 _ANY_ADDRESS: Final[Mapping[str, str]] = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared with, not bound
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the API said."""
+    """An answer of the API."""
 
     status: int
     document: Any
 
     @property
     def accepted(self) -> bool:
-        """Whether it took the document."""
+        """Whether the API accepted the request."""
         return httpx.codes.is_success(self.status)
 
     @property
     def code(self) -> str:
-        """The refusal's code, or the bare status of an answer that has none."""
-        told = self.document.get("errorCode") if isinstance(self.document, dict) else None
-        return told if isinstance(told, str) else f"HTTP_{self.status}"
+        """The code of a refusal; the HTTP status if the answer has no code."""
+        code = self.document.get("errorCode") if isinstance(self.document, dict) else None
+        return code if isinstance(code, str) else f"HTTP_{self.status}"
 
 
 def base_url(given: str | None, settings: Settings | None) -> str:
-    """The API's address, without a slash at its end: as given, or where this configuration would start it."""
+    """The API's address, without a slash at its end: as given, or from the settings."""
     if given is not None:
         parts = _split(given)
         if (
@@ -56,7 +56,7 @@ def base_url(given: str | None, settings: Settings | None) -> str:
             raise Stop(message)
         return given.rstrip("/")
     if settings is None or settings.api_port == 0:
-        message = "API_PORT is 0, so the API's port is known only to who started it: give its address with --url."
+        message = "API_PORT is 0, so the settings do not have the API's port: give its address with --url."
         raise Stop(message)
     host = _ANY_ADDRESS.get(settings.api_host, settings.api_host)
     return f"http://{f'[{host}]' if ':' in host else host}:{settings.api_port}"
@@ -64,12 +64,12 @@ def base_url(given: str | None, settings: Settings | None) -> str:
 
 @asynccontextmanager
 async def connected(url: str) -> AsyncIterator[httpx.AsyncClient]:
-    """A client of the API at this address. What goes wrong on the way is told in words."""
-    # A proxy is for going out; an API on this machine is not out.
+    """A client of the API at this address. Network errors become :class:`Stop` with a message."""
+    # No proxy for an API on this machine.
     local = (urlsplit(url).hostname or "") in {"localhost", "127.0.0.1", "::1"}
     headers = {"user-agent": f"holdfast-cli/{__version__}"}
     try:
-        async with httpx.AsyncClient(base_url=url, timeout=_PATIENCE, trust_env=not local, headers=headers) as client:
+        async with httpx.AsyncClient(base_url=url, timeout=_TIMEOUT, trust_env=not local, headers=headers) as client:
             yield client
     except (httpx.ConnectError, httpx.ConnectTimeout) as error:
         message = f"Cannot reach {scrub(url)}: {scrub(str(error)) or 'no answer'}. Is `holdfast up` running there?"
@@ -77,8 +77,8 @@ async def connected(url: str) -> AsyncIterator[httpx.AsyncClient]:
     except httpx.TransportError as error:
         # The request may have arrived. Repeating it is safe: that is what idempotency keys are for.
         message = (
-            f"No answer from {scrub(url)} ({type(error).__name__}), so nobody knows whether it was accepted. "
-            "Sending the very same body again is safe."
+            f"No answer from {scrub(url)} ({type(error).__name__}), so it is not known whether it was accepted. "
+            "You can send the same body again safely."
         )
         raise Stop(message) from error
     except (httpx.InvalidURL, UnicodeError) as error:
@@ -98,7 +98,7 @@ async def post(client: httpx.AsyncClient, path: str, body: bytes, headers: Mappi
 
 
 def report(answer: Answer, url: str, *, json: bool) -> None:
-    """Show an answer: a receipt on standard output, or why there is none on standard error and exit code 1."""
+    """Show an answer: the receipt on standard output; or the refusal on standard error, with exit code 1."""
     if json and answer.document is not None:
         print_json(answer.document)
     elif answer.accepted and isinstance(answer.document, dict):

@@ -1,4 +1,4 @@
-"""``privacy``: forget a person, and seal personal data under a new key."""
+"""``privacy``: erase a person, and seal personal data with a new key."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ if TYPE_CHECKING:  # the core install does without the libraries of the email ex
     from holdfast.workloads.email.privacy import Forgotten, Person, Privacy, Resealed, Selector
 
 privacy = typer.Typer(
-    help="Forget a person; seal personal data under a new key.", no_args_is_help=True, add_completion=False
+    help="Erase a person; seal personal data with a new key.", no_args_is_help=True, add_completion=False
 )
 
 _UUID: Final = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
-_ANSWERS: Final = 20
+_MOST_SHOWN: Final = 20
 
 
 @privacy.command("erase")
@@ -40,7 +40,7 @@ def erase(
         str,
         typer.Option(
             metavar="WHO",
-            help="The recipientId, the address, or with --tenant the externalId that the tenant knows them by.",
+            help="The recipientId, the address, or with --tenant the tenant's externalId of the person.",
             show_default=False,
         ),
     ],
@@ -51,33 +51,35 @@ def erase(
     data: options.Data = None,
     json: options.Json = False,
 ) -> None:
-    """Forget a person (LGPD, article 18). This cannot be undone.
+    """Erase a person's data (LGPD, article 18). This cannot be undone.
 
-    Emails to them that wait are cancelled. Their record, what emails say of them, settled jobs, dead letters, and HTML
-    that only they were sent are emptied. That an email existed, when, and how it ended stays; and if the address is
-    suppressed, it stays so, under its keyed hash.
+    Waiting emails to the person are cancelled. The person's record is emptied, and so is their data in emails, settled
+    jobs and dead letters, and HTML that was sent to nobody else. It stays known that an email existed, when, and how it
+    ended. A suppressed address stays suppressed, as a keyed hash.
     """
     if not (yes or sys.stdin.isatty()):
-        message = "Forgetting somebody asks first, and there is nobody to ask here: add --yes."
+        message = "This needs a confirmation, and this is no terminal: add --yes."
         raise Stop(message)
     if not yes:
-        person = asyncio.run(_look(recipient, tenant, data))
+        person = asyncio.run(_find(recipient, tenant, data))
         if not person.empty:
             records, number, waiting = len(person.recipients), len(person.emails), len(person.waiting)
-            question = f"{records} records and {number} emails ({waiting} of them waiting) tell of this person. Go on?"
+            question = (
+                f"{records} records and {number} emails ({waiting} of them waiting) are about this person. Continue?"
+            )
             typer.confirm(question, abort=True, err=True)
     done = asyncio.run(_erase(recipient, tenant, data))
     if json:
         print_json(_forgotten(done))
     elif done.nothing:
-        say("Nothing is kept about this person: there was nothing to forget.")
+        say("Nothing is stored about this person: there was nothing to erase.")
     else:
         say(
-            f"Forgotten: {done.recipients} records, {done.emails} emails, {done.jobs} jobs, {done.contents} contents. "
+            f"Erased: {done.recipients} records, {done.emails} emails, {done.jobs} jobs, {done.contents} contents. "
             f"{done.cancelled} emails that waited were cancelled."
         )
     if done.in_work:
-        message = f"{len(done.in_work)} emails are being sent just now. Once they have ended, run this again."
+        message = f"{len(done.in_work)} emails are being sent now. Run this again when they have ended."
         raise Stop(message, code=REFUSED)
 
 
@@ -85,13 +87,14 @@ def erase(
 def new_key(
     name: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="What the key is called; otherwise today's date.", show_default=False),
+        typer.Option(metavar="NAME", help="The name of the key; otherwise today's date.", show_default=False),
     ] = None,
     data: options.Data = None,
 ) -> None:
-    """Make a new key that seals personal data from the next start on. The older ones still open what they sealed.
+    """Create a new key, which seals personal data after the next start. Older keys still open what they sealed.
 
-    It goes into the data folder's file. Where EMAIL_KEYS is set, it is printed instead, for you to add at its end.
+    The key is written to a file in the data folder. If EMAIL_KEYS is set, the key is printed instead: add it at the end
+    of EMAIL_KEYS.
     """
     settings = settings_with(holdfast_data=data)
     name = name or f"{datetime.now(UTC):%Y-%m-%d}"
@@ -112,9 +115,9 @@ def new_key(
 
 @privacy.command("rotate-keys")
 def rotate_keys(data: options.Data = None, json: options.Json = False) -> None:
-    """Seal under the current key whatever older keys sealed.
+    """Seal all data of older keys again with the current key.
 
-    First make a new key (`holdfast privacy new-key`) and restart every process; then run this.
+    First create a new key (`holdfast privacy new-key`) and restart every process; then run this.
     """
     done = asyncio.run(_reseal(data))
     if json:
@@ -128,9 +131,9 @@ def rotate_keys(data: options.Data = None, json: options.Json = False) -> None:
             "current key now."
         )
     if done.broken:
-        shown = ", ".join(done.broken[:_ANSWERS])
+        shown = ", ".join(done.broken[:_MOST_SHOWN])
         message = f"{len(done.broken)} values cannot be opened with the keys that are set: {shown}."
-        raise Stop(message, "Put back the key that sealed them, and run this again.", code=REFUSED)
+        raise Stop(message, "Restore the key that sealed them, and run this again.", code=REFUSED)
 
 
 def _forgotten(done: Forgotten) -> dict[str, Any]:
@@ -144,10 +147,10 @@ def _forgotten(done: Forgotten) -> dict[str, Any]:
     }
 
 
-async def _look(recipient: str, tenant: str | None, data: Path | None) -> Person:
+async def _find(recipient: str, tenant: str | None, data: Path | None) -> Person:
     async with existing_system(data, None) as system:
         try:
-            return await _desk(system).find(await _selector(system, recipient, tenant))
+            return await _privacy_of(system).find(await _selector(system, recipient, tenant))
         except ValueError as error:
             raise _no_address(error) from None
 
@@ -161,19 +164,19 @@ async def _erase(recipient: str, tenant: str | None, data: Path | None) -> Forgo
             return await system.cancellation.cancel(workload, outbox_id)
 
         try:
-            return await _desk(system).erase(selector, system.ambient.clock.now(), cancel)
+            return await _privacy_of(system).erase(selector, system.ambient.clock.now(), cancel)
         except ValueError as error:
             raise _no_address(error) from None
 
 
 async def _reseal(data: Path | None) -> Resealed:
     async with existing_system(data, None) as system:
-        return await _desk(system).reseal()
+        return await _privacy_of(system).reseal()
 
 
-def _desk(system: System) -> Privacy:
+def _privacy_of(system: System) -> Privacy:
     parts = email_parts(system)
-    from holdfast.workloads.email.privacy import Privacy  # noqa: PLC0415 - its libraries are there, or we had stopped
+    from holdfast.workloads.email.privacy import Privacy  # noqa: PLC0415 - email_parts has checked its libraries
 
     return Privacy(system.store, system.broker, parts.vault, parts.workload, parts.content)
 

@@ -1,4 +1,4 @@
-"""``queue``: how much waits, and stopping the flow for a while."""
+"""``queue``: how many jobs wait; pause and resume queues."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .opening import existing_system
 from .output import print_json, say
 from .tables import show_table
 
-queue = typer.Typer(help="See how much waits; pause and resume.", no_args_is_help=True, add_completion=False)
+queue = typer.Typer(help="See how many jobs wait; pause and resume.", no_args_is_help=True, add_completion=False)
 
 Name = Annotated[
     str | None,
@@ -31,14 +31,14 @@ Name = Annotated[
 
 @queue.command("status")
 def status(name: Name = None, app: options.App = None, data: options.Data = None, json: options.Json = False) -> None:
-    """How many jobs each queue holds, dead-letter queues included."""
+    """Show how many jobs each queue holds, dead-letter queues included."""
 
-    async def asked() -> list[tuple[str, str, Depth]]:
+    async def depths() -> list[tuple[str, str, Depth]]:
         async with existing_system(data, app) as system:
             queues = _queues(system, name, every=True)
             return [(queue, workload, await system.broker.depth(queue)) for queue, workload in queues]
 
-    rows = asyncio.run(asked())
+    rows = asyncio.run(depths())
     if json:
         print_json(
             [
@@ -70,16 +70,16 @@ def _pause(depth: Depth) -> str:
 
 @queue.command("pause")
 def pause(name: Name = None, app: options.App = None, data: options.Data = None) -> None:
-    """Hand out no more jobs, in any process, until resumed. New jobs are accepted all the same."""
+    """Stop delivering jobs to workers, in every process, until resumed. New jobs are still accepted."""
     for each in asyncio.run(_switch(name, app, data, paused=True)):
-        say(f"{each} is paused. `holdfast queue resume` lets it go on.")
+        say(f"{each} is paused. `holdfast queue resume` starts it again.")
 
 
 @queue.command("resume")
 def resume(name: Name = None, app: options.App = None, data: options.Data = None) -> None:
-    """Hand out jobs again."""
+    """Deliver jobs to workers again."""
     for each in asyncio.run(_switch(name, app, data, paused=False)):
-        say(f"{each} hands out jobs.")
+        say(f"{each} delivers jobs again.")
 
 
 async def _switch(name: str | None, app: str | None, data: Path | None, *, paused: bool) -> list[str]:
@@ -91,7 +91,7 @@ async def _switch(name: str | None, app: str | None, data: Path | None, *, pause
 
 
 def _queues(system: System, name: str | None, *, every: bool) -> list[tuple[str, str]]:
-    """The queues meant, each with its workload's name."""
+    """The chosen queues, each with the name of its workload."""
     main = [(workload.queue, workload.name) for workload in system.workloads.values()]
     dead = [(workload.dead_letter_queue, workload.name) for workload in system.workloads.values()]
     if name is None:

@@ -1,4 +1,4 @@
-"""``schema``: every contract as a JSON Schema, for those on the other side of it."""
+"""``schema``: every contract as a JSON Schema, for other programs."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ from .opening import app_of
 from .output import print_json, say
 from .tables import show_table
 
-schema = typer.Typer(help="The contracts as JSON Schemas.", no_args_is_help=True, add_completion=False)
+schema = typer.Typer(help="List and export the contracts as JSON Schemas.", no_args_is_help=True, add_completion=False)
 
 _DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 
 
 @dataclass(frozen=True, slots=True)
 class Contract:
-    """A model that is the law for something that crosses a boundary. ``side`` says whether we read it or write it."""
+    """A model of data that we exchange with other programs. ``side``: whether we read it or write it."""
 
     name: str
     model: type[BaseModel]
@@ -92,10 +92,10 @@ _HTTP: Final = (
     Contract("http.replay", ReplayBody, "a replay of many"),
     Contract("http.replay-report", ReplayView, "what a replay of many did", "serialization"),
     Contract("http.document-receipt", DocumentReceipt, "the answer to an accepted document", "serialization"),
-    Contract("http.document", DocumentView, "where a document stands", "serialization"),
+    Contract("http.document", DocumentView, "the status of a document", "serialization"),
     Contract("http.documents", DocumentList, "a page of documents", "serialization"),
-    Contract("http.document-result", DocumentContent, "what became of a document, and what was read", "serialization"),
-    Contract("http.document-cancel", DocumentCancel, "where a document stands that is cancelled", "serialization"),
+    Contract("http.document-result", DocumentContent, "the result of a document, and its text", "serialization"),
+    Contract("http.document-cancel", DocumentCancel, "the status of a cancelled document", "serialization"),
 )
 
 
@@ -111,7 +111,7 @@ def contracts(app: str | None) -> list[Contract]:
 
 @schema.command("list")
 def list_(app: options.App = None, json: options.Json = False) -> None:
-    """The contracts that there are."""
+    """List all contracts."""
     found = contracts(app)
     if json:
         print_json([{"name": each.name, "file": each.file, "what": each.what} for each in found])
@@ -121,10 +121,10 @@ def list_(app: options.App = None, json: options.Json = False) -> None:
 
 @schema.command("export")
 def export(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder; made if absent.", show_default=False)],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder; created if missing.", show_default=False)],
     app: options.App = None,
 ) -> None:
-    """Write each contract to a file of its own. The same contracts always give the same bytes."""
+    """Write each contract to its own file. The same contracts always give the same bytes."""
     folder.mkdir(parents=True, exist_ok=True)
     found = contracts(app)
     for each in found:

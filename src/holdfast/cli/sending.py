@@ -1,4 +1,4 @@
-"""``send``: be a courier."""
+"""``send``: send courier events, as a courier does."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from .settings import settings_with
 from .tables import progress, show_facts
 
 _AT_A_TIME: Final = 16
-_ANYBODY: Final = "courier-x"
+_DEFAULT_SOURCE: Final = "courier-x"
 
 
 @dataclass(frozen=True, slots=True)
-class _Letterhead:
-    """Who signs, and how."""
+class _Signer:
+    """The secret, and the scheme of the signature."""
 
     secret: str
     standard_webhooks: bool
@@ -46,20 +46,20 @@ class _Letterhead:
 def send(
     url: options.Url = None,
     source: Annotated[
-        str | None, typer.Option(help="Who sends; otherwise the one source in COURIER_SECRETS.", show_default=False)
+        str | None, typer.Option(help="The sender; otherwise the only source in COURIER_SECRETS.", show_default=False)
     ] = None,
     secret: Annotated[
         str | None,
         typer.Option(
             envvar="COURIER_SECRET",
-            help="What to sign with; otherwise the source's secret in COURIER_SECRETS. Others on this machine can see "
+            help="The signing secret; otherwise the source's secret in COURIER_SECRETS. Others on this machine can see "
             "an option: prefer the variable.",
             show_default=False,
         ),
     ] = None,
     event_id: Annotated[
         str | None,
-        typer.Option(help="Made if left out. To repeat an event, give --occurred-at too.", show_default=False),
+        typer.Option(help="Otherwise a new id. To repeat an event, give --occurred-at too.", show_default=False),
     ] = None,
     event_type: Annotated[str, typer.Option("--type", help="eventType.")] = "shipment.status.updated",
     shipment: Annotated[str | None, typer.Option(help="payload.shipmentId.", show_default="shp_demo")] = None,
@@ -75,7 +75,7 @@ def send(
     ] = None,
     body: Annotated[
         str | None,
-        typer.Option(metavar="JSON|@FILE", help="The whole body, sent byte for byte as it is.", show_default=False),
+        typer.Option(metavar="JSON|@FILE", help="The whole body, sent unchanged.", show_default=False),
     ] = None,
     standard_webhooks: Annotated[
         bool, typer.Option("--standard-webhooks", help="Sign with the Standard Webhooks headers.")
@@ -85,22 +85,22 @@ def send(
 ) -> None:
     """Sign a courier event and post it to a running API.
 
-    Made-up facts fill in what you leave out. Exit code 0: accepted; 1: refused; 2: could not be sent.
+    Missing fields get example values. Exit code 0: accepted; 1: refused; 2: could not be sent.
     """
     raw = None if body is None else content("--body", body)
     facts = {"shipmentId": shipment, "orderId": order, "status": status}
     given = {name for name, value in {"event-id": event_id, "occurred-at": occurred_at, "key": key}.items() if value}
     if raw is not None and (given or payload is not None or any(facts.values()) or count > 1):
-        message = "--body is the whole event: it goes together with --source, --secret and --url only."
+        message = "--body is the whole event: use it only with --source, --secret and --url."
         raise Stop(message)
     if key is not None and count > 1:
-        message = "--key names one event, and --count asks for several."
+        message = "--key is the key of one event, but --count sends several."
         raise Stop(message)
 
     source, url, secret = _addresses(url, source if raw is None else source or _source_in(raw), secret)
-    letterhead = _Letterhead(secret, standard_webhooks)
+    signer = _Signer(secret, standard_webhooks)
     if raw is not None:
-        _send_one(url, letterhead, _new_id(), raw, json=json)
+        _send_one(url, signer, _new_id(), raw, json=json)
         return
     event = {
         "eventType": event_type,
@@ -111,15 +111,15 @@ def send(
     }
     if count == 1:
         event_id = event_id or _new_id()
-        _send_one(url, letterhead, event_id, _body(event_id, event), json=json)
+        _send_one(url, signer, event_id, _body(event_id, event), json=json)
         return
     stem = event_id or _new_id()
     events = ((each, _body(each, event)) for each in (f"{stem}-{number}" for number in range(1, count + 1)))
-    _send_many(url, letterhead, events, count, json=json)
+    _send_many(url, signer, events, count, json=json)
 
 
 def _addresses(url: str | None, source: str | None, secret: str | None) -> tuple[str, str, str]:
-    """Who sends, where to, and the secret. The configuration is asked only for what was not given."""
+    """The source, the API's address and the secret. The settings are loaded only if one of them is missing."""
     settings = None if url is not None and secret is not None else settings_with()
     where = base_url(url, settings)
     if secret is None:
@@ -127,15 +127,15 @@ def _addresses(url: str | None, source: str | None, secret: str | None) -> tuple
         return source, where, secret
     if source is None and settings is not None and len(settings.courier_secrets) == 1:
         source = next(iter(settings.courier_secrets))
-    return source or _ANYBODY, where, signing.usable(secret)
+    return source or _DEFAULT_SOURCE, where, signing.usable(secret)
 
 
 def _payload(given: str | None, facts: dict[str, str | None]) -> dict[str, Any]:
-    """The payload as given, with the options over it; made up where there is neither."""
-    told = {name: value for name, value in facts.items() if value is not None}
+    """The given payload, overwritten by the options. Without a payload, example values are used."""
+    options_given = {name: value for name, value in facts.items() if value is not None}
     if given is not None:
-        return {**json_object("--payload", given), **told}
-    return {"shipmentId": "shp_demo", "orderId": "ord_demo", "status": "in_transit", **told}
+        return {**json_object("--payload", given), **options_given}
+    return {"shipmentId": "shp_demo", "orderId": "ord_demo", "status": "in_transit", **options_given}
 
 
 def _body(event_id: str, event: dict[str, Any]) -> bytes:
@@ -143,7 +143,7 @@ def _body(event_id: str, event: dict[str, Any]) -> bytes:
 
 
 def _source_in(raw: bytes) -> str | None:
-    """Whose event a raw body says it is. Whether the body is any good is the API's to say."""
+    """The source in a raw body. The API checks whether the body is valid."""
     try:
         source = json_module.loads(raw).get("source")
     except (ValueError, RecursionError, AttributeError):
@@ -159,10 +159,10 @@ def _path(url: str) -> str:
     return "" if url.endswith(COURIER_PATH) else COURIER_PATH
 
 
-def _send_one(url: str, letterhead: _Letterhead, message_id: str, body: bytes, *, json: bool) -> None:
+def _send_one(url: str, signer: _Signer, message_id: str, body: bytes, *, json: bool) -> None:
     async def posted() -> Answer:
         async with connected(url) as client:
-            return await post(client, _path(url), body, letterhead.headers(message_id, body))
+            return await post(client, _path(url), body, signer.headers(message_id, body))
 
     report(asyncio.run(posted()), url, json=json)
 
@@ -172,7 +172,7 @@ def _send_one(url: str, letterhead: _Letterhead, message_id: str, body: bytes, *
 
 @dataclass(slots=True)
 class _Tally:
-    """What became of many events."""
+    """The results of many events."""
 
     accepted: int = 0
     duplicates: int = 0
@@ -194,7 +194,7 @@ class _Tally:
 
 def _send_many(
     url: str,
-    letterhead: _Letterhead,
+    signer: _Signer,
     events: Iterator[tuple[str, bytes]],
     count: int,
     *,
@@ -203,7 +203,7 @@ def _send_many(
     tally = _Tally()
     began = time.monotonic()
     with progress("Sending", count) as done:
-        asyncio.run(_stream(url, letterhead, events, tally, lambda answered: done(answered, count)))
+        asyncio.run(_stream(url, signer, events, tally, lambda answered: done(answered, count)))
     tally.seconds = round(time.monotonic() - began, 3)
     if json:
         facts = {"accepted": tally.accepted, "duplicates": tally.duplicates, "refused": dict(tally.refused)}
@@ -220,16 +220,16 @@ def _send_many(
 
 async def _stream(
     url: str,
-    letterhead: _Letterhead,
+    signer: _Signer,
     events: Iterator[tuple[str, bytes]],
     tally: _Tally,
     done: Callable[[int], None],
 ) -> None:
-    """Several senders draw from one list of events, until it is empty or one of them cannot go on."""
+    """Several senders share one list of events, until it is empty or one sender fails."""
 
     async def sender(client: httpx.AsyncClient) -> None:
         for message_id, body in events:
-            tally.add(await post(client, _path(url), body, letterhead.headers(message_id, body)))
+            tally.add(await post(client, _path(url), body, signer.headers(message_id, body)))
             done(tally.answered)
 
     async with connected(url) as client:

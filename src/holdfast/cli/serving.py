@@ -1,4 +1,4 @@
-"""``up``, ``api``, ``worker``: processes that run until they are told to stop, and then drain."""
+"""``up``, ``api``, ``worker``: processes that run until a stop signal, and then drain."""
 
 from __future__ import annotations
 
@@ -27,22 +27,26 @@ from .supervision import Duty, Member, Supervisor, inherited_listener, keep_priv
 
 Host = Annotated[
     str | None,
-    typer.Option("--host", metavar="ADDRESS", help="Listen here; otherwise API_HOST.", show_default=False),
+    typer.Option("--host", metavar="ADDRESS", help="The address to listen on; otherwise API_HOST.", show_default=False),
 ]
 Port = Annotated[
     int | None,
     typer.Option(
-        "--port", min=0, max=65_535, help="Listen here; otherwise API_PORT. 0 takes a free one.", show_default=False
+        "--port",
+        min=0,
+        max=65_535,
+        help="The port to listen on; otherwise API_PORT. 0: any free port.",
+        show_default=False,
     ),
 ]
-Ready = Annotated[bool, typer.Option("--json", help="Say that it is ready as a line of JSON.")]
+Ready = Annotated[bool, typer.Option("--json", help="Print the ready message as a line of JSON.")]
 Concurrency = Annotated[
     int | None,
     typer.Option(
         "--concurrency",
         min=1,
         max=10_000,
-        help="Jobs at a time, in each worker; otherwise WORKER_CONCURRENCY.",
+        help="Parallel jobs in each worker; otherwise WORKER_CONCURRENCY.",
         show_default=False,
     ),
 ]
@@ -53,7 +57,7 @@ WorkerProcesses = Annotated[
         "--processes",
         min=1,
         max=_MOST_PROCESSES,
-        help="Run this many worker processes, watched and restarted by a parent.",
+        help="Number of worker processes; a parent watches and restarts them.",
         show_default=False,
     ),
 ]
@@ -63,7 +67,7 @@ ApiProcesses = Annotated[
         "--processes",
         min=1,
         max=_MOST_PROCESSES,
-        help="Run this many API processes on one port, watched and restarted by a parent.",
+        help="Number of API processes on one port; a parent watches and restarts them.",
         show_default=False,
     ),
 ]
@@ -73,18 +77,18 @@ ApisOfUp = Annotated[
         "--api-processes",
         min=1,
         max=_MOST_PROCESSES,
-        help="With --processes: run this many API processes beside the workers; otherwise one.",
+        help="With --processes: number of API processes; otherwise one.",
         show_default=False,
     ),
 ]
-# What a parent gives to the processes that it starts.
+# A parent passes these to the processes that it starts.
 Lifeline = Annotated[int | None, typer.Option("--lifeline", hidden=True)]
 Listener = Annotated[int | None, typer.Option("--listener", hidden=True)]
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """What this process runs, and what it got from its parent, if it has one."""
+    """The parts that this process runs, and the descriptors from its parent, if it has one."""
 
     api: bool
     worker: bool
@@ -107,7 +111,7 @@ def up(
     In one process; or, with --processes N, in one API process and N worker processes, so that no job can take the API
     down with it. SIGHUP then replaces the processes one after another, each when its replacement is ready.
 
-    Stops on Ctrl-C or SIGTERM: open requests are answered, running jobs finish or are released at no attempt's cost.
+    Ctrl-C or SIGTERM stops it: open requests are answered, running jobs finish or are released, which costs no attempt.
     """
     settings = settings_with(api_host=host, api_port=port, holdfast_data=data, worker_concurrency=concurrency)
     if processes is None:
@@ -137,9 +141,9 @@ def api(
     lifeline: Lifeline = None,
     listener: Listener = None,
 ) -> None:
-    """Run the API alone.
+    """Run only the API.
 
-    It accepts and records; workers in other processes, on the same data folder or in the same cluster, do the work.
+    It accepts and records jobs. Workers in other processes, with the same data folder or in the same cluster, run them.
     With --processes, SIGHUP replaces the processes one after another; no connection is refused meanwhile.
     """
     settings = settings_with(api_host=host, api_port=port, holdfast_data=data)
@@ -157,7 +161,7 @@ def worker(
     json: Ready = False,
     lifeline: Lifeline = None,
 ) -> None:
-    """Run a worker, with maintenance, and no API.
+    """Run a worker with maintenance, without the API.
 
     Any number of workers may share a data folder or a cluster. With --processes, SIGHUP replaces the processes one
     after another: a rolling restart that costs no attempt.
@@ -185,7 +189,7 @@ def _serve(settings: Settings, app: str | None, part: _Part, *, json: bool) -> N
         if part.lifeline is not None:
             tell_ready(part.lifeline)
             return
-        with contextlib.suppress(BrokenPipeError):  # a server outlives whoever waited for this line
+        with contextlib.suppress(BrokenPipeError):  # the program that reads this line may end before the server
             _announce(settings, address, json=json)
 
     lifeline = None if part.lifeline is None else keep_private(part.lifeline)
@@ -206,8 +210,8 @@ def _serve(settings: Settings, app: str | None, part: _Part, *, json: bool) -> N
     except StoreUnavailable as error:
         if not settings.cluster:
             raise
-        # Nothing is wrong with how it was asked: a server is away, and to start again later may help.
-        advice = f"Is MongoDB running at {settings.shown('mongo_uri')}? `holdfast doctor` looks closer."
+        # This is not a usage error: a server does not answer, and a later start may succeed.
+        advice = f"Is MongoDB running at {settings.shown('mongo_uri')}? `holdfast doctor` gives details."
         raise Stop(error.message, advice, code=REFUSED) from error
 
 
@@ -217,8 +221,8 @@ def _runner() -> Iterator[asyncio.Runner]:
     try:
         yield runner
     finally:
-        # A driver that is told to stop while it connects may leave a socket to the loop, which then will not close.
-        # Everything of ours is done by then, and the process ends.
+        # A driver that is stopped while it connects may leave a socket in the loop, and then the loop does not close.
+        # All our own work is done by then, and the process ends.
         with contextlib.suppress(OSError):
             runner.close()
 
@@ -226,15 +230,15 @@ def _runner() -> Iterator[asyncio.Runner]:
 def _check(settings: Settings) -> None:
     problems = settings.secret_problems()
     if problems and not settings.holdfast_demo:
-        message = "Holdfast does not start with secrets that guard nothing."
+        message = "Holdfast does not start with unsafe secrets."
         raise Stop(message, *problems)
     require_libraries(settings)
 
 
 def _loop_factory() -> Callable[[], Any] | None:
-    """uvloop, where there is one (not on Windows)."""
+    """uvloop, if it is installed (not on Windows)."""
     try:
-        import uvloop  # noqa: PLC0415 - an optional part of the platform
+        import uvloop  # noqa: PLC0415 - not on every platform
     except ImportError:
         return None
     return uvloop.new_event_loop
@@ -252,7 +256,7 @@ def _supervise(settings: Settings, parts: Sequence[tuple[str, tuple[str, ...]]],
 
     def ready(members: Sequence[Member]) -> None:
         address = None if listener is None else address_of(listener)
-        with contextlib.suppress(BrokenPipeError):  # it outlives whoever waited for this line
+        with contextlib.suppress(BrokenPipeError):  # the program that reads this line may end first
             _announce(settings, address, members, json=json)
 
     exporter = LogExporter(settings.log_level, settings.log_format)
@@ -268,13 +272,13 @@ def _supervise(settings: Settings, parts: Sequence[tuple[str, tuple[str, ...]]],
 
 
 async def _watched(duties: Sequence[Duty], ready: Callable[[Sequence[Member]], None], settings: Settings) -> int:
-    # Requests, jobs and settling may each take the drain time; the rest is for closing connections.
+    # Requests, jobs and settling may each take the drain time. The rest of the time is for closing connections.
     drain = timedelta(milliseconds=settings.worker_drain_timeout_ms)
     supervisor = Supervisor(duties, ready=ready, stop_within=3 * drain + timedelta(seconds=30))
     return await supervisor.run()
 
 
-# --- saying so --------------------------------------------------------------------------------------------------------
+# --- the ready message ------------------------------------------------------------------------------------------------
 
 
 def _announce(settings: Settings, address: str | None, members: Sequence[Member] = (), *, json: bool) -> None:

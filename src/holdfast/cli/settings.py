@@ -1,4 +1,4 @@
-"""The settings as a command sees them."""
+"""Loading the settings for a command."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from .failures import Stop
 
 
 def settings_with(**given: str | int | Path | None) -> Settings:
-    """The settings, where an option of the command wins over the environment; None means that it was not given.
+    """The settings. An option of the command has priority over the environment; None: the option was not given.
 
-    Raises :class:`Stop` with everything that is wrong with them.
+    Raises :class:`Stop` with every problem of the settings.
     """
     overlay = {}
     for name, value in given.items():

@@ -1,4 +1,4 @@
-"""Signing as a courier does, in either of the two schemes that the API takes."""
+"""Signatures of couriers, in the two schemes that the API accepts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .failures import Stop
 
 
 def headers(secret: str, body: bytes) -> dict[str, str]:
-    """Our own scheme, at this moment."""
+    """The headers of our own scheme, with the current time."""
     timestamp = int(time.time())
     return {
         "x-signature": sign(secret, timestamp, body),
@@ -23,26 +23,26 @@ def headers(secret: str, body: bytes) -> dict[str, str]:
 
 
 def standard_headers(secret: str, message_id: str, body: bytes) -> dict[str, str]:
-    """Standard Webhooks, at this moment."""
+    """The headers of Standard Webhooks, with the current time."""
     return signed_headers(signing_key(secret), message_id, int(time.time()), body)
 
 
 def usable(secret: str) -> str:
-    """The secret, unless nothing can be signed with it."""
+    """The secret. Raises :class:`Stop` if it cannot sign anything."""
     if not signing_key(secret):
-        message = "The secret is empty, or what follows whsec_ is not base64."
+        message = "The secret is empty, or the part after whsec_ is not base64."
         raise Stop(message)
     return secret
 
 
 def secret_of(settings: Settings, source: str | None) -> tuple[str, str]:
-    """The source and its newest secret that holds now. Without a name: the one source that is configured."""
+    """The source and its newest valid secret. Without a source: the only one in the settings."""
     known = settings.courier_secrets
     ways = "Give --secret (or COURIER_SECRET), or put it into COURIER_SECRETS; `holdfast init` writes a first one."
     if source is None:
         if len(known) != 1:
             there = f"These are configured: {', '.join(known)}." if known else ways
-            message = f"Say who sends, with --source. {there}"
+            message = f"Give the sender with --source. {there}"
             raise Stop(message)
         source = next(iter(known))
     if source not in known:
@@ -53,5 +53,5 @@ def secret_of(settings: Settings, source: str | None) -> tuple[str, str]:
     for each in known[source]:
         if each.active_at(now):
             return source, usable(each.secret.get_secret_value())
-    message = f"No secret of {source!r} holds at this time: see notBefore and notAfter in COURIER_SECRETS."
+    message = f"No secret of {source!r} is valid at this time: see notBefore and notAfter in COURIER_SECRETS."
     raise Stop(message)

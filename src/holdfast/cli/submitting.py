@@ -1,4 +1,4 @@
-"""``submit``: hand in a job through the API, for workloads that have no door of their own."""
+"""``submit``: submit a job through the API, for workloads without their own routes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from .settings import settings_with
 def submit(
     workload: Annotated[str, typer.Argument(help="The workload's name.", show_default=False)],
     document: Annotated[
-        str, typer.Argument(metavar="JSON|@FILE", help="The job, in the workload's contract.", show_default=False)
+        str,
+        typer.Argument(metavar="JSON|@FILE", help="The job, as the workload's contract has it.", show_default=False),
     ],
     url: options.Url = None,
     token: Annotated[
@@ -30,11 +31,15 @@ def submit(
             show_default=False,
         ),
     ] = None,
-    delay_ms: Annotated[int, typer.Option(min=0, max=31_536_000_000, help="Start no earlier than this.")] = 0,
-    priority: Annotated[int, typer.Option(min=0, max=2_097_152, help="Smaller goes first, 0 before all.")] = 0,
+    delay_ms: Annotated[
+        int, typer.Option(min=0, max=31_536_000_000, help="Milliseconds to wait before the job starts.")
+    ] = 0,
+    priority: Annotated[
+        int, typer.Option(min=0, max=2_097_152, help="A smaller number runs first; 0 is first of all.")
+    ] = 0,
     json: options.Json = False,
 ) -> None:
-    """Hand in a job of one of your own workloads.
+    """Submit a job to one of your own workloads.
 
     The API checks it against the workload's contract. Exit code 0: accepted; 1: refused; 2: could not be sent.
     """

@@ -1,4 +1,4 @@
-"""``suppressions``: addresses that get no more emails."""
+"""``suppressions``: addresses that get no emails."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:  # the core install does without the libraries of the email ex
     from holdfast.workloads.email.suppression import Suppression
 
 suppressions = typer.Typer(
-    help="Addresses that get no more emails: list, add and remove.", no_args_is_help=True, add_completion=False
+    help="List, add and remove addresses that get no emails.", no_args_is_help=True, add_completion=False
 )
 
 _HASH_SHOWN: Final = 8
 
-Address = Annotated[str, typer.Argument(help="The address, in clear.", show_default=False)]
+Address = Annotated[str, typer.Argument(help="The full address, not masked.", show_default=False)]
 
 
 @suppressions.command("list")
@@ -40,7 +40,7 @@ def list_(
     data: options.Data = None,
     json: options.Json = False,
 ) -> None:
-    """The list, newest first. Addresses are masked: they are kept as keyed hashes alone."""
+    """List suppressed addresses, newest first. They are masked: only keyed hashes are stored."""
     found = asyncio.run(_list(reason, Page(limit, cursor), data))
     if json:
         print_json({"items": [_document(each) for each in found.items], "next": found.next})
@@ -59,12 +59,12 @@ def list_(
 @suppressions.command("add")
 def add(
     address: Address,
-    reason: Annotated[SuppressionReason, typer.Option(help="Why.")] = SuppressionReason.MANUAL,
-    detail: Annotated[str | None, typer.Option(help="More about why, for people.", show_default=False)] = None,
+    reason: Annotated[SuppressionReason, typer.Option(help="The reason.")] = SuppressionReason.MANUAL,
+    detail: Annotated[str | None, typer.Option(help="A note for people.", show_default=False)] = None,
     data: options.Data = None,
     json: options.Json = False,
 ) -> None:
-    """From now on, no tenant's email goes to this address."""
+    """Suppress an address: no tenant's email is sent to it."""
     found = asyncio.run(_add(address, reason, detail, data))
     if json:
         print_json(_document(found))
@@ -74,7 +74,7 @@ def add(
 
 @suppressions.command("remove")
 def remove(address: Address, data: options.Data = None, json: options.Json = False) -> None:
-    """Emails to this address are accepted again."""
+    """Remove an address from the list: emails to it are accepted again."""
     masked = asyncio.run(_remove(address, data))
     if json:
         print_json({"address": masked, "removed": True})
@@ -112,7 +112,7 @@ async def _add(address: str, reason: SuppressionReason, detail: str | None, data
         except ValueError as error:
             raise _no_address(error) from None
     if found is None:  # somebody removed it in the meantime
-        message = "The address is not on the list any more."
+        message = "The address is no longer on the list."
         raise Stop(message, code=REFUSED)
     return found
 

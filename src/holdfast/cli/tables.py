@@ -1,4 +1,4 @@
-"""How results look to people: tables, facts, documents, a progress bar."""
+"""Results for people: tables, facts, JSON, a progress bar."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ _STYLES: Final[Mapping[str, str]] = {
 
 
 def console(stream: TextIO | None = None) -> Console:
-    """Standard output (or another stream) for tables. Files and pipes get a fixed, generous width."""
+    """A console for tables on standard output, or on another stream. Files and pipes get a fixed width."""
     stream = stream or sys.stdout
     width = None if stream.isatty() else _WIDTH_IN_A_FILE
     return Console(file=stream, width=width, highlight=False, markup=False, emoji=False)
 
 
 def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, whole: Sequence[str] = ()) -> None:
-    """A table on standard output. Columns in ``whole`` are never broken over lines: people copy from them."""
+    """Print a table. Columns in ``whole`` are never wrapped, because people copy from them."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for column in columns:
         table.add_column(column, no_wrap=column in whole, overflow="fold")
@@ -54,7 +54,7 @@ def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, whol
 
 
 def show_facts(facts: Mapping[str, object]) -> None:
-    """Names and values, one to a line, on standard output. Facts that are None are left out."""
+    """Print names and values, one per line. Values that are None are left out."""
     table = Table.grid(padding=(0, 2))
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
@@ -63,13 +63,13 @@ def show_facts(facts: Mapping[str, object]) -> None:
 
 
 def show_document(document: object) -> None:
-    """A JSON document for people: any script as it is, anything invisible written out."""
+    """Print JSON for people: letters of every script as they are, invisible characters as escapes."""
     text = json.dumps(document, indent=2, ensure_ascii=False)
     console().print("\n".join(printable(line) for line in text.splitlines()), soft_wrap=True)
 
 
 def heading(text: str) -> None:
-    """A title above a table."""
+    """Print a title above a table."""
     console().print(f"\n{printable(text)}", style="bold")
 
 
@@ -80,7 +80,7 @@ def moment(instant: datetime | None) -> str | None:
 
 @contextmanager
 def progress(what: str, total: int) -> Iterator[Callable[[int, int], None]]:
-    """A progress bar on standard error, if a person is watching. The block tells it how many of how many are done."""
+    """A progress bar on standard error, if it is a terminal. The block calls it with the number done and the total."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     bar = Progress(*columns, console=console(sys.stderr), transient=True, disable=not sys.stderr.isatty())
     with bar:

@@ -1,4 +1,4 @@
-"""``tenants``: who may send."""
+"""``tenants``: those who may submit work."""
 
 from __future__ import annotations
 
@@ -19,33 +19,35 @@ from .output import print_json, print_line, say
 from .settings import settings_with
 from .tables import show_table
 
-tenants = typer.Typer(help="Who may hand in work: add and list tenants.", no_args_is_help=True, add_completion=False)
+tenants = typer.Typer(
+    help="Add and list tenants: those who may submit work.", no_args_is_help=True, add_completion=False
+)
 
 
 @tenants.command("add")
 def add(
-    name: Annotated[str, typer.Argument(help="What people call the tenant.", show_default=False)],
+    name: Annotated[str, typer.Argument(help="The tenant's name, for people.", show_default=False)],
     company_id: Annotated[
         str | None,
-        typer.Option("--id", metavar="UUID", help="Its companyId, where it has one already.", show_default=False),
+        typer.Option("--id", metavar="UUID", help="Its companyId, if it already has one.", show_default=False),
     ] = None,
     sender: Annotated[
         str | None,
         typer.Option(
             "--from",
             metavar="ADDRESS",
-            help="Who its emails are from, such as 'Acme <mail@acme.example>'; otherwise EMAIL_FROM.",
+            help="The sender of its emails, such as 'Acme <mail@acme.example>'; otherwise EMAIL_FROM.",
             show_default=False,
         ),
     ] = None,
     rate: Annotated[
         int | None,
-        typer.Option("--rate", metavar="PER_SECOND", min=1, max=1_000_000, help="Its own limit.", show_default=False),
+        typer.Option("--rate", metavar="PER_SECOND", min=1, max=1_000_000, help="Its rate limit.", show_default=False),
     ] = None,
     data: options.Data = None,
     json: options.Json = False,
 ) -> None:
-    """Add a tenant. On a new data folder this makes the ledger, too."""
+    """Add a tenant. In a new data folder this also creates the ledger."""
     if sender is not None and not is_sender(sender):
         message = "--from must be one address, such as 'Acme <mail@acme.example>'."
         raise Stop(message)
@@ -59,7 +61,7 @@ def add(
 
 @tenants.command("list")
 def list_(data: options.Data = None, json: options.Json = False) -> None:
-    """All tenants, by name."""
+    """List all tenants, by name."""
     found = asyncio.run(_everyone(data))
     if json:
         print_json([tenant_document(each) for each in found])

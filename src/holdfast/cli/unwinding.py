@@ -1,4 +1,4 @@
-"""Signals as exceptions, for programs that must stop what they started on their way out."""
+"""Signals as exceptions, for programs that must stop their child processes before they end."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _ENDS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @contextlib.contextmanager
 def signals_unwind() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP end the body as an exception would, with the exit code that a shell gives to them."""
+    """SIGTERM and SIGHUP end the body like an exception, with the exit code that a shell uses for the signal."""
 
     def leave(number: int, _: FrameType | None) -> None:
         raise SystemExit(_ENDED_BY_SIGNAL + number)
 
-    # What is ignored stays ignored: that is what nohup is for.
+    # An ignored signal stays ignored: nohup needs that.
     wanted = [each for each in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(each) is not signal.SIG_IGN]
     before = {number: signal.signal(number, leave) for number in wanted}
     try:
@@ -32,18 +32,18 @@ def signals_unwind() -> Iterator[None]:
 
 @contextlib.contextmanager
 def signals_wait() -> Iterator[None]:
-    """Let signals take effect after the body: one that came while a process is being started would orphan it."""
-    came: list[tuple[int, FrameType | None]] = []
+    """Delay signals until after the body: a signal during the start of a process would leave that process behind."""
+    delayed: list[tuple[int, FrameType | None]] = []
     before: dict[int, Any] = {}
-    # Only the main thread hears signals, or may say what becomes of them.
+    # Only the main thread gets signals and may set handlers.
     wanted = _ENDS if threading.current_thread() is threading.main_thread() else ()
     try:
         for number in wanted:
             if callable(signal.getsignal(number)):
-                before[number] = signal.signal(number, lambda *signalled: came.append(signalled))
+                before[number] = signal.signal(number, lambda *signalled: delayed.append(signalled))
         yield
     finally:
         for each, handler in before.items():
             signal.signal(each, handler)
-    for signalled in came:
+    for signalled in delayed:
         before[signalled[0]](*signalled)

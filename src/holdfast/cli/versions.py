@@ -12,7 +12,7 @@ from .output import print_json, print_line
 
 
 def version(json: options.Json = False) -> None:
-    """Show what this is and what it runs on."""
+    """Show the versions of Holdfast, Python and SQLite."""
     facts = {"holdfast": __version__, "python": platform.python_version(), "sqlite": sqlite3.sqlite_version}
     if json:
         print_json(facts)

@@ -1,4 +1,4 @@
-"""The door: what a tenant may ask for, and what it is told at once. Over real files; the records are a dictionary."""
+"""Admission of documents: accepted requests, and faults that are refused at once. The records are a dictionary."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Admissions:
         return await self.admission.admit(fields, company_id=company, received_at=datetime.now(UTC), **given)
 
     async def problems(self, fields, **given) -> dict[str, str]:
-        """What the door says is wrong, by field."""
+        """The problems that admission reports, by field."""
         with pytest.raises((InvalidContent, NotAcceptable)) as refused:
             await self.admit(fields, **given)
         return {each.field: each.problem for each in refused.value.problems}

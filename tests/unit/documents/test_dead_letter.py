@@ -1,4 +1,4 @@
-"""Dead letters in the words of seed 003: whatever died, the letter is by the schema."""
+"""Dead letters of documents by the schema of the specification, for every kind of failed job."""
 
 from __future__ import annotations
 

@@ -7,7 +7,15 @@ from datetime import timedelta
 import pytest
 
 from holdfast.contracts.outcomes import Reject, Retry
-from holdfast.workloads.documents.failures import TABLE, Code, DocumentFailure, ErrorType, Kind, kind_of, told_apart
+from holdfast.workloads.documents.failures import (
+    TABLE,
+    Code,
+    DocumentFailure,
+    ErrorType,
+    Kind,
+    kind_of,
+    message_and_detail,
+)
 
 
 def test_every_code_has_one_row_and_every_kind_of_seed_003_has_codes():
@@ -17,8 +25,8 @@ def test_every_code_has_one_row_and_every_kind_of_seed_003_has_codes():
 
 
 @pytest.mark.parametrize("code", Code)
-def test_the_words_of_a_row_are_one_line_for_people(code):
-    words = TABLE[code].words
+def test_the_message_of_a_row_is_one_line_for_people(code):
+    words = TABLE[code].message
     assert words == words.strip()
     assert words[0].isupper()
     assert words.isprintable()
@@ -42,26 +50,26 @@ def test_what_cannot_pass_is_not_tried_again_and_what_may_pass_is():
 
 
 @pytest.mark.parametrize("code", Code)
-def test_a_failure_becomes_the_outcome_that_its_row_says(code):
+def test_a_failure_becomes_the_outcome_of_its_row(code):
     kind, wait = TABLE[code], timedelta(seconds=7)
     plain, told = DocumentFailure(code), DocumentFailure(code, "Words", "and more", retry_after=wait)
-    assert str(plain) == plain.message == kind.words
+    assert str(plain) == plain.message == kind.message
     if kind.retried:
-        assert plain.outcome == Retry(code, kind.words, None)
+        assert plain.outcome == Retry(code, kind.message, None)
         assert told.outcome == Retry(code, "Words\nand more", wait)
     else:
-        assert plain.outcome == Reject(code, kind.words)
+        assert plain.outcome == Reject(code, kind.message)
         assert told.outcome == Reject(code, "Words\nand more")
 
 
-def test_a_message_and_its_detail_are_told_apart_again():
-    assert told_apart(DocumentFailure(Code.TIMEOUT, "Words", "a\nb").outcome.message) == ("Words", "a\nb")
-    assert told_apart("Words") == ("Words", None)
-    assert told_apart("") == ("", None)
+def test_a_message_and_its_detail_are_split_again():
+    assert message_and_detail(DocumentFailure(Code.TIMEOUT, "Words", "a\nb").outcome.message) == ("Words", "a\nb")
+    assert message_and_detail("Words") == ("Words", None)
+    assert message_and_detail("") == ("", None)
 
 
-def test_a_code_that_is_not_in_the_table_is_a_surprise_of_our_own():
-    assert kind_of("HTTP_STATUS") == Kind(ErrorType.IO, retried=True, words="Unable to download the file")
+def test_a_code_that_is_not_in_the_table_counts_as_unexpected():
+    assert kind_of("HTTP_STATUS") == Kind(ErrorType.IO, retried=True, message="Unable to download the file")
     for code in ("EFFECT_REFUSED", "BAD_OUTCOME", "", "http_status"):
         assert kind_of(code) is TABLE[Code.UNEXPECTED]
         assert kind_of(code).error_type is ErrorType.SYSTEM

@@ -15,7 +15,7 @@ from tests.support.specification_letters import BARE, EXAMPLES
 SCHEMAS = Path(__file__).parents[3] / "docs" / "schemas"
 PUBLISHED = [each for each in contracts(None) if each.name.startswith("document")]
 
-# Seed 003, section 3.
+# Rules D8 to D19.
 REQUIRED = {"job_id", "job_type", "input_type", "payload", "status", "error", "attempts", "failed_at"}
 OPTIONAL = {"error_type", "max_attempts", "worker_id", "schema_version"}
 
@@ -25,7 +25,7 @@ def published(name: str) -> dict:
 
 
 @pytest.mark.parametrize("contract", PUBLISHED, ids=lambda contract: contract.name)
-def test_the_published_schemas_are_what_the_program_says(contract):
+def test_the_published_schemas_are_those_of_the_program(contract):
     """``holdfast schema export`` writes them."""
     assert published(contract.name) == contract.document()
 
@@ -34,7 +34,7 @@ def test_no_other_schema_is_published():
     assert {path.name for path in SCHEMAS.iterdir()} == {each.file for each in PUBLISHED}
 
 
-def test_every_field_of_the_seed_is_in_the_schema_and_required_where_the_seed_requires_it():
+def test_every_field_of_the_specification_is_in_the_schema_and_required_as_specified():
     letter = published("documents.dead-letter")
 
     assert letter["properties"].keys() >= REQUIRED | OPTIONAL

@@ -1,4 +1,4 @@
-"""The checks that ``holdfast doctor`` makes, each with its finding and what to do about it."""
+"""The checks of ``holdfast doctor``. Each gives a finding, and advice where something is wrong."""
 
 from .findings import FAIL, OK, WARN, Finding
 

@@ -1,4 +1,4 @@
-"""The servers of a cluster: are they there, are they new enough, and do they keep what they are given."""
+"""The servers of a cluster: whether they answer, are new enough, and keep their data."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from holdfast.contracts.workload import App
 from holdfast.wiring import Cluster, open_cluster, open_system
 
 from .findings import FAIL, OK, WARN, Finding
-from .ledger import look
+from .ledger import check_ledger
 
 _OLDEST_REDIS: Final = (6, 2)
 _CLOSE_ENOUGH: Final = timedelta(seconds=2)
@@ -21,7 +21,7 @@ _A_MAJORITY_SURVIVES: Final = 3
 
 
 async def cluster(settings: Settings, app: App | None) -> list[Finding]:
-    """Everything about Redis and MongoDB, and the ledger, if there is one. Nothing is created."""
+    """All checks of Redis and MongoDB, and of the ledger, if there is one. Nothing is created."""
     try:
         async with open_cluster(settings, app) as opened:
             redis = [finding async for finding in _redis(settings, opened)]
@@ -29,9 +29,9 @@ async def cluster(settings: Settings, app: App | None) -> list[Finding]:
     except ConfigurationError as error:
         message, _, advice = error.message.partition(". ")
         return [Finding("cluster", FAIL, f"{message}.", advice)]
-    # A ledger that lacks something is not opened: that could create what is missing.
-    sound = any(each.check == "indexes" and each.level == OK for each in mongo)
-    return redis + mongo + (await _ledger(settings, app) if sound else [])
+    # An incomplete ledger is not opened, because opening it could create the missing parts.
+    complete = any(each.check == "indexes" and each.level == OK for each in mongo)
+    return redis + mongo + (await _ledger(settings, app) if complete else [])
 
 
 # --- Redis ------------------------------------------------------------------------------------------------------------
@@ -51,9 +51,9 @@ async def _redis(settings: Settings, opened: Cluster) -> AsyncIterator[Finding]:
         return
     for finding in _redis_facts(facts):
         yield finding
-    told = facts.get("server_time_usec")
-    if told is not None:
-        yield _clock("redis", datetime.fromtimestamp(int(told) / 1_000_000, UTC), asked)
+    server_time = facts.get("server_time_usec")
+    if server_time is not None:
+        yield _clock("redis", datetime.fromtimestamp(int(server_time) / 1_000_000, UTC), asked)
 
 
 def _redis_facts(facts: Mapping[str, str]) -> Iterator[Finding]:
@@ -65,17 +65,19 @@ def _redis_facts(facts: Mapping[str, str]) -> Iterator[Finding]:
     else:
         yield Finding("redis", OK, shown)
     if facts.get("role") in {"slave", "replica"}:
-        yield Finding("redis role", FAIL, "It is a replica, and takes no jobs.", "Set REDIS_URL to the primary.")
+        yield Finding(
+            "redis role", FAIL, "It is a replica: jobs cannot be written to it.", "Set REDIS_URL to the primary."
+        )
     policy = facts.get("maxmemory_policy")
     if policy is not None and policy != "noeviction":
-        advice = "Set `maxmemory-policy noeviction` in its configuration: a queue must not forget jobs to make room."
+        advice = "Set `maxmemory-policy noeviction` in its configuration: a queue must not delete jobs to free memory."
         yield Finding("redis memory", FAIL, f"Its maxmemory-policy is {policy}.", advice)
     elif policy is not None:
         yield Finding("redis memory", OK, policy)
     if facts.get("aof_enabled") == "0":
         advice = (
-            "Set `appendonly yes`. Nothing is lost without it, because the ledger has every job; but after a restart "
-            "of Redis the whole queue has to be rebuilt from there."
+            "Set `appendonly yes`. Without it no job is lost, because the ledger has every job; but after a restart "
+            "of Redis the whole queue is rebuilt from the ledger."
         )
         yield Finding("redis disk", WARN, "It keeps no append-only file.", advice)
     elif "aof_enabled" in facts:
@@ -91,7 +93,7 @@ async def _mongo(settings: Settings, opened: Cluster) -> AsyncIterator[Finding]:
         missing = await opened.store.missing()
         foreign = await opened.store.foreign()
         asked = datetime.now(UTC)
-        told = await opened.store.now()
+        server_time = await opened.store.now()
     except StoreUnavailable as error:
         advice = "Start it, or correct MONGO_URI: without it, nothing is accepted and nothing is worked."
         yield Finding("mongo", FAIL, f"{settings.shown('mongo_uri')}: {error.message}", advice)
@@ -101,12 +103,12 @@ async def _mongo(settings: Settings, opened: Cluster) -> AsyncIterator[Finding]:
         yield Finding("mongo", FAIL, f"{message.rstrip('.')}.", advice or "Correct MONGO_URI.")
         return
     yield _members(facts)
-    yield _clock("mongo", told, asked)
+    yield _clock("mongo", server_time, asked)
     if facts["collections"] == "0":
-        there = (
+        message = (
             f"There is none yet in the database {settings.mongo_db_name}; `holdfast up` or `holdfast migrate` makes it."
         )
-        yield Finding("ledger", OK, there)
+        yield Finding("ledger", OK, message)
     elif missing:
         for sentence in missing:
             yield Finding("indexes", FAIL, sentence, "`holdfast migrate` creates it.")
@@ -132,7 +134,7 @@ def _members(facts: Mapping[str, str]) -> Finding:
 async def _ledger(settings: Settings, app: App | None) -> list[Finding]:
     try:
         async with open_system(settings, app) as system:
-            return [finding async for finding in look(system)]
+            return [finding async for finding in check_ledger(system)]
     except HoldfastError as error:
         return [Finding("ledger", FAIL, error.message, "Look at MongoDB's log.")]
 
@@ -140,10 +142,10 @@ async def _ledger(settings: Settings, app: App | None) -> list[Finding]:
 # --- both ------------------------------------------------------------------------------------------------------------
 
 
-def _clock(name: str, told: datetime, asked: datetime) -> Finding:
-    """How far a server's clock is from this machine's, as well as a round trip can tell."""
+def _clock(name: str, server_time: datetime, asked: datetime) -> Finding:
+    """The difference between a server's clock and this machine's, measured by one round trip."""
     check = f"clock, {name}"
-    ahead = told - (asked + (datetime.now(UTC) - asked) / 2)
+    ahead = server_time - (asked + (datetime.now(UTC) - asked) / 2)
     shown = f"{ahead.total_seconds():+.3f} s from this machine's"
     if abs(ahead) > _CLOSE_ENOUGH:
         advice = "Keep all clocks set (NTP): signatures go by this machine's, leases and due times by MongoDB's."

@@ -1,4 +1,4 @@
-"""Whether files could be read now, and their results kept."""
+"""Checks of the documents workload: can files be read, and results be stored."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _GEMINI: Final = "google.genai"
 
 
 async def documents(settings: Settings) -> list[Finding]:
-    """Everything about documents; one line where they are not set up. Nothing of the checks stays behind."""
+    """All checks of documents; one line if they are not set up. The checks leave nothing behind."""
     lack = document_lack(settings)
     if lack is not None:
         return [lacking(lack, "Not read here")]
@@ -41,18 +41,18 @@ def _engine(settings: Settings) -> Finding:
 
 
 def _model(settings: Settings) -> Iterator[Finding]:
-    """The model that writes down what is said. Without it PDFs are still read."""
+    """The model that transcribes speech. Without it PDFs are still read."""
     check = "speech model"
     folder = settings.whisper_model_dir
     problem = model_problem(None if folder is None else str(folder))
     if problem is None:
         yield Finding(check, OK, "Whisper base, as published." if folder is None else f"{folder} can be used.")
     elif settings.document_engine == "gemini":
-        yield Finding(check, OK, "None here; gemini writes down what is said.")
+        yield Finding(check, OK, "None here; gemini transcribes speech.")
     else:
         message, _, advice = problem.partition(". ")
-        told = advice or "Correct WHISPER_MODEL_DIR"
-        yield Finding(check, WARN, f"{message.rstrip('.')}.", f"{told.rstrip('.')}; until then recordings fail.")
+        remedy = advice or "Correct WHISPER_MODEL_DIR"
+        yield Finding(check, WARN, f"{message.rstrip('.')}.", f"{remedy.rstrip('.')}; until then recordings fail.")
 
 
 def _roots(settings: Settings) -> Iterator[Finding]:
@@ -63,9 +63,9 @@ def _roots(settings: Settings) -> Iterator[Finding]:
         yield Finding(check, WARN, f"{each} is not a folder that can be read.", advice)
     if settings.document_roots and not bad:
         who = "requests and queues" if settings.document_local_path_over_http else "queues"
-        yield Finding(check, OK, f"A local_path may lie in {', '.join(map(str, settings.document_roots))} ({who}).")
+        yield Finding(check, OK, f"A local_path may be in {', '.join(map(str, settings.document_roots))} ({who}).")
     elif not bad:
-        yield Finding(check, OK, "None, so that no local_path is read.")
+        yield Finding(check, OK, "None: no local_path is read.")
 
 
 def _callbacks(settings: Settings) -> Finding:
@@ -75,9 +75,9 @@ def _callbacks(settings: Settings) -> Finding:
     except ConfigurationError as error:
         return Finding(check, FAIL, error.message, "Correct this setting.")
     if parts is None or parts.callbacks is None:
-        advice = "Set it if senders want to be called."
+        advice = "Set it if senders want callbacks."
         return Finding(check, OK, "None: there is no DOCUMENT_CALLBACK_SECRET.", advice)
-    return Finding(check, OK, "They are signed and sent.")
+    return Finding(check, OK, "Callbacks are signed and sent.")
 
 
 async def _storage(settings: Settings) -> Finding:
@@ -94,7 +94,7 @@ async def _storage(settings: Settings) -> Finding:
 
 
 async def _bucket(settings: Settings) -> Finding:
-    """Ask the bucket for a result that is not there: it has to be reachable, and ours to look into."""
+    """Request a result that does not exist. This shows whether the bucket can be reached and read."""
     check = "document storage"
     with tempfile.TemporaryDirectory(prefix="holdfast-doctor-") as scratch:
         try:
@@ -108,6 +108,6 @@ async def _bucket(settings: Settings) -> Finding:
             finally:
                 await parts.files.close()
         except HoldfastError as error:
-            advice = "Correct DOCUMENT_BUCKET and its like, or the credentials; until then uploads are refused."
+            advice = "Correct the DOCUMENT_* settings or the credentials; until then uploads are refused."
             return Finding(check, FAIL, error.message, advice)
     return Finding(check, OK, f"The bucket {settings.document_bucket} answers.")

@@ -28,7 +28,7 @@ from .libraries import lacking
 
 _OLDEST_SQLITE: Final = (3, 38, 0)
 _THIS_PROGRAM_IS_YOUNGER: Final = datetime(2025, 1, 1, tzinfo=UTC)
-_PATIENCE_SECONDS: Final = 3.0
+_TIMEOUT_SECONDS: Final = 3.0
 
 
 def versions(*, embedded: bool) -> Iterator[Finding]:
@@ -45,7 +45,7 @@ def versions(*, embedded: bool) -> Iterator[Finding]:
 
 
 def configuration(data: Path | None) -> tuple[Settings | None, list[Finding]]:
-    """The settings, if they can be loaded, and what is to be said about them."""
+    """The settings, if they can be loaded, and the findings about them."""
     try:
         settings = settings_with(holdfast_data=data)
     except Stop as stop:
@@ -79,12 +79,12 @@ def _secrets(settings: Settings) -> Iterator[Finding]:
         yield Finding("couriers", WARN, "No courier has a secret, so every courier event is refused.", advice)
     for source, secrets in settings.courier_secrets.items():
         if not any(each.active_at(datetime.now(UTC)) for each in secrets):
-            advice = "Look at notBefore and notAfter in COURIER_SECRETS."
-            yield Finding("couriers", WARN, f"No secret of {source} holds at this time.", advice)
+            advice = "Check notBefore and notAfter in COURIER_SECRETS."
+            yield Finding("couriers", WARN, f"No secret of {source} is valid at this time.", advice)
 
 
 def _emails(settings: Settings) -> Finding:
-    """Whether emails can be sent, and how they leave."""
+    """Whether emails can be sent, and by which transport."""
     lack = email_lack(settings)
     if lack is not None:
         return lacking(lack, "Not sent here")
@@ -99,29 +99,29 @@ def _emails(settings: Settings) -> Finding:
     keys = settings.holdfast_data / KEYS_FILE
     if os.name == "posix" and keys.is_file() and keys.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
         return Finding("emails", WARN, f"{keys} holds secrets, and others may read it.", f"chmod 600 {keys}")
-    return Finding("emails", OK, f"They leave by {settings.email_transport}.")
+    return Finding("emails", OK, f"They are sent by {settings.email_transport}.")
 
 
 def clock() -> Finding:
-    """Whether this machine's clock can be right at all. The ledger's check compares it with what was written before."""
+    """Whether this machine's clock is plausible. The ledger's check compares the clock with older entries."""
     now = datetime.now(UTC)
     if now < _THIS_PROGRAM_IS_YOUNGER:
-        advice = "Set the clock, and keep it set (NTP): signatures, leases and retention go by it."
+        advice = "Set the clock, and keep it set (NTP): signatures, leases and retention depend on it."
         return Finding(
-            "clock", FAIL, f"It says {now:%Y-%m-%d %H:%M} UTC, which is before this program was made.", advice
+            "clock", FAIL, f"It shows {now:%Y-%m-%d %H:%M} UTC, a time before this program was made.", advice
         )
     return Finding("clock", OK, f"{now:%Y-%m-%d %H:%M:%S} UTC")
 
 
 def port(settings: Settings) -> Finding:
-    """Whether the API could listen where it is told to, or does already."""
+    """Whether the API can listen on its address, or already does."""
     where = f"{settings.api_host}:{settings.api_port}"
     try:
         listen(settings.api_host, settings.api_port).close()
     except ConfigurationError as error:
         served = _served(settings)
         if served is None:
-            advice = "Stop what listens there, or set API_HOST and API_PORT to something else."
+            advice = "Stop the program that listens there, or set API_HOST and API_PORT to something else."
             return Finding("port", FAIL, error.message.partition(" Set ")[0], advice)
         if not served:
             advice = "Look at its log; `holdfast doctor` on its machine checks its disk."
@@ -132,9 +132,9 @@ def port(settings: Settings) -> Finding:
 
 
 def _served(settings: Settings) -> bool | None:
-    """Whether the Holdfast that serves the port is ready; None when it is no Holdfast."""
+    """Whether the Holdfast on the port is ready; None if another program has the port."""
     try:
-        with httpx.Client(timeout=_PATIENCE_SECONDS, trust_env=False) as client:
+        with httpx.Client(timeout=_TIMEOUT_SECONDS, trust_env=False) as client:
             answer: Any = client.get(f"{base_url(None, settings)}/ready").json()
     except (httpx.HTTPError, httpx.InvalidURL, ValueError):
         return None

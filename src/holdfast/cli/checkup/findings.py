@@ -1,4 +1,4 @@
-"""What a check found."""
+"""The result of a check."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FAIL: Final = "FAIL"
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line of the report. ``advice`` says what to do, where there is something to do."""
+    """One line of the report. ``advice`` is the next step for the operator, if there is one."""
 
     check: str
     level: Level

@@ -1,4 +1,4 @@
-"""The libraries and the distributions beside us: what is missing, and what should not be there."""
+"""Missing libraries, and installed distributions that conflict with ours."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from holdfast.wiring.libraries import Lack
 from .findings import FAIL, OK, WARN, Finding
 
 _NAMESAKE: Final = "holdfast"
-"""The distribution on PyPI that is not ours and has a package of the same name."""
+"""Another project's distribution on PyPI, with a package of the same name."""
 _PROGRAM: Final = "holdfast.cli:main"
-"""What our command runs."""
+"""The entry point of our command."""
 
 
 def lacking(lack: Lack, left_out: str) -> Finding:
-    """What to say of libraries that are missing: broken where a setting asks for them, otherwise information."""
+    """The finding for missing libraries: FAIL if a setting needs them, otherwise information."""
     if lack.asked_by is not None:
         return Finding(lack.part, FAIL, lack.message, f"Install it: {lack.remedy}")
     return Finding(lack.part, OK, f"{left_out}: {', '.join(lack.missing)} not installed.", f"Wanted? {lack.remedy}")
 
 
 def installation() -> Finding:
-    """Whether we are installed, and nobody else has put files into our package."""
+    """Whether our distribution is installed, and no other distribution has files in our package."""
     check = "installation"
     found = {_normal(each.name): each for each in distributions() if each.name}
     advice = f"Uninstall both, then install ours: pip uninstall {_NAMESAKE} {DISTRIBUTION}; pip install {DISTRIBUTION}"

@@ -1,4 +1,4 @@
-"""Whether emails could leave now."""
+"""Whether the mail server answers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .findings import OK, WARN, Finding
 
 
 async def mail(settings: Settings) -> Finding | None:
-    """Ask the mail server that the settings name, without sending anything. A folder needs no asking."""
+    """Connect to the configured mail server, without sending anything. A folder needs no check."""
     if settings.email_transport == "folder" or email_lack(settings) is not None:
         return None
     transport = transport_of(settings)
@@ -19,7 +19,7 @@ async def mail(settings: Settings) -> Finding | None:
         await transport.open()
         await transport.check()
     except HoldfastError as error:
-        advice = "Emails wait until it is mended; see the settings of the transport."
+        advice = "Emails wait until it works; see the settings of the transport."
         return Finding("mail server", WARN, error.message, advice)
     finally:
         await transport.close()

@@ -1,4 +1,4 @@
-"""The data folder: may we write there, is there room, and what does a commit cost that survives a power cut."""
+"""The data folder: is it writable, has it space, and how long does a durable commit take."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _SLOW_MS: Final = 50.0
 _MEBIBYTE: Final = 1024 * 1024
 _TOO_LITTLE: Final = 100 * _MEBIBYTE
 _LITTLE: Final = 1024 * _MEBIBYTE
-_FORGETFUL: Final = frozenset({"tmpfs", "ramfs"})
+_IN_MEMORY: Final = frozenset({"tmpfs", "ramfs"})
 _REMOTE: Final = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "ceph", "glusterfs", "fuse.sshfs"})
 
 
 async def storage(settings: Settings) -> list[Finding]:
-    """Everything about the folder. Nothing of the check stays behind, and the ledger itself is not touched."""
+    """All checks of the folder. They leave nothing behind, and the ledger itself is not touched."""
     folder = settings.holdfast_data.absolute()
     place = next(each for each in (folder, *folder.parents) if each.exists())
     if not place.is_dir():
@@ -42,18 +42,18 @@ async def storage(settings: Settings) -> list[Finding]:
 
 def _file_system(place: Path) -> Iterator[Finding]:
     kind = _kind(place)
-    if kind in _FORGETFUL:
+    if kind in _IN_MEMORY:
         advice = "Set HOLDFAST_DATA to a folder on a disk."
         yield Finding("file system", WARN, f"{place} is in memory ({kind}): a restart of the machine loses it.", advice)
     elif kind in _REMOTE:
-        advice = "Set HOLDFAST_DATA to a local disk: SQLite's write-ahead log needs shared memory and honest locks."
+        advice = "Set HOLDFAST_DATA to a local disk: SQLite's write-ahead log needs shared memory and working locks."
         yield Finding("file system", WARN, f"{place} is on a network file system ({kind}).", advice)
     elif kind is not None:
         yield Finding("file system", OK, kind)
 
 
 def _kind(place: Path) -> str | None:
-    """The type of the file system, where the kernel tells (Linux)."""
+    """The type of the file system, if the kernel shows it (Linux)."""
     try:
         lines = Path("/proc/self/mounts").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -78,7 +78,7 @@ def _room(place: Path) -> Finding:
 
 
 async def _commit(settings: Settings, place: Path) -> Finding:
-    """Time the real thing: a ledger beside the ledger, with entries that are recorded one by one."""
+    """Time real commits: entries are recorded one by one in a temporary ledger on the same disk."""
     try:
         with tempfile.TemporaryDirectory(prefix=".holdfast-doctor-", dir=place) as scratch:
             took = await _timed(settings.model_copy(update={"holdfast_data": Path(scratch)}))
@@ -88,7 +88,7 @@ async def _commit(settings: Settings, place: Path) -> Finding:
         return Finding("durable commit", FAIL, f"{place}: {error.strerror}.", "Set HOLDFAST_DATA to another folder.")
     shown = f"{took:.1f} ms each (median of {_COMMITS})"
     if took > _SLOW_MS:
-        advice = "It works, but one sender at a time is answered this slowly; a faster disk helps."
+        advice = "It works, but each request of a single sender waits this long; a faster disk helps."
         return Finding("durable commit", WARN, shown, advice)
     return Finding("durable commit", OK, shown)
 

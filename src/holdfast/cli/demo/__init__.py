@@ -1,15 +1,14 @@
-"""``holdfast demo``: a narrated tour that starts the real program and shows what becomes of events.
+"""``holdfast demo``: a guided tour that starts the real program and shows what it does with events.
 
-``command`` has the options and the exit code; ``tour`` plays the ``chapters`` and compares the ``fates``. They play on
-the ``stage``: the ``server`` (the real program), the ``clients`` that talk to it, and a ``downstream`` that misbehaves.
-The ``email_chapters`` come next, with a ``mail_server`` that misbehaves too; ``mailing`` knows whether they can come.
-The ``document_chapters`` come last, with a page that is made by ``scan``; ``reading`` knows whether they can come. In
-both, the ``tenant`` shows its key.
-``folder`` guards the data folder, ``leftovers`` knows what an earlier demo left there, and ``narration`` is all that
-reaches the terminal.
-
-``deployment`` is where the embedded tour and the tour of a ``cluster`` differ. The cluster tells the same chapters, and
-its own (``cluster_chapters``), in one of which a ``external producer`` adds a job.
+- ``command``: the options and the exit code.
+- ``tour``: runs the ``chapters`` and compares the ``fates`` with the expected ones.
+- ``stage``: the parts that chapters use: the ``server`` (the real program), the ``clients``, and a ``downstream`` and a
+  ``mail_server`` that fail on request.
+- ``email_chapters`` and ``document_chapters``: run after the others, if their libraries are installed (``mailing`` and
+  ``reading`` check that). The ``tenant`` has the API key for both; ``scan`` makes a scanned page.
+- ``folder``: the demo's data folder. ``leftovers``: files of an earlier demo. ``narration``: all terminal output.
+- ``deployment``: the differences between the embedded tour and the tour of a ``cluster``. The cluster has more chapters
+  (``cluster_chapters``); in one of them an ``external_producer`` adds a job.
 """
 
 from .command import demo_command

@@ -1,4 +1,4 @@
-"""The chapters of the tour. Each plays one event's story and returns what became of it, in the words of its fate."""
+"""The chapters of the tour. Each sends one event and returns its fate: a short text that the tour compares."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from http import HTTPStatus
 from typing import Any, Final
 
 from .clients import CourierNote, Reply
-from .downstream import Mood
+from .downstream import Behaviour
 from .server import MAX_ATTEMPTS
-from .stage import Stage, Surprise
+from .stage import Stage, Unexpected
 
 ACTOR: Final = "ana"
 
@@ -25,7 +25,7 @@ INTERRUPTED: Final = CourierNote("evt_6", "shp_400", "delivered", minutes_ago=1)
 
 @dataclass(frozen=True, slots=True)
 class Chapter:
-    """One story: its title, the event's name in the table of fates, its expected fate, and how it is played."""
+    """One chapter: its title, the event's name in the table of fates, the expected fate, and the function to run."""
 
     title: str
     event: str
@@ -33,18 +33,18 @@ class Chapter:
     play: Callable[[Stage], str]
 
 
-# --- at the door --------------------------------------------------------------------------------------------------
+# --- intake -------------------------------------------------------------------------------------------------------
 
 
 def _good(stage: Stage) -> str:
     stage.narrator.say(
-        "A courier reports that a parcel is out for delivery. It signs the request with a secret that only it and "
-        "Holdfast know."
+        "A courier reports that a parcel is out for delivery. It signs the request with a secret. Only the courier and "
+        "Holdfast know the secret."
     )
     reply = stage.accepted(GOOD, "duplicate", "receivedAt")
     stage.narrator.say(
         "202 is a promise: the event is on disk and will not be lost. The work comes after the answer. Holdfast "
-        "forwards the event to the next system in line, the downstream, and applies it to the shipment."
+        "forwards the event to the next system, the downstream, and updates the shipment."
     )
     entry = stage.settled(GOOD.key)
     stage.shipment(GOOD.shipment_id)
@@ -52,16 +52,15 @@ def _good(stage: Stage) -> str:
 
 
 def _duplicate(stage: Stage) -> str:
-    stage.narrator.say("Networks stutter, and couriers send things twice. The very same event arrives again.")
+    stage.narrator.say("Networks fail, and couriers send an event twice. The same event arrives again.")
     reply = stage.accepted(GOOD, "duplicate", "receivedAt")
     first = {**stage.receipts[GOOD.key], "duplicate": True}
     attempts = stage.entry(GOOD.key)["attemptCount"]
     stage.narrator.facts(
-        {"attempts at the event": attempts, "requests that the downstream got": stage.downstream.seen(GOOD.key)}
+        {"attempts for the event": attempts, "requests that the downstream got": stage.downstream.seen(GOOD.key)}
     )
     stage.narrator.say(
-        "The courier gets its first receipt again, with the time of the first arrival, and can rest. Nothing was done "
-        "a second time."
+        "The courier gets its first receipt again, with the time of the first arrival. Nothing was done a second time."
     )
     receipt = "first receipt" if reply.body == first else "another receipt"
     return f"{reply.status}, {receipt}, {forwarded(stage, GOOD)}"
@@ -69,32 +68,34 @@ def _duplicate(stage: Stage) -> str:
 
 def _conflict(stage: Stage) -> str:
     stage.narrator.say(
-        "Now an event with the same id, but another content: the parcel was returned. Both cannot be true."
+        "Now an event with the same id, but other content: the parcel was returned. Both cannot be true."
     )
     reply = stage.push(CONFLICTING, "errorCode")
     shipment = stage.shipment(GOOD.shipment_id)
-    stage.narrator.say("Refused, loudly. A silent choice between the two would hide a mistake of the courier.")
+    stage.narrator.say("Refused, with an error. A silent choice between the two would hide a mistake of the courier.")
     return f"{reply}, {_unchanged(shipment)}"
 
 
 def _late(stage: Stage) -> str:
     stage.narrator.say(
-        "An older event arrives late: 90 minutes ago, the same parcel was at the depot. It is genuine, so Holdfast "
-        "accepts it."
+        "An older event arrives late: 90 minutes ago, the same parcel was at the depot. The event is genuine, so "
+        "Holdfast accepts it."
     )
     reply = stage.accepted(LATE, "duplicate")
     entry = stage.settled(LATE.key)
     stage.narrator.facts({"note in the ledger": entry["note"]})
     shipment = stage.shipment(LATE.shipment_id)
-    stage.narrator.say("It is on record, but it does not win: the shipment keeps the newer state.")
+    stage.narrator.say("The late event is recorded, but the shipment keeps the newer state.")
     return f"{reply.status}, {entry['status']}, {entry['note']}, {_unchanged(shipment)}"
 
 
 def _forged(stage: Stage) -> str:
-    stage.narrator.say("Somebody claims that the parcel was delivered, but does not know the courier's secret.")
-    reply = stage.push(FORGED, "errorCode", secret="whatever the forger could think of")  # noqa: S106 - that is the point
+    stage.narrator.say("Somebody sends an event that the parcel was delivered, but does not know the courier's secret.")
+    reply = stage.push(FORGED, "errorCode", secret="a guess of the forger")  # noqa: S106 - the wrong secret is the point
     recorded = stage.clients.event(FORGED.key).status != HTTPStatus.NOT_FOUND
-    stage.narrator.say("Refused before the body was even parsed. The answer does not tell what was wrong with it.")
+    stage.narrator.say(
+        "Refused before the body was parsed. The answer does not show what was wrong with the signature."
+    )
     return f"{reply}, {'recorded' if recorded else 'not recorded'}"
 
 
@@ -102,23 +103,22 @@ def _forged(stage: Stage) -> str:
 
 
 def _slow(stage: Stage) -> str:
-    stage.narrator.say("The downstream hangs: it takes the next event and does not answer. It will do so twice.")
-    stage.downstream.behave(SLOW.key, [Mood.SILENT, Mood.SILENT, Mood.WORKING])
+    stage.narrator.say("The downstream hangs: it takes the next event and does not answer. This happens twice.")
+    stage.downstream.behave(SLOW.key, [Behaviour.SILENT, Behaviour.SILENT, Behaviour.WORKING])
     stage.accepted(SLOW, "duplicate")
     entry = stage.settled(SLOW.key)
     stage.narrator.say(
-        "The courier noticed nothing of it. Each failed attempt is on record, and each wait is longer than the one "
-        "before."
+        "The courier did not notice. Each failed attempt is recorded, and each wait is longer than the one before."
     )
-    return f"{entry['status']} after {_story(entry)}"
+    return f"{entry['status']} after {_outcomes(entry)}"
 
 
 def _unlucky(stage: Stage) -> str:
     stage.narrator.say(
-        f"The downstream breaks down: to the next event it answers 503, every time. After {MAX_ATTEMPTS} attempts "
-        "Holdfast stops trying. It does not drop the event: it makes it a dead letter, for a person to look at."
+        f"The downstream is broken: it answers the next event with 503, every time. After {MAX_ATTEMPTS} attempts "
+        "Holdfast stops trying. The event is not lost: it becomes a dead letter, which a person can review."
     )
-    stage.downstream.behave(UNLUCKY.key, [Mood.BROKEN])
+    stage.downstream.behave(UNLUCKY.key, [Behaviour.BROKEN])
     stage.accepted(UNLUCKY, "duplicate")
     entry = stage.settled(UNLUCKY.key)
     letter = letter_of(stage, UNLUCKY.key)
@@ -136,18 +136,18 @@ def _unlucky(stage: Stage) -> str:
 
 def _replay(stage: Stage) -> str:
     letter_id = letter_of(stage, UNLUCKY.key)["id"]
-    stage.narrator.say("Nothing is replayed by itself, and nothing without a review. A hasty replay is refused:")
+    stage.narrator.say("Nothing is replayed automatically, and nothing without a review. A replay now is refused:")
     hasty = _decide(stage, letter_id, "replay", "let us hope for the best")
     if hasty.status != HTTPStatus.CONFLICT:
         message = f"a replay without review was answered with {hasty}"
-        raise Surprise(message)
+        raise Unexpected(message)
     stage.narrator.say(f"{ACTOR.capitalize()} reads the dead letter and writes down what she found.")
     must_decide(stage, letter_id, "review", "the disk was full")
-    stage.downstream.behave(UNLUCKY.key, [Mood.WORKING])
+    stage.downstream.behave(UNLUCKY.key, [Behaviour.WORKING])
     stage.narrator.event("The cause is fixed: the downstream works again.")
     must_decide(stage, letter_id, "replay", "the disk has space")
     stage.narrator.say(
-        "The event starts a second generation, with attempts of its own. The first one's history is kept."
+        "The event starts a second generation, with new attempts. The history of the first generation is kept."
     )
     entry = stage.settled(UNLUCKY.key)
     stage.shipment(UNLUCKY.shipment_id)
@@ -162,8 +162,8 @@ def _replay(stage: Stage) -> str:
 
 def _interrupted(stage: Stage) -> str:
     stage.narrator.say(
-        "The promise in the name. An event has been accepted, and the downstream is busy with it. At this very moment "
-        "the server is killed: no warning, no cleanup."
+        "An event has been accepted, and the downstream is busy with it. At this moment the server is killed: no "
+        "warning, no cleanup."
     )
     stage.in_work(INTERRUPTED)
     pid = stage.server.pid
@@ -172,18 +172,19 @@ def _interrupted(stage: Stage) -> str:
     stage.clients.connect(stage.server.start())
     stage.narrator.event(f"The server is started again: process {stage.server.pid}.")
     stage.narrator.say(
-        "The new process finds the event in the ledger. Once the dead process's lease on it has run out, it takes over."
+        "The new process finds the event in the ledger. When the lease of the killed process has expired, the new "
+        "process takes over."
     )
     return taken_over(stage, INTERRUPTED, by="the new process")
 
 
 def taken_over(stage: Stage, note: CourierNote, *, by: str) -> str:
-    """See how an event ends whose first worker was killed."""
+    """The fate of an event whose first worker was killed."""
     entry = stage.settled(note.key)
     stage.shipment(note.shipment_id)
     stage.narrator.say(
-        "The lost attempt is on record too. The downstream may see such an event twice, always under the same key, so "
-        "that it can tell. The shipment was changed once."
+        "The lost attempt is recorded too. The downstream may get such an event twice, always with the same key, so it "
+        "can recognise the duplicate. The shipment was changed once."
     )
     first, last = entry["attemptHistory"][0], entry["attemptHistory"][-1]
     survivor = by if first["worker"] != last["worker"] else "the old process"
@@ -191,9 +192,7 @@ def taken_over(stage: Stage, note: CourierNote, *, by: str) -> str:
 
 
 def _count(stage: Stage) -> str:
-    stage.narrator.say(
-        "Every event that was answered with 202 must have reached its end, and the downstream must have it."
-    )
+    stage.narrator.say("Every event that was answered with 202 must be processed, and the downstream must have it.")
     accepted = list(stage.receipts)
     processed = sum(stage.entry(key)["status"] == "processed" for key in accepted)
     taken = {stage.receipts[key]["eventId"]: stage.downstream.taken(key) for key in accepted}
@@ -209,7 +208,7 @@ def _count(stage: Stage) -> str:
 
 
 def count_of(accepted: int) -> Chapter:
-    """The last chapter of a tour in which so many events are accepted."""
+    """The last chapter of a tour with this number of accepted events."""
     expected = f"{accepted} accepted, {accepted} processed, each taken once"
     return Chapter("The count", "all accepted events", expected, _count)
 
@@ -249,7 +248,7 @@ EVERYWHERE: Final[Sequence[Chapter]] = (
         _replay,
     ),
 )
-"""What is the same in every deployment."""
+"""The chapters of every deployment."""
 
 CHAPTERS: Final[Sequence[Chapter]] = (
     *EVERYWHERE,
@@ -264,11 +263,11 @@ CHAPTERS: Final[Sequence[Chapter]] = (
 """The tour of the embedded default: one process, one file."""
 
 
-# --- the words of fates -------------------------------------------------------------------------------------------
+# --- the parts of fates -------------------------------------------------------------------------------------------
 
 
 def forwarded(stage: Stage, note: CourierNote) -> str:
-    """How often the downstream was sent the event."""
+    """How often the event was sent to the downstream."""
     times = stage.downstream.seen(note.key)
     return "forwarded once" if times == 1 else f"forwarded {times} times"
 
@@ -278,7 +277,7 @@ def _unchanged(shipment: Mapping[str, Any]) -> str:
     return "shipment unchanged" if same else f"shipment is {shipment['currentState']}"
 
 
-def _story(entry: Mapping[str, Any]) -> str:
+def _outcomes(entry: Mapping[str, Any]) -> str:
     return ", ".join(each["errorCode"] or each["outcome"] for each in entry["attemptHistory"])
 
 
@@ -290,7 +289,7 @@ def letter_of(stage: Stage, key: str) -> Mapping[str, Any]:
     letters = stage.clients.letters_of(key)
     if len(letters) != 1:
         message = f"{len(letters)} dead letters instead of one"
-        raise Surprise(message)
+        raise Unexpected(message)
     return letters[0]
 
 
@@ -302,9 +301,9 @@ def _decide(stage: Stage, letter_id: str, step: str, reason: str) -> Reply:
 
 
 def must_decide(stage: Stage, letter_id: str, step: str, reason: str) -> None:
-    """Be the operator, and take a step with a dead letter that must succeed for the story to go on."""
+    """Take a step with a dead letter, as the operator. Raises if the step fails."""
     reply = _decide(stage, letter_id, step, reason)
     stage.narrator.command(stage.cli(f"dlq {step} {letter_id} --reason '{reason}'"))
     if reply.status != HTTPStatus.OK:
         message = f"{step} was answered with {reply}"
-        raise Surprise(message)
+        raise Unexpected(message)

@@ -1,6 +1,6 @@
-"""Who talks to the server in the demo: a courier that signs, a tenant with a key, and an operator with a token.
+"""The clients of the server in the demo: a courier with a secret, a tenant with a key, an operator with a token.
 
-All use nothing but HTTP, as the real ones would.
+All of them use only HTTP, like real clients.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ COURIER_PATH: Final = "/v1/events/courier"
 EMAIL_PATH: Final = "/v1/email"
 SEND_PATH: Final = f"{EMAIL_PATH}/send"
 DOCUMENTS_PATH: Final = "/v1/documents"
-_PATIENCE_SECONDS: Final = 10.0
-_LISTENING_SECONDS: Final = 30.0
-"""A stream that has nothing to tell says so more often than that."""
+_TIMEOUT_SECONDS: Final = 10.0
+_STREAM_TIMEOUT_SECONDS: Final = 30.0
+"""Longer than the time between two keep-alive lines of the stream."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What the server answered."""
+    """An answer of the server."""
 
     status: int
     body: Mapping[str, Any]
@@ -43,7 +43,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class CourierNote:
-    """One event, as the courier of the demo tells it. The idempotency key is left to its default."""
+    """One event of the demo's courier. It has the default idempotency key."""
 
     event_id: str
     shipment_id: str
@@ -52,7 +52,7 @@ class CourierNote:
 
     @property
     def key(self) -> str:
-        """The idempotency key that the server makes of source and event id."""
+        """The idempotency key that the server makes from source and event id."""
         return f"{SOURCE}:{self.event_id}"
 
     def document(self, now: datetime) -> dict[str, Any]:
@@ -70,13 +70,13 @@ class CourierNote:
         }
 
     def job(self, now: datetime) -> dict[str, Any]:
-        """The same event as a job of the queue, the way that a program without our API would write it."""
+        """The same event as a job of the queue, as a program without our API would write it."""
         return self.document(now) | {"idempotencyKey": self.key, "traceId": f"trace_{self.event_id}"}
 
 
 @dataclass(frozen=True, slots=True)
 class EmailNote:
-    """One email that the tenant of the demo wants sent. Nobody in it exists, and the CPF is an invented one."""
+    """One email of the demo's tenant. The persons do not exist, and the CPF is invented."""
 
     reference: str
     to: str
@@ -87,7 +87,7 @@ class EmailNote:
 
     @property
     def personal(self) -> tuple[str, ...]:
-        """What must not stand in clear where others look."""
+        """The personal data, which must be masked in logs and answers."""
         return tuple(filter(None, (self.to, self.nome, self.cpf)))
 
     def document(self) -> dict[str, Any]:
@@ -98,15 +98,15 @@ class EmailNote:
 
 
 class Clients:
-    """The side of the connection that is not Holdfast's. Times in events count from when it was made."""
+    """All clients together. Times in events are relative to the creation of this object."""
 
     def __init__(self, operator_token: str) -> None:
         self.began = datetime.now(UTC)
         self._operator = {"authorization": f"Bearer {operator_token}"}
-        self._http = httpx.Client(trust_env=False, timeout=_PATIENCE_SECONDS)
+        self._http = httpx.Client(trust_env=False, timeout=_TIMEOUT_SECONDS)
 
     def connect(self, address: str) -> None:
-        """From now on, talk to the server at this address."""
+        """Use the server at this address from now on."""
         self._http.base_url = httpx.URL(address)
 
     def close(self) -> None:
@@ -116,7 +116,7 @@ class Clients:
     # --- the courier --------------------------------------------------------------------------------------
 
     def push(self, note: CourierNote, secret: str) -> Reply:
-        """Post the event, signed with this secret now. The same note gives the same bytes every time."""
+        """Post the event, signed now with this secret. The same note always gives the same bytes."""
         body = json.dumps(note.document(self.began)).encode()
         timestamp = int(time.time())
         headers = {
@@ -130,39 +130,39 @@ class Clients:
     # --- the tenant ---------------------------------------------------------------------------------------
 
     def send_email(self, note: EmailNote, api_key: str) -> Reply:
-        """Hand an email in."""
+        """Submit an email."""
         return _reply(self._http.post(SEND_PATH, json=note.document(), headers={"x-api-key": api_key}))
 
     def email(self, outbox_id: str, api_key: str) -> Reply:
-        """Where an email stands."""
+        """The status of an email."""
         return _reply(self._http.get(f"{EMAIL_PATH}/{outbox_id}", headers={"x-api-key": api_key}))
 
     def upload(self, name: str, content: bytes, fields: Mapping[str, str], api_key: str) -> Reply:
-        """Hand a file in, as a form."""
+        """Submit a file, as a form."""
         file = {"file": (name, content, "application/pdf")}
         headers = {"x-api-key": api_key}
         return _reply(self._http.post(DOCUMENTS_PATH, data=dict(fields), files=file, headers=headers))
 
     def submit(self, job: Mapping[str, Any], api_key: str) -> Reply:
-        """Say where a file is, as JSON."""
+        """Submit the path of a file, as JSON."""
         return _reply(self._http.post(DOCUMENTS_PATH, json=dict(job), headers={"x-api-key": api_key}))
 
     def document(self, job_id: str, api_key: str, part: str = "") -> Reply:
-        """Where a document stands; or, as a part, its ``/result``."""
+        """The status of a document; or a part of it, such as ``/result``."""
         return _reply(self._http.get(f"{DOCUMENTS_PATH}/{job_id}{part}", headers={"x-api-key": api_key}))
 
     def text(self, job_id: str, api_key: str) -> str:
-        """What was read in a document; nothing, where there is no such text."""
+        """The text of a document; empty if there is none."""
         reply = self._http.get(f"{DOCUMENTS_PATH}/{job_id}/text", headers={"x-api-key": api_key})
         return reply.text if reply.is_success else ""
 
     def progress(self, job_id: str, api_key: str) -> Iterator[Mapping[str, Any]]:
-        """Listen to a document's progress stream to its end: where it stands, again whenever that changes.
+        """The events of a document's progress stream: its status after every change.
 
-        Nothing new is told as nothing, so that the listener can lose patience.
+        Keep-alive lines are returned as empty events, so that the caller can stop after a timeout.
         """
         path, headers = f"{DOCUMENTS_PATH}/{job_id}/events", {"x-api-key": api_key}
-        with self._http.stream("GET", path, headers=headers, timeout=_LISTENING_SECONDS) as response:
+        with self._http.stream("GET", path, headers=headers, timeout=_STREAM_TIMEOUT_SECONDS) as response:
             for line in response.iter_lines():
                 field, _, value = line.partition(":")
                 yield json.loads(value) if field == "data" else {}

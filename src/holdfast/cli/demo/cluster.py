@@ -24,7 +24,7 @@ from .narration import Narrator
 from .server import COMMAND, SHORTENED
 
 WORKERS: Final = 3
-"""As the narration says."""
+"""The narration names this number."""
 _NAMES: Final = (
     "REDIS_URL",
     "MONGO_URI",
@@ -40,8 +40,8 @@ class Cluster:
     """A Valkey and a mongod in the demo's folder, and the program in several processes."""
 
     introduction: ClassVar[str] = (
-        "This tour starts a real cluster: a MongoDB for the ledger, a Valkey (which is a Redis) for the queue, and the "
-        "server as one API process and three worker processes."
+        "This tour starts a real cluster: MongoDB for the ledger, Valkey (compatible with Redis) for the queue, and "
+        "the server as one API process and three worker processes."
     )
     command: ClassVar[Sequence[str]] = (*COMMAND, "--processes", str(WORKERS))
     chapters: ClassVar[Sequence[Chapter]] = CLUSTER_CHAPTERS
@@ -49,7 +49,7 @@ class Cluster:
 
     @contextlib.contextmanager
     def opened(self, folder: DemoFolder, narrator: Narrator) -> Iterator[Surroundings]:
-        """Both servers run while the body does. Raises ``ServerMissing`` when they do not start."""
+        """Run both servers during the body. Raises ``ServerMissing`` if they do not start."""
         servers = ServerPair(folder.servers)
         settings = {
             "REDIS_URL": servers.redis_url,
@@ -67,13 +67,13 @@ class Cluster:
             servers.stop()
 
     def cli(self, data: Path) -> Callable[[str], str]:
-        """A file has the addresses. Variables that would win over it are emptied."""
+        """The addresses are in a file. Variables with a higher priority than the file are emptied."""
         taken = [f"{name}= " for name in _NAMES if os.environ.get(name)]
         prefix = f"{''.join(taken)}HOLDFAST_CONFIG={shlex.quote(str(data / CLUSTER_FILE))} {program()}"
         return lambda arguments: f"{prefix} {arguments}"
 
     def ways_to_look(self, data: Path, commands: ToLookAt) -> Sequence[ToLookAt]:
-        """With the servers started again."""
+        """Commands for looking, after the servers are started again."""
         where = shlex.quote(str(data / SERVERS))
         again = f"{shlex.quote(sys.executable)} -m holdfast.cli.servers {where}"
         return [
@@ -89,5 +89,5 @@ class Cluster:
 
 def _write(file: Path, settings: Mapping[str, str]) -> None:
     lines = [f"{name.lower()} = {json.dumps(value)}" for name, value in settings.items()]
-    file.touch(mode=0o600)  # it has the keys to what is sealed in the demo's ledger
+    file.touch(mode=0o600)  # it has the keys of the sealed data in the demo's ledger
     file.write_text("\n".join(["# Made by `holdfast demo --cluster`.", *lines, ""]), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The chapters for a cluster only: a lost worker among others, a lost queue, a job from an external producer."""
+"""The chapters for a cluster only: a killed worker, a lost queue, a job of an external producer."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from holdfast.cli.servers import ServerPair
 from . import external_producer
 from .chapters import EVERYWHERE, INTERRUPTED, Chapter, count_of, forwarded, taken_over
 from .clients import CourierNote
-from .stage import Stage, Surprise
+from .stage import Stage, Unexpected
 
 IN_WORK: Final = CourierNote("evt_7", "shp_500", "delivered", minutes_ago=1)
 WITHOUT_QUEUE: Final = (
@@ -22,15 +22,15 @@ FOREIGN: Final = CourierNote("evt_10", "shp_800", "delivered", minutes_ago=1)
 
 def _worker_killed(stage: Stage) -> str:
     stage.narrator.say(
-        "The promise in the name. An event has been accepted, and one of the three workers is forwarding it. At this "
-        "very moment that worker is killed: no warning, no cleanup."
+        "An event has been accepted, and one of the three workers is forwarding it. At this moment that worker is "
+        "killed: no warning, no cleanup."
     )
     stage.in_work(INTERRUPTED)
     worker = stage.entry(INTERRUPTED.key)["attemptHistory"][-1]["worker"]
     stage.narrator.event(f"kill -9 {stage.server.kill_worker(worker)}", alarming=True)
     stage.narrator.say(
-        "Its parent starts a new worker in its place, but the event does not depend on that. Once the dead worker's "
-        "lease on it has run out, whichever worker is free takes over."
+        "The parent process starts a new worker, but the event does not depend on that. When the lease of the killed "
+        "worker has expired, any free worker takes over."
     )
     return taken_over(stage, INTERRUPTED, by="another worker")
 
@@ -38,25 +38,25 @@ def _worker_killed(stage: Stage) -> str:
 def _queue_lost(stage: Stage) -> str:
     servers = _servers(stage)
     stage.narrator.say(
-        "The queue is in Valkey, which speaks the language of Redis. While a worker is busy with an event, Valkey is "
-        "lost, and everything that it held."
+        "The queue is in Valkey, which is compatible with Redis. While a worker is busy with an event, Valkey is lost "
+        "with all its data."
     )
     stage.in_work(IN_WORK)
     pid = servers.valkey.pid
     servers.valkey.kill()
     servers.forget_queue()
     stage.narrator.event(f"kill -9 {pid}, and its files are deleted", alarming=True)
-    stage.narrator.say("Couriers know nothing of it, and go on.")
+    stage.narrator.say("Couriers do not know this, and send more events.")
     replies = [stage.accepted(note, "duplicate", "queued") for note in WITHOUT_QUEUE]
     stage.narrator.say(
-        "202, all the same: the ledger is in MongoDB, and has them. Only, nobody could be told that there is work: "
+        "The answer is still 202: the events are in the ledger, in MongoDB. They could not be put into the queue, so "
         "queued is false."
     )
     servers.valkey.start()
     stage.narrator.event(f"Valkey is back: process {servers.valkey.pid}. It is empty.")
     stage.narrator.say(
-        "The workers notice that this is not the queue that they knew, and publish everything that waits in the "
-        "ledger, also what the old queue held."
+        "The workers notice that the queue was reset. They publish every waiting event of the ledger again, also the "
+        "events that were in the old queue."
     )
     entries = [stage.settled(note.key) for note in (IN_WORK, *WITHOUT_QUEUE)]
     for note in (IN_WORK, *WITHOUT_QUEUE):
@@ -70,8 +70,8 @@ def _queue_lost(stage: Stage) -> str:
 def _adopted(stage: Stage) -> str:
     servers = _servers(stage)
     stage.narrator.say(
-        "The queues are BullMQ's. A program that uses BullMQ, in Node or elsewhere, may put a job straight into one. "
-        "This one knows nothing of Holdfast; and, to be on the safe side, it adds the job twice."
+        "The queues have BullMQ's format. A program that uses BullMQ, in Node or elsewhere, may put a job straight "
+        "into a queue. This program does not know Holdfast, and it adds the job twice."
     )
     data = FOREIGN.job(stage.clients.began)
     call = f'queue.add("{external_producer.JOB_NAME}", {{eventId: "{FOREIGN.event_id}", ...}})'
@@ -79,8 +79,8 @@ def _adopted(stage: Stage) -> str:
     job_ids = external_producer.add(servers.redis_url, data, times=2)
     stage.recorded(FOREIGN.key)
     stage.narrator.say(
-        "The first worker that meets such a job checks it, and records it in the ledger before anything else. From "
-        "then on it is an event like any other."
+        "The first worker that gets such a job validates it, and records it in the ledger first. Then it is an event "
+        "like any other."
     )
     entry = stage.settled(FOREIGN.key)
     stage.shipment(FOREIGN.shipment_id)
@@ -91,14 +91,14 @@ def _adopted(stage: Stage) -> str:
         return set(states) <= {"completed", "failed"}
 
     stage.wait_for(finished, "BullMQ still has work")
-    stage.narrator.facts({"what BullMQ says of its two jobs": ", ".join(states)})
+    stage.narrator.facts({"the states of the two jobs in BullMQ": ", ".join(states)})
     return f"{' and '.join(states)}, {entry['status']}, {forwarded(stage, FOREIGN)}"
 
 
 def _servers(stage: Stage) -> ServerPair:
     if stage.servers is None or not stage.servers.valkey.running:
         message = "Valkey is not running"
-        raise Surprise(message)
+        raise Unexpected(message)
     return stage.servers
 
 
@@ -112,7 +112,7 @@ CLUSTER_CHAPTERS: Final[Sequence[Chapter]] = (
     ),
     Chapter("The queue is lost", "events without a queue", "202 unqueued, all processed", _queue_lost),
     Chapter(
-        "A job from a stranger",
+        "A job from an external producer",
         "a BullMQ job, added twice",
         "completed and completed, processed, forwarded once",
         _adopted,

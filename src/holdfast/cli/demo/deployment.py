@@ -1,4 +1,4 @@
-"""The two ways to run Holdfast, as far as the tour has to tell them apart."""
+"""The two deployments of Holdfast, and their differences in the tour."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ _IN_QUEUE: Final = "SELECT data FROM queue_jobs WHERE queue = ? ORDER BY seq"
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What the program runs on: settings that name it, and the servers, where there are any."""
+    """The settings of the program, and the servers of a cluster."""
 
     settings: dict[str, str]
     queued: Callable[[str], Sequence[Mapping[str, Any]]]
-    """What waits in a queue, by its name."""
+    """The waiting jobs of a queue, by its name."""
     servers: ServerPair | None = None
 
 
 class ToLookAt(NamedTuple):
-    """Something to look at: what it is, and command lines to copy."""
+    """Something for the reader to look at: a sentence, and command lines to copy."""
 
     sentence: str
     commands: Sequence[str]
@@ -51,18 +51,18 @@ class Deployment(Protocol):
     command: ClassVar[Sequence[str]]
     chapters: ClassVar[Sequence[Chapter]]
     shortened: ClassVar[Mapping[str, int]]
-    """Settings that make the tour quick. It tells which they are, and the defaults."""
+    """Settings that make the tour quick. The tour shows them with their defaults."""
 
     def opened(self, folder: DemoFolder, narrator: Narrator) -> contextlib.AbstractContextManager[Surroundings]:
-        """Have everything there that the program needs, for as long as the body runs."""
+        """Start what the program needs, and stop it after the body."""
         ...
 
     def cli(self, data: Path) -> Callable[[str], str]:
-        """Writes command lines for this data folder."""
+        """A function that makes command lines for this data folder."""
         ...
 
     def ways_to_look(self, data: Path, commands: ToLookAt) -> Sequence[ToLookAt]:
-        """How to look at what the tour left, where ``commands`` of the program work, and what else there is."""
+        """What to look at after the tour: ``commands`` of the program, and the rest."""
         ...
 
 
@@ -76,18 +76,18 @@ class Embedded:
 
     @contextlib.contextmanager
     def opened(self, folder: DemoFolder, narrator: Narrator) -> Iterator[Surroundings]:  # noqa: ARG002 - of the protocol
-        """The folder is all that it needs."""
+        """Needs only the folder."""
         yield Surroundings({}, partial(_queued, folder.database))
 
     def cli(self, data: Path) -> Callable[[str], str]:
-        """The folder is an option."""
+        """The folder is given by an option."""
         name = program()
         return lambda arguments: f"{name} {arguments} --data {shlex.quote(str(data))}"
 
     def ways_to_look(self, data: Path, commands: ToLookAt) -> Sequence[ToLookAt]:
-        """In the file itself, too."""
+        """The commands, and the SQLite file itself."""
         database = shlex.quote(str(data / DATABASE_FILE))
-        # The sqlite3 shell may not be there; Python is.
+        # The sqlite3 shell may be missing; Python is there.
         code = f'import sqlite3, sys; print(*sqlite3.connect(sys.argv[1]).execute("{_QUERY}"), sep="\\n")'
         tables = "In SQLite, the ledger and the rest: processed_events, active_shipments, dead_letter_events."
         return [commands, ToLookAt(tables, (f"python3 -c '{code}' {database}",))]
@@ -100,7 +100,7 @@ def _queued(database: Path, queue: str) -> list[Mapping[str, Any]]:
 
 
 def program() -> str:
-    """The name under which the user can call the program."""
+    """The name with which the user can call the program."""
     if shutil.which("holdfast"):
         return "holdfast"
     if Path(sys.argv[0]).name == "holdfast":

@@ -1,4 +1,4 @@
-"""The chapters on documents: a scanned page that is read, and a file that is not there until somebody puts it there."""
+"""The chapters on documents: a scanned page, and a missing file that arrives later."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from . import scan
 from .chapters import ACTOR, Chapter, letter_of, must_decide
 from .clients import DOCUMENTS_PATH, Reply
 from .leftovers import INBOX, LATE_FILE
-from .narration import course_of, reading_of
-from .stage import Stage, Surprise
+from .narration import stages_of, status_of_document
+from .stage import Stage, Unexpected
 from .tenant import api_key
 
 DEAD_LETTERS: Final = "doc_jobs_dead"
@@ -40,8 +40,8 @@ _SCHEMA: Final = (
     *("job_id", "job_type", "input_type", "payload", "status", "error", "error_type", "attempts", "max_attempts"),
     *("failed_at", "worker_id", "schema_version"),
 )
-"""The fields of a dead letter, schema v1. Whoever reads the queue can rely on them."""
-_AS_IT_SHOULD_BE: Final[Mapping[str, object]] = {
+"""The fields of a dead letter, schema v1. Programs that read the queue can rely on them."""
+_EXPECTED: Final[Mapping[str, object]] = {
     "job_id": JOB_ID,
     "job_type": "OCR",
     "input_type": "PDF",
@@ -57,21 +57,21 @@ _READING_SECONDS: Final = 90.0
 """The longest that one page may take, also on a busy machine."""
 
 
-# --- the stories --------------------------------------------------------------------------------------------------
+# --- the chapters -------------------------------------------------------------------------------------------------
 
 
 def _scanned(stage: Stage) -> str:
     stage.narrator.say(
-        "Holdfast reads documents, too. The demo prints a page, and scans it, a little askew. What comes out is a PDF "
-        "without any text in it: one picture."
+        "Holdfast reads documents, too. The demo prints a page and scans it, slightly tilted. The result is a PDF with "
+        "one picture and without any text."
     )
     key = api_key(stage)
     content = scan.scanned(LOGBOOK)
     stage.narrator.request(f"POST {DOCUMENTS_PATH}  {SCAN}, {len(content) // 1000} kB")
     reply = _accepted(stage, stage.clients.upload(SCAN, content, _WHAT, key))
     stage.narrator.say(
-        "202 is the same promise as before. The page is read in a process of its own, so that a file that crashes it "
-        "harms nothing else. The tenant listens to the job's progress stream meanwhile:"
+        "202 is the same promise as before. A separate process reads the page, so that a file that crashes this "
+        "process harms nothing else. Meanwhile the tenant follows the job's progress stream:"
     )
     view = _followed(stage, reply.body["job_id"])
     text = stage.clients.text(view["job_id"], key)
@@ -84,7 +84,7 @@ def _missing(stage: Stage) -> str:
     key = api_key(stage)
     stage.narrator.say(
         "A job may also name a file on the server's machine, in folders that the operator has allowed. Here that is "
-        f"the folder {INBOX}. Somebody has forgotten to put the file there."
+        f"the folder {INBOX}. But the file is missing."
     )
     (stage.folder.inbox / LATE_FILE).parent.mkdir(parents=True, exist_ok=True)
     stage.narrator.request(f"POST {DOCUMENTS_PATH}  job_id {JOB_ID}, local_path {LATE_FILE}")
@@ -92,32 +92,32 @@ def _missing(stage: Stage) -> str:
     reply = _accepted(stage, stage.clients.submit(job, key))
     view = _settled(stage, JOB_ID)
     stage.narrator.say(
-        "The file could have been on its way, and so it was looked for three times. Then the job became a dead letter. "
-        f"This is what programs find in the queue {DEAD_LETTERS}:"
+        "The file could still arrive, so Holdfast looked for it three times. Then the job became a dead letter. This "
+        f"is the dead letter in the queue {DEAD_LETTERS}:"
     )
     letter = letter_of(stage, JOB_ID)
-    told = _dead_letter(stage)
-    stage.narrator.document({name: told[name] for name in _SCHEMA if name in told})
-    stage.narrator.facts({"and besides": ", ".join(name for name in told if name not in _SCHEMA)})
+    published = _dead_letter(stage)
+    stage.narrator.document({name: published[name] for name in _SCHEMA if name in published})
+    stage.narrator.facts({"more fields": ", ".join(name for name in published if name not in _SCHEMA)})
     stage.narrator.command(stage.cli(f"dlq show {letter['id']}"))
-    wrong = [name for name, value in _AS_IT_SHOULD_BE.items() if told.get(name) != value]
+    wrong = [name for name, value in _EXPECTED.items() if published.get(name) != value]
     truth = f"not the truth about {', '.join(wrong)}" if wrong else "the whole truth"
-    return f"{reply.status}, {view['status']} after {told['attempts']} attempts, {truth} in {DEAD_LETTERS}"
+    return f"{reply.status}, {view['status']} after {published['attempts']} attempts, {truth} in {DEAD_LETTERS}"
 
 
 def _replayed(stage: Stage) -> str:
     key = api_key(stage)
     letter_id = letter_of(stage, JOB_ID)["id"]
-    stage.narrator.say(f"{ACTOR.capitalize()} looks into it, and finds the file in another folder.")
+    stage.narrator.say(f"{ACTOR.capitalize()} reviews the dead letter, and finds the file in another folder.")
     must_decide(stage, letter_id, "review", "somebody put the file elsewhere")
     (stage.folder.inbox / LATE_FILE).write_bytes(scan.printed(LETTER))
-    stage.narrator.event(f"The cause is mended: {INBOX}/{LATE_FILE} is there.")
+    stage.narrator.event(f"The cause is repaired: {INBOX}/{LATE_FILE} is there.")
     must_decide(stage, letter_id, "replay", "the file is there")
     failed = _document(stage, JOB_ID)
     stage.narrator.facts({f"{JOB_ID} is replayed as": failed["replayed_as"]})
     stage.narrator.say(
-        f"The replay is a new job, with an id of its own. {JOB_ID} has failed, and that stays true. This PDF has its "
-        "text in it, so that nothing has to be guessed from a picture."
+        f"The replay is a new job with a new id. {JOB_ID} stays FAILED. This PDF contains its text, so no picture has "
+        "to be read."
     )
     new = _settled(stage, str(failed["replayed_as"]))
     text = stage.clients.text(new["job_id"], key)
@@ -139,28 +139,28 @@ DOCUMENT_CHAPTERS: Final[Sequence[Chapter]] = (
         _missing,
     ),
     Chapter(
-        "Mended, and replayed as a new job",
+        "Repaired, and replayed as a new job",
         "its replay as a new job",
         "a new job COMPLETED, every word as printed, the first still FAILED, dead letter closed",
         _replayed,
     ),
 )
-"""What every tour tells last, where Holdfast has what it needs for documents."""
+"""The last chapters of every tour, if the libraries for documents are installed."""
 
 
-# --- what became of it --------------------------------------------------------------------------------------------
+# --- results ------------------------------------------------------------------------------------------------------
 
 
 def _accepted(stage: Stage, reply: Reply) -> Reply:
     stage.narrator.reply(reply, "errorCode" if "errorCode" in reply.body else "job_id")
     if reply.status != HTTPStatus.ACCEPTED:
         message = f"not accepted: {reply}"
-        raise Surprise(message)
+        raise Unexpected(message)
     return reply
 
 
 def _followed(stage: Stage, job_id: str) -> Mapping[str, Any]:
-    """Listen to the progress stream, and show every stage that it tells of; the last."""
+    """Follow the progress stream and show every stage. Returns the last event."""
     began = time.monotonic()
     seen: list[Mapping[str, Any]] = []
     with stage.narrator.watching() as show:
@@ -168,34 +168,34 @@ def _followed(stage: Stage, job_id: str) -> Mapping[str, Any]:
             since = time.monotonic() - began
             if view and _changed(view, seen):
                 seen.append({**view, "since": since})
-                show(course_of(seen))
+                show(stages_of(seen))
             if since > _READING_SECONDS:
                 break
     if not seen or seen[-1]["status"] not in _ENDS:
         message = f"still {seen[-1]['status'] if seen else 'unknown'} after {time.monotonic() - began:.0f} s"
-        raise Surprise(message)
+        raise Unexpected(message)
     return seen[-1]
 
 
 def _changed(view: Mapping[str, Any], seen: Sequence[Mapping[str, Any]]) -> bool:
-    told = ("status", "stage", "progress", "pages")
-    return not seen or any(view[name] != seen[-1][name] for name in told)
+    compared = ("status", "stage", "progress", "pages")
+    return not seen or any(view[name] != seen[-1][name] for name in compared)
 
 
 def _settled(stage: Stage, job_id: str) -> Mapping[str, Any]:
-    return stage.watch(lambda: _document(stage, job_id), reading_of, until=_ENDS)
+    return stage.watch(lambda: _document(stage, job_id), status_of_document, until=_ENDS)
 
 
 def _document(stage: Stage, job_id: str) -> Mapping[str, Any]:
     reply = stage.clients.document(job_id, api_key(stage))
     if reply.status != HTTPStatus.OK:
         message = f"cannot read the job: {reply}"
-        raise Surprise(message)
+        raise Unexpected(message)
     return reply.body
 
 
 def _show_result(stage: Stage, job_id: str, *names: str) -> None:
-    """Show these fields of the result, how long it took, and the files that it left."""
+    """Show these fields of the result, its duration, and its output files."""
     result = stage.clients.document(job_id, api_key(stage), "/result").body
     facts = {name: result.get(name) for name in (*names, "duration_sec", "output_path")}
     if result.get("output_path"):
@@ -205,7 +205,7 @@ def _show_result(stage: Stage, job_id: str, *names: str) -> None:
 
 
 def _dead_letter(stage: Stage) -> Mapping[str, Any]:
-    """As it waits in the queue, which gets it a moment after the ledger."""
+    """The dead letter in the queue. It is published a moment after the ledger has it."""
     found: list[Mapping[str, Any]] = []
 
     def arrived() -> bool:

@@ -1,6 +1,6 @@
-"""The downstream of the demo: the system that Holdfast forwards events to, and that misbehaves on request.
+"""The downstream of the demo: the system that Holdfast forwards events to. It fails on request.
 
-A real HTTP server on the loopback interface. It checks the signature of everything it gets, as a downstream should.
+It is a real HTTP server on the loopback interface, and checks the signature of every request.
 """
 
 from __future__ import annotations
@@ -21,32 +21,32 @@ from typing import Final
 _LONGEST_SILENCE_SECONDS: Final = 60.0
 
 
-class Mood(Enum):
-    """How the downstream treats a request."""
+class Behaviour(Enum):
+    """How the downstream answers a request."""
 
     WORKING = HTTPStatus.NO_CONTENT
     BROKEN = HTTPStatus.SERVICE_UNAVAILABLE
     REFUSING = HTTPStatus.UNPROCESSABLE_ENTITY
     SILENT = None
-    """It takes the request and never answers, until the other side gives up."""
+    """It reads the request and does not answer, until the client gives up."""
 
 
 class Downstream:
-    """Answers each event by its mood for that event: the listed ones first, then the last of them for ever."""
+    """Answers each event by the behaviours that are set for it, in order; the last one is repeated."""
 
-    def __init__(self, secret: str, mood: Mood = Mood.WORKING) -> None:
+    def __init__(self, secret: str, behaviour: Behaviour = Behaviour.WORKING) -> None:
         self._secret = secret.encode()
-        self._mood = mood
-        self._moods: dict[str, list[Mood]] = {}
+        self._behaviour = behaviour
+        self._behaviours: dict[str, list[Behaviour]] = {}
         self._seen: Counter[str] = Counter()
         self._taken: Counter[str] = Counter()
         self._changed = threading.Condition()
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[str]:
-        """Serve in the background while the body runs; gives the address."""
+        """Serve in the background during the body; yields the address."""
         server = ThreadingHTTPServer(("127.0.0.1", 0), _handler_for(self))
-        server.daemon_threads = True  # one that is silent must not hold up the end of the demo
+        server.daemon_threads = True  # a thread that does not answer must not delay the end of the demo
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
         thread.start()
         try:
@@ -56,10 +56,10 @@ class Downstream:
             server.server_close()
             thread.join()
 
-    def behave(self, key: str, moods: Sequence[Mood]) -> None:
-        """From now on, treat the event with this idempotency key so."""
+    def behave(self, key: str, behaviours: Sequence[Behaviour]) -> None:
+        """Set the behaviours for the event with this idempotency key."""
         with self._changed:
-            self._moods[key] = list(moods)
+            self._behaviours[key] = list(behaviours)
 
     def seen(self, key: str) -> int:
         """How often the event was sent here."""
@@ -67,32 +67,32 @@ class Downstream:
             return self._seen[key]
 
     def taken(self, key: str) -> int:
-        """How often the event was sent here and answered with success."""
+        """How often the event was answered with success."""
         with self._changed:
             return self._taken[key]
 
     def wait_until_seen(self, key: str, seconds: float) -> bool:
-        """Wait until the event has been sent here at least once; False when it was not in time."""
+        """Wait until the event was sent here at least once; False after a timeout."""
         with self._changed:
             return self._changed.wait_for(lambda: self._seen[key] > 0, seconds)
 
     # --- for the request handler --------------------------------------------------------------------------
 
     def signed(self, key: str, timestamp: str, body: bytes, signature: str) -> bool:
-        """Whether Holdfast signed this request, by the rules of Standard Webhooks."""
+        """Whether the request has a valid signature (Standard Webhooks)."""
         content = b".".join((key.encode(), timestamp.encode(), body))
         digest = hmac.digest(self._secret, content, hashlib.sha256)
         return hmac.compare_digest(f"v1,{base64.b64encode(digest).decode()}".encode(), signature.encode())
 
-    def receive(self, key: str) -> Mood:
-        """Note a request, and decide on its answer."""
+    def receive(self, key: str) -> Behaviour:
+        """Count a request, and choose its answer."""
         with self._changed:
             self._seen[key] += 1
-            planned = self._moods.get(key, [self._mood])
-            mood = planned.pop(0) if len(planned) > 1 else planned[0]
-            self._taken[key] += mood is Mood.WORKING
+            planned = self._behaviours.get(key, [self._behaviour])
+            behaviour = planned.pop(0) if len(planned) > 1 else planned[0]
+            self._taken[key] += behaviour is Behaviour.WORKING
             self._changed.notify_all()
-            return mood
+            return behaviour
 
 
 def _handler_for(downstream: Downstream) -> type[BaseHTTPRequestHandler]:
@@ -106,14 +106,14 @@ def _handler_for(downstream: Downstream) -> type[BaseHTTPRequestHandler]:
             if not downstream.signed(key, timestamp, body, self.headers.get("webhook-signature", "")):
                 self._answer(HTTPStatus.UNAUTHORIZED)
                 return
-            mood = downstream.receive(key)
-            if mood.value is None:
+            behaviour = downstream.receive(key)
+            if behaviour.value is None:
                 self._stay_silent()
             else:
-                self._answer(mood.value)
+                self._answer(behaviour.value)
 
         def _answer(self, status: HTTPStatus) -> None:
-            with contextlib.suppress(OSError):  # the other side may be gone: it is killed in one chapter
+            with contextlib.suppress(OSError):  # the client may be gone: the server is killed in one chapter
                 self.send_response(status)
                 if status is not HTTPStatus.NO_CONTENT:
                     self.send_header("content-length", "0")
@@ -123,9 +123,9 @@ def _handler_for(downstream: Downstream) -> type[BaseHTTPRequestHandler]:
             self.close_connection = True
             self.connection.settimeout(_LONGEST_SILENCE_SECONDS)
             with contextlib.suppress(OSError):
-                self.connection.recv(1, socket.MSG_PEEK)  # returns when the other side gives up
+                self.connection.recv(1, socket.MSG_PEEK)  # returns when the client gives up
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the signature of http.server
-            """Say nothing: the terminal belongs to the narrator."""
+            """Print nothing: only the narrator uses the terminal."""
 
     return Handler

@@ -1,4 +1,4 @@
-"""The chapters on emails: one that arrives, one that is held up, one that is refused, and one that is too late."""
+"""The chapters on emails: one email is sent, one is delayed, one is refused, and one expires."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any, Final
 
 from .chapters import ACTOR, Chapter, letter_of, must_decide
 from .clients import SEND_PATH, EmailNote, Reply
-from .mailing import LIFE_SECONDS, QUEUE
-from .narration import standing_of
-from .stage import Stage, Surprise
+from .mailing import QUEUE, TTL_SECONDS
+from .narration import status_of_email
+from .stage import Stage, Unexpected
 from .tenant import api_key
 
 INVOICE: Final = EmailNote(
@@ -28,47 +28,47 @@ _HEADERS: Final = ("From", "To", "Subject", "Message-ID")
 _ENDS: Final = frozenset({"SENT", "FAILED", "EXPIRED", "CANCELLED"})
 
 
-# --- the stories --------------------------------------------------------------------------------------------------
+# --- the chapters -------------------------------------------------------------------------------------------------
 
 
 def _sent(stage: Stage) -> str:
     stage.narrator.say(
-        "Holdfast sends emails, too. By default it only writes them to .eml files, so that you can try things out. "
-        "Here it talks to a mail server that belongs to the demo, and misbehaves on purpose."
+        "Holdfast sends emails, too. By default it only writes them to .eml files, so that you can try it safely. Here "
+        "it uses a mail server of the demo, which fails on purpose."
     )
-    outbox_id = _handed_in(stage, INVOICE)
+    outbox_id = _submitted(stage, INVOICE)
     stage.narrator.say(
-        "202 is the same promise as before. The HTML is kept sealed, and the job in the queue only refers to it."
+        "202 is the same promise as before. The HTML is stored encrypted, and the job in the queue only refers to it."
     )
     email = _settled(stage, outbox_id)
-    stage.narrator.say("What the mail server got:")
+    stage.narrator.say("The mail server got:")
     for file in stage.mail.taken(INVOICE.to):
         _show_file(stage, file)
-    stage.narrator.say("What Holdfast tells of it afterwards, and what it logged. Nobody can be recognised in either:")
+    stage.narrator.say("Holdfast's answer about this email, and its log line. Personal data is masked in both:")
     stage.narrator.facts({name: email[name] for name in _SHOWN})
     log = stage.server.log()
     for line in [each for each in log.splitlines() if outbox_id in each][-1:]:
         stage.narrator.logged(line)
     stage.narrator.command(stage.cli(f"emails show {outbox_id}"))
-    told = json.dumps(email, ensure_ascii=False) + log
-    named = any(each in told for each in INVOICE.personal)
+    public = json.dumps(email, ensure_ascii=False) + log
+    named = any(each in public for each in INVOICE.personal)
     return f"202, {email['status']}, {_received(stage, INVOICE)}, {'named in clear' if named else 'masked'}"
 
 
 def _held_up(stage: Stage) -> str:
     api_key(stage)
-    stage.narrator.say("The mail server goes down. It hangs up, and answers every call with 421: not now.")
+    stage.narrator.say("The mail server goes down. It closes its connections, and answers new ones with 421: not now.")
     stage.mail.break_down()
     stage.narrator.event("The mail server is down.", alarming=True)
     try:
-        outbox_id = _handed_in(stage, PATIENT)
+        outbox_id = _submitted(stage, PATIENT)
         waiting = _watched(stage, outbox_id, until=_ENDS | {"RETRYING"})
     finally:
         stage.mail.recover()
     stage.narrator.event("The mail server is up again.")
     stage.narrator.say(
-        "Nothing of the email had left, so that it can be tried again without harm. Had the line been cut while the "
-        "mail server was taking it, Holdfast would not guess: a person would decide, and nobody gets an email twice."
+        "No part of the email was sent, so a new attempt is safe. If the connection is lost while the mail server "
+        "takes an email, Holdfast does not guess: a person decides, and nobody gets an email twice."
     )
     email = _settled(stage, outbox_id)
     stage.narrator.facts({"attempts": email["attempt"], "emails that the mail server got": _count(stage, PATIENT)})
@@ -78,11 +78,11 @@ def _held_up(stage: Stage) -> str:
 def _refused(stage: Stage) -> str:
     api_key(stage)
     stage.narrator.say(
-        "Somebody mistyped an address. The mail server knows nobody of that name, and says so with 550. To ask again "
-        "would be rude, and could not help: the email becomes a dead letter at once."
+        "Somebody mistyped an address. The mail server does not know the address, and answers 550. Another attempt "
+        "could not help: the email becomes a dead letter at once."
     )
     stage.mail.refuse(MISTYPED.to)
-    outbox_id = _handed_in(stage, MISTYPED)
+    outbox_id = _submitted(stage, MISTYPED)
     email = _settled(stage, outbox_id)
     letter = letter_of(stage, outbox_id)
     stage.narrator.facts(
@@ -92,7 +92,7 @@ def _refused(stage: Stage) -> str:
             "attempts": letter["attemptCount"],
         }
     )
-    stage.narrator.say(f"{ACTOR.capitalize()} looks into it. A replay would not help here, so she closes it.")
+    stage.narrator.say(f"{ACTOR.capitalize()} reviews the dead letter. A replay would not help, so she closes it.")
     must_decide(stage, letter["id"], "review", "the address is mistyped")
     must_decide(stage, letter["id"], "close", "the shop was told")
     closed = stage.clients.letter(letter["id"]).body["reviewStatus"]
@@ -103,16 +103,16 @@ def _refused(stage: Stage) -> str:
 def _expired(stage: Stage) -> str:
     api_key(stage)
     stage.narrator.say(
-        f"An email that comes too late is worse than none. Each has a time to live: by default a day, here "
-        f"{LIFE_SECONDS} seconds. The operator stops the queue for longer than that. Emails are still accepted."
+        f"An email that comes too late is worse than no email. Each email has a time to live: by default a day, here "
+        f"{TTL_SECONDS} seconds. The operator pauses the queue for longer than that. Emails are still accepted."
     )
     stage.run("queue", "pause", QUEUE)
     try:
-        outbox_id = _handed_in(stage, LATE)
+        outbox_id = _submitted(stage, LATE)
         email = _settled(stage, outbox_id)
     finally:
         stage.run("queue", "resume", QUEUE)
-    stage.narrator.say("The queue is open again, but its time is over. It will not be sent, and the shop can see that.")
+    stage.narrator.say("The queue runs again, but the email has expired. It is not sent, and the shop can see that.")
     offered = stage.mail.asked(LATE.to)
     return f"202, {email['status']}, {f'offered {offered} times' if offered else 'never sent'}"
 
@@ -133,25 +133,25 @@ EMAIL_CHAPTERS: Final[Sequence[Chapter]] = (
     ),
     Chapter("An email that is too late", "an email too late", "202, EXPIRED, never sent", _expired),
 )
-"""What every tour tells next, where Holdfast has what it needs for emails."""
+"""The next chapters of every tour, if the libraries for emails are installed."""
 
 
 # --- the tenant ---------------------------------------------------------------------------------------------------
 
 
-def _handed_in(stage: Stage, note: EmailNote) -> str:
-    """Be the tenant: hand in an email that must be accepted for the story to go on; its outbox id."""
+def _submitted(stage: Stage, note: EmailNote) -> str:
+    """Submit an email, as the tenant. Returns its outbox id. Raises if it is not accepted."""
     key = api_key(stage)
     stage.narrator.request(f"POST {SEND_PATH}  to {note.to}: {note.subject}")
     reply = stage.clients.send_email(note, key)
     stage.narrator.reply(reply, "errorCode" if "errorCode" in reply.body else "outboxId")
     if reply.status != HTTPStatus.ACCEPTED:
         message = f"not accepted: {reply}"
-        raise Surprise(message)
+        raise Unexpected(message)
     return str(reply.body["outboxId"])
 
 
-# --- what became of it --------------------------------------------------------------------------------------------
+# --- results ------------------------------------------------------------------------------------------------------
 
 
 def _settled(stage: Stage, outbox_id: str) -> Mapping[str, Any]:
@@ -159,14 +159,14 @@ def _settled(stage: Stage, outbox_id: str) -> Mapping[str, Any]:
 
 
 def _watched(stage: Stage, outbox_id: str, *, until: Collection[str]) -> Mapping[str, Any]:
-    return stage.watch(lambda: _email(stage, outbox_id), standing_of, until=until)
+    return stage.watch(lambda: _email(stage, outbox_id), status_of_email, until=until)
 
 
 def _email(stage: Stage, outbox_id: str) -> Mapping[str, Any]:
     reply: Reply = stage.clients.email(outbox_id, api_key(stage))
     if reply.status != HTTPStatus.OK:
         message = f"cannot read the email: {reply}"
-        raise Surprise(message)
+        raise Unexpected(message)
     return reply.body
 
 

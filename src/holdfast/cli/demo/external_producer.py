@@ -1,6 +1,6 @@
-"""A program that is not ours and puts jobs straight into a queue, or looks into one, with BullMQ's own library.
+"""A foreign program that adds jobs to a queue, or reads a queue, with BullMQ's own library.
 
-It stands for any program with BullMQ, in Node or elsewhere, and knows no more of Holdfast than the names of queues.
+It is an example of any program with BullMQ, in Node or elsewhere. Of Holdfast it knows only the names of queues.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 def add(redis_url: str, data: Mapping[str, Any], times: int) -> list[str]:
-    """``queue.add`` so many times; the ids that BullMQ gave."""
+    """Call ``queue.add`` this many times; returns BullMQ's ids."""
 
     async def added(queue: Queue) -> list[str]:
         return [(await queue.add(JOB_NAME, dict(data))).id for _ in range(times)]
@@ -27,7 +27,7 @@ def add(redis_url: str, data: Mapping[str, Any], times: int) -> list[str]:
 
 
 def states(redis_url: str, job_ids: Sequence[str]) -> list[str]:
-    """``job.getState`` of each: where BullMQ has it."""
+    """``job.getState`` of each job."""
 
     async def looked_up(queue: Queue) -> list[str]:
         return [await (await Job.fromId(queue, job_id)).getState() for job_id in job_ids]
@@ -36,7 +36,7 @@ def states(redis_url: str, job_ids: Sequence[str]) -> list[str]:
 
 
 def waiting(redis_url: str, name: str) -> list[Mapping[str, Any]]:
-    """``queue.getWaiting``: what the jobs carry that wait in this queue, the oldest first."""
+    """``queue.getWaiting``: the data of the waiting jobs of this queue, oldest first."""
 
     async def found(queue: Queue) -> list[Mapping[str, Any]]:
         return [job.data for job in await queue.getJobs(["waiting"], asc=True)]

@@ -1,4 +1,4 @@
-"""What should become of each event, and what did."""
+"""The fate of each event: how it should end, and how it ended."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ NOT_REACHED = "not reached"
 
 @dataclass(frozen=True, slots=True)
 class Fate:
-    """The end of one event's story."""
+    """How one event should end, and how it ended."""
 
     event: str
     expected: str
@@ -18,10 +18,10 @@ class Fate:
 
     @property
     def as_expected(self) -> bool:
-        """Whether the story ended as it should."""
+        """Whether the event ended as it should."""
         return self.expected == self.actual
 
 
 def all_as_expected(fates: Sequence[Fate]) -> bool:
-    """Whether there are stories, and every one ended as it should."""
+    """Whether there are fates, and all are as expected."""
     return bool(fates) and all(fate.as_expected for fate in fates)

@@ -1,4 +1,4 @@
-"""The folder that the demo fills. It takes only what is empty or was left by an earlier demo, and only for itself."""
+"""The demo's data folder. It must be empty or of an earlier demo, and only one demo may use it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MARKER: Final = ".made-by-holdfast-demo"
 
 @dataclass(frozen=True, slots=True)
 class DemoFolder:
-    """A fresh data folder. ``lock`` is the open file that keeps other demos out; the server inherits it."""
+    """A fresh data folder. ``lock`` is the open lock file against other demos; the server inherits it."""
 
     path: Path
     lock: int
@@ -40,35 +40,35 @@ class DemoFolder:
 
     @property
     def mailbox(self) -> Path:
-        """Where the mail server puts what it takes."""
+        """Where the mail server stores the emails that it accepts."""
         return self.path / MAILBOX
 
     @property
     def inbox(self) -> Path:
-        """Where jobs may name files of the server's machine."""
+        """The folder of files that jobs may name."""
         return self.path / INBOX
 
     @property
     def documents(self) -> Path:
-        """Where the server keeps documents, and what it read in them."""
+        """Where the server stores documents and their results."""
         return self.path / DOCUMENTS
 
     @property
     def servers(self) -> Path:
-        """Where the servers of a cluster have their data."""
+        """Where the servers of a cluster store their data."""
         return self.path / SERVERS
 
     @property
     def cluster_file(self) -> Path:
-        """Where the settings will be with which commands find those servers."""
+        """The file with the addresses of these servers, for commands."""
         return self.path / CLUSTER_FILE
 
 
 @contextlib.contextmanager
 def claimed(path: Path) -> Iterator[DemoFolder]:
-    """The folder, emptied of an earlier demo's files and locked until the body ends.
+    """The folder, without the files of an earlier demo, locked during the body.
 
-    Raises :class:`ConfigurationError`, having changed nothing, when the folder holds anything that is not the demo's.
+    If the folder holds anything that is not the demo's, raises :class:`ConfigurationError` and changes nothing.
     """
     folder = path.expanduser().absolute()
     with contextlib.ExitStack() as held:

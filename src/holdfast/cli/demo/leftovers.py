@@ -1,4 +1,4 @@
-"""What an earlier demo left in its folder: told apart from what is somebody's own, and removed."""
+"""The files of an earlier demo: they are distinguished from other data, and removed."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from holdfast.contracts.tenants import TENANTS
 from holdfast.wiring import DATABASE_FILE
 
 SOURCE: Final = "demo-courier"
-"""The courier of the demo. Every idempotency key of the demo starts with it, so its data can be told from yours."""
+"""The courier of the demo. Every idempotency key of the demo starts with it, which marks the demo's data."""
 
 COMPANY_ID: Final = "de300000-0000-4000-8000-000000000001"
-"""The tenant of the demo. Every email and every document of the demo is its, so these can be told from yours, too."""
+"""The tenant of the demo. It owns every email and every document of the demo, which marks the demo's data, too."""
 
 LOG_FILE: Final = "server.log"
 SERVERS: Final = "servers"
-"""Where Valkey and mongod have their data, under the demo's folder."""
+"""The data of Valkey and mongod, in the demo's folder."""
 MAILBOX: Final = "mailbox"
-"""Where the mail server of the demo puts the emails that it takes."""
+"""The emails that the demo's mail server accepted."""
 INBOX: Final = "inbox"
-"""The folder of the server's machine in which a job of the demo may name a file."""
+"""The folder with files that jobs of the demo may name."""
 DOCUMENTS: Final = "documents"
-"""Where Holdfast keeps the documents of the demo, and what it read in them."""
+"""The documents of the demo and their results."""
 LATE_FILE: Final = "samples/missing.pdf"
-"""In the inbox; at first it is not there."""
+"""In the inbox; missing at first."""
 CLUSTER_FILE: Final = "cluster.toml"
-"""Settings with which a command finds the demo's servers."""
+"""The addresses of the demo's servers, for commands."""
 MONGO_DATABASE: Final = "holdfast_demo"
 
 _OTHERS_ROWS: Final = {
@@ -40,7 +40,7 @@ _OTHERS_ROWS: Final = {
     f"AND labels ->> '$.company_id' IS NOT '{COMPANY_ID}'",
     TENANTS: f"companyId IS NOT '{COMPANY_ID}'",
 }
-"""By table, what makes a row of it somebody else's."""
+"""By table, the condition for rows that are not the demo's."""
 _HAS_TABLE: Final = "SELECT EXISTS (SELECT 1 FROM sqlite_master WHERE name = ?)"
 _OTHERS_KEY: Final = {
     "idempotencyKey": {"$exists": True, "$not": re.compile(f"^{re.escape(SOURCE)}:")},
@@ -53,7 +53,7 @@ _OF_MONGODB: Final = {"admin", "config", "local"}
 
 
 def holds_work_of_others(folder: Path) -> bool:
-    """Whether somebody used this folder for work of their own. What cannot be read counts as theirs."""
+    """Whether the folder holds data that is not the demo's. Data that cannot be read counts as such."""
     database = folder / DATABASE_FILE
     if database.exists() and _in_sqlite(database):
         return True
@@ -61,7 +61,7 @@ def holds_work_of_others(folder: Path) -> bool:
 
 
 def remove(folder: Path) -> None:
-    """Remove the files that demos make, and no others."""
+    """Remove the demo's files, and no others."""
     emails = (folder / MAILBOX).glob("email-*.eml")
     late = folder / INBOX / LATE_FILE
     for file in (*folder.glob(f"{DATABASE_FILE}*"), *emails, late, *(folder / name for name in _FILES)):
@@ -70,7 +70,7 @@ def remove(folder: Path) -> None:
         with contextlib.suppress(FileNotFoundError):
             shutil.rmtree(kept)
     for made in (folder / MAILBOX, late.parent, folder / INBOX, folder / DOCUMENTS):
-        with contextlib.suppress(OSError):  # it is not there, or holds something of yours
+        with contextlib.suppress(OSError):  # it is missing, or holds files of the user
             made.rmdir()
 
 
@@ -88,7 +88,7 @@ def _others_in_table(name: str) -> str:
 
 
 def _in_mongo(data: Path) -> bool:
-    """A mongod that still runs there keeps others from its data: then it is not ours to remove, either."""
+    """Whether MongoDB holds data that is not the demo's. Data that a running mongod locks counts as such."""
     try:
         with looking_at(data) as client:
             return any(_others_in(client[name]) for name in client.list_database_names() if name not in _OF_MONGODB)
@@ -96,7 +96,7 @@ def _in_mongo(data: Path) -> bool:
         return True
 
 
-def _others_in(database: Any) -> bool:  # noqa: ANN401 - pymongo's Database, which the embedded demo does without
+def _others_in(database: Any) -> bool:  # noqa: ANN401 - pymongo's Database; the embedded demo does not need pymongo
     if database.name != MONGO_DATABASE:
         return True
     if database[TENANTS].find_one({"companyId": {"$ne": COMPANY_ID}}):

@@ -1,6 +1,6 @@
-"""The mail server of the demo: it takes what Holdfast sends, keeps it as files, and misbehaves on request.
+"""The mail server of the demo: it accepts emails, stores them as files, and fails on request.
 
-A real SMTP server on the loopback interface, as small as one can be: no TLS and no logins.
+It is a small real SMTP server on the loopback interface, without TLS and logins.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _NO_SUCH_USER: Final = "550 5.1.1 No such user here"
 
 
 class MailServer:
-    """Takes every email into ``mailbox``, but for addresses that it refuses, and while it is down."""
+    """Stores every email in ``mailbox``, except for refused addresses, and except while it is down."""
 
     def __init__(self, mailbox: Path) -> None:
         self._mailbox = mailbox
@@ -34,7 +34,7 @@ class MailServer:
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[int]:
-        """Serve in the background while the body runs; gives the port."""
+        """Serve in the background during the body; yields the port."""
         server = _Server(self)
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
         thread.start()
@@ -46,20 +46,20 @@ class MailServer:
             thread.join()
 
     def refuse(self, address: str) -> None:
-        """From now on there is nobody of this address."""
+        """Refuse this address from now on."""
         with self._lock:
             self._refused.add(address)
 
     def break_down(self) -> None:
-        """Hang up on everybody, and turn away whoever calls."""
+        """Close all connections, and refuse new ones."""
         with self._lock:
             self._down = True
             for line in self._lines:
-                with contextlib.suppress(OSError):  # the other side may have hung up first
+                with contextlib.suppress(OSError):  # the client may have closed it first
                     line.shutdown(socket.SHUT_RDWR)
 
     def recover(self) -> None:
-        """Be there again."""
+        """Accept connections again."""
         with self._lock:
             self._down = False
 
@@ -69,32 +69,32 @@ class MailServer:
             return self._asked[address]
 
     def taken(self, address: str) -> Sequence[Path]:
-        """The emails for this address that the server said yes to, as files."""
+        """The accepted emails for this address, as files."""
         with self._lock:
             return tuple(self._taken.get(address, ()))
 
-    # --- for the handler of a line ------------------------------------------------------------------------
+    # --- for the handler of a connection ------------------------------------------------------------------
 
-    def called(self, line: socket.socket) -> bool:
-        """Somebody calls; False: turn them away."""
+    def connected(self, line: socket.socket) -> bool:
+        """Register a new connection; False: refuse it."""
         with self._lock:
             if not self._down:
                 self._lines.add(line)
             return not self._down
 
-    def hung_up(self, line: socket.socket) -> None:
-        """A line is closed."""
+    def disconnected(self, line: socket.socket) -> None:
+        """Forget a closed connection."""
         with self._lock:
             self._lines.discard(line)
 
     def knows(self, address: str) -> bool:
-        """Note that an email is offered for an address; whether the server takes it."""
+        """Count an email that is offered for an address. Returns whether the server accepts the address."""
         with self._lock:
             self._asked[address] += 1
             return address not in self._refused
 
     def keep(self, recipients: Sequence[str], message: bytes) -> str:
-        """Keep an email as a file; gives the file's name."""
+        """Store an email as a file; returns the file's name."""
         with self._lock:
             self._files += 1
             self._mailbox.mkdir(exist_ok=True, mode=0o700)
@@ -106,7 +106,7 @@ class MailServer:
 
 
 class _Server(socketserver.ThreadingTCPServer):
-    daemon_threads = True  # a line that is open but idle must not hold up the end of the demo
+    daemon_threads = True  # an idle connection must not delay the end of the demo
 
     def __init__(self, mail: MailServer) -> None:
         self.mail = mail
@@ -114,19 +114,19 @@ class _Server(socketserver.ThreadingTCPServer):
 
 
 class _Line(socketserver.StreamRequestHandler):
-    """One conversation."""
+    """One SMTP connection."""
 
     server: _Server
 
     def handle(self) -> None:
-        with contextlib.suppress(OSError):  # the other side may be gone, and we may hang up ourselves
-            if self.server.mail.called(self.connection):
+        with contextlib.suppress(OSError):  # the client may be gone, and break_down() closes connections
+            if self.server.mail.connected(self.connection):
                 self._converse()
             else:
                 self._say(_DOWN)
 
     def finish(self) -> None:
-        self.server.mail.hung_up(self.connection)
+        self.server.mail.disconnected(self.connection)
         with contextlib.suppress(OSError):
             super().finish()
 
@@ -163,7 +163,7 @@ class _Line(socketserver.StreamRequestHandler):
             self._say(_NO_SUCH_USER)
 
     def _message(self) -> bytes | None:
-        """Everything up to the lone dot; None when the line ends before it, because then there is no email."""
+        """Everything up to the line with a single dot; None if the connection ends before: then there is no email."""
         lines = []
         while (line := self.rfile.readline(_LONGEST_LINE)) != b".\r\n":
             if not line:

@@ -1,4 +1,4 @@
-"""How the tour sends emails, and whether it can: with the libraries of the ``email`` extra only."""
+"""The email settings of the tour, and whether the libraries of the ``email`` extra are installed."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ SENDER: Final = "Demo Shop <shop@example.com>"
 
 QUEUE: Final = "email:send"
 
-LIFE_SECONDS: Final = 6
-"""How long an email may wait: long enough for the one that is tried twice, also on a busy machine."""
+TTL_SECONDS: Final = 6
+"""How long an email may wait: long enough for two attempts, also on a busy machine."""
 
 SHORTENED: Final[Mapping[str, int | tuple[int, ...]]] = {
     "EMAIL_BACKOFF_SECONDS": (1, 2, 3, 4, 5),
-    "EMAIL_TTL_MS": LIFE_SECONDS * 1_000,
+    "EMAIL_TTL_MS": TTL_SECONDS * 1_000,
 }
 """Settings that make the chapters on emails quick."""
 
@@ -29,12 +29,12 @@ _KEY_BYTES: Final = 32
 
 
 def missing() -> list[str]:
-    """The libraries without which there are no emails."""
+    """The missing libraries for emails."""
     return missing_libraries(NEEDED)
 
 
 def settings(port: int) -> dict[str, str]:
-    """Send by the mail server at this port of this machine."""
+    """Settings that use the mail server at this local port."""
     return {
         "EMAIL_TRANSPORT": "smtp",
         "EMAIL_FROM": SENDER,
@@ -46,6 +46,6 @@ def settings(port: int) -> dict[str, str]:
 
 
 def fresh_keys() -> dict[str, str]:
-    """Keys for personal data. A cluster needs them in its settings; elsewhere Holdfast makes them itself."""
+    """Keys for personal data. A cluster needs them in its settings; an embedded Holdfast makes its own."""
     key = base64.b64encode(secrets.token_bytes(_KEY_BYTES)).decode()
     return {"EMAIL_PEPPER": secrets.token_urlsafe(_KEY_BYTES), "EMAIL_KEYS": json.dumps({"demo": key})}

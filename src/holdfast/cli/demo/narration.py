@@ -1,4 +1,4 @@
-"""The narrator: everything that the demo puts on the terminal, and the pauses in which a person reads it."""
+"""The narrator: all terminal output of the demo, with pauses for reading."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _STATUS_STYLES: Final[Mapping[str, str]] = {
 
 
 class Narrator:
-    """Tells the story. What comes from the server is printed as it is, and never read as markup."""
+    """Prints the tour. Text from the server is printed as it is, never as markup."""
 
     def __init__(self, console: Console, *, fast: bool) -> None:
         self._console = console
@@ -60,7 +60,7 @@ class Narrator:
     # --- the frame ----------------------------------------------------------------------------------------
 
     def opening(self, *paragraphs: str) -> None:
-        """The title, and what the reader is about to see."""
+        """The title and the introduction."""
         body = Text("\n\n".join(paragraphs))
         self._console.print()
         self._console.print(Panel(body, title="[bold]Holdfast[/], the job gateway that never lets go", padding=(1, 2)))
@@ -84,10 +84,10 @@ class Narrator:
         else:
             self._console.print(f"[bold red]{len(fates) - good} of {len(fates)} fates are not as expected.[/]")
 
-    # --- telling ------------------------------------------------------------------------------------------
+    # --- the parts of a chapter ---------------------------------------------------------------------------
 
     def say(self, text: str) -> None:
-        """A paragraph, and time to read it."""
+        """A paragraph, and a pause for reading it."""
         if self._amid_facts:
             self._console.print()
         self._indented(Text(text))
@@ -95,11 +95,11 @@ class Narrator:
         self._read(text)
 
     def request(self, what: str) -> None:
-        """Something that the demo sends."""
+        """A request that the demo sends."""
         self._indented(Text("-> ", style="bold blue") + Text(what, style="bold"))
 
     def reply(self, reply: Reply, *fields: str) -> None:
-        """What came back: the status, and the named fields of the body."""
+        """The answer: the status, and these fields of the body."""
         line = Text("<- ", style="bold blue")
         line.append(f"{reply.status} {responses.get(reply.status, '')}", style=_style_of_status(reply.status))
         for field in fields:
@@ -108,7 +108,7 @@ class Narrator:
         self._indented(line)
 
     def command(self, line: str) -> None:
-        """The same step on the command line: never wrapped, so that it can be copied."""
+        """The same step as a command line: never wrapped, so that it can be copied."""
         text = Text(" " * _INDENT) + Text("or ", style="bold blue") + Text(line, style="cyan")
         self._console.print(text, soft_wrap=True)
 
@@ -141,7 +141,7 @@ class Narrator:
         self._indented(table)
 
     def document(self, document: Mapping[str, object]) -> None:
-        """A document as JSON, whole."""
+        """A whole JSON document."""
         for line in json.dumps(document, indent=2, ensure_ascii=False).splitlines():
             self._indented(Text(printable(line)), _INDENT * 2)
 
@@ -161,7 +161,7 @@ class Narrator:
         self._read("".join(name for name, _, _ in rows))
 
     def trouble(self, message: str, log_tail: str) -> None:
-        """The server failed: what happened, and what it said."""
+        """A failure of the server: a message, and the end of its log."""
         self._console.print(Text(message, style="bold red"))
         if log_tail:
             shown = Text("\n".join(map(printable, log_tail.splitlines())))
@@ -175,7 +175,7 @@ class Narrator:
 
     @contextmanager
     def watching(self) -> Iterator[Callable[[RenderableType], None]]:
-        """A display that changes while the story goes on. Without a terminal, only its end is printed."""
+        """A display that changes over time. Without a terminal, only its last state is printed."""
         if self._console.is_terminal:
             with Live(console=self._console, auto_refresh=False) as live:
                 yield lambda renderable: live.update(_padded(renderable, _INDENT), refresh=True)
@@ -208,7 +208,7 @@ def _padded(renderable: RenderableType, by: int) -> Padding:
 
 
 def attempts_of(entry: Mapping[str, Any]) -> RenderableType:
-    """The attempts of an event, when each began, and what happens next."""
+    """The attempts of an event, when each began, and the time of the next attempt."""
     table = Table(box=None, padding=(0, 2), header_style="dim")
     for heading in ("attempt", "began", "outcome", "error"):
         table.add_column(heading, justify="right" if heading in {"attempt", "began"} else "left")
@@ -223,8 +223,8 @@ def attempts_of(entry: Mapping[str, Any]) -> RenderableType:
     return Group(table, now) if history else now
 
 
-def standing_of(email: Mapping[str, Any]) -> RenderableType:
-    """Where an email stands, why, and for how long it may still wait."""
+def status_of_email(email: Mapping[str, Any]) -> RenderableType:
+    """The status of an email, its last error, and the time until it expires."""
     status = _plain(email.get("status"))
     line = Text("   ") + _coloured(status)
     if status in {"PENDING", "ENQUEUED", "RETRYING"} and (left := _until(email.get("deadline"))) is not None:
@@ -235,8 +235,8 @@ def standing_of(email: Mapping[str, Any]) -> RenderableType:
     return Group(line, _padded(Text(f"attempt {_plain(email.get('attempt'))}: {why}", style="dim"), _INDENT * 2))
 
 
-def course_of(views: Sequence[Mapping[str, Any]]) -> RenderableType:
-    """The stages that a document went through, when each was reached, and how far the reading had come."""
+def stages_of(views: Sequence[Mapping[str, Any]]) -> RenderableType:
+    """The stages of a document, when each was reached, and the progress of the reading."""
     table = Table(box=None, padding=(0, 2), header_style="dim")
     for heading in ("since", "status", "stage", "progress", "pages"):
         table.add_column(heading, justify="right" if heading in {"since", "progress"} else "left")
@@ -247,8 +247,8 @@ def course_of(views: Sequence[Mapping[str, Any]]) -> RenderableType:
     return table
 
 
-def reading_of(view: Mapping[str, Any]) -> RenderableType:
-    """Where a document stands, and what the last failed attempt died of."""
+def status_of_document(view: Mapping[str, Any]) -> RenderableType:
+    """The status of a document, and the error of its last failed attempt."""
     line = Text("   ") + _coloured(_plain(view.get("status")))
     line.append(f", attempt {_plain(view.get('attempts'))} of {_plain(view.get('max_attempts'))}", style="dim")
     error = view.get("error")

@@ -1,4 +1,4 @@
-"""How the tour has documents read, and whether it can: with the libraries of the ``documents`` extra only."""
+"""The document settings of the tour, and whether the libraries of the ``documents`` extra are installed."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ SHORTENED: Final[Mapping[str, int]] = {"DOCUMENT_RETRY_BASE_MS": 300}
 
 
 def missing() -> list[str]:
-    """The libraries without which no documents are read."""
+    """The missing libraries for documents."""
     return missing_libraries(DOCUMENTS)
 
 
 def settings() -> dict[str, str]:
-    """Requests may name files in the inbox of the demo's folder, in which the server runs."""
+    """Settings that allow requests to name files in the inbox. The server runs in the demo's folder."""
     return {"DOCUMENT_ROOTS": INBOX, "DOCUMENT_LOCAL_PATH_OVER_HTTP": "true"}

@@ -1,4 +1,4 @@
-"""Pages for the demo, made on the spot without font files: as a program writes them, and as a scanner sees them."""
+"""Pages for the demo, made without font files: with text, as a program writes them, or as a scanned picture."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ _LEFT, _TOP = 36, 250
 _SIZE: Final = 15
 _LEADING: Final = 30
 _SCALE: Final = 200 / 72
-"""Pixels of the scanner for each point."""
+"""Pixels of the scan per point."""
 _ASKEW_DEGREES: Final = 0.6
 
 
 def printed(lines: Sequence[str]) -> bytes:
-    """A PDF of one page with these lines, and their text in it."""
+    """A PDF of one page with these lines as text."""
     return _page(lines, 0)
 
 
 def scanned(lines: Sequence[str]) -> bytes:
-    """The same page as a scanner makes it: a little askew, and nothing but a picture."""
+    """The same page as a scanner makes it: slightly tilted, and only a picture."""
     import pypdfium2 as pdfium  # noqa: PLC0415 - only the chapters on documents need it
 
     with pdfium.PdfDocument(_page(lines, _ASKEW_DEGREES)) as sheet, pdfium.PdfDocument.new() as scan:
@@ -53,7 +53,7 @@ def _page(lines: Sequence[str], askew: float) -> bytes:
 
 
 def _file(*objects: bytes) -> bytes:
-    """The objects of a PDF, numbered from 1, with the table that says where each is."""
+    """A PDF file with these objects, numbered from 1, and the cross-reference table."""
     written = bytearray(b"%PDF-1.4\n")
     places = []
     for number, body in enumerate(objects, start=1):

@@ -1,4 +1,4 @@
-"""The server of the demo: the real program, as a process of its own, configured by its environment."""
+"""The server of the demo: the real program, as a separate process, configured by its environment."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ SHORTENED: Final[dict[str, int]] = {
 
 MAX_ATTEMPTS: Final = 5
 
-# Five processes on a busy machine take their time.
+# Five processes on a busy machine need time to start.
 _START_SECONDS: Final = 60.0
 _STOP_SECONDS: Final = 45.0
 _TAIL_LINES: Final = 15
 
 
 class ServerFailed(Exception):
-    """The server did not start, or ended by itself. ``log_tail`` is what it said last."""
+    """The server did not start, or ended by itself. ``log_tail`` is the end of its log."""
 
     def __init__(self, message: str, log_tail: str) -> None:
         super().__init__(message)
@@ -48,7 +48,7 @@ class ServerFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class DemoSecrets:
-    """Secrets of one run, made for it and gone with it."""
+    """The secrets of one run. They are not stored."""
 
     courier: str = field(default_factory=lambda: secrets.token_urlsafe(24), repr=False)
     operator: str = field(default_factory=lambda: secrets.token_urlsafe(24), repr=False)
@@ -62,7 +62,7 @@ def environment(
     downstream_url: str,
     deployment: Mapping[str, str],
 ) -> dict[str, str]:
-    """The server's environment: ours, without any setting of Holdfast, and the demo's settings."""
+    """The server's environment: our own without any setting of Holdfast, plus the demo's settings."""
     ours = {name.upper() for name in Settings.model_fields}
     inherited = {name: value for name, value in base.items() if name not in ours and not name.startswith("HOLDFAST_")}
     return inherited | {
@@ -82,7 +82,7 @@ def environment(
 
 
 class Server:
-    """Starts, kills and stops the program. After :meth:`stop` none of its processes is there."""
+    """Starts, kills and stops the program. After :meth:`stop` none of its processes is left."""
 
     def __init__(self, folder: DemoFolder, environ: Mapping[str, str], command: Sequence[str] = COMMAND) -> None:
         self._folder = folder
@@ -90,7 +90,7 @@ class Server:
         self._command = tuple(command)
         self._process: subprocess.Popen[bytes] | None = None
         self.parts: Mapping[int, str] = {}
-        """The processes that the program consists of, where it has several: what each does, by its id."""
+        """The processes of the program, if it has several: the role of each, by process id."""
 
     @property
     def pid(self) -> int:
@@ -103,10 +103,10 @@ class Server:
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> str:
-        """Start the program and wait until it says that it is ready; gives its address."""
+        """Start the program and wait for its ready message; returns its address."""
         with self._folder.log.open("ab") as log, signals_wait():
-            # In its own folder: a holdfast.toml in the current one is somebody else's configuration. It inherits the
-            # lock, so that no other demo empties the folder under it, even if this one is gone.
+            # In its own folder: a holdfast.toml in the current folder is not for the demo. The server inherits the
+            # lock, so that no other demo empties the folder while the server runs, even if this demo is gone.
             self._process = subprocess.Popen(  # noqa: S603 - our own interpreter, or what a test names
                 self._command,
                 cwd=self._folder.path,
@@ -130,7 +130,7 @@ class Server:
         _close_output(process)
 
     def kill_worker(self, name: str) -> int:
-        """``kill -9`` for the worker process that goes by this name in attempts; its id."""
+        """``kill -9`` for the worker process with this name in attempts; returns its process id."""
         for pid, duty in self.parts.items():
             if duty == "worker" and f".{pid}_" in name:
                 os.kill(pid, signal.SIGKILL)
@@ -139,7 +139,7 @@ class Server:
         raise ValueError(message)
 
     def stop(self) -> int | None:
-        """SIGTERM and wait for the drain; SIGKILL when it takes too long. The exit code, if there was a process."""
+        """Send SIGTERM and wait for the drain; SIGKILL after a timeout. Returns the exit code; None: not started."""
         process = self._process
         if process is None:
             return None
@@ -156,7 +156,7 @@ class Server:
         return process.returncode
 
     def run(self, arguments: Sequence[str], seconds: float) -> subprocess.CompletedProcess[str]:
-        """Run another command of the program beside the server, with the server's settings."""
+        """Run another command of the program, with the server's settings."""
         return subprocess.run(  # noqa: S603 - our own interpreter
             [sys.executable, "-m", "holdfast", *arguments],
             cwd=self._folder.path,
@@ -170,7 +170,7 @@ class Server:
         )
 
     def log(self) -> str:
-        """Everything that the server has logged so far."""
+        """The server's whole log so far."""
         return self._folder.log.read_text(encoding="utf-8", errors="replace")
 
     def log_tail(self) -> str:
@@ -188,7 +188,7 @@ class Server:
         return self._process
 
     def _address(self, deadline: float) -> str:
-        """Read what the program prints until the line that tells its address."""
+        """Read the program's output until the line with its address."""
         process = self._running()
         if process.stdout is None:
             message = "The server's output is not connected."
@@ -216,7 +216,7 @@ def _close_output(process: subprocess.Popen[bytes]) -> None:
 
 
 def announced(printed: bytes) -> str | None:
-    """The address in a complete line of JSON; None when there is no such line yet."""
+    """The address in a complete line of JSON; None if there is no such line yet."""
     for document in _documents(printed):
         if isinstance(address := document.get("address"), str):
             return address
@@ -224,7 +224,7 @@ def announced(printed: bytes) -> str | None:
 
 
 def announced_parts(printed: bytes) -> dict[int, str]:
-    """The processes that complete lines of JSON tell of: what each does, by its id."""
+    """The processes in complete lines of JSON: the role of each, by process id."""
     return {
         each["pid"]: each["process"] for document in _documents(printed) for each in document.get("processes") or ()
     }

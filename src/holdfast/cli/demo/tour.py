@@ -1,4 +1,4 @@
-"""The tour: opens the stage, plays every chapter, and tells whether all went as expected."""
+"""The tour: prepares the stage, runs every chapter, and returns whether all went as expected."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from .chapters import SLOW, Chapter
 from .clients import Clients
 from .deployment import Deployment, Embedded, ToLookAt
 from .document_chapters import DOCUMENT_CHAPTERS
-from .downstream import Downstream, Mood
+from .downstream import Behaviour, Downstream
 from .email_chapters import EMAIL_CHAPTERS
 from .fates import NOT_REACHED, Fate, all_as_expected
 from .folder import DemoFolder, claimed
 from .mail_server import MailServer
 from .narration import Narrator
 from .server import MAX_ATTEMPTS, DemoSecrets, Server, ServerFailed, environment
-from .stage import Stage, Surprise
+from .stage import Stage, Unexpected
 
 Value = int | tuple[int, ...]
-"""Of a setting that is shortened."""
+"""The value of a shortened setting."""
 
 
 def take_tour(
@@ -39,15 +39,15 @@ def take_tour(
     *,
     deployment: Deployment | None = None,
     chapters: Sequence[Chapter] | None = None,
-    mood: Mood = Mood.WORKING,
+    behaviour: Behaviour = Behaviour.WORKING,
     command: Sequence[str] | None = None,
 ) -> bool:
-    """Play the chapters on a fresh data folder; whether every fate is the expected one, and the server stopped well.
+    """Run the chapters in a fresh data folder. True if all fates are as expected and the server stopped in order.
 
-    The deployment, embedded by default, has the chapters and the command that belong to it; those on emails and on
-    documents follow where the libraries for them are installed. ``mood`` is how the downstream treats events that no
-    chapter says anything about. Raises :class:`ConfigurationError` for a folder that is not the demo's to use, and
-    :class:`ServerMissing` when a server of the deployment does not start. Whatever happens, no process is left.
+    The deployment, embedded by default, has its chapters and its command. The chapters on emails and documents follow,
+    if their libraries are installed. ``behaviour`` is that of the downstream for all other events. Raises
+    :class:`ConfigurationError` for a folder that the demo may not use, and :class:`ServerMissing` if a server of the
+    deployment does not start. No process is left in any case.
     """
     began = time.monotonic()
     deployment = deployment or Embedded()
@@ -55,7 +55,7 @@ def take_tour(
     with contextlib.ExitStack() as opened:
         folder = opened.enter_context(claimed(data))
         keys = DemoSecrets()
-        downstream = Downstream(keys.downstream, mood)
+        downstream = Downstream(keys.downstream, behaviour)
         url = opened.enter_context(downstream.listening())
         mail = MailServer(folder.mailbox)
         port = opened.enter_context(mail.listening())
@@ -100,7 +100,7 @@ def take_tour(
 
 
 def play(stage: Stage, chapters: Sequence[Chapter]) -> list[Fate]:
-    """Play the chapters in order. One that goes wrong does not keep the others from being told."""
+    """Run the chapters in order. A chapter that fails does not stop the others."""
     fates = []
     for chapter in chapters:
         actual = NOT_REACHED
@@ -114,8 +114,8 @@ def play(stage: Stage, chapters: Sequence[Chapter]) -> list[Fate]:
 def _played(stage: Stage, chapter: Chapter) -> str:
     try:
         return chapter.play(stage)
-    except Surprise as surprise:
-        actual = str(surprise)
+    except Unexpected as unexpected:
+        actual = str(unexpected)
         stage.narrator.trouble(f"That was not expected: {actual}.", "")
     except httpx.HTTPError as error:
         actual = f"no answer from the server ({type(error).__name__})"
@@ -136,19 +136,21 @@ def _by_duty(server: Server) -> dict[str, list[int]]:
 
 def _open(narrator: Narrator, deployment: Deployment, shortened: Mapping[str, Value]) -> None:
     narrator.opening(
-        "Holdfast takes in events, emails and documents from others, and never loses one that it has accepted.",
-        f"{deployment.introduction} It plays those who send, the operator who looks after everything, and the systems "
-        "next in line, which misbehave on purpose. Everything stays on this machine.",
+        "Holdfast accepts events, emails and documents, and never loses one that it has accepted.",
+        f"{deployment.introduction} The tour itself plays the senders, the operator and the systems behind Holdfast, "
+        "which fail on purpose. Everything stays on this machine.",
     )
-    narrator.say("So that you need not wait long, these settings are shorter than they would be by default:")
+    narrator.say("To make the tour short, these settings are smaller than their defaults:")
     narrator.settings([(name, _shown(here), _shown(_default(name))) for name, here in shortened.items()])
     narrator.say(
-        f"An event gets {MAX_ATTEMPTS} attempts. With the default settings the waits in between would be about "
+        f"An event gets {MAX_ATTEMPTS} attempts. With the default settings the waits between them are about "
         f"{_default_waits()} seconds."
     )
     for what, absent in (("emails", mailing.missing()), ("documents", reading.missing())):
         if absent:
-            narrator.say(f"The chapters on {what} are left out, without {', '.join(absent)}. To see them, install:")
+            narrator.say(
+                f"The chapters on {what} are skipped: {', '.join(absent)} not installed. To see them, install:"
+            )
             narrator.plain(f"      {install_command(absent)}", style="cyan")
 
 
@@ -177,15 +179,15 @@ def _say_where_things_are(
 ) -> None:
     log = shlex.quote(str(data / folder.log.name))
     narrator.plain("")
-    narrator.plain(f"Everything is still there to look at. What the server logged is in {log}.")
-    told, commands = "The dead letters, and the event that took three attempts", ["dlq list", f"events show {SLOW.key}"]
+    narrator.plain(f"All data is still there. The server's log is in {log}.")
+    shown, commands = "The dead letters, and the event with three attempts", ["dlq list", f"events show {SLOW.key}"]
     if not mailing.missing():
-        told, commands = f"{told}; the emails", [*commands, "emails list"]
+        shown, commands = f"{shown}; the emails", [*commands, "emails list"]
     if not reading.missing():
         results = shlex.quote(str(data / folder.documents.name / "results"))
-        narrator.plain(f"What it read is in {results}: text.txt, document.md and result.json of each document.")
-        told, commands = f"{told}; the documents", [*commands, "documents list"]
-    for way in deployment.ways_to_look(data, ToLookAt(f"{told}:", [cli(each) for each in commands])):
+        narrator.plain(f"The texts are in {results}: text.txt, document.md and result.json of each document.")
+        shown, commands = f"{shown}; the documents", [*commands, "documents list"]
+    for way in deployment.ways_to_look(data, ToLookAt(f"{shown}:", [cli(each) for each in commands])):
         narrator.plain(way.sentence)
         for line in way.commands:
             narrator.plain(f"  {line}", style="cyan")

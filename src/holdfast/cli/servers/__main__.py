@@ -1,6 +1,6 @@
-"""``python -m holdfast.cli.servers FOLDER``: a Valkey and a mongod to try a cluster on, until Ctrl-C or SIGTERM.
+"""``python -m holdfast.cli.servers FOLDER``: a Valkey and a mongod for trying a cluster, until Ctrl-C or SIGTERM.
 
-A folder that they ran in before is continued, also the one that ``holdfast demo --cluster`` left.
+In a folder of an earlier run, also of ``holdfast demo --cluster``, they continue with the old data.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .process import ServerMissing
 
 
 def main() -> int:
-    """Start both, tell their addresses, wait for a signal, stop both. The exit code: 2 when they cannot run here."""
+    """Start both, print their addresses, wait for a signal, stop both. Exit code 2 if they cannot run here."""
     parser = argparse.ArgumentParser("python -m holdfast.cli.servers", description="A Valkey and a mongod in a folder.")
     parser.add_argument("folder", type=Path, help="where their data is, or will be")
     folder: Path = parser.parse_args().folder
@@ -40,7 +40,7 @@ def _run(folder: Path) -> None:
     pair = ServerPair(folder)
     try:
         pair.start()
-        with contextlib.suppress(BrokenPipeError):  # they outlive whoever waited for these lines
+        with contextlib.suppress(BrokenPipeError):  # the program that reads these lines may end first
             print_line(f"REDIS_URL='{pair.redis_url}'")
             print_line(f"MONGO_URI='{pair.mongo_uri}'")
         say("Both are up. Ctrl-C stops them; their data stays.")

@@ -1,4 +1,4 @@
-"""A look at the data of a mongod that does not run, whatever replica set it was part of."""
+"""Reading the data of a mongod that does not run, of any replica set."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def looking_at(data: Path) -> Iterator[MongoClient[dict[str, Any]]]:
-    """A client of a mongod that runs on this data while the body does.
+    """A client of a mongod that runs with this data during the body.
 
-    Raises :class:`ServerMissing` when there is no mongod here, when the data is in use, or cannot be read.
+    Raises :class:`ServerMissing` if there is no mongod here, or if the data is in use or cannot be read.
     """
     port = free_port()
     with tempfile.TemporaryDirectory(prefix="holdfast-") as scratch:
-        # Not as a member of its set: it would wait for an election under an address that it no longer has.
+        # Not as a member of its replica set: it would wait for an election with an address that it no longer has.
         where = ("--port", str(port), "--bind_ip", "127.0.0.1", "--nounixsocket", "--dbpath", str(data))
         server = ServerProcess("mongod", [str(mongod_program()), *where], Path(scratch), port)
         try:
@@ -41,7 +41,7 @@ def looking_at(data: Path) -> Iterator[MongoClient[dict[str, Any]]]:
             with MongoClient(address, timeoutMS=10_000) as client:
                 yield client
         except PyMongoError as error:
-            message = f"What MongoDB left in {data} cannot be read: {type(error).__name__}"
+            message = f"The MongoDB data in {data} cannot be read: {type(error).__name__}"
             raise ServerMissing(message) from error
         finally:
             server.stop()

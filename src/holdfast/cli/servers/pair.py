@@ -1,4 +1,4 @@
-"""A Valkey and a mongod side by side in one folder: what a cluster needs, small enough to try it out."""
+"""A Valkey and a mongod in one folder: a small pair of servers for trying a cluster."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .process import ServerMissing, ServerProcess, free_port
 from .valkey import ValkeyServer, valkey_program
 
 _DURABLE: Final = ("--appendonly", "yes", "--appendfsync", "everysec")
-# Otherwise 300 megabytes of journal are set aside for a ledger of a few kilobytes.
+# Otherwise mongod reserves 300 megabytes of journal for a ledger of a few kilobytes.
 _FRUGAL: Final = ("--wiredTigerEngineConfigString", "log=(prealloc=false,file_max=4MB)")
 _APPEND_ONLY_FOLDER: Final = "appendonlydir"
 
@@ -29,12 +29,12 @@ class ServerPair:
 
     @property
     def redis_url(self) -> str:
-        """What REDIS_URL takes."""
+        """The value for REDIS_URL."""
         return self.valkey.url
 
     @property
     def mongo_uri(self) -> str:
-        """What MONGO_URI takes."""
+        """The value for MONGO_URI."""
         return self._replica_set.uri
 
     def start(self) -> None:
@@ -49,7 +49,7 @@ class ServerPair:
             raise
 
     def stop(self) -> None:
-        """Stop both. One that does not stop in time is killed, and neither keeps the other from being stopped."""
+        """Stop both. A server that does not stop in time is killed. An error of one does not keep the other running."""
         try:
             self._replica_set.stop()
         finally:
@@ -68,7 +68,7 @@ def require_servers() -> None:
 
 
 def _port_of(folder: Path, pattern: str) -> int:
-    """The port of an earlier start, which the replica set has written into its data; otherwise a free one."""
+    """The port of an earlier start, which is part of the replica set's data; otherwise a free port."""
     if folder.is_dir():
         for path in sorted(folder.iterdir()):
             if (found := re.fullmatch(pattern, path.name)) is not None:
@@ -77,7 +77,7 @@ def _port_of(folder: Path, pattern: str) -> int:
 
 
 def _must_be_free(server: ServerProcess) -> None:
-    """Somebody else's server on this port would answer in our server's place."""
+    """Raise if the port is taken: another server on the port would answer instead of ours."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -1,4 +1,4 @@
-"""A server process that we started: we may stop, pause and kill it, and start it again on the same data."""
+"""A server process that we started. It can be stopped, paused, killed, and started again with the same data."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ServerMissing(Exception):
 
 
 def free_port() -> int:
-    """A port that nobody listens on right now."""
+    """A port that is free now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -51,32 +51,32 @@ class ServerProcess:
 
     @property
     def running(self) -> bool:
-        """Whether the process is there."""
+        """Whether the process runs."""
         return self._process is not None and self._process.poll() is None
 
     @property
     def log_file(self) -> Path:
-        """What the server says."""
+        """The server's log."""
         return self.folder / f"{self.name}-{self.port}.log"
 
     def start(self) -> None:
         """Start it and wait until it answers."""
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         with self.log_file.open("ab") as log, signals_wait():
-            # A session of its own: a Ctrl-C in the terminal is ours to act on, not the server's.
+            # A new session: Ctrl-C in the terminal must reach only us, and we stop the server.
             self._process = subprocess.Popen(  # noqa: S603 - a fixed program and our own arguments
                 self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.folder, start_new_session=True
             )
         self.wait_for(self.answers, "answer")
 
     def answers(self) -> bool:
-        """Whether it can be talked to."""
+        """Whether the server accepts connections."""
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=1):
             return True
         return False
 
     def wait_for(self, condition: Callable[[], bool], what: str) -> None:
-        """Wait until a condition holds; raise with the log's tail when it does not."""
+        """Wait until the condition is true; on a timeout, raise with the end of the log."""
         end = time.monotonic() + _START_SECONDS
         while not condition():
             if not self.running or time.monotonic() > end:
@@ -94,11 +94,11 @@ class ServerProcess:
         self._end(signal.SIGKILL)
 
     def pause(self) -> None:
-        """Freeze it: its port accepts, nobody answers."""
+        """Freeze the process: its port still accepts connections, but nothing answers."""
         os.kill(self.pid, signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let it go on."""
+        """Continue after :meth:`pause`."""
         os.kill(self.pid, signal.SIGCONT)
 
     def _end(self, number: signal.Signals) -> None:
@@ -106,7 +106,7 @@ class ServerProcess:
         if process is None or process.poll() is not None:
             return
         process.send_signal(number)
-        process.send_signal(signal.SIGCONT)  # a frozen process does not hear SIGTERM
+        process.send_signal(signal.SIGCONT)  # a frozen process does not get SIGTERM
         try:
             process.wait(_STOP_SECONDS)
         except subprocess.TimeoutExpired:

@@ -30,7 +30,7 @@ def valkey_program() -> Path:
 
 
 class ValkeyServer(ServerProcess):
-    """One Valkey. ``url`` is what REDIS_URL takes."""
+    """One Valkey. ``url`` is the value for REDIS_URL."""
 
     def __init__(self, folder: Path, port: int, options: Sequence[str] = ()) -> None:
         command = [
@@ -47,7 +47,7 @@ class ValkeyServer(ServerProcess):
         return f"redis://127.0.0.1:{self.port}/0"
 
     def answers(self) -> bool:
-        """Whether a PING gets its PONG; a server that loads its data says something else."""
+        """Whether the answer to PING is PONG. A server that still loads its data gives another answer."""
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=_LINK) as link:
             link.settimeout(_LINK)
             link.sendall(b"PING\r\n")

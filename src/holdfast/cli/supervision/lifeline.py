@@ -1,4 +1,4 @@
-"""The child's side: what it inherited, and how it tells that it is ready."""
+"""The child's side: the inherited descriptors, and the ready message."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ READY: Final = b"R"
 
 
 def keep_private(descriptor: int) -> int:
-    """The inherited descriptor, from here on kept from processes that a workload may start."""
+    """The inherited descriptor. Processes that a workload starts no longer inherit it."""
     try:
         os.set_inheritable(descriptor, False)
     except OSError as error:
@@ -28,6 +28,6 @@ def inherited_listener(descriptor: int) -> socket.socket:
 
 
 def tell_ready(descriptor: int) -> None:
-    """Tell the parent. One that is gone is no reason to fail: its end is noticed where the process waits."""
+    """Send the ready message to the parent. A missing parent is no error here: the process notices it elsewhere."""
     with contextlib.suppress(OSError):
         os.write(descriptor, READY)

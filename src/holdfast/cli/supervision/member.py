@@ -18,7 +18,7 @@ COMMAND: Final = (sys.executable, "-m", "holdfast")
 
 @dataclass(frozen=True, slots=True)
 class Duty:
-    """What a process is for: its name in the log, its command line, and the socket it inherits."""
+    """How to start a process: its name in the log, its command line, and the socket it inherits."""
 
     name: str
     arguments: tuple[str, ...]
@@ -35,9 +35,9 @@ class Member:
         self._link = link
         self._ready_at: float | None = None
         self._loop = asyncio.get_running_loop()
-        self._hearing = self._loop.create_task(self._hear())
+        self._waiting_for_ready = self._loop.create_task(self._read_ready())
         self._exit: asyncio.Future[int] = self._loop.create_future()
-        # Not asyncio's own processes: before Python 3.12, one that ends while it is sent a signal loses its exit code.
+        # Not asyncio's own processes: before Python 3.12, they lose the exit code if a signal is sent at the end.
         threading.Thread(target=self._wait, name=f"wait for {duty.name} {process.pid}", daemon=True).start()
 
     @classmethod
@@ -55,7 +55,7 @@ class Member:
                     [*duty.program, *duty.arguments, *options],
                     stdin=subprocess.DEVNULL,
                     pass_fds=tuple(inherited.values()),
-                    # A Ctrl-C in the terminal is the parent's to act on: it stops its children in order.
+                    # Ctrl-C in the terminal must reach only the parent, which stops its children in order.
                     start_new_session=True,
                 )
         except BaseException:
@@ -70,46 +70,46 @@ class Member:
 
     @property
     def alive(self) -> bool:
-        """Whether it has not ended yet, as far as we have heard."""
+        """Whether the process has not ended yet, as far as we know."""
         return not self._exit.done()
 
     @property
     def was_ready(self) -> bool:
-        """Whether it has told that it is ready."""
+        """Whether the process sent its ready message."""
         return self._ready_at is not None
 
     @property
     def ready_for(self) -> float:
-        """Seconds since it was ready; 0 if it never was."""
+        """Seconds since the ready message; 0 if there was none."""
         return 0.0 if self._ready_at is None else self._loop.time() - self._ready_at
 
     async def came_up(self) -> bool:
-        """Wait until it is ready; False when it ended before."""
-        await asyncio.wait({self._hearing})
+        """Wait until the process is ready; False if it ended before."""
+        await asyncio.wait({self._waiting_for_ready})
         return self.was_ready
 
     async def ended(self) -> int:
-        """The exit code, once there is one; negative: the number of the signal that ended it."""
+        """Wait for the exit code; negative: the number of the signal that ended the process."""
         code = await asyncio.shield(self._exit)
-        self._hearing.cancel()
-        await asyncio.wait({self._hearing})
-        self._link.close()  # not before: the child takes the end of this link for the end of its parent
+        self._waiting_for_ready.cancel()
+        await asyncio.wait({self._waiting_for_ready})
+        self._link.close()  # not before: when the link closes, the child believes that its parent is gone
         return code
 
     def terminate(self) -> None:
-        """Ask it to stop: it drains and ends."""
+        """Send SIGTERM: the process drains and ends."""
         self._process.terminate()
 
     def kill(self) -> None:
-        """End it without warning."""
+        """Send SIGKILL."""
         self._process.kill()
 
-    async def _hear(self) -> None:
+    async def _read_ready(self) -> None:
         with contextlib.suppress(ConnectionError):
             if await self._loop.sock_recv(self._link, len(READY)) == READY:
                 self._ready_at = self._loop.time()
 
     def _wait(self) -> None:
         code = self._process.wait()
-        with contextlib.suppress(RuntimeError):  # the loop is closed, and nobody asks any more
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nothing waits for the exit code
             self._loop.call_soon_threadsafe(self._exit.set_result, code)

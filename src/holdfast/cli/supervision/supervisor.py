@@ -1,4 +1,4 @@
-"""The parent: keeps its children running, and replaces or stops them when told to."""
+"""The parent process: keeps its children running, and replaces or stops them on a signal."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from .restarts import Restarts
 
 _FAILED: Final = 1
 _COMING_UP: Final = timedelta(minutes=2)
-"""How long a replacement may take to be ready before a rolling restart is given up."""
+"""If a replacement is not ready in this time, the rolling restart is abandoned."""
 
 
 class _Place:
-    """Where one process belongs. ``changing`` is held by whoever puts another one there."""
+    """The place of one process. A task that replaces the process holds ``changing``."""
 
     def __init__(self, duty: Duty) -> None:
         self.duty = duty
@@ -32,9 +32,10 @@ class _Place:
 class Supervisor:
     """Runs one process for each duty.
 
-    SIGTERM and SIGINT stop all of them, each drained, and then the parent. SIGHUP replaces them one after another: a
-    process is stopped when its replacement is ready, so that settings and code can change without a gap; one that does
-    not come up is given up, and the old processes stay. A process that dies is started again.
+    SIGTERM and SIGINT stop all processes, each after its drain, and then the parent. SIGHUP replaces them one after
+    another: a process is stopped when its replacement is ready, so settings and code can change without downtime. If a
+    replacement does not become ready, the restart is abandoned and the old processes stay. A process that ends by
+    itself is started again.
     """
 
     def __init__(
@@ -44,7 +45,7 @@ class Supervisor:
         ready: Callable[[Sequence[Member]], None],
         stop_within: timedelta,
     ) -> None:
-        """``ready`` is called once all are up. One that has not stopped ``stop_within`` of being told to is killed."""
+        """``ready`` is called when all are ready. A process that does not stop within ``stop_within`` is killed."""
         self._places = [_Place(duty) for duty in duties]
         self._ready = ready
         self._stop_within = stop_within.total_seconds()
@@ -53,27 +54,27 @@ class Supervisor:
         self._roll = asyncio.Event()
 
     async def run(self) -> int:
-        """Run until told to stop; returns the exit code: 0 when every process stopped in order."""
+        """Run until a stop signal. Returns the exit code: 0 if every process stopped in order."""
         loop = asyncio.get_running_loop()
-        heard = {signal.SIGTERM: self.stop, signal.SIGINT: self.stop, signal.SIGHUP: self._roll.set}
-        for number, act in heard.items():
-            loop.add_signal_handler(number, act)
+        handlers = {signal.SIGTERM: self.stop, signal.SIGINT: self.stop, signal.SIGHUP: self._roll.set}
+        for number, handler in handlers.items():
+            loop.add_signal_handler(number, handler)
         try:
             failed = await self._start_all()
             if failed is None and not self._stop.is_set():
                 self._ready([place.member for place in self._places if place.member is not None])
                 await self._watch()
             self.stop()
-            codes = await asyncio.gather(*(self._see_off(member) for member in list(self._members)))
+            codes = await asyncio.gather(*(self._wait_for_end(member) for member in list(self._members)))
         finally:
-            for number in heard:
+            for number in handlers:
                 loop.remove_signal_handler(number)
             for member in self._members:
                 member.kill()
         return failed or (_FAILED if any(codes) else 0)
 
     def stop(self) -> None:
-        """Tell every process to stop."""
+        """Send SIGTERM to every process."""
         if self._stop.is_set():
             return
         self._stop.set()
@@ -83,9 +84,9 @@ class Supervisor:
     # --- starting -----------------------------------------------------------------------------------------
 
     async def _start_all(self) -> int | None:
-        """Start all; the exit code of one that did not come up.
+        """Start all processes. Returns the exit code of a process that did not become ready.
 
-        The first starts alone: what keeps it from starting keeps all from it, and is told once.
+        The first process starts alone. An error that would stop every process is then reported once.
         """
         for group in (self._places[:1], self._places[1:]):
             if self._stop.is_set():
@@ -105,7 +106,7 @@ class Supervisor:
     def _start(self, duty: Duty) -> Member:
         member = Member.start(duty)
         self._members.add(member)
-        if self._stop.is_set():  # it was told while this one was being started
+        if self._stop.is_set():  # the stop signal came during the start
             member.terminate()
         emit(events.PROCESS_STARTED, process=duty.name, pid=member.pid)
         return member
@@ -113,16 +114,16 @@ class Supervisor:
     # --- while they run -----------------------------------------------------------------------------------
 
     async def _watch(self) -> None:
-        """Until told to stop."""
+        """Keep all processes running until a stop signal."""
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(self._keep(place)) for place in self._places]
-            tasks.append(group.create_task(self._roll_when_told()))
+            tasks.append(group.create_task(self._roll_on_signal()))
             await self._stop.wait()
             for task in tasks:
                 task.cancel()
 
     async def _keep(self, place: _Place) -> None:
-        """Start the process of this place again whenever it ends and nobody asked it to."""
+        """Start the process of this place again when it ends by itself."""
         while True:
             gone = place.member
             code = await gone.ended() if gone is not None else None
@@ -134,8 +135,8 @@ class Supervisor:
                 place.member = None
             pause = place.restarts.pause_after(gone.ready_for if gone is not None else 0.0)
             if gone is not None:
-                told = {"process": place.duty.name, "pid": gone.pid, "exit_code": code}
-                emit(events.PROCESS_LOST, **told, again_in_seconds=pause)
+                fields = {"process": place.duty.name, "pid": gone.pid, "exit_code": code}
+                emit(events.PROCESS_LOST, **fields, again_in_seconds=pause)
             await asyncio.sleep(pause)
             await self._refill(place)
 
@@ -145,12 +146,12 @@ class Supervisor:
                 return
             try:
                 fresh = place.member = self._start(place.duty)
-            except OSError as error:  # no memory, no process id: it may pass
+            except OSError as error:  # no memory or no process id: a later try may succeed
                 emit(events.PROCESS_LOST, process=place.duty.name, reason=error.strerror, where="start")
                 return
         await fresh.came_up()
 
-    async def _roll_when_told(self) -> None:
+    async def _roll_on_signal(self) -> None:
         while True:
             await self._roll.wait()
             self._roll.clear()
@@ -162,7 +163,7 @@ class Supervisor:
                 emit(events.RESTART_DONE, processes=len(self._places))
 
     async def _replace(self, place: _Place) -> bool:
-        """Put a new process in the place, then stop the old one; False when the new one does not come up."""
+        """Start a new process in the place, then stop the old one. False if the new one does not become ready."""
         async with place.changing:
             fresh, why = await self._replacement(place.duty)
             if fresh is None:
@@ -171,11 +172,11 @@ class Supervisor:
             old, place.member, place.restarts = place.member, fresh, Restarts()
         if old is not None and old.alive:
             old.terminate()
-            await self._see_off(old)
+            await self._wait_for_end(old)
         return True
 
     async def _replacement(self, duty: Duty) -> tuple[Member | None, str]:
-        """A process that is ready; or None, and why."""
+        """A process that is ready; or None, and the reason."""
         try:
             fresh = self._start(duty)
         except OSError as error:
@@ -195,8 +196,8 @@ class Supervisor:
 
     # --- stopping -----------------------------------------------------------------------------------------
 
-    async def _see_off(self, member: Member) -> int:
-        """Wait for the end of a process that was told to stop, and end it when it takes too long; its exit code."""
+    async def _wait_for_end(self, member: Member) -> int:
+        """Wait for the end of a process that got SIGTERM, and kill it if it takes too long. Returns its exit code."""
         try:
             async with asyncio.timeout(self._stop_within):
                 code = await member.ended()
@@ -206,5 +207,5 @@ class Supervisor:
             code = await member.ended()
         self._members.discard(member)
         emit(events.PROCESS_STOPPED, process=member.duty.name, pid=member.pid, exit_code=code)
-        # One that was told before it could listen to signals had nothing in hand.
+        # A process that got SIGTERM before it set its handlers had no work yet.
         return 0 if code == -signal.SIGTERM and not member.was_ready else code

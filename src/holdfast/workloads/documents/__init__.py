@@ -1,1 +1,1 @@
-"""The documents workload (seed 003): text from PDFs, and transcripts of audio and video."""
+"""The documents workload : text from PDFs, and transcripts of audio and video."""

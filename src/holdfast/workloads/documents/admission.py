@@ -1,4 +1,4 @@
-"""The way in: a tenant's request becomes a job. What can be known to be wrong is told at once."""
+"""Admission: a tenant's request becomes a job. A fault that can be seen at once is refused at once."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _LONGEST_NAME: Final = 255
 
 
 class DocumentRequest(BaseModel):
-    """What a tenant asks for. Exactly one of a file in the request, ``url`` and ``local_path`` says where it is."""
+    """A tenant's request to read a file. The file is in the request, at ``url`` or at ``local_path``: exactly one."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -81,7 +81,7 @@ class DocumentRequest(BaseModel):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdmissionOptions:
-    """What an operator lets tenants ask for."""
+    """The requests that an operator allows."""
 
     max_upload_bytes: int
     local_paths: bool = False
@@ -130,16 +130,16 @@ class DocumentAdmission:
         upload: Stored | None = None,
         filename: str | None = None,
     ) -> AdmittedDocument:
-        """The job. Raises :class:`InvalidContent` or :class:`NotAcceptable`, with everything that is wrong."""
+        """The job of a request. Raises :class:`InvalidContent` or :class:`NotAcceptable`, which list every fault."""
         del received_at
         try:
             request = DocumentRequest.model_validate(fields)
         except ValidationError as error:
             raise InvalidContent(list(_problems(error))) from None
-        wrong = [*_wrong_source(request, upload), *_wrong_kind(request), *_wrong_words(request)]
+        wrong = [*_wrong_source(request, upload), *_wrong_kind(request), *_personal_data(request)]
         if wrong:
             raise InvalidContent(wrong)
-        refused = [*self._not_here(request), *await self._not_what_it_says(request, upload)]
+        refused = [*self._unavailable(request), *await self._wrong_content(request, upload)]
         if refused:
             raise NotAcceptable(refused)
         data = _job_of(request, company_id, upload, filename)
@@ -147,7 +147,7 @@ class DocumentAdmission:
         return AdmittedDocument(data, effects=effects, cached=cached)
 
     async def ask_to_stop(self, job_id: str) -> None:
-        """Tell the worker that reads this job's file that nobody wants it any more. The job must exist."""
+        """Ask the worker that reads this job's file to stop. The job must exist."""
         await self._store.apply([Upsert(JOBS, job_id, {"cancel_requested": True})])
 
     async def output(self, result: Mapping[str, Any], name: str) -> bytes:
@@ -157,8 +157,8 @@ class DocumentAdmission:
             raise FileMissing
         return await self._files.read(path, name)
 
-    def _not_here(self, request: DocumentRequest) -> Iterator[FieldProblem]:
-        """What this installation does not do."""
+    def _unavailable(self, request: DocumentRequest) -> Iterator[FieldProblem]:
+        """Fields that this installation cannot serve."""
         if request.local_path is not None and not self._options.local_paths:
             yield FieldProblem("local_path", "is not open over HTTP here (DOCUMENT_LOCAL_PATH_OVER_HTTP)")
         if request.callback_url is not None and not self._options.callbacks:
@@ -166,8 +166,8 @@ class DocumentAdmission:
         if request.engine == "gemini" and not self._workload.options.has_gemini:
             yield FieldProblem("engine", "gemini is not set up here (GEMINI_API_KEY)")
 
-    async def _not_what_it_says(self, request: DocumentRequest, upload: Stored | None) -> list[FieldProblem]:
-        """What the file's first bytes say against the request, where they are at hand."""
+    async def _wrong_content(self, request: DocumentRequest, upload: Stored | None) -> list[FieldProblem]:
+        """Problems that the file's first bytes show. The content of a URL is not known yet."""
         if upload is not None:
             problem = mismatch(request.input_type, upload.head)
             return [] if problem is None else [FieldProblem("file", problem)]
@@ -176,14 +176,14 @@ class DocumentAdmission:
         try:
             head = await asyncio.to_thread(_head_of, self._paths, request.local_path)
         except DocumentFailure as failure:
-            # One that is not there may come to be there: the worker will see (seed 003, 4.1).
-            lasting = failure.code is Code.PATH_NOT_ALLOWED
-            return [FieldProblem("local_path", failure.message)] if lasting else []
+            # A missing file may still arrive. The worker tries again, and then writes a dead letter (D4).
+            permanent = failure.code is Code.PATH_NOT_ALLOWED
+            return [FieldProblem("local_path", failure.message)] if permanent else []
         problem = mismatch(request.input_type, head)
         return [] if problem is None else [FieldProblem("local_path", problem)]
 
     async def _cached(self, data: DocumentJob) -> tuple[Mapping[str, Any] | None, tuple[Effect, ...]]:
-        """The finished result, and what says so where readers look; for a file whose content is known now."""
+        """The finished result and the effects that record it. Only an upload's content is known now."""
         workload = self._workload
         if data.payload.upload is None or not workload.options.caches(data):
             return None, ()
@@ -215,7 +215,7 @@ def _job_of(request: DocumentRequest, company_id: str, upload: Stored | None, fi
 
 
 def _plain_name(filename: str) -> str | None:
-    """The last part of a file's name, without what no name should have."""
+    """The last part of a file's name. Control characters are removed; a name with personal data is dropped."""
     last = filename.replace("\\", "/").rpartition("/")[2]
     kept = "".join(character for character in last if character.isprintable())[:_LONGEST_NAME]
     return None if not kept or find_personal_data(kept) is not None else kept
@@ -258,8 +258,8 @@ def _wrong_kind(request: DocumentRequest) -> Iterator[FieldProblem]:
         yield FieldProblem("input_type", f"{request.job_type.value} needs {fitting}")
 
 
-def _wrong_words(request: DocumentRequest) -> Iterator[FieldProblem]:
-    """Personal data and secrets do not travel in a queue (I14)."""
+def _personal_data(request: DocumentRequest) -> Iterator[FieldProblem]:
+    """Personal data and secrets do not go into a queue (I14)."""
     if request.metadata is not None:
         text = json.dumps(request.metadata, ensure_ascii=False)
         if len(text.encode(errors="surrogatepass")) > MOST_METADATA:
@@ -272,4 +272,4 @@ def _wrong_words(request: DocumentRequest) -> Iterator[FieldProblem]:
     if find_personal_data(request.job_id) is not None:
         yield FieldProblem("job_id", "must not hold personal data")
     if not usable_job_id(request.job_id):
-        yield FieldProblem("job_id", "is a word that queues keep for themselves")
+        yield FieldProblem("job_id", "is a name that queues reserve for themselves")

@@ -1,7 +1,7 @@
-"""Callbacks: the result of a document goes to the address that its sender gave, signed, until it is taken.
+"""Callbacks: the result of a document is sent, signed, to the address that its sender gave, until it is accepted.
 
-Delivery is at least once: ``webhook-id`` is the same in every attempt and replay, so that the receiver can tell. The
-address comes from outside and is reached under the same rules as files are fetched under; no redirect is followed.
+Delivery is at least once. ``webhook-id`` is the same in every attempt and replay, so the receiver can recognise a
+duplicate. The address comes from outside, so it is checked by the rules for fetched files. No redirect is followed.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _NOT_SENDING: Final = timedelta(seconds=5)
 
 
 class CallbackJob(BaseModel):
-    """One result to be told. ``body`` is what is sent, as JSON."""
+    """One result to be sent. ``body`` is the JSON that is sent."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -59,7 +59,7 @@ class CallbackJob(BaseModel):
 
 
 def callback_id(job_id: str) -> str:
-    """The name of the callback that tells the end of a job."""
+    """The id of the callback that a finished job sends."""
     return f"{job_id}.done"
 
 
@@ -69,9 +69,9 @@ def _retry() -> ExponentialBackoff:
 
 @dataclass(frozen=True, slots=True)
 class CallbackOptions:
-    """What an operator can set. ``timeout`` is for one exchange, all of it.
+    """The operator's settings. ``timeout`` is for one whole exchange.
 
-    ``resolve`` and ``tls`` stand in for the system's names and the usual authorities.
+    ``resolve`` and ``tls`` replace the system's DNS and its certificate authorities.
     """
 
     secret: str = field(repr=False)
@@ -92,7 +92,7 @@ class CallbackOptions:
 
 
 class DocumentCallbacks(Workload[CallbackJob]):
-    """Tells results to whoever asked for that. One callback id: one result, told until somebody takes it."""
+    """Sends results to the senders that gave a callback address. One callback id: one result, sent until accepted."""
 
     name: ClassVar[str] = "document_callbacks"
     contract = CallbackJob
@@ -121,7 +121,7 @@ class DocumentCallbacks(Workload[CallbackJob]):
         return data.callback_id
 
     def labels(self, data: CallbackJob) -> dict[str, str]:
-        """The job whose result it is, and whose job that is."""
+        """The job whose result is sent, and the tenant of that job."""
         labels = {"job_id": data.job_id}
         if data.company_id is not None:
             labels["company_id"] = data.company_id
@@ -142,7 +142,7 @@ class DocumentCallbacks(Workload[CallbackJob]):
         await self._client.close()
 
     async def handle(self, job: Job[CallbackJob], context: Context) -> Outcome:
-        """Send the result and judge the answer by its status alone."""
+        """Send the result. The status of the answer alone decides the outcome."""
         del context
         try:
             async with asyncio.timeout(self._limit.total_seconds()):
@@ -192,7 +192,7 @@ def outcome_of_answer(status: int, after: timedelta | None) -> Outcome:
 
 
 def _shown(url: object) -> str:
-    """Where it goes, without what is asked for there."""
+    """Scheme and host of the address, without path and query."""
     try:
         address = web_address(str(url))
     except AddressBlocked:

@@ -1,6 +1,6 @@
-"""Checkpoints: what is read of a file is committed while the reading goes on, and never read again.
+"""Checkpoints: each page or chunk is committed while the reading goes on, so no later attempt reads it again.
 
-They are documents of the store, written under the job's lease: a worker that has lost it writes none.
+Checkpoints are records of the store, written under the job's lease. A worker that has lost the lease writes none.
 """
 
 from __future__ import annotations
@@ -25,16 +25,17 @@ async def units_of(context: Context, work: str) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     while True:
         keys = [unit_id(work, index) for index in range(len(found), len(found) + _AT_ONCE)]
-        for document in await asyncio.gather(*(context.get(UNITS, key) for key in keys)):
-            if document is None:
+        for record in await asyncio.gather(*(context.get(UNITS, key) for key in keys)):
+            if record is None:
                 return found
-            found.append(document["result"])
+            found.append(record["result"])
 
 
 class Checkpoints:
-    """Commits units in the order they come, those that come during a commit together in the next.
+    """Commits units in the order of their arrival. Units that arrive during a commit go into the next commit together.
 
-    ``commit`` writes effects under the job's lease; ``reached`` says how far the job is, and is written with them.
+    ``commit`` writes effects under the job's lease. ``reached`` makes the effect with the job's progress; it is written
+    with the units.
     """
 
     def __init__(
@@ -53,7 +54,7 @@ class Checkpoints:
         self._committing: asyncio.Task[None] | None = None
 
     def add(self, index: int, result: dict[str, Any]) -> None:
-        """Commit this unit soon. Raises what an earlier commit failed with, such as a lost lease."""
+        """Commit this unit soon. Raises the error of an earlier commit, such as a lost lease."""
         self._waiting.append((index, result))
         if self._committing is not None and self._committing.done():
             self._committing.result()
@@ -67,7 +68,7 @@ class Checkpoints:
             await self._committing
 
     async def give_up(self) -> None:
-        """Return when nothing is under way."""
+        """Cancel the commit under way, and return when it has ended."""
         if self._committing is not None:
             self._committing.cancel()
             await asyncio.gather(self._committing, return_exceptions=True)

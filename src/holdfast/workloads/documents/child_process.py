@@ -18,18 +18,19 @@ from typing import IO, Any, Final, cast
 
 from holdfast.contracts.redaction import scrub
 
-from .child.limits import says_no_memory
+from .child.limits import is_out_of_memory
 from .failures import Code, DocumentFailure
 
 LONGEST_LINE: Final = 64 * 1024 * 1024
-"""Bytes. A message is never so long: a child that writes more has lost its mind."""
+"""Bytes. No message is so long: a child that writes more is broken."""
 
-_LOOK_EVERY: Final = 0.1
-"""Seconds between looks at the child's memory."""
+_CHECK_EVERY: Final = 0.1
+"""Seconds between checks of the child's memory."""
 _NEAR: Final = 0.1
 _ROOM: Final = 128 * 1024 * 1024
-"""A child that ends without a word when less than this part of its memory, or less than so many bytes, is left, ended
-for want of it: native libraries that are refused memory often just crash, and ask for a hundred megabytes at a time."""
+"""A child that ended without a message, and had less than this share of its memory left or less than so many bytes,
+ran out of memory. Native libraries often just crash when memory is refused, and request a hundred megabytes at a
+time."""
 _GRACE: Final = 2.0
 """Seconds in which a child that closed its output has to end, and the output of a child that ended has to close."""
 _KEPT_ERRORS: Final = 4096
@@ -37,19 +38,19 @@ _MEGABYTE: Final = 1024 * 1024
 
 
 class Child:
-    """One child process. :meth:`end` must be awaited, whatever happened.
+    """One child process. :meth:`end` must always be awaited.
 
-    Started without the event loop's own means. Those of asyncio wait for the end of a process for as long as any other
-    holds its pipes; those of uvloop give it our open files and more ends of its own pipes. Both read ahead without end
-    while nobody takes the lines.
+    The child is not started with the event loop's own functions. asyncio waits for the end of a process while any other
+    process holds its pipes. uvloop gives the child our open files and more ends of its own pipes. Both read ahead
+    without limit when no line is taken.
     """
 
     def __init__(self, memory: int | None) -> None:
         self._loop = asyncio.get_running_loop()
         self._memory = memory
         self._process: subprocess.Popen[bytes] | None = None
-        self._output = _Pipe(self._heard, self._wake)
-        self._complaints = _Pipe(self._complained)
+        self._output = _Pipe(self._on_output, self._wake)
+        self._error_output = _Pipe(self._on_error_output)
         self._lines: deque[bytes] = deque()
         self._unfinished = bytearray()
         self._errors = b""
@@ -57,12 +58,12 @@ class Child:
         self._exited: asyncio.Future[None] = self._loop.create_future()
         self._reaping = threading.Lock()
         self._reaped = False
-        self._looking: asyncio.TimerHandle | None = None
+        self._next_check: asyncio.TimerHandle | None = None
         self._taken = 0
         self._killed_for: DocumentFailure | None = None
 
     async def start(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
-        """Start it as the leader of a session of its own, so that all that it starts can be killed with it."""
+        """Start the child as the leader of its own session, so that every process it starts can be killed with it."""
         try:
             self._process = process = _spawned(command, environment)
         except OSError as error:
@@ -71,32 +72,32 @@ class Child:
         try:
             threading.Thread(target=self._await_end, args=(process,), name="documents-child", daemon=True).start()
         except RuntimeError:
-            # The system has no more threads to give. Nobody would see it end.
+            # The system has no more threads. Without one, the child's end would not be noticed.
             _kill_group(process.pid)
             self._await_end(process)
             raise DocumentFailure(Code.CHILD_CRASHED, detail="it cannot be watched: no more threads") from None
-        for pipe, file in ((self._output, process.stdout), (self._complaints, process.stderr)):
-            await _surely(self._loop.create_task(self._loop.connect_read_pipe(partial(_itself, pipe), file)))
-        self._look()
+        for pipe, file in ((self._output, process.stdout), (self._error_output, process.stderr)):
+            await _wait_until_done(self._loop.create_task(self._loop.connect_read_pipe(partial(_itself, pipe), file)))
+        self._check_memory()
 
     def give(self, line: bytes) -> None:
-        """Write a line to its standard input, which stays open: its end would tell the child that we are gone.
+        """Write a line to the child's standard input, which stays open: when it closes, the child ends itself.
 
         The line must fit into a pipe (16 KB at the least), so that this never waits.
         """
-        # A child that is gone already has its own story; it is heard from its ending.
+        # If the child has already ended, :meth:`failure` finds out why.
         with suppress(BrokenPipeError):
             os.write(self._file(0).fileno(), line)
 
     async def next_line(self) -> bytes | None:
-        """The next line that it wrote. None: there will be no more."""
+        """The next line of the child's output. None: there will be no more."""
         while not self._lines:
             if self._output.ended.done():
                 return None
             self._output.resume()
             self._news.clear()
             try:
-                # A process that left the group may hold on to the output of the child that started it.
+                # A process that left the child's group may keep the child's output open.
                 async with asyncio.timeout(_GRACE if self._exited.done() else None):
                     await self._news.wait()
             except TimeoutError:
@@ -104,38 +105,38 @@ class Child:
         return self._lines.popleft()
 
     async def failure(self) -> DocumentFailure:
-        """Why it ended without a last word."""
+        """Why the child ended without a last message."""
         await asyncio.wait({self._exited}, timeout=_GRACE)
         if self._killed_for is not None:
             return self._killed_for
         if not self._exited.done():
             return DocumentFailure(Code.CHILD_CRASHED, detail="it closed its output and went on")
-        await asyncio.wait({self._complaints.ended}, timeout=_GRACE)
+        await asyncio.wait({self._error_output.ended}, timeout=_GRACE)
         errors = self._errors.decode("utf-8", "replace")
         ending = _ending(self._running.returncode)
-        if says_no_memory(errors) or self._was_nearly_full():
+        if is_out_of_memory(errors) or self._was_nearly_full():
             return DocumentFailure(Code.OUT_OF_MEMORY, detail=f"{ending}, with {self._of_memory()}")
         return DocumentFailure(Code.CHILD_CRASHED, detail=scrub("\n".join((ending, *_known_lines(errors)))))
 
     async def end(self) -> None:
-        """Kill what is left of it, and wait until it is gone and its pipes are closed."""
+        """Kill the child's group, and wait until the child has ended and its pipes are closed."""
         if self._process is None:
             return
         self._kill()
         try:
-            await _surely(self._exited)
+            await _wait_until_done(self._exited)
         finally:
-            if self._looking is not None:
-                self._looking.cancel()
+            if self._next_check is not None:
+                self._next_check.cancel()
             try:
-                await _surely(asyncio.gather(self._output.close(), self._complaints.close()))
+                await _wait_until_done(asyncio.gather(self._output.close(), self._error_output.close()))
             finally:
                 for fd in range(3):
                     self._file(fd).close()
 
-    # --- what happens to it -------------------------------------------------------------------------------------------
+    # --- events of the child ------------------------------------------------------------------------------------------
 
-    def _heard(self, data: bytes) -> None:
+    def _on_output(self, data: bytes) -> None:
         *whole, rest = data.split(b"\n")
         if whole:
             whole[0] = bytes(self._unfinished) + whole[0]
@@ -150,16 +151,16 @@ class Child:
             self._output.pause()
             self._wake()
 
-    def _complained(self, data: bytes) -> None:
+    def _on_error_output(self, data: bytes) -> None:
         self._errors = (self._errors + data)[-_KEPT_ERRORS:]
 
     def _wake(self) -> None:
         self._news.set()
 
     def _await_end(self, process: subprocess.Popen[bytes]) -> None:
-        """In a thread of its own: wait for its end, and end what it started, which is left without a keeper."""
+        """In its own thread: wait for the child's end, and kill the processes that it started."""
         if hasattr(os, "waitid"):
-            # Without reaping it: its number stays its own until its group has been killed.
+            # Without reaping the child: no other process gets its number before its group is killed.
             os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
         else:
             process.wait()
@@ -173,17 +174,17 @@ class Child:
         self._exited.set_result(None)
         self._wake()
 
-    def _look(self) -> None:
-        """Look how much memory it has, again and again. The system refuses it most of what is too much; not all."""
+    def _check_memory(self) -> None:
+        """Check the child's memory, again and again. The system's limit does not cover all of it."""
         if self._memory is None or self._exited.done():
             return
         taken, resident = _memory_of(self._running.pid)
-        # A process that is ending has nothing any more.
+        # For a process that is ending, the system reports zero.
         self._taken = max(taken, resident) or self._taken
         if resident > self._memory:
             self._kill_for(DocumentFailure(Code.OUT_OF_MEMORY, detail=f"killed with {self._of_memory()}"))
             return
-        self._looking = self._loop.call_later(_LOOK_EVERY, self._look)
+        self._next_check = self._loop.call_later(_CHECK_EVERY, self._check_memory)
 
     def _kill_for(self, why: DocumentFailure) -> None:
         self._killed_for = self._killed_for or why
@@ -204,7 +205,7 @@ class Child:
         return cast("IO[bytes]", (self._running.stdin, self._running.stdout, self._running.stderr)[fd])
 
     def _was_nearly_full(self) -> bool:
-        # Without a look there is no telling.
+        # No check was made, so nothing is known.
         if self._memory is None or not self._taken:
             return False
         return self._memory - self._taken < max(self._memory * _NEAR, _ROOM)
@@ -224,31 +225,31 @@ class _Pipe(asyncio.Protocol):
         self._transport: asyncio.ReadTransport | None = None
 
     def pause(self) -> None:
-        """Hear nothing for now; the child waits when the pipe is full."""
+        """Stop reading for now. The child waits when the pipe is full."""
         if self._transport is not None:
             self._transport.pause_reading()
 
     def resume(self) -> None:
-        """Hear again."""
+        """Read again."""
         if self._transport is not None:
             self._transport.resume_reading()
 
     async def close(self) -> None:
-        """Close it, and wait until it is closed."""
+        """Close the pipe, and wait until it is closed."""
         if self._transport is not None:
             self._transport.close()
             await self.ended
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The event loop has it."""
+        """The event loop reads the pipe."""
         self._transport = cast("asyncio.ReadTransport", transport)
 
     def data_received(self, data: bytes) -> None:
         """The child wrote."""
         self._on_data(data)
 
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - how it was lost says nothing
-        """It is closed, by either side."""
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - the cause does not matter
+        """The pipe is closed, by either side."""
         self.ended.set_result(None)
         if self._on_end is not None:
             self._on_end()
@@ -259,7 +260,7 @@ def _itself(pipe: _Pipe) -> _Pipe:
 
 
 def _spawned(command: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    # Not in another thread: the system ends the child together with the thread that started it.
+    # Not in another thread: the system kills the child when the thread that started it ends.
     return subprocess.Popen(  # noqa: S603 - our own program, or what a test names
         command,
         bufsize=0,
@@ -272,13 +273,13 @@ def _spawned(command: Sequence[str], environment: Mapping[str, str]) -> subproce
 
 
 def _kill_group(leader: int) -> None:
-    # macOS says EPERM for a group of which only a zombie is left.
+    # macOS raises EPERM for a group of which only a zombie is left.
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(leader, signal.SIGKILL)
 
 
-async def _surely(future: asyncio.Future[Any]) -> None:
-    """Wait until it is done, come what may. A cancellation in the meantime is raised afterwards."""
+async def _wait_until_done(future: asyncio.Future[Any]) -> None:
+    """Wait until the future is done, even when cancelled. A cancellation is raised afterwards."""
     cancelled: asyncio.CancelledError | None = None
     while not future.done():
         try:
@@ -292,9 +293,9 @@ async def _surely(future: asyncio.Future[Any]) -> None:
 
 
 def _memory_of(pid: int) -> tuple[int, int]:
-    """What a process has taken, as its limit counts it, and what of that is really in memory and cannot be dropped.
+    """The bytes of a process as its limit counts them, and how many of them are in memory and cannot be dropped.
 
-    Pages of files are not counted: the system takes them back when it needs to. Zeros where there is no /proc.
+    Pages of files are not counted, because the system can take them back. Zeros when there is no /proc.
     """
     try:
         status = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace")
@@ -325,16 +326,16 @@ _KNOWN: Final = re.compile(
 
 
 def _known_lines(errors: str) -> list[str]:
-    """The lines that tell of a crash: kinds of errors, and places in the code.
+    """The lines that describe a crash: kinds of errors, and places in the code.
 
-    Anything else that was written to standard error may quote the document, and is not told (I14).
+    Any other line of standard error may quote the document, and is left out (I14).
     """
-    told = []
+    kept = []
     for line in errors.splitlines():
         if frame := _FRAME.match(line):
-            # The thread that waits for the worker's end is in every picture.
+            # The thread that waits for the worker's end is in every dump.
             if frame[1] != "threading.py" and frame[3] != "_end_with_worker":
-                told.append(f"{frame[1]}:{frame[2]} in {frame[3]}")
+                kept.append(f"{frame[1]}:{frame[2]} in {frame[3]}")
         elif known := _KNOWN.match(line):
-            told.append(known[0])
-    return told
+            kept.append(known[0])
+    return kept

@@ -1,4 +1,4 @@
-"""The job as it stands in the ledger and in the queue ``doc_jobs`` (seed 003: snake_case)."""
+"""The job in the ledger and in the queue ``doc_jobs``. Its fields are in snake_case, as in the specification."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MOST_METADATA: Final = 16 * 1024
 
 
 FLAT_ONLY: Final = ("created_at",)
-"""What the flat job of the specification has besides: kept with the payload, and not used."""
+"""A field that only the flat job of an external producer has. It is kept with the payload, and not used."""
 
 
 class JobType(StrEnum):
@@ -57,7 +57,7 @@ FITTING: Final = {
 
 
 class AsGiven(BaseModel):
-    """A part of the job that travels as it was given: a field that was not given is not there (seed 003, 4.1)."""
+    """A part of the job that stays as it was given: a field that was not given is absent, not null (D11)."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -68,7 +68,7 @@ class AsGiven(BaseModel):
 
 
 class Upload(AsGiven):
-    """A file that came with the request and is kept by us, named by its content."""
+    """A file that came with the request. It is stored here, named by its content."""
 
     sha256: str = Field(pattern=_DIGEST)
     size: int = Field(ge=0)
@@ -76,9 +76,9 @@ class Upload(AsGiven):
 
 
 class DocumentPayload(AsGiven):
-    """What the sender gave: where the file is, and how to read it. Exactly one of url, local_path and upload.
+    """The sender's fields: where the file is, and how to read it. Exactly one of url, local_path and upload.
 
-    Fields that are not known here come from producers that put jobs straight into the queue; they travel along.
+    Unknown fields come from producers that put jobs straight into the queue. They are kept.
     """
 
     model_config = ConfigDict(extra="allow", frozen=True)
@@ -106,7 +106,7 @@ class DocumentPayload(AsGiven):
 
 
 class DocumentJob(AsGiven):
-    """One file to be read. ``payload`` is what its dead letter shows; ``company_id`` is whose job it is."""
+    """One file to be read. Its dead letter shows ``payload``. ``company_id`` names the tenant."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 

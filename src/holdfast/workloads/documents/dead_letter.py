@@ -1,7 +1,7 @@
-"""A dead letter as the queue ``doc_jobs_dead`` tells it: seed 003's schema v1, to the letter.
+"""A dead letter as the queue ``doc_jobs_dead`` holds it: exactly schema v1 of the specification (rules D8 to D19).
 
-Fields may be added to it, none renamed or removed: ``error_code``, ``error_detail``, ``replay_of`` and
-``attempt_history`` are ours.
+Fields may be added, none renamed or removed (D26, D27). ``error_code``, ``error_detail``, ``replay_of`` and
+``attempt_history`` are our additions.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from holdfast.contracts.times import isoformat
 
 from .adopting import payload_of
 from .contract import InputType, JobType
-from .failures import ErrorType, kind_of, told_apart
+from .failures import ErrorType, kind_of, message_and_detail
 
 SCHEMA_VERSION: Final = "v1"
 _UNKNOWN: Final = "UNKNOWN"
 
 
-_THEIR_WORDS: Final[dict[str, JsonValue]] = {
+_KNOWN_TYPES: Final[dict[str, JsonValue]] = {
     "if": {"properties": {"error_type": {"const": ErrorType.VALIDATION.value}}, "required": ["error_type"]},
     "else": {
         "properties": {
@@ -33,7 +33,7 @@ _THEIR_WORDS: Final[dict[str, JsonValue]] = {
         }
     },
 }
-"""Only a job that broke its contract can have had another type than these."""
+"""Only a job that broke its contract can have another type than these."""
 
 
 class PastAttempt(BaseModel):
@@ -51,14 +51,14 @@ class PastAttempt(BaseModel):
 
 
 class DocumentDeadLetter(BaseModel):
-    """Why a document was not read. The fields up to ``schema_version`` are the specification's, as is what is required.
+    """Why a document was not read.
 
-    Others may write such letters too, with no more than that. Ours have every field that is known of the failure.
-    ``job_type`` and ``input_type`` are what the job said: for a job that was refused, perhaps another word than the
-    contract's.
+    The specification has the fields up to ``schema_version``, and defines which of them are required. Other systems
+    may write letters with these fields only. Ours have every field that is known of the failure. ``job_type`` and
+    ``input_type`` are the job's own. A job that was refused may have values that the contract does not know.
     """
 
-    model_config = ConfigDict(extra="allow", json_schema_extra=_THEIR_WORDS)
+    model_config = ConfigDict(extra="allow", json_schema_extra=_KNOWN_TYPES)
 
     job_id: str
     job_type: str = Field(min_length=1)
@@ -79,13 +79,13 @@ class DocumentDeadLetter(BaseModel):
 
 
 def dead_letter_payload(letter: DeadLetter, job: object, max_attempts: int) -> Mapping[str, Any]:
-    """The letter of a job. Built, not validated: a job that broke its contract gets a letter too."""
-    told: Mapping[str, Any] = job if isinstance(job, dict) else {}
-    error, detail = told_apart(letter.reason_message)
-    document: dict[str, Any] = {
-        "job_id": _name(told.get("job_id")) or letter.job_id,
-        "job_type": _word(told.get("job_type")) or _UNKNOWN,
-        "input_type": _word(told.get("input_type")) or _UNKNOWN,
+    """The letter of a job. It is not validated: a job that broke its contract gets a letter too."""
+    given: Mapping[str, Any] = job if isinstance(job, dict) else {}
+    error, detail = message_and_detail(letter.reason_message)
+    payload: dict[str, Any] = {
+        "job_id": _name(given.get("job_id")) or letter.job_id,
+        "job_type": _text(given.get("job_type")) or _UNKNOWN,
+        "input_type": _text(given.get("input_type")) or _UNKNOWN,
         "payload": None,
         "status": "FAILED",
         "error": error or letter.reason_code,
@@ -97,19 +97,19 @@ def dead_letter_payload(letter: DeadLetter, job: object, max_attempts: int) -> M
         "error_code": letter.reason_code,
         "attempt_history": [_attempt(each) for each in letter.attempts],
     }
-    document["payload"] = payload_of(job, document)
+    payload["payload"] = payload_of(job, payload)
     if letter.attempts:
-        document["worker_id"] = letter.attempts[-1].worker
+        payload["worker_id"] = letter.attempts[-1].worker
     if detail is not None:
-        document["error_detail"] = detail
-    if _word(told.get("replay_of")) is not None:
-        document["replay_of"] = told["replay_of"]
-    return document
+        payload["error_detail"] = detail
+    if _text(given.get("replay_of")) is not None:
+        payload["replay_of"] = given["replay_of"]
+    return payload
 
 
 def _attempt(attempt: Attempt) -> dict[str, Any]:
-    message = told_apart(attempt.error_message or "")[0]
-    told: dict[str, Any] = {
+    message = message_and_detail(attempt.error_message or "")[0]
+    fields: dict[str, Any] = {
         "attempt": attempt.attempt,
         "outcome": attempt.outcome.value,
         "error_code": attempt.error_code,
@@ -118,13 +118,13 @@ def _attempt(attempt: Attempt) -> dict[str, Any]:
         "started_at": isoformat(attempt.started_at),
         "finished_at": None if attempt.finished_at is None else isoformat(attempt.finished_at),
     }
-    return {name: value for name, value in told.items() if value is not None}
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _name(value: object) -> str | None:
-    """Also a number is a name, for people."""
-    return str(value) if isinstance(value, int) and not isinstance(value, bool) else _word(value)
+    """A text or a number as a text: people read a number as a name too."""
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else _text(value)
 
 
-def _word(value: object) -> str | None:
+def _text(value: object) -> str | None:
     return value if isinstance(value, str) and value else None

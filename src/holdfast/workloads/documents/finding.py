@@ -1,4 +1,4 @@
-"""Finding a finished result for the same file, read in the same way, of the same tenant."""
+"""Finding a finished result: for the same file, the same way of reading, and the same tenant."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def cached_result(
     content: str,
     options: DocumentOptions,
 ) -> dict[str, Any] | None:
-    """The result as this job's own; None when there is none, or its files are gone. ``get`` reads a document."""
+    """The result, with the id of this job. None if there is none, or if its files are gone. ``get`` reads a record."""
     work = work_id(content, *options.reading_method(data))
     known = await get(CACHE, cache_id(data, work))
     result = None if known is None else await get(RESULTS, known["job_id"])

@@ -1,4 +1,4 @@
-"""What ``document_jobs`` and ``document_results`` say of a job at each step of its life, as effects."""
+"""The effects that write a job's records in ``document_jobs`` and ``document_results``, for each step of the job."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from holdfast.contracts.workload import Reason, Standing
 
 from .callbacks import CallbackJob, DocumentCallbacks, callback_id
 from .contract import DocumentJob, InputType, JobType
-from .failures import kind_of, told_apart
+from .failures import kind_of, message_and_detail
 from .records import CACHE, JOBS, RESULTS, UNITS, DocumentStatus, Stage, cache_id, unit_id
 
-_WHOLE: Final = 100
+_ALL: Final = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reached:
-    """How far the reading has come: units that are read, of how many."""
+    """The progress of the reading: how many units are read, of how many."""
 
     stage: Stage
     unit: str | None = None
@@ -31,12 +31,12 @@ class Reached:
 
     @property
     def percent(self) -> int:
-        """Rounded down: it is 100 when all is done, and not before."""
-        return self.done * _WHOLE // self.units if self.units else 0
+        """Rounded down, so that it is 100 only when all is done."""
+        return self.done * _ALL // self.units if self.units else 0
 
 
 class JobRecords:
-    """The words for each step. ``callbacks`` is the workload that tells senders of the end, where there is one."""
+    """Makes the effects of each step. ``callbacks`` is the workload that sends results to senders, if there is one."""
 
     def __init__(
         self, *, max_attempts: Callable[[JobType], int], retention: timedelta, callbacks: DocumentCallbacks | None
@@ -45,10 +45,10 @@ class JobRecords:
         self._retention = retention
         self._callbacks = callbacks
 
-    # --- on the way -------------------------------------------------------------------------------------------
+    # --- before the end ---------------------------------------------------------------------------------------
 
     def accepted(self, data: DocumentJob, engine: str) -> Sequence[Effect]:
-        """PENDING; and the job that it replays says so."""
+        """PENDING. A replay is also written into the record of the job that it replays."""
         now = datetime.now(UTC)
         facts = self._facts(data, engine) | {
             "status": DocumentStatus.PENDING,
@@ -69,42 +69,42 @@ class JobRecords:
 
     def began(self, data: DocumentJob, attempt: int) -> Upsert:
         """PROCESSING: an attempt has begun."""
-        told = {
+        fields = {
             "status": DocumentStatus.PROCESSING,
             "stage": Stage.FETCHING,
             "attempts": attempt,
             "started_at": isoformat(datetime.now(UTC)),
         }
-        return Upsert(JOBS, data.job_id, told)
+        return Upsert(JOBS, data.job_id, fields)
 
     @staticmethod
     def reached(data: DocumentJob, so_far: Reached) -> Upsert:
-        """Still PROCESSING, and further."""
-        told = {
+        """Still PROCESSING, with new progress."""
+        fields = {
             "stage": so_far.stage,
             "progress": so_far.percent,
             "unit": so_far.unit,
             "units_done": so_far.done,
             "units": so_far.units,
         }
-        return Upsert(JOBS, data.job_id, told)
+        return Upsert(JOBS, data.job_id, fields)
 
     def retrying(self, job: Standing[DocumentJob], reason: Reason) -> Sequence[Effect]:
         """RETRYING: the attempt failed, and there will be another."""
-        told = {
+        fields = {
             "status": DocumentStatus.RETRYING,
             "stage": Stage.QUEUED,
             "attempts": job.attempt,
             "error": _error(reason),
         }
-        return [Upsert(JOBS, job.data.job_id, told)]
+        return [Upsert(JOBS, job.data.job_id, fields)]
 
     def released(self, job: Standing[DocumentJob]) -> Sequence[Effect]:
-        """As before the attempt: it waits."""
+        """Waiting again, as before the attempt."""
         attempts = max(job.attempt - 1, 0)
         status = DocumentStatus.RETRYING if attempts else DocumentStatus.PENDING
-        told = {"status": status, "stage": Stage.QUEUED, "attempts": attempts}
-        return [Upsert(JOBS, job.data.job_id, told)]
+        fields = {"status": status, "stage": Stage.QUEUED, "attempts": attempts}
+        return [Upsert(JOBS, job.data.job_id, fields)]
 
     # --- the end ----------------------------------------------------------------------------------------------
 
@@ -116,10 +116,10 @@ class JobRecords:
         attempts: int,
         work: str | None = None,
     ) -> Sequence[Effect]:
-        """COMPLETED. The checkpoints of ``work`` have served, and the same again is known by it; None: it was known."""
+        """COMPLETED. The checkpoints of ``work`` are deleted and its result is cached. None: the result was cached."""
         now = datetime.now(UTC)
-        told = _whole(result) | {"attempts": attempts, "error": None}
-        effects = self._end(data, told, {**result, "status": DocumentStatus.COMPLETED}, now)
+        fields = _finished(result) | {"attempts": attempts, "error": None}
+        effects = self._end(data, fields, {**result, "status": DocumentStatus.COMPLETED}, now)
         if work is not None:
             kept = {"job_id": data.job_id, "expires_at": isoformat(now + self._retention)}
             effects.append(Upsert(CACHE, cache_id(data, work), kept))
@@ -127,41 +127,41 @@ class JobRecords:
         return effects
 
     def completed_elsewhere(self, job: Standing[DocumentJob], result: Mapping[str, Any]) -> Sequence[Effect]:
-        """COMPLETED by somebody else's worker: what it returned is all that is known of the result."""
+        """COMPLETED by the worker of another system. Only the value that it returned is known of the result."""
         duration, path, pages = (result.get(name) for name in ("duration_sec", "output_path", "pages"))
-        known = _nothing(job.data, DocumentStatus.COMPLETED, duration if isinstance(duration, int | float) else None)
+        known = _no_result(job.data, DocumentStatus.COMPLETED, duration if isinstance(duration, int | float) else None)
         known["output_path"] = path if isinstance(path, str) else None
         known["pages"] = pages if isinstance(pages, int) else None
-        told = {
+        fields = {
             "status": DocumentStatus.COMPLETED,
             "stage": Stage.FINISHED,
-            "progress": _WHOLE,
+            "progress": _ALL,
             "attempts": job.attempt,
             "error": None,
         }
-        return self._end(job.data, told, known, datetime.now(UTC))
+        return self._end(job.data, fields, known, datetime.now(UTC))
 
     def from_cache(self, data: DocumentJob, engine: str, result: Mapping[str, Any]) -> Sequence[Effect]:
-        """COMPLETED on arrival. Its callback comes with the worker's settlement, as that of any other job."""
-        told = self._facts(data, engine) | _whole(result)
-        return self._end(data, told, result, datetime.now(UTC), tell=False)
+        """COMPLETED on arrival. The callback is sent when the worker settles the job, as for any other job."""
+        fields = self._facts(data, engine) | _finished(result)
+        return self._end(data, fields, result, datetime.now(UTC), callback=False)
 
     def failed(self, job: Standing[DocumentJob], reason: Reason, duration: float | None) -> Sequence[Effect]:
-        """FAILED, with what its dead letter says."""
+        """FAILED, with the error of the dead letter."""
         error = _error(reason)
-        told = {"status": DocumentStatus.FAILED, "stage": Stage.FINISHED, "attempts": job.attempt, "error": error}
-        result = _nothing(job.data, DocumentStatus.FAILED, duration) | {"error": error}
-        return self._end(job.data, told, result, datetime.now(UTC))
+        fields = {"status": DocumentStatus.FAILED, "stage": Stage.FINISHED, "attempts": job.attempt, "error": error}
+        result = _no_result(job.data, DocumentStatus.FAILED, duration) | {"error": error}
+        return self._end(job.data, fields, result, datetime.now(UTC))
 
     def cancelled(self, data: DocumentJob) -> Sequence[Effect]:
-        """CANCELLED: its sender does not want it any more."""
-        told = {"status": DocumentStatus.CANCELLED, "stage": Stage.FINISHED}
-        return self._end(data, told, _nothing(data, DocumentStatus.CANCELLED, None), datetime.now(UTC))
+        """CANCELLED by its sender."""
+        fields = {"status": DocumentStatus.CANCELLED, "stage": Stage.FINISHED}
+        return self._end(data, fields, _no_result(data, DocumentStatus.CANCELLED, None), datetime.now(UTC))
 
     # --- parts ------------------------------------------------------------------------------------------------
 
     def _replayed(self, data: DocumentJob, facts: Mapping[str, Any], now: datetime) -> Upsert:
-        """What the job says that ``data`` replays. Its record may be forgotten by now: letters are kept for longer."""
+        """Link the record of the replayed job to its replay. It may have expired: dead letters are kept longer."""
         ended = {"status": DocumentStatus.FAILED, "stage": Stage.FINISHED, "replay_of": None}
         end = {"finished_at": isoformat(now), "expires_at": isoformat(now + self._retention)}
         return Upsert(JOBS, str(data.replay_of), {"replayed_as": data.job_id}, set_on_insert={**facts, **ended, **end})
@@ -183,36 +183,36 @@ class JobRecords:
     def _end(
         self,
         data: DocumentJob,
-        told: Mapping[str, Any],
+        fields: Mapping[str, Any],
         result: Mapping[str, Any],
         now: datetime,
         *,
-        tell: bool = True,
+        callback: bool = True,
     ) -> list[Effect]:
         end = {"finished_at": isoformat(now), "expires_at": isoformat(now + self._retention)}
         effects: list[Effect] = [
-            Upsert(JOBS, data.job_id, {**told, **end}),
+            Upsert(JOBS, data.job_id, {**fields, **end}),
             Upsert(RESULTS, data.job_id, {**result, **end, "company_id": data.company_id}),
         ]
-        if tell and self._callbacks is not None and data.payload.callback_url is not None:
+        if callback and self._callbacks is not None and data.payload.callback_url is not None:
             effects.append(Enqueue(new_entry(self._callbacks, _callback(data, result, now))))
         return effects
 
 
 def result_object(result: Mapping[str, Any]) -> dict[str, Any]:
-    """A result as its sender sees it: what is ours alone is left out."""
-    return {name: value for name, value in result.items() if name not in _OURS}
+    """A result as its sender sees it, without internal fields."""
+    return {name: value for name, value in result.items() if name not in _INTERNAL}
 
 
-_OURS: Final = frozenset({"company_id", "expires_at", "createdAt", "updatedAt", "unit"})
+_INTERNAL: Final = frozenset({"company_id", "expires_at", "createdAt", "updatedAt", "unit"})
 
 
-def _whole(result: Mapping[str, Any]) -> dict[str, Any]:
-    """What a job says that is done."""
+def _finished(result: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a completed job."""
     return {
         "status": DocumentStatus.COMPLETED,
         "stage": Stage.FINISHED,
-        "progress": _WHOLE,
+        "progress": _ALL,
         "unit": result["unit"],
         "units_done": result["units"],
         "units": result["units"],
@@ -221,8 +221,8 @@ def _whole(result: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _nothing(data: DocumentJob, status: DocumentStatus, duration: float | None) -> dict[str, Any]:
-    """The result of a job that has none."""
+def _no_result(data: DocumentJob, status: DocumentStatus, duration: float | None) -> dict[str, Any]:
+    """The result record of a job that produced nothing."""
     return {
         "job_id": data.job_id,
         "status": status,
@@ -234,7 +234,7 @@ def _nothing(data: DocumentJob, status: DocumentStatus, duration: float | None) 
 
 
 def _error(reason: Reason) -> dict[str, Any]:
-    message, detail = told_apart(reason.message)
+    message, detail = message_and_detail(reason.message)
     return {
         "error_type": kind_of(reason.code).error_type.value,
         "code": reason.code,
@@ -244,13 +244,13 @@ def _error(reason: Reason) -> dict[str, Any]:
 
 
 def _callback(data: DocumentJob, result: Mapping[str, Any], now: datetime) -> CallbackJob:
-    """Standard Webhooks: a type, a time, and what it is about."""
-    told = result_object(result) | {"finished_at": isoformat(now), "metadata": data.payload.metadata}
-    status: DocumentStatus = told["status"]
+    """The callback's body is that of Standard Webhooks: a type, a time, and the data."""
+    content = result_object(result) | {"finished_at": isoformat(now), "metadata": data.payload.metadata}
+    status: DocumentStatus = content["status"]
     return CallbackJob(
         callback_id=callback_id(data.job_id),
         url=data.payload.callback_url or "",
         job_id=data.job_id,
         company_id=data.company_id,
-        body={"type": f"document.{status.value.lower()}", "timestamp": isoformat(now), "data": told},
+        body={"type": f"document.{status.value.lower()}", "timestamp": isoformat(now), "data": content},
     )

@@ -1,9 +1,9 @@
-"""Jobs from a plain list of Redis, for producers that have no BullMQ (specification 003, section 5).
+"""Jobs from a plain Redis list, for producers that have no BullMQ (D22).
 
-A job that is taken goes onto a list of our own, in one step of Redis, and stays there until the ledger has it. That
-list is shared by all workers, and nobody owns what is on it: a job that has been there for a while was left behind by
-a worker that died, and any worker records it. To record a job twice is to record it once, because its text decides its
-identity. So nothing is lost between the list and the ledger, and nothing runs twice.
+A worker moves a job, in one step of Redis, to a second list, where the job stays until the ledger has it. All workers
+share the second list, and no worker owns a job on it. A job that stays there for a while was left by a worker that
+crashed, and any worker records it. Recording a job twice makes one entry, because the job's text decides its identity.
+So no job is lost between the list and the ledger, and no job runs twice.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _WAIT: Final = timedelta(seconds=1)
 
 
 class Lists(Protocol):
-    """The two lists: ``doc_jobs``, that jobs come from, and ``doc_jobs_dead``, that dead letters go to."""
+    """The two lists: jobs come from ``doc_jobs``, dead letters go to ``doc_jobs_dead``."""
 
     async def take(self, most: int, wait: timedelta) -> list[bytes]:
-        """Take up to ``most`` jobs, oldest first, and wait for the first. They are kept until they are removed."""
+        """Take up to ``most`` jobs, oldest first, and wait for the first. They stay in Redis until :meth:`remove`."""
         ...
 
     async def taken(self, most: int) -> list[bytes]:
@@ -32,16 +32,16 @@ class Lists(Protocol):
         ...
 
     async def remove(self, values: Sequence[bytes]) -> None:
-        """The ledger has these."""
+        """Remove jobs that the ledger has."""
         ...
 
     async def send(self, letters: Mapping[str, str], keep: timedelta) -> bool:
-        """Push each letter once; its id is known for ``keep``. False where something else is in the list's place."""
+        """Push each letter once; its id is remembered for ``keep``. False if the Redis key is not a list."""
         ...
 
 
 class ListReader:
-    """Brings jobs from the list into the ledger. Jobs that have been taken for ``left_after`` were left behind."""
+    """Records jobs from the list in the ledger. A job that was taken ``left_after`` ago was left by a crash."""
 
     name = "doc_jobs list"
 
@@ -51,10 +51,10 @@ class ListReader:
         self._left_after = left_after.total_seconds()
         self._held: list[bytes] = []
         self._seen: set[bytes] = set()
-        self._looked = float("-inf")
+        self._checked = float("-inf")
 
     async def step(self) -> None:
-        """Record what the list has. What could not be recorded is held, and comes first the next time."""
+        """Record the jobs of the list. Jobs that could not be recorded are held, and come first the next time."""
         self._held = self._held or await self._left_behind() or await self._lists.take(_MOST, _WAIT)
         if not self._held:
             return
@@ -65,11 +65,11 @@ class ListReader:
         self._held = []
 
     async def _left_behind(self) -> list[bytes]:
-        """Jobs that were there already at the last look."""
+        """Taken jobs that were there at the last check too."""
         now = time.monotonic()
-        if now - self._looked < self._left_after:
+        if now - self._checked < self._left_after:
             return []
         there = await self._lists.taken(_MOST)
         left = [each for each in there if each in self._seen]
-        self._seen, self._looked = set(there), now
+        self._seen, self._checked = set(there), now
         return left

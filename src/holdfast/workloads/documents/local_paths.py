@@ -1,7 +1,7 @@
 """Files of this machine, inside the folders that may be read and nowhere else.
 
-A path is walked name by name, each in the folder that was opened before it, and no symbolic link is followed. So there
-is no moment in which somebody could put a link in the place of what was checked: what was checked is what is open.
+A path is opened name by name, each name in the folder that was opened before it. No symbolic link is followed. So no
+one can replace a checked file by a link: the file that was checked is the file that is open.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .failures import Code, DocumentFailure
 from .sniffing import HEAD
 
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-# Without waiting: opening a pipe that somebody put there would block for ever.
+# Non-blocking: opening a named pipe would block for ever.
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
 _NOT_THERE: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG})
@@ -27,7 +27,7 @@ _PIECE: Final = 1024 * 1024
 
 
 class Copied(NamedTuple):
-    """What was copied: the SHA-256 of its content, in hex, and its first bytes."""
+    """A copied file: the SHA-256 of its content in hex, its size, and its first bytes."""
 
     sha256: str
     size: int
@@ -35,9 +35,9 @@ class Copied(NamedTuple):
 
 
 class LocalPaths:
-    """Finds files in ``roots``. A relative path is looked for in each of them, in order; the first that has it decides.
+    """Finds files in ``roots``. A relative path is looked for in each root, in order; the first root that has it wins.
 
-    A root may be a symbolic link itself: whoever configured it knows why. Below it there are none.
+    A root itself may be a symbolic link: the operator configured it. Below a root, links are refused.
 
     All methods block, and raise DocumentFailure: FILE_NOT_FOUND, FILE_UNREADABLE (no permission, or not a regular
     file), and PATH_NOT_ALLOWED (outside the roots, ``..``, a link, or no roots at all).
@@ -47,22 +47,22 @@ class LocalPaths:
         self._roots = tuple(root.absolute() for root in roots)
 
     def resolve(self, local_path: str) -> Path:
-        """Where the file is. It could be opened just now. To read just this one, use :meth:`opened`."""
+        """The path of the file. It could be opened just now. To read exactly this file, use :meth:`opened`."""
         root, names, descriptor = self._find(local_path)
         os.close(descriptor)
         return root.joinpath(*names)
 
     @contextmanager
     def opened(self, local_path: str) -> Iterator[BinaryIO]:
-        """The file, open for reading: exactly the one that was checked."""
+        """The file that was checked, open for reading."""
         _, _, descriptor = self._find(local_path)
         with os.fdopen(descriptor, "rb") as file:
             yield file
 
     def copy_to(self, local_path: str, to: Path, limit: int) -> Copied:
-        """Copy the file to ``to``, which only we may read. More than ``limit`` bytes raise TOO_LARGE.
+        """Copy the file to ``to``, which only our user may read. More than ``limit`` bytes raise TOO_LARGE.
 
-        Where the copy cannot be written, that is STORAGE_UNAVAILABLE. When this raises, there is no ``to``.
+        A copy that cannot be written raises STORAGE_UNAVAILABLE. When this raises, there is no file at ``to``.
         """
         with self.opened(local_path) as file:
             if os.fstat(file.fileno()).st_size > limit:
@@ -75,7 +75,7 @@ class LocalPaths:
                 raise
 
     def _find(self, local_path: str) -> tuple[Path, list[str], int]:
-        """The root that has the file, the names from there to it, and its descriptor."""
+        """The root that has the file, the names from the root to the file, and its descriptor."""
         places = self._places(local_path)
         for root, names in places:
             try:
@@ -86,7 +86,7 @@ class LocalPaths:
         raise DocumentFailure(Code.FILE_NOT_FOUND, f"File not found: {local_path}")
 
     def _places(self, local_path: str) -> list[tuple[Path, list[str]]]:
-        """Where the file may be. Decided by the path alone, so that nobody learns what there is outside."""
+        """Where the file may be. Only the path decides, so that the answer shows nothing about files outside."""
         if not self._roots:
             raise DocumentFailure(Code.PATH_NOT_ALLOWED, detail="No folders are configured that may be read.")
         names = [name for name in local_path.split("/") if name not in {"", "."}]
@@ -96,9 +96,9 @@ class LocalPaths:
             return [(root, names) for root in self._roots]
         places = []
         for root in self._roots:
-            # As it is configured, and as it is where its links lead.
-            for spelt in (root, Path(os.path.realpath(root))):
-                above = list(spelt.parts[1:])
+            # The root as it is configured, and with its links resolved.
+            for spelling in (root, Path(os.path.realpath(root))):
+                above = list(spelling.parts[1:])
                 if names[: len(above)] == above:
                     places.append((root, names[len(above) :]))
                     break
@@ -108,7 +108,7 @@ class LocalPaths:
 
 
 def _walk(root: Path, names: Sequence[str], local_path: str) -> int:
-    """Open what the names lead to. OSError says what is in the way, DocumentFailure what must not be."""
+    """Open the file at the names. Raises OSError if it cannot be opened, DocumentFailure if it must not be."""
     if not names:
         raise _unreadable(local_path, "it is a folder")
     folder = os.open(root, _FOLDER)
@@ -121,15 +121,15 @@ def _walk(root: Path, names: Sequence[str], local_path: str) -> int:
         return _open_file(folder, names[-1], local_path)
     except OSError as error:
         if error.errno == errno.ELOOP:
-            # A link since we looked.
-            raise _a_link() from None
+            # It became a link after the check.
+            raise _link_refused() from None
         raise
     finally:
         os.close(folder)
 
 
 def _open_file(folder: int, name: str, local_path: str) -> int:
-    # Looked at before, because opening a device can do things. And after, because it may be another by then.
+    # Checked before opening, because opening a device can have effects. Checked again, because the file may change.
     _require_regular(_require_no_link(folder, name), local_path)
     descriptor = os.open(name, _READ, dir_fd=folder)
     try:
@@ -143,7 +143,7 @@ def _open_file(folder: int, name: str, local_path: str) -> int:
 def _require_no_link(folder: int, name: str) -> int:
     mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
     if stat.S_ISLNK(mode):
-        raise _a_link()
+        raise _link_refused()
     return mode
 
 
@@ -162,7 +162,7 @@ def _copy(file: BinaryIO, local_path: str, to: Path, limit: int) -> Copied:
         while piece := _read(file, local_path):
             size += len(piece)
             if size > limit:
-                # It has grown since we looked.
+                # It has grown since the check.
                 raise _too_large(limit)
             digest.update(piece)
             head += piece[: HEAD - len(head)]
@@ -194,7 +194,7 @@ def _is_encodable(local_path: str) -> bool:
     return True
 
 
-def _a_link() -> DocumentFailure:
+def _link_refused() -> DocumentFailure:
     return DocumentFailure(Code.PATH_NOT_ALLOWED, detail="There is a symbolic link in the path.")
 
 

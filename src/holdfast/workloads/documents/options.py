@@ -1,4 +1,4 @@
-"""What an operator decides about documents."""
+"""The operator's settings for documents."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _MEGABYTE = 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DocumentOptions:
-    """The defaults are those of seed 003 where it names any.
+    """The default attempts are those of the specification's examples (D16).
 
-    ``scratch`` is a folder for files in work. ``unit_timeout`` is how long a page or a stretch of sound may take,
-    ``timeout`` a whole attempt. ``max_attempts`` is the limit of a job type, where it is below that of ``retry``.
-    A job from a plain list that is taken and not recorded after ``left_after`` was left behind by a dead worker.
-    ``environment`` is what the child process needs besides the usual: the key of a model.
+    ``scratch`` is a folder for temporary files. ``unit_timeout`` is how long a page or a chunk of sound may take,
+    ``timeout`` is the limit of a whole attempt. ``max_attempts`` is the limit of a job type, if it is below that of
+    ``retry``. A job from a plain list that is taken and not recorded after ``left_after`` was left by a worker that
+    crashed. ``environment`` holds extra variables for the child process: the key of a model.
     """
 
     scratch: Path
@@ -50,13 +50,13 @@ class DocumentOptions:
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def attempts_of(self, job_type: JobType | None) -> int:
-        """Attempts at a job of this type before its dead letter; None: of a type that is not known."""
+        """Attempts before a job of this type is dead-lettered. None: the type is not known."""
         most = self.retry.max_attempts
         return most if job_type is None else min(self.max_attempts.get(job_type, most), most)
 
     @property
     def has_gemini(self) -> bool:
-        """Whether there is a key for it."""
+        """Whether there is a key for Gemini."""
         return bool(self.environment.get("GEMINI_API_KEY"))
 
     def engine_of(self, data: DocumentJob) -> Engine:
@@ -68,13 +68,13 @@ class DocumentOptions:
         return self.cache and data.payload.cache is not False
 
     def language_of(self, data: DocumentJob) -> str | None:
-        """The language that the file is said to be in."""
+        """The language of the file, if the sender or the operator gave one."""
         return data.payload.language or self.language
 
     def reading_method(self, data: DocumentJob) -> tuple[str | float | None, ...]:
-        """Everything besides the file's content that decides what is read in it, and for whom.
+        """Everything besides the file's content that decides the result, and the tenant.
 
-        Nobody learns from how far a work has come that somebody else has the same file.
+        The tenant is part of it, so that no tenant can see from the progress that another tenant has the same file.
         """
         engine, pages = self.engine_of(data), data.input_type is InputType.PDF
         model = None
@@ -86,7 +86,7 @@ class DocumentOptions:
         return (data.company_id, data.job_type.value, engine, model, self.language_of(data), chunk)
 
     def spec(self, data: DocumentJob, path: Path, done: int) -> Spec:
-        """What the child is told."""
+        """The child's instructions."""
         model_dir = self.whisper_model_dir
         return Spec(
             path=str(path),

@@ -1,4 +1,4 @@
-"""One attempt at reading a file: the child reads, its units are committed, and a result is made of all of them."""
+"""One attempt to read a file: the child reads units, the units are committed, and a result is made of all units."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _COPIED: Final = frozenset({"text_layer", "blank", "unreadable"})
 
 
 class Reading:
-    """Reads one file for one job. ``work`` names what is read, and how."""
+    """Reads one file for one job. ``work`` is the id of the content and the way of reading."""
 
     def __init__(self, job: Job[DocumentJob], context: Context, options: DocumentOptions, work: str) -> None:
         self._job = job
@@ -43,7 +43,7 @@ class Reading:
         """All units, those of earlier attempts included. Raises :class:`DocumentFailure`."""
         self._units = await units_of(self._context, self._work)
         if self._job.data.payload.strict:
-            # A job that is not strict may have left them: pages with a warning are read again, and refused.
+            # A job that was not strict may have left pages with a warning. They are read again, and refused.
             self._units = list(takewhile(lambda unit: not unit.get("warning"), self._units))
         self._reused = len(self._units)
         options = self._options
@@ -55,9 +55,9 @@ class Reading:
         )
         try:
             try:
-                await read_in_child(self._spec(path), child, self._heard)
+                await read_in_child(self._spec(path), child, self._on_message)
             except DocumentFailure:
-                # What was read before it failed is for the next attempt.
+                # The next attempt uses the units that were read before the failure.
                 await self._checkpoints.flush()
                 raise
             await self._checkpoints.flush()
@@ -69,11 +69,11 @@ class Reading:
         return self._units, self._plan
 
     def _spec(self, path: Path) -> Spec:
-        """A recording goes on in the language that its beginning was found to be in."""
+        """The child's instructions. The rest of a recording has the language that was detected at its beginning."""
         spec = self._options.spec(self._job.data, path, self._reused)
-        return replace(spec, language=spec.language or _heard_language(self._units))
+        return replace(spec, language=spec.language or _detected_language(self._units))
 
-    async def _heard(self, message: Plan | Unit | Stage) -> None:
+    async def _on_message(self, message: Plan | Unit | Stage) -> None:
         match message:
             case Plan():
                 self._plan = message
@@ -86,7 +86,7 @@ class Reading:
                 await self._commit([self._reached(len(self._units), step)])
 
     async def writing(self) -> None:
-        """Say that all is read."""
+        """Record that all units are read and the outputs are being written."""
         await self._commit([self._reached(len(self._units), Step.WRITING)])
 
     async def _commit(self, effects: Sequence[Effect]) -> None:
@@ -108,7 +108,7 @@ class Reading:
         plan: Plan,
         duration: float,
     ) -> tuple[dict[str, Any], dict[str, bytes]]:
-        """The result object, but for the place of its outputs; and the outputs."""
+        """The result object without its ``output_path``, and the output files."""
         data = self._job.data
         result: dict[str, Any] = {
             "job_id": data.job_id,
@@ -121,7 +121,7 @@ class Reading:
             "units_reused": self._reused,
             "engine": plan.engine,
             "model": plan.model if _needed_a_model(units) else None,
-            "language": self._options.language_of(data) or _heard_language(units),
+            "language": self._options.language_of(data) or _detected_language(units),
             "characters": characters_of(data.job_type, units),
             "confidence": confidence_of(data.job_type, units),
             "media_seconds": plan.duration,
@@ -130,20 +130,20 @@ class Reading:
             "error": None,
         }
         upload = data.payload.upload
-        told = {
+        facts = {
             "job_type": data.job_type.value,
             "input_type": data.input_type.value,
             "filename": (upload and upload.filename) or data.job_id,
             **result,
         }
-        return result, outputs_of(data.job_type, units, told)
+        return result, outputs_of(data.job_type, units, facts)
 
 
 def _needed_a_model(units: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether anything was read that was not there to be copied; every recording is."""
+    """Whether an engine read any unit. A text layer is copied without an engine; a recording always needs one."""
     return any(each.get("source") not in _COPIED for each in units)
 
 
-def _heard_language(units: Sequence[Mapping[str, Any]]) -> str | None:
-    """The language that a recording was found to be in."""
+def _detected_language(units: Sequence[Mapping[str, Any]]) -> str | None:
+    """The language that was detected in a recording."""
     return next((each["language"] for each in units if each.get("language")), None)

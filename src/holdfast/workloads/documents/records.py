@@ -1,4 +1,4 @@
-"""The documents that this workload keeps: names, keys, and the fields that readers ask by."""
+"""The records of this workload: collections, keys and indexed fields."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CACHE: Final = "document_cache"
 
 
 class DocumentStatus(StrEnum):
-    """Where a job stands, for its sender."""
+    """The status of a job, for its sender."""
 
     PENDING = "PENDING"
     PROCESSING = "PROCESSING"
@@ -34,7 +34,7 @@ class DocumentStatus(StrEnum):
 
 
 class Stage(StrEnum):
-    """What is being done, for whoever watches."""
+    """The current step of a job, for people who watch it."""
 
     QUEUED = "queued"
     FETCHING = "fetching"
@@ -54,7 +54,7 @@ JOBS_COLLECTION: Final = Collection(
     instants=("accepted_at", "started_at", "finished_at", "expires_at"),
     expires="expires_at",
 )
-"""One job and where it stands.
+"""One job and its status.
 
 company_id, job_type, input_type, status, stage, progress (percent), unit ("page" or "chunk"), units_done, units,
 attempts, max_attempts, error ({error_type, code, message, detail} or null), warnings, engine, language, metadata,
@@ -68,22 +68,23 @@ RESULTS_COLLECTION: Final = Collection(
     instants=("finished_at", "expires_at"),
     expires="expires_at",
 )
-"""What became of a job: job_id, company_id, status (COMPLETED, FAILED or CANCELLED), duration_sec, output_path (null
+"""The result of a job: job_id, company_id, status (COMPLETED, FAILED or CANCELLED), duration_sec, output_path (null
 unless COMPLETED), pages (null for a recording), engine, model, language, characters, confidence, media_seconds,
 units_reused, warnings (sentences on what is wrong with the file), cached, error, finished_at, expires_at."""
 
 UNITS_COLLECTION: Final = Collection(UNITS, key="unit_id", indexes=(), instants=("expires_at",), expires="expires_at")
-"""Pages and stretches of sound that are read: checkpoints. ``unit_id`` is ``<work>:<index>``, where ``work`` names the
-content of the file and everything that decides what is read in it: :func:`work_id`. ``result``, ``expires_at``."""
+"""Checkpoints: pages and chunks of sound that are read. ``unit_id`` is ``<work>:<index>``, where ``work`` is the id of
+the file's content and of everything that decides the result: :func:`work_id`. ``result``, ``expires_at``."""
 
 CACHE_COLLECTION: Final = Collection(CACHE, key="cache_id", indexes=(), instants=("expires_at",), expires="expires_at")
-"""Finished results by what was asked: ``job_id`` of the job that has it, ``expires_at``. See :func:`cache_id`."""
+"""Finished results by content and way of reading: ``job_id`` of the job that has the result, ``expires_at``. See
+:func:`cache_id`."""
 
 COLLECTIONS: Final = (JOBS_COLLECTION, RESULTS_COLLECTION, UNITS_COLLECTION, CACHE_COLLECTION)
 
 
 def work_id(content: str, *how: str | float | None) -> str:
-    """The name of a work: the same for the same content, read in the same way (``how``)."""
+    """The id of one reading: the same for the same content, read in the same way (``how``)."""
     facts = json.dumps([content, *how])
     return sha256(facts.encode()).hexdigest()[:40]
 
@@ -94,6 +95,6 @@ def unit_id(work: str, index: int) -> str:
 
 
 def cache_id(job: DocumentJob, work: str) -> str:
-    """The name of a result: that of its work, which is one tenant's. Nobody finds another's."""
+    """The key of a cached result. ``work`` includes the tenant, so no tenant finds the result of another."""
     facts = json.dumps([job.input_type.value, work])
     return sha256(facts.encode()).hexdigest()[:40]

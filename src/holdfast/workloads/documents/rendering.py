@@ -1,7 +1,7 @@
-"""What was read, as files for people and programs. Pure: the units of the child in, text out.
+"""The output files for people and programs. Pure functions: the units of the child in, text out.
 
-``pages`` are dicts as ``Page`` of :mod:`.child.protocol`, ``chunks`` as its ``Chunk``. What engines say is not trusted:
-times may be wrong, and text may hold anything. Whatever comes in, the files are well-formed.
+``pages`` are dicts like ``Page`` of :mod:`.child.protocol`, ``chunks`` are dicts like its ``Chunk``. Engines are not
+trusted: times may be wrong, and text may hold anything. The files are well-formed for every input.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ Unit = Mapping[str, Any]
 
 LINE: Final = 42
 LINES: Final = 2
-"""How much of a subtitle can be read at a glance: so many characters in a line, and so many lines."""
+"""The size of a subtitle: characters per line, and lines."""
 
 MOST_WARNINGS: Final = 100
 
 _PAUSE: Final = 2.0
 """Seconds of silence that begin a new paragraph."""
 _SHORTEST: Final = 200
-"""Milliseconds that a subtitle stands at least."""
+"""The shortest time of a subtitle, in milliseconds."""
 _LONGEST_RECORDING: Final = 360_000
-"""Seconds: a hundred hours. A time beyond is a mistake of the engine's."""
+"""Seconds: a hundred hours. A later time is an error of the engine."""
 _GAP: Final = 0.7
-"""Of a line's height: more white than that between two lines begins a new paragraph."""
+"""Of a line's height: a larger gap between two lines begins a new paragraph."""
 
 _CONTROLS: Final = re.compile(r"[\x00-\x08\x0b\x0e-\x1f\x7f-\x84\x86-\x9f\ufeff\ufffe\uffff]")
 _LINE_ENDS: Final = re.compile(r"\r\n|[\r\x0c\x85\u2028\u2029]")
@@ -57,8 +57,8 @@ _RESULT: Final = (
 def outputs_of(job_type: JobType, units: Sequence[Unit], result: Mapping[str, Any]) -> dict[str, bytes]:
     """The output files by name: ``text.txt`` and ``result.json``; ``document.md`` for a PDF, subtitles for a recording.
 
-    ``result`` gives what ``result.json`` says beside the units, and ``filename``, the title of ``document.md``.
-    Where it has no ``characters`` or ``confidence``, they are counted here.
+    ``result`` holds the other fields of ``result.json``, and ``filename``, the title of ``document.md``. If it has no
+    ``characters`` or ``confidence``, they are counted here.
     """
     facts: dict[str, Any] = {
         "characters": characters_of(job_type, units),
@@ -67,20 +67,20 @@ def outputs_of(job_type: JobType, units: Sequence[Unit], result: Mapping[str, An
         **{name: value for name, value in result.items() if value is not None},
         "job_type": job_type.value,
     }
-    told = {name: facts.get(name) for name in _RESULT}
+    content = {name: facts.get(name) for name in _RESULT}
     match job_type:
         case JobType.OCR:
             title = str(result.get("filename") or result.get("job_id") or "Document")
             files = {"text.txt": text_of_pages(units), "document.md": markdown_of_pages(units, title=title)}
-            told["pages"] = [_without(page, "seconds") for page in units]
+            content["pages"] = [_without(page, "seconds") for page in units]
         case JobType.TRANSCRIPTION:
             files = {
                 "text.txt": text_of_chunks(units),
                 "transcript.srt": srt_of(units),
                 "transcript.vtt": vtt_of(units),
             }
-            told["segments"] = [dict(segment) for segment in segments_of(units)]
-    files["result.json"] = json.dumps(_finite(told), ensure_ascii=False, allow_nan=False, indent=1) + "\n"
+            content["segments"] = [dict(segment) for segment in segments_of(units)]
+    files["result.json"] = json.dumps(_finite(content), ensure_ascii=False, allow_nan=False, indent=1) + "\n"
     return {name: _SURROGATES.sub("\ufffd", content).encode() for name, content in files.items()}
 
 
@@ -90,7 +90,7 @@ def characters_of(job_type: JobType, units: Sequence[Unit]) -> int:
 
 
 def confidence_of(job_type: JobType, units: Sequence[Unit]) -> float | None:
-    """How sure the engine was, from 0 to 1: the mean over all characters of which it said so. None: of none."""
+    """The engine's confidence from 0 to 1: the mean over all characters that have one. None: no character has one."""
     rated = [
         (len(part["text"]), part["confidence"])
         for part in _parts(job_type, units)
@@ -101,7 +101,7 @@ def confidence_of(job_type: JobType, units: Sequence[Unit]) -> float | None:
 
 
 def warnings_of(of_file: Sequence[str], units: Sequence[Unit]) -> list[str]:
-    """What is wrong with a file, and then with its pages: a sentence each, and no more of them than people read."""
+    """The warnings of a file, then of its pages: one sentence each, at most ``MOST_WARNINGS`` and a last one."""
     found = [*of_file, *(unit["warning"] for unit in units if unit.get("warning"))]
     if len(found) > MOST_WARNINGS:
         found[MOST_WARNINGS:] = [f"There are {len(found) - MOST_WARNINGS} more warnings, on the pages of result.json."]
@@ -109,7 +109,7 @@ def warnings_of(of_file: Sequence[str], units: Sequence[Unit]) -> list[str]:
 
 
 def segments_of(chunks: Sequence[Unit]) -> list[Unit]:
-    """The segments of all stretches."""
+    """The segments of all chunks."""
     return [segment for chunk in chunks for segment in chunk["segments"]]
 
 
@@ -117,12 +117,12 @@ def segments_of(chunks: Sequence[Unit]) -> list[Unit]:
 
 
 def text_of_pages(pages: Sequence[Unit]) -> str:
-    """The text of the pages as it stands there. A form feed ends each page but the last, as printers know it."""
+    """The text of the pages with its line breaks. A form feed ends each page but the last."""
     return "\n\f".join(_clean(page["text"]).strip("\n") for page in pages) + "\n"
 
 
 def text_of_chunks(chunks: Sequence[Unit]) -> str:
-    """What was said, in paragraphs: a longer silence begins a new one."""
+    """The speech in paragraphs. A longer silence begins a new paragraph."""
     paragraphs: list[list[str]] = []
     silent_since = -math.inf
     for segment in segments_of(chunks):
@@ -137,7 +137,7 @@ def text_of_chunks(chunks: Sequence[Unit]) -> str:
 
 
 def _clean(text: str) -> str:
-    """Without what no text needs: control characters, and line ends that only some programs know."""
+    """The text without control characters, with plain line ends."""
     return _CONTROLS.sub("", _LINE_ENDS.sub("\n", text))
 
 
@@ -151,7 +151,7 @@ def _one_line(text: str) -> str:
 def markdown_of_pages(pages: Sequence[Unit], *, title: str) -> str:
     """The text as Markdown that can be searched: a heading for each page with an anchor, and whole paragraphs.
 
-    A word that was divided at the end of a line is one word again. Nothing in the text is taken for Markdown or HTML.
+    A word that was divided at the end of a line is joined again. The text is escaped: none of it is Markdown or HTML.
     """
     blocks = [f"# {_escaped(_one_line(title))}"]
     for page in pages:
@@ -161,11 +161,11 @@ def markdown_of_pages(pages: Sequence[Unit], *, title: str) -> str:
 
 
 def _paragraphs(page: Unit) -> Iterator[str]:
-    """The paragraphs of a page, each in one line. Where the text has no empty lines, the white between lines tells."""
+    """The paragraphs of a page, each in one line. If the text has no empty lines, the gaps between lines decide."""
     lines = [" ".join(line.split()) for line in _clean(page["text"]).strip().split("\n")]
     begins = [False] * len(lines)
     if "" not in lines:
-        begins = _after_white(page, lines)
+        begins = _after_gap(page, lines)
     paragraph = ""
     for line, begin in zip(lines, begins, strict=True):
         if paragraph and (begin or not line or _ITEM.match(line)):
@@ -176,14 +176,14 @@ def _paragraphs(page: Unit) -> Iterator[str]:
         yield paragraph
 
 
-def _after_white(page: Unit, lines: Sequence[str]) -> list[bool]:
-    """For each line, whether it stands apart from the one before it; where their boxes are not known, none does."""
+def _after_gap(page: Unit, lines: Sequence[str]) -> list[bool]:
+    """For each line, whether there is a gap before it. Without boxes, no line has a gap."""
     boxes = [line.get("box") for line in page.get("lines", ())]
     if len(boxes) != len(lines) or not all(boxes):
         return [False] * len(lines)
     apart = [False]
     for (_, top, _, bottom), (_, next_top, _, _) in pairwise(boxes):
-        # A line that stands higher than the one before it is in the next column: the sentence may well go on there.
+        # A line that is higher than the one before it is in the next column: the sentence may continue there.
         apart.append(next_top - bottom > _GAP * (bottom - top))
     return apart
 
@@ -203,7 +203,7 @@ _AT_THE_START: Final = re.compile(r"^(?:([+-])|(\d{1,9})([.)]))")
 
 
 def _escaped(line: str) -> str:
-    """One line of text as Markdown that shows just that."""
+    """One line of text as Markdown that shows exactly this text."""
     line = _SPECIAL.sub(r"\\\g<0>", line)
     return _AT_THE_START.sub(lambda found: f"{found[2] or ''}\\{found[1] or found[3]}", line)
 
@@ -213,7 +213,7 @@ def _escaped(line: str) -> str:
 
 @dataclass(slots=True)
 class _Stretch:
-    """Text that is shown from ``start`` to ``end``, in milliseconds, as one subtitle after the other."""
+    """Text that is shown from ``start`` to ``end``, in milliseconds, as one or more subtitles."""
 
     start: int
     end: int
@@ -225,7 +225,7 @@ class _Stretch:
 
 
 def srt_of(chunks: Sequence[Unit]) -> str:
-    """SubRip. It cannot escape, so that an arrow in the text is made shorter than the one between times."""
+    """SubRip. It has no escapes, so an arrow in the text is made shorter than the arrow between times."""
     return "".join(
         f"{number}\n{_time(start, ',')} --> {_time(end, ',')}\n{_ARROW.sub('->', text)}\n\n"
         for number, (start, end, text) in enumerate(_subtitles(chunks), start=1)
@@ -246,7 +246,7 @@ def _subtitles(chunks: Sequence[Unit]) -> Iterator[tuple[int, int, str]]:
         spare = stretch.end - stretch.start - stretch.least
         start = stretch.start
         for index, lines in enumerate(stretch.shown, start=1):
-            # Each stands for as long as its part of the text.
+            # The time of a subtitle is in proportion to its share of the text.
             read = sum(characters[:index]) / sum(characters)
             end = stretch.start + _SHORTEST * index + int(spare * read)
             yield start, end, "\n".join(lines)
@@ -265,7 +265,7 @@ def _stretches(chunks: Sequence[Unit]) -> list[_Stretch]:
 
 
 def _apart(stretches: Iterable[_Stretch]) -> Iterator[_Stretch]:
-    """The same, none while another is shown: the earlier one ends sooner, or where it is short, the later one waits."""
+    """The stretches without overlap: the earlier one ends sooner, or if it is too short, the later one waits."""
     before: _Stretch | None = None
     for stretch in stretches:
         if before is not None:
@@ -310,7 +310,7 @@ def _without(page: Unit, *names: str) -> dict[str, Any]:
 
 
 def _finite(value: Any) -> Any:  # noqa: ANN401 - JSON
-    """The same, where numbers that JSON does not know are null."""
+    """The same value; numbers that JSON does not have become null."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):

@@ -1,9 +1,8 @@
-"""Keeping the child process that reads one document: nothing that happens in it costs more than one attempt.
+"""Running the child process that reads one document. A fault in the child costs at most one attempt.
 
-A crash, an endless loop or a want of memory in the child becomes a :class:`DocumentFailure` that says so. Whichever way
-the keeping ends, also by cancellation, the child's whole process group is killed and its end awaited first: no
-process, no zombie and no pipe is left. Should the worker itself be killed, the child sees its standard input end, and
-ends too.
+A crash, an endless loop or a lack of memory in the child becomes a :class:`DocumentFailure` with its own code. However
+the run ends, also by cancellation, the child's whole process group is killed and its end is awaited first: no process,
+no zombie and no pipe is left. If the worker itself is killed, the child sees its standard input close, and ends too.
 """
 
 from __future__ import annotations
@@ -34,18 +33,18 @@ _INHERITED: Final = (
     "SSL_CERT_FILE",
     "SSL_CERT_DIR",
 )
-"""All that the child sees of the worker's environment, where its secrets are."""
+"""The child gets only these variables of the worker's environment, because the environment holds secrets."""
 
 _LONGEST_WAIT: Final = 24 * 3600.0
-"""Seconds. A model that asks for more patience than this is not believed."""
+"""Seconds. A model's request for a longer wait is cut to this."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChildOptions:
-    """What the child may have. ``memory`` is in bytes; None: as much as there is.
+    """The child's limits. ``memory`` is in bytes; None: no limit.
 
-    ``unit_timeout`` is the longest silence between two messages, ``total_timeout`` the longest attempt.
-    ``environment`` is what the child sees besides PATH and its like; a key for its engine is in there.
+    ``unit_timeout`` is the longest time between two messages, ``total_timeout`` the longest attempt.
+    ``environment`` holds the child's variables besides PATH and the like, such as a key for its engine.
     """
 
     memory: int | None
@@ -60,9 +59,9 @@ async def read_in_child(
     on_message: Callable[[Plan | Unit | Stage], Awaitable[None]],
     command: Sequence[str] | None = None,
 ) -> None:
-    """Have a child process read the document; ``on_message`` is awaited for each message, in order.
+    """Read the document in a child process. ``on_message`` is awaited for each message, in order.
 
-    The child waits while ``on_message`` is slow. Returns when all is read; raises :class:`DocumentFailure` otherwise.
+    The child waits while ``on_message`` runs. Returns when all is read; otherwise raises :class:`DocumentFailure`.
     """
     child = Child(options.memory)
     try:
@@ -76,7 +75,7 @@ async def read_in_child(
 async def _follow(
     child: Child, options: ChildOptions, on_message: Callable[[Plan | Unit | Stage], Awaitable[None]]
 ) -> None:
-    """Pass on what the child says, up to its last word."""
+    """Pass the child's messages on, until Finished or Failed."""
     loop = asyncio.get_running_loop()
     silence, most = options.unit_timeout.total_seconds(), options.total_timeout.total_seconds()
     end = loop.time() + most
@@ -103,13 +102,13 @@ def _message(line: bytes) -> Message:
     try:
         return decoded(line)
     except (ValueError, TypeError, RecursionError):
-        # The line is not told: it may be a piece of the document.
+        # The line is left out of the failure: it may be a piece of the document.
         raise DocumentFailure(Code.CHILD_CRASHED, detail="a line that is not a message") from None
 
 
 def _failure(failed: Failed) -> DocumentFailure:
-    """The failure that the child tells of. Its words are masked as all words from outside are."""
-    message, detail = _words(failed.message), _words(failed.detail)
+    """The failure that the child sent. Its texts are masked like all texts from outside."""
+    message, detail = _masked(failed.message), _masked(failed.detail)
     try:
         code = Code(failed.code)
     except ValueError:
@@ -120,8 +119,8 @@ def _failure(failed: Failed) -> DocumentFailure:
     return DocumentFailure(code, message, detail)
 
 
-def _words(text: object) -> str | None:
-    # The child reads what external producers send: its types are not taken on trust.
+def _masked(text: object) -> str | None:
+    # The child reads files from outside, so the types of its fields are not trusted.
     return scrub(text) if isinstance(text, str) and text else None
 
 

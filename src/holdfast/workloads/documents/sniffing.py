@@ -1,6 +1,6 @@
-"""What a file is, by its first bytes. No library, and no trust in its name.
+"""The type of a file, by its first bytes. No library is used, and the file's name is not trusted.
 
-Only what is certain is said: a recording in a format that is not known here may be one all the same. The decoder tells.
+Only certain cases are decided. A recording may have a format that is not known here; then the decoder decides.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from typing import Final
 from .contract import InputType
 
 HEAD: Final = 4096
-"""How many of the first bytes are wanted. Fewer do, where the file has no more."""
+"""How many of the first bytes are needed. A shorter file has fewer."""
 
 _PDF_MARK: Final = b"%PDF"
-"""What pdfium looks for: a version may follow it with or without its dash."""
+"""The mark that pdfium looks for. A version may follow it, with or without a dash."""
 _PDF_WITHIN: Final = 1024
 _ID3_HEADER: Final = 10
 
 
 class Family(Enum):
-    """What can be read here. A CONTAINER may hold pictures, sound or both: its first bytes do not tell."""
+    """The files that can be read here. A CONTAINER may hold pictures, sound or both: the first bytes do not show it."""
 
     PDF = auto()
     AUDIO = auto()
@@ -33,9 +33,9 @@ class Family(Enum):
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """A kind of file in words, and its family where it can be read here."""
+    """A kind of file in words, and its family if it can be read here."""
 
-    words: str
+    description: str
     family: Family | None = None
 
 
@@ -86,7 +86,7 @@ _BEGINNINGS: Final[tuple[tuple[bytes, _Kind], ...]] = (
     (b"MThd", _Kind("a MIDI file, which holds no sound")),
 )
 _OFFICE: Final = ((b"word/", "Word, DOCX"), (b"xl/", "Excel, XLSX"), (b"ppt/", "PowerPoint, PPTX"))
-# Files that say at the fifth byte what they are; the four before are a length.
+# Files whose type is at the fifth byte; the four bytes before are a length.
 _ATOMS: Final = frozenset({b"moov", b"mdat", b"wide", b"free", b"skip", b"pnot"})
 _SOUND_BRANDS: Final = frozenset({b"M4A ", b"M4B ", b"M4P ", b"F4A ", b"F4B "})
 _IMAGE_BRANDS: Final = frozenset({b"heic", b"heix", b"heim", b"heis", b"mif1", b"msf1", b"avif", b"avis", b"crx "})
@@ -95,15 +95,15 @@ _NAMES: Final = {InputType.PDF: "a PDF", InputType.VIDEO: "a video", InputType.A
 
 
 def family_of(head: bytes) -> Family | None:
-    """The family of a file that begins so; None: not known here."""
+    """The family of a file with these first bytes. None: not known here."""
     kind = _kind_of(head)
     return kind.family if kind else None
 
 
 def mismatch(input_type: InputType, head: bytes) -> str | None:
-    """Why a file that begins so cannot be what ``input_type`` says, in words for people; None: it may be.
+    """Why a file with these first bytes cannot have this ``input_type``, in words for people. None: it may have it.
 
-    The words name kinds of files and nothing of the content.
+    The words name kinds of files and hold nothing of the content.
     """
     if not head:
         return "The file is empty."
@@ -119,7 +119,7 @@ def mismatch(input_type: InputType, head: bytes) -> str | None:
         return None
     if kind is None:
         return f"The file does not begin like {_NAMES[input_type]}."
-    return f"The file begins like {kind.words}, not like {_NAMES[input_type]}."
+    return f"The file begins like {kind.description}, not like {_NAMES[input_type]}."
 
 
 def _kind_of(head: bytes) -> _Kind | None:
@@ -129,14 +129,14 @@ def _kind_of(head: bytes) -> _Kind | None:
     kind = _binary(head)
     if kind is not None:
         return kind
-    # Gateways and web servers put lines of their own before a PDF; readers (pdfium, too) look so far for its header.
+    # Gateways and web servers put their own lines before a PDF; readers, also pdfium, look this far for its header.
     if _PDF_MARK in head[: _PDF_WITHIN + len(_PDF_MARK)]:
         return _PDF
     return _frames(head) or _text(head)
 
 
 def _binary(head: bytes) -> _Kind | None:
-    """Files with a name of their own for themselves at the beginning."""
+    """Files with a signature at the beginning."""
     for beginning, kind in _BEGINNINGS:
         if head.startswith(beginning):
             return kind
@@ -152,7 +152,7 @@ def _binary(head: bytes) -> _Kind | None:
 
 
 def _tagged(head: bytes) -> _Kind | None:
-    """What follows an ID3 tag. Decoders pass the tag over, so what matters is behind it, where that can be seen."""
+    """The kind of a file with an ID3 tag. Decoders skip the tag, so the bytes after it decide, if they are known."""
     size = 0
     for byte in head[6:_ID3_HEADER]:
         size = size << 7 | byte & 0x7F
@@ -190,11 +190,11 @@ def _mp4(head: bytes) -> _Kind:
     return _MP4
 
 
-# --- formats without a beginning: one frame after the other -----------------------------------------------------------
+# --- formats without a signature: one frame after the other -----------------------------------------------------------
 
 
 def _frames(head: bytes) -> _Kind | None:
-    """Formats that are frames and nothing else. Few bytes begin a frame, so the next one must be where it should be."""
+    """Formats that are only frames. The mark of a frame is short, so the next frame must be at its place too."""
     if head.startswith(b"\xff\xfe") and _text(head) is not None:
         return None
     if _follows(head, _mp3_frame):
@@ -210,7 +210,7 @@ def _frames(head: bytes) -> _Kind | None:
 
 
 _Frame = Callable[[bytes], tuple[int, tuple[int, ...]] | None]
-"""Reads a header: the length of its frame, and what all frames of a file have in common. None: not a header."""
+"""Reads a header: the length of its frame, and the values that all frames of a file share. None: not a header."""
 
 _LONGEST_HEADER: Final = 7
 _KBPS: Final = {
@@ -221,22 +221,22 @@ _KBPS: Final = {
     (2, 2): (8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160),
     (2, 3): (8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160),
 }
-"""By version (2 stands for 2.5, too) and layer: the rates that a frame may have, from index 1."""
+"""By version (2 also means 2.5) and layer: the rates of a frame, from index 1."""
 _HERTZ: Final = (44_100, 48_000, 32_000)
 _AAC_RATES: Final = 13
 
 
 def _follows(head: bytes, frame: _Frame) -> bool:
-    """Whether there is a frame, and right after it another one of its kind, or the end of what can be seen."""
+    """Whether there is a frame, and right after it another frame of its kind, or the end of the head."""
     found = frame(head)
     if found is None:
         return False
-    length, manner = found
+    length, shared = found
     rest = head[length:]
     if len(rest) < _LONGEST_HEADER:
         return True
     following = frame(rest)
-    return following is not None and following[1] == manner
+    return following is not None and following[1] == shared
 
 
 def _mp3_frame(head: bytes) -> tuple[int, tuple[int, ...]] | None:
@@ -274,14 +274,14 @@ _CONTROLS: Final = re.compile(r"[\x00-\x08\x0b\x0e-\x1a\x1c-\x1f\x7f-\x9f]")
 
 
 def _text(head: bytes) -> _Kind | None:
-    """Text for people or programs. Playlists are text, too: a decoder would open whatever files they name."""
+    """Text for people or programs. Playlists are text, too: a decoder would open the files that they name."""
     encoding = "utf-16" if head.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8-sig"
     try:
-        # Not all at once, because the head may end within a character.
-        said = codecs.getincrementaldecoder(encoding)().decode(head)
+        # An incremental decoder, because the head may end within a character.
+        text = codecs.getincrementaldecoder(encoding)().decode(head)
     except UnicodeDecodeError:
         return None
-    if _CONTROLS.search(said):
+    if _CONTROLS.search(text):
         return None
-    beginning = said.lstrip()[:20].lower()
+    beginning = text.lstrip()[:20].lower()
     return _HTML if beginning.startswith(_HTML_BEGINNINGS) else _TEXT

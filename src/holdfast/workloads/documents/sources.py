@@ -1,4 +1,4 @@
-"""Getting the file of a job to hand: what came with the request, what lies in a folder, what a URL leads to."""
+"""Getting the file of a job: from the upload, from a folder of this machine, or from a URL."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from .local_paths import LocalPaths
 from .sniffing import HEAD, mismatch
 
 _FOLDER: Final = "job-"
-"""What the names of folders with a file in work begin with."""
+"""The prefix of temporary folders."""
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A file at hand: where it is, and the SHA-256 of its content."""
+    """A local file: its path, and the SHA-256 of its content."""
 
     path: Path
     sha256: str
@@ -37,7 +37,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """Where files may come from. A file is no larger than ``max_bytes``, and is what its job says that it is."""
+    """The places that files come from. A file has at most ``max_bytes``. Its first bytes must fit its input type."""
 
     files: Files
     paths: LocalPaths
@@ -69,7 +69,7 @@ class Sources:
             await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
 
     async def sweep(self, older_than: timedelta) -> None:
-        """Remove what workers that died have left of files in work."""
+        """Remove temporary folders that crashed workers have left."""
         await asyncio.to_thread(_sweep, self.scratch, time.time() - older_than.total_seconds())
 
     @contextlib.asynccontextmanager
@@ -88,7 +88,7 @@ class Sources:
 
 
 def require_content(input_type: InputType, head: bytes) -> None:
-    """Refuse a file whose first bytes are not those of its kind."""
+    """Refuse a file whose first bytes do not fit its input type."""
     problem = mismatch(input_type, head)
     if problem is not None:
         raise DocumentFailure(Code.CONTENT_MISMATCH, problem)
@@ -96,7 +96,7 @@ def require_content(input_type: InputType, head: bytes) -> None:
 
 def _sweep(scratch: Path, before: float) -> None:
     for folder in scratch.glob(f"{_FOLDER}*"):
-        with contextlib.suppress(FileNotFoundError):  # a worker was quicker
+        with contextlib.suppress(FileNotFoundError):  # another worker removed it first
             if folder.stat().st_mtime < before:
                 shutil.rmtree(folder, ignore_errors=True)
 
@@ -107,5 +107,5 @@ def _head_of(path: Path) -> bytes:
 
 
 def _word_for(input_type: InputType) -> str:
-    """What could not be downloaded (seed 003, 4.2, speaks of the audio of a video)."""
+    """The name of the file in messages. For a video, rule D21 has "Unable to download audio"."""
     return "document" if input_type is InputType.PDF else "audio"

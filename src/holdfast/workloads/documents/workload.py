@@ -1,8 +1,8 @@
-"""The documents workload: files become text, in a process of their own, a page at a time (seed 003).
+"""The documents workload: files become text, page by page, in a child process.
 
-An attempt gets the file to hand, asks whether the same was read before, and starts a child process that reads what
-earlier attempts have not. Each page, or stretch of sound, is committed as it is read. A failure is named by the one
-table in :mod:`.failures`, and a dead letter is replayed as a new job, by a person, never by itself.
+An attempt gets the file, looks for a finished result of the same file, and starts a child process that reads the units
+that earlier attempts have not read. Each page or chunk of sound is committed as soon as it is read. The table in
+:mod:`.failures` names every failure. A person replays a dead letter as a new job; nothing is replayed automatically.
 """
 
 from __future__ import annotations
@@ -56,13 +56,13 @@ QUEUE: Final = "doc_jobs"
 DEAD_LETTER_QUEUE: Final = "doc_jobs_dead"
 
 _SLACK: Final = timedelta(minutes=5)
-"""Beyond the child's own time: fetching the file, and writing the outputs."""
+"""Added to the child's time: fetching the file, and writing the outputs."""
 _SWEEP_EVERY: Final = timedelta(hours=1)
-_LOOK_EVERY: Final = timedelta(milliseconds=500)
+_CHECK_CANCEL_EVERY: Final = timedelta(milliseconds=500)
 
 
 class Documents(Workload[DocumentJob]):
-    """Documents. The job's id is the ledger's key: one job id, one result."""
+    """The documents workload. The job's id is the ledger's key: one job id, one result."""
 
     name: ClassVar[str] = "documents"
     contract = DocumentJob
@@ -81,7 +81,7 @@ class Documents(Workload[DocumentJob]):
         callbacks: DocumentCallbacks | None = None,
         lists: Lists | None = None,
     ) -> None:
-        """Without ``callbacks``, nobody is called back; without ``lists``, jobs come from the queue alone."""
+        """Without ``callbacks``, no callback is sent; without ``lists``, jobs come from the queue only."""
         self.retry = options.retry
         self.timeout = options.timeout + _SLACK
         self.retention = options.retention
@@ -102,57 +102,57 @@ class Documents(Workload[DocumentJob]):
         return data.job_id
 
     def job_id(self, key: str, data: DocumentJob) -> str:
-        """The job id, unless queues keep such words for themselves, as they do numbers."""
+        """The job id, unless queues reserve such ids for themselves: numbers, for example."""
         del data
         return key if usable_job_id(key) else job_id_for(key)
 
     def fingerprint(self, data: DocumentJob) -> str:
-        """Covers what is to be read and how; what the file was called, and when it was sent, does not matter."""
+        """A hash of the file and the way to read it. The file's name and the time of sending are left out."""
         upload = data.payload.upload
-        nameless = None if upload is None else upload.model_copy(update={"filename": None})
-        same = data.model_copy(update={"payload": data.payload.model_copy(update={"upload": nameless})})
-        content = same.model_dump_json(exclude={"payload": set(FLAT_ONLY)})
+        unnamed = None if upload is None else upload.model_copy(update={"filename": None})
+        compared = data.model_copy(update={"payload": data.payload.model_copy(update={"upload": unnamed})})
+        content = compared.model_dump_json(exclude={"payload": set(FLAT_ONLY)})
         return sha256(content.encode()).hexdigest()
 
     def labels(self, data: DocumentJob) -> dict[str, str]:
-        """Whose job it is, and its kind."""
-        told = {"job_type": data.job_type.value, "input_type": data.input_type.value}
-        return told if data.company_id is None else {**told, "company_id": data.company_id}
+        """The tenant of the job, and its types."""
+        labels = {"job_type": data.job_type.value, "input_type": data.input_type.value}
+        return labels if data.company_id is None else {**labels, "company_id": data.company_id}
 
     def fairness_key(self, data: DocumentJob) -> str | None:
         """Tenants take turns."""
         return data.company_id
 
-    # --- jobs that somebody else put into the queue -----------------------------------------------------------
+    # --- jobs of external producers ---------------------------------------------------------------------------
 
     def adopt(self, delivery: Delivery) -> Adopted[DocumentJob]:
-        """In our own form, or flat as the specification's producers write it."""
+        """Adopt a job in our own form or in the flat form."""
         return adopt(delivery.data)
 
     def identify(self, content: Mapping[str, Any]) -> Identity:
-        """By its own job_id."""
+        """Identify a job by its own job_id."""
         return identify(content)
 
     def background(self, adopt: Adopt) -> Sequence[BackgroundTask]:
-        """Jobs from the plain list, where there is one."""
+        """The task that reads jobs from the plain list, if there is one."""
         return () if self._lists is None else [ListReader(self._lists, adopt, self.options.left_after)]
 
     # --- the work ---------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Open what fetches; forget, from time to time, files that nobody needs any more."""
+        """Open the fetcher, and start the task that removes old files."""
         await self._sources.fetcher.open()
         self._sweeping = asyncio.get_running_loop().create_task(self._sweep())
 
     async def stop(self) -> None:
-        """Close it again."""
+        """Stop the task and close the fetcher."""
         if self._sweeping is not None:
             self._sweeping.cancel()
             await asyncio.gather(self._sweeping, return_exceptions=True)
         await self._sources.fetcher.close()
 
     async def handle(self, job: Job[DocumentJob], context: Context) -> Outcome:
-        """Read the file, unless it was read before or nobody wants it any more."""
+        """Read the file, unless it was read before or the job is cancelled."""
         began = time.monotonic()
         try:
             return await self._unless_cancelled(job, context, began)
@@ -161,14 +161,14 @@ class Documents(Workload[DocumentJob]):
             return failure.outcome
 
     async def _unless_cancelled(self, job: Job[DocumentJob], context: Context, began: float) -> Outcome:
-        """Work until done or told to stop."""
+        """Work until done, or until the job is cancelled."""
         if await _cancel_requested(context, job.data.job_id):
             return Expired(self.records.cancelled(job.data))
         working = asyncio.ensure_future(self._work(job, context, began))
         watching = asyncio.ensure_future(_until_cancelled(context, job.data.job_id, working))
         try:
             await asyncio.wait({working, watching}, return_when=asyncio.FIRST_COMPLETED)
-            # Only a look that found the wish is one: a look that failed says nothing.
+            # Only a successful check means a cancellation. A check that failed means nothing.
             if not working.done() and watching.exception() is None:
                 return Expired(self.records.cancelled(job.data))
             return await working
@@ -179,14 +179,14 @@ class Documents(Workload[DocumentJob]):
 
     async def _work(self, job: Job[DocumentJob], context: Context, began: float) -> Outcome:
         data = job.data
-        if data.payload.upload is not None:  # named by its content: it need not be fetched to be known
-            known = await self._known(job, context, data.payload.upload.sha256)
+        if data.payload.upload is not None:  # its hash is known without fetching it
+            known = await self._from_cache(job, context, data.payload.upload.sha256)
             if known is not None:
                 return known
         await context.proceed(job, [self.records.began(data, job.attempt)], repeatable=True)
         async with self._sources.local_copy(data) as source:
             if data.payload.upload is None:
-                known = await self._known(job, context, source.sha256)
+                known = await self._from_cache(job, context, source.sha256)
                 if known is not None:
                     return known
             work = work_id(source.sha256, *self.options.reading_method(data))
@@ -195,16 +195,16 @@ class Documents(Workload[DocumentJob]):
         result, outputs = reading.result(units, plan, time.monotonic() - began)
         await reading.writing()
         result["output_path"] = await self._write(job, outputs)
-        return Done(self.records.completed(data, result, attempts=job.attempt, work=work), _told(result))
+        return Done(self.records.completed(data, result, attempts=job.attempt, work=work), _summary(result))
 
-    async def _known(self, job: Job[DocumentJob], context: Context, content: str) -> Outcome | None:
-        """Done at once, where the same file was read in the same way before."""
+    async def _from_cache(self, job: Job[DocumentJob], context: Context, content: str) -> Outcome | None:
+        """Done at once, if the same file was read in the same way before."""
         if not self.options.caches(job.data):
             return None
         found = await cached_result(context.get, self._files, job.data, content, self.options)
         if found is None:
             return None
-        return Done(self.records.completed(job.data, found, attempts=job.attempt), _told(found))
+        return Done(self.records.completed(job.data, found, attempts=job.attempt), _summary(found))
 
     async def _write(self, job: Job[DocumentJob], outputs: Mapping[str, bytes]) -> str:
         try:
@@ -213,7 +213,7 @@ class Documents(Workload[DocumentJob]):
             raise DocumentFailure(Code.STORAGE_UNAVAILABLE) from error
 
     async def _sweep(self) -> None:
-        """Files outlive what may still ask for them: a dead letter's upload, a result."""
+        """Remove old files. A file is kept longer than the dead letter or the result that needs it."""
         keep = max(self.retention, self.letter_retention) + timedelta(days=1)
         while True:
             with contextlib.suppress(FilesUnavailable, OSError):
@@ -222,13 +222,13 @@ class Documents(Workload[DocumentJob]):
             await asyncio.sleep(_SWEEP_EVERY.total_seconds())
 
     def classify(self, error: Exception) -> Failure | None:
-        """A surprise of our own cannot pass by itself: it is for a person to see (seed 003, section 1)."""
+        """An unexpected error of our own code does not pass by itself: it becomes a dead letter for a person (D7)."""
         match error:
             case HoldfastError() | TimeoutError() | ValidationError():
                 return None
             case OSError():
-                words = f"The worker's own files failed: {error.strerror or type(error).__name__}"
-                return Failure(Code.STORAGE_UNAVAILABLE, words, retry=True)
+                message = f"The worker's own files failed: {error.strerror or type(error).__name__}"
+                return Failure(Code.STORAGE_UNAVAILABLE, message, retry=True)
             case _:
                 return Failure(Code.UNEXPECTED, f"An unexpected error: {type(error).__name__}", retry=False)
 
@@ -237,11 +237,11 @@ class Documents(Workload[DocumentJob]):
         return self.options.attempts_of(data.job_type)
 
     def exhausted(self, failure: Failure, attempts: int) -> Reason:
-        """The last failure is the reason; the number of attempts is told beside it."""
+        """The last failure is the reason. The letter has the number of attempts in its own field."""
         del attempts
         return Reason(failure.code, failure.message)
 
-    # --- what its readers see ---------------------------------------------------------------------------------
+    # --- the job's records ------------------------------------------------------------------------------------
 
     def accepted(self, data: DocumentJob, *, queued: bool) -> Sequence[Effect]:
         """PENDING."""
@@ -263,34 +263,34 @@ class Documents(Workload[DocumentJob]):
         return self.records.failed(job, reason, self._spent.pop(job.data.job_id, None))
 
     def worked_elsewhere(self, job: Standing[DocumentJob], result: Mapping[str, Any] | None) -> Sequence[Effect]:
-        """COMPLETED, by somebody else's worker."""
+        """COMPLETED by the worker of another system."""
         return self.records.completed_elsewhere(job, result or {})
 
     def expired(self, data: DocumentJob) -> Sequence[Effect]:
-        """CANCELLED: a job of this kind has no deadline, and ends early only when its sender wants it."""
+        """CANCELLED: these jobs have no deadline. They end early only when their sender cancels them."""
         return self.records.cancelled(data)
 
     # --- the wire ---------------------------------------------------------------------------------------------
 
     def dead_letter_payload(self, letter: DeadLetter) -> Mapping[str, Any]:
-        """Seed 003's schema v1."""
+        """Schema v1 of the specification (D26)."""
         job = self.readable(letter.body)
         return dead_letter_payload(letter, job, self.options.attempts_of(_job_type(job)))
 
     async def copy_letters(self, letters: Mapping[str, str]) -> None:
-        """Onto the plain list too, each once."""
+        """Copy dead letters to the plain list too, each letter once."""
         if self._lists is None:
             return
-        # A letter that is deleted by its age is published no more, and need not be known.
+        # A letter that has expired is not published again, so its id need not be remembered longer.
         if not await self._lists.send(letters, self.letter_retention + timedelta(days=1)):
             message = f"In Redis, {DEAD_LETTER_QUEUE} is not a list: dead letters are not copied to it."
             raise PermanentError(Code.UNEXPECTED, message)
         crash_point("lists.letters_sent")
 
     def replayed(self, letter: DeadLetter) -> DocumentJob:
-        """A new job with a new id, that knows what it replays (seed 003, section 6)."""
+        """A new job with a new id, which names the job that it replays (D23, D24)."""
         data = read_job(letter.body)
-        # One that was refused because its id was taken: the job of that id is another's, and is not replayed.
+        # If the job was refused because its id was taken, the id belongs to another job, which is not replayed.
         replay_of = data.job_id if letter.key == data.job_id else None
         return data.model_copy(update={"job_id": new_job_id(), "replay_of": replay_of})
 
@@ -301,15 +301,15 @@ def new_job_id() -> str:
 
 
 def _job_type(job: object) -> JobType | None:
-    """The type that a job names; None where it names none, or one that is not known."""
+    """The type of a job; None if it has none, or an unknown one."""
     given = job.get("job_type") if isinstance(job, dict) else None
     return JobType(given) if given in list(JobType) else None
 
 
-def _told(result: Mapping[str, Any]) -> dict[str, Any]:
-    """What the ledger keeps of a result."""
-    told = {name: result[name] for name in ("job_id", "status", "duration_sec", "output_path", "pages")}
-    return told | {"warnings": result["warnings"]} if result.get("warnings") else told
+def _summary(result: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of a result that the ledger keeps."""
+    summary = {name: result[name] for name in ("job_id", "status", "duration_sec", "output_path", "pages")}
+    return summary | {"warnings": result["warnings"]} if result.get("warnings") else summary
 
 
 async def _cancel_requested(context: Context, job_id: str) -> bool:
@@ -317,12 +317,12 @@ async def _cancel_requested(context: Context, job_id: str) -> bool:
 
 
 async def _until_cancelled(context: Context, job_id: str, working: asyncio.Future[Outcome]) -> None:
-    """Return when the job's sender asks for its end, or the work is over.
+    """Return when the job's sender cancels it, or when the work is over.
 
-    A driver may swallow our cancellation (``asyncio.wait_for`` does, before Python 3.12): this ends without it too.
+    A driver may swallow our cancellation (``asyncio.wait_for`` does, before Python 3.12), so the loop ends without it.
     """
     while not working.done():
-        await asyncio.sleep(_LOOK_EVERY.total_seconds())
+        await asyncio.sleep(_CHECK_CANCEL_EVERY.total_seconds())
         with contextlib.suppress(StoreUnavailable):
             if await _cancel_requested(context, job_id):
                 return

@@ -1,1 +1,1 @@
-"""What runs in a process of its own, one for each attempt. Only here are the heavy libraries imported."""
+"""The code of the child process: one process for each attempt. Only this package imports the heavy libraries."""

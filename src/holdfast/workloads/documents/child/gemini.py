@@ -1,6 +1,6 @@
 """The engine ``gemini``: pages and sound are read by Google's model, through its own SDK.
 
-Each page or stretch of sound is one request. Nothing is tried again here: the job is, by Holdfast. What an answer means
+Each page or chunk of sound is one request. No request is repeated here: Holdfast retries the job. What an answer means
 is decided in :mod:`.gemini_answers`.
 """
 
@@ -71,16 +71,16 @@ _TRANSCRIPT: Final[dict[str, Any]] = {
 
 
 class _Gemini:
-    """One model at one address. ``timeout`` is the longest silence in seconds, not the longest answer.
+    """One model at one address. ``timeout`` is the longest wait for data in seconds, not for a whole answer.
 
-    Raises ENGINE_UNAVAILABLE for settings that no request can be made with.
+    Raises ENGINE_UNAVAILABLE when the settings allow no request.
     """
 
     name = "gemini"
 
     def __init__(self, model: str, base_url: str | None, timeout: float, key: str) -> None:
         _check(model, base_url, key)
-        from google import genai  # noqa: PLC0415 - takes a second; only a job for Gemini pays it
+        from google import genai  # noqa: PLC0415 - takes a second; only a job for Gemini needs it
         from google.genai import types  # noqa: PLC0415 - likewise
 
         self.model = model
@@ -93,13 +93,13 @@ class _Gemini:
                 api_version=_API_VERSION,
                 timeout=max(math.ceil(timeout * 1_000), 1),
                 headers={"X-Server-Timeout": str(deadline)},
-                # A redirect would take the key, in its header, to wherever it leads.
+                # A redirect would send the key, in its header, to another address.
                 client_args={"follow_redirects": False},
             ),
         )
 
     def _ask(self, rules: str, blob: types.Part, order: str, **answer: Any) -> str:  # noqa: ANN401 - the SDK's options
-        """The text of the model's answer. Every other answer, and none, is a DocumentFailure."""
+        """The text of the model's answer. An answer without text, or no answer, raises DocumentFailure."""
         from google.genai import types  # noqa: PLC0415 - as above
 
         config = types.GenerateContentConfig(
@@ -130,7 +130,7 @@ class _Gemini:
             failure = DocumentFailure(Code.MODEL_MALFORMED, detail=type(error).__name__)
         else:
             return answer.sdk_http_response.body if answer.sdk_http_response else None
-        # Outside the handlers: the SDK's errors quote the answer, and must not hang on to this one as its context.
+        # Outside the handlers: the SDK's errors quote the answer, and must not become the context of this failure.
         raise failure
 
 
@@ -150,10 +150,10 @@ class GeminiPages(_Gemini):
 
 
 class GeminiSpeech(_Gemini):
-    """Writes down what is said."""
+    """Transcribes speech."""
 
     def transcribe(self, sound: np.ndarray, *, language: str | None) -> tuple[str | None, tuple[Segment, ...]]:
-        """The language, as given or as the model heard it, and the segments; no time is outside of the sound."""
+        """The language, as given or as the model detected it, and the segments. All times are within the sound."""
         from google.genai import types  # noqa: PLC0415 - as above
 
         order = "Write down what is said in this recording."
@@ -163,12 +163,12 @@ class GeminiSpeech(_Gemini):
         answer = self._ask(
             _SPEECH_RULES, blob, order, response_mime_type="application/json", response_schema=_TRANSCRIPT
         )
-        heard, segments = transcript(answer, len(sound) / SAMPLE_RATE)
-        return language or heard, segments
+        detected, segments = transcript(answer, len(sound) / SAMPLE_RATE)
+        return language or detected, segments
 
 
 def picture(image: Image.Image) -> tuple[str, bytes]:
-    """The image as PNG, or as JPEG where that would be large; its MIME type and its bytes."""
+    """The image as PNG, or as JPEG if the PNG is too large: its MIME type and its bytes."""
     if image.mode not in {"L", "RGB"}:
         image = image.convert("RGB")
     if max(image.size) > _LONGEST_SIDE:
@@ -185,7 +185,7 @@ def picture(image: Image.Image) -> tuple[str, bytes]:
 
 def wav(sound: np.ndarray) -> bytes:
     """Mono sound at 16 kHz, float32 in [-1, 1], as a WAV file of 16 bits."""
-    import numpy as np  # noqa: PLC0415 - a job for pages does without
+    import numpy as np  # noqa: PLC0415 - a job for pages does not need it
 
     samples = np.round(np.clip(sound, -1.0, 1.0) * 32_767).astype("<i2")
     file = io.BytesIO()
@@ -198,7 +198,7 @@ def wav(sound: np.ndarray) -> bytes:
 
 
 def _check(model: str, base_url: str | None, key: str) -> None:
-    """Raises ENGINE_UNAVAILABLE for what the SDK would stumble over, with the value in its error."""
+    """Raises ENGINE_UNAVAILABLE for settings that the SDK would refuse with an error that quotes the value."""
     if not key.strip():
         raise DocumentFailure(
             Code.ENGINE_UNAVAILABLE, "The engine gemini is not set up here: GEMINI_API_KEY is not set"

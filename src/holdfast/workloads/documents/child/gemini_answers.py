@@ -1,9 +1,9 @@
 """What Gemini's answers mean: text, segments, or a failure of the table. Nothing heavy is imported here.
 
-Answers are judged as they came over the wire. The SDK's own reading of them warns, raises pydantic errors that quote
-the content, or raises TypeError, depending on how an answer is broken.
+Answers are parsed here, as they came over the wire. The SDK's own parser warns, raises pydantic errors that quote the
+content, or raises TypeError, depending on how an answer is broken.
 
-A failure tells of an HTTP status and of words of Google's enumerations, never of anything else that was answered (I14).
+A failure holds an HTTP status and values of Google's enumerations, and nothing else of the answer (I14).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from holdfast.workloads.documents.failures import Code, DocumentFailure
 from .protocol import Segment
 
 EMPTY_PAGE: Final = "[[EMPTY PAGE]]"
-"""What the model is told to say of a page without text: no text at all is also how an answer looks that went wrong."""
+"""The model must answer this for a page without text, because a failed answer has no text either."""
 
 _REFUSALS: Final = frozenset(
     {
@@ -42,28 +42,28 @@ _REFUSALS: Final = frozenset(
     }
 )
 _CUTS: Final = frozenset({"CONTINUATION", "MAX_TOKENS"})
-_WORD: Final = re.compile(r"[A-Z][A-Z_]{1,39}")
+_ENUM_VALUE: Final = re.compile(r"[A-Z][A-Z_]{1,39}")
 _DELAY: Final = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)s")
 
 
 def whole_text(body: str | None) -> str:
-    """The text of an answer with status 200 that is whole and has one; anything else is a DocumentFailure."""
+    """The text of a complete answer with status 200. Anything else raises DocumentFailure."""
     answer = _json(body)
     if not isinstance(answer, dict):
         raise _malformed(detail="no object")
     feedback = answer.get("promptFeedback")
     if isinstance(feedback, dict) and feedback.get("blockReason"):
-        raise DocumentFailure(Code.MODEL_REFUSED, detail=_told("prompt blocked", feedback["blockReason"]))
+        raise DocumentFailure(Code.MODEL_REFUSED, detail=_described("prompt blocked", feedback["blockReason"]))
     candidates = answer.get("candidates")
     if not isinstance(candidates, list) or not candidates or not isinstance(candidates[0], dict):
         raise _malformed(detail="no candidate")
     reason = str(candidates[0].get("finishReason"))
     if reason in _REFUSALS:
-        raise DocumentFailure(Code.MODEL_REFUSED, detail=_told("finish reason", reason))
+        raise DocumentFailure(Code.MODEL_REFUSED, detail=_described("finish reason", reason))
     if reason in _CUTS:
-        raise DocumentFailure(Code.MODEL_TRUNCATED, detail=_told("finish reason", reason))
+        raise DocumentFailure(Code.MODEL_TRUNCATED, detail=_described("finish reason", reason))
     if reason != "STOP":
-        raise _malformed(detail=_told("finish reason", reason))
+        raise _malformed(detail=_described("finish reason", reason))
     text = "".join(_texts(candidates[0].get("content")))
     if not text.strip():
         raise _malformed(detail="no text")
@@ -71,18 +71,18 @@ def whole_text(body: str | None) -> str:
 
 
 def page_text(answer: str) -> str:
-    """The text of a page: without space around it, and empty where the model saw none."""
+    """The text of a page without white space around it; empty if the model saw no text."""
     text = _storable(answer.replace("\r\n", "\n")).strip()
     return "" if text == EMPTY_PAGE else text
 
 
 def transcript(answer: str, duration: float) -> tuple[str | None, tuple[Segment, ...]]:
-    """The language, where the answer names one, and the segments in the order of time, within 0 and ``duration``."""
-    said = _json(answer)
-    if not isinstance(said, dict) or not isinstance(said.get("segments"), list):
+    """The language, if the answer names one, and the segments in the order of time, within 0 and ``duration``."""
+    content = _json(answer)
+    if not isinstance(content, dict) or not isinstance(content.get("segments"), list):
         raise _malformed(detail="no segments")
-    segments = [_segment(each, duration) for each in said["segments"]]
-    language = said.get("language")
+    segments = [_segment(each, duration) for each in content["segments"]]
+    language = content.get("language")
     known = language if isinstance(language, str) and re.fullmatch(LANGUAGE, language) else None
     return known, tuple(sorted((each for each in segments if each.text), key=lambda each: each.start))
 
@@ -90,26 +90,26 @@ def transcript(answer: str, duration: float) -> tuple[str | None, tuple[Segment,
 def http_failure(status: int, details: object, header: str | None, now: datetime) -> DocumentFailure:
     """The failure of an answer that is not a 200.
 
-    ``details`` is its body as JSON, whatever that is; ``header`` its Retry-After. A wait that the body asks for
-    (RetryInfo) counts more than one in the header.
+    ``details`` is its body as JSON of any shape; ``header`` is its Retry-After. A wait in the body (RetryInfo) has
+    priority over the header.
     """
     error = details.get("error") if isinstance(details, dict) else None
-    word = error.get("status") if isinstance(error, dict) else None
-    told = _told(str(status), word)
-    asked = _retry_info(error)
-    after = asked if asked is not None else retry_after(header, now)
+    status_name = error.get("status") if isinstance(error, dict) else None
+    detail = _described(str(status), status_name)
+    wait = _retry_info(error)
+    after = wait if wait is not None else retry_after(header, now)
     if status == HTTPStatus.TOO_MANY_REQUESTS:
-        return DocumentFailure(Code.MODEL_RATE_LIMIT, detail=told, retry_after=after)
+        return DocumentFailure(Code.MODEL_RATE_LIMIT, detail=detail, retry_after=after)
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-        return DocumentFailure(Code.MODEL_UNAVAILABLE, detail=told, retry_after=after)
+        return DocumentFailure(Code.MODEL_UNAVAILABLE, detail=detail, retry_after=after)
     if status == HTTPStatus.REQUEST_TIMEOUT:
-        return DocumentFailure(Code.MODEL_TIMEOUT, detail=told, retry_after=after)
+        return DocumentFailure(Code.MODEL_TIMEOUT, detail=detail, retry_after=after)
     if status < HTTPStatus.MULTIPLE_CHOICES:
-        return _malformed(detail=told)
-    return DocumentFailure(Code.MODEL_REJECTED, detail=told)
+        return _malformed(detail=detail)
+    return DocumentFailure(Code.MODEL_REJECTED, detail=detail)
 
 
-def _json(text: str | None) -> Any:  # noqa: ANN401 - whatever the other side wrote
+def _json(text: str | None) -> Any:  # noqa: ANN401 - JSON of any kind
     try:
         # Whole numbers become floats too: a number with thousands of digits is then infinite, not an error of its own.
         return json.loads(text or "", parse_int=float)
@@ -130,13 +130,13 @@ def _texts(content: object) -> Iterator[str]:
             yield part.get("text", "")
 
 
-def _segment(said: object, duration: float) -> Segment:
-    if not isinstance(said, dict) or not isinstance(said.get("text"), str):
+def _segment(given: object, duration: float) -> Segment:
+    if not isinstance(given, dict) or not isinstance(given.get("text"), str):
         raise _malformed(detail="a segment without text")
-    start, end = _time(said.get("start")), _time(said.get("end"))
+    start, end = _time(given.get("start")), _time(given.get("end"))
     if end < start:
         raise _malformed(detail="a segment that ends before it starts")
-    return Segment(start=_within(start, duration), end=_within(end, duration), text=_storable(said["text"]).strip())
+    return Segment(start=_within(start, duration), end=_within(end, duration), text=_storable(given["text"]).strip())
 
 
 def _time(value: object) -> float:
@@ -163,9 +163,9 @@ def _retry_info(error: object) -> timedelta | None:
     return None
 
 
-def _told(what: str, word: object) -> str:
-    """``what`` with Google's word for it, where that is a word of an enumeration and nothing else."""
-    return scrub(f"{what} {word}") if isinstance(word, str) and _WORD.fullmatch(word) else what
+def _described(what: str, value: object) -> str:
+    """``what`` with Google's value for it, but only if the value looks like a member of an enumeration."""
+    return scrub(f"{what} {value}") if isinstance(value, str) and _ENUM_VALUE.fullmatch(value) else what
 
 
 def _malformed(*, detail: str) -> DocumentFailure:

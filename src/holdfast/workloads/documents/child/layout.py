@@ -1,7 +1,7 @@
 """The order in which a page is read: columns one after the other, rows from top to bottom, rows from left to right.
 
-An XY-cut. A stretch of the page is taken for columns where a gutter runs through it with running text on both sides;
-what crosses the gutter, such as a headline, ends the stretch. Cells of a table are too short for running text, so that
+The method is an XY-cut. A part of the page has columns if a gutter runs through it with running text on both sides.
+Text that crosses the gutter, such as a headline, ends that part. Cells of a table are too short to be running text, so
 tables are read row by row.
 """
 
@@ -28,7 +28,7 @@ _BREAK: Final = 1.5
 
 
 def reading_order(boxes: Sequence[Box]) -> list[Block]:
-    """The pieces of a page as they are read; every one of them occurs exactly once."""
+    """The pieces of a page in reading order. Every piece occurs exactly once."""
     if not boxes:
         return []
     height = median(bottom - top for _, top, _, bottom in boxes)
@@ -66,7 +66,7 @@ class _Cut:
         return found + self._paragraphs(plain)
 
     def _groups(self, members: Iterable[int]) -> list[list[int]]:
-        """What lies side by side, from top to bottom. Lines touch with their tails, so only their middles count."""
+        """Pieces that are side by side, from top to bottom. Lines may touch, so only the middle half of each counts."""
         groups: list[list[int]] = []
         lowest = 0.0
         for index in sorted(members, key=lambda i: self._middle(i)[0]):
@@ -80,7 +80,7 @@ class _Cut:
         return groups
 
     def _columns(self, groups: list[list[int]], start: int) -> tuple[int, list[list[int]]]:
-        """The longest stretch of groups from ``start`` that a gutter runs through: where it ends, and its two sides."""
+        """The longest run of groups from ``start`` that a gutter runs through: where it ends, and its two sides."""
         boxes = [self._boxes[i] for group in groups for i in group]
         free = [(min(box[0] for box in boxes), max(box[2] for box in boxes))]
         best: tuple[int, list[list[int]]] = (start, [])
@@ -88,7 +88,7 @@ class _Cut:
         end = start
         while free:
             left = self._cleared(free, groups[end]) if end < len(groups) else []
-            # A split is looked for only when a gutter ends here: all before are shorter.
+            # Look for a split only when a gutter ends here: all earlier splits are shorter.
             if end > start and any(not any(a <= x and y <= b for x, y in left) for a, b in free):
                 best = self._split(members, free, end) or best
             if end < len(groups):
@@ -97,7 +97,7 @@ class _Cut:
         return best
 
     def _cleared(self, free: list[tuple[float, float]], group: list[int]) -> list[tuple[float, float]]:
-        """What a group leaves of the free stretches, from left to right."""
+        """The free intervals without the space that a group takes, from left to right."""
         for index in group:
             left, _, right, _ = self._boxes[index]
             pieces = [piece for a, b in free for piece in ((a, min(b, left)), (max(a, right), b))]

@@ -1,8 +1,8 @@
 """Whether the characters of a text layer are those that the page shows.
 
-A font may draw one letter and name another, or name none: the text layer of "THE" is then "7+(". Three answers are
-possible. *Legible*: most text. *Rubbish*: characters that nobody writes. *Doubtful*: characters that somebody may have
-written, such as a list of part numbers, or formulas. Of a doubtful page the picture is read too, and decides.
+A font may draw one letter and name another, or name none: the text layer of "THE" is then "7+(". A text is one of
+three. *Legible*: most text. *Rubbish*: characters that nobody writes. *Doubtful*: characters that somebody may have
+written, such as a list of part numbers, or formulas. The picture of a doubtful page is read too, and decides.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from typing import Final
 from unicodedata import category, normalize
 
 _MOST_STRANGE: Final = 0.1
-"""The share of characters that nobody writes, or that the font has no name for, above which a text is not trusted."""
+"""A text is not trusted if nobody writes a larger share of its characters, or the font has no name for them."""
 _NOBODY_WRITES: Final = frozenset({"Cc", "Cn", "Co", "Cs"})
-"""Control characters, unassigned ones, those of private use, and halves of characters."""
+"""Unicode categories: control characters, unassigned characters, private use, and halves of characters."""
 
 _COMMON: Final = frozenset("aeinorst")
 _USUAL: Final = 0.6
@@ -46,14 +46,14 @@ class Legibility(Enum):
 
 
 def legibility(text: str, unmapped: int) -> Legibility:
-    """The judgement on the text of a page; fonts have no name for ``unmapped`` of its characters."""
+    """How far the text of a page can be trusted. Fonts have no name for ``unmapped`` of its characters."""
     words = text.split()
     signs = "".join(words)
     counts = Counter(signs)
     strange = sum(count for sign, count in counts.items() if sign == "\ufffd" or category(sign) in _NOBODY_WRITES)
     if strange > _MOST_STRANGE * len(signs):
         return Legibility.RUBBISH
-    # Some fonts name nothing, and their characters are right all the same: old TeX fonts, for instance.
+    # Some fonts have no names, but their characters are right: old TeX fonts, for example.
     if (
         unmapped > _MOST_STRANGE * len(signs)
         or _is_mostly_marks(signs)
@@ -65,9 +65,9 @@ def legibility(text: str, unmapped: int) -> Legibility:
 
 
 def agree(layer: str, read: str) -> bool:
-    """Whether a text layer says what was read from the picture of its page, but for what an engine misreads.
+    """Whether a text layer is the text that was read from the picture of its page. A few misread letters are allowed.
 
-    An engine that reads nothing says nothing against the layer: it may not know the script.
+    If the engine read nothing, the layer is trusted: the engine may not know the script.
     """
     pieces, seen = _pieces(layer), _pieces(read)
     return not seen or len(pieces & seen) >= max(_ALIKE * len(pieces), 1)
@@ -83,9 +83,9 @@ def _is_mostly_marks(signs: str) -> bool:
 
 
 def _has_unusual_letters(counts: Counter[str]) -> bool:
-    """Whether the letters are Latin, and their frequencies those of no language. The fewer letters, the more may pass.
+    """Whether the letters are Latin, and their frequencies are those of no language. Short texts may differ more.
 
-    Other scripts are not judged: a font without names gives Latin letters, digits and marks.
+    Other scripts are not checked: a font without names gives Latin letters, digits and marks.
     """
     letters: Counter[str] = Counter()
     for sign, count in counts.items():
@@ -99,7 +99,7 @@ def _has_unusual_letters(counts: Counter[str]) -> bool:
 
 
 def _has_unusual_numbers(words: Sequence[str]) -> bool:
-    """Whether most words of digits are no numbers, such as "7+(": capital letters look so in a font without names."""
+    """Whether most words with digits are no numbers. In a font without names, capital letters look like "7+("."""
     numbers = [word for word in words if _DIGIT.search(word) and not any(map(str.isalpha, word))]
     return 2 * sum(_NUMBER.fullmatch(word) is None for word in numbers) > len(numbers)
 

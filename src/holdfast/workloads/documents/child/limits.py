@@ -1,6 +1,6 @@
-"""What the child may have, and when it has to end. Each limit is set where the system knows it, and left out elsewhere.
+"""The limits of the child, and its end. A limit that the operating system does not support is left out.
 
-Imported by both sides: nothing heavy.
+Worker and child import this module, so it imports nothing heavy.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Final
 
 _THREADS: Final = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
-_FIRST_TO_GO: Final = "800"
-"""Of 1000: when the machine runs out of memory, the kernel ends the child and not the worker."""
+_OOM_SCORE: Final = "800"
+"""Of 1000: when the machine runs out of memory, the kernel kills the child and not the worker."""
 _NICE: Final = 5
-"""Below the worker, whose heartbeats keep its leases; above nothing, so that an idle machine is used in full."""
+"""Lower priority than the worker, whose heartbeats keep its leases. An idle machine is still used in full."""
 _PR_SET_PDEATHSIG: Final = 1
 
 _NO_MEMORY: Final = (
@@ -31,22 +31,22 @@ _NO_MEMORY: Final = (
     "memory allocation",
     "out of memory",
 )
-"""The words of Python, C++, numpy, MKL, the system, OpenCV, OpenBLAS and onnxruntime."""
+"""Phrases in the messages of Python, C++, numpy, MKL, the system, OpenCV, OpenBLAS and onnxruntime."""
 
 
-def says_no_memory(text: str) -> bool:
-    """Whether an error's text says that memory was refused."""
+def is_out_of_memory(text: str) -> bool:
+    """Whether an error's text means that memory was refused."""
     text = text.lower()
-    return any(words in text for words in _NO_MEMORY)
+    return any(phrase in text for phrase in _NO_MEMORY)
 
 
 def limit_memory(most: int | None) -> None:
-    """Refuse this process more than so many bytes of its own, and keep no image of it when it crashes.
+    """Limit this process to ``most`` bytes of its own memory, and write no core dump when it crashes.
 
-    RLIMIT_DATA and not RLIMIT_AS: onnxruntime maps address space that it never uses, and is refused it at twice the
-    memory that it needs. On macOS the system knows the limit and does not hold to it.
+    RLIMIT_DATA and not RLIMIT_AS: onnxruntime maps address space that it never uses, and RLIMIT_AS refuses that even at
+    twice the memory that it needs. macOS has the limit but does not enforce it.
     """
-    # The image would hold the document.
+    # A core dump would hold the document.
     with suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if most is None:
@@ -58,17 +58,17 @@ def limit_memory(most: int | None) -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (most, most))
 
 
-def stand_back(threads: int) -> None:
-    """Let the worker go first, for the processor and for memory. Libraries imported later use so many threads."""
+def lower_priority(threads: int) -> None:
+    """Give the worker priority for processor and memory. Libraries imported later use ``threads`` threads."""
     for name in _THREADS:
         os.environ[name] = str(threads)
-    with suppress(OSError):  # a sandbox may forbid either; both are manners
+    with suppress(OSError):  # a sandbox may forbid this and the next step; the work does not need them
         os.nice(_NICE)
     with suppress(OSError):
-        Path("/proc/self/oom_score_adj").write_text(_FIRST_TO_GO)
+        Path("/proc/self/oom_score_adj").write_text(_OOM_SCORE)
 
 
 def end_with_parent() -> None:
-    """Have the system kill this process when its parent ends. Only Linux can."""
+    """Have the system kill this process when its parent ends. Only Linux supports this."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)

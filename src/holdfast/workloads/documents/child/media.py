@@ -1,8 +1,8 @@
-"""Recordings: opened, listened to in stretches that end in pauses, and written down by an engine.
+"""Recordings: decoded, cut into chunks at pauses, and transcribed by an engine.
 
-The sound is decoded twice: once to find the pauses, once to be heard. Both times it streams, so the longest recording
-takes no more memory than one stretch. Where it is cut depends on the sound and on ``spec.chunk_seconds`` alone: an
-attempt that goes on where another one stopped cuts in the same places.
+The sound is decoded twice: once to find the pauses, once to be transcribed. Both times it is streamed, so the longest
+recording takes no more memory than one chunk. The cuts depend only on the sound and on ``spec.chunk_seconds``, so an
+attempt that continues after another one cuts at the same places.
 """
 
 from __future__ import annotations
@@ -30,94 +30,94 @@ if TYPE_CHECKING:
 RATE: Final = 16_000
 
 _WINDOW: Final = RATE // 50
-"""Samples whose loudness is one number: 20 ms."""
+"""Samples whose loudness is measured together: 20 ms."""
 _PAUSE: Final = 15
-"""Windows that have to be quiet around a cut: 0.3 s, longer than the stops inside of words."""
+"""Windows around a cut that should be quiet: 0.3 s, longer than the pauses inside words."""
 _LEEWAY: Final = 0.2
-"""A cut may be so far from where it should be, as a part of ``chunk_seconds``."""
+"""How far a cut may be from its planned place, as a share of ``chunk_seconds``."""
 _LAST: Final = 1.5
-"""The last stretch may be so long, so that it is never a splinter."""
+"""The longest last chunk, as a multiple of ``chunk_seconds``, so that no tiny chunk is left over."""
 _FLOOR: Final = 1e-8
 """Power that counts as silence: -80 dB."""
 _PULL: Final = 0.2
-"""Decibels that a place loses for each second that it is off."""
+"""Decibels that a place loses for each second between it and the planned place."""
 _SILENT: Final = 2e-4
-"""A stretch whose loudest sample is below this needs no engine: there is nothing in it."""
-_SIGN_OF_LIFE: Final = 15 * 60 * RATE
-"""Samples after which the first pass says that it is still there."""
+"""A chunk whose loudest sample is below this is silent and needs no engine."""
+_HEARTBEAT: Final = 15 * 60 * RATE
+"""Samples after which the first pass sends a message, so that the worker sees it is running."""
 
 _KINDS: Final = (
     "aac,ac3,aiff,amr,ape,asf,au,avi,caf,eac3,flac,flv,loas,matroska,mov,mp3,mpeg,mpegts,ogg,spdif,tta,w64,wav,wv"
 )
-"""Containers that hold their own sound. Playlists and their like (HLS, concat, DASH, SDP) lead to other files and to
-the network: a file from outside must not open those."""
+"""Containers that hold their own sound. Playlists (HLS, concat, DASH, SDP) open other files and the network: a file
+from outside must not do that."""
 
 _EXACT: Final = frozenset({"aiff", "caf", "flac", "matroska,webm", "mov,mp4,m4a,3gp,3g2,mj2", "w64"})
-"""Containers that say how long they are. The others estimate it from what is there."""
+"""Containers that store their duration. For the others FFmpeg estimates it from the data."""
 
 _SLACK: Final = 0.05
-"""A recording may be so much shorter than it says."""
+"""A recording may be shorter than its stored duration by this share."""
 _SLACK_SECONDS: Final = 1.0
 _BAD_PACKETS: Final = 0.02
-"""So many of the packets may be damaged. Old recordings often have a few, and they are heard as short gaps."""
+"""This share of the packets may be damaged. Old recordings often have a few; they become short gaps."""
 _GAP: Final = 0.2
 """Seconds without packets that are filled with silence."""
 _MICROSECONDS: Final = 1_000_000
 _LIVE: Final = 0x7FFFFF00
-"""A WAV that was written while nobody knew its length claims at least so many bytes, or none."""
+"""A WAV that was written while its length was not known has at least this many bytes in its header, or none."""
 _OGG_PAGE: Final = 65_307
 """The most bytes of a page of Ogg."""
 
 
-def read_recording(spec: Spec, tell: Callable[[Message], None], engine: Callable[[], SpeechEngine]) -> None:
-    """Tell the plan, and then what is said in each stretch from ``spec.done`` on, in order, with absolute times.
+def read_recording(spec: Spec, send: Callable[[Message], None], engine: Callable[[], SpeechEngine]) -> None:
+    """Send the plan, and then the speech of each chunk from ``spec.done`` on, in order, with absolute times.
 
-    The engine is made when the first stretch needs it, and once. The language of the first stretch with speech is that
-    of the recording, unless the spec has one. Raises :class:`DocumentFailure`.
+    The engine is loaded once, when the first chunk needs it. Unless the spec has a language, the language of the first
+    chunk with speech is the language of the recording. Raises :class:`DocumentFailure`.
     """
-    loudness, length = _listened(spec, tell)
+    loudness, length = _measured(spec, send)
     cuts = _cuts(loudness, length, spec.chunk_seconds)
     model = spec.gemini_model if spec.engine == "gemini" else model_name(spec.whisper_model_dir)
     duration = round(length / RATE, 3)
-    tell(Plan(units=len(cuts), unit="chunk", engine=spec.engine, model=model, duration=duration))
-    made: SpeechEngine | None = None
+    send(Plan(units=len(cuts), unit="chunk", engine=spec.engine, model=model, duration=duration))
+    loaded: SpeechEngine | None = None
     language = spec.language
     start = 0
-    for index, (end, sound) in enumerate(zip(cuts, _stretches(spec, cuts), strict=True)):
+    for index, (end, sound) in enumerate(zip(cuts, _chunks(spec, cuts), strict=True)):
         if index >= spec.done:
             began = time.perf_counter()
-            heard: tuple[str | None, tuple[Segment, ...]] = (None, ())
+            detected: str | None = None
+            segments: tuple[Segment, ...] = ()
             if abs(sound).max(initial=0.0) >= _SILENT:
-                if made is None:
-                    tell(Stage(stage="loading"))
-                    made = engine()
-                heard = made.transcribe(sound, language=language)
-            found, segments = heard
+                if loaded is None:
+                    send(Stage(stage="loading"))
+                    loaded = engine()
+                detected, segments = loaded.transcribe(sound, language=language)
             if segments:
-                language = language or found
+                language = language or detected
             chunk = Chunk(
                 start=round(start / RATE, 3),
                 end=round(end / RATE, 3),
-                language=found,
+                language=detected,
                 seconds=round(time.perf_counter() - began, 3),
                 segments=_placed(segments, start / RATE, end / RATE),
             )
-            tell(Unit(index=index, result=asdict(chunk)))
+            send(Unit(index=index, result=asdict(chunk)))
         start = end
 
 
-def _listened(spec: Spec, tell: Callable[[Message], None]) -> tuple[np.ndarray, int]:
+def _measured(spec: Spec, send: Callable[[Message], None]) -> tuple[np.ndarray, int]:
     """The power of each window of the recording, and the recording's length in samples."""
     import numpy as np  # noqa: PLC0415 - heavy
 
     powers: list[np.ndarray] = []
     rest = np.zeros(0, np.float32)
-    length, alive = 0, 0
+    length, announced = 0, 0
     for block in _sound(Path(spec.path), spec.input_type, spec.max_seconds):
         length += len(block)
-        if length - alive >= _SIGN_OF_LIFE:
-            alive = length
-            tell(Stage(stage="loading"))
+        if length - announced >= _HEARTBEAT:
+            announced = length
+            send(Stage(stage="loading"))
         sound = np.concatenate([rest, block])
         whole = len(sound) // _WINDOW * _WINDOW
         powers.append(np.square(sound[:whole]).reshape(-1, _WINDOW).mean(axis=1))
@@ -128,12 +128,12 @@ def _listened(spec: Spec, tell: Callable[[Message], None]) -> tuple[np.ndarray, 
 
 
 def _cuts(powers: np.ndarray, length: int, seconds: float) -> list[int]:
-    """Where the stretches end, in samples: in the quietest places near to where they should."""
+    """Where the chunks end, in samples: at the quietest places near the planned places."""
     import numpy as np  # noqa: PLC0415 - heavy
 
     wished = max(int(seconds * RATE / _WINDOW), _PAUSE)
     around = np.convolve(powers, np.full(_PAUSE, 1 / _PAUSE), mode="same")
-    # Whole decibels: another processor may compute the last digit differently, and has to cut in the same place.
+    # Whole decibels: another processor may compute the last digit differently, but must cut at the same place.
     levels = np.round(10 * np.log10(np.maximum(around, _FLOOR)))
     cuts: list[int] = []
     start = 0
@@ -145,8 +145,8 @@ def _cuts(powers: np.ndarray, length: int, seconds: float) -> list[int]:
     return [*cuts, length]
 
 
-def _stretches(spec: Spec, cuts: list[int]) -> Iterator[np.ndarray]:
-    """The sound between the cuts. Only one stretch at a time is in memory."""
+def _chunks(spec: Spec, cuts: list[int]) -> Iterator[np.ndarray]:
+    """The sound between the cuts. Only one chunk at a time is in memory."""
     import numpy as np  # noqa: PLC0415 - heavy
 
     held: list[np.ndarray] = []
@@ -164,12 +164,12 @@ def _stretches(spec: Spec, cuts: list[int]) -> Iterator[np.ndarray]:
             if following is None:
                 return
             end = following
-    # The file became shorter between the two passes: whoever wrote to it was not done.
+    # The file became shorter between the two passes: another program is still writing to it.
     raise DocumentFailure(Code.FILE_UNREADABLE, "The file changed while it was read")
 
 
 def _placed(segments: tuple[Segment, ...], start: float, end: float) -> tuple[Segment, ...]:
-    """The segments of a stretch at their times in the recording, never outside of the stretch."""
+    """The segments of a chunk at their times in the recording, never outside the chunk."""
     return tuple(
         replace(
             segment,
@@ -181,11 +181,11 @@ def _placed(segments: tuple[Segment, ...], start: float, end: float) -> tuple[Se
 
 
 def _sound(path: Path, input_type: str, max_seconds: float) -> Iterator[np.ndarray]:
-    """The sound of a recording in blocks; a damaged one ends in MEDIA_CORRUPT, not in less sound.
+    """The sound of a recording in blocks. A damaged recording raises MEDIA_CORRUPT; it is never silently shorter.
 
-    Raises also FILE_NOT_FOUND, FILE_UNREADABLE, CONTENT_MISMATCH, NO_AUDIO_TRACK, UNSUPPORTED_CODEC, TOO_LARGE.
+    Also raises FILE_NOT_FOUND, FILE_UNREADABLE, CONTENT_MISMATCH, NO_AUDIO_TRACK, UNSUPPORTED_CODEC, TOO_LARGE.
     """
-    with _told_apart(), _opened(path) as container:
+    with _as_failures(), _opened(path) as container:
         stream = _track(container, input_type)
         if _cut_off(path, container.format.name):
             raise DocumentFailure(Code.MEDIA_CORRUPT, "The recording is cut short: the end of the file is missing")
@@ -199,8 +199,8 @@ def _sound(path: Path, input_type: str, max_seconds: float) -> Iterator[np.ndarr
 
 
 @contextmanager
-def _told_apart() -> Iterator[None]:
-    """Every error of PyAV as a failure of the table. Its own texts name the path, so they are not told."""
+def _as_failures() -> Iterator[None]:
+    """Turns every error of PyAV into a failure of the table. PyAV's messages name the path, so they are left out."""
     import av.error  # noqa: PLC0415 - heavy
 
     try:
@@ -221,7 +221,7 @@ def _told_apart() -> Iterator[None]:
 def _opened(path: Path) -> Iterator[InputContainer]:
     import av  # noqa: PLC0415 - heavy
 
-    with path.open("rb"):  # what the system says about the file is plainer than what FFmpeg makes of it
+    with path.open("rb"):  # the system's error about the file is clearer than FFmpeg's
         pass
     options = {"format_whitelist": _KINDS, "protocol_whitelist": "file"}
     with av.open(f"file:{path}", metadata_errors="ignore", options=options) as container:
@@ -229,12 +229,12 @@ def _opened(path: Path) -> Iterator[InputContainer]:
 
 
 def _track(container: InputContainer, input_type: str) -> AudioStream:
-    """The stream to hear, of a file that is what it is said to be."""
+    """The stream to transcribe. Raises CONTENT_MISMATCH for a file of another type."""
     from av.stream import Disposition  # noqa: PLC0415 - heavy
 
     if not container.streams:
         raise DocumentFailure(Code.MEDIA_CORRUPT, "There is nothing in the recording")
-    # The cover of an album is a stream of video, too.
+    # The cover of an album is a video stream, too.
     pictures = any(not stream.disposition & Disposition.attached_pic for stream in container.streams.video)
     if pictures and input_type == "AUDIO":
         raise DocumentFailure(Code.CONTENT_MISMATCH, "The file is a video, and input_type says AUDIO")
@@ -250,7 +250,7 @@ def _track(container: InputContainer, input_type: str) -> AudioStream:
 
 
 def _declared(path: Path, container: InputContainer) -> float | None:
-    """How long the recording is by what the file says, where that can be relied on."""
+    """The duration that the file itself gives, if it is reliable."""
     kind = container.format.name
     exact = kind in _EXACT or (kind == "mp3" and _counted(path))
     return container.duration / _MICROSECONDS if exact and container.duration is not None else None
@@ -269,7 +269,7 @@ def _counted(path: Path) -> bool:
 
 
 def _cut_off(path: Path, kind: str) -> bool:
-    """Whether the end is missing of a file whose length FFmpeg corrects in silence."""
+    """Whether the end of the file is missing. For these formats FFmpeg corrects the length without an error."""
     with path.open("rb") as file:
         size = file.seek(0, os.SEEK_END)
         if kind == "wav":
@@ -292,7 +292,7 @@ def _within(seconds: float, max_seconds: float) -> None:
 
 
 def _seconds(blocks: Iterator[np.ndarray]) -> Iterator[np.ndarray]:
-    """The same sound in blocks of a second or more: those of a decoder are tiny. All samples are in [-1, 1]."""
+    """The same sound in blocks of a second or more: a decoder's blocks are tiny. All samples are in [-1, 1]."""
     import numpy as np  # noqa: PLC0415 - heavy
 
     held: list[np.ndarray] = []
@@ -300,13 +300,13 @@ def _seconds(blocks: Iterator[np.ndarray]) -> Iterator[np.ndarray]:
         if block is not None:
             held.append(block)
         if held and (block is None or sum(map(len, held)) >= RATE):
-            # A damaged float recording may hold what is no number at all.
+            # A damaged recording of floats may hold NaN.
             yield np.clip(np.nan_to_num(np.concatenate(held)), -1.0, 1.0)
             held = []
 
 
 class _Reading:
-    """One way through a recording: the sound so far, in samples, and where the last packet of any stream ended."""
+    """One pass through a recording: the sound so far, in samples, and where the last packet of any stream ended."""
 
     def __init__(self, container: InputContainer, stream: AudioStream) -> None:
         self.length = 0
@@ -316,13 +316,13 @@ class _Reading:
         self._origin = (container.start_time or 0) / _MICROSECONDS
 
     def blocks(self, max_seconds: float) -> Iterator[np.ndarray]:
-        """The sound; where packets are missing there is silence, so that later words keep their times."""
+        """The sound. Missing packets become silence, so that later words keep their times."""
         import numpy as np  # noqa: PLC0415 - heavy
 
         resampling = _Resampling()
         for frame in self._frames():
             at = self.length / RATE if frame.time is None else frame.time - self._origin
-            _within(max(at, self.length / RATE), max_seconds)  # its clock may stand still, or leap
+            _within(max(at, self.length / RATE), max_seconds)  # the times in the file may stand still, or jump
             while (missing := at - self.length / RATE) > _GAP:
                 yield self._counted(np.zeros(round(min(missing, 1.0) * RATE), np.float32))
             for block in resampling.of(frame):
@@ -336,7 +336,7 @@ class _Reading:
         return block
 
     def _frames(self) -> Iterator[AudioFrame]:
-        """What can be decoded. Raises at the end when more could not be than a listener would forgive."""
+        """The frames that can be decoded. Raises at the end if too many packets were damaged."""
         import av.error  # noqa: PLC0415 - heavy
 
         good, bad = 0, 0
@@ -359,7 +359,7 @@ class _Reading:
 
 
 class _Resampling:
-    """To mono at 16 kHz. A recording may change its rate or its channels on the way."""
+    """Resamples to mono at 16 kHz. A recording may change its rate or its channels in the middle."""
 
     def __init__(self) -> None:
         self._form: tuple[str, str, int] | None = None

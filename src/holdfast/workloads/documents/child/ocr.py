@@ -1,6 +1,6 @@
-"""Pages read on this machine: rapidocr with the models of its own wheel. Nothing is ever fetched.
+"""OCR on this machine: rapidocr with the models in its own wheel. Nothing is ever fetched.
 
-The models are PP-OCRv6's small ones. One model reads English and Portuguese, accents included, so that the language of
+The models are the small ones of PP-OCRv6. One model reads English and Portuguese, accents included, so the language of
 a page need not be known.
 """
 
@@ -27,11 +27,11 @@ MODEL: Final = "pp-ocrv6-small"
 _DETECTION: Final = "PP-OCRv6_det_small.onnx"
 _RECOGNITION: Final = "PP-OCRv6_rec_small.onnx"
 
-# Lines that the model itself does not believe in are stains and ornaments.
+# Lines below this score are stains and ornaments.
 _WORST_LINE: Final = 0.5
-# A page that reads worse than this may lie turned. Upright pages, poor scans too, come out above 0.95.
+# A page below this score may be rotated. Upright pages, poor scans too, have more than 0.95.
 _WORST_PAGE: Final = 0.85
-# How much taller than wide a piece is before it is taken for a line that runs down the page.
+# A piece that is taller than wide by this factor is a line that runs down the page.
 _TALL: Final = 1.5
 
 
@@ -40,7 +40,7 @@ Point = tuple[float, float]
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """A line as the model gave it: its corners from the top left one on, clockwise."""
+    """A line as the model returned it: its corners, clockwise from the top left."""
 
     corners: tuple[Point, Point, Point, Point]
     text: str
@@ -48,10 +48,10 @@ class _Piece:
 
 
 class LocalPages:
-    """Reads pages with the models in the wheel; ``threads`` is how many it keeps busy.
+    """Reads pages with the models in the wheel, on ``threads`` threads.
 
-    Pages that lie on their head or on a side are recognised by how badly they read, and turned. The language is not
-    needed. Raises DocumentFailure MODEL_FILES_DAMAGED where the models are not what they were.
+    A page that is upside down or sideways has a low score; it is rotated and read again. The language is not needed.
+    Raises DocumentFailure MODEL_FILES_DAMAGED when the models cannot be loaded.
     """
 
     name = ENGINE
@@ -61,7 +61,7 @@ class LocalPages:
         self._engine = _loaded(threads)
 
     def read(self, image: Image.Image, *, scale: float, language: str | None) -> Reading:  # noqa: ARG002 - of the port
-        """The text of a page in reading order, and its lines where they stand on the page as it was given."""
+        """The text of a page in reading order, and its lines with their places on the page as it was given."""
         rotation, pieces = self._best(image)
         pieces = [piece for piece in pieces if piece.score >= _WORST_LINE and piece.text.strip()]
         order = reading_order(_upright(pieces))
@@ -80,7 +80,7 @@ class LocalPages:
         return Reading(text=composed(texts, order), confidence=confidence, rotation=rotation, lines=lines)
 
     def _best(self, image: Image.Image) -> tuple[int, list[_Piece]]:
-        """The page turned as it reads best."""
+        """The rotation with the best score, and the pieces of the page in that rotation."""
         found = {0: self._pieces(image, 0)}
         if not found[0]:
             return 0, []
@@ -99,7 +99,7 @@ class LocalPages:
         import numpy as np  # noqa: PLC0415 - heavy: only when a page needs it
 
         turned = image.rotate(-rotation, expand=True) if rotation else image
-        # The models were made for blue first.
+        # The models expect the colours in the order blue, green, red.
         pixels = np.ascontiguousarray(np.asarray(turned.convert("RGB"))[:, :, ::-1])
         result = self._engine(pixels, text_score=0.0)
         if result.boxes is None:
@@ -110,8 +110,8 @@ class LocalPages:
         ]
 
 
-def _loaded(threads: int) -> Any:  # noqa: ANN401 - rapidocr's types lie about what comes back
-    """The engine, with its models loaded, silent."""
+def _loaded(threads: int) -> Any:  # noqa: ANN401 - rapidocr's type hints for its results are wrong
+    """The engine with its models loaded. It logs nothing."""
     import cv2  # noqa: PLC0415 - heavy: only when a page needs it
     import rapidocr  # noqa: PLC0415 - likewise
     from omegaconf import flag_override  # noqa: PLC0415 - likewise
@@ -121,14 +121,14 @@ def _loaded(threads: int) -> Any:  # noqa: ANN401 - rapidocr's types lie about w
     engine = rapidocr.RapidOCR(
         params={
             "Global.log_level": "critical",
-            # Its classifier of upside-down lines turns good lines too: pages are turned as a whole instead.
+            # Its classifier of upside-down lines also rotates good lines: whole pages are rotated instead.
             "Global.use_cls": False,
             "Global.max_side_len": 3_000,
             "Det.limit_type": "max",
             "Det.limit_side_len": 1_280,
         }
     )
-    # With sessions of ours it looks for models nowhere, least of all on the network.
+    # With our own sessions it looks for no models, neither on disk nor on the network.
     with flag_override(engine.cfg, "allow_objects", values=True):
         engine.cfg.Det.session = _session(models / _DETECTION, threads)
         engine.cfg.Rec.session = _session(models / _RECOGNITION, threads)
@@ -141,7 +141,7 @@ def _session(model: Path, threads: int) -> InferenceSession:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
-    # Threads that wait by spinning take the processor from other jobs: a fifth of what a page costs.
+    # Threads that wait by spinning take processor time from other jobs: a fifth of the time of a page.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.enable_cpu_mem_arena = False
     options.log_severity_level = 4
@@ -158,12 +158,12 @@ def _mean_score(pieces: list[_Piece]) -> float:
 
 
 def _lies_sideways(pieces: list[_Piece]) -> bool:
-    """Whether most of the text runs down the page. Pieces of one or two letters say nothing."""
+    """Whether most of the text runs down the page. Pieces of one or two letters are not counted."""
     tall = level = 0
     for piece in pieces:
         left, top, right, bottom = _extent(piece)
         letters = len(piece.text.strip())
-        if letters > 2:  # noqa: PLR2004 - the docstring has it
+        if letters > 2:  # noqa: PLR2004 - see the docstring
             if bottom - top > _TALL * (right - left):
                 tall += letters
             else:
@@ -177,14 +177,14 @@ def _extent(piece: _Piece) -> Box:
 
 
 def _upright(pieces: list[_Piece]) -> list[Box]:
-    """The boxes of a page that lies a little askew as they would be if it did not."""
+    """The boxes of the pieces after a small skew of the page is removed."""
     if not pieces:
         return []
     angles = []
     for piece in pieces:
         (ax, ay), (bx, by) = piece.corners[0], piece.corners[1]
         angles.append((math.atan2(by - ay, bx - ax), math.hypot(bx - ax, by - ay)))
-    # Long lines know the angle best.
+    # Long lines show the angle best.
     longest = sorted(angles, key=lambda angle: -angle[1])[: max(1, len(angles) // 2)]
     askew = median(angle for angle, _ in longest)
     cosine, sine = math.cos(-askew), math.sin(-askew)
@@ -200,7 +200,7 @@ def _upright(pieces: list[_Piece]) -> list[Box]:
 
 
 def _given(box: Box, rotation: int, size: tuple[int, int], scale: float) -> Box:
-    """A box on the turned image as points on the page as it was given."""
+    """A box on the rotated image, converted to points on the page as it was given."""
     left, top, right, bottom = box
     width, height = size
     if rotation == 90:  # noqa: PLR2004 - degrees

@@ -1,11 +1,11 @@
-"""PDFs, page by page: the text layer where there is a usable one, an engine where not.
+"""PDFs, page by page: the text layer is copied if it is usable, otherwise an engine reads the page.
 
-A text layer is usable when its characters are those that the page shows (:mod:`.legibility`), and when it is more
-than a stamp: a few letters on a page that is otherwise a picture, or drawn in outlines, are what a scanner or an
-archive wrote over it, and the engine reads such a page as a whole, the stamp included.
+A text layer is usable if its characters are those that the page shows (:mod:`.legibility`), and if it is more than a
+stamp. A stamp is a few letters that a scanner or an archive wrote over a page that is otherwise a picture or outlines.
+The engine reads such a page as a whole, including the stamp.
 
-A damaged PDF is read as far as pdfium can read it, with warnings that say what is wrong. It is refused when no page
-can be read, or when the job is strict.
+A damaged PDF is read as far as pdfium can read it, with warnings about the damage. It is refused if no page can be
+read, or if the job is strict.
 """
 
 from __future__ import annotations
@@ -33,41 +33,41 @@ if TYPE_CHECKING:
     from PIL import Image
     from pypdfium2 import PdfDocument, PdfPage
 
-# Fewer letters and digits than this are a stamp, if there is a picture to stamp.
+# Fewer letters and digits than this are a stamp, if the page is a picture.
 _FEW_LETTERS: Final = 50
 _PICTURE: Final = 0.5
 _DRAWING: Final = 100
-"""A picture covers this share of a page; a drawing has so many strokes."""
+"""A picture covers at least this share of a page; a drawing has at least this many strokes."""
 
 _DOTS_PER_POINT: Final = 200 / 72
 _FEWEST_DOTS: Final = 1_600
-"""Along the longer side: pages whose size is nonsense, such as a scan of one inch, are still read."""
+"""Along the longer side, so that a page with a wrong size, such as a scan of one inch, is still read."""
 _MOST_DOTS: Final = 16_000_000
 _LONGEST_SIDE: Final = 10_000
 _MOST_UNPACKED: Final = 1 << 30
-"""Bytes of one image in a page. pdfium leaves larger ones out without a word."""
+"""Bytes of one image in a page. pdfium leaves larger images out without an error."""
 
 _INK: Final = 32
 _SPECKS: Final = 4
-"""Ink is darker or lighter than its page by so many of 256 shades; fewer dots of it (at 50 dpi) are dust."""
+"""Ink differs from the page by this many of 256 shades. Fewer dots of ink than this (at 50 dpi) are dust."""
 
 _LAST_PART: Final = 1 << 20
 _TAIL: Final = 2_048
-"""Bytes. A file may end with much white space; the end mark is in the last bytes before it."""
+"""Bytes. A file may end with much white space; the end mark is in the last bytes before the white space."""
 _ENCRYPTED: Final = frozenset({4, 5})
 """FPDF_ERR_PASSWORD, FPDF_ERR_SECURITY."""
 
 
 class _PageFailure(DocumentFailure):
-    """One page cannot be read. ``warning`` says so to people who get the other pages."""
+    """One page cannot be read. ``warning`` goes into the result with the other pages."""
 
     def __init__(self, code: Code, number: int, what: str) -> None:
         self.warning = f"Page {number} {what}."
         super().__init__(code, self.warning[:-1] if code is Code.TOO_LARGE else None, detail=self.warning)
 
 
-def read_pdf(spec: Spec, tell: Callable[[Message], None], engine: Callable[[], PageEngine]) -> None:
-    """Tell the plan, then each page from ``spec.done`` on, in order.
+def read_pdf(spec: Spec, send: Callable[[Message], None], engine: Callable[[], PageEngine]) -> None:
+    """Send the plan, then each page from ``spec.done`` on, in order.
 
     ``engine`` is called at most once, and only when a page needs it. Raises DocumentFailure.
     """
@@ -79,12 +79,12 @@ def read_pdf(spec: Spec, tell: Callable[[Message], None], engine: Callable[[], P
             raise DocumentFailure(Code.TOO_LARGE, f"The PDF has {pages} pages; {spec.max_pages} are the most")
         model = ocr.MODEL if spec.engine == ocr.ENGINE else spec.gemini_model
         warnings = () if damage is None else (damage,)
-        tell(Plan(units=pages, unit="page", engine=spec.engine, model=model, warnings=warnings))
-        reader = _Reader(document, spec, tell, engine)
-        # Pages that cannot be read are told together with the first one that can. When there is none, nothing is told:
-        # a later attempt would take them for work that is done.
-        untold: list[Unit] = []
-        refusal: _PageFailure | None = None
+        send(Plan(units=pages, unit="page", engine=spec.engine, model=model, warnings=warnings))
+        reader = _Reader(document, spec, send, engine)
+        # Unreadable pages are held back until a page can be read. If no page can be read, none is sent: a later attempt
+        # would take them for finished work.
+        held: list[Unit] = []
+        first_failure: _PageFailure | None = None
         any_read = spec.done > 0
         for index in range(spec.done, pages):
             try:
@@ -93,15 +93,15 @@ def read_pdf(spec: Spec, tell: Callable[[Message], None], engine: Callable[[], P
             except _PageFailure as failure:
                 if spec.strict:
                     raise
-                refusal = refusal or failure
+                first_failure = first_failure or failure
                 page = Page(number=index + 1, text="", source="unreadable", warning=failure.warning)
-            untold.append(Unit(index=index, result=asdict(page)))
+            held.append(Unit(index=index, result=asdict(page)))
             if any_read:
-                for unit in untold:
-                    tell(unit)
-                untold.clear()
-        if refusal is not None and not any_read:
-            raise refusal
+                for unit in held:
+                    send(unit)
+                held.clear()
+        if first_failure is not None and not any_read:
+            raise first_failure
 
 
 class _Reader:
@@ -111,19 +111,19 @@ class _Reader:
         self,
         document: PdfDocument,
         spec: Spec,
-        tell: Callable[[Message], None],
+        send: Callable[[Message], None],
         engine: Callable[[], PageEngine],
     ) -> None:
         self._document = document
         self._spec = spec
-        self._tell = tell
+        self._send = send
         self._load = engine
         self._engine: PageEngine | None = None
 
     def page(self, index: int) -> Page:
-        """What a page says. Loading the engine does not count as time of the page that needed it first.
+        """Read one page. The time to load the engine is not counted for the page that needed it first.
 
-        Raises :class:`_PageFailure` for a page that pdfium cannot read, and DocumentFailure for what an engine says.
+        Raises :class:`_PageFailure` if pdfium cannot read the page, and DocumentFailure if the engine fails.
         """
         number = index + 1
         begun = time.monotonic()
@@ -145,7 +145,7 @@ class _Reader:
         if not whole and (self._spec.strict or not shown):
             raise _PageFailure(Code.PDF_CORRUPT, number, "could not be drawn: an image on it is damaged")
         if not shown:
-            # Text that is not shown cannot be compared with anything.
+            # The page shows nothing that the text layer could be compared with.
             blank = Page(number=number, text="", source="blank", seconds=_since(begun))
             return _copied(layer, number, _since(begun)) if usable else blank
         spent = _since(begun)
@@ -168,7 +168,7 @@ class _Reader:
 
     def _ready(self) -> PageEngine:
         if self._engine is None:
-            self._tell(Stage(stage="loading"))
+            self._send(Stage(stage="loading"))
             self._engine = self._load()
         return self._engine
 
@@ -179,7 +179,7 @@ def _copied(layer: TextLayer, number: int, seconds: float) -> Page:
 
 @contextmanager
 def _opened(path: str) -> Iterator[tuple[PdfDocument, str | None]]:
-    """The document, closed at the end, and what is wrong with the file, in words. Raises what keeps it from opening."""
+    """The document, closed at the end, and the file's damage in words. Raises DocumentFailure if it does not open."""
     try:
         with open(path, "rb") as file:  # noqa: PTH123 - the path is a string already
             file.seek(0, 2)
@@ -194,7 +194,7 @@ def _opened(path: str) -> Iterator[tuple[PdfDocument, str | None]]:
     except pypdfium2.PdfiumError as error:
         if error.err_code in _ENCRYPTED:
             raise DocumentFailure(Code.PDF_ENCRYPTED) from error
-        if _damage(end) is None and _says_no_pages(path):
+        if _damage(end) is None and _declares_no_pages(path):
             raise DocumentFailure(Code.PDF_NO_PAGES) from error
         raise DocumentFailure(Code.PDF_CORRUPT) from error
     try:
@@ -206,12 +206,12 @@ def _opened(path: str) -> Iterator[tuple[PdfDocument, str | None]]:
 
 
 def _damage(end: bytes) -> str | None:
-    """What is missing at the end of a file; None: it ends as a PDF does.
+    """What is missing at the end of a file. None: the file ends as a PDF must.
 
-    pdfium mends such a file and shows what is left: pages may be missing, or empty, without a word.
+    pdfium repairs a file that was cut off, and shows the rest: pages may be missing or empty without an error.
     """
     _, mark, rest = end[-_TAIL:].rpartition(b"%%EOF")
-    # Changes are appended to a PDF, with a mark of their own: the mark before them is not the end.
+    # Changes are appended to a PDF with their own end mark: an end mark before them is not the end.
     if mark and not re.search(rb"\b(?:obj|xref|trailer)\b", rest):
         return None
     if re.search(rb"startxref\s+\d+$", rest):
@@ -222,8 +222,8 @@ def _damage(end: bytes) -> str | None:
     return f"{missing}: the file may have been cut off, and pages may be missing."
 
 
-def _says_no_pages(path: str) -> bool:
-    """Whether a PDF says itself that it has no pages. pdfium calls such a file damaged."""
+def _declares_no_pages(path: str) -> bool:
+    """Whether a PDF declares a page count of zero. pdfium reports such a file as damaged."""
     with open(path, "rb") as file:  # noqa: PTH123 - the path is a string already
         content = file.read(1 << 20)
     return bool(re.search(rb"/Count\s+0\b", content)) and not re.search(rb"/Type\s*/Page\b", content)
@@ -242,7 +242,7 @@ def _is_pictured(page: PdfPage) -> bool:
     strokes = 0
     for item in page.get_objects():
         if item.type == pdfium.FPDF_PAGEOBJ_IMAGE:
-            # One without a place is not shown.
+            # An image without a place is not shown.
             with suppress(pypdfium2.PdfiumError):
                 left, bottom, right, top = item.get_bounds()
                 if (right - left) * (top - bottom) >= _PICTURE * width * height:
@@ -255,18 +255,18 @@ def _is_pictured(page: PdfPage) -> bool:
 
 
 def _scale(width: float, height: float) -> float:
-    """Dots per point for a page of this size: enough to be read, and never more than memory is meant for."""
+    """Dots per point for a page of this size: enough to be read, within the limits of memory."""
     longer = max(width, height, 1.0)
     wanted = max(_DOTS_PER_POINT, _FEWEST_DOTS / longer)
     return min(wanted, _LONGEST_SIDE / longer, math.sqrt(_MOST_DOTS / max(width * height, 1.0)))
 
 
 def _rendered(page: PdfPage, number: int, scale: float) -> tuple[Image.Image, bool]:
-    """The page as a picture, and whether all images on it could be drawn: pdfium leaves damaged ones out."""
+    """The page as a picture, and whether all its images could be drawn: pdfium leaves damaged images out."""
     whole = True
     for item in page.get_objects(filter=[pdfium.FPDF_PAGEOBJ_IMAGE]):
         width, height = item.get_px_size()
-        # Nothing is known of an image that pdfium cannot unpack. For its size, it is taken for one in colour.
+        # pdfium gives no depth for an image that it cannot unpack. Its size is computed as if it had colours.
         bits = item.get_metadata().bits_per_pixel
         if width * height * (bits or 24) // 8 > _MOST_UNPACKED:
             raise _PageFailure(Code.TOO_LARGE, number, "could not be drawn: an image on it is too large")
@@ -275,7 +275,7 @@ def _rendered(page: PdfPage, number: int, scale: float) -> tuple[Image.Image, bo
         bitmap = page.render(scale=scale, rev_byteorder=True, prefer_bgrx=False)
         image: Image.Image = bitmap.to_pil().convert("RGB")
     except pypdfium2.PdfiumError as error:
-        # pdfium does not say why there is no bitmap. Where memory was the reason, this raises MemoryError.
+        # pdfium gives no reason for a missing bitmap. If memory is short, this line raises MemoryError.
         width, height = page.get_size()
         bytearray(math.ceil(width * scale) * math.ceil(height * scale) * 4)
         raise _PageFailure(Code.PDF_CORRUPT, number, "could not be drawn") from error
@@ -284,7 +284,7 @@ def _rendered(page: PdfPage, number: int, scale: float) -> tuple[Image.Image, bo
 
 
 def _has_ink(image: Image.Image) -> bool:
-    """Whether there is more on a page than its own shade and a little dust."""
+    """Whether a page shows more than its background and a little dust."""
     shades = image.convert("L").reduce(4).histogram()
     dots = sum(shades)
     seen, paper = 0, 0

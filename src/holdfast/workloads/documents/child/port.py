@@ -1,7 +1,7 @@
-"""The port of the engines that read: one method for a page, one for a stretch of sound.
+"""The port of the engines that read: one method for a page, one for a chunk of sound.
 
-Engines live in the child process. What they raise is a :class:`~holdfast.workloads.documents.failures.DocumentFailure`
-with a code of the table; anything else is a surprise.
+Engines run in the child process. They raise :class:`~holdfast.workloads.documents.failures.DocumentFailure` with a code
+of the table. Any other exception is unexpected.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """What a page engine found: the text in reading order, and how it came to it.
+    """The result of a page engine: the text in reading order, and details.
 
-    ``rotation`` is by how many degrees, clockwise, the page was turned to be read. An engine that does not tell how
-    sure it is, nor where a line stands, leaves the rest out.
+    ``rotation`` is by how many degrees, clockwise, the page was rotated before it was read. An engine without
+    confidence or lines leaves them out.
     """
 
     text: str
@@ -37,12 +37,12 @@ class PageEngine(Protocol):
     model: str
 
     def read(self, image: Image.Image, *, scale: float, language: str | None) -> Reading:
-        """The text of a page; ``scale`` is how many pixels a point has, so that boxes come out in points."""
+        """The text of a page. ``scale`` is the number of pixels per point; boxes are returned in points."""
         ...
 
 
 class SpeechEngine(Protocol):
-    """Writes down what is said."""
+    """Transcribes speech."""
 
     name: str
     model: str

@@ -1,11 +1,11 @@
-"""What the worker and its child process say to each other: JSON, one line each.
+"""The messages between the worker and its child process: JSON, one message per line.
 
-The worker writes one :class:`Spec` to the child's standard input and keeps it open: when it closes, the worker is gone,
-and the child ends itself. The child writes messages to its standard output: one :class:`Plan`, a :class:`Unit` for each
-page or stretch of sound in order, and at the end :class:`Finished` or :class:`Failed`. Its standard error is
-for people.
+The worker writes one :class:`Spec` to the child's standard input and keeps the input open. When the input closes, the
+worker is gone, and the child ends itself. The child writes messages to its standard output: one :class:`Plan`, a
+:class:`Unit` for each page or chunk of sound in order, and at the end :class:`Finished` or :class:`Failed`. Its
+standard error is for people.
 
-This module is imported by both sides and imports nothing heavy.
+Worker and child import this module, so it imports nothing heavy.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from typing import Any, Final, Literal
 class Spec:
     """What to read, and how.
 
-    ``done`` units are known from earlier attempts: the child does not do them again, nor tell of them. ``memory`` is
-    the most bytes that the child may have; None: as many as there are. ``strict``: a PDF with any damage is refused.
+    ``done`` units are known from earlier attempts: the child skips them and sends no message for them. ``memory`` is
+    the most bytes that the child may use; None: no limit. ``strict``: a PDF with any damage is refused.
     """
 
     path: str
@@ -47,9 +47,9 @@ class Spec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What there is to do: how many units, of which ``done`` are known. ``duration`` is a recording's, in seconds.
+    """The work to do: the number of units in the file. ``duration`` is that of a recording, in seconds.
 
-    ``engine`` and ``model`` are the names that the result shows. ``warnings`` say what is wrong with the file.
+    ``engine`` and ``model`` are the names that the result shows. ``warnings`` describe damage of the file.
     """
 
     units: int
@@ -70,14 +70,14 @@ class Unit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """What the child is about to do, where it takes a while: ``loading`` a model, for instance."""
+    """The child begins a step that takes a while: ``loading`` a model, for example."""
 
     stage: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failed:
-    """It cannot be done. ``code`` is one of :class:`~holdfast.workloads.documents.failures.Code`."""
+    """The attempt failed. ``code`` is one of :class:`~holdfast.workloads.documents.failures.Code`."""
 
     code: str
     message: str | None = None
@@ -112,9 +112,9 @@ class Line:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """What a page says. ``number`` counts from 1; ``rotation`` is by how many degrees it was turned to be read.
+    """The text of a page. ``number`` counts from 1; ``rotation`` is by how many degrees the page was rotated.
 
-    ``warning`` says in a sentence what is wrong with it; an ``unreadable`` page has no text.
+    ``warning`` is a sentence about damage of the page. An ``unreadable`` page has no text.
     """
 
     number: int
@@ -139,7 +139,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chunk:
-    """What was said in a stretch of the recording."""
+    """The speech in one chunk of the recording."""
 
     start: float
     end: float
@@ -149,26 +149,26 @@ class Chunk:
 
 
 def encoded(message: Message) -> bytes:
-    """A message as its line."""
+    """A message as one line."""
     return json.dumps({"is": _NAMES[type(message)], **asdict(message)}, ensure_ascii=False).encode() + b"\n"
 
 
 def decoded(line: bytes) -> Message:
     """The message of a line. Raises ValueError for anything else."""
-    document = json.loads(line)
-    if not isinstance(document, dict) or document.get("is") not in _KINDS:
+    content = json.loads(line)
+    if not isinstance(content, dict) or content.get("is") not in _KINDS:
         message = "not a message of the child"
         raise ValueError(message)
-    kind = _KINDS[document.pop("is")]
+    kind = _KINDS[content.pop("is")]
     try:
-        return kind(**document)
+        return kind(**content)
     except TypeError as error:
         message = "not a message of the child"
         raise ValueError(message) from error
 
 
 def spec_line(spec: Spec) -> bytes:
-    """The spec as its line."""
+    """The spec as one line."""
     return json.dumps(asdict(spec), ensure_ascii=False).encode() + b"\n"
 
 

@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 _RATE: Final = 16_000
 _BEAM: Final = 5
-"""One beam alone is a quarter quicker, and loses whole sentences."""
+"""A single beam is a quarter faster, but loses whole sentences."""
 
 
 class LocalSpeech:
-    """Writes down speech on this machine. Making one loads the model; it never asks the network.
+    """Transcribes speech on this machine. Creating it loads the model; the network is never used.
 
-    A silent stretch has no segments: the voice detector of faster-whisper's own wheel decides what is worth
-    hearing, because Whisper invents words for silence.
+    A silent chunk has no segments. The voice detector in faster-whisper's own wheel finds the speech, because Whisper
+    invents words for silence.
     """
 
     name: str = "local"
@@ -31,9 +31,9 @@ class LocalSpeech:
 
     def __init__(self, model_dir: str | None, threads: int) -> None:
         files = whisper_files(model_dir)
-        # Read at the import. Nothing here needs the hub; should the library come to think so, it fails at once.
+        # faster-whisper reads this at import. Nothing here needs the hub; an attempt to use it fails at once.
         os.environ["HF_HUB_OFFLINE"] = "1"
-        from faster_whisper import WhisperModel  # noqa: PLC0415 - heavy: only who transcribes pays for it
+        from faster_whisper import WhisperModel  # noqa: PLC0415 - heavy: only a transcription needs it
 
         self.model = files.name
         try:
@@ -51,14 +51,14 @@ class LocalSpeech:
             raise DocumentFailure(Code.MODEL_FILES_DAMAGED, problem, type(error).__name__) from None
 
     def transcribe(self, sound: np.ndarray, *, language: str | None) -> tuple[str | None, tuple[Segment, ...]]:
-        """The language and the segments; None and none for a stretch without speech.
+        """The language and the segments. A chunk without speech has no language and no segments.
 
-        A given language is taken as given, without its region ("pt" of "pt-BR").
+        A given language is used without its region ("pt" of "pt-BR").
         """
         from faster_whisper.vad import get_speech_timestamps  # noqa: PLC0415 - heavy
 
         spoken = self._known(language)
-        # The library would detect the language of nothing, at the price of a whole window.
+        # Without speech, the library would still spend the time of a whole window to detect a language.
         if not get_speech_timestamps(sound):
             return None, ()
         found, info = self._whisper.transcribe(
@@ -66,7 +66,7 @@ class LocalSpeech:
             language=spoken,
             beam_size=_BEAM,
             vad_filter=True,
-            # What goes wrong in one window must not go on in the next.
+            # An error in one window must not continue in the next.
             condition_on_previous_text=False,
         )
         end = len(sound) / _RATE

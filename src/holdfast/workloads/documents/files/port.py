@@ -14,22 +14,22 @@ from holdfast.contracts.files import Stored
 class Files(Protocol):
     """Keeps uploads and results.
 
-    Uploads are named by their content, so that one that comes twice is kept once. Both are forgotten some time after
-    they were last of use; :meth:`sweep` does that where the storage does not do it itself.
+    Uploads are named by their content, so the same content is kept once. Uploads and results are removed some time
+    after their last use. :meth:`sweep` removes them, unless the storage itself does.
     """
 
     async def open(self) -> None:
-        """Make ready."""
+        """Open connections."""
         ...
 
     async def close(self) -> None:
-        """Let go."""
+        """Close connections."""
         ...
 
     async def keep(self, content: AsyncIterator[bytes], limit: int) -> Stored:
-        """Keep an upload while it arrives; never all of it in memory. Raises :class:`UploadTooLarge`.
+        """Keep an upload while it arrives, in pieces. Raises :class:`UploadTooLarge`.
 
-        When this returns, the file is durable under its name. When it raises or is cancelled, nothing is left behind.
+        When this returns, the file is durable under its name. When this raises or is cancelled, no file is left.
         """
         ...
 
@@ -49,9 +49,9 @@ class Files(Protocol):
         ...
 
     async def touch(self, sha256: str | None = None, output_path: str | None = None) -> bool:
-        """Whether they are there; being asked for counts as use."""
+        """Whether both exist. This counts as use."""
         ...
 
     async def sweep(self, older_than: timedelta) -> int:
-        """Forget what has not been of use for so long, and what was left by a crash. The number of files."""
+        """Remove files that were not used for so long, and files that a crash left. Returns the number of files."""
         ...

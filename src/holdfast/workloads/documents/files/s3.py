@@ -1,8 +1,8 @@
 """Files in an S3 bucket: ``<prefix>/uploads/<first two>/<sha256>`` and ``<prefix>/results/<job_id>/<attempt>/<name>``.
 
-The bucket forgets by itself: give it a lifecycle rule that expires what is below the prefix, and ends multipart uploads
-that were never completed. An object's age counts from when it was written, so what is used again is written again,
-inside the bucket, when it is older than a day.
+The bucket removes old objects itself: give it a lifecycle rule that expires objects below the prefix, and aborts
+multipart uploads that were never completed. An object's age counts from its last write. So an object that is used again
+and is older than a day is copied onto itself, inside the bucket.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from .arriving import PIECE, Arriving, arrived, in_thread, on_disk, sweep_arrivi
 from .names import RESULTS, is_plain, place_in, require_outputs, upload_name
 
 PART: Final = 8 * 1024 * 1024
-"""Bytes of an upload that are sent at a time, and in memory. More of them when there would be too many parts."""
+"""Bytes of an upload that are in memory and sent at a time. Larger if there would be too many parts."""
 
 _MOST_PARTS: Final = 10_000
 _MOST_COPIED: Final = 5 * 1024**3
 _RENEWED_AFTER: Final = timedelta(days=1)
-# A missing object. A missing bucket is not among these: that is a setting to mend, and the file may well exist.
+# A missing object. A missing bucket is not in this list: its name is a wrong setting, and the file may well exist.
 _NOT_THERE: Final = frozenset({"NoSuchKey", "404", "NotFound"})
 _TYPES: Final = {
     ".json": "application/json",
@@ -44,9 +44,9 @@ _TYPES: Final = {
 
 
 class S3Files:
-    """Keeps files as objects. ``scratch`` is a folder for what is arriving or at hand; nothing stays there."""
+    """Keeps files as objects. ``scratch`` is a folder for temporary copies."""
 
-    def __init__(  # noqa: PLR0913 - a bucket has an address, and so many parts
+    def __init__(  # noqa: PLR0913 - the parts of a bucket's address
         self,
         bucket: str,
         prefix: str = "",
@@ -67,7 +67,7 @@ class S3Files:
         self._client: Any = None
 
     async def open(self) -> None:
-        """Make the client, and the scratch folder where there is none."""
+        """Make the client, and the scratch folder if it is missing."""
         await on_disk(self._scratch.mkdir, mode=0o700, parents=True, exist_ok=True)
         config = AioConfig(
             connect_timeout=self._timeout,
@@ -85,20 +85,20 @@ class S3Files:
         await self._resources.aclose()
 
     async def keep(self, content: AsyncIterator[bytes], limit: int) -> Stored:
-        """Keep an upload. One that is there already is not sent again; it counts as used now."""
+        """Keep an upload. The same content is not sent again; it counts as used now."""
         async with arrived(self._scratch, content, limit) as file:
             stored = file.stored
             key = self._key(upload_name(stored.sha256))
-            with _told():
+            with _as_unavailable():
                 if not await self._renewed(key):
                     await self._send(key, file)
             return stored
 
     @asynccontextmanager
     async def local_copy(self, sha256: str) -> AsyncIterator[Path]:
-        """A copy, whose content was checked. It is gone when the context ends."""
+        """A copy whose content was checked. It is removed when the context ends."""
         key = self._key(upload_name(sha256))
-        with _told():
+        with _as_unavailable():
             answer = await self._opened().get_object(Bucket=self._bucket, Key=key)
         size = int(answer["ContentLength"])
         async with arrived(self._scratch, _pieces(answer["Body"]), size) as file:
@@ -108,10 +108,10 @@ class S3Files:
             yield file.path
 
     async def write(self, place: str, outputs: Mapping[str, bytes]) -> str:
-        """Keep output files; those that were in this place before are gone."""
+        """Keep output files. They replace the files that were in this place."""
         require_outputs(place, list(outputs))
         folder = self._key(f"{RESULTS}/{place}/")
-        with _told():
+        with _as_unavailable():
             former = await self._keys(folder)
             for name, content in outputs.items():
                 kind = _TYPES.get(Path(name).suffix, "application/octet-stream")
@@ -125,24 +125,24 @@ class S3Files:
         folder = self._output(output_path)
         if not is_plain(name):
             raise FileMissing
-        with _told():
+        with _as_unavailable():
             answer = await self._opened().get_object(Bucket=self._bucket, Key=folder + name)
         return b"".join([piece async for piece in _pieces(answer["Body"])])
 
     async def touch(self, sha256: str | None = None, output_path: str | None = None) -> bool:
-        """Whether they are there; those that are older than a day are made new."""
+        """Whether both exist. Objects that are older than a day get a new date."""
         try:
             uploads = [self._key(upload_name(sha256))] if sha256 is not None else []
             folder = self._output(output_path) if output_path is not None else None
         except FileMissing:
             return False
-        with _told():
+        with _as_unavailable():
             outputs = await self._keys(folder) if folder is not None else set()
             there = [await self._renewed(key) for key in [*uploads, *sorted(outputs)]]
         return all(there) and (folder is None or bool(outputs))
 
     async def sweep(self, older_than: timedelta) -> int:
-        """Clean the scratch folder after crashes. Nothing else: objects are the lifecycle rule's to forget."""
+        """Clean the scratch folder after crashes. Objects are removed by the lifecycle rule."""
         return await on_disk(sweep_arriving, self._scratch, older_than)
 
     async def _send(self, key: str, file: Arriving) -> None:
@@ -165,7 +165,7 @@ class S3Files:
                 parts.append({"PartNumber": number, "ETag": sent["ETag"], "ChecksumSHA256": checksum})
             await self._opened().complete_multipart_upload(**place, MultipartUpload={"Parts": parts})
         except BaseException:
-            # Parts of an upload that nobody completes cost money for ever.
+            # The parts of an upload that is never completed cost money for ever.
             await _to_the_end(self._opened().abort_multipart_upload(**place))
             raise
 
@@ -174,13 +174,13 @@ class S3Files:
         await self._opened().put_object(Bucket=self._bucket, Key=key, Body=content, ChecksumSHA256=checksum, **more)
 
     async def _renewed(self, key: str) -> bool:
-        """Whether the object is there. An old one gets a new date."""
+        """Whether the object exists. An old object gets a new date."""
         place = {"Bucket": self._bucket, "Key": key}
         try:
             found = await self._opened().head_object(**place)
             old = found["LastModified"] < datetime.now(UTC) - _RENEWED_AFTER
             if old and found["ContentLength"] <= _MOST_COPIED:
-                # Onto itself: the bucket allows that only where something changes, if only its description.
+                # A copy onto itself is allowed only if something changes: here the metadata.
                 await self._opened().copy_object(
                     **place, CopySource=place, MetadataDirective="REPLACE", ContentType=found["ContentType"]
                 )
@@ -208,14 +208,14 @@ class S3Files:
 
 
 async def _pieces(stream: Any) -> AsyncIterator[bytes]:  # noqa: ANN401 - botocore has no types
-    with _told():
+    with _as_unavailable():
         async with stream as body:
             while piece := await body.read(PIECE):
                 yield piece
 
 
 async def _to_the_end(call: Any) -> None:  # noqa: ANN401 - a coroutine of botocore
-    """Clean up, also for one who is cancelled. Where that fails, what made us clean up is the more important news."""
+    """Wait for a clean-up call, also during cancellation. Its own error is dropped: the first error is raised."""
     task = asyncio.ensure_future(call)
     await asyncio.wait([task])
     if not task.cancelled():
@@ -231,8 +231,8 @@ def _code(error: ClientError) -> str:
 
 
 @contextmanager
-def _told() -> Iterator[None]:
-    """Say what the library's errors mean, without what they quote."""
+def _as_unavailable() -> Iterator[None]:
+    """Turns the library's errors into FileMissing or FilesUnavailable, without the text that they quote."""
     try:
         yield
     except ClientError as error:
