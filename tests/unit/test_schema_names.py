@@ -115,7 +115,7 @@ async def plan_of(query, statement, parameters):
 
 
 async def test_the_end_of_a_fairness_key_is_one_lookup(query):
-    plan = await plan_of(query, senders._ENDS, {"workload": "w", "lanes": "[]"})
+    plan = await plan_of(query, senders._ENDS, {"workload": "w", "fairness_keys": "[]"})
 
     assert [step for step in plan if "ledger_entries" in step] == [
         "SEARCH ledger_entries USING INDEX ledger_lanes (workload=? AND lane=?)",
