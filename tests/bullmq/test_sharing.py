@@ -99,7 +99,7 @@ async def test_permits_and_places_use_the_clock_of_redis(broker, brokers, monkey
 
 
 async def test_no_job_can_have_the_key_of_permits_or_places(broker, raw, redis_place):
-    await broker.publish(NAME, [QueueJob("turns", "{}"), QueueJob("holdfast-turns", "{}")])
+    await broker.publish(NAME, [QueueJob("permits", "{}"), QueueJob("holdfast-turns", "{}")])
     before = {key async for key in raw.scan_iter(f"{redis_place.prefix}:*")}
 
     await broker.acquire(NAME, RateLimit(1, HOUR), 1, hold=HOUR)

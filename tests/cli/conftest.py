@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 from holdfast.config import Settings
-from tests.cli.desk import ENVIRONMENT, Program, make_dead_letters, make_empty_ledger
+from tests.cli.commands import ENVIRONMENT, Program, make_dead_letters, make_empty_ledger
 from tests.cli.parcels import Parcel
 
 

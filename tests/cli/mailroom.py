@@ -8,7 +8,7 @@ from typing import Any
 
 from holdfast.wiring import open_system
 from tests.api.email_world import an_email
-from tests.cli.desk import settings
+from tests.cli.commands import settings
 from tests.support.waiting import eventually
 
 TO = "joana.prado@example.com"

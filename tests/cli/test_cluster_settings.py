@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from tests.cli.desk import ENVIRONMENT
+from tests.cli.commands import ENVIRONMENT
 
 CANARY = "canary-Xw4nKq8sPz2vLm6t"
 REDIS = f"redis://user:{CANARY}@127.0.0.1:1/0"

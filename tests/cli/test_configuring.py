@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.config import load
-from tests.cli.desk import SECRET, TOKEN
+from tests.cli.commands import SECRET, TOKEN
 
 
 def test_init_writes_a_private_file_that_can_start(program, home, monkeypatch):

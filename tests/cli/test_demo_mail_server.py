@@ -49,7 +49,7 @@ def test_refuses_whom_it_does_not_know_and_goes_on(mail, client):
     assert (mail.taken("ghost@example.com"), len(mail.taken("a@example.com"))) == ((), 1)
 
 
-def test_hangs_up_and_turns_away_while_it_is_down(mail, client, port):
+def test_hangs_up_and_refuses_while_it_is_down(mail, client, port):
     mail.break_down()
     with pytest.raises(smtplib.SMTPServerDisconnected):
         client.noop()

@@ -12,7 +12,7 @@ from holdfast.sqlite import Database
 from holdfast.sqlite.database import wall_clock_ms
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.wiring import open_system
-from tests.cli.desk import APP, SECRET, settings
+from tests.cli.commands import APP, SECRET, settings
 from tests.cli.parcels import Parcel, app
 
 

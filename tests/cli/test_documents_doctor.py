@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from holdfast.workloads.documents.contract import DocumentJob
-from tests.cli.desk import SECRET
+from tests.cli.commands import SECRET
 from tests.support.moto_server import _moto_process, aws_credentials, moto  # noqa: F401 - fixtures
 
 CHECKS = {"documents", "speech model", "document roots", "document callbacks", "document storage"}

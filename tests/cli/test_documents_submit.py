@@ -13,7 +13,7 @@ import pytest
 
 from holdfast.contracts.tenants import Scope
 from holdfast.wiring import open_system
-from tests.cli.desk import ENVIRONMENT, settings
+from tests.cli.commands import ENVIRONMENT, settings
 from tests.support.file_server import FileServer
 from tests.support.pages import encrypted_pdf, text_pdf
 from tests.support.program import started

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.contracts.tenants import KeyRefused
 from holdfast.wiring import open_system
-from tests.cli.desk import settings
+from tests.cli.commands import settings
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.desk import APP, work_until_idle
+from tests.cli.commands import APP, work_until_idle
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -112,7 +112,7 @@ def test_show_of_none(program, letters):
 # --- deciding ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_letters_whole_life(program, letters, home):
+def test_a_letter_from_pending_to_closed(program, letters, home):
     first = letters[0]
     assert program("dlq", "review", first, "--reason", "Closed on Sundays.", "--actor", "eva").code == 0
     assert program("dlq", "replay", first, "--reason", "It is Monday.", "--app", APP).code == 0

@@ -12,7 +12,7 @@ from collections import Counter
 import httpx
 import pytest
 
-from tests.cli.desk import ENVIRONMENT, assert_no_secrets
+from tests.cli.commands import ENVIRONMENT, assert_no_secrets
 from tests.support.program import Server, command_of, is_alive, started, stop, wait_until
 from tests.support.waiting import eventually
 

@@ -14,7 +14,7 @@ from holdfast.cli.lazy import load
 from holdfast.contracts.errors import ConfigurationError, NotFound, StoreUnavailable
 from holdfast.contracts.ledger import NewEntry
 from holdfast.wiring import open_system
-from tests.cli.desk import settings
+from tests.cli.commands import settings
 from tests.cli.parcels import app
 
 

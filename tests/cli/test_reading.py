@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from holdfast.wiring import open_system
-from tests.cli.desk import APP, settings
+from tests.cli.commands import APP, settings
 
 
 def test_events_show(program, letters):

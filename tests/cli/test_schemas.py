@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 
 from holdfast.workloads.courier import CourierEvent
-from tests.cli.desk import APP
+from tests.cli.commands import APP
 
 
 def test_export_writes_every_contract(program, home):

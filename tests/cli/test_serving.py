@@ -14,7 +14,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.cli.desk import APP, ENVIRONMENT, SECRET, assert_no_secrets
+from tests.cli.commands import APP, ENVIRONMENT, SECRET, assert_no_secrets
 from tests.support.program import START_SECONDS, Server, is_alive, started, stop, wait_until
 
 

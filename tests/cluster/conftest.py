@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.config import Settings
-from tests.cli.desk import ENVIRONMENT, Program
+from tests.cli.commands import ENVIRONMENT, Program
 from tests.support.valkey_server import RedisServer
 
 

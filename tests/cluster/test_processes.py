@@ -11,7 +11,7 @@ import pytest
 from redis import Redis
 
 from holdfast.cli.servers import free_port, start_replica_set, start_valkey
-from tests.cli.desk import APP, assert_no_secrets
+from tests.cli.commands import APP, assert_no_secrets
 from tests.support.program import Server, is_alive, ran, started, started_later, stop, wait_until
 
 CANARY = "canary-Nq5wTz8rKv3xJm7y"

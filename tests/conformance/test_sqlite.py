@@ -145,7 +145,7 @@ async def test_a_job_whose_effects_are_refused_is_not_published(tmp_path):
         await store.record([a_job("a"), a_job("b", effects=[Upsert("nowhere", "x", {})])])
 
     assert (await broker.depth("things-main")).ready == 0
-    await store.record([a_job("a"), a_job("b", effects=[Upsert("shelf", "x", {})])])
+    await store.record([a_job("a"), a_job("b", effects=[Upsert("box", "x", {})])])
     assert (await broker.depth("things-main")).ready == 2
     await database.close()
 

@@ -47,7 +47,7 @@ class Things(Workload[Anything]):
     queue = "things-main"
     dead_letter_queue = "things-dead"
     collections: Sequence[Collection] = (
-        Collection("shelf", key="thingId", indexes=(("colour",), ("colour", "size"))),
+        Collection("box", key="thingId", indexes=(("colour",), ("colour", "size"))),
         Collection("cellar", key="name"),
         Collection(
             "drawer",

@@ -415,8 +415,8 @@ async def test_readers_find_the_old_outputs_or_the_new_ones_and_never_half(folde
     written = asyncio.Event()
 
     async def write():
-        for turn in range(40):
-            await folder.files.write("job/1", contents[turn % 2])
+        for number in range(40):
+            await folder.files.write("job/1", contents[number % 2])
         written.set()
 
     async def read():

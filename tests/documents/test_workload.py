@@ -238,11 +238,11 @@ async def test_a_file_is_read_anew_where_there_is_no_result_to_be_had(arena, dif
 
 
 async def test_a_job_that_a_external_producer_put_into_the_queue_is_adopted_and_read(arena):
-    (arena.roots / "strange.pdf").write_bytes(text_pdf(["From a stranger"]))
+    (arena.roots / "strange.pdf").write_bytes(text_pdf(["From elsewhere"]))
     await arena.put({"job_id": "strange-1", **OCR, "payload": {"local_path": "strange.pdf"}}, "strange-1")
     job = await arena.until("strange-1", "COMPLETED")
     assert (job["company_id"], job["attempts"], job["units"]) == (None, 1, 1)
-    assert b"From a stranger" in await arena.output("strange-1", "text.txt")
+    assert b"From elsewhere" in await arena.output("strange-1", "text.txt")
 
 
 # --- damaged files --------------------------------------------------------------------------------------------------

@@ -132,7 +132,7 @@ def test_leaves_what_it_read_to_look_at(finished):
     assert letters == [("FILE_NOT_FOUND", "closed")]
 
 
-def test_shows_the_stages_of_the_reading_and_the_dead_letter_of_the_seed(finished):
+def test_shows_the_stages_of_the_reading_and_the_dead_letter_of_the_specification(finished):
     _, done = finished
     stages = re.findall(r"^ +\+[\d.]+ s +([A-Z]+) +([a-z]+) +(\d+) %", done.stdout, flags=re.MULTILINE)
     assert stages[-1] == ("COMPLETED", "finished", "100")

@@ -21,7 +21,7 @@ from holdfast.workloads.courier import Courier
 from tests.conformance.vocabulary import Anything, Workload
 from tests.mongo.steps import Parcels, a_parcel, an_event
 
-SEED_002 = {
+DATA_MODEL = {
     "processed_events": [
         ({"idempotencyKey": 1}, "unique"),
         ({"status": 1, "updatedAt": 1}, None),
@@ -44,11 +44,11 @@ async def indexes(database, collection):
     return [(dict(each["key"]), each) async for each in await database[collection].list_indexes()]
 
 
-@pytest.mark.parametrize("collection", SEED_002)
+@pytest.mark.parametrize("collection", DATA_MODEL)
 async def test_the_indexes_of_the_specification_are_there(store, database, collection):
     found = await indexes(database, collection)
 
-    for keys, option in SEED_002[collection]:
+    for keys, option in DATA_MODEL[collection]:
         (index,) = [each for each_keys, each in found if list(each_keys.items()) == list(keys.items())]
         assert option is None or option in index
 

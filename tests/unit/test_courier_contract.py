@@ -15,7 +15,7 @@ from holdfast.workloads.courier import ActiveShipment, CourierDeadLetter, Courie
 from holdfast.workloads.courier.portable import MAX_DEPTH, MAX_INTEGER
 from tests.support.courier_documents import event_document, intake_document, payload, without
 
-SEED_DEAD_LETTER = {
+EXAMPLE_DEAD_LETTER = {
     "eventId": "evt_123",
     "idempotencyKey": "courier-x:evt_123",
     "traceId": "req_a1b2c3",
@@ -301,30 +301,30 @@ def test_an_intake_with_other_fields_is_refused(name):
 
 
 def test_the_dead_letter_of_the_specification_is_valid():
-    written = CourierDeadLetter.model_validate(SEED_DEAD_LETTER).model_dump(mode="json")
+    written = CourierDeadLetter.model_validate(EXAMPLE_DEAD_LETTER).model_dump(mode="json")
 
-    assert written == SEED_DEAD_LETTER | {"deadLetteredAt": "2026-02-26T12:05:00.000Z"}
+    assert written == EXAMPLE_DEAD_LETTER | {"deadLetteredAt": "2026-02-26T12:05:00.000Z"}
 
 
-@pytest.mark.parametrize("name", sorted(SEED_DEAD_LETTER))
+@pytest.mark.parametrize("name", sorted(EXAMPLE_DEAD_LETTER))
 def test_a_dead_letter_needs_all_its_fields(name):
-    assert refused_at(CourierDeadLetter, without(SEED_DEAD_LETTER, name)) == {name}
+    assert refused_at(CourierDeadLetter, without(EXAMPLE_DEAD_LETTER, name)) == {name}
 
 
 @pytest.mark.parametrize("numbers", [[], [1], [1, 2, 3], [2, 1], [1, 1], [1, 3], [2, 2]])
 def test_a_dead_letter_counts_the_attempts_that_it_lists(numbers):
     history = [{"attempt": number, "outcome": "failed", "errorCode": "TIMEOUT"} for number in numbers]
 
-    assert refused_at(CourierDeadLetter, SEED_DEAD_LETTER | {"attemptHistory": history}) == {""}
+    assert refused_at(CourierDeadLetter, EXAMPLE_DEAD_LETTER | {"attemptHistory": history}) == {""}
 
 
 def test_a_dead_letter_may_have_no_attempts():
-    CourierDeadLetter.model_validate(SEED_DEAD_LETTER | {"attemptHistory": [], "attemptCount": 0})
+    CourierDeadLetter.model_validate(EXAMPLE_DEAD_LETTER | {"attemptHistory": [], "attemptCount": 0})
 
 
 @pytest.mark.parametrize("name", ["terminalReasonCode", "eventId", "idempotencyKey", "traceId"])
 def test_a_dead_letter_has_its_identifiers_and_its_reason(name):
-    assert refused_at(CourierDeadLetter, SEED_DEAD_LETTER | {name: ""}) == {name}
+    assert refused_at(CourierDeadLetter, EXAMPLE_DEAD_LETTER | {name: ""}) == {name}
 
 
 def test_a_shipment_has_the_fields_of_the_specification():

@@ -81,11 +81,12 @@ KEPT: Final = (
     Kept(
         r"\bledger_lanes\b|\blane TEXT\b|, lane\b|\blane (?:=|IS NOT NULL)", STORES, "a column and an index of SQLite"
     ),
-    Kept(r"json_each\(:lanes\)", STORES, "a parameter beside the column"),
-    Kept(r'"lanes": to_json', STORES, "a parameter beside the column"),
     Kept(
-        r'"lanes": "\[\]"|\bledger_lanes\b|\blane(?:=| IS|%)', ("tests/unit/test_schema_names.py",), "the stored names"
+        r"``(?:queue_settings|queue_turns|ledger_entries\.\w+|ledger_lanes|incarnation|turns?)``",
+        ("src/holdfast/stores/sqlite/schema.py", "src/holdfast/brokers/"),
+        "the pages of the schema explain the stored names",
     ),
+    Kept(r"\bledger_lanes\b|\blane(?:=| IS|%)", ("tests/unit/test_schema_names.py",), "the stored names"),
     Kept(r'"lane"|\bopenLane\b', ("tests/mongo/",), "a field in MongoDB"),
     Kept(r'"life"|\blife INTEGER\b|\blife, deadline\b|\.life,', (*STORES, *SQL_TESTS), "a column and a field"),
     Kept(r":life\b", ("tests/unit/test_migrations.py",), "a parameter beside the column"),
@@ -97,9 +98,10 @@ KEPT: Final = (
     ),
     Kept(r'"withdrawn"', ("src/holdfast/cli/privacy.py",), "a key of `privacy erase --json`"),
     Kept(r'"job\.withdrawn"', ("src/holdfast/telemetry/events.py",), "the name of a log event; people search for it"),
-    Kept(r'"withdrawal"', ("src/holdfast/engine/cancellation.py",), "the name of the sweep in the log"),
     Kept(r"\bqueue_turns(?:_free)?\b", ("src/", "tests/", "docs/architecture.md"), "a table of SQLite"),
-    Kept(r"\bturn TEXT\b|\(name, turn\)|\bturn IN\b|:turns\b|\"turns\":", ("src/holdfast/brokers/",), "its column"),
+    Kept(r"\bturn TEXT\b|\(name, turn\)|\bturn IN\b", ("src/holdfast/brokers/",), "its column"),
+    Kept(r"\bname, turn FROM\b", ("tests/conformance/broker/",), "its column"),
+    Kept(r'"TURN"', ("tests/cli/test_demo_mail_server.py",), "a command of SMTP"),
     Kept(r"holdfast-turns", ("src/holdfast/brokers/bullmq/", "tests/bullmq/"), "a key in Redis"),
     Kept(
         r"holdfast-incarnation|'incarnation'", ("src/holdfast/brokers/", "docs/operations/", "tests/"), "a stored name"

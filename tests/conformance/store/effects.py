@@ -45,28 +45,28 @@ async def applied(store, *batches):
 
 
 def dated(at: str, **fields) -> Upsert:
-    return Upsert("shelf", "x", {"at": at} | fields, only_if_newer="at")
+    return Upsert("box", "x", {"at": at} | fields, only_if_newer="at")
 
 
 class Effects:
     async def test_an_upsert_creates_the_record(self, store):
         before = await store.now()
-        await applied(store, [Upsert("shelf", "x", {"colour": "red", "size": 3}, {"made": "here", "size": 0})])
+        await applied(store, [Upsert("box", "x", {"colour": "red", "size": 3}, {"made": "here", "size": 0})])
         after = await store.now()
 
-        record = dict(await store.get("shelf", "x"))
+        record = dict(await store.get("box", "x"))
         created, updated = instant(record.pop("createdAt")), instant(record.pop("updatedAt"))
         assert record == {"thingId": "x", "colour": "red", "size": 3, "made": "here"}
         assert before <= created == updated <= after
 
     async def test_an_upsert_replaces_the_named_fields_and_leaves_the_others(self, harness, store):
-        await applied(store, [Upsert("shelf", "x", {"colour": "red", "parts": {"a": 1, "b": 2}}, {"made": "here"})])
-        first = await store.get("shelf", "x")
+        await applied(store, [Upsert("box", "x", {"colour": "red", "parts": {"a": 1, "b": 2}}, {"made": "here"})])
+        first = await store.get("box", "x")
         await harness.pass_time(harness.moment)
 
-        await applied(store, [Upsert("shelf", "x", {"parts": {"c": 3}}, {"made": "there", "extra": 1})])
+        await applied(store, [Upsert("box", "x", {"parts": {"c": 3}}, {"made": "there", "extra": 1})])
 
-        second = await store.get("shelf", "x")
+        second = await store.get("box", "x")
         assert (second["colour"], second["parts"], second["made"]) == ("red", {"c": 3}, "here")
         assert "extra" not in second
         assert second["createdAt"] == first["createdAt"]
@@ -75,24 +75,24 @@ class Effects:
     async def test_records_and_collections_are_apart(self, store):
         await applied(
             store,
-            [Upsert("shelf", "x", {"colour": "red"}), Upsert("cellar", "x", {"colour": "blue"})],
-            [Upsert("shelf", "X", {"colour": "green"})],
+            [Upsert("box", "x", {"colour": "red"}), Upsert("cellar", "x", {"colour": "blue"})],
+            [Upsert("box", "X", {"colour": "green"})],
         )
 
-        assert (await store.get("shelf", "x"))["colour"] == "red"
-        assert (await store.get("shelf", "X"))["colour"] == "green"
+        assert (await store.get("box", "x"))["colour"] == "red"
+        assert (await store.get("box", "X"))["colour"] == "green"
         assert (await store.get("cellar", "x"))["colour"] == "blue"
         assert (await store.get("cellar", "x"))["name"] == "x"
 
     async def test_effects_on_one_record_are_folded_in_order(self, store):
         await applied(
             store,
-            [Upsert("shelf", "x", {"colour": "red", "a": 1}, {"made": "first"})],
-            [Upsert("shelf", "x", {"colour": "blue", "b": 2}, {"made": "second"})],
-            [Upsert("shelf", "x", {"colour": "green"}), Upsert("shelf", "x", {"c": 3})],
+            [Upsert("box", "x", {"colour": "red", "a": 1}, {"made": "first"})],
+            [Upsert("box", "x", {"colour": "blue", "b": 2}, {"made": "second"})],
+            [Upsert("box", "x", {"colour": "green"}), Upsert("box", "x", {"c": 3})],
         )
 
-        record = await store.get("shelf", "x")
+        record = await store.get("box", "x")
         assert {name: record.get(name) for name in ("colour", "a", "b", "c", "made")} == {
             "colour": "green",
             "a": 1,
@@ -107,7 +107,7 @@ class Effects:
         (answer,) = await applied(store, [dated("2026-01-01", colour="old")])
 
         assert (answer.status, answer.note) == (Status.PROCESSED, IGNORED_STALE)
-        assert (await store.get("shelf", "x"))["colour"] == "new"
+        assert (await store.get("box", "x"))["colour"] == "new"
         assert (await entry_of(store, answer.job_id.removeprefix("id-"))).note == IGNORED_STALE
 
     async def test_the_result_of_a_job_whose_effect_was_skipped_has_a_note(self, store):
@@ -131,59 +131,59 @@ class Effects:
         (answer,) = await applied(store, [dated(at, colour="second")])
 
         assert (answer.status, answer.note) == (Status.PROCESSED, None)
-        assert (await store.get("shelf", "x"))["colour"] == "second"
+        assert (await store.get("box", "x"))["colour"] == "second"
 
     async def test_an_older_effect_is_skipped_within_a_batch_too(self, store):
         answers = await applied(
             store,
             [dated("2026-01-02", colour="second")],
-            [dated("2026-01-01", colour="first"), Upsert("shelf", "y", {"colour": "other"})],
+            [dated("2026-01-01", colour="first"), Upsert("box", "y", {"colour": "other"})],
             [dated("2026-01-03", colour="third")],
             [dated("2026-01-02", colour="late")],
         )
 
         assert [answer.note for answer in answers] == [None, IGNORED_STALE, None, IGNORED_STALE]
-        assert (await store.get("shelf", "x"))["colour"] == "third"
-        assert (await store.get("shelf", "y"))["colour"] == "other"
+        assert (await store.get("box", "x"))["colour"] == "third"
+        assert (await store.get("box", "y"))["colour"] == "other"
 
     async def test_a_record_without_the_field_is_older_than_all(self, store):
-        await applied(store, [Upsert("shelf", "x", {"colour": "undated"})])
+        await applied(store, [Upsert("box", "x", {"colour": "undated"})])
 
         (answer,) = await applied(store, [dated("1970-01-01", colour="dated")])
 
         assert answer.note is None
-        assert (await store.get("shelf", "x"))["colour"] == "dated"
+        assert (await store.get("box", "x"))["colour"] == "dated"
 
     async def test_numbers_are_compared_as_numbers(self, store):
-        await applied(store, [Upsert("shelf", "x", {"version": 9}, only_if_newer="version")])
+        await applied(store, [Upsert("box", "x", {"version": 9}, only_if_newer="version")])
 
-        await applied(store, [Upsert("shelf", "x", {"version": 10}, only_if_newer="version")])
+        await applied(store, [Upsert("box", "x", {"version": 10}, only_if_newer="version")])
 
-        assert (await store.get("shelf", "x"))["version"] == 10
+        assert (await store.get("box", "x"))["version"] == 10
 
     async def test_a_delete_removes_the_record(self, store):
-        await applied(store, [Upsert("shelf", "x", {"colour": "red"}), Upsert("shelf", "y", {"colour": "red"})])
+        await applied(store, [Upsert("box", "x", {"colour": "red"}), Upsert("box", "y", {"colour": "red"})])
 
-        answers = await applied(store, [Delete("shelf", "x")], [Delete("shelf", "never")])
+        answers = await applied(store, [Delete("box", "x")], [Delete("box", "never")])
 
         assert [answer.status for answer in answers] == [Status.PROCESSED] * 2
-        assert await store.get("shelf", "x") is None
-        assert await store.get("shelf", "y") is not None
+        assert await store.get("box", "x") is None
+        assert await store.get("box", "y") is not None
 
     async def test_deletes_and_upserts_are_folded_in_order(self, store):
-        await applied(store, [Upsert("shelf", "x", {"colour": "red", "a": 1}, {"made": "first"})])
+        await applied(store, [Upsert("box", "x", {"colour": "red", "a": 1}, {"made": "first"})])
 
         await applied(
             store,
-            [Delete("shelf", "x")],
-            [Upsert("shelf", "x", {"colour": "blue"}, {"made": "again"})],
-            [Upsert("shelf", "y", {"colour": "blue"})],
-            [Delete("shelf", "y")],
+            [Delete("box", "x")],
+            [Upsert("box", "x", {"colour": "blue"}, {"made": "again"})],
+            [Upsert("box", "y", {"colour": "blue"})],
+            [Delete("box", "y")],
         )
 
-        record = await store.get("shelf", "x")
+        record = await store.get("box", "x")
         assert (record["colour"], record["made"], record.get("a")) == ("blue", "again", None)
-        assert await store.get("shelf", "y") is None
+        assert await store.get("box", "y") is None
 
     async def test_values_come_back_as_they_went_in(self, store):
         values = {
@@ -196,9 +196,9 @@ class Effects:
             "empty": [{}, [], ""],
             "nested": {"a": {"b": [1, {"c": AWKWARD}]}},
         }
-        await applied(store, [Upsert("shelf", AWKWARD, values)])
+        await applied(store, [Upsert("box", AWKWARD, values)])
 
-        record = dict(await store.get("shelf", AWKWARD))
+        record = dict(await store.get("box", AWKWARD))
 
         del record["createdAt"], record["updatedAt"]
         assert record == {"thingId": AWKWARD, **values}
@@ -209,14 +209,14 @@ class Effects:
         [
             Upsert("no_such_collection", "x", {"a": 1}),
             Delete("no_such_collection", "x"),
-            Upsert("shelf", "", {"a": 1}),
-            Upsert("shelf", "th\0ere", {"a": 1}),
-            Upsert("shelf", "x", {"a": float("nan")}),
-            Upsert("shelf", "x", {"a": float("inf")}),
-            Upsert("shelf", "x", {"a": object()}),
-            Upsert("shelf", "x", {"a": "half of a character: \ud800"}),
-            Upsert("shelf", "x", {"a": 1}, only_if_newer="b"),
-            Upsert("shelf", "there", {"at": 5}, only_if_newer="at"),
+            Upsert("box", "", {"a": 1}),
+            Upsert("box", "th\0ere", {"a": 1}),
+            Upsert("box", "x", {"a": float("nan")}),
+            Upsert("box", "x", {"a": float("inf")}),
+            Upsert("box", "x", {"a": object()}),
+            Upsert("box", "x", {"a": "half of a character: \ud800"}),
+            Upsert("box", "x", {"a": 1}, only_if_newer="b"),
+            Upsert("box", "there", {"at": 5}, only_if_newer="at"),
         ],
         ids=[
             "unknown collection",
@@ -232,18 +232,18 @@ class Effects:
         ],
     )
     async def test_a_batch_with_an_impossible_effect_writes_nothing(self, store, effect):
-        await applied(store, [Upsert("shelf", "there", {"at": "2026-01-01"})])
-        stands = await store.get("shelf", "there")
+        await applied(store, [Upsert("box", "there", {"at": "2026-01-01"})])
+        stands = await store.get("box", "there")
         good, bad, dying = await recorded_and_claimed(store, "good", "bad", "dying")
-        fine = settlement(good, completed(Upsert("shelf", "good", {"colour": "red"})))
+        fine = settlement(good, completed(Upsert("box", "good", {"colour": "red"})))
         dead_lettering = settlement(dying, dead_lettered("dying"))
 
         with pytest.raises(EffectRefused) as refused:
             await store.settle([fine, settlement(bad, completed(effect)), dead_lettering])
 
         assert refused.value.job_id == "id-bad"
-        assert await store.get("shelf", "good") is None
-        assert await store.get("shelf", "there") == stands
+        assert await store.get("box", "good") is None
+        assert await store.get("box", "there") == stands
         assert await store.letter(dead_lettered("dying").letter_id) is None
         for key in ("good", "bad", "dying"):
             assert (await entry_of(store, key)).status is Status.PROCESSING
@@ -273,7 +273,7 @@ class Effects:
 
             await asyncio.gather(store.settle([newer]), elsewhere.settle([older]))
 
-            assert (await store.get("shelf", "x"))["who"] == number + 1
+            assert (await store.get("box", "x"))["who"] == number + 1
 
     async def test_no_write_to_a_shared_record_is_lost(self, harness, store):
         elsewhere = await harness.store()
@@ -281,17 +281,17 @@ class Effects:
 
         await asyncio.gather(
             *(
-                racer.settle([settlement(claim, completed(Upsert("shelf", "x", {claim.key: True})))])
+                racer.settle([settlement(claim, completed(Upsert("box", "x", {claim.key: True})))])
                 for racer, claim in zip([store, elsewhere] * 15, claims, strict=True)
             ),
         )
 
-        record = await store.get("shelf", "x")
+        record = await store.get("box", "x")
         assert [claim.key for claim in claims if claim.key not in record] == []
         assert await store.counts(THINGS) == {"processed": 30}
 
     async def test_another_process_reads_what_was_written(self, harness, store):
         await recorded(store)
-        await settled(store, await claimed(store), completed(Upsert("shelf", "x", {"colour": "red"})))
+        await settled(store, await claimed(store), completed(Upsert("box", "x", {"colour": "red"})))
 
-        assert (await (await harness.store()).get("shelf", "x"))["colour"] == "red"
+        assert (await (await harness.store()).get("box", "x"))["colour"] == "red"

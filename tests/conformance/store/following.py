@@ -35,12 +35,12 @@ class Following:
     @pytest.mark.parametrize("end", ENDS, ids=[type(end).__name__ for end in ENDS])
     async def test_an_enqueued_job_is_recorded_with_the_transition_and_due_at_once(self, store, end):
         (claim,) = await recorded_and_claimed(store, "k")
-        effects = (Upsert("shelf", "x", {"colour": "blue"}), Enqueue(follower(labels={"of": "k"})))
+        effects = (Upsert("box", "x", {"colour": "blue"}), Enqueue(follower(labels={"of": "k"})))
         transition = type(end)(**{**{name: getattr(end, name) for name in end.__slots__}, "effects": effects})
         await store.settle([settlement(claim, transition)])
         next_one = await entry_of(store, "next", OTHERS)
         assert (next_one.status, next_one.job_id, next_one.labels) == (Status.RECEIVED, "id-next", {"of": "k"})
-        assert (await store.get("shelf", "x"))["colour"] == "blue"
+        assert (await store.get("box", "x"))["colour"] == "blue"
         (due,) = await store.due(OTHERS, 10, again_after=HOUR)
         assert (due.job_id, due.body) == ("id-next", follower().body)
 

@@ -33,8 +33,8 @@ from tests.conformance.vocabulary import (
 
 RUNNING, LOST, FAILED = AttemptOutcome.RUNNING, AttemptOutcome.LOST, AttemptOutcome.FAILED
 
-SENDING = Upsert("shelf", "x", {"colour": "sending"})
-SENT = Upsert("shelf", "x", {"colour": "sent"})
+SENDING = Upsert("box", "x", {"colour": "sending"})
+SENT = Upsert("box", "x", {"colour": "sent"})
 
 ENDS = [completed(), retried(), Release(), dead_lettered(), Expire(DAY)]
 NAMES = [type(end).__name__ for end in ENDS]
@@ -68,7 +68,7 @@ class Proceeding:
 
         entry = await entry_of(store)
         assert replace(entry, updated_at=held.updated_at) == held
-        assert (await (await harness.store()).get("shelf", "x"))["colour"] == "sending"
+        assert (await (await harness.store()).get("box", "x"))["colour"] == "sending"
         assert isinstance((await try_claim(store, "id-k"))[0], NotNow)
         assert await store.renew(THINGS, [Lease(claim.job_id, claim.fence)], HOUR) == []
 
@@ -81,10 +81,10 @@ class Proceeding:
         answer = await settled(store, claim, replace(end, effects=[SENT]))
 
         assert (answer.status, (await entry_of(store)).status) == (status, status)
-        assert (await store.get("shelf", "x"))["colour"] == "sent"
+        assert (await store.get("box", "x"))["colour"] == "sent"
         (again,) = await store.settle([settlement(claim, Proceed([SENDING]))])
         assert again.stale
-        assert (await store.get("shelf", "x"))["colour"] == "sent"
+        assert (await store.get("box", "x"))["colour"] == "sent"
 
     async def test_a_proceed_that_is_sent_again_is_harmless(self, harness, store):
         await recorded(store)
@@ -128,7 +128,7 @@ class Proceeding:
             "OUTCOME_UNKNOWN",
             [LOST],
         )
-        assert (await store.get("shelf", "x"))["colour"] == "sent"
+        assert (await store.get("box", "x"))["colour"] == "sent"
 
     async def test_a_job_is_interrupted_again_when_its_next_worker_vanishes_too(self, harness, store):
         await recorded(store)
@@ -170,9 +170,9 @@ class Proceeding:
         await harness.pass_time(harness.moment)
 
         assert (await claimed(store)).attempt == 2
-        assert (await store.get("shelf", "x"))["colour"] == "sending"
+        assert (await store.get("box", "x"))["colour"] == "sending"
 
-    @pytest.mark.parametrize("end", [retried(), Release()], ids=["retried", "handed back"])
+    @pytest.mark.parametrize("end", [retried(), Release()], ids=["retried", "released"])
     async def test_the_mark_is_gone_once_the_job_is_settled(self, harness, store, end):
         await recorded(store)
         claim = await claimed(store)
@@ -205,7 +205,7 @@ class Proceeding:
         assert answer == Settled("id-k", Status.PROCESSING, OVERDUE)
         assert not answer.stale
         assert await entry_of(store) == held
-        assert await store.get("shelf", "x") is None
+        assert await store.get("box", "x") is None
         await settled(store, claim, Expire(DAY))
         assert (await entry_of(store)).status is Status.EXPIRED
 
@@ -226,7 +226,7 @@ class Proceeding:
         await harness.pass_time(harness.moment)
 
         answers = await store.settle(
-            [settlement(each, Proceed([Upsert("shelf", each.key, {})])) for each in (late, young, eternal)],
+            [settlement(each, Proceed([Upsert("box", each.key, {})])) for each in (late, young, eternal)],
         )
 
         assert [(answer.status, answer.note) for answer in answers] == [
@@ -234,7 +234,7 @@ class Proceeding:
             (Status.PROCESSING, None),
             (Status.PROCESSING, None),
         ]
-        written = [await store.get("shelf", key) is not None for key in ("late", "young", "eternal")]
+        written = [await store.get("box", key) is not None for key in ("late", "young", "eternal")]
         assert written == [False, True, True]
 
     @pytest.mark.parametrize("other", ENDS, ids=lambda transition: type(transition).__name__)
@@ -244,16 +244,16 @@ class Proceeding:
 
         answers = await store.settle(
             [
-                settlement(first, Proceed([Upsert("shelf", "a", {})])),
+                settlement(first, Proceed([Upsert("box", "a", {})])),
                 settlement(second, other),
-                settlement(first, completed(Upsert("shelf", "b", {}))),
-                settlement(second, Proceed([Upsert("shelf", "c", {})])),
+                settlement(first, completed(Upsert("box", "b", {}))),
+                settlement(second, Proceed([Upsert("box", "c", {})])),
             ],
         )
 
         assert [answer.stale for answer in answers] == [False, False, True, True]
         assert (await entry_of(store, "first")).status is Status.PROCESSING
-        assert [await store.get("shelf", key) is not None for key in "abc"] == [True, False, False]
+        assert [await store.get("box", key) is not None for key in "abc"] == [True, False, False]
         await harness.pass_time(harness.moment)
         assert isinstance((await try_claim(store, "id-first"))[0], Interrupted)
 
@@ -262,13 +262,13 @@ class Proceeding:
 
         answers = await store.settle(
             [
-                settlement(a, completed(Upsert("shelf", "x", {"who": "a", "a": 1}))),
-                settlement(b, Proceed([Upsert("shelf", "x", {"who": "b", "b": 1})])),
-                settlement(c, retried(effects=[Upsert("shelf", "x", {"c": 1})])),
+                settlement(a, completed(Upsert("box", "x", {"who": "a", "a": 1}))),
+                settlement(b, Proceed([Upsert("box", "x", {"who": "b", "b": 1})])),
+                settlement(c, retried(effects=[Upsert("box", "x", {"c": 1})])),
             ],
         )
 
-        record = await store.get("shelf", "x")
+        record = await store.get("box", "x")
         assert [answer.status for answer in answers] == [Status.PROCESSED, Status.PROCESSING, Status.FAILED]
         assert [record.get(name) for name in ("who", "a", "b", "c")] == ["b", 1, 1, 1]
 
@@ -281,19 +281,19 @@ class Proceeding:
             )
 
         assert refused.value.job_id == bad.job_id
-        assert await store.get("shelf", "x") is None
+        assert await store.get("box", "x") is None
         await harness.pass_time(harness.moment)
         answers = await try_claim(store, good.job_id, bad.job_id)
         assert [type(answer) for answer in answers] == [Claimed, Claimed]
 
     async def test_a_stale_effect_does_not_keep_a_job_from_proceeding(self, store):
-        await store.apply([Upsert("shelf", "x", {"at": "2026-01-02"})])
+        await store.apply([Upsert("box", "x", {"at": "2026-01-02"})])
         await recorded(store)
         claim = await claimed(store)
 
-        await proceeded(store, claim, Upsert("shelf", "x", {"at": "2026-01-01"}, only_if_newer="at"))
+        await proceeded(store, claim, Upsert("box", "x", {"at": "2026-01-01"}, only_if_newer="at"))
 
-        assert (await store.get("shelf", "x"))["at"] == "2026-01-02"
+        assert (await store.get("box", "x"))["at"] == "2026-01-02"
         assert (await entry_of(store)).note is None
 
     async def test_a_worker_that_lost_its_job_does_not_proceed(self, harness, store):
@@ -304,7 +304,7 @@ class Proceeding:
         (answer,) = await store.settle([settlement(stale, Proceed([SENDING]))])
 
         assert answer.stale
-        assert await store.get("shelf", "x") is None
+        assert await store.get("box", "x") is None
         await harness.pass_time(harness.moment)
         assert isinstance((await try_claim(store, "id-k"))[0], Claimed)
 
@@ -330,19 +330,19 @@ class TransitionsWithEffects:
         answer = await settled(store, await claimed(store), replace(end, effects=[SENT]))
 
         assert (answer.status, answer.note) == (status, None)
-        assert (await (await harness.store()).get("shelf", "x"))["colour"] == "sent"
+        assert (await (await harness.store()).get("box", "x"))["colour"] == "sent"
 
     @pytest.mark.parametrize(("end", "status"), ENDINGS, ids=NAMES)
     async def test_every_transition_notes_a_stale_effect(self, store, end, status):
-        await store.apply([Upsert("shelf", "x", {"at": "2026-01-02"})])
+        await store.apply([Upsert("box", "x", {"at": "2026-01-02"})])
         await recorded(store)
-        late = Upsert("shelf", "x", {"at": "2026-01-01"}, only_if_newer="at")
+        late = Upsert("box", "x", {"at": "2026-01-01"}, only_if_newer="at")
 
         answer = await settled(store, await claimed(store), replace(end, effects=[late]))
 
         assert (answer.status, answer.note) == (status, IGNORED_STALE)
         assert (await entry_of(store)).note == IGNORED_STALE
-        assert (await store.get("shelf", "x"))["at"] == "2026-01-02"
+        assert (await store.get("box", "x"))["at"] == "2026-01-02"
 
     @pytest.mark.parametrize("end", ENDS, ids=NAMES)
     async def test_an_impossible_effect_of_any_transition_is_refused(self, store, end):
@@ -365,8 +365,8 @@ class TransitionsWithEffects:
         assert (await entry_of(store)).body == job.body
 
     async def test_an_expired_entry_has_the_note_of_its_transition(self, store):
-        await store.apply([Upsert("shelf", "x", {"at": "2026-01-02"})])
-        late = Upsert("shelf", "x", {"at": "2026-01-01"}, only_if_newer="at")
+        await store.apply([Upsert("box", "x", {"at": "2026-01-02"})])
+        late = Upsert("box", "x", {"at": "2026-01-01"}, only_if_newer="at")
         plain, stale = await recorded_and_claimed(store, "plain", "stale")
 
         answers = await store.settle(

@@ -112,7 +112,7 @@ class Reading:
         with pytest.raises(InvalidQuery):
             await store.letters(LetterQuery(), page)
         with pytest.raises(InvalidQuery):
-            await store.find_records(RecordQuery(collection="shelf"), page)
+            await store.find_records(RecordQuery(collection="box"), page)
 
 
 class ReadingLetters:
@@ -181,7 +181,7 @@ class ReadingLetters:
 
 class ReadingRecords:
     @pytest.fixture
-    async def shelf(self, store):
+    async def box(self, store):
         things = {
             "c": {"colour": "red", "size": 3},
             "a": {"colour": "red", "size": 4},
@@ -190,13 +190,13 @@ class ReadingRecords:
         }
         await recorded(store)
         await settled(
-            store, await claimed(store), completed(*(Upsert("shelf", key, each) for key, each in things.items()))
+            store, await claimed(store), completed(*(Upsert("box", key, each) for key, each in things.items()))
         )
         return store
 
-    async def test_records_are_found_by_the_values_of_their_fields(self, shelf):
+    async def test_records_are_found_by_the_values_of_their_fields(self, box):
         async def listed(**where):
-            slice_ = await shelf.find_records(RecordQuery(collection="shelf", where=where), Page(100))
+            slice_ = await box.find_records(RecordQuery(collection="box", where=where), Page(100))
             return [record["thingId"] for record in slice_.items]
 
         assert await listed() == sorted(["a", "b", "c", AWKWARD])
@@ -206,33 +206,33 @@ class ReadingRecords:
         assert await listed(thingId=AWKWARD) == [AWKWARD]
         assert await listed(colour="yellow") == []
 
-    async def test_pages_of_records_neither_skip_nor_repeat(self, shelf):
+    async def test_pages_of_records_neither_skip_nor_repeat(self, box):
         for size in (1, 2, 4):
-            items = await pages(lambda page: shelf.find_records(RecordQuery(collection="shelf"), page), size)
+            items = await pages(lambda page: box.find_records(RecordQuery(collection="box"), page), size)
             assert [record["thingId"] for record in items] == sorted(["a", "b", "c", AWKWARD])
 
-    async def test_a_record_that_was_never_written_is_not_there(self, shelf):
-        assert await shelf.get("shelf", "never") is None
-        assert await shelf.get("cellar", "a") is None
+    async def test_a_record_that_was_never_written_is_not_there(self, box):
+        assert await box.get("box", "never") is None
+        assert await box.get("cellar", "a") is None
 
-    async def test_names_that_nobody_declared_are_refused(self, shelf):
+    async def test_names_that_nobody_declared_are_refused(self, box):
         with pytest.raises(InvalidQuery):
-            await shelf.get("no_such_collection", "a")
+            await box.get("no_such_collection", "a")
         with pytest.raises(InvalidQuery):
-            await shelf.find_records(RecordQuery(collection="no_such_collection"), Page())
+            await box.find_records(RecordQuery(collection="no_such_collection"), Page())
         with pytest.raises(InvalidQuery):
-            await shelf.find_records(RecordQuery(collection="shelf", where={"weight": 1}), Page())
+            await box.find_records(RecordQuery(collection="box", where={"weight": 1}), Page())
 
     async def test_readers_and_writers_do_not_block_each_other(self, harness, store):
         elsewhere = await harness.store()
         await store.record([a_job(f"k{n}") for n in range(50)])
 
         async def write(number):
-            effect = Upsert("shelf", "x", {"colour": "red", "size": number})
+            effect = Upsert("box", "x", {"colour": "red", "size": number})
             await settled(store, await claimed(store, f"k{number}"), completed(effect))
 
         async def read():
-            record = await elsewhere.get("shelf", "x")
+            record = await elsewhere.get("box", "x")
             assert record is None or record["colour"] == "red"
 
         await asyncio.gather(*(write(n) for n in range(50)), *(read() for _ in range(50)))

@@ -15,7 +15,7 @@ NEW, DUPLICATE, CONFLICT = RecordedAs.NEW, RecordedAs.DUPLICATE, RecordedAs.CONF
 
 
 def upsert(key, **fields):
-    return Upsert("shelf", key, fields)
+    return Upsert("box", key, fields)
 
 
 async def transitions(store, *entries):
@@ -25,16 +25,16 @@ async def transitions(store, *entries):
 class RecordingEffects:
     async def test_the_effects_of_a_new_job_are_committed_with_it(self, harness, store):
         await store.apply([upsert("old", colour="grey")])
-        effects = [upsert("x", colour="red"), Upsert("cellar", "y", {"n": 1}), Delete("shelf", "old")]
+        effects = [upsert("x", colour="red"), Upsert("cellar", "y", {"n": 1}), Delete("box", "old")]
         before = await store.now()
 
         assert await transitions(store, a_job(effects=effects)) == [NEW]
 
         elsewhere = await harness.store()
-        record = await elsewhere.get("shelf", "x")
+        record = await elsewhere.get("box", "x")
         assert (record["thingId"], record["colour"]) == ("x", "red")
         assert (await elsewhere.get("cellar", "y"))["n"] == 1
-        assert await elsewhere.get("shelf", "old") is None
+        assert await elsewhere.get("box", "old") is None
         assert (await entry_of(elsewhere)).first_seen_at >= before
 
     async def test_a_duplicate_or_a_conflict_writes_no_effects(self, store):
@@ -48,7 +48,7 @@ class RecordingEffects:
         )
 
         assert answers == [DUPLICATE, CONFLICT, CONFLICT]
-        assert (await store.get("shelf", "x"))["colour"] == "first"
+        assert (await store.get("box", "x"))["colour"] == "first"
 
     async def test_of_equal_keys_in_one_batch_the_first_writes_its_effects(self, store):
         answers = await transitions(
@@ -60,7 +60,7 @@ class RecordingEffects:
             a_job("c", job_id="id-b", effects=[upsert("x", taken=1)]),
         )
 
-        record = await store.get("shelf", "x")
+        record = await store.get("box", "x")
         assert answers == [NEW, DUPLICATE, NEW, CONFLICT, CONFLICT]
         assert [record.get(name) for name in ("a", "b", "again", "other", "taken")] == [1, 1, None, None, None]
 
@@ -75,13 +75,13 @@ class RecordingEffects:
 
         assert await transitions(store, *batch) == [NEW, NEW, DUPLICATE, NEW]
         assert await store.counts(THINGS) == {"received": 4}
-        assert await store.get("shelf", "x") is not None
-        assert await store.get("shelf", "y") is None
+        assert await store.get("box", "x") is not None
+        assert await store.get("box", "y") is None
 
     async def test_effects_on_one_record_are_folded_in_the_order_of_the_jobs(self, store):
         await store.record([a_job(f"k{n}", effects=[upsert("x", last=n, **{f"k{n}": True})]) for n in range(5)])
 
-        record = await store.get("shelf", "x")
+        record = await store.get("box", "x")
         assert record["last"] == 4
         assert all(record[f"k{n}"] for n in range(5))
 
@@ -89,17 +89,17 @@ class RecordingEffects:
         "effect",
         [
             Upsert("no_such_collection", "x", {"a": 1}),
-            Upsert("shelf", "", {"a": 1}),
-            Upsert("shelf", "x", {"a": float("nan")}),
-            Upsert("shelf", "x", {"a": "half of a character: \ud800"}),
-            Upsert("shelf", "x", {"a": 1}, only_if_newer="b"),
-            Upsert("shelf", "there", {"at": 5}, only_if_newer="at"),
+            Upsert("box", "", {"a": 1}),
+            Upsert("box", "x", {"a": float("nan")}),
+            Upsert("box", "x", {"a": "half of a character: \ud800"}),
+            Upsert("box", "x", {"a": 1}, only_if_newer="b"),
+            Upsert("box", "there", {"at": 5}, only_if_newer="at"),
         ],
         ids=["unknown collection", "no key", "not JSON", "not text", "compares what it does not set", "uncomparable"],
     )
     async def test_a_batch_with_an_impossible_effect_records_nothing(self, store, effect):
         await store.apply([upsert("there", at="2026-01-01")])
-        stands = await store.get("shelf", "there")
+        stands = await store.get("box", "there")
         good = a_job("good", effects=[upsert("good", colour="red")])
 
         with pytest.raises(EffectRefused) as refused:
@@ -107,16 +107,16 @@ class RecordingEffects:
 
         assert refused.value.job_id == "id-bad"
         assert await store.counts(THINGS) == {}
-        assert await store.get("shelf", "good") is None
-        assert await store.get("shelf", "there") == stands
+        assert await store.get("box", "good") is None
+        assert await store.get("box", "there") == stands
         assert await transitions(store, good, a_job("plain")) == [NEW, NEW]
 
     async def test_a_stale_effect_does_not_keep_a_job_out(self, store):
         await store.apply([upsert("x", at="2026-01-02")])
-        late = Upsert("shelf", "x", {"at": "2026-01-01"}, only_if_newer="at")
+        late = Upsert("box", "x", {"at": "2026-01-01"}, only_if_newer="at")
 
         assert await transitions(store, a_job(effects=[late])) == [NEW]
-        assert (await store.get("shelf", "x"))["at"] == "2026-01-02"
+        assert (await store.get("box", "x"))["at"] == "2026-01-02"
 
     async def test_of_two_processes_that_race_for_a_key_the_winner_writes_its_effects(self, harness, store):
         elsewhere = await harness.store()
@@ -131,7 +131,7 @@ class RecordingEffects:
             )
 
             outcome = [answer.recorded_as for (answer,) in answers]
-            record = await store.get("shelf", f"x{number}")
+            record = await store.get("box", f"x{number}")
             assert sorted(outcome) == [DUPLICATE] * 3 + [NEW]
             assert [name for name in record if name.startswith("by")] == [f"by{outcome.index(NEW)}"]
 
@@ -145,7 +145,7 @@ class RecordingEffects:
             ),
         )
 
-        record = await store.get("shelf", "x")
+        record = await store.get("box", "x")
         assert [n for n in range(20) if f"k{n}" not in record] == []
 
     async def test_a_large_batch_is_recorded_with_its_effects(self, store):
@@ -157,9 +157,9 @@ class RecordingEffects:
         answers = await transitions(store, *batch)
 
         assert [n for n, recorded_as in enumerate(answers) if recorded_as is not NEW] == [7]
-        assert await store.get("shelf", "s7") is None
+        assert await store.get("box", "s7") is None
         for n in (0, 8, 255):
-            assert (await store.get("shelf", f"s{n}"))["n"] == (await store.get("cellar", f"c{n}"))["n"] == n
+            assert (await store.get("box", f"s{n}"))["n"] == (await store.get("cellar", f"c{n}"))["n"] == n
 
     async def test_a_replay_as_a_new_job_writes_that_jobs_effects(self, store):
         letter = await dead_and_reviewed(store)
@@ -167,7 +167,7 @@ class RecordingEffects:
 
         assert await store.replay([(letter, new)], actor="ana", reason="mended") == [letter]
 
-        assert (await store.get("shelf", "x"))["colour"] == "red"
+        assert (await store.get("box", "x"))["colour"] == "red"
         assert (await letter_of(store, letter)).replayed_as == "again"
 
     async def test_new_jobs_are_queued_if_the_store_publishes(self, store):

@@ -24,22 +24,22 @@ from tests.conformance.vocabulary import (
 
 class Applying:
     async def test_effects_without_a_job_are_committed(self, harness, store):
-        await store.apply([Upsert("shelf", "gone", {"colour": "grey"})])
+        await store.apply([Upsert("box", "gone", {"colour": "grey"})])
 
         await store.apply(
             [
-                Upsert("shelf", "x", {"colour": "red"}, {"made": "here"}),
-                Upsert("shelf", "x", {"size": 3}),
-                Delete("shelf", "gone"),
+                Upsert("box", "x", {"colour": "red"}, {"made": "here"}),
+                Upsert("box", "x", {"size": 3}),
+                Delete("box", "gone"),
                 Upsert("cellar", "y", {"n": 1}),
             ],
         )
 
         elsewhere = await harness.store()
-        record = await elsewhere.get("shelf", "x")
+        record = await elsewhere.get("box", "x")
         assert [record[name] for name in ("thingId", "colour", "made", "size")] == ["x", "red", "here", 3]
         assert record["createdAt"] == record["updatedAt"]
-        assert await elsewhere.get("shelf", "gone") is None
+        assert await elsewhere.get("box", "gone") is None
         assert (await elsewhere.get("cellar", "y"))["n"] == 1
 
     async def test_a_collection_may_belong_to_no_workload(self, store):
@@ -51,28 +51,28 @@ class Applying:
         assert [(each["place"], each["visited"]) for each in cities.items] == [("rome", True)]
 
     async def test_a_stale_effect_is_skipped(self, store):
-        await store.apply([Upsert("shelf", "x", {"at": "2026-01-02"})])
+        await store.apply([Upsert("box", "x", {"at": "2026-01-02"})])
 
-        await store.apply([Upsert("shelf", "x", {"at": "2026-01-01"}, only_if_newer="at"), Upsert("shelf", "y", {})])
+        await store.apply([Upsert("box", "x", {"at": "2026-01-01"}, only_if_newer="at"), Upsert("box", "y", {})])
 
-        assert (await store.get("shelf", "x"))["at"] == "2026-01-02"
-        assert await store.get("shelf", "y") is not None
+        assert (await store.get("box", "x"))["at"] == "2026-01-02"
+        assert await store.get("box", "y") is not None
 
     @pytest.mark.parametrize(
         "effect",
         [
             Upsert("no_such_collection", "x", {}),
-            Upsert("shelf", "", {}),
-            Upsert("shelf", "x", {"a": float("nan")}),
-            Upsert("shelf", "x", {}, only_if_newer="a"),
+            Upsert("box", "", {}),
+            Upsert("box", "x", {"a": float("nan")}),
+            Upsert("box", "x", {}, only_if_newer="a"),
         ],
         ids=["unknown collection", "no key", "not JSON", "compares what it does not set"],
     )
     async def test_with_an_impossible_effect_none_is_applied(self, store, effect):
         with pytest.raises(EffectRefused):
-            await store.apply([Upsert("shelf", "good", {}), effect])
+            await store.apply([Upsert("box", "good", {}), effect])
 
-        assert await store.get("shelf", "good") is None
+        assert await store.get("box", "good") is None
 
     async def test_an_empty_batch_applies_nothing(self, store):
         await store.apply([])
@@ -180,7 +180,7 @@ class PruningRecords:
                 Upsert("drawer", "never", {"at": isoformat(now - DAY)}),
                 Upsert("drawer", "not said", {"until": None}),
                 Upsert("atlas", "soon", {"until": isoformat(now + harness.moment)}),
-                Upsert("shelf", "soon", {"until": isoformat(now - DAY)}),
+                Upsert("box", "soon", {"until": isoformat(now - DAY)}),
             ],
         )
         assert (await store.prune(100)).documents == 0
@@ -191,7 +191,7 @@ class PruningRecords:
         assert (pruned.documents, pruned.entries, dict(pruned.letters)) == (2, 0, {})
         assert await store.get("drawer", "soon") is None
         assert await store.get("atlas", "soon") is None
-        for collection, key in (("drawer", "later"), ("drawer", "never"), ("drawer", "not said"), ("shelf", "soon")):
+        for collection, key in (("drawer", "later"), ("drawer", "never"), ("drawer", "not said"), ("box", "soon")):
             assert await store.get(collection, key) is not None
 
     async def test_a_record_whose_time_was_moved_stays(self, harness, store):

@@ -106,14 +106,14 @@ class Settling:
         await recorded(store)
         claim = await claimed(store)
         before = await store.now()
-        answer = await settled(store, claim, Expire(DAY, [Upsert("shelf", "x", {"colour": "grey"})]))
+        answer = await settled(store, claim, Expire(DAY, [Upsert("box", "x", {"colour": "grey"})]))
         after = await store.now()
 
         entry = await entry_of(store)
         assert (answer.status, entry.status) == (Status.EXPIRED, Status.EXPIRED)
         assert outcomes(entry) == [FAILED]
         assert before + DAY <= entry.expires_at <= after + DAY
-        assert (await store.get("shelf", "x"))["colour"] == "grey"
+        assert (await store.get("box", "x"))["colour"] == "grey"
 
     async def test_a_dead_lettered_job_leaves_a_letter_with_the_whole_history(self, harness, store):
         job = await recorded(store, labels={"colour": "red", "traceId": "t-1"}, body=AWKWARD)
@@ -169,13 +169,13 @@ class Settling:
         await harness.pass_time(harness.moment)
         await claimed(await harness.store(), worker="worker-2")
         held = await entry_of(store)
-        transition = replace(transition, effects=[Upsert("shelf", "x", {"colour": "red"})])
+        transition = replace(transition, effects=[Upsert("box", "x", {"colour": "red"})])
 
         (answer,) = await store.settle([settlement(stale, transition)])
 
         assert (answer.job_id, answer.stale, answer.status, answer.note) == ("id-k", True, None, None)
         assert await entry_of(store) == held
-        assert await store.get("shelf", "x") is None
+        assert await store.get("box", "x") is None
         assert await store.letter(dead_lettered().letter_id) is None
 
     @pytest.mark.parametrize("transition", ENDS, ids=lambda transition: type(transition).__name__)
@@ -195,14 +195,14 @@ class Settling:
     async def test_of_two_transitions_in_one_batch_the_first_counts(self, store, second):
         await recorded(store)
         claim = await claimed(store)
-        first = completed(Upsert("shelf", "x", {"colour": "first"}))
-        second = replace(second, effects=[Upsert("shelf", "x", {"colour": "second"})])
+        first = completed(Upsert("box", "x", {"colour": "first"}))
+        second = replace(second, effects=[Upsert("box", "x", {"colour": "second"})])
 
         answers = await store.settle([settlement(claim, first), settlement(claim, second)])
 
         assert [answer.status for answer in answers] == [Status.PROCESSED, None]
         assert (await entry_of(store)).status is Status.PROCESSED
-        assert (await store.get("shelf", "x"))["colour"] == "first"
+        assert (await store.get("box", "x"))["colour"] == "first"
         assert await store.letter(dead_lettered().letter_id) is None
 
     async def test_a_lease_that_never_was_settles_nothing(self, store):
@@ -277,13 +277,13 @@ class Settling:
         claims = await recorded_and_claimed(store, *(f"k{n}" for n in range(20)))
         for claim in claims:
             here, there = await asyncio.gather(
-                store.settle([settlement(claim, completed(Upsert("shelf", claim.key, {"colour": "here"})))]),
+                store.settle([settlement(claim, completed(Upsert("box", claim.key, {"colour": "here"})))]),
                 elsewhere.settle([settlement(claim, dead_lettered(claim.key))]),
             )
 
             statuses = {here[0].status, there[0].status}
             record, letter = (
-                await store.get("shelf", claim.key),
+                await store.get("box", claim.key),
                 await store.letter(dead_lettered(claim.key).letter_id),
             )
             assert statuses in ({Status.PROCESSED, None}, {Status.DEAD_LETTERED, None})

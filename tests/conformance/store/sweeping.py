@@ -213,7 +213,7 @@ class DetectingQueueResets:
 class Pruning:
     async def test_a_settled_entry_is_kept_for_its_retention(self, harness, store):
         await store.record([a_job("done"), a_job("late"), a_job("kept")])
-        effects = [Upsert("shelf", "x", {"colour": "red"})]
+        effects = [Upsert("box", "x", {"colour": "red"})]
         await settled(store, await claimed(store, "done"), completed(*effects, retention=harness.moment))
         await settled(store, await claimed(store, "late"), Expire(harness.moment))
         await settled(store, await claimed(store, "kept"), completed(retention=DAY))
@@ -224,7 +224,7 @@ class Pruning:
 
         assert (pruned.entries, dict(pruned.letters)) == (2, {})
         assert await store.counts(THINGS) == {"processed": 1}
-        assert await store.get("shelf", "x") is not None
+        assert await store.get("box", "x") is not None
 
     async def test_a_letter_is_kept_for_its_retention_and_its_entry_with_it(self, harness, store):
         short, long = {"letter_retention": harness.moment, "retention": timedelta(0)}, {"letter_retention": DAY}

@@ -372,7 +372,7 @@ class Talker:
         self.port = 0
         self.received = b""
         self.done = False
-        self._says = says
+        self._answer = says
         self._hangs_up = hangs_up
         self._reads_on = reads_on
         self._over = asyncio.Event()
@@ -388,7 +388,7 @@ class Talker:
                 if line == b"DATA\r\n":
                     break
             self.received = await reader.readexactly(1000)
-            writer.write(self._says)
+            writer.write(self._answer)
             while self._reads_on and (piece := await reader.read(65536)):
                 self.received = self.received[-10:] + piece
             if not (self._hangs_up or self._reads_on):

@@ -121,7 +121,7 @@ def test_nothing_is_allowed_that_python_knows_to_be_special(address):
 @given(st.ip_addresses(v=4))
 @example(IPv4Address("169.254.169.254"))
 @example(IPv4Address("8.8.8.8"))
-def test_an_address_that_hides_another_is_judged_as_that_one(hidden):
+def test_an_address_that_hides_another_is_checked_as_the_hidden_one(hidden):
     number = int(hidden)
     forms = [
         IPv6Address((0xFFFF << 32) | number),

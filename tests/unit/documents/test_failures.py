@@ -18,7 +18,7 @@ from holdfast.workloads.documents.failures import (
 )
 
 
-def test_every_code_has_one_row_and_every_kind_of_seed_003_has_codes():
+def test_every_code_has_one_row_and_every_error_type_of_the_specification_has_codes():
     assert set(TABLE) == set(Code)
     assert {each.error_type for each in TABLE.values()} == set(ErrorType)
     assert [each.value for each in ErrorType] == ["VALIDATION", "IO", "MODEL", "SYSTEM"]

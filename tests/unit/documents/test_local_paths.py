@@ -70,7 +70,7 @@ def test_a_file_is_found_by_its_relative_and_its_absolute_path(paths, root, tmp_
             assert file.read() == b"%PDF-1.7 a"
 
 
-def test_a_missing_file_is_told_as_the_seed_does(paths, root, tmp_path):
+def test_a_missing_file_has_the_message_of_the_specification(paths, root, tmp_path):
     message = refused_everywhere(paths, "samples/missing.pdf", Code.FILE_NOT_FOUND, tmp_path)
     assert message == "File not found: samples/missing.pdf"
     absolute = f"{root}//gone/missing.pdf"

@@ -1,4 +1,4 @@
-"""A courier event's whole life through the composed system: from the signed request to its last state."""
+"""A courier event in the whole system, from the signed request to its last state."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.support.waiting import eventually
 SECRET = "a secret of courier-x, long enough for this"
 ANA = {"actor": "ana", "reason": "the downstream was out of disk"}
 
-SEED_LETTER = {
+LETTER_FIELDS = {
     "eventId",
     "idempotencyKey",
     "traceId",
@@ -238,7 +238,7 @@ async def test_an_event_that_cannot_be_settled_lives_on_as_a_dead_letter(gateway
     assert await gateway.shipment() is None
     ((letter_id, payload),) = await eventually(gateway.published)
     assert letter_id == letter.id
-    assert set(payload) == SEED_LETTER
+    assert set(payload) == LETTER_FIELDS
     CourierDeadLetter.model_validate(payload)
     assert payload["attemptCount"] == len(payload["attemptHistory"]) == attempts
     assert (payload["terminalReasonCode"], payload["traceId"]) == (reason, "req_evt_1")

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from holdfast.wiring import open_system
-from tests.cli.desk import settings
+from tests.cli.commands import settings
 
 
 @pytest.fixture
