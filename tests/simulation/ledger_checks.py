@@ -11,7 +11,7 @@ from holdfast.contracts.ledger import RecordedAs, Status
 from holdfast.contracts.lifecycle import EDGES
 from holdfast.contracts.times import duration_ms, to_ms
 
-from .facts import Facts, Findings, Identity
+from .facts import Facts, Findings, Identity, content_of
 from .workloads import BASE, MAX_ATTEMPTS, THROTTLE, Order
 
 _WHO: Final = re.compile(r"(worker\d+)#(\d+)")
@@ -60,12 +60,11 @@ def foreign_jobs(facts: Facts) -> Findings:
         if entry and entry["fingerprint"] == workload.fingerprint(order):
             continue
         reason = "IDEMPOTENCY_CONFLICT" if order else "VALIDATION_FAILED"
-        told = {letter["reason_code"] for letter in facts.letters if letter["body"] == foreign.data}
-        if not told or not told <= {
-            reason,
-            "WORKER_LOST",
-        }:  # the worker that was to dead-letter it may have been killed three times
-            yield f"I1: the foreign job {foreign.workload} {foreign.job_id} is neither done nor a letter: {told}"
+        content = content_of(foreign.data)
+        reasons = {letter["reason_code"] for letter in facts.letters if content_of(letter["body"]) == content}
+        # The worker that was to dead-letter the job may have been killed three times.
+        if not reasons or not reasons <= {reason, "WORKER_LOST"}:
+            yield f"I1: the foreign job {foreign.workload} {foreign.job_id} is neither done nor a letter: {reasons}"
 
 
 def histories(facts: Facts) -> Findings:

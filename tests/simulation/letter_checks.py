@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from itertools import pairwise
 from typing import Final
@@ -10,7 +9,7 @@ from typing import Final
 from holdfast.contracts.dead_letters import ReviewStatus, letter_id
 from holdfast.contracts.lifecycle import REVIEW_STEPS
 
-from .facts import Facts, Findings, Identity
+from .facts import Facts, Findings, Identity, content_of
 
 _DEALT_WITH: Final = ("replayed", "closed")
 _ASKED_AS: Final = {"reviewed": "review", "replayed": "replay", "closed": "close"}
@@ -34,7 +33,7 @@ def letters(facts: Facts) -> Findings:
         attempts = dead_lettered.get(identity, letter["attempts"])
         if letter["id"] != letter_id(*identity) or letter["attempts"] != attempts:
             yield f"I8: the letter of {identity} does not tell what happened"
-        if _content(letter["body"]) != _content(facts.entries[identity[:2]]["body"]):
+        if content_of(letter["body"]) != content_of(facts.entries[identity[:2]]["body"]):
             yield f"I8: the letter of {identity} has another body"
 
 
@@ -106,12 +105,3 @@ def replays(facts: Facts) -> Findings:
             yield f"I9: {identity} is generation {entry['generation']} after {generations[identity]} replays"
         if origins[identity] != (entry["replay_of"] is not None):
             yield f"I9: {identity} is the replay of {origins[identity]} letters"
-
-
-def _content(body: str) -> object:
-    """What a body says, but for the number of the attempt: a letter has that of the last one."""
-    try:
-        content = json.loads(body)
-    except ValueError:
-        return body
-    return {name: value for name, value in content.items() if name != "attempt"} if isinstance(content, dict) else body
