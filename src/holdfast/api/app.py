@@ -17,6 +17,7 @@ from starlette.exceptions import HTTPException
 
 from holdfast.contracts.errors import HoldfastError
 from holdfast.contracts.ports import Ids
+from holdfast.telemetry import emit_failure, events
 
 from .answering import send_refusal
 from .dead_letters import dead_letter_routes
@@ -34,7 +35,6 @@ from .problems import field_problems
 from .progress_stream import Streams
 from .reading import REQUEST_ID, TRACE, Disconnected, Message, Receive, Scope, Send, pick, valid_trace_id
 from .services import ApiOptions, ApiServices
-from .unexpected import report_unexpected
 
 _SAFE_HEADERS: Final = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"))
 
@@ -83,7 +83,7 @@ class Gateway:
         except Disconnected:
             return
         except Exception as error:  # noqa: BLE001 - the outermost frame: log the error and answer
-            report_unexpected(error, trace_id)
+            emit_failure(events.API_UNEXPECTED, error, trace_id=trace_id)
             if not started:
                 await send_refusal(send, Refusal(Code.INTERNAL_ERROR), trace_id)
 
@@ -147,7 +147,7 @@ async def _answer_refusal(request: Request, error: Exception) -> Response:
 async def _answer_failure(request: Request, error: Exception) -> Response:
     refusal = refusal_of(cast("HoldfastError", error))
     if refusal.code is Code.INTERNAL_ERROR:
-        report_unexpected(error, request.scope[TRACE])
+        emit_failure(events.API_UNEXPECTED, error, trace_id=request.scope[TRACE])
     return _answer(request, refusal)
 
 

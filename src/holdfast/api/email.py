@@ -19,6 +19,7 @@ from holdfast.contracts.ledger import RecordedAs
 from holdfast.contracts.queries import Page, RecordQuery
 from holdfast.contracts.tenants import Principal, Scope
 from holdfast.engine.intake import Receipt
+from holdfast.telemetry import emit_failure, events
 
 from . import strict_json
 from .email_views import (
@@ -37,7 +38,6 @@ from .errors import Code, Refusal, intake_refusal_of
 from .reading import BODY_HEADERS, CONTENT_LENGTH, TRACE, pick, read_body, require_plain_json
 from .services import ApiServices, EmailServices
 from .tenant_guard import TenantGuard, tenant_of
-from .unexpected import report_unexpected
 from .views import ErrorView
 
 EMAIL_PATH: Final = "/v1/email"
@@ -240,7 +240,7 @@ def _refusal(error: Exception, trace_id: str) -> Refusal:
         return error
     refusal = intake_refusal_of(error) if isinstance(error, HoldfastError) else Refusal(Code.INTERNAL_ERROR)
     if refusal.code is Code.INTERNAL_ERROR:
-        report_unexpected(error, trace_id)
+        emit_failure(events.API_UNEXPECTED, error, trace_id=trace_id)
     return refusal
 
 

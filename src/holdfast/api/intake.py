@@ -16,6 +16,7 @@ from holdfast.contracts.errors import HoldfastError
 from holdfast.contracts.ledger import RecordedAs
 from holdfast.contracts.times import isoformat
 from holdfast.engine.intake import Receipt
+from holdfast.telemetry import emit_failure, events
 
 from . import strict_json
 from .answering import send_json, send_refusal
@@ -34,7 +35,6 @@ from .reading import (
     valid_trace_id,
 )
 from .services import ApiOptions, ApiServices, CourierAdmission
-from .unexpected import report_unexpected
 from .verify import SIGNATURE_HEADERS, Verifier
 
 COURIER_PATH: Final = "/v1/events/courier"
@@ -108,7 +108,7 @@ def _refusal(error: Exception, trace_id: str) -> Refusal:
         return error
     refusal = intake_refusal_of(error) if isinstance(error, HoldfastError) else Refusal(Code.INTERNAL_ERROR)
     if refusal.code is Code.INTERNAL_ERROR:
-        report_unexpected(error, trace_id)
+        emit_failure(events.API_UNEXPECTED, error, trace_id=trace_id)
     return refusal
 
 

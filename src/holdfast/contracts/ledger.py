@@ -265,4 +265,4 @@ class Pruned:
 
     entries: int = 0
     letters: Mapping[str, list[str]] = field(default_factory=dict)
-    documents: int = 0
+    records: int = 0

@@ -212,7 +212,7 @@ class Maintenance:
         for name, letter_ids in pruned.letters.items():
             if name in known:
                 await self._projection.unpublish(known[name], letter_ids)
-        return pruned.entries + pruned.documents + sum(map(len, pruned.letters.values()))
+        return pruned.entries + pruned.records + sum(map(len, pruned.letters.values()))
 
 
 def _queue_job_of(workload: Workload[Any], entry: DueEntry) -> QueueJob:

@@ -188,7 +188,7 @@ class PruningRecords:
         await harness.pass_time(harness.moment + timedelta(milliseconds=1))
         pruned = await store.prune(100)
 
-        assert (pruned.documents, pruned.entries, dict(pruned.letters)) == (2, 0, {})
+        assert (pruned.records, pruned.entries, dict(pruned.letters)) == (2, 0, {})
         assert await store.get("drawer", "soon") is None
         assert await store.get("atlas", "soon") is None
         for collection, key in (("drawer", "later"), ("drawer", "never"), ("drawer", "not said"), ("box", "soon")):
@@ -222,4 +222,4 @@ class PruningRecords:
 
         pruned = await store.prune(100)
 
-        assert (pruned.entries, pruned.documents) == (1, 1)
+        assert (pruned.entries, pruned.records) == (1, 1)
