@@ -109,6 +109,11 @@ KEPT: Final = (
     # --- names on the wire and in the environment ---
     Kept(r"(?i)\bupkeep_interval_ms\b", EVERYWHERE, "a setting"),
     Kept(r'"verdict"', ("src/holdfast/cli/doctor.py", "tests/"), "a key of `doctor --json`"),
+    Kept(
+        r"`(?:life|mortal|lane|turn|buried|handed_back|withdrawn|upkeep\.done|upkeep\.failed)`",
+        ("CHANGELOG.md",),
+        "the old names, for users of the last version",
+    ),
     # --- the other meaning of a word ---
     Kept(r"(?i)\btak(?:es?|ing) turns\b|\bin turn\b|\bout of turn\b|\bwaits for its turn\b", EVERYWHERE, "English"),
     Kept(r"(?i)\bturns? (?:[^.;]{1,90} )?(?:into|off|away|over)\b", EVERYWHERE, "to turn something into something"),
