@@ -17,13 +17,18 @@ from redis import Redis
 from holdfast.contracts.queries import EntryQuery, Page
 from tests.interop.gateway import MAIN, a_request
 from tests.support.node_system import NodeSystem
+from tests.support.valkey_server import OWN
 from tests.support.waiting import eventually
 
 EVENTS = 2_000
 _AT_ONCE = 50
 _LONG = 150
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [
+    pytest.mark.timeout(300),
+    # The commands that the queue needs are tested on both servers elsewhere. Here one of them is enough.
+    pytest.mark.parametrize("redis_server", [OWN], indirect=True),
+]
 
 
 @pytest.fixture
