@@ -212,7 +212,7 @@ async def test_a_file_that_nobody_can_read_fails_at_the_first_attempt(arena, wha
     job_id = await arena.handed_in(content, **given)
     letter = await letter_of(arena, job_id, code, "VALIDATION")
     await has_failed(arena, job_id, letter)
-    assert letter["error"] == TABLE[Code(code)].words
+    assert letter["error"] == TABLE[Code(code)].message
 
 
 async def test_a_file_that_is_not_what_its_job_says_is_refused_by_the_worker_too(arena):
@@ -322,7 +322,7 @@ async def test_the_table_decides_how_often_a_failure_is_tried_and_what_it_is_cal
     attempts = 3 if kind.retried else 1
     letter = await letter_of(arena, job_id, code.value, kind.error_type.value, attempts=attempts)
     await has_failed(arena, job_id, letter)
-    assert (letter["error"], letter["error_detail"]) == (kind.words, "HTTP 418")
+    assert (letter["error"], letter["error_detail"]) == (kind.message, "HTTP 418")
     assert outcomes(await arena.entry(job_id)) == [("failed", code.value)] * attempts
 
 

@@ -232,12 +232,12 @@ async def test_a_collection_that_learns_to_expire_forgets_its_old_documents(path
     store = SqliteStore(database, [], collections=[plain])
     await store.open()
     await store.apply([Upsert("atlas", "troy", {"until": "2001-01-01T00:00:00.000Z"}), Upsert("atlas", "rome", {})])
-    assert (await store.prune(10)).documents == 0
+    assert (await store.prune(10)).records == 0
 
     grown = SqliteStore(database, [], collections=[replace(plain, expires="until")])
     await grown.open()
 
-    assert (await grown.prune(10)).documents == 1
+    assert (await grown.prune(10)).records == 1
     assert await grown.get("atlas", "troy") is None
     assert await grown.get("atlas", "rome") is not None
     await database.close()

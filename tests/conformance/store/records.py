@@ -183,7 +183,7 @@ class PruningRecords:
                 Upsert("box", "soon", {"until": isoformat(now - DAY)}),
             ],
         )
-        assert (await store.prune(100)).documents == 0
+        assert (await store.prune(100)).records == 0
 
         await harness.pass_time(harness.moment + timedelta(milliseconds=1))
         pruned = await store.prune(100)
@@ -200,7 +200,7 @@ class PruningRecords:
         await store.apply([Upsert("drawer", "x", {"until": isoformat(now + DAY)})])
         await harness.pass_time(2 * harness.moment)
 
-        assert (await store.prune(100)).documents == 0
+        assert (await store.prune(100)).records == 0
         assert await store.get("drawer", "x") is not None
 
     async def test_no_more_records_are_forgotten_than_asked(self, harness, store):
@@ -211,7 +211,7 @@ class PruningRecords:
         )
         await harness.pass_time(harness.moment + timedelta(milliseconds=1))
 
-        assert [(await store.prune(2)).documents for _ in range(4)] == [2, 2, 1, 0]
+        assert [(await store.prune(2)).records for _ in range(4)] == [2, 2, 1, 0]
 
     async def test_records_and_entries_are_forgotten_in_one_go(self, harness, store):
         until = isoformat(await store.now() + harness.moment)
