@@ -384,7 +384,7 @@ async def test_no_more_documents_of_all_collections_together_are_pruned_than_ask
     await store.apply([Upsert("atlas", "rome", soon), *slips])
     store._link.clock.skew = 2 * DAY
 
-    assert [(await store.prune(2)).documents for _ in range(3)] == [2, 2, 0]
+    assert [(await store.prune(2)).records for _ in range(3)] == [2, 2, 0]
 
 
 async def test_what_the_address_says_about_durability_does_not_count(mongo, make_store, mongo_database):

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import ast
 import re
 import sys
 import tomllib
@@ -60,14 +61,24 @@ def test_each_library_of_an_extra_is_in_the_table(extra):
     assert required(extra) - markers <= found
 
 
+def imported_by(file: Path) -> set[str]:
+    """The top-level packages that a module imports, wherever it does."""
+    names = set()
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {each.name.partition(".")[0] for each in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            names.add(str(node.module).partition(".")[0])
+    return names
+
+
 def test_every_import_of_an_optional_library_is_in_the_table():
-    pattern = re.compile(r"^\s*(?:from|import) ([A-Za-z_]\w*)", re.MULTILINE)
     base = {re.match(r"[\w.-]+", each)[0].lower() for each in PROJECT["dependencies"]}
     # These come with fastapi and with pydantic.
     base |= {"starlette", "pydantic-core", "pydantic_core", "annotated-types", "typing-extensions", "click"}
     optional = set()
     for file in (ROOT / "src").rglob("*.py"):
-        for name in pattern.findall(file.read_text(encoding="utf-8")):
+        for name in imported_by(file):
             if name in sys.stdlib_module_names or name == "holdfast":
                 continue
             if not {each.lower() for each in PROVIDERS.get(name, ())} & base:
