@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 from contextlib import suppress
@@ -43,7 +44,11 @@ def run(request):
 
 def children() -> set[str]:
     """The processes that this one has started and not reaped; servers of other tests may be among them."""
-    return {pid for task in Path("/proc/self/task").iterdir() for pid in (task / "children").read_text().split()}
+    found: set[str] = set()
+    for task in Path("/proc/self/task").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # a thread may end while we look
+            found.update((task / "children").read_text().split())
+    return found
 
 
 def open_files() -> int:
