@@ -29,7 +29,8 @@ def mongo_database(mongo):
 
 @pytest.fixture
 def records(mongo, mongo_database):
-    with MongoClient(mongo.uri, tz_aware=True) as client:
+    # As our store reads: what is seen here is seen there a moment later too.
+    with MongoClient(mongo.uri, tz_aware=True, readConcernLevel="majority") as client:
         yield client[mongo_database]
 
 

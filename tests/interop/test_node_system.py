@@ -27,7 +27,7 @@ RECORD = {
 
 @pytest.fixture
 def records(mongo, mongo_database):
-    with MongoClient(mongo.uri, tz_aware=True) as client:
+    with MongoClient(mongo.uri, tz_aware=True, readConcernLevel="majority") as client:
         yield client[mongo_database]
 
 

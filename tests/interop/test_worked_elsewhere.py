@@ -28,7 +28,7 @@ async def gateway(open_gateway_with):
 
 @pytest.fixture
 def records(mongo, mongo_database):
-    with MongoClient(mongo.uri, tz_aware=True) as client:
+    with MongoClient(mongo.uri, tz_aware=True, readConcernLevel="majority") as client:
         yield client[mongo_database]
 
 

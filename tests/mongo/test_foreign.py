@@ -13,6 +13,7 @@ from holdfast.contracts.ledger import AlreadySettled, AttemptOutcome, Claimed, R
 from holdfast.contracts.queries import EntryQuery, LetterQuery, Page, RecordQuery
 from holdfast.contracts.queues import job_id_for
 from holdfast.stores.mongo import importing
+from holdfast.stores.mongo.link import Link
 from tests.mongo.steps import DAY, an_event, dead_lettered, done, moved, settlement
 from tests.support.foreign_records import BEGAN, DATES, NodeRecords, node_writes
 
@@ -406,6 +407,28 @@ async def test_an_entry_that_another_worker_settled_while_ours_held_it_is_repair
         assert [each.outcome for each in entry.attempts] == outcomes
         assert entry.attempt_count == len(outcomes)
     assert await database.processed_events.count_documents({"dueAt": {"$exists": True}}) == 0
+
+
+async def test_an_entry_that_our_worker_settles_during_a_sweep_is_not_taken_for_another_systems(
+    filled, database, monkeypatch
+):
+    await filled.record([coming("ours", delivered=False)])
+    entry = await database.processed_events.find_one({"fence": {"$exists": True}})
+    [claim] = await filled.claim("courier", [entry["_id"]], worker="w", lease=DAY, max_attempts=5)
+    past = datetime(2026, 1, 1, tzinfo=UTC)
+    await database.processed_events.update_one({"_id": entry["_id"]}, {"$set": {"dueAt": past}})
+    postpone = Link.in_time
+
+    async def settle_afterwards(self, *args):
+        answer = await postpone(self, *args)
+        await filled.settle([settlement(claim, done())])
+        return answer
+
+    monkeypatch.setattr(Link, "in_time", settle_afterwards)
+    assert await filled.due("courier", 10, again_after=DAY) == []
+
+    entry = await filled.entry("courier", key_of("ours"))
+    assert (entry.status, entry.note) == (Status.PROCESSED, None)
 
 
 async def test_the_indexes_of_another_system_are_replaced_where_they_would_break_a_promise(filled, database):

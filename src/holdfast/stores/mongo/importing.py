@@ -54,8 +54,8 @@ _DEAD: Final = Status.DEAD_LETTERED.value
 _ENTRIES: Final = {"status": {"$in": _SETTLED}, "fence": {"$exists": False}, "idempotencyKey": {"$type": "string"}}
 _UNSETTLED: Final = {"status": {"$nin": _SETTLED}, "fence": {"$exists": False}}
 _LETTERS: Final = {"generation": {"$exists": False}, "idempotencyKey": {"$type": "string"}}
-_OVERWRITTEN: Final = {"dueAt": {"$exists": True}, "status": {"$in": _SETTLED}}
-"""Entries of ours that another system's worker settled: our own settling removes ``dueAt``."""
+_OVERWRITTEN: Final = ({"dueAt": {"$exists": True}}, {"expiresAt": {"$type": "string"}})
+"""The signs that another system's worker settled an entry of ours: our own settling removes ``dueAt``."""
 
 
 async def import_all(link: Link, collections: AllCollections, record_collections: RecordCollections) -> list[str]:
@@ -251,8 +251,8 @@ class _KeyImport:
 async def _repair_all(link: Link, collections: WorkloadCollections) -> int:
     """Repair all entries that another system has overwritten; return how many."""
     number = 0
-    for which in (_OVERWRITTEN, {"expiresAt": {"$type": "string"}, "status": {"$in": _SETTLED}}):
-        wanted = which | {"fence": {"$exists": True}}
+    for sign in _OVERWRITTEN:
+        wanted = {**sign, "status": {"$in": _SETTLED}, "fence": {"$exists": True}}
         found = await link.run(partial(_read, collections.entries, wanted, {"_id": 1}), seconds=_A_LONG_LOOK)
         for start in range(0, len(found), _BATCH):
             number += await repair(link, collections, [each["_id"] for each in found[start : start + _BATCH]])
@@ -262,17 +262,16 @@ async def _repair_all(link: Link, collections: WorkloadCollections) -> int:
 async def repair(link: Link, collections: WorkloadCollections, job_ids: Sequence[str]) -> int:
     """Repair entries of ours that another system's worker settled; return how many.
 
-    An entry that changes meanwhile is left to the next call. A dead-lettered entry gets its dead letter (I8): the other
+    An entry that our own worker has settled by now needs no repair. An entry that changes meanwhile is left to the next
+    call. A dead-lettered entry gets its dead letter (I8): the other
     system's letter, or a new letter with the entry's error when the other system has written none.
     """
-    found = await link.run(partial(_read, collections.entries, {"_id": {"$in": list(job_ids)}}))
-    settled = [each for each in found if each["status"] in _SETTLED]
+    settled = await _overwritten(link, collections, job_ids)
     dead = [each["idempotencyKey"] for each in settled if each["status"] == _DEAD]
     if dead:
         await link.transaction(partial(import_keys, collections=collections, keys=dead))
         await link.transaction(partial(_write_missing_letters, collections=collections, keys=dead))
-        found = await link.run(partial(_read, collections.entries, {"_id": {"$in": [each["_id"] for each in settled]}}))
-        settled = [each for each in found if each["status"] in _SETTLED]
+        settled = await _overwritten(link, collections, [each["_id"] for each in settled])
     writes = []
     for each in settled:
         fields = repaired_fields(each)
@@ -290,6 +289,11 @@ async def repair(link: Link, collections: WorkloadCollections, job_ids: Sequence
         return 0
     done = await link.run(partial(collections.entries.bulk_write, writes, ordered=False))
     return done.modified_count
+
+
+async def _overwritten(link: Link, collections: WorkloadCollections, job_ids: Sequence[str]) -> list[Document]:
+    wanted = {"_id": {"$in": list(job_ids)}, "status": {"$in": _SETTLED}, "$or": list(_OVERWRITTEN)}
+    return await link.run(partial(_read, collections.entries, wanted))
 
 
 async def _write_missing_letters(session: Session, *, collections: WorkloadCollections, keys: Sequence[str]) -> None:
