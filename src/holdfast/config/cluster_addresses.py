@@ -10,7 +10,7 @@ import re
 from typing import Final
 from urllib.parse import parse_qsl, urlsplit
 
-from .courier_secrets import refuse
+from .field_types import refuse
 
 MASK: Final = "********"
 

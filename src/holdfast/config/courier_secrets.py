@@ -9,10 +9,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, Final, NoReturn
+from typing import Any
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, SecretStr, model_validator
 from pydantic_core import PydanticCustomError
+
+from .field_types import refuse
 
 _MEMBERS = {"secret", "notBefore", "notAfter"}
 
@@ -40,12 +42,6 @@ class CourierSecret(BaseModel):
         return (self.not_before is None or self.not_before <= instant) and (
             self.not_after is None or instant < self.not_after
         )
-
-
-def refuse(sentence: str) -> NoReturn:
-    """Fail a validation with this sentence, which follows the setting's name."""
-    kind: Final = "refused"
-    raise PydanticCustomError(kind, "{sentence}", {"sentence": sentence})
 
 
 def parse_courier_secrets(given: object) -> dict[str, list[object]]:

@@ -9,8 +9,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field, SecretStr, field_validator
 
-from .courier_secrets import refuse
-from .field_types import Float, Int, MaybeInt, listed, lower, path, web_address
+from .field_types import Float, Int, MaybeInt, listed, lower, path, refuse, web_address
 
 _DAYS: Final = 3_650
 _HOUR: Final = 3_600

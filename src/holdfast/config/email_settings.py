@@ -13,8 +13,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field, SecretStr, field_validator
 
-from .courier_secrets import refuse
-from .field_types import Int, listed, lower, path, web_address
+from .field_types import Int, listed, lower, path, refuse, web_address
 
 _HOUR_MS: Final = 3_600_000
 _DAY_MS: Final = 24 * _HOUR_MS

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final, NoReturn
 from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field
+from pydantic_core import PydanticCustomError
 
-from .courier_secrets import refuse
+
+def refuse(sentence: str) -> NoReturn:
+    """Fail a validation with this sentence, which follows the setting's name."""
+    kind: Final = "refused"
+    raise PydanticCustomError(kind, "{sentence}", {"sentence": sentence})
 
 
 def lower(value: object) -> object:

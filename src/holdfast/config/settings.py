@@ -28,10 +28,10 @@ from .cluster_addresses import (
     redis_address,
     shown_address,
 )
-from .courier_secrets import CourierSecret, parse_courier_secrets, refuse
+from .courier_secrets import CourierSecret, parse_courier_secrets
 from .document_settings import DocumentSettings
 from .email_settings import EmailSettings
-from .field_types import Float, Int, lower, path
+from .field_types import Float, Int, lower, path, refuse
 from .secret_safety import secret_problems
 
 Origin = Literal["environment", "holdfast.toml", "default", "code"]
