@@ -12,9 +12,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 
-from holdfast.workloads.documents.child.protocol import Plan, Spec, Stage, Unit
-from holdfast.workloads.documents.options import DocumentOptions
-from holdfast.workloads.documents.running import ChildOptions, read_in_child
+from holdfast.features.documents.child.protocol import Plan, Spec, Stage, Unit
+from holdfast.features.documents.options import DocumentOptions
+from holdfast.features.documents.running import ChildOptions, read_in_child
 
 from .memory import LOOK_EVERY, Watch, cpu_of_children
 

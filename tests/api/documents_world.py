@@ -23,13 +23,13 @@ from holdfast.contracts.queries import EntryQuery, Page
 from holdfast.contracts.tenants import Scope
 from holdfast.contracts.transitions import Complete, MoveToDeadLetters, Settlement
 from holdfast.contracts.workload import Reason, Standing
+from holdfast.features.documents.contract import DocumentJob
+from holdfast.features.documents.failures import Code
+from holdfast.features.documents.job_records import Reached
+from holdfast.features.documents.records import Stage, work_id
+from holdfast.features.documents.rendering import outputs_of
 from holdfast.wiring.opening import open_system
 from holdfast.wiring.system import System
-from holdfast.workloads.documents.contract import DocumentJob
-from holdfast.workloads.documents.failures import Code
-from holdfast.workloads.documents.job_records import Reached
-from holdfast.workloads.documents.records import Stage, work_id
-from holdfast.workloads.documents.rendering import outputs_of
 from tests.api.world import TOKEN, CountingIds
 
 DOCUMENTS = "/v1/documents"

@@ -23,15 +23,15 @@ from holdfast.engine.cancellation import Cancellation
 from holdfast.engine.intake import Intake
 from holdfast.engine.review import Review
 from holdfast.engine.tenants import Tenants
+from holdfast.features.email.admission import EmailAdmission
+from holdfast.features.email.mime import Sender
+from holdfast.features.email.request import RequestLimits
+from holdfast.features.email.suppression import Suppressions
+from holdfast.features.email.transports.folder import FolderTransport
+from holdfast.features.email.vault import Vault
+from holdfast.features.email.workload import Email, EmailOptions
 from holdfast.sqlite import Database
 from holdfast.stores.sqlite import SqliteStore
-from holdfast.workloads.email.admission import EmailAdmission
-from holdfast.workloads.email.mime import Sender
-from holdfast.workloads.email.request import RequestLimits
-from holdfast.workloads.email.suppression import Suppressions
-from holdfast.workloads.email.transports.folder import FolderTransport
-from holdfast.workloads.email.vault import Vault
-from holdfast.workloads.email.workload import Email, EmailOptions
 from tests.api.world import TOKEN, CountingIds, SettableClock
 
 SEND = "/v1/email/send"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from holdfast.contracts.queries import EntryQuery, Page
+from holdfast.features.email.records import SuppressionReason
 from holdfast.stores.sqlite import SqliteStore
-from holdfast.workloads.email.records import SuppressionReason
 from tests.api.email_world import BATCH, an_email, an_email_world
 
 

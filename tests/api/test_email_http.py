@@ -9,9 +9,9 @@ import pytest
 from holdfast.contracts.errors import StoreUnavailable
 from holdfast.contracts.queries import EntryQuery, Page
 from holdfast.contracts.tenants import Scope
-from holdfast.workloads.email.admission import seal_context
-from holdfast.workloads.email.content_database import html_in
-from holdfast.workloads.email.records import CONTENT, OUTBOX, RECIPIENTS, SuppressionReason, content_key
+from holdfast.features.email.admission import seal_context
+from holdfast.features.email.content_database import html_in
+from holdfast.features.email.records import CONTENT, OUTBOX, RECIPIENTS, SuppressionReason, content_key
 from tests.api.email_world import CPF, CPF_DIGITS, EVENTS, LIST, SEND, VAULT, an_email, an_email_world, in_an_hour
 from tests.api.world import OPERATOR, AwayStore
 

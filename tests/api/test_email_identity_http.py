@@ -6,9 +6,9 @@ import pytest
 
 from holdfast.contracts.effects import Upsert
 from holdfast.contracts.queries import EntryQuery, Page
-from holdfast.workloads.email.contract import EmailSendJob
-from holdfast.workloads.email.records import RECIPIENTS
-from holdfast.workloads.email.suppression import address_hash
+from holdfast.features.email.contract import EmailSendJob
+from holdfast.features.email.records import RECIPIENTS
+from holdfast.features.email.suppression import address_hash
 from tests.api.email_world import CPF, CPF_DIGITS, LIST, VAULT, an_email, an_email_world
 
 UUID = "123e4567-e89b-52d3-a456-426614174000"

@@ -10,7 +10,7 @@ from holdfast.contracts.admission import FieldProblem, InvalidContent, Notificat
 from holdfast.contracts.effects import Upsert
 from holdfast.contracts.errors import StoreUnavailable
 from holdfast.contracts.ledger import Status
-from holdfast.workloads.email.records import OUTBOX
+from holdfast.features.email.records import OUTBOX
 from tests.api.email_world import BATCH, CPF, EVENTS, LIST, SEND, an_email, an_email_world, in_an_hour
 
 UNKNOWN = "123e4567-e89b-52d3-a456-426614174000"

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from standardwebhooks import Webhook
 
-from holdfast.api.verify import SourceSecret, Verifier, sign
 from holdfast.contracts.errors import ConfigurationError
+from holdfast.features.courier.signatures import SourceSecret, Verifier, sign
 
 NOW = 1_772_107_200
 BODY = b'{"source":"courier-x"}'

@@ -26,9 +26,9 @@ from holdfast.contracts.times import isoformat
 from holdfast.contracts.transitions import MoveToDeadLetters, Settlement, Transition
 from holdfast.engine.intake import Intake
 from holdfast.engine.review import Review
+from holdfast.features.courier import Courier, CourierAdmission
 from holdfast.sqlite import Database
 from holdfast.stores.sqlite import SqliteStore
-from holdfast.workloads.courier import Courier, CourierAdmission
 
 COURIER = "/v1/events/courier"
 SECRET = "a secret of courier-x"

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from holdfast.workloads.documents.contract import DocumentJob
+from holdfast.features.documents.contract import DocumentJob
 from tests.cli.commands import SECRET
 from tests.support.moto_server import _moto_process, aws_credentials, moto  # noqa: F401 - fixtures
 

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from holdfast.cli.document_options import print_content
+from holdfast.features.documents.commands.options import print_content
 from tests.support.pages import encrypted_pdf, image_pdf, page_images, scanned_pdf, text_pdf
 from tests.support.program import is_alive, wait_until
 from tests.support.recordings import mp4, opus, silence
@@ -154,7 +154,7 @@ def test_what_is_asked_wrongly_is_told_before_anything_is_read(program, folder, 
     def never(*_, **__):
         pytest.fail("a child was started")
 
-    monkeypatch.setattr("holdfast.cli.document_run.read_in_child", never)
+    monkeypatch.setattr("holdfast.features.documents.commands.run.read_in_child", never)
     said = program("documents", "run", *arguments)
     assert said.code == 2
     assert said.out == ""

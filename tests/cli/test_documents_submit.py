@@ -175,7 +175,7 @@ def event(name, **view):
 @pytest.fixture
 def stand_in(home, monkeypatch):
     """A server that accepts a job, shows it badly, and has its text."""
-    monkeypatch.setattr("holdfast.cli.document_submit._AGAIN_AFTER", 0.01)
+    monkeypatch.setattr("holdfast.features.documents.commands.submit._AGAIN_AFTER", 0.01)
     monkeypatch.setenv("HOLDFAST_API_KEY", "hf_any_key")
     Path("letter.pdf").write_bytes(text_pdf([TEXT]))
     with FileServer() as server:
@@ -186,7 +186,7 @@ def stand_in(home, monkeypatch):
 
 
 def test_a_stream_that_breaks_off_is_opened_again(program, stand_in, monkeypatch):
-    monkeypatch.setattr("holdfast.cli.document_submit._TIMES", 2)  # in a row
+    monkeypatch.setattr("holdfast.features.documents.commands.submit._TIMES", 2)  # in a row
     broken = event("progress", status="PROCESSING", stage="reading", pages_done=1, pages=2)
     ended = event("progress", status="COMPLETED") + event("end", status="COMPLETED")
     stand_in.answers(
@@ -205,7 +205,7 @@ def test_a_stream_that_breaks_off_is_opened_again(program, stand_in, monkeypatch
 
 
 def test_a_stream_that_never_comes_back_is_given_up(program, stand_in, monkeypatch):
-    monkeypatch.setattr("holdfast.cli.document_submit._TIMES", 2)
+    monkeypatch.setattr("holdfast.features.documents.commands.submit._TIMES", 2)
     stand_in.answers("/v1/documents/one/events", answering(503, b"{}"))
     said = program("documents", "submit", "letter.pdf", "--wait", "--url", stand_in.url(""))
     assert said.code == 2
@@ -217,7 +217,7 @@ def test_whoever_stops_waiting_is_told_that_the_job_goes_on(program, stand_in, m
     async def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("holdfast.cli.document_submit._follow", interrupted)
+    monkeypatch.setattr("holdfast.features.documents.commands.submit._follow", interrupted)
     said = program("documents", "submit", "letter.pdf", "--wait", "--url", stand_in.url(""))
     assert said.code == 130
     assert said.err == "The job continues: holdfast documents show one\n"

@@ -17,8 +17,8 @@ from holdfast.contracts.errors import ConfigurationError
 from holdfast.contracts.outcomes import Done, Reject, Retry
 from holdfast.contracts.standard_webhooks import signed_headers, signing_key
 from holdfast.contracts.workload import Job
-from holdfast.workloads.documents.callbacks import CallbackJob, CallbackOptions, DocumentCallbacks, callback_id
-from holdfast.workloads.documents.fetching.addresses import AddressPolicy
+from holdfast.features.documents.callbacks import CallbackJob, CallbackOptions, DocumentCallbacks, callback_id
+from holdfast.features.documents.fetching.addresses import AddressPolicy
 from tests.support import file_server as replies
 from tests.support.file_server import FileServer
 

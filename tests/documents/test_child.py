@@ -13,10 +13,10 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast.workloads.documents.child import work
-from holdfast.workloads.documents.child.protocol import Failed, Finished, Plan, Spec, Stage, Unit, spec_line
-from holdfast.workloads.documents.failures import Code, DocumentFailure
-from holdfast.workloads.documents.running import ChildOptions, read_in_child
+from holdfast.features.documents.child import work
+from holdfast.features.documents.child.protocol import Failed, Finished, Plan, Spec, Stage, Unit, spec_line
+from holdfast.features.documents.failures import Code, DocumentFailure
+from holdfast.features.documents.running import ChildOptions, read_in_child
 from tests.support.child_stand_ins import heard
 from tests.support.pages import scanned_pdf
 from tests.support.recordings import kennedy, wav
@@ -30,9 +30,9 @@ def child_that(does: str) -> list[str]:
     """The command of the real child, with something else to do than to read a document."""
     program = f"""
 import json, os, sys
-from holdfast.workloads.documents.child import work
-from holdfast.workloads.documents.child.__main__ import main
-from holdfast.workloads.documents.child.protocol import Stage
+from holdfast.features.documents.child import work
+from holdfast.features.documents.child.__main__ import main
+from holdfast.features.documents.child.protocol import Stage
 
 def read(spec, tell):
     def say(**facts):
@@ -142,7 +142,7 @@ def raised_from(cause: Exception) -> DocumentFailure:
             Code.ENGINE_UNAVAILABLE,
             "The engine needs pypdfium2, which is not installed here: pip install 'holdfast-gateway[documents]'",
         ),
-        (ModuleNotFoundError("No module", name="holdfast.workloads.gone"), Code.UNEXPECTED, None),
+        (ModuleNotFoundError("No module", name="holdfast.features.gone"), Code.UNEXPECTED, None),
         (KeyError("the diagnosis"), Code.UNEXPECTED, None),
     ],
 )
@@ -188,8 +188,8 @@ def test_a_worker_that_is_killed_leaves_no_child():
     program = f"""
 import asyncio
 from datetime import timedelta
-from holdfast.workloads.documents.child.protocol import Spec
-from holdfast.workloads.documents.running import ChildOptions, read_in_child
+from holdfast.features.documents.child.protocol import Spec
+from holdfast.features.documents.running import ChildOptions, read_in_child
 
 async def listen(message):
     print(message.stage, flush=True)

@@ -14,8 +14,8 @@ import pytest
 import pytest_asyncio
 
 from holdfast.contracts.ledger import Status
-from holdfast.workloads.documents.dead_letter import DocumentDeadLetter
-from holdfast.workloads.documents.failures import TABLE, Code
+from holdfast.features.documents.dead_letter import DocumentDeadLetter
+from holdfast.features.documents.failures import TABLE, Code
 from tests.support import file_server as replies
 from tests.support import gemini_server as gemini
 from tests.support.document_arena import (
@@ -286,7 +286,7 @@ async def test_a_surprise_in_our_own_code_goes_to_a_person_at_once(arena, monkey
         message = "page 1 says hunter2"
         raise ZeroDivisionError(message)
 
-    monkeypatch.setattr("holdfast.workloads.documents.reading.outputs_of", surprised)
+    monkeypatch.setattr("holdfast.features.documents.reading.outputs_of", surprised)
     job_id = await arena.handed_in(Script(pages(1)))
     letter = await letter_of(arena, job_id, "UNEXPECTED", "SYSTEM")
     await has_failed(arena, job_id, letter)
@@ -297,7 +297,7 @@ async def test_a_folder_of_our_own_that_cannot_be_written_is_tried_again(arena, 
     def full(self, *_):
         raise OSError(28, "No space left on device", "/secret/place")
 
-    monkeypatch.setattr("holdfast.workloads.documents.files.folder.FolderFiles._write", full)
+    monkeypatch.setattr("holdfast.features.documents.files.folder.FolderFiles._write", full)
     job_id = await arena.handed_in(Script(pages(1), [plan(1), pages(1)[-1]]))
     letter = await letter_of(arena, job_id, "STORAGE_UNAVAILABLE", "IO", attempts=3)
     await has_failed(arena, job_id, letter)

@@ -17,10 +17,10 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from holdfast.workloads.documents.failures import Code, DocumentFailure
-from holdfast.workloads.documents.fetching.addresses import AddressBlocked, AddressPolicy
-from holdfast.workloads.documents.fetching.backend import VettedBackend, resolved
-from holdfast.workloads.documents.fetching.fetch import HEAD_BYTES, Fetcher, FetchOptions
+from holdfast.features.documents.failures import Code, DocumentFailure
+from holdfast.features.documents.fetching.addresses import AddressBlocked, AddressPolicy
+from holdfast.features.documents.fetching.backend import VettedBackend, resolved
+from holdfast.features.documents.fetching.fetch import HEAD_BYTES, Fetcher, FetchOptions
 from tests.support import file_server as replies
 from tests.support.file_server import FileServer
 

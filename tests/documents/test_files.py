@@ -20,9 +20,9 @@ import pytest_asyncio
 from aiobotocore.session import get_session
 
 from holdfast.contracts.files import FileMissing, FilesUnavailable, Stored, UploadTooLarge
-from holdfast.workloads.documents.files.arriving import PIECE
-from holdfast.workloads.documents.files.folder import FolderFiles
-from holdfast.workloads.documents.files.s3 import PART, S3Files
+from holdfast.features.documents.files.arriving import PIECE
+from holdfast.features.documents.files.folder import FolderFiles
+from holdfast.features.documents.files.s3 import PART, S3Files
 from tests.support.moto_server import _moto_process, aws_credentials, moto  # noqa: F401 - fixtures
 
 # The tests of the bucket share an event loop with its clients.

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from holdfast.workloads.documents.child.gemini import GeminiPages, GeminiSpeech
-from holdfast.workloads.documents.child.gemini_answers import EMPTY_PAGE
-from holdfast.workloads.documents.failures import Code, DocumentFailure
+from holdfast.features.documents.child.gemini import GeminiPages, GeminiSpeech
+from holdfast.features.documents.child.gemini_answers import EMPTY_PAGE
+from holdfast.features.documents.failures import Code, DocumentFailure
 from tests.support import gemini_server as gemini
 
 MODEL = "gemini-2.5-flash"

@@ -9,10 +9,10 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from holdfast.workloads.documents.child import media
-from holdfast.workloads.documents.child.media import read_recording
-from holdfast.workloads.documents.child.protocol import Plan, Segment, Spec, Stage, Unit
-from holdfast.workloads.documents.failures import Code, DocumentFailure
+from holdfast.features.documents.child import media
+from holdfast.features.documents.child.media import read_recording
+from holdfast.features.documents.child.protocol import Plan, Segment, Spec, Stage, Unit
+from holdfast.features.documents.failures import Code, DocumentFailure
 from tests.support import recordings
 from tests.support.recordings import RATE, kennedy, silence, tone
 

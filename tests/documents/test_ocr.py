@@ -11,9 +11,9 @@ import pypdfium2 as pdfium
 import pytest
 from PIL import Image
 
-from holdfast.workloads.documents.child.ocr import LocalPages
-from holdfast.workloads.documents.child.port import Reading
-from holdfast.workloads.documents.failures import Code, DocumentFailure
+from holdfast.features.documents.child.ocr import LocalPages
+from holdfast.features.documents.child.port import Reading
+from holdfast.features.documents.failures import Code, DocumentFailure
 from tests.support import pages
 from tests.support.pages import SAMPLES
 

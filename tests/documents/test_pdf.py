@@ -15,12 +15,12 @@ import pypdfium2
 import pytest
 from PIL import Image
 
-from holdfast.workloads.documents.child import pdf
-from holdfast.workloads.documents.child.ocr import MODEL
-from holdfast.workloads.documents.child.pdf import read_pdf
-from holdfast.workloads.documents.child.port import Reading
-from holdfast.workloads.documents.child.protocol import Message, Plan, Spec, Stage, Unit, encoded
-from holdfast.workloads.documents.failures import Code, DocumentFailure
+from holdfast.features.documents.child import pdf
+from holdfast.features.documents.child.ocr import MODEL
+from holdfast.features.documents.child.pdf import read_pdf
+from holdfast.features.documents.child.port import Reading
+from holdfast.features.documents.child.protocol import Message, Plan, Spec, Stage, Unit, encoded
+from holdfast.features.documents.failures import Code, DocumentFailure
 from tests.support import pages
 from tests.support.pages import SAMPLES
 
@@ -438,8 +438,8 @@ BOMB = """
 import re, resource, sys
 from pathlib import Path
 resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
-from holdfast.workloads.documents.child.pdf import read_pdf
-from holdfast.workloads.documents.child.protocol import Spec, Unit
+from holdfast.features.documents.child.pdf import read_pdf
+from holdfast.features.documents.child.protocol import Spec, Unit
 def tell(message):
     if isinstance(message, Unit):
         print(message.result["source"])

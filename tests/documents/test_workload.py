@@ -445,7 +445,7 @@ async def test_a_look_for_the_wish_to_cancel_that_fails_cancels_nothing(arena, m
         message = "the driver has a bad day"
         raise RuntimeError(message)
 
-    monkeypatch.setattr("holdfast.workloads.documents.workload._until_cancelled", failing)
+    monkeypatch.setattr("holdfast.features.documents.workload._until_cancelled", failing)
     job_id = await arena.handed_in(Script(pages(1)))
     await arena.until(job_id, "COMPLETED", attempts=1)
 
@@ -461,8 +461,8 @@ async def test_a_job_ends_although_its_last_look_for_that_wish_did_not_hear_of_i
                 await asyncio.Event().wait()
         return False
 
-    monkeypatch.setattr("holdfast.workloads.documents.workload._cancel_requested", deaf)
-    monkeypatch.setattr("holdfast.workloads.documents.workload._CHECK_CANCEL_EVERY", timedelta(milliseconds=1))
+    monkeypatch.setattr("holdfast.features.documents.workload._cancel_requested", deaf)
+    monkeypatch.setattr("holdfast.features.documents.workload._CHECK_CANCEL_EVERY", timedelta(milliseconds=1))
     job_id = await arena.handed_in(Script(pages(1)))
     await arena.until(job_id, "COMPLETED", attempts=1)
     assert len(looks) >= 2

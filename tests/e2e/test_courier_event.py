@@ -21,8 +21,8 @@ from holdfast.contracts.errors import ReviewRefused
 from holdfast.contracts.ledger import Status
 from holdfast.contracts.queries import LetterQuery, Page
 from holdfast.contracts.times import isoformat
+from holdfast.features.courier import ActiveShipment, CourierDeadLetter
 from holdfast.wiring import System, open_system
-from holdfast.workloads.courier import ActiveShipment, CourierDeadLetter
 from tests.support.stage import assert_counts_its_attempts
 from tests.support.waiting import eventually
 

@@ -34,22 +34,22 @@ from holdfast.engine.intake import Intake, Receipt
 from holdfast.engine.maintenance import Maintenance
 from holdfast.engine.review import Review
 from holdfast.engine.tenants import Tenants
-from holdfast.sqlite import Database
-from holdfast.stores.sqlite import SqliteStore
-from holdfast.wiring.ambient import system_ambient
-from holdfast.workloads.email.admission import EmailAdmission
-from holdfast.workloads.email.contract import (
+from holdfast.features.email.admission import EmailAdmission
+from holdfast.features.email.contract import (
     DEAD_LETTER_QUEUE_NAME,
     QUEUE_NAME,
     EmailDeadLetter,
 )
-from holdfast.workloads.email.mime import Sender
-from holdfast.workloads.email.records import CONTENT, LOG, OUTBOX, content_key
-from holdfast.workloads.email.request import RequestLimits
-from holdfast.workloads.email.suppression import Suppressions
-from holdfast.workloads.email.transports.smtp import SmtpOptions, SmtpTransport
-from holdfast.workloads.email.vault import Vault
-from holdfast.workloads.email.workload import Email, EmailOptions
+from holdfast.features.email.mime import Sender
+from holdfast.features.email.records import CONTENT, LOG, OUTBOX, content_key
+from holdfast.features.email.request import RequestLimits
+from holdfast.features.email.suppression import Suppressions
+from holdfast.features.email.transports.smtp import SmtpOptions, SmtpTransport
+from holdfast.features.email.vault import Vault
+from holdfast.features.email.workload import Email, EmailOptions
+from holdfast.sqlite import Database
+from holdfast.stores.sqlite import SqliteStore
+from holdfast.wiring.ambient import system_ambient
 from tests.support.clock import ManualClock
 from tests.support.smtp_server import SmtpServer, Taken
 from tests.support.stage import GRACE, LEASE, CountingIds, Stage, assert_counts_its_attempts

@@ -15,9 +15,9 @@ import pytest
 from holdfast.contracts.effects import Upsert
 from holdfast.contracts.errors import BrokerUnavailable
 from holdfast.contracts.ledger import Status
-from holdfast.workloads.email.adopting import OTHER_JOB_ID
-from holdfast.workloads.email.contract import QUEUE_NAME
-from holdfast.workloads.email.records import LOG, SuppressionReason
+from holdfast.features.email.adopting import OTHER_JOB_ID
+from holdfast.features.email.contract import QUEUE_NAME
+from holdfast.features.email.records import LOG, SuppressionReason
 from tests.email.post_office import CPF, PostOffice, branch_office, post_office
 from tests.support.hearing import hearing
 from tests.support.smtp_server import DROP_TAKEN, HANG_TAKEN

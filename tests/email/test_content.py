@@ -17,14 +17,14 @@ from aiobotocore.session import get_session
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.workloads.email.content import (
+from holdfast.features.email.content import (
     ContentMissing,
     ContentUnavailable,
     ContentUnusable,
     content_ref,
 )
-from holdfast.workloads.email.content_folder import FolderContent
-from holdfast.workloads.email.content_s3 import S3Content
+from holdfast.features.email.content_folder import FolderContent
+from holdfast.features.email.content_s3 import S3Content
 
 # The tests of the bucket share an event loop with its clients.
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -16,9 +16,9 @@ from holdfast.contracts.tenants import TENANTS
 from holdfast.contracts.times import isoformat
 from holdfast.contracts.transitions import Proceed
 from holdfast.contracts.workload import Failure
-from holdfast.workloads.email.contract import QUEUE_NAME
-from holdfast.workloads.email.records import LOG, SuppressionReason
-from holdfast.workloads.email.transports.ses import SesOptions, SesTransport
+from holdfast.features.email.contract import QUEUE_NAME
+from holdfast.features.email.records import LOG, SuppressionReason
+from holdfast.features.email.transports.ses import SesOptions, SesTransport
 from tests.email.post_office import DAY, DOMAIN, post_office
 from tests.support.clock import START
 from tests.support.smtp_server import HANG

@@ -9,12 +9,12 @@ from validate_docbr import CNPJ
 
 from holdfast.contracts.effects import Upsert
 from holdfast.contracts.redaction import scrub
-from holdfast.workloads.email.content import ContentMissing, ContentUnavailable
-from holdfast.workloads.email.content_database import has_html, html_in, new_html_fields
-from holdfast.workloads.email.masking import without_names
-from holdfast.workloads.email.privacy import Privacy
-from holdfast.workloads.email.records import CONTENT, content_key
-from holdfast.workloads.email.vault import Vault
+from holdfast.features.email.content import ContentMissing, ContentUnavailable
+from holdfast.features.email.content_database import has_html, html_in, new_html_fields
+from holdfast.features.email.masking import without_names
+from holdfast.features.email.privacy import Privacy
+from holdfast.features.email.records import CONTENT, content_key
+from holdfast.features.email.vault import Vault
 from tests.email.post_office import VAULT, post_office
 
 HTML = "<p>segredo de Maria</p>"

@@ -17,8 +17,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 from cryptography.x509.oid import NameOID
 
-from holdfast.workloads.email.feedback import ses_feedback
-from holdfast.workloads.email.sns import (
+from holdfast.features.email.feedback import ses_feedback
+from holdfast.features.email.sns import (
     CertificateUnavailable,
     SnsError,
     SnsMalformed,
@@ -27,7 +27,7 @@ from holdfast.workloads.email.sns import (
     issued_to_sns,
     parse_sns,
 )
-from holdfast.workloads.email.sns_certificates import HttpCertificates
+from holdfast.features.email.sns_certificates import HttpCertificates
 
 NOW = datetime(2026, 11, 16, 12, 0, tzinfo=UTC)
 TOPIC = "arn:aws:sns:sa-east-1:123456789012:ses-events"

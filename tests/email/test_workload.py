@@ -12,9 +12,9 @@ from holdfast.contracts.effects import Upsert
 from holdfast.contracts.ledger import Status
 from holdfast.contracts.tenants import TENANTS
 from holdfast.contracts.times import isoformat
-from holdfast.workloads.email.contract import BACKOFF_DELAYS, QUEUE_NAME, EmailSendResult
-from holdfast.workloads.email.records import LOG, SuppressionReason
-from holdfast.workloads.email.suppression import address_hash
+from holdfast.features.email.contract import BACKOFF_DELAYS, QUEUE_NAME, EmailSendResult
+from holdfast.features.email.records import LOG, SuppressionReason
+from holdfast.features.email.suppression import address_hash
 from tests.email.post_office import CPF, DAY, VAULT, post_office
 from tests.support.clock import START
 from tests.support.smtp_server import DROP, DROP_TAKEN, HANG, HANG_TAKEN

@@ -12,11 +12,11 @@ from typing import Any
 
 import httpx
 
-from holdfast.api.verify import sign
 from holdfast.config import Settings
 from holdfast.contracts.dead_letters import DeadLetter
 from holdfast.contracts.ledger import LedgerEntry
 from holdfast.contracts.queries import LetterQuery, Page
+from holdfast.features.courier.signatures import sign
 from holdfast.wiring import System, open_system
 from tests.support.courier_documents import event_document, intake_document, payload
 from tests.support.downstream import Downstream

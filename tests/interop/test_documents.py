@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from holdfast.contracts.queries import LetterQuery, Page
-from holdfast.workloads.documents.dead_letter import DocumentDeadLetter
-from holdfast.workloads.documents.workload import DEAD_LETTER_QUEUE, QUEUE
+from holdfast.features.documents.dead_letter import DocumentDeadLetter
+from holdfast.features.documents.workload import DEAD_LETTER_QUEUE, QUEUE
 from tests.support.pages import encrypted_pdf, text_pdf
 from tests.support.specification_letters import BARE, EXAMPLES
 from tests.support.waiting import eventually

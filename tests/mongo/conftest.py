@@ -7,8 +7,8 @@ import contextlib
 import pytest
 from pymongo import AsyncMongoClient
 
+from holdfast.features.courier import Courier
 from holdfast.stores.mongo import MongoStore
-from holdfast.workloads.courier import Courier
 from tests.mongo.steps import Parcels
 from tests.support.mongo_server import collect_what_the_driver_left
 

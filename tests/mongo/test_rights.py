@@ -11,8 +11,8 @@ from pymongo import MongoClient
 from holdfast.cli.servers import free_port
 from holdfast.cli.servers.mongo import MongoServer
 from holdfast.contracts.errors import ConfigurationError
+from holdfast.features.courier import Courier
 from holdfast.stores.mongo import MongoStore
-from holdfast.workloads.courier import Courier
 from tests.mongo.steps import an_event
 from tests.support.valkey_server import absent
 

@@ -14,11 +14,11 @@ import httpx
 import pytest
 
 from holdfast import PermanentError, ThrottledError, TransientError
-from holdfast.api.verify import sign
 from holdfast.config import Settings
 from holdfast.contracts.lifecycle import EDGES
 from holdfast.contracts.times import isoformat
 from holdfast.engine.failures import classify
+from holdfast.features.courier.signatures import sign
 from holdfast.wiring import courier_of
 from tests.specification.places import CLUSTER, EMBEDDED, Place
 from tests.support.downstream import Downstream

@@ -18,8 +18,8 @@ import pytest
 from holdfast.config import Settings
 from holdfast.contracts.effects import Upsert
 from holdfast.contracts.times import isoformat
-from holdfast.workloads.email import contract
-from holdfast.workloads.email.records import CONTENT, content_key
+from holdfast.features.email import contract
+from holdfast.features.email.records import CONTENT, content_key
 from tests.specification.places import CLUSTER, Place
 from tests.support.hearing import hearing
 from tests.support.smtp_server import SmtpServer

@@ -17,7 +17,7 @@ from redis import Redis
 
 from holdfast.contracts.lifecycle import EDGES, TRANSITIONS
 from holdfast.contracts.times import isoformat
-from holdfast.workloads.courier.workload import ACTIVE_SHIPMENTS
+from holdfast.features.courier.workload import ACTIVE_SHIPMENTS
 
 from .counted_work import EFFECTS
 from .truth import Edges, Truth

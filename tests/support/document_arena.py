@@ -34,11 +34,11 @@ from holdfast.contracts.ledger import LedgerEntry
 from holdfast.contracts.queries import LetterQuery, Page
 from holdfast.contracts.queues import QueueJob
 from holdfast.contracts.retry import ExponentialBackoff
+from holdfast.features.documents.child.protocol import Failed as ChildFailed
+from holdfast.features.documents.child.protocol import Finished, Message, Plan, Spec, Unit, encoded
+from holdfast.features.documents.running import read_in_child
+from holdfast.features.documents.workload import DEAD_LETTER_QUEUE, QUEUE
 from holdfast.wiring import DATABASE_FILE, System, open_system
-from holdfast.workloads.documents.child.protocol import Failed as ChildFailed
-from holdfast.workloads.documents.child.protocol import Finished, Message, Plan, Spec, Unit, encoded
-from holdfast.workloads.documents.running import read_in_child
-from holdfast.workloads.documents.workload import DEAD_LETTER_QUEUE, QUEUE
 
 from .file_server import FileServer
 from .gemini_server import GeminiServer
@@ -365,7 +365,7 @@ async def document_arena(
             transport = httpx.ASGITransport(system.api())
             async with httpx.AsyncClient(transport=transport, base_url="http://holdfast.test") as client:
                 arena._client = client
-                with patch("holdfast.workloads.documents.reading.read_in_child", arena._read):
+                with patch("holdfast.features.documents.reading.read_in_child", arena._read):
                     arena.start()
                     try:
                         yield arena

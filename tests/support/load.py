@@ -13,8 +13,8 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final
 
-from holdfast.api.verify import sign
 from holdfast.contracts.times import isoformat
+from holdfast.features.courier.signatures import sign
 
 from .raw_http import Answer, Line, NoAnswer, NotSent, request
 

@@ -7,7 +7,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from holdfast.workloads.courier.workload import ACTIVE_SHIPMENTS
+from holdfast.features.courier.workload import ACTIVE_SHIPMENTS
 
 from .counted_work import EFFECTS
 from .truth import Truth

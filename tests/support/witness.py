@@ -10,7 +10,7 @@ import sqlite3
 from pathlib import Path
 from typing import Final
 
-from holdfast.workloads.courier.workload import ACTIVE_SHIPMENTS
+from holdfast.features.courier.workload import ACTIVE_SHIPMENTS
 
 from .counted_work import EFFECTS
 

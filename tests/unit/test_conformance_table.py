@@ -191,8 +191,8 @@ def test_a_citation_is_recognised(text, numbers):
 
 
 def test_a_name_that_does_not_exist_is_noticed():
-    assert code_exists(SOURCE / "workloads/courier/contract.py", "CourierEvent.eventId")
-    assert not code_exists(SOURCE / "workloads/courier/contract.py", "CourierEvent.eventID")
+    assert code_exists(SOURCE / "features/courier/contract.py", "CourierEvent.eventId")
+    assert not code_exists(SOURCE / "features/courier/contract.py", "CourierEvent.eventID")
     assert not code_exists(SOURCE / "workloads/courier/contracts.py", "CourierEvent")
     assert not a_test_exists(ROOT / "tests/unit/test_conformance_table.py", "test_of_nothing")
 

@@ -25,9 +25,9 @@ from holdfast.engine.adoption import adopt
 from holdfast.engine.handling import job_of
 from holdfast.engine.projection import Projection
 from holdfast.engine.transitions import Decider, Subject
+from holdfast.features.courier import ActiveShipment, Courier, CourierDeadLetter, CourierEvent
 from holdfast.sqlite import Database
 from holdfast.stores.sqlite import SqliteStore
-from holdfast.workloads.courier import ActiveShipment, Courier, CourierDeadLetter, CourierEvent
 from tests.support.courier_documents import event_document, payload
 
 KEY = "courier-x:evt_123"

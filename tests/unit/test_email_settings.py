@@ -10,11 +10,11 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from holdfast.config import Settings, SettingsError, email_keys, email_secrets, load
-from holdfast.config.email_keys import KEYS_FILE, KeysUnreadable
-from holdfast.config.email_settings import is_sender
 from holdfast.contracts.errors import ConfigurationError
+from holdfast.features.email.keys import KEYS_FILE, KeysUnreadable
+from holdfast.features.email.settings import is_sender
+from holdfast.features.email.vault import Vault
 from holdfast.wiring.system import workloads_of
-from holdfast.workloads.email.vault import Vault
 
 PEPPER = "kT3vXq9_Zr4LmW8s-Pd1YbNcUf6HgJ2w"
 FIRST = base64.b64encode(bytes(range(32))).decode()

@@ -16,11 +16,11 @@ from holdfast.brokers.bullmq.scripts import load_scripts
 from holdfast.cli import COMMANDS
 from holdfast.cli.lazy import load
 from holdfast.config import Settings, email_secrets
-from holdfast.config.document_settings import DocumentSettings
-from holdfast.config.email_keys import KEYS_FILE
-from holdfast.config.email_settings import EmailSettings
+from holdfast.features.documents.failures import TABLE
+from holdfast.features.documents.settings import DocumentSettings
+from holdfast.features.email.keys import KEYS_FILE
+from holdfast.features.email.settings import EmailSettings
 from holdfast.telemetry import events, logs
-from holdfast.workloads.documents.failures import TABLE
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"

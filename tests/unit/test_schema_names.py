@@ -9,10 +9,10 @@ import pytest
 from holdfast import Collection
 from holdfast.contracts.ledger import NewEntry
 from holdfast.contracts.queries import RecordQuery
+from holdfast.features.courier import ActiveShipment, Courier
 from holdfast.sqlite import Database
 from holdfast.stores.sqlite import SqliteStore, senders
 from holdfast.stores.sqlite.records import RecordTable
-from holdfast.workloads.courier import ActiveShipment, Courier
 from tests.support.clock import ManualClock
 
 FIELDS = {

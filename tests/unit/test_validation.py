@@ -12,10 +12,10 @@ from holdfast.api.dead_letters import LetterFilter, ReplayBody
 from holdfast.api.errors import MESSAGES
 from holdfast.api.operators import DecisionBody
 from holdfast.contracts.validation import describe_validation, described, sentence_of
-from holdfast.workloads.courier import CourierEvent, CourierIntake
-from holdfast.workloads.documents.admission import DocumentRequest
-from holdfast.workloads.documents.callbacks import CallbackJob
-from holdfast.workloads.documents.contract import DocumentJob
+from holdfast.features.courier import CourierEvent, CourierIntake
+from holdfast.features.documents.admission import DocumentRequest
+from holdfast.features.documents.callbacks import CallbackJob
+from holdfast.features.documents.contract import DocumentJob
 from tests.support.courier_documents import event_document, payload
 
 CONTRACTS = [

@@ -96,7 +96,7 @@ KEPT: Final = (
         (*STORES, "src/holdfast/contracts/transitions.py", "docs/", "tests/"),
         "a column, a field, and the note of a cancelled job",
     ),
-    Kept(r'"withdrawn"', ("src/holdfast/cli/privacy.py",), "a key of `privacy erase --json`"),
+    Kept(r'"withdrawn"', ("src/holdfast/features/email/commands/privacy.py",), "a key of `privacy erase --json`"),
     Kept(r'"job\.withdrawn"', ("src/holdfast/telemetry/events.py",), "the name of a log event; people search for it"),
     Kept(r"\bqueue_turns(?:_free)?\b", ("src/", "tests/", "docs/architecture.md"), "a table of SQLite"),
     Kept(r"\bturn TEXT\b|\(name, turn\)|\bturn IN\b", ("src/holdfast/brokers/",), "its column"),

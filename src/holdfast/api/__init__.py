@@ -5,7 +5,8 @@ longer to load than such a command takes to run. The package imports contracts a
 store, the queue and the workloads.
 """
 
+from holdfast.features.courier.signatures import SourceSecret, sign
+
 from .services import ApiOptions, ApiServices, CourierAdmission
-from .verify import SourceSecret, sign
 
 __all__ = ["ApiOptions", "ApiServices", "CourierAdmission", "SourceSecret", "sign"]

@@ -17,22 +17,22 @@ from starlette.exceptions import HTTPException
 
 from holdfast.contracts.errors import HoldfastError
 from holdfast.contracts.ports import Ids
+from holdfast.features.courier.intake import COURIER_PATH, CourierIntake
+from holdfast.features.courier.routes import event_routes, shipment_routes
+from holdfast.features.documents.progress_stream import Streams
+from holdfast.features.documents.routes import document_routes, no_document_routes
+from holdfast.features.email.routes import email_routes, no_email_routes
 from holdfast.telemetry import emit_failure, events
 
 from .answering import send_refusal
 from .dead_letters import dead_letter_routes
 from .docs_page import CONTENT_SECURITY_POLICY, render
-from .documents import document_routes, no_document_routes
-from .email import email_routes, no_email_routes
 from .errors import Code, Refusal, refusal_of
-from .events import event_routes, shipment_routes
 from .health import health_routes
-from .intake import COURIER_PATH, CourierIntake
 from .jobs import job_routes
 from .openapi import describe
 from .operators import OperatorGuard
 from .problems import field_problems
-from .progress_stream import Streams
 from .reading import REQUEST_ID, TRACE, Disconnected, Message, Receive, Scope, Send, pick, valid_trace_id
 from .services import ApiOptions, ApiServices
 

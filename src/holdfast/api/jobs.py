@@ -11,11 +11,11 @@ from fastapi import APIRouter, Path, Query, Request
 from holdfast.contracts.errors import HoldfastError, NotFound
 from holdfast.contracts.ledger import RecordedAs
 from holdfast.contracts.workload import Workload
+from holdfast.features.courier.intake import COURIER_PATH
+from holdfast.features.documents.routes import DOCUMENTS_PATH
+from holdfast.features.email.routes import SEND_PATH
 
-from .documents import DOCUMENTS_PATH
-from .email import SEND_PATH
 from .errors import Code, Refusal, intake_refusal_of
-from .intake import COURIER_PATH
 from .operators import read_raw_json, validate_body
 from .services import ApiOptions, ApiServices
 from .views import JobReceipt, JobView

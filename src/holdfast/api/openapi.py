@@ -15,17 +15,17 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from holdfast import __version__
+from holdfast.features.courier.intake import COURIER_PATH
+from holdfast.features.documents.examples import DOCUMENT_EXAMPLES
+from holdfast.features.documents.intake import form_model
+from holdfast.features.documents.openapi import FORM_SCHEMA, add_file, add_text_examples, body_of, own_codes
+from holdfast.features.documents.routes import DOCUMENTS_PATH
+from holdfast.features.email.examples import EMAIL_EXAMPLES
+from holdfast.features.email.routes import BATCH_PATH, EMAIL_PATH, EVENTS_PATH, MAX_BATCH, SEND_PATH
 
 from .dead_letters import ReplayBody
-from .document_examples import DOCUMENT_EXAMPLES
-from .document_intake import form_model
-from .document_openapi import FORM_SCHEMA, add_file, add_text_examples, body_of, own_codes
-from .documents import DOCUMENTS_PATH
-from .email import BATCH_PATH, EMAIL_PATH, EVENTS_PATH, MAX_BATCH, SEND_PATH
-from .email_examples import EMAIL_EXAMPLES
 from .errors import MESSAGES, STATUS_OF, Code
 from .examples import EXAMPLES
-from .intake import COURIER_PATH
 from .operators import DecisionBody
 from .services import ApiServices, CourierAdmission
 from .views import ErrorView, EventReceipt

@@ -17,8 +17,7 @@ from holdfast.engine.cancellation import Cancellation
 from holdfast.engine.intake import Intake
 from holdfast.engine.review import Review
 from holdfast.engine.tenants import Tenants
-
-from .verify import SourceSecret
+from holdfast.features.courier.signatures import SourceSecret
 
 
 class CourierAdmission(Protocol):

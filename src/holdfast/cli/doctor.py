@@ -8,16 +8,16 @@ import typer
 
 from holdfast.config import Settings
 from holdfast.contracts.errors import HoldfastError
+from holdfast.features.documents.checks import documents
+from holdfast.features.email.checks import mail
 from holdfast.wiring.libraries import cluster_lack, lacks
 
 from . import options
 from .checkup import FAIL, WARN, Finding
 from .checkup.cluster import cluster
-from .checkup.documents import documents
 from .checkup.environment import clock, configuration, port, versions
 from .checkup.ledger import ledger
 from .checkup.libraries import installation, lacking
-from .checkup.mail import mail
 from .checkup.storage import storage
 from .failures import REFUSED
 from .opening import app_of

@@ -12,13 +12,6 @@ import typer
 from pydantic import BaseModel
 
 from holdfast.api.dead_letters import ReplayBody
-from holdfast.api.document_views import (
-    DocumentCancel,
-    DocumentContent,
-    DocumentList,
-    DocumentReceipt,
-    DocumentView,
-)
 from holdfast.api.operators import DecisionBody
 from holdfast.api.views import (
     ErrorView,
@@ -31,12 +24,19 @@ from holdfast.api.views import (
     ReplayView,
     ShipmentView,
 )
-from holdfast.workloads.courier import ActiveShipment, Courier, CourierDeadLetter, CourierIntake
-from holdfast.workloads.documents.admission import DocumentRequest
-from holdfast.workloads.documents.callbacks import CallbackJob, DocumentCallbacks
-from holdfast.workloads.documents.contract import DocumentJob
-from holdfast.workloads.documents.dead_letter import DocumentDeadLetter
-from holdfast.workloads.documents.workload import Documents
+from holdfast.features.courier import ActiveShipment, Courier, CourierDeadLetter, CourierIntake
+from holdfast.features.documents.admission import DocumentRequest
+from holdfast.features.documents.callbacks import CallbackJob, DocumentCallbacks
+from holdfast.features.documents.contract import DocumentJob
+from holdfast.features.documents.dead_letter import DocumentDeadLetter
+from holdfast.features.documents.views import (
+    DocumentCancel,
+    DocumentContent,
+    DocumentList,
+    DocumentReceipt,
+    DocumentView,
+)
+from holdfast.features.documents.workload import Documents
 
 from . import options
 from .opening import app_of

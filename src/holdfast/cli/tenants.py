@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from holdfast.config.email_settings import is_sender
 from holdfast.contracts.tenants import Tenant
+from holdfast.features.email.settings import is_sender
 from holdfast.wiring import open_system
 
 from . import options

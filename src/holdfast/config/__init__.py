@@ -4,8 +4,9 @@ A setting has one name everywhere: ``API_PORT`` in the environment, ``api_port``
 package imports nothing else of Holdfast.
 """
 
-from .courier_secrets import CourierSecret
-from .email_keys import EmailSecrets, email_secrets
+from holdfast.features.courier.secrets import CourierSecret
+from holdfast.features.email.keys import EmailSecrets, email_secrets
+
 from .loading import CONFIG_FILE, SettingsError, load
 from .settings import SettingRow, Settings
 from .starter import fresh_config_text

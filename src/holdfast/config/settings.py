@@ -19,6 +19,10 @@ from pydantic import (
     model_validator,
 )
 
+from holdfast.features.courier.secrets import CourierSecret, parse_courier_secrets
+from holdfast.features.documents.settings import DocumentSettings
+from holdfast.features.email.settings import EmailSettings
+
 from .cluster_addresses import (
     MASK,
     database_name,
@@ -28,9 +32,6 @@ from .cluster_addresses import (
     redis_address,
     shown_address,
 )
-from .courier_secrets import CourierSecret, parse_courier_secrets
-from .document_settings import DocumentSettings
-from .email_settings import EmailSettings
 from .field_types import Float, Int, lower, path, refuse
 from .secret_safety import secret_problems
 

@@ -1,10 +1,11 @@
 """The composition root: the one place that puts the parts of Holdfast together."""
 
+from holdfast.features.email.feature import transport_of
+
 from .ambient import RandomIds, SystemClock, system_ambient
 from .apps import load_app
 from .cluster import Cluster
 from .data_folder import DATABASE_FILE, check_data_folder
-from .email import transport_of
 from .libraries import require_libraries
 from .opening import open_cluster, open_system
 from .running import CRASH_POINT_VARIABLE, address_of, listen, run

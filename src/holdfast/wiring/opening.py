@@ -18,6 +18,8 @@ from holdfast.engine.cancellation import Cancellation
 from holdfast.engine.intake import Intake
 from holdfast.engine.review import Review
 from holdfast.engine.tenants import Tenants
+from holdfast.features.documents.feature import open_documents
+from holdfast.features.email.feature import open_email
 from holdfast.sqlite import Database
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.telemetry import emit, events
@@ -25,8 +27,6 @@ from holdfast.telemetry import emit, events
 from .ambient import system_ambient
 from .cluster import Cluster, connect
 from .data_folder import DATABASE_FILE, prepare_data_folder
-from .documents import open_documents
-from .email import open_email
 from .system import System, workloads_of
 
 _ASK_EVERY: Final = timedelta(seconds=1)

@@ -10,7 +10,6 @@ from datetime import timedelta
 from typing import Any, Final, NamedTuple
 
 from holdfast.api.services import ApiOptions, ApiServices, DocumentServices, EmailServices
-from holdfast.api.verify import SourceSecret
 from holdfast.config import Settings
 from holdfast.contracts.ports import Ambient, Broker, Store
 from holdfast.contracts.retry import ExponentialBackoff
@@ -21,12 +20,13 @@ from holdfast.engine.intake import Intake
 from holdfast.engine.maintenance import Maintenance
 from holdfast.engine.review import Review
 from holdfast.engine.tenants import Tenants
+from holdfast.features.courier import Courier, CourierAdmission, CourierOptions
+from holdfast.features.courier.signatures import SourceSecret
+from holdfast.features.documents.feature import DocumentParts, DocumentSystem, documents_of
+from holdfast.features.email.feature import EmailParts, EmailSystem, email_of
 from holdfast.worker import Worker
-from holdfast.workloads.courier import Courier, CourierAdmission, CourierOptions
 
 from .cluster import Cluster
-from .documents import DocumentParts, DocumentSystem, documents_of
-from .email import EmailParts, EmailSystem, email_of
 from .libraries import lacks, require_libraries
 
 _LESS_OFTEN: Final = 3

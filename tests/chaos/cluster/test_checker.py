@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from holdfast.workloads.courier.workload import ACTIVE_SHIPMENTS
+from holdfast.features.courier.workload import ACTIVE_SHIPMENTS
 from tests.support.cluster import ClusterArena, cluster
 from tests.support.cluster_truth import LEDGERS, LETTERS, PREFIX
 from tests.support.counted_work import EFFECTS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 
-from holdfast.workloads.email.transports.port import OutgoingMessage
+from holdfast.features.email.transports.port import OutgoingMessage
 
 FIRST = "maria.souza@example.com"
 SECOND = "copy@example.org"

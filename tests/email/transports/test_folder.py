@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.workloads.email.transports import folder as folder_module
-from holdfast.workloads.email.transports.folder import FolderTransport
-from holdfast.workloads.email.transports.port import Refused, TryLater
+from holdfast.features.email.transports import folder as folder_module
+from holdfast.features.email.transports.folder import FolderTransport
+from holdfast.features.email.transports.port import Refused, TryLater
 
 from .messages import FIRST, a_message
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.workloads.email.transports.port import quoted
+from holdfast.features.email.transports.port import quoted
 
 from .messages import a_message
 

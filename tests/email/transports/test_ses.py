@@ -18,14 +18,14 @@ import pytest
 import pytest_asyncio
 from aiobotocore.session import get_session
 
-from holdfast.workloads.email.transports.port import (
+from holdfast.features.email.transports.port import (
     AccountBlocked,
     OutcomeUnknown,
     Refused,
     TransportError,
     TryLater,
 )
-from holdfast.workloads.email.transports.ses import SesOptions, SesTransport, tag_value
+from holdfast.features.email.transports.ses import SesOptions, SesTransport, tag_value
 
 from .messages import FIRST, SECOND, SENDER, THIRD, a_message
 

@@ -13,14 +13,14 @@ from datetime import timedelta
 import pytest
 
 from holdfast.contracts.errors import ConfigurationError
-from holdfast.workloads.email.transports.port import (
+from holdfast.features.email.transports.port import (
     AccountBlocked,
     OutcomeUnknown,
     Refused,
     TransportError,
     TryLater,
 )
-from holdfast.workloads.email.transports.smtp import SmtpOptions, SmtpTransport
+from holdfast.features.email.transports.smtp import SmtpOptions, SmtpTransport
 from tests.support.smtp_server import DROP, DROP_TAKEN, HANG, HANG_TAKEN, SmtpServer
 from tests.support.waiting import eventually
 

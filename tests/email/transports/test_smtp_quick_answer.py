@@ -6,8 +6,8 @@ from datetime import timedelta
 
 from aiosmtplib.protocol import SMTPProtocol
 
-from holdfast.workloads.email.transports.port import OutgoingMessage
-from holdfast.workloads.email.transports.smtp import SmtpOptions, SmtpTransport
+from holdfast.features.email.transports.port import OutgoingMessage
+from holdfast.features.email.transports.smtp import SmtpOptions, SmtpTransport
 from tests.support.smtp_server import HANG, SmtpServer
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.workloads.email.transports.port import OutcomeUnknown, Refused
-from holdfast.workloads.email.transports.smtp import SmtpOptions, SmtpTransport
+from holdfast.features.email.transports.port import OutcomeUnknown, Refused
+from holdfast.features.email.transports.smtp import SmtpOptions, SmtpTransport
 from tests.support.smtp_server import DROP_TAKEN, taken_in
 from tests.support.waiting import eventually
 

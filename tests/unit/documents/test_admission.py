@@ -9,15 +9,15 @@ import pytest
 
 from holdfast.contracts.admission import InvalidContent, NotAcceptable
 from holdfast.contracts.files import FileMissing, UploadTooLarge
-from holdfast.workloads.documents.admission import AdmissionOptions, DocumentAdmission
-from holdfast.workloads.documents.fetching.addresses import AddressPolicy
-from holdfast.workloads.documents.fetching.fetch import Fetcher, FetchOptions
-from holdfast.workloads.documents.files.folder import FolderFiles
-from holdfast.workloads.documents.local_paths import LocalPaths
-from holdfast.workloads.documents.options import DocumentOptions
-from holdfast.workloads.documents.records import CACHE, JOBS, RESULTS, cache_id, work_id
-from holdfast.workloads.documents.sources import Sources
-from holdfast.workloads.documents.workload import Documents
+from holdfast.features.documents.admission import AdmissionOptions, DocumentAdmission
+from holdfast.features.documents.fetching.addresses import AddressPolicy
+from holdfast.features.documents.fetching.fetch import Fetcher, FetchOptions
+from holdfast.features.documents.files.folder import FolderFiles
+from holdfast.features.documents.local_paths import LocalPaths
+from holdfast.features.documents.options import DocumentOptions
+from holdfast.features.documents.records import CACHE, JOBS, RESULTS, cache_id, work_id
+from holdfast.features.documents.sources import Sources
+from holdfast.features.documents.workload import Documents
 
 PDF = b"%PDF-1.7\nall that is needed to be taken for one\n"
 OCR = {"job_type": "OCR", "input_type": "PDF"}

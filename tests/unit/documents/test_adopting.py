@@ -8,9 +8,9 @@ import pytest
 from pydantic import ValidationError
 
 from holdfast.contracts.queues import Delivery
-from holdfast.workloads.documents.adopting import adopt, identify, payload_of, read_job
-from holdfast.workloads.documents.options import DocumentOptions
-from holdfast.workloads.documents.workload import Documents
+from holdfast.features.documents.adopting import adopt, identify, payload_of, read_job
+from holdfast.features.documents.options import DocumentOptions
+from holdfast.features.documents.workload import Documents
 from tests.support.specification_letters import EXAMPLE_4_1, EXAMPLE_4_2
 
 FLAT = {

@@ -7,7 +7,7 @@ import json
 import pytest
 from pydantic import ValidationError
 
-from holdfast.workloads.documents.contract import FITTING, DocumentJob, InputType, JobType
+from holdfast.features.documents.contract import FITTING, DocumentJob, InputType, JobType
 
 DIGEST = "0123456789abcdef" * 4
 

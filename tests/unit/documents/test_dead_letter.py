@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from holdfast.contracts.dead_letters import DeadLetter, ReviewStatus
 from holdfast.contracts.ledger import Attempt, AttemptOutcome
-from holdfast.workloads.documents.dead_letter import DocumentDeadLetter, dead_letter_payload
-from holdfast.workloads.documents.failures import TABLE, Code
+from holdfast.features.documents.dead_letter import DocumentDeadLetter, dead_letter_payload
+from holdfast.features.documents.failures import TABLE, Code
 
 SCHEMA = jsonschema_rs.validator_for(DocumentDeadLetter.model_json_schema(), validate_formats=True)
 NOW = datetime(2026, 1, 25, 11, 2, 14, tzinfo=UTC)

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from holdfast.contracts.outcomes import Reject, Retry
-from holdfast.workloads.documents.failures import (
+from holdfast.features.documents.failures import (
     TABLE,
     Code,
     DocumentFailure,

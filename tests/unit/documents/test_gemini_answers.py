@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.workloads.documents.child.gemini_answers import http_failure, page_text, transcript, whole_text
-from holdfast.workloads.documents.failures import Code, DocumentFailure
+from holdfast.features.documents.child.gemini_answers import http_failure, page_text, transcript, whole_text
+from holdfast.features.documents.failures import Code, DocumentFailure
 
 NOW = datetime(2026, 1, 25, 11, 0, tzinfo=UTC)
 WORDS = ["STOP", "SAFETY", "MAX_TOKENS", "candidates", "content", "parts", "text", "finishReason", "promptFeedback"]

@@ -9,10 +9,10 @@ import pytest
 
 from holdfast.contracts.effects import Delete, Enqueue, Upsert
 from holdfast.contracts.workload import Reason, Standing
-from holdfast.workloads.documents.callbacks import CallbackOptions, DocumentCallbacks
-from holdfast.workloads.documents.contract import DocumentJob
-from holdfast.workloads.documents.job_records import JobRecords, Reached, result_object
-from holdfast.workloads.documents.records import (
+from holdfast.features.documents.callbacks import CallbackOptions, DocumentCallbacks
+from holdfast.features.documents.contract import DocumentJob
+from holdfast.features.documents.job_records import JobRecords, Reached, result_object
+from holdfast.features.documents.records import (
     CACHE,
     COLLECTIONS,
     JOBS,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.workloads.documents.child.layout import composed, reading_order
+from holdfast.features.documents.child.layout import composed, reading_order
 
 LEFT, RIGHT = (50, 280), (310, 540)
 

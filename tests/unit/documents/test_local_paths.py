@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.workloads.documents.failures import Code, DocumentFailure
-from holdfast.workloads.documents.local_paths import LocalPaths
+from holdfast.features.documents.failures import Code, DocumentFailure
+from holdfast.features.documents.local_paths import LocalPaths
 
 NOBODY = 65534
 

@@ -9,7 +9,7 @@ import jsonschema_rs
 import pytest
 
 from holdfast.cli.schemas import contracts
-from holdfast.workloads.documents.dead_letter import DocumentDeadLetter
+from holdfast.features.documents.dead_letter import DocumentDeadLetter
 from tests.support.specification_letters import BARE, EXAMPLES
 
 SCHEMAS = Path(__file__).parents[3] / "docs" / "schemas"

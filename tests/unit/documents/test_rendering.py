@@ -13,9 +13,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from holdfast.workloads.documents.child.protocol import Chunk, Line, Page, Segment
-from holdfast.workloads.documents.contract import JobType
-from holdfast.workloads.documents.rendering import (
+from holdfast.features.documents.child.protocol import Chunk, Line, Page, Segment
+from holdfast.features.documents.contract import JobType
+from holdfast.features.documents.rendering import (
     MOST_WARNINGS,
     characters_of,
     confidence_of,

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.workloads.documents.contract import InputType
-from holdfast.workloads.documents.sniffing import HEAD, Family, family_of, mismatch
+from holdfast.features.documents.contract import InputType
+from holdfast.features.documents.sniffing import HEAD, Family, family_of, mismatch
 
 # Format of the container, codec, and what the file is.
 ENCODED = [

@@ -11,18 +11,18 @@ import pytest
 from holdfast.contracts.admission import InvalidContent, RecipientSuppressed, UnknownReference
 from holdfast.contracts.effects import Delete
 from holdfast.contracts.errors import StoreUnavailable
+from holdfast.features.email.admission import EmailAdmission
+from holdfast.features.email.content import ContentUnavailable
+from holdfast.features.email.content_database import html_in
+from holdfast.features.email.content_folder import FolderContent
+from holdfast.features.email.records import CONTENT, OUTBOX, RECIPIENTS, SuppressionReason
+from holdfast.features.email.request import RequestLimits
+from holdfast.features.email.suppression import Suppressions, address_hash
+from holdfast.features.email.transports.folder import FolderTransport
+from holdfast.features.email.vault import Vault
+from holdfast.features.email.workload import Email
 from holdfast.sqlite import Database
 from holdfast.stores.sqlite import SqliteStore
-from holdfast.workloads.email.admission import EmailAdmission
-from holdfast.workloads.email.content import ContentUnavailable
-from holdfast.workloads.email.content_database import html_in
-from holdfast.workloads.email.content_folder import FolderContent
-from holdfast.workloads.email.records import CONTENT, OUTBOX, RECIPIENTS, SuppressionReason
-from holdfast.workloads.email.request import RequestLimits
-from holdfast.workloads.email.suppression import Suppressions, address_hash
-from holdfast.workloads.email.transports.folder import FolderTransport
-from holdfast.workloads.email.vault import Vault
-from holdfast.workloads.email.workload import Email
 from tests.api.email_world import CPF, CPF_DIGITS, OPTIONS, VAULT, an_email
 
 NOW = datetime(2026, 11, 16, 12, 0, 0, 123456, tzinfo=UTC)

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from holdfast.workloads.email import contract
-from holdfast.workloads.email.contract import (
+from holdfast.features.email import contract
+from holdfast.features.email.contract import (
     EmailDeadLetter,
     EmailSendJob,
     EmailSendResult,

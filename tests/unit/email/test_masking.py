@@ -9,8 +9,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from holdfast.workloads.email.contract import EmailSendJob
-from holdfast.workloads.email.masking import MAX_DEPTH, masked_job, masked_text
+from holdfast.features.email.contract import EmailSendJob
+from holdfast.features.email.masking import MAX_DEPTH, masked_job, masked_text
 
 HASH = "0123456789abcdef" * 4
 JOB = EmailSendJob.model_json_schema()["examples"][0] | {

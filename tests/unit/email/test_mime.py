@@ -11,9 +11,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from holdfast.workloads.email import mime
-from holdfast.workloads.email.contract import EmailSendJob
-from holdfast.workloads.email.mime import Sender, build_message
+from holdfast.features.email import mime
+from holdfast.features.email.contract import EmailSendJob
+from holdfast.features.email.mime import Sender, build_message
 
 JOB = EmailSendJob.model_json_schema()["examples"][0]
 DATE = datetime(2026, 11, 16, 12, tzinfo=UTC)

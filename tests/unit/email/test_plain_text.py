@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.workloads.email.plain_text import WIDTH, text_of
+from holdfast.features.email.plain_text import WIDTH, text_of
 
 
 @pytest.mark.parametrize(

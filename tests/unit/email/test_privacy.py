@@ -13,12 +13,12 @@ from holdfast.contracts.effects import Upsert
 from holdfast.contracts.ledger import Lease, Status
 from holdfast.contracts.queries import LetterQuery, Page
 from holdfast.contracts.transitions import Complete, MoveToDeadLetters, Settlement
-from holdfast.workloads.email.admission import seal_context
-from holdfast.workloads.email.content_database import html_in
-from holdfast.workloads.email.content_folder import FolderContent
-from holdfast.workloads.email.privacy import Privacy, Selector
-from holdfast.workloads.email.records import CONTENT, OUTBOX, RECIPIENTS, SuppressionReason, content_key
-from holdfast.workloads.email.vault import Vault
+from holdfast.features.email.admission import seal_context
+from holdfast.features.email.content_database import html_in
+from holdfast.features.email.content_folder import FolderContent
+from holdfast.features.email.privacy import Privacy, Selector
+from holdfast.features.email.records import CONTENT, OUTBOX, RECIPIENTS, SuppressionReason, content_key
+from holdfast.features.email.vault import Vault
 from tests.api.email_world import CPF, CPF_DIGITS, VAULT, an_email, an_email_world
 
 TO = "joana.prado@example.com"

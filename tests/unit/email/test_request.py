@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from holdfast.contracts.admission import FieldProblem, InvalidContent
 from holdfast.contracts.personal_data import Kind
-from holdfast.workloads.email.request import EmailSendBody, RequestLimits, admit_request
-from holdfast.workloads.email.vault import Vault
+from holdfast.features.email.request import EmailSendBody, RequestLimits, admit_request
+from holdfast.features.email.vault import Vault
 
 NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
 VAULT = Vault(b"a pepper of more than thirty-two characters", {"k": bytes(range(32))}, "k")

@@ -9,12 +9,12 @@ import pytest
 from holdfast.contracts.admission import InvalidContent, NotificationRefused
 from holdfast.contracts.errors import StoreUnavailable
 from holdfast.contracts.queries import Page
+from holdfast.features.email.notifications import SesNotifications
+from holdfast.features.email.records import SUPPRESSIONS, SUPPRESSIONS_COLLECTION, SuppressionReason
+from holdfast.features.email.sns import CertificateUnavailable, SnsVerifier
+from holdfast.features.email.suppression import Suppressions, address_hash
 from holdfast.sqlite import Database
 from holdfast.stores.sqlite import SqliteStore
-from holdfast.workloads.email.notifications import SesNotifications
-from holdfast.workloads.email.records import SUPPRESSIONS, SUPPRESSIONS_COLLECTION, SuppressionReason
-from holdfast.workloads.email.sns import CertificateUnavailable, SnsVerifier
-from holdfast.workloads.email.suppression import Suppressions, address_hash
 from tests.api.email_world import VAULT
 from tests.email.test_sns import NOW, PEM, SUBSCRIBE, TOPIC, notification, sign
 

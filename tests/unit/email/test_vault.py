@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.contracts.errors import ConfigurationError
-from holdfast.workloads.email.vault import SealBroken, Vault
+from holdfast.features.email.vault import SealBroken, Vault
 
 PEPPER = b"a pepper of more than thirty-two characters"
 OLD, NEW = bytes(range(32)), bytes(range(100, 132))

@@ -13,13 +13,13 @@ from typing import Any, Final
 
 import httpx
 
-from holdfast.cli.email_parts import why_no_email
 from holdfast.cli.failures import Stop
 from holdfast.cli.posting import base_url
 from holdfast.cli.settings import settings_with
 from holdfast.config import CONFIG_FILE, Settings, email_secrets
-from holdfast.config.email_keys import KEYS_FILE, KeysUnreadable
 from holdfast.contracts.errors import ConfigurationError
+from holdfast.features.email.commands.parts import why_no_email
+from holdfast.features.email.keys import KEYS_FILE, KeysUnreadable
 from holdfast.wiring import listen
 from holdfast.wiring.libraries import email_lack
 

@@ -15,8 +15,8 @@ from urllib.parse import quote
 
 import httpx
 
-from holdfast.api.verify import ALGORITHM, sign
 from holdfast.contracts.times import isoformat
+from holdfast.features.courier.signatures import ALGORITHM, sign
 
 from .folder import SOURCE
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from holdfast.cli.servers import ServerMissing, looking_at
-from holdfast.config.email_keys import KEYS_FILE
 from holdfast.contracts.tenants import TENANTS
+from holdfast.features.email.keys import KEYS_FILE
 from holdfast.wiring import DATABASE_FILE
 
 SOURCE: Final = "demo-courier"

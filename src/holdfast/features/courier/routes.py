@@ -1,0 +1,68 @@
+"""``GET /v1/events/{idempotencyKey}`` and ``GET /v1/shipments/{shipmentId}``: read courier events and shipments."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+from fastapi import APIRouter, Path
+
+from holdfast.api.services import ApiServices, CourierAdmission
+from holdfast.api.views import EventView, ShipmentView, TimelineEntry
+from holdfast.contracts.errors import NotFound
+from holdfast.contracts.ledger import LedgerEntry
+from holdfast.contracts.ports import Store
+from holdfast.contracts.queries import EntryQuery, Page
+
+SHIPMENTS: Final = "active_shipments"
+_PAGE: Final = 200
+_MAX_TIMELINE: Final = 1000
+
+
+def event_routes(services: ApiServices, courier: CourierAdmission) -> APIRouter:
+    """The state and the attempt history of one event."""
+    routes = APIRouter(tags=["events"])
+    workload = courier.workload.name
+
+    @routes.get("/v1/events/{idempotencyKey:path}", summary="State and attempt history of an event")
+    async def show_event(
+        key: Annotated[str, Path(alias="idempotencyKey", examples=["courier-x:evt_123"])],
+    ) -> EventView:
+        entry = await services.store.entry(workload, key)
+        if entry is None:
+            raise NotFound
+        return EventView.of(entry)
+
+    return routes
+
+
+def shipment_routes(services: ApiServices, courier: CourierAdmission) -> APIRouter:
+    """The state of one shipment, and its events."""
+    routes = APIRouter(tags=["shipments"])
+    workload = courier.workload.name
+
+    @routes.get("/v1/shipments/{shipmentId:path}", summary="State and timeline of a shipment")
+    async def show_shipment(
+        shipment_id: Annotated[str, Path(alias="shipmentId", examples=["shp_456"])],
+    ) -> ShipmentView:
+        record = await services.store.get(SHIPMENTS, shipment_id)
+        entries, complete = await _events_of(services.store, workload, shipment_id)
+        if record is None and not entries:
+            raise NotFound
+        timeline = sorted(map(TimelineEntry.of, entries), key=lambda each: (each.occurred_at or "", each.received_at))
+        return ShipmentView.of(shipment_id, record, timeline, complete=complete)
+
+    return routes
+
+
+async def _events_of(store: Store, workload: str, shipment_id: str) -> tuple[list[LedgerEntry], bool]:
+    """The latest events of a shipment, and whether they are all of its events."""
+    query = EntryQuery(workload=workload, labels={"shipmentId": shipment_id})
+    entries: list[LedgerEntry] = []
+    cursor = None
+    while len(entries) < _MAX_TIMELINE:
+        found = await store.find(query, Page(limit=_PAGE, cursor=cursor))
+        entries += found.items
+        cursor = found.next
+        if cursor is None:
+            break
+    return entries, cursor is None

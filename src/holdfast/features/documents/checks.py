@@ -1,0 +1,113 @@
+"""Checks of the documents workload: can files be read, and results be stored."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from holdfast.cli.checkup.findings import FAIL, OK, WARN, Finding
+from holdfast.cli.checkup.libraries import lacking
+from holdfast.config import Settings
+from holdfast.contracts.errors import ConfigurationError, HoldfastError
+from holdfast.contracts.extras import install_command, missing_libraries
+from holdfast.wiring.libraries import document_lack
+
+from .child.whisper_files import model_problem
+from .feature import document_options, documents_of
+from .files.names import RESULTS
+
+_GEMINI: Final = "google.genai"
+
+
+async def documents(settings: Settings) -> list[Finding]:
+    """All checks of documents; one line if they are not set up. The checks leave nothing behind."""
+    lack = document_lack(settings)
+    if lack is not None:
+        return [lacking(lack, "Not read here")]
+    found = [_engine(settings), *_model(settings), *_roots(settings), _callbacks(settings)]
+    return [*found, await _storage(settings)]
+
+
+def _engine(settings: Settings) -> Finding:
+    check = "documents"
+    if settings.gemini_api_key is not None and missing_libraries([_GEMINI]):
+        message = f"There is a GEMINI_API_KEY, and {_GEMINI} is not installed."
+        return Finding(check, WARN, message, install_command([_GEMINI]))
+    others = " Jobs may ask for gemini." if settings.document_engine == "local" and settings.gemini_api_key else ""
+    return Finding(check, OK, f"They are read by {settings.document_engine}.{others}")
+
+
+def _model(settings: Settings) -> Iterator[Finding]:
+    """The model that transcribes speech. Without it PDFs are still read."""
+    check = "speech model"
+    folder = settings.whisper_model_dir
+    problem = model_problem(None if folder is None else str(folder))
+    if problem is None:
+        yield Finding(check, OK, "Whisper base, as published." if folder is None else f"{folder} can be used.")
+    elif settings.document_engine == "gemini":
+        yield Finding(check, OK, "None here; gemini transcribes speech.")
+    else:
+        message, _, advice = problem.partition(". ")
+        remedy = advice or "Correct WHISPER_MODEL_DIR"
+        yield Finding(check, WARN, f"{message.rstrip('.')}.", f"{remedy.rstrip('.')}; until then recordings fail.")
+
+
+def _roots(settings: Settings) -> Iterator[Finding]:
+    check = "document roots"
+    bad = [each for each in settings.document_roots if not each.is_dir() or not os.access(each, os.R_OK | os.X_OK)]
+    for each in bad:
+        advice = "Make it, or correct DOCUMENT_ROOTS: jobs that name a file there fail."
+        yield Finding(check, WARN, f"{each} is not a folder that can be read.", advice)
+    if settings.document_roots and not bad:
+        who = "requests and queues" if settings.document_local_path_over_http else "queues"
+        yield Finding(check, OK, f"A local_path may be in {', '.join(map(str, settings.document_roots))} ({who}).")
+    elif not bad:
+        yield Finding(check, OK, "None: no local_path is read.")
+
+
+def _callbacks(settings: Settings) -> Finding:
+    check = "document callbacks"
+    try:
+        parts = documents_of(settings)
+    except ConfigurationError as error:
+        return Finding(check, FAIL, error.message, "Correct this setting.")
+    if parts is None or parts.callbacks is None:
+        advice = "Set it if senders want callbacks."
+        return Finding(check, OK, "None: there is no DOCUMENT_CALLBACK_SECRET.", advice)
+    return Finding(check, OK, "Callbacks are signed and sent.")
+
+
+async def _storage(settings: Settings) -> Finding:
+    check = "document storage"
+    if settings.document_storage == "s3":
+        return await _bucket(settings)
+    folder = document_options(settings).scratch.parent.absolute()
+    place = next(each for each in (folder, *folder.parents) if each.exists())
+    if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
+        advice = "Let this user write there, or set DOCUMENT_FOLDER to another folder."
+        return Finding(check, FAIL, f"{place} cannot be written to.", advice)
+    there = f"{folder} can be written to." if place == folder else f"{folder} will be made at the first start."
+    return Finding(check, OK, there)
+
+
+async def _bucket(settings: Settings) -> Finding:
+    """Request a result that does not exist. This shows whether the bucket can be reached and read."""
+    check = "document storage"
+    with tempfile.TemporaryDirectory(prefix="holdfast-doctor-") as scratch:
+        try:
+            parts = documents_of(settings.model_copy(update={"document_folder": Path(scratch)}))
+            if parts is None:
+                return Finding(check, OK, "Not used.")
+            await parts.files.open()
+            try:
+                place = "/".join(filter(None, (settings.document_prefix.strip("/"), RESULTS, "doctor", "0")))
+                await parts.files.touch(output_path=f"s3://{settings.document_bucket}/{place}")
+            finally:
+                await parts.files.close()
+        except HoldfastError as error:
+            advice = "Correct the DOCUMENT_* settings or the credentials; until then uploads are refused."
+            return Finding(check, FAIL, error.message, advice)
+    return Finding(check, OK, f"The bucket {settings.document_bucket} answers.")

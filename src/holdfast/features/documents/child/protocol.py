@@ -1,0 +1,177 @@
+"""The messages between the worker and its child process: JSON, one message per line.
+
+The worker writes one :class:`Spec` to the child's standard input and keeps the input open. When the input closes, the
+worker is gone, and the child ends itself. The child writes messages to its standard output: one :class:`Plan`, a
+:class:`Unit` for each page or chunk of sound in order, and at the end :class:`Finished` or :class:`Failed`. Its
+standard error is for people.
+
+Worker and child import this module, so it imports nothing heavy.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final, Literal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spec:
+    """What to read, and how.
+
+    ``done`` units are known from earlier attempts: the child skips them and sends no message for them. ``memory`` is
+    the most bytes that the child may use; None: no limit. ``strict``: a PDF with any damage is refused.
+    """
+
+    path: str
+    job_type: Literal["OCR", "TRANSCRIPTION"]
+    input_type: Literal["PDF", "VIDEO", "AUDIO"]
+    engine: Literal["local", "gemini"] = "local"
+    language: str | None = None
+    done: int = 0
+    strict: bool = False
+    memory: int | None = None
+    threads: int = 2
+    max_pages: int = 2_000
+    max_seconds: int = 6 * 3600
+    """The longest recording."""
+    chunk_seconds: float = 60.0
+    """About how much sound is one unit."""
+    whisper_model_dir: str | None = None
+    gemini_model: str = "gemini-2.5-flash"
+    gemini_base_url: str | None = None
+    gemini_timeout: float = 120.0
+    """Seconds. The key comes in the environment, GEMINI_API_KEY, never in here."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """The work to do: the number of units in the file. ``duration`` is that of a recording, in seconds.
+
+    ``engine`` and ``model`` are the names that the result shows. ``warnings`` describe damage of the file.
+    """
+
+    units: int
+    unit: Literal["page", "chunk"]
+    engine: str
+    model: str
+    duration: float | None = None
+    warnings: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unit:
+    """One unit is read. ``index`` counts from 0; ``result`` is a :class:`Page` or a :class:`Chunk` as a dict."""
+
+    index: int
+    result: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """The child begins a step that takes a while: ``loading`` a model, for example."""
+
+    stage: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failed:
+    """The attempt failed. ``code`` is one of :class:`~holdfast.features.documents.failures.Code`."""
+
+    code: str
+    message: str | None = None
+    detail: str | None = None
+    retry_after: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finished:
+    """All units are done."""
+
+
+Message = Plan | Unit | Stage | Failed | Finished
+_KINDS: Final[dict[str, type[Plan | Unit | Stage | Failed | Finished]]] = {
+    "plan": Plan,
+    "unit": Unit,
+    "stage": Stage,
+    "failed": Failed,
+    "finished": Finished,
+}
+_NAMES: Final = {kind: name for name, kind in _KINDS.items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """A line of text on a page: where it is, in points from the top left corner, and how sure the engine is."""
+
+    text: str
+    box: tuple[float, float, float, float] | None = None
+    confidence: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """The text of a page. ``number`` counts from 1; ``rotation`` is by how many degrees the page was rotated.
+
+    ``warning`` is a sentence about damage of the page. An ``unreadable`` page has no text.
+    """
+
+    number: int
+    text: str
+    source: Literal["text_layer", "ocr", "model", "blank", "unreadable"]
+    confidence: float | None = None
+    rotation: int = 0
+    seconds: float = 0.0
+    lines: tuple[Line, ...] = ()
+    warning: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """What was said from ``start`` to ``end``, in seconds from the beginning of the recording."""
+
+    start: float
+    end: float
+    text: str
+    confidence: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chunk:
+    """The speech in one chunk of the recording."""
+
+    start: float
+    end: float
+    language: str | None = None
+    seconds: float = 0.0
+    segments: tuple[Segment, ...] = field(default=())
+
+
+def encoded(message: Message) -> bytes:
+    """A message as one line."""
+    return json.dumps({"is": _NAMES[type(message)], **asdict(message)}, ensure_ascii=False).encode() + b"\n"
+
+
+def decoded(line: bytes) -> Message:
+    """The message of a line. Raises ValueError for anything else."""
+    content = json.loads(line)
+    if not isinstance(content, dict) or content.get("is") not in _KINDS:
+        message = "not a message of the child"
+        raise ValueError(message)
+    kind = _KINDS[content.pop("is")]
+    try:
+        return kind(**content)
+    except TypeError as error:
+        message = "not a message of the child"
+        raise ValueError(message) from error
+
+
+def spec_line(spec: Spec) -> bytes:
+    """The spec as one line."""
+    return json.dumps(asdict(spec), ensure_ascii=False).encode() + b"\n"
+
+
+def spec_of(line: bytes) -> Spec:
+    """The spec of a line."""
+    return Spec(**json.loads(line))

@@ -1,0 +1,227 @@
+"""``documents``: read a file, submit files, and see their status."""
+
+from __future__ import annotations
+
+import asyncio
+import json as json_module
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from holdfast.api.views import AttemptView
+from holdfast.cli import options
+from holdfast.cli.events import show_attempts
+from holdfast.cli.failures import REFUSED, Stop
+from holdfast.cli.opening import existing_system
+from holdfast.cli.output import print_json, say
+from holdfast.cli.tables import heading, moment, show_facts, show_table
+from holdfast.contracts.errors import NotFound
+from holdfast.contracts.files import FileMissing
+from holdfast.contracts.ledger import LedgerEntry
+from holdfast.contracts.queries import Page, RecordQuery, Slice
+from holdfast.features.documents.job_records import result_object
+from holdfast.features.documents.records import JOBS, RESULTS
+from holdfast.features.documents.views import DocumentStatus, DocumentView
+from holdfast.wiring import System
+
+from .options import print_content
+from .parts import document_parts
+from .progress import pages
+from .run import run
+from .submit import submit
+
+documents = typer.Typer(
+    help="Read a file; submit files; see their status; cancel.", no_args_is_help=True, add_completion=False
+)
+documents.command("run")(run)
+documents.command("submit")(submit)
+
+JobId = Annotated[str, typer.Argument(metavar="JOB_ID", help="The job.", show_default=False)]
+_TEXT = "text.txt"
+_SHOWN_ABOVE = frozenset({"job_id", "status", "error", "warnings", "cached"})
+
+
+@documents.command("list")
+def list_(
+    tenant: Annotated[
+        str | None, typer.Option(metavar="TENANT", help="Only jobs of this tenant, by id or name.", show_default=False)
+    ] = None,
+    status: Annotated[
+        DocumentStatus | None, typer.Option(help="Only jobs with this status.", show_default=False)
+    ] = None,
+    limit: options.Limit = 20,
+    cursor: options.Cursor = None,
+    data: options.Data = None,
+    json: options.Json = False,
+) -> None:
+    """List jobs, newest first."""
+    found = asyncio.run(_list(tenant, status, Page(limit, cursor), data))
+    if json:
+        print_json({"items": [_document(each) for each in found.items], "next": found.next})
+        return
+    if not found.items:
+        say("There is no such job." if tenant or status else "There are no documents yet.")
+        return
+    rows = (
+        (
+            view.job_id,
+            view.status,
+            view.input_type,
+            view.filename,
+            f"{view.progress:.0f} %",
+            view.attempts,
+            view.error and view.error.code,
+            moment(view.accepted_at),
+        )
+        for view in map(DocumentView.of, found.items)
+    )
+    columns = ("id", "status", "input", "file", "progress", "attempts", "error", "accepted")
+    show_table(columns, rows, whole=("id", "status", "accepted"))
+    if found.next:
+        say(f"There are more: --cursor {found.next}")
+
+
+@documents.command("show")
+def show(job_id: JobId, data: options.Data = None, json: options.Json = False) -> None:
+    """Show one job: its status, every attempt, its result, and the job that it replays."""
+    record, result, entry = asyncio.run(_show(job_id, data))
+    if json:
+        attempts = () if entry is None else entry.attempts
+        history = [AttemptView.of(each).model_dump(mode="json", by_alias=False) for each in attempts]
+        print_json({**_document(record), "result": result, "attempt_history": history})
+        return
+    view = DocumentView.of(record)
+    error = record.get("error")
+    show_facts(
+        {
+            "id": view.job_id,
+            "status": f"{view.status}{' (asked to stop)' * (view.cancel_requested and not view.status.final)}",
+            "stage": view.stage,
+            "progress": _progress(view),
+            "job": f"{view.job_type} of {view.input_type}",
+            "tenant": record.get("company_id"),
+            "file": view.filename,
+            "engine": view.engine,
+            "language": view.language,
+            "metadata": view.metadata and json_module.dumps(view.metadata, ensure_ascii=False),
+            "attempts": f"{view.attempts} of {view.max_attempts or '?'}",
+            "error": error and f"{error['message']} ({error['code']}, {error['error_type']})",
+            "detail": error and error.get("detail"),
+            "warnings": " ".join(view.warnings) or None,
+            "from an earlier result": "yes" if view.cached else None,
+            "replay of": view.replay_of,
+            "replayed as": view.replayed_as,
+            "accepted": moment(view.accepted_at),
+            "started": moment(view.started_at),
+            "finished": moment(view.finished_at),
+            "deleted after": moment(view.expires_at),
+        }
+    )
+    if entry is not None:
+        show_attempts(entry.attempts)
+    if result is not None and view.status is DocumentStatus.COMPLETED:
+        heading("Result")
+        show_facts({name: value for name, value in result.items() if name not in _SHOWN_ABOVE})
+
+
+@documents.command("text")
+def text(job_id: JobId, data: options.Data = None) -> None:
+    """Print the text of a COMPLETED job on standard output. Any other job has no text: exit code 1."""
+    print_content(asyncio.run(_text(job_id, data)))
+
+
+@documents.command("cancel")
+def cancel(job_id: JobId, data: options.Data = None, json: options.Json = False) -> None:
+    """Cancel a job that waits, or ask the worker to stop a job in progress.
+
+    A job that has ended does not change: exit code 1.
+    """
+    status, asked = asyncio.run(_cancel(job_id, data))
+    if json:
+        print_json({"job_id": job_id, "status": status.value, "cancel_requested": asked})
+    if asked:
+        done = f"{job_id} is in progress, and will stop soon."
+    elif status is DocumentStatus.CANCELLED:
+        done = f"{job_id} will not be read."
+    else:
+        message = f"The job is {status.value}: it has ended."
+        raise Stop(message, code=REFUSED)
+    if not json:
+        say(done)
+
+
+def _document(record: dict[str, Any]) -> dict[str, Any]:
+    """The job as in ``GET /v1/documents/{job_id}``, with fields for operators only: tenant and error detail."""
+    view = DocumentView.of(record).model_dump(mode="json")
+    return {**view, "company_id": record.get("company_id"), "error": record.get("error")}
+
+
+def _progress(view: DocumentView) -> str:
+    percent = f"{view.progress:.0f} %"
+    if view.pages is not None:
+        return f"{percent}, {pages(view.pages_done or 0, view.pages)}"
+    if view.chunks is not None:
+        return f"{percent}, {view.chunks_done} of {view.chunks} chunks of sound"
+    return percent
+
+
+async def _list(
+    tenant: str | None, status: DocumentStatus | None, page: Page, data: Path | None
+) -> Slice[dict[str, Any]]:
+    async with existing_system(data, None) as system:
+        document_parts(system)
+        where = {} if tenant is None else {"company_id": (await system.tenants.named(tenant)).company_id}
+        if status is not None:
+            where["status"] = status.value
+        query = RecordQuery(collection=JOBS, where=where, newest_by="accepted_at")
+        found = await system.store.find_records(query, page)
+    return Slice([dict(each) for each in found.items], found.next)
+
+
+async def _show(job_id: str, data: Path | None) -> tuple[dict[str, Any], dict[str, Any] | None, LedgerEntry | None]:
+    async with existing_system(data, None) as system:
+        parts = document_parts(system)
+        record = await _record(system, job_id)
+        result = await system.store.get(RESULTS, job_id)
+        entry = await system.store.entry(parts.workload.name, job_id)
+    return record, None if result is None else result_object(result), entry
+
+
+async def _text(job_id: str, data: Path | None) -> bytes:
+    async with existing_system(data, None) as system:
+        parts = document_parts(system)
+        status = DocumentStatus((await _record(system, job_id))["status"])
+        if status is not DocumentStatus.COMPLETED:
+            message = f"The job is {status.value}: there is no text{'' if status.final else ' yet'}."
+            raise Stop(message, code=REFUSED)
+        result = await system.store.get(RESULTS, job_id)
+        try:
+            return await parts.admission.output(result or {}, _TEXT)
+        except FileMissing:
+            message = "The files of this result are deleted."
+            raise Stop(message, code=REFUSED) from None
+
+
+async def _cancel(job_id: str, data: Path | None) -> tuple[DocumentStatus, bool]:
+    """The job's status now, and whether its worker was asked to stop."""
+    async with existing_system(data, None) as system:
+        parts = document_parts(system)
+        status = DocumentStatus((await _record(system, job_id))["status"])
+        if status.final:
+            return status, False
+        if await system.cancellation.cancel(parts.workload, job_id):
+            return DocumentStatus.CANCELLED, False
+        status = DocumentStatus((await _record(system, job_id))["status"])
+        if status.final:
+            return status, False
+        await parts.admission.ask_to_stop(job_id)
+        return status, True
+
+
+async def _record(system: System, job_id: str) -> dict[str, Any]:
+    record = await system.store.get(JOBS, job_id)
+    if record is None:
+        message = "There is no such job; `holdfast documents list` shows them."
+        raise NotFound(message)
+    return dict(record)

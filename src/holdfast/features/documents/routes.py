@@ -1,0 +1,307 @@
+"""``/v1/documents``: tenants send files to be read, watch the progress, and fetch the results.
+
+The API key is checked before the body is read. For a tenant, the jobs of other tenants do not exist.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from holdfast.api.errors import Code, Refusal, intake_refusal_of
+from holdfast.api.services import ApiServices, DocumentServices
+from holdfast.api.tenant_guard import TenantGuard, tenant_of
+from holdfast.contracts.admission import FieldProblem
+from holdfast.contracts.errors import HoldfastError, NotFound
+from holdfast.contracts.queries import Page, RecordQuery
+from holdfast.contracts.tenants import Principal, Scope
+
+from .intake import JOBS, DocumentIntake
+from .progress_stream import Progress, ProgressStream, Streams
+from .views import (
+    CachedDocument,
+    DocumentCancel,
+    DocumentContent,
+    DocumentList,
+    DocumentReceipt,
+    DocumentStatus,
+    DocumentView,
+    status_of,
+)
+
+DOCUMENTS_PATH: Final = "/v1/documents"
+JOB_PATH: Final = f"{DOCUMENTS_PATH}/{{job_id}}"
+RESULTS: Final = "document_results"
+
+_MAX_PAGE: Final = 200
+_WHOLE: Final = "result.json"
+
+JobId = Annotated[str, Path(examples=["ocr-009"])]
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """One of the output files of a job: its route, and the input types that have it."""
+
+    path: str
+    file: str
+    media_type: str
+    summary: str
+    input_types: frozenset[str]
+    input_name: str
+
+
+_ANY: Final = frozenset({"PDF", "AUDIO", "VIDEO"})
+_PDF: Final = frozenset({"PDF"})
+_RECORDING: Final = frozenset({"AUDIO", "VIDEO"})
+
+OUTPUTS: Final = (
+    Output("text", "text.txt", "text/plain", "The text that was read", _ANY, ""),
+    Output("markdown", "document.md", "text/markdown", "The text of a PDF as Markdown", _PDF, "PDFs"),
+    Output("srt", "transcript.srt", "application/x-subrip", "A transcript as SRT subtitles", _RECORDING, "recordings"),
+    Output("vtt", "transcript.vtt", "text/vtt", "A transcript as WebVTT subtitles", _RECORDING, "recordings"),
+)
+
+
+class DocumentListing(BaseModel):
+    """A page of the tenant's jobs."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    status: DocumentStatus | None = None
+    limit: int = Field(default=50, ge=1, le=_MAX_PAGE)
+    cursor: Annotated[str, Field(min_length=1, max_length=500)] | None = Field(
+        default=None, description="The `next` of the page before."
+    )
+
+
+def no_document_routes(why: str | None) -> APIRouter:
+    """Answer every path with 404 and the reason why documents are not set up."""
+    routes = APIRouter(include_in_schema=False)
+    methods = ["GET", "POST", "PUT", "PATCH", "DELETE"]
+
+    @routes.api_route(DOCUMENTS_PATH, methods=methods)
+    @routes.api_route(f"{DOCUMENTS_PATH}/{{rest:path}}", methods=methods)
+    async def not_set_up() -> None:
+        reason = why or "`holdfast doctor` shows what is missing."
+        raise Refusal(Code.NOT_FOUND, f"Documents are not set up here: {reason}")
+
+    return routes
+
+
+def document_routes(services: ApiServices, documents: DocumentServices, streams: Streams) -> APIRouter:
+    """Submit a file, read jobs, watch progress, fetch results, cancel."""
+    routes = APIRouter(tags=["documents"])
+    reading = [Depends(TenantGuard(documents.tenants, Scope.DOCUMENTS_READ))]
+    writing = [Depends(TenantGuard(documents.tenants, Scope.DOCUMENTS_WRITE))]
+    records = _Records(services, documents)
+    _add_intake(routes, DocumentIntake(services, documents), writing)
+    _add_reading(routes, services, records, reading)
+    _add_watching(routes, documents, records, streams, reading)
+    _add_outputs(routes, records, reading)
+    _add_cancelling(routes, documents, records, writing)
+    return routes
+
+
+def _add_intake(routes: APIRouter, intake: DocumentIntake, guarded: list[Any]) -> None:
+    @routes.post(
+        DOCUMENTS_PATH,
+        status_code=202,
+        dependencies=guarded,
+        summary="Submit a file",
+        description=_SUBMIT,
+        response_model=DocumentReceipt,
+        responses={200: {"model": CachedDocument, "description": "The same file was read before. This is the result."}},
+    )
+    async def submit_document(request: Request) -> Response:
+        try:
+            answer = await intake.accept(request)
+        except HoldfastError as error:
+            raise intake_refusal_of(error) from error
+        status = 200 if isinstance(answer, CachedDocument) else 202
+        return Response(answer.model_dump_json(), status, media_type="application/json")
+
+
+# --- reading ----------------------------------------------------------------------------------------------------
+
+
+class _Records:
+    """Reads the records of a tenant's jobs. A job of another tenant counts as not found."""
+
+    def __init__(self, services: ApiServices, documents: DocumentServices) -> None:
+        self._store = services.store
+        self._admission = documents.admission
+
+    async def own(self, who: Principal, job_id: str) -> Mapping[str, Any]:
+        """The tenant's job. Raises :class:`NotFound`."""
+        record = await self._store.get(JOBS, job_id)
+        if record is None or record.get("company_id") != who.company_id:
+            raise NotFound
+        return record
+
+    async def result(self, job: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The result of a job, or its record if it has no result. Raises a refusal for a job that is not finished."""
+        status = status_of(job)
+        if not status.final:
+            message = f"The job is {status.value}: there is no result yet."
+            raise Refusal(Code.NOT_FINISHED, message, details=[FieldProblem("status", status.value)])
+        return await self._store.get(RESULTS, job["job_id"]) or job
+
+    async def content(self, result: Mapping[str, Any], file: str) -> bytes | None:
+        """One file of a result; None if the job was not completed. Raises ``FileMissing``."""
+        if status_of(result) is not DocumentStatus.COMPLETED:
+            return None
+        return await self._admission.output(result, file)
+
+
+def _add_reading(routes: APIRouter, services: ApiServices, records: _Records, guarded: list[Any]) -> None:
+    @routes.get(DOCUMENTS_PATH, dependencies=guarded, summary="List your jobs, newest first")
+    async def list_documents(request: Request, listing: Annotated[DocumentListing, Query()]) -> DocumentList:
+        where: dict[str, Any] = {"company_id": tenant_of(request).company_id}
+        if listing.status is not None:
+            where["status"] = listing.status.value
+        query = RecordQuery(collection=JOBS, where=where, newest_by="accepted_at")
+        found = await services.store.find_records(query, Page(listing.limit, listing.cursor))
+        return DocumentList(items=[DocumentView.of(each) for each in found.items], next=found.next)
+
+    @routes.get(JOB_PATH, dependencies=guarded, summary="Show the status of one of your jobs")
+    async def show_document(request: Request, job_id: JobId) -> DocumentView:
+        return DocumentView.of(await records.own(tenant_of(request), job_id))
+
+    @routes.get(
+        f"{JOB_PATH}/result",
+        dependencies=guarded,
+        summary="Show the result of a job, with all content",
+        description=_RESULT,
+    )
+    async def show_result(request: Request, job_id: JobId) -> DocumentContent:
+        result = await records.result(await records.own(tenant_of(request), job_id))
+        content = await records.content(result, _WHOLE)
+        return DocumentContent.whole(result, None if content is None else json.loads(content))
+
+
+def _add_outputs(routes: APIRouter, records: _Records, guarded: list[Any]) -> None:
+    for output in OUTPUTS:
+        _add_output(routes, records, guarded, output)
+
+
+def _add_output(routes: APIRouter, records: _Records, guarded: list[Any], output: Output) -> None:
+    @routes.get(
+        f"{JOB_PATH}/{output.path}",
+        name=f"show_{output.path}",
+        dependencies=guarded,
+        summary=output.summary,
+        response_class=Response,
+        responses={200: {"content": {output.media_type: {"schema": {"type": "string"}}}}},
+    )
+    async def show_output(request: Request, job_id: JobId) -> Response:
+        job = await records.own(tenant_of(request), job_id)
+        if job["input_type"] not in output.input_types:
+            message = f"Only {output.input_name} have {output.path}; this job has another input_type."
+            raise Refusal(Code.NOT_FOUND, message)
+        result = await records.result(job)
+        content = await records.content(result, output.file)
+        if content is None:
+            raise Refusal(Code.NOT_FOUND, f"The job is {status_of(result).value}: nothing was read. See its result.")
+        return Response(content, media_type=f"{output.media_type}; charset=utf-8")
+
+
+# --- watching and cancelling ------------------------------------------------------------------------------------
+
+
+def _add_watching(
+    routes: APIRouter,
+    documents: DocumentServices,
+    records: _Records,
+    streams: Streams,
+    guarded: list[Any],
+) -> None:
+    @routes.get(
+        f"{JOB_PATH}/events",
+        dependencies=guarded,
+        summary="Watch a job: server-sent events",
+        description=_EVENTS,
+        response_class=Response,
+        responses={200: {"content": {ProgressStream.media_type: {"schema": _EVENT}}}},
+    )
+    async def watch_document(request: Request, job_id: JobId) -> Response:
+        who = tenant_of(request)
+        await records.own(who, job_id)
+
+        async def read_progress() -> Progress | None:
+            try:
+                view = DocumentView.of(await records.own(who, job_id))
+            except NotFound:
+                return None
+            return Progress(view.model_dump_json(), view.status.final)
+
+        return ProgressStream(
+            streams, read_progress, interval=documents.stream_interval, keep_alive=documents.stream_keep_alive
+        )
+
+
+def _add_cancelling(routes: APIRouter, documents: DocumentServices, records: _Records, guarded: list[Any]) -> None:
+    @routes.post(
+        f"{JOB_PATH}/cancel",
+        dependencies=guarded,
+        summary="Cancel a job that is not finished",
+        description=_CANCEL,
+        responses={202: {"model": DocumentCancel, "description": "The job is running, and will stop soon."}},
+    )
+    async def cancel_document(request: Request, response: Response, job_id: JobId) -> DocumentCancel:
+        who = tenant_of(request)
+        status = status_of(await records.own(who, job_id))
+        if not status.final and await documents.cancellation.cancel(documents.admission.workload, job_id):
+            return DocumentCancel(job_id=job_id, status=DocumentStatus.CANCELLED, cancel_requested=False)
+        status = status_of(await records.own(who, job_id))
+        # Cancelling twice is allowed: the second answer equals the first.
+        if status is DocumentStatus.CANCELLED:
+            return DocumentCancel(job_id=job_id, status=status, cancel_requested=False)
+        if status.final:
+            message = f"The job is {status.value}: it is finished."
+            raise Refusal(Code.TOO_LATE_TO_CANCEL, message, details=[FieldProblem("status", status.value)])
+        await documents.admission.ask_to_stop(job_id)
+        response.status_code = 202
+        return DocumentCancel(job_id=job_id, status=status, cancel_requested=True)
+
+
+_SUBMIT: Final = """\
+Send the file as the part `file` of a form, before or after the other fields (`metadata` is JSON, as text). Or send JSON
+with the `url` or the `local_path` of the file. `local_path` is refused unless the operator has allowed it.
+
+The file is read once. The job ends as exactly one of `COMPLETED`, `FAILED` and `CANCELLED`. The same job again, under
+the same `job_id`, gets the first receipt and `duplicate: true`. Another job under the same `job_id` gets 409.
+
+If the same file was read for you before, in the same way, you get its result at once (200, `cached: true`), unless
+`cache` is false.
+
+A damaged PDF is read as far as possible: the job is `COMPLETED`, and `warnings` list the problems, for example a
+missing end mark, or a page that could not be drawn. The job is `FAILED` when no page can be read, or when `strict` is
+true."""
+_RESULT: Final = """\
+While the job is not finished, the answer is 409 with the status. For a job that failed or was cancelled, the result has
+the reason, and `content` is null. When the files of the result have been deleted, the answer is 410."""
+_EVENTS: Final = """\
+`event: progress` comes at once and after each change, with the same JSON as the job's status. `event: end` comes last,
+with the final status. If a stream breaks off without an `end`, open it again."""
+_EVENT: Final = {
+    "type": "object",
+    "description": "One event of the stream.",
+    "required": ["event", "data"],
+    "properties": {
+        "event": {"type": "string", "enum": ["progress", "end"]},
+        "data": {
+            "type": "string",
+            "contentMediaType": "application/json",
+            "contentSchema": {"$ref": "#/components/schemas/DocumentView"},
+        },
+    },
+}
+_CANCEL: Final = """\
+A waiting job will not run (200, `CANCELLED`). A running job gets a request to stop (202); its status shows when it has
+stopped. A finished job is answered with 409 and its status. Cancelling twice gives the same answer as once."""

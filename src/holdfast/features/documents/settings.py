@@ -1,0 +1,205 @@
+"""The settings of the documents workload: what reads files, where files come from, their size and their retention."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+from pydantic import BaseModel, BeforeValidator, Field, SecretStr, field_validator
+
+from holdfast.config.field_types import Float, Int, MaybeInt, listed, lower, path, refuse, web_address
+
+_DAYS: Final = 3_650
+_HOUR: Final = 3_600
+_GIGABYTE: Final = 1024**3
+_LANGUAGE: Final = re.compile(r"[a-z]{2,3}(-[A-Za-z0-9]{2,8})?")
+_ATTEMPTS: Final = {"OCR": 3, "TRANSCRIPTION": 2}
+"""As in the examples of the specification (D20, D21)."""
+_LISTS: Final = ("doc_jobs", "doc_jobs_dead")
+_WORD: Final = re.compile(r"[!-~]+")
+
+
+class DocumentSettings(BaseModel):
+    """What the operator decided about documents. A part of :class:`~holdfast.config.Settings`."""
+
+    # --- what reads them ----------------------------------------------------------------------------------
+
+    document_engine: Annotated[Literal["local", "gemini"], BeforeValidator(lower)] = Field(
+        "local", description="What reads files, unless the job names it: local (on this machine) or gemini."
+    )
+    document_language: str | None = Field(
+        None, description="The language of files, if the job names none, such as pt; otherwise it is detected."
+    )
+    document_concurrency: Int = Field(1, ge=1, le=64, description="Files that one worker reads at a time.")
+    document_threads: Int = Field(2, ge=1, le=64, description="Processor threads for each of them.")
+    document_memory_mb: Int = Field(
+        2_048, ge=320, le=1_048_576, description="The most memory that reading one file may take."
+    )
+    document_timeout_seconds: Int = Field(
+        7_200, ge=1, le=24 * _HOUR, description="How long one attempt at a file may take."
+    )
+    document_unit_timeout_seconds: Int = Field(
+        300, ge=1, le=24 * _HOUR, description="How long one page, or one stretch of sound, may take."
+    )
+    document_chunk_seconds: Float = Field(
+        60.0, ge=5, le=600, description="About how much of a recording is transcribed, and remembered, at a time."
+    )
+    whisper_model_dir: Path | None = Field(
+        None, description="A folder with a faster-whisper model; otherwise the packages with Whisper base."
+    )
+    gemini_api_key: SecretStr | None = Field(None, description="The key for Gemini; without it, gemini is refused.")
+    gemini_base_url: str | None = Field(None, repr=False, description="Gemini at another address than Google's own.")
+    gemini_model: str = Field("gemini-2.5-flash", description="The model of Gemini that reads.")
+    gemini_timeout_seconds: Int = Field(120, ge=1, le=_HOUR, description="How long Gemini may take to answer.")
+
+    # --- where files come from, and how large they may be -------------------------------------------------
+
+    document_max_bytes: Int = Field(
+        512 * 1024**2, ge=1_024, le=64 * _GIGABYTE, description="The largest file, uploaded, fetched or local."
+    )
+    document_max_pages: Int = Field(2_000, ge=1, le=100_000, description="The most pages of one PDF.")
+    document_max_media_seconds: Int = Field(
+        6 * _HOUR, ge=1, le=7 * 24 * _HOUR, description="The longest recording, in seconds."
+    )
+    document_roots: Annotated[tuple[Path, ...], BeforeValidator(listed)] = Field(
+        (), description="Folders that a job's local_path may lie in; none: no local_path is read."
+    )
+    document_local_path_over_http: bool = Field(
+        default=False, description="Whether requests may name a local_path; otherwise only jobs from the queue."
+    )
+    document_lists: bool = Field(
+        default=False,
+        description="Whether jobs come from the plain list doc_jobs in Redis too, and letters go to doc_jobs_dead.",
+    )
+    document_fetch_timeout_seconds: Int = Field(
+        300, ge=1, le=24 * _HOUR, description="How long fetching a job's url may take, all of it."
+    )
+    document_allowed_addresses: Annotated[tuple[str, ...], BeforeValidator(listed)] = Field(
+        (), description="Private addresses or networks that urls and callbacks may lead to, such as 10.1.0.0/16."
+    )
+
+    # --- where they and their results are kept ------------------------------------------------------------
+
+    document_storage: Annotated[Literal["folder", "s3"], BeforeValidator(lower)] = Field(
+        "folder", description="Where uploads and results are kept: folder or s3."
+    )
+    document_folder: Path | None = Field(
+        None, description="The folder for DOCUMENT_STORAGE=folder; otherwise documents/ in the data folder."
+    )
+    document_bucket: str | None = Field(None, description="The bucket; needed with DOCUMENT_STORAGE=s3.")
+    document_prefix: str = Field("documents/", description="What the names of the bucket's objects begin with.")
+    document_s3_region: str | None = Field(None, description="The region of the bucket.")
+    document_s3_endpoint_url: str | None = Field(
+        None, repr=False, description="S3 at another address than Amazon's own."
+    )
+    document_cache: bool = Field(
+        default=True, description="Whether the same file with the same settings gets the finished result at once."
+    )
+    document_ttl_days: Int = Field(30, ge=1, le=_DAYS, description="How long jobs and their results are kept.")
+    document_dlq_ttl_days: Int = Field(90, ge=1, le=_DAYS, description="How long dead letters of documents are kept.")
+
+    # --- retries and callbacks ----------------------------------------------------------------------------
+
+    document_max_attempts: MaybeInt = Field(
+        None, ge=1, le=100, description="Attempts at a file before its dead letter, whatever the job type."
+    )
+    document_max_attempts_ocr: MaybeInt = Field(
+        None, ge=1, le=100, description="Of OCR jobs; otherwise DOCUMENT_MAX_ATTEMPTS, otherwise 3."
+    )
+    document_max_attempts_transcription: MaybeInt = Field(
+        None, ge=1, le=100, description="Of TRANSCRIPTION jobs; otherwise DOCUMENT_MAX_ATTEMPTS, otherwise 2."
+    )
+    document_retry_base_ms: Int = Field(
+        5_000, ge=0, le=_HOUR * 1_000, description="The wait after the first failed attempt; it doubles."
+    )
+    document_callback_secret: SecretStr | None = Field(
+        None, description="Signs callbacks (Standard Webhooks, whsec_... or any text); without it there are none."
+    )
+
+    # --- rules that a type cannot state -------------------------------------------------------------------
+
+    @field_validator("document_folder", "whisper_model_dir", mode="before")
+    @classmethod
+    def _document_path(cls, value: object) -> object:
+        return path(value)
+
+    @field_validator("document_roots")
+    @classmethod
+    def _roots(cls, value: tuple[Path, ...]) -> tuple[Path, ...]:
+        if any("\0" in str(each) for each in value):
+            refuse("must be paths")
+        return tuple(each.expanduser().absolute() for each in value)
+
+    @field_validator("document_language")
+    @classmethod
+    def _language(cls, value: str | None) -> str | None:
+        if value is not None and _LANGUAGE.fullmatch(value) is None:
+            refuse("must be a language such as pt, en or pt-BR")
+        return value
+
+    @field_validator("document_allowed_addresses")
+    @classmethod
+    def _networks(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        try:
+            for each in value:
+                ipaddress.ip_network(each, strict=False)
+        except ValueError:
+            refuse("must be addresses or networks, such as 10.1.0.0/16 or 127.0.0.1")
+        return value
+
+    @field_validator("gemini_base_url", "document_s3_endpoint_url")
+    @classmethod
+    def _address(cls, value: str | None) -> str | None:
+        return value if value is None else web_address(value)
+
+    @field_validator("document_bucket", "document_prefix", "document_s3_region", "gemini_model")
+    @classmethod
+    def _plain_word(cls, value: str | None) -> str | None:
+        if value and _WORD.fullmatch(value) is None:
+            refuse("must be one word of visible ASCII characters")
+        return value
+
+    @field_validator("document_callback_secret", "gemini_api_key")
+    @classmethod
+    def _usable_secret(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is not None and _WORD.fullmatch(value.get_secret_value()) is None:
+            refuse("must consist of visible ASCII characters, without spaces")
+        return value
+
+    # --- what follows from them ---------------------------------------------------------------------------
+
+    @property
+    def document_attempts(self) -> dict[str, int]:
+        """Attempts before the dead letter, by job type."""
+        given = {
+            "OCR": self.document_max_attempts_ocr,
+            "TRANSCRIPTION": self.document_max_attempts_transcription,
+        }
+        return {name: own or self.document_max_attempts or _ATTEMPTS[name] for name, own in given.items()}
+
+    def document_problems(self) -> list[str]:
+        """One sentence for each setting that is missing or contradicts another."""
+        problems = []
+        if self.document_storage == "s3" and self.document_bucket is None:
+            problems.append("DOCUMENT_STORAGE=s3 needs DOCUMENT_BUCKET.")
+        if self.document_engine == "gemini" and self.gemini_api_key is None:
+            problems.append("DOCUMENT_ENGINE=gemini needs GEMINI_API_KEY.")
+        if self.document_local_path_over_http and not self.document_roots:
+            problems.append("DOCUMENT_LOCAL_PATH_OVER_HTTP needs DOCUMENT_ROOTS.")
+        return problems
+
+    def document_list_problems(self, *, cluster: bool, prefix: str) -> list[str]:
+        """One sentence for each reason why plain lists cannot be used; empty without DOCUMENT_LISTS."""
+        if not self.document_lists:
+            return []
+        problems = []
+        if not cluster:
+            problems.append(
+                "DOCUMENT_LISTS=true needs a cluster: the lists are in Redis. Set REDIS_URL and MONGO_URI, or unset it."
+            )
+        if re.split("[{}:]", prefix.removeprefix("{"))[0] in _LISTS:
+            names = " or ".join(_LISTS)
+            problems.append(f"QUEUE_PREFIX must not begin with {names} with DOCUMENT_LISTS=true: those are the lists.")
+        return problems

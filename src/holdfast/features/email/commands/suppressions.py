@@ -1,0 +1,134 @@
+"""``suppressions``: addresses that get no emails."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from holdfast.cli import options
+from holdfast.cli.deciding import user_name
+from holdfast.cli.failures import REFUSED, Stop
+from holdfast.cli.opening import existing_system
+from holdfast.cli.output import print_json, say
+from holdfast.cli.tables import moment, show_table
+from holdfast.contracts.queries import Page, Slice
+from holdfast.contracts.times import isoformat
+from holdfast.features.email.records import SuppressionReason
+
+from .parts import email_parts
+
+if TYPE_CHECKING:  # the core install does without the libraries of the email extra
+    from holdfast.features.email.suppression import Suppression
+
+suppressions = typer.Typer(
+    help="List, add and remove addresses that get no emails.", no_args_is_help=True, add_completion=False
+)
+
+_HASH_SHOWN: Final = 8
+
+Address = Annotated[str, typer.Argument(help="The full address, not masked.", show_default=False)]
+
+
+@suppressions.command("list")
+def list_(
+    reason: Annotated[SuppressionReason | None, typer.Option(help="Only for this reason.", show_default=False)] = None,
+    limit: options.Limit = 20,
+    cursor: options.Cursor = None,
+    data: options.Data = None,
+    json: options.Json = False,
+) -> None:
+    """List suppressed addresses, newest first. They are masked: only keyed hashes are stored."""
+    found = asyncio.run(_list(reason, Page(limit, cursor), data))
+    if json:
+        print_json({"items": [_document(each) for each in found.items], "next": found.next})
+        return
+    if not found.items:
+        say("No address is suppressed.")
+        return
+    rows = (
+        (each.address, each.reason, each.detail, each.source, moment(each.since), _hash(each)) for each in found.items
+    )
+    show_table(("address", "reason", "detail", "from", "since", "hash"), rows, whole=("since", "hash"))
+    if found.next:
+        say(f"There are more: --cursor {found.next}")
+
+
+@suppressions.command("add")
+def add(
+    address: Address,
+    reason: Annotated[SuppressionReason, typer.Option(help="The reason.")] = SuppressionReason.MANUAL,
+    detail: Annotated[str | None, typer.Option(help="A note for people.", show_default=False)] = None,
+    data: options.Data = None,
+    json: options.Json = False,
+) -> None:
+    """Suppress an address: no tenant's email is sent to it."""
+    found = asyncio.run(_add(address, reason, detail, data))
+    if json:
+        print_json(_document(found))
+        return
+    say(f"{found.address} gets no more emails.")
+
+
+@suppressions.command("remove")
+def remove(address: Address, data: options.Data = None, json: options.Json = False) -> None:
+    """Remove an address from the list: emails to it are accepted again."""
+    masked = asyncio.run(_remove(address, data))
+    if json:
+        print_json({"address": masked, "removed": True})
+        return
+    say(f"{masked} gets emails again.")
+
+
+def _hash(suppression: Suppression) -> str:
+    return f"{suppression.address_hash[:_HASH_SHOWN]}..."
+
+
+def _document(suppression: Suppression) -> dict[str, Any]:
+    return {
+        "address": suppression.address,
+        "addressHash": _hash(suppression),
+        "reason": suppression.reason.value,
+        "detail": suppression.detail,
+        "source": suppression.source,
+        "since": isoformat(suppression.since),
+    }
+
+
+async def _list(reason: SuppressionReason | None, page: Page, data: Path | None) -> Slice[Suppression]:
+    async with existing_system(data, None) as system:
+        return await email_parts(system).suppressions.list(page, reason)
+
+
+async def _add(address: str, reason: SuppressionReason, detail: str | None, data: Path | None) -> Suppression:
+    async with existing_system(data, None) as system:
+        listed = email_parts(system).suppressions
+        now = system.ambient.clock.now()
+        await listed.add([address], reason, detail=detail, source=f"operator {user_name()}", now=now)
+        try:
+            found = await listed.find(address)
+        except ValueError as error:
+            raise _no_address(error) from None
+    if found is None:  # somebody removed it in the meantime
+        message = "The address is no longer on the list."
+        raise Stop(message, code=REFUSED)
+    return found
+
+
+async def _remove(address: str, data: Path | None) -> str:
+    async with existing_system(data, None) as system:
+        listed = email_parts(system).suppressions
+        try:
+            found = await listed.find(address)
+        except ValueError as error:
+            raise _no_address(error) from None
+        if found is None or not await listed.remove(address):
+            message = "The address is not on the list."
+            raise Stop(message, code=REFUSED)
+        return found.address
+
+
+def _no_address(error: ValueError) -> Stop:
+    return Stop(f"ADDRESS {error}.")

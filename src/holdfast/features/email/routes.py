@@ -1,0 +1,348 @@
+"""``/v1/email``: tenants send emails, read their status, and cancel emails that still wait.
+
+The API key is checked before the body is read. For a tenant, the emails of other tenants do not exist.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Depends, Path, Query, Request
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+from holdfast.api import strict_json
+from holdfast.api.errors import Code, Refusal, intake_refusal_of
+from holdfast.api.reading import BODY_HEADERS, CONTENT_LENGTH, TRACE, pick, read_body, require_plain_json
+from holdfast.api.services import ApiServices, EmailServices
+from holdfast.api.tenant_guard import TenantGuard, tenant_of
+from holdfast.api.views import ErrorView
+from holdfast.contracts.admission import Admitted, FieldProblem
+from holdfast.contracts.errors import HoldfastError, NotFound
+from holdfast.contracts.ledger import RecordedAs
+from holdfast.contracts.queries import Page, RecordQuery
+from holdfast.contracts.tenants import Principal, Scope
+from holdfast.engine.intake import Receipt
+from holdfast.telemetry import emit_failure, events
+
+from .views import (
+    BatchAnswer,
+    BatchView,
+    CancelView,
+    EmailList,
+    EmailReceipt,
+    EmailStatus,
+    EmailView,
+    NotificationView,
+    instant_of,
+    status_of,
+)
+
+EMAIL_PATH: Final = "/v1/email"
+SEND_PATH: Final = f"{EMAIL_PATH}/send"
+BATCH_PATH: Final = f"{EMAIL_PATH}/batch"
+EVENTS_PATH: Final = f"{EMAIL_PATH}/events/ses"
+OUTBOX: Final = "email_outbox"
+MAX_BATCH: Final = 500
+MAX_NOTIFICATION: Final = 1024 * 1024
+
+_IDEMPOTENCY_KEY: Final = b"idempotency-key"
+_ITEM_KEY: Final = "idempotencyKey"
+_MAX_PAGE: Final = 200
+_CONCURRENT_ADMISSIONS: Final = 32
+"""How many emails of one batch are admitted at the same time. Each may read the store and store its HTML."""
+
+OutboxId = Annotated[str, Path(alias="outboxId", examples=["5d3f7a52-9c1e-5b77-8f0a-3b1f6f0c2e11"])]
+
+
+class EmailListing(BaseModel):
+    """A page of the tenant's emails."""
+
+    model_config = ConfigDict(extra="forbid", alias_generator=to_camel, populate_by_name=True)
+
+    status: EmailStatus | None = None
+    limit: int = Field(default=50, ge=1, le=_MAX_PAGE)
+    cursor: Annotated[str, Field(min_length=1, max_length=500)] | None = Field(
+        default=None, description="The `next` of the page before."
+    )
+
+
+def no_email_routes(why: str | None) -> APIRouter:
+    """Answer every path with 404 and the reason why emails are not set up."""
+    routes = APIRouter(include_in_schema=False)
+    methods = ["GET", "POST", "PUT", "PATCH", "DELETE"]
+
+    @routes.api_route(EMAIL_PATH, methods=methods)
+    @routes.api_route(f"{EMAIL_PATH}/{{rest:path}}", methods=methods)
+    async def not_set_up() -> None:
+        reason = why or "`holdfast doctor` shows what is missing."
+        raise Refusal(Code.NOT_FOUND, f"Emails are not set up here: {reason}")
+
+    return routes
+
+
+def email_routes(services: ApiServices, email: EmailServices) -> APIRouter:
+    """Send one email or many, read, cancel; and receive the provider's notifications."""
+    routes = APIRouter(tags=["email"])
+    _add_sending(routes, services, email)
+    _add_notifications(routes, services, email)
+    _add_reading(routes, services, email)
+    _add_cancelling(routes, services, email)
+    return routes
+
+
+# --- sending ----------------------------------------------------------------------------------------------------
+
+
+def _add_sending(routes: APIRouter, services: ApiServices, email: EmailServices) -> None:
+    guarded = [Depends(TenantGuard(email.tenants, Scope.EMAIL_SEND))]
+    intake = _EmailIntake(services, email)
+
+    @routes.post(SEND_PATH, status_code=202, dependencies=guarded, summary="Send an email", description=_SEND)
+    async def send_email(request: Request) -> EmailReceipt:
+        headers, repeated = pick(request.scope["headers"], BODY_HEADERS | {_IDEMPOTENCY_KEY})
+        if _IDEMPOTENCY_KEY in repeated:
+            raise Refusal(Code.INVALID_PAYLOAD, "There must be only one Idempotency-Key.")
+        key = headers.get(_IDEMPOTENCY_KEY)
+        body = await _read_json(request, email.max_body_bytes)
+        trace_id: str = request.scope[TRACE]
+        try:
+            text = None if key is None else key.decode("latin-1")
+            admitted = await intake.admit(body, tenant_of(request), text, trace_id)
+            return await intake.accept(admitted)
+        except HoldfastError as error:
+            raise intake_refusal_of(error) from error
+
+    @routes.post(BATCH_PATH, status_code=207, dependencies=guarded, summary="Send many emails", description=_BATCH)
+    async def send_batch(request: Request) -> BatchView:
+        emails = _emails_of(await _read_json(request, email.max_batch_bytes))
+        return await intake.accept_all(emails, tenant_of(request), request.scope[TRACE])
+
+    for path in (SEND_PATH, BATCH_PATH):
+        _only_post(routes, path)
+
+
+class _EmailIntake:
+    """Admits emails and records them. The emails of a batch share commits."""
+
+    def __init__(self, services: ApiServices, email: EmailServices) -> None:
+        self._services = services
+        self._email = email
+
+    async def admit(self, body: object, who: Principal, key: str | None, trace_id: str) -> Admitted:
+        return await self._email.admission.admit(
+            body,
+            company_id=who.company_id,
+            idempotency_key=key,
+            request_id=trace_id,
+            received_at=self._services.clock.now(),
+        )
+
+    async def accept(self, admitted: Admitted) -> EmailReceipt:
+        """Record the email. Raises a refusal for an idempotency key that another email has."""
+        receipt = await self._services.intake.accept(
+            self._email.admission.workload,
+            admitted.data,
+            priority=admitted.priority,
+            delay=admitted.delay,
+            effects=admitted.effects,
+        )
+        if receipt.recorded_as is RecordedAs.CONFLICT:
+            raise Refusal(Code.IDEMPOTENCY_CONFLICT)
+        return await self._receipt(receipt, admitted)
+
+    async def accept_all(self, emails: Sequence[object], who: Principal, trace_id: str) -> BatchView:
+        """One answer for each email, in order. An invalid email does not affect the others."""
+        permits = asyncio.Semaphore(_CONCURRENT_ADMISSIONS)
+
+        async def admit_one(item: object) -> Admitted | Refusal:
+            async with permits:
+                try:
+                    return await self.admit(*_split_item(item, who), trace_id)
+                except Exception as error:  # noqa: BLE001 - the outermost frame of one email: every error gets an answer
+                    return _refusal(error, trace_id)
+
+        async def accept_one(each: Admitted | Refusal) -> EmailReceipt | Refusal:
+            if isinstance(each, Refusal):
+                return each
+            try:
+                return await self.accept(each)
+            except Exception as error:  # noqa: BLE001 - as above
+                return _refusal(error, trace_id)
+
+        # All emails are admitted before the first is recorded. So they are recorded in their order: the second of two
+        # equal emails is the duplicate. And they share as few commits as possible.
+        admitted = await asyncio.gather(*map(admit_one, emails))
+        results = await asyncio.gather(*map(accept_one, admitted))
+        answers = [_answer(index, result, trace_id) for index, result in enumerate(results)]
+        refused = sum(isinstance(result, Refusal) for result in results)
+        return BatchView(accepted=len(results) - refused, refused=refused, answers=answers)
+
+    async def _receipt(self, receipt: Receipt, admitted: Admitted) -> EmailReceipt:
+        """The receipt. A duplicate gets the values of the first email."""
+        duplicate = receipt.recorded_as is RecordedAs.DUPLICATE
+        outbox: Mapping[str, Any] = {}
+        if duplicate:
+            outbox = await self._services.store.get(OUTBOX, receipt.job_id) or {}
+            status, scheduled_for = status_of(outbox), instant_of(outbox, "scheduledFor")
+        else:
+            status = EmailStatus.ENQUEUED if receipt.queued else EmailStatus.PENDING
+            scheduled_for = admitted.due
+        return EmailReceipt(
+            outbox_id=receipt.job_id,
+            job_id=receipt.job_id,
+            request_id=outbox.get("requestId") or getattr(admitted.data, "requestId", ""),
+            status=status,
+            duplicate=duplicate,
+            queued=receipt.queued,
+            received_at=receipt.received_at,
+            scheduled_for=scheduled_for,
+        )
+
+
+async def _read_json(request: Request, limit: int) -> object:
+    headers, repeated = pick(request.scope["headers"], BODY_HEADERS)
+    require_plain_json(headers, repeated)
+    raw = await read_body(request.receive, headers.get(CONTENT_LENGTH), limit)
+    return _parse(raw)
+
+
+def _parse(raw: bytes) -> object:
+    try:
+        return strict_json.parse(raw)
+    except strict_json.NotStrictJson as error:
+        raise Refusal(Code.INVALID_PAYLOAD, str(error)) from error
+
+
+def _emails_of(body: object) -> list[object]:
+    if not isinstance(body, dict) or set(body) != {"emails"} or not isinstance(body["emails"], list):
+        raise Refusal(Code.INVALID_PAYLOAD, 'The body must be an object with one field, "emails", which is a list.')
+    emails: list[object] = body["emails"]
+    if not 1 <= len(emails) <= MAX_BATCH:
+        raise Refusal(Code.INVALID_PAYLOAD, f"A batch has 1 to {MAX_BATCH} emails.")
+    return emails
+
+
+def _split_item(item: object, who: Principal) -> tuple[object, Principal, str | None]:
+    """The email and the idempotency key of one item."""
+    if not isinstance(item, dict) or _ITEM_KEY not in item:
+        return item, who, None
+    rest = {name: value for name, value in item.items() if name != _ITEM_KEY}
+    key = item[_ITEM_KEY]
+    # A key that is not text becomes an empty key: the admission refuses both for the same reason.
+    return rest, who, key if isinstance(key, str) else ""
+
+
+def _refusal(error: Exception, trace_id: str) -> Refusal:
+    if isinstance(error, Refusal):
+        return error
+    refusal = intake_refusal_of(error) if isinstance(error, HoldfastError) else Refusal(Code.INTERNAL_ERROR)
+    if refusal.code is Code.INTERNAL_ERROR:
+        emit_failure(events.API_UNEXPECTED, error, trace_id=trace_id)
+    return refusal
+
+
+def _answer(index: int, result: EmailReceipt | Refusal, trace_id: str) -> BatchAnswer:
+    if isinstance(result, EmailReceipt):
+        return BatchAnswer(index=index, status_code=202, answer=result)
+    error = ErrorView.model_validate_json(result.body(trace_id))
+    return BatchAnswer(index=index, status_code=result.status, answer=error)
+
+
+def _only_post(routes: APIRouter, path: str) -> None:
+    """Answer GET with 405. Otherwise the route that shows an email would read the path as an outbox id."""
+
+    @routes.get(path, include_in_schema=False)
+    async def refuse_get() -> None:
+        raise Refusal(Code.METHOD_NOT_ALLOWED, headers={"allow": "POST"})
+
+
+# --- reading and cancelling -------------------------------------------------------------------------------------
+
+
+def _add_reading(routes: APIRouter, services: ApiServices, email: EmailServices) -> None:
+    guarded = [Depends(TenantGuard(email.tenants, Scope.EMAIL_READ))]
+
+    @routes.get(EMAIL_PATH, dependencies=guarded, summary="List your emails, newest first")
+    async def list_emails(request: Request, listing: Annotated[EmailListing, Query()]) -> EmailList:
+        where: dict[str, Any] = {"companyId": tenant_of(request).company_id}
+        if listing.status is not None:
+            where["status"] = listing.status.value
+        query = RecordQuery(collection=OUTBOX, where=where, newest_by="enqueuedAt")
+        found = await services.store.find_records(query, Page(listing.limit, listing.cursor))
+        return EmailList(items=[EmailView.of(each) for each in found.items], next=found.next)
+
+    @routes.get(f"{EMAIL_PATH}/{{outboxId}}", dependencies=guarded, summary="Show one of your emails")
+    async def show_email(request: Request, outbox_id: OutboxId) -> EmailView:
+        return EmailView.of(await _own(services, tenant_of(request), outbox_id))
+
+
+def _add_cancelling(routes: APIRouter, services: ApiServices, email: EmailServices) -> None:
+    guarded = [Depends(TenantGuard(email.tenants, Scope.EMAIL_CANCEL))]
+
+    @routes.post(
+        f"{EMAIL_PATH}/{{outboxId}}/cancel",
+        dependencies=guarded,
+        summary="Cancel an email that still waits",
+        description=_CANCEL,
+    )
+    async def cancel_email(request: Request, outbox_id: OutboxId) -> CancelView:
+        who = tenant_of(request)
+        await _own(services, who, outbox_id)
+        if not await email.cancellation.cancel(email.admission.workload, outbox_id):
+            status = status_of(await _own(services, who, outbox_id))
+            # Cancelling twice is allowed: the second answer equals the first.
+            if status is not EmailStatus.CANCELLED:
+                raise _too_late(status)
+        return CancelView(outbox_id=outbox_id)
+
+
+def _too_late(status: EmailStatus) -> Refusal:
+    """The refusal for an email that no longer waits."""
+    message = f"The email is {status.value}: it does not wait any more."
+    return Refusal(Code.TOO_LATE_TO_CANCEL, message, details=[FieldProblem("status", status.value)])
+
+
+async def _own(services: ApiServices, who: Principal, outbox_id: str) -> Mapping[str, Any]:
+    """The tenant's email. An email of another tenant counts as not found."""
+    record = await services.store.get(OUTBOX, outbox_id)
+    if record is None or record.get("companyId") != who.company_id:
+        raise NotFound
+    return record
+
+
+# --- notifications ----------------------------------------------------------------------------------------------
+
+
+def _add_notifications(routes: APIRouter, services: ApiServices, email: EmailServices) -> None:
+    @routes.post(EVENTS_PATH, summary="Receive a notification of Amazon SNS", description=_EVENTS)
+    async def take_notification(request: Request) -> NotificationView:
+        # SNS sends its JSON as text/plain.
+        headers, _ = pick(request.scope["headers"], BODY_HEADERS)
+        raw = await read_body(request.receive, headers.get(CONTENT_LENGTH), MAX_NOTIFICATION)
+        suppressed = await email.feedback.receive(_parse(raw), services.clock.now())
+        return NotificationView(suppressed=suppressed)
+
+
+_SEND: Final = """\
+The email is recorded, then sent once, or it ends with a reason that you can read. Emails with the same
+`Idempotency-Key` (1 to 255 visible ASCII characters) are duplicates. Without a key, emails with the same recipient and
+the same content are duplicates. A duplicate gets the first receipt and `duplicate: true`. Another email under the same
+key gets 409.
+
+At least one identifier is needed for the recipient: `recipientId` (of a recipient of an earlier email; an unknown id is
+refused with 422), `externalId`, `cpfCnpj` or `cpfCnpjHash`.
+
+The HTML is stored, and the job refers to it. `htmlRef` refers to the HTML of an earlier email. A clear CPF or CNPJ is
+accepted in `recipient.cpfCnpj` only. The answer lists all problems of a body at once."""
+_BATCH: Final = """\
+Each email is accepted or refused on its own, as if it had been sent alone. The answers have the order of the request.
+An item may have an `idempotencyKey` instead of the header."""
+_CANCEL: Final = """\
+A waiting email will not be sent. It may wait in the queue, for its time or for another attempt. An email that is being
+sent, was sent or has ended is answered with 409 and its status. Cancelling twice gives the same answer as once."""
+_EVENTS: Final = """\
+For Amazon SNS: bounces and complaints of SES put addresses on the suppression list. The message must be signed by
+Amazon, and its topic must be in `EMAIL_SNS_TOPICS`. No API key is needed."""
