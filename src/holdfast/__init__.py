@@ -7,11 +7,15 @@ from .contracts.dead_letters import DeadLetter, ReviewStatus
 from .contracts.effects import Collection, Delete, Effect, Enqueue, Upsert
 from .contracts.entries import new_entry
 from .contracts.errors import (
+    BrokerUnavailable,
+    ConfigurationError,
     DeadlinePassed,
     HandlingError,
     HoldfastError,
     LeaseLost,
+    NotFound,
     PermanentError,
+    StoreUnavailable,
     ThrottledError,
     TransientError,
 )
@@ -24,6 +28,10 @@ from .contracts.workload import Adopt, App, BackgroundTask, Context, Failure, Jo
 __version__ = "0.1.0"
 
 __all__ = [
+    "StoreUnavailable",
+    "NotFound",
+    "ConfigurationError",
+    "BrokerUnavailable",
     "Adopt",
     "App",
     "Attempt",

@@ -26,7 +26,8 @@ from holdfast.contracts.times import isoformat
 from holdfast.contracts.transitions import MoveToDeadLetters, Settlement, Transition
 from holdfast.engine.intake import Intake
 from holdfast.engine.review import Review
-from holdfast.features.courier import Courier, CourierAdmission
+from holdfast.features.courier.admission import CourierAdmission
+from holdfast.features.courier.workload import Courier
 from holdfast.sqlite import Database
 from holdfast.stores.sqlite import SqliteStore
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 
-from holdfast.features.courier import CourierEvent
+from holdfast.features.courier.contract import CourierEvent
 from tests.cli.commands import APP
 
 

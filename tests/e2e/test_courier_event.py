@@ -21,7 +21,7 @@ from holdfast.contracts.errors import ReviewRefused
 from holdfast.contracts.ledger import Status
 from holdfast.contracts.queries import LetterQuery, Page
 from holdfast.contracts.times import isoformat
-from holdfast.features.courier import ActiveShipment, CourierDeadLetter
+from holdfast.features.courier.contract import ActiveShipment, CourierDeadLetter
 from holdfast.wiring import System, open_system
 from tests.support.stage import assert_counts_its_attempts
 from tests.support.waiting import eventually

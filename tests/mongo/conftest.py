@@ -7,7 +7,7 @@ import contextlib
 import pytest
 from pymongo import AsyncMongoClient
 
-from holdfast.features.courier import Courier
+from holdfast.features.courier.workload import Courier
 from holdfast.stores.mongo import MongoStore
 from tests.mongo.steps import Parcels
 from tests.support.mongo_server import collect_what_the_driver_left

@@ -13,7 +13,7 @@ from holdfast.contracts.effects import Upsert
 from holdfast.contracts.errors import StoreUnavailable
 from holdfast.contracts.ledger import Claimed, RecordedAs, Status
 from holdfast.contracts.transitions import Complete
-from holdfast.features.courier import Courier
+from holdfast.features.courier.workload import Courier
 from holdfast.stores.mongo import MongoStore
 from tests.mongo.steps import DAY, an_event, settlement
 from tests.support.valkey_server import absent

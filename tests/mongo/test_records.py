@@ -16,7 +16,7 @@ from holdfast.contracts.ledger import Claimed, Overdue, RecordedAs, Status
 from holdfast.contracts.queries import EntryQuery, LetterQuery, Page, RecordQuery
 from holdfast.contracts.times import isoformat
 from holdfast.contracts.transitions import Proceed, RetryLater
-from holdfast.features.courier import Courier
+from holdfast.features.courier.workload import Courier
 from tests.mongo.steps import (
     DAY,
     LABELS,

@@ -11,7 +11,7 @@ from pymongo import MongoClient
 from holdfast.cli.servers import free_port
 from holdfast.cli.servers.mongo import MongoServer
 from holdfast.contracts.errors import ConfigurationError
-from holdfast.features.courier import Courier
+from holdfast.features.courier.workload import Courier
 from holdfast.stores.mongo import MongoStore
 from tests.mongo.steps import an_event
 from tests.support.valkey_server import absent

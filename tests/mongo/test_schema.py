@@ -16,7 +16,7 @@ from holdfast.cli.servers import ServerProcess, free_port
 from holdfast.cli.servers.mongo import mongod_program
 from holdfast.contracts.effects import Collection, Upsert
 from holdfast.contracts.errors import ConfigurationError, StoreUnavailable
-from holdfast.features.courier import Courier
+from holdfast.features.courier.workload import Courier
 from holdfast.stores.mongo import MongoStore
 from tests.conformance.vocabulary import Anything, Workload
 from tests.mongo.steps import Parcels, a_parcel, an_event

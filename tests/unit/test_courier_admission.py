@@ -9,7 +9,9 @@ import pytest
 
 from holdfast.contracts.admission import InvalidContent, SignatureMeta
 from holdfast.contracts.times import isoformat
-from holdfast.features.courier import Courier, CourierAdmission, CourierEvent, CourierIntake, CourierOptions
+from holdfast.features.courier.admission import CourierAdmission
+from holdfast.features.courier.contract import CourierEvent, CourierIntake
+from holdfast.features.courier.workload import Courier, CourierOptions
 from tests.support.courier_documents import event_document, intake_document, payload, without
 
 NOW = datetime(2026, 2, 26, 12, 0, 1, 234567, tzinfo=UTC)

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from holdfast.contracts.queues import Delivery
 from holdfast.contracts.times import isoformat
-from holdfast.features.courier import Courier
+from holdfast.features.courier.workload import Courier
 from tests.support.courier_documents import event_document, payload, without
 
 ADDED = datetime(2026, 2, 26, 12, 0, 7, tzinfo=UTC)

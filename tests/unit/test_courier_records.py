@@ -25,7 +25,8 @@ from holdfast.engine.adoption import adopt
 from holdfast.engine.handling import job_of
 from holdfast.engine.projection import Projection
 from holdfast.engine.transitions import Decider, Subject
-from holdfast.features.courier import ActiveShipment, Courier, CourierDeadLetter, CourierEvent
+from holdfast.features.courier.contract import ActiveShipment, CourierDeadLetter, CourierEvent
+from holdfast.features.courier.workload import Courier
 from holdfast.sqlite import Database
 from holdfast.stores.sqlite import SqliteStore
 from tests.support.courier_documents import event_document, payload

@@ -16,7 +16,8 @@ from holdfast.contracts.ledger import Attempt, AttemptOutcome
 from holdfast.contracts.outcomes import Done, Reject
 from holdfast.contracts.retry import ExponentialBackoff
 from holdfast.contracts.workload import Failure, Job, Reason
-from holdfast.features.courier import Courier, CourierDeadLetter, CourierEvent, CourierOptions
+from holdfast.features.courier.contract import CourierDeadLetter, CourierEvent
+from holdfast.features.courier.workload import Courier, CourierOptions
 from tests.support.courier_documents import event_document, payload, without
 
 RECEIVED = datetime(2026, 2, 26, 12, 0, 1, tzinfo=UTC)

@@ -17,7 +17,7 @@ from holdfast.contracts.ledger import AlreadySettled, Claimed, Lease, NotNow, Ov
 from holdfast.contracts.queries import Page, RecordQuery
 from holdfast.contracts.times import to_ms
 from holdfast.contracts.transitions import Complete, Proceed, Settlement
-from holdfast.features.courier import Courier
+from holdfast.features.courier.workload import Courier
 from holdfast.sqlite import Database
 from holdfast.stores.sqlite import SqliteStore, schema
 from tests.support.workloads import Parcels

@@ -9,7 +9,8 @@ import pytest
 from holdfast import Collection
 from holdfast.contracts.ledger import NewEntry
 from holdfast.contracts.queries import RecordQuery
-from holdfast.features.courier import ActiveShipment, Courier
+from holdfast.features.courier.contract import ActiveShipment
+from holdfast.features.courier.workload import Courier
 from holdfast.sqlite import Database
 from holdfast.stores.sqlite import SqliteStore, senders
 from holdfast.stores.sqlite.records import RecordTable

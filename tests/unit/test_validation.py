@@ -12,7 +12,7 @@ from holdfast.api.dead_letters import LetterFilter, ReplayBody
 from holdfast.api.errors import MESSAGES
 from holdfast.api.operators import DecisionBody
 from holdfast.contracts.validation import describe_validation, described, sentence_of
-from holdfast.features.courier import CourierEvent, CourierIntake
+from holdfast.features.courier.contract import CourierEvent, CourierIntake
 from holdfast.features.documents.admission import DocumentRequest
 from holdfast.features.documents.callbacks import CallbackJob
 from holdfast.features.documents.contract import DocumentJob

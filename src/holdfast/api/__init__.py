@@ -1,12 +1,5 @@
-"""The HTTP API: intake of courier events, emails, documents and other jobs, and the routes of operators.
+"""The HTTP API: the frame around the routes of the features, and the routes of jobs, dead letters and health.
 
 Start at ``app.create_app``. It is not imported here: commands that only read a store need no web framework, which takes
-longer to load than such a command takes to run. The package imports contracts and engine only. The wiring chooses the
-store, the queue and the workloads.
+longer to load than such a command takes to run. The package knows no feature: each brings its own routes.
 """
-
-from holdfast.features.courier.signatures import SourceSecret, sign
-
-from .services import ApiOptions, ApiServices, CourierAdmission
-
-__all__ = ["ApiOptions", "ApiServices", "CourierAdmission", "SourceSecret", "sign"]

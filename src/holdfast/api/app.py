@@ -1,7 +1,7 @@
-"""The app: the courier intake as plain ASGI, and FastAPI for every other route.
+"""The app: FastAPI for the routes, and the plain ASGI endpoints of features before it.
 
 A frame around FastAPI gives every answer its ``x-request-id`` and turns an unexpected exception into a 500 with the
-usual error body. The courier intake does the same for itself.
+usual error body. An endpoint does the same for itself.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final, cast
 
-from fastapi import Depends, FastAPI, Request
+from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from pydantic_core import ErrorDetails
@@ -17,17 +17,13 @@ from starlette.exceptions import HTTPException
 
 from holdfast.contracts.errors import HoldfastError
 from holdfast.contracts.ports import Ids
-from holdfast.features.courier.intake import COURIER_PATH, CourierIntake
-from holdfast.features.courier.routes import event_routes, shipment_routes
-from holdfast.features.documents.progress_stream import Streams
-from holdfast.features.documents.routes import document_routes, no_document_routes
-from holdfast.features.email.routes import email_routes, no_email_routes
 from holdfast.telemetry import emit_failure, events
 
 from .answering import send_refusal
 from .dead_letters import dead_letter_routes
 from .docs_page import CONTENT_SECURITY_POLICY, render
 from .errors import Code, Refusal, refusal_of
+from .frame import Endpoint, FeatureApi, Routes
 from .health import health_routes
 from .jobs import job_routes
 from .openapi import describe
@@ -42,22 +38,23 @@ _SAFE_HEADERS: Final = ((b"x-content-type-options", b"nosniff"), (b"cache-contro
 class Gateway:
     """The whole API as one ASGI app."""
 
-    def __init__(self, courier: CourierIntake | None, rest: FastAPI, ids: Ids, streams: Streams) -> None:
-        self._courier = courier
+    def __init__(self, rest: FastAPI, ids: Ids, routes: Sequence[Routes]) -> None:
         self._rest = rest
         self._ids = ids
-        self._streams = streams
+        self._endpoints: dict[str, Endpoint] = {path: each for one in routes for path, each in one.endpoints.items()}
+        self._leaving = [each.leave for each in routes if each.leave is not None]
 
     def leave(self) -> None:
-        """The process is about to stop: end the open progress streams. Other answers are finished as usual."""
-        self._streams.stop()
+        """The process is about to stop: end long-running answers. Other answers are finished as usual."""
+        for leave in self._leaving:
+            leave()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection."""
         if scope["type"] != "http":
             await self._rest(scope, receive, send)
-        elif scope["path"] == COURIER_PATH and self._courier is not None:
-            await self._courier(scope, receive, send)
+        elif (endpoint := self._endpoints.get(scope["path"])) is not None:
+            await endpoint.app(scope, receive, send)
         else:
             await self._framed(scope, receive, send)
 
@@ -88,8 +85,8 @@ class Gateway:
                 await send_refusal(send, Refusal(Code.INTERNAL_ERROR), trace_id)
 
 
-def create_app(services: ApiServices, options: ApiOptions) -> Gateway:
-    """Make the API over these services. Raises :class:`ConfigurationError` for a secret that cannot be used."""
+def create_app(services: ApiServices, options: ApiOptions, features: Sequence[FeatureApi] = ()) -> Gateway:
+    """Make the API over these services, with the routes of the features."""
     rest = FastAPI(
         openapi_url=None,
         docs_url=None,
@@ -103,22 +100,32 @@ def create_app(services: ApiServices, options: ApiOptions) -> Gateway:
     rest.add_exception_handler(HTTPException, _answer_routing)
     rest.add_exception_handler(Exception, _answer_unexpected)
 
-    courier, documents = services.courier, services.documents
-    streams = Streams(documents.max_streams if documents else 0)
     operators_only = [Depends(OperatorGuard(options))]
     rest.include_router(health_routes(services))
-    rest.include_router(job_routes(services, options), dependencies=operators_only)
+    rest.include_router(job_routes(services, options, features), dependencies=operators_only)
     rest.include_router(dead_letter_routes(services, options), dependencies=operators_only)
-    if courier is not None:
-        rest.include_router(event_routes(services, courier), dependencies=operators_only)
-        rest.include_router(shipment_routes(services, courier), dependencies=operators_only)
-    email, left_out = services.email, services.left_out
-    rest.include_router(email_routes(services, email) if email else no_email_routes(left_out.get("emails")))
-    rest.include_router(
-        document_routes(services, documents, streams) if documents else no_document_routes(left_out.get("documents"))
-    )
-    _add_documentation(rest, lambda: describe(rest, services))
-    return Gateway(CourierIntake(courier, services, options) if courier else None, rest, services.ids, streams)
+    routes = [each.routes for each in features if each.routes is not None]
+    for router in (router for each in routes for router in each.routers):
+        rest.include_router(router)
+    for each in features:
+        if each.routes is None:
+            rest.include_router(_refusing_routes(each))
+    _add_documentation(rest, lambda: describe(rest, services, features))
+    return Gateway(rest, services.ids, routes)
+
+
+def _refusing_routes(feature: FeatureApi) -> APIRouter:
+    """Answer every path of a feature with 404 and the reason why it is not set up."""
+    routes = APIRouter(include_in_schema=False)
+    methods = ["GET", "POST", "PUT", "PATCH", "DELETE"]
+
+    async def not_set_up() -> None:
+        raise Refusal(Code.NOT_FOUND, feature.refusal)
+
+    for path in feature.paths:
+        routes.api_route(path, methods=methods)(not_set_up)
+        routes.api_route(f"{path}/{{rest:path}}", methods=methods)(not_set_up)
+    return routes
 
 
 def _add_documentation(rest: FastAPI, describe_api: Callable[[], dict[str, Any]]) -> None:

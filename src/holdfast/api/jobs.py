@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Annotated, Any, Final
 
@@ -11,11 +11,9 @@ from fastapi import APIRouter, Path, Query, Request
 from holdfast.contracts.errors import HoldfastError, NotFound
 from holdfast.contracts.ledger import RecordedAs
 from holdfast.contracts.workload import Workload
-from holdfast.features.courier.intake import COURIER_PATH
-from holdfast.features.documents.routes import DOCUMENTS_PATH
-from holdfast.features.email.routes import SEND_PATH
 
 from .errors import Code, Refusal, intake_refusal_of
+from .frame import FeatureApi
 from .operators import read_raw_json, validate_body
 from .services import ApiOptions, ApiServices
 from .views import JobReceipt, JobView
@@ -26,10 +24,10 @@ _MAX_PRIORITY: Final = 2**21  # BullMQ's own limit
 WorkloadName = Annotated[str, Path(description="The workload's name.")]
 
 
-def job_routes(services: ApiServices, options: ApiOptions) -> APIRouter:
+def job_routes(services: ApiServices, options: ApiOptions, features: Sequence[FeatureApi] = ()) -> APIRouter:
     """Submit a job of a workload, and read the state of its jobs."""
     routes = APIRouter(tags=["jobs"])
-    own_routes = dict(_workloads_with_own_routes(services))
+    own_routes = {name: sentence for each in features for name, sentence in each.intakes.items()}
 
     def find_workload(name: str) -> Workload[Any]:
         found = services.workloads.get(name)
@@ -57,7 +55,7 @@ def job_routes(services: ApiServices, options: ApiOptions) -> APIRouter:
             int, Query(ge=0, le=_MAX_PRIORITY, description="A smaller number goes first; 0 goes before all.")
         ] = 0,
     ) -> JobReceipt:
-        if workload in own_routes:
+        if workload in own_routes and workload in services.workloads:
             raise Refusal(Code.NOT_FOUND, own_routes[workload])
         target = find_workload(workload)
         raw = await read_raw_json(request, options.max_body_bytes)
@@ -90,14 +88,3 @@ def job_routes(services: ApiServices, options: ApiOptions) -> APIRouter:
         return JobView.of(entry)
 
     return routes
-
-
-def _workloads_with_own_routes(services: ApiServices) -> Iterator[tuple[str, str]]:
-    """The workloads that have a route of their own, and a sentence that names the route."""
-    if services.courier is not None:
-        yield services.courier.workload.name, f"Send courier events, signed, to POST {COURIER_PATH}."
-    if services.email is not None:
-        yield services.email.admission.workload.name, f"Send emails, with an API key, to POST {SEND_PATH}."
-    if services.documents is not None:
-        message = f"Send files, with an API key, to POST {DOCUMENTS_PATH}."
-        yield services.documents.admission.workload.name, message

@@ -7,7 +7,7 @@ from typing import Annotated, Final
 from fastapi import Depends, Request
 from fastapi.security import APIKeyHeader, HTTPAuthorizationCredentials, HTTPBearer
 
-from holdfast.contracts.tenants import KeyRefused, Principal, Scope
+from holdfast.contracts.tenants import KeyRefused, Principal
 from holdfast.engine.tenants import Tenants
 
 _BEARER: Final = HTTPBearer(
@@ -26,7 +26,7 @@ _HEADER: Final = APIKeyHeader(
 class TenantGuard:
     """Accepts requests with one valid key that has the scope. All others get the same 401, or a 403."""
 
-    def __init__(self, tenants: Tenants, scope: Scope) -> None:
+    def __init__(self, tenants: Tenants, scope: str) -> None:
         self._tenants = tenants
         self._scope = scope
 

@@ -15,10 +15,11 @@ from typing import Annotated
 
 import typer
 
-from holdfast import __version__
+from holdfast import HoldfastError, __version__
 
 from .failures import INTERRUPTED, PIPE_CLOSED, report_error
 from .lazy import Entry, LazyGroup, register
+from .output import say
 
 RUN, SEND, READ, SET_UP = "Run", "Send", "Read and decide", "Set up and check"
 
@@ -27,49 +28,34 @@ COMMANDS: tuple[Entry, ...] = (
     Entry("api", "holdfast.cli.serving:api", RUN, "Run only the API."),
     Entry("worker", "holdfast.cli.serving:worker", RUN, "Run a worker with maintenance, without the API."),
     Entry("demo", "holdfast.cli.demo:demo_command", RUN, "Take a guided tour in a separate data folder."),
-    Entry(
-        "send",
-        "holdfast.features.courier.commands.sending:send",
-        SEND,
-        "Sign a courier event and post it to a running API.",
-    ),
     Entry("submit", "holdfast.cli.submitting:submit", SEND, "Submit a job to one of your own workloads."),
     Entry("events", "holdfast.cli.events:events", READ, "Look jobs up in the ledger."),
     Entry("dlq", "holdfast.cli.letters:dlq", READ, "Read, review, replay and close dead letters."),
-    Entry("emails", "holdfast.features.email.commands.emails:emails", READ, "See the status of emails; cancel emails."),
-    Entry(
-        "documents",
-        "holdfast.features.documents.commands.documents:documents",
-        READ,
-        "Read a file; submit files; see their status; cancel.",
-    ),
-    Entry(
-        "suppressions",
-        "holdfast.features.email.commands.suppressions:suppressions",
-        READ,
-        "List, add and remove addresses that get no emails.",
-    ),
     Entry("queue", "holdfast.cli.queues:queue", READ, "See how many jobs wait; pause and resume."),
     Entry("init", "holdfast.cli.configuring:init", SET_UP, "Write a holdfast.toml with fresh secrets."),
     Entry("tenants", "holdfast.cli.tenants:tenants", SET_UP, "Add and list tenants: those who may submit work."),
     Entry("keys", "holdfast.cli.keys:keys", SET_UP, "Create, list and revoke API keys of tenants."),
-    Entry(
-        "privacy",
-        "holdfast.features.email.commands.privacy:privacy",
-        SET_UP,
-        "Erase a person; seal personal data with a new key.",
-    ),
     Entry("config", "holdfast.cli.configuring:config", SET_UP, "See the settings in force."),
-    Entry(
-        "migrate",
-        "holdfast.cli.migrating:migrate",
-        SET_UP,
-        "Create the ledger's tables or collections.",
-    ),
+    Entry("migrate", "holdfast.cli.migrating:migrate", SET_UP, "Create the ledger's tables or collections."),
     Entry("doctor", "holdfast.cli.doctor:doctor", SET_UP, "Check this installation; show how to repair it."),
     Entry("schema", "holdfast.cli.schemas:schema", SET_UP, "List and export the contracts as JSON Schemas."),
     Entry("version", "holdfast.cli.versions:version", SET_UP, "Show the versions of Holdfast, Python and SQLite."),
 )
+
+
+def _brought_commands() -> list[Entry]:
+    """The commands of the installed features."""
+    from holdfast.installed import installed_features  # noqa: PLC0415 - most commands need no features
+
+    try:
+        features = installed_features()
+    except HoldfastError as error:
+        say(f"Warning: {error.message}")
+        return []
+    return [
+        Entry(each.name, each.where, each.panel, each.summary) for feature in features for each in feature.commands
+    ]
+
 
 app = typer.Typer(
     cls=LazyGroup,
@@ -80,7 +66,7 @@ app = typer.Typer(
     # A pretty traceback shows the values of variables, and some of those are secrets.
     pretty_exceptions_enable=False,
 )
-register(app, COMMANDS)
+register(app, COMMANDS, _brought_commands)
 
 
 def _print_version(asked: bool) -> None:

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from holdfast.config import CONFIG_FILE, fresh_config_text
+from holdfast.installed import installed_features, settings_model
 
 from . import options
 from .failures import Stop
@@ -46,10 +47,8 @@ def init(
     HOLDFAST_CONFIG, otherwise to the current folder.
     """
     path = Path(os.environ.get("HOLDFAST_CONFIG") or CONFIG_FILE)
-    if force:
-        _replace(path, fresh_config_text())
-    else:
-        _create(path, fresh_config_text())
+    tables = [text for feature in installed_features() if (text := feature.starter())]
+    (_replace if force else _create)(path, fresh_config_text(settings_model(), tables))
     say(
         f"Wrote {path} with a new operator token and a secret for the source courier-x. Keep it out of version control."
     )

@@ -8,12 +8,11 @@ import typer
 
 from holdfast.config import Settings
 from holdfast.contracts.errors import HoldfastError
-from holdfast.features.documents.checks import documents
-from holdfast.features.email.checks import mail
-from holdfast.wiring.libraries import cluster_lack, lacks
+from holdfast.feature import FAIL, WARN, Finding, Services
+from holdfast.installed import cluster_lack, feature_lack, installed_features, lacks
+from holdfast.wiring import system_ambient
 
 from . import options
-from .checkup import FAIL, WARN, Finding
 from .checkup.cluster import cluster
 from .checkup.environment import clock, configuration, port, versions
 from .checkup.ledger import ledger
@@ -34,11 +33,22 @@ def doctor(app: options.App = None, data: options.Data = None, json: options.Jso
     findings = [installation(), *versions(embedded=settings is None or not settings.cluster), *configured, clock()]
     if settings is not None:
         findings.append(port(settings))
-        server = asyncio.run(mail(settings))
-        findings += [] if server is None else [server]
-        findings += asyncio.run(documents(settings))
+        findings += asyncio.run(_features(settings))
         findings += _ledger(settings, app)
     _report(findings, json=json)
+
+
+async def _features(settings: Settings) -> list[Finding]:
+    """The checks of the installed features."""
+    services = Services(settings, system_ambient())
+    found: list[Finding] = []
+    for feature in installed_features():
+        lack = feature_lack(feature, settings)
+        if lack is not None:
+            found.append(lacking(lack, "Not set up here"))
+        else:
+            found += await feature.check(settings.of(feature.settings), services)
+    return found
 
 
 def _ledger(settings: Settings, app: str | None) -> list[Finding]:

@@ -10,8 +10,9 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from holdfast.contracts.tenants import ApiKey, Scope, Tenant
+from holdfast.contracts.tenants import ApiKey, Tenant
 from holdfast.contracts.times import isoformat
+from holdfast.installed import installed_features
 
 from . import options
 from .arguments import instant
@@ -25,6 +26,26 @@ keys = typer.Typer(help="Create, list and revoke API keys of tenants.", no_args_
 
 _LONGEST_DAYS: Final = 3_650
 
+
+
+def _scopes() -> dict[str, str]:
+    """What keys may be made for: the scopes of all features, each with its meaning."""
+    return {str(name): meaning for feature in installed_features() for name, meaning in feature.scopes.items()}
+
+
+def _meanings() -> str:
+    return "; ".join(f"{name} {meaning}" for name, meaning in _scopes().items())
+
+
+def _known(given: list[str] | None) -> list[str]:
+    known = _scopes()
+    unknown = [each for each in given or () if each not in known]
+    if unknown:
+        message = f"There is no scope {unknown[0]!r}. Known: {', '.join(known)}."
+        raise Stop(message)
+    return given or list(known)
+
+
 TenantName = Annotated[str, typer.Argument(metavar="TENANT", help="The tenant's id or name.", show_default=False)]
 
 
@@ -32,10 +53,10 @@ TenantName = Annotated[str, typer.Argument(metavar="TENANT", help="The tenant's 
 def create(
     tenant: TenantName,
     scope: Annotated[
-        list[Scope] | None,
+        list[str] | None,
         typer.Option(
-            help="What the key allows, repeatable; otherwise everything. documents:write submits and cancels; "
-            "documents:read shows status and results.",
+            help=f"What the key allows, repeatable; otherwise everything: {_meanings()}.",
+            metavar="SCOPE",
             show_default=False,
         ),
     ] = None,
@@ -49,7 +70,7 @@ def create(
 ) -> None:
     """Create a key for a tenant. It is shown only once: only its hash is stored."""
     not_after = None if expires is None else _end(expires)
-    key, text = asyncio.run(_create(tenant, scope or list(Scope), label, not_after, data))
+    key, text = asyncio.run(_create(tenant, _known(scope), label, not_after, data))
     if json:
         print_json({**_document(key), "key": text})
         return
@@ -131,7 +152,7 @@ def _document(key: ApiKey) -> dict[str, Any]:
         "keyId": key.key_id,
         "companyId": key.company_id,
         "label": key.label,
-        "scopes": sorted(scope.value for scope in key.scopes),
+        "scopes": sorted(key.scopes),
         "createdAt": isoformat(key.created_at),
         "createdBy": key.created_by,
         "notAfter": None if key.not_after is None else isoformat(key.not_after),
@@ -140,7 +161,7 @@ def _document(key: ApiKey) -> dict[str, Any]:
 
 
 async def _create(
-    tenant: str, scopes: list[Scope], label: str, not_after: datetime | None, data: Path | None
+    tenant: str, scopes: list[str], label: str, not_after: datetime | None, data: Path | None
 ) -> tuple[ApiKey, str]:
     async with existing_system(data, None) as system:
         found: Tenant = await system.tenants.named(tenant)

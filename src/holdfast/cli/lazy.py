@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -20,24 +20,51 @@ class Entry(NamedTuple):
 
 
 _where: dict[str, str] = {}
+_brought: list[Callable[[], Sequence[Entry]]] = []
 
 
 class LazyGroup(TyperGroup):
-    """A group whose commands are placeholders until one is called. The help needs only the placeholders."""
+    """A group whose commands are placeholders until one is called. The help needs only the placeholders.
+
+    The commands of features are looked for when the help lists all commands, or when a command is not the program's own.
+    """
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401 - types of whichever click typer has
         """Replace the placeholder by the real command, then continue as usual."""
         name = args[0]
+        if name not in _where:
+            self._add_brought()
         if name in _where:
             self.add_command(load(name, _where), name)
         return super().resolve_command(ctx, args)
 
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401 - types of whichever click typer has
+        """The names of all commands, by panel."""
+        self._add_brought()
+        names = super().list_commands(ctx)
+        panels = [getattr(self.commands[name], "rich_help_panel", None) for name in names]
+        first = {panel: at for at, panel in reversed(list(enumerate(panels)))}
+        return [name for _, name in sorted(zip(panels, names, strict=True), key=lambda each: first[each[0]])]
 
-def register(app: typer.Typer, entries: Sequence[Entry]) -> None:
-    """Add placeholders for these commands."""
+    def _add_brought(self) -> None:
+        while _brought:
+            entries = [entry for entry in _brought.pop()() if entry.name not in _where]
+            placeholders = typer.Typer(add_completion=False)
+            placeholders.callback()(_placeholder)
+            register(placeholders, entries)
+            for name, command in typer.main.get_group(placeholders).commands.items():
+                self.add_command(command, name)
+
+
+def register(
+    app: typer.Typer, entries: Sequence[Entry], brought: Callable[[], Sequence[Entry]] | None = None
+) -> None:
+    """Add placeholders for these commands. ``brought`` gives more of them when they are needed."""
     for entry in entries:
         _where[entry.name] = entry.where
         app.command(entry.name, help=entry.summary, rich_help_panel=entry.panel)(_placeholder)
+    if brought is not None:
+        _brought.append(brought)
 
 
 def load(name: str, where: Mapping[str, str]) -> Any:  # noqa: ANN401 - a command of whichever click typer has

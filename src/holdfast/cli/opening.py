@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 from holdfast import App
 from holdfast.config import Settings
 from holdfast.contracts.errors import ConfigurationError, HoldfastError
 from holdfast.contracts.redaction import scrub
+from holdfast.feature import NotSetUp
 from holdfast.wiring import DATABASE_FILE, System, check_data_folder, load_app, open_cluster, open_system
 
 from .failures import Stop
@@ -35,8 +37,8 @@ async def existing_system(data: Path | None, app: str | None) -> AsyncIterator[S
 
     A folder or a database without a ledger is refused: to list nothing from a mistyped one would look like good news.
     """
-    settings = settings_with(holdfast_data=data)
     workloads = app_of(app)
+    settings = settings_with(workloads, holdfast_data=data)
     folder = settings.holdfast_data
     if settings.cluster:
         await _expect_ledger(settings, workloads)
@@ -60,3 +62,17 @@ async def _expect_ledger(settings: Settings, app: App | None) -> None:
                 "Start `holdfast up`, or name the right database with MONGO_DB_NAME."
             )
             raise Stop(message)
+
+
+@asynccontextmanager
+async def open_feature(name: str, data: Path | None) -> AsyncIterator[Any]:
+    """The own object (``Parts.service``) of a feature, over a ledger that is there.
+
+    Where the feature is not set up, raises :class:`Stop` with the reason.
+    """
+    async with existing_system(data, None) as system:
+        try:
+            service = system.service(name)
+        except NotSetUp as error:
+            raise Stop(error.message) from None
+        yield service

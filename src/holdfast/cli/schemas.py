@@ -4,39 +4,16 @@ from __future__ import annotations
 
 import json as json_module
 import re
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final
 
 import typer
-from pydantic import BaseModel
 
 from holdfast.api.dead_letters import ReplayBody
 from holdfast.api.operators import DecisionBody
-from holdfast.api.views import (
-    ErrorView,
-    EventReceipt,
-    EventView,
-    JobReceipt,
-    JobView,
-    LetterList,
-    LetterView,
-    ReplayView,
-    ShipmentView,
-)
-from holdfast.features.courier import ActiveShipment, Courier, CourierDeadLetter, CourierIntake
-from holdfast.features.documents.admission import DocumentRequest
-from holdfast.features.documents.callbacks import CallbackJob, DocumentCallbacks
-from holdfast.features.documents.contract import DocumentJob
-from holdfast.features.documents.dead_letter import DocumentDeadLetter
-from holdfast.features.documents.views import (
-    DocumentCancel,
-    DocumentContent,
-    DocumentList,
-    DocumentReceipt,
-    DocumentView,
-)
-from holdfast.features.documents.workload import Documents
+from holdfast.api.views import ErrorView, JobReceipt, JobView, LetterList, LetterView, ReplayView
+from holdfast.feature import Schema
+from holdfast.installed import features_of
 
 from . import options
 from .opening import app_of
@@ -48,75 +25,45 @@ schema = typer.Typer(help="List and export the contracts as JSON Schemas.", no_a
 _DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 
 
-@dataclass(frozen=True, slots=True)
-class Contract:
-    """A model of data that we exchange with other programs. ``side``: whether we read it or write it."""
-
-    name: str
-    model: type[BaseModel]
-    what: str
-    side: Literal["validation", "serialization"] = "validation"
-
-    @property
-    def file(self) -> str:
-        """The name of its file."""
-        return re.sub(r"[^A-Za-z0-9._-]", "_", self.name) + ".schema.json"
-
-    def document(self) -> dict[str, Any]:
-        """Its JSON Schema."""
-        made = self.model.model_json_schema(mode=self.side, by_alias=True)
-        return {"$schema": _DIALECT, "$id": f"urn:holdfast:{self.name}", **made}
-
-
-_COURIER: Final = (
-    Contract("courier.intake", CourierIntake, "what a courier posts to /v1/events/courier"),
-    Contract("courier.dead-letter", CourierDeadLetter, f"a job of {Courier.dead_letter_queue}", "serialization"),
-    Contract("courier.active-shipment", ActiveShipment, "a record of active_shipments", "serialization"),
-)
-_DOCUMENTS: Final = (
-    Contract("documents.job", DocumentJob, f"a job of {Documents.queue}"),
-    Contract("documents.request", DocumentRequest, "what a tenant posts to /v1/documents, as JSON"),
-    Contract("documents.dead-letter", DocumentDeadLetter, f"a job of {Documents.dead_letter_queue}", "serialization"),
-    Contract("document_callbacks.job", CallbackJob, f"a job of {DocumentCallbacks.queue}; its body is the callback's"),
-)
 _HTTP: Final = (
-    Contract("http.event-receipt", EventReceipt, "the answer to an accepted event", "serialization"),
-    Contract("http.job-receipt", JobReceipt, "the answer to an accepted job", "serialization"),
-    Contract("http.error", ErrorView, "the answer to anything refused", "serialization"),
-    Contract("http.event", EventView, "an event's state and attempts", "serialization"),
-    Contract("http.job", JobView, "a job's state and attempts", "serialization"),
-    Contract("http.shipment", ShipmentView, "a shipment and its timeline", "serialization"),
-    Contract("http.dead-letter", LetterView, "a dead letter, whole", "serialization"),
-    Contract("http.dead-letters", LetterList, "a page of dead letters", "serialization"),
-    Contract("http.decision", DecisionBody, "who reviews, replays or closes, and why"),
-    Contract("http.replay", ReplayBody, "a replay of many"),
-    Contract("http.replay-report", ReplayView, "what a replay of many did", "serialization"),
-    Contract("http.document-receipt", DocumentReceipt, "the answer to an accepted document", "serialization"),
-    Contract("http.document", DocumentView, "the status of a document", "serialization"),
-    Contract("http.documents", DocumentList, "a page of documents", "serialization"),
-    Contract("http.document-result", DocumentContent, "the result of a document, and its text", "serialization"),
-    Contract("http.document-cancel", DocumentCancel, "the status of a cancelled document", "serialization"),
+    Schema("http.job-receipt", JobReceipt, "the answer to an accepted job", "serialization"),
+    Schema("http.error", ErrorView, "the answer to anything refused", "serialization"),
+    Schema("http.job", JobView, "a job's state and attempts", "serialization"),
+    Schema("http.dead-letter", LetterView, "a dead letter, whole", "serialization"),
+    Schema("http.dead-letters", LetterList, "a page of dead letters", "serialization"),
+    Schema("http.decision", DecisionBody, "who reviews, replays or closes, and why"),
+    Schema("http.replay", ReplayBody, "a replay of many"),
+    Schema("http.replay-report", ReplayView, "what a replay of many did", "serialization"),
 )
 
 
-def contracts(app: str | None) -> list[Contract]:
-    """Every contract of the shipped workloads, of the user's, and of the HTTP interface."""
+def schemas(app: str | None) -> list[Schema]:
+    """Every contract of the features, of the user's workloads, and of the HTTP interface."""
     own = app_of(app)
     jobs = [
-        Contract(f"{workload.name}.job", workload.contract, f"a job of {workload.queue}")
-        for workload in (Courier(), *(own.workloads if own else ()))
+        Schema(f"{workload.name}.job", workload.contract, f"a job of {workload.queue}")
+        for workload in (own.workloads if own else ())
     ]
-    return [*jobs, *_COURIER, *_DOCUMENTS, *_HTTP]
+    return [*(each for feature in features_of(own) for each in feature.schemas()), *jobs, *_HTTP]
+
+
+def _file(schema: Schema) -> str:
+    return re.sub(r"[^A-Za-z0-9._-]", "_", schema.name) + ".schema.json"
+
+
+def _document(schema: Schema) -> dict[str, Any]:
+    made = schema.model.model_json_schema(mode=schema.side, by_alias=True)
+    return {"$schema": _DIALECT, "$id": f"urn:holdfast:{schema.name}", **made}
 
 
 @schema.command("list")
 def list_(app: options.App = None, json: options.Json = False) -> None:
     """List all contracts."""
-    found = contracts(app)
+    found = schemas(app)
     if json:
-        print_json([{"name": each.name, "file": each.file, "what": each.what} for each in found])
+        print_json([{"name": each.name, "file": _file(each), "what": each.what} for each in found])
         return
-    show_table(("name", "file", "what it is"), ((each.name, each.file, each.what) for each in found), whole=("name",))
+    show_table(("name", "file", "what it is"), ((each.name, _file(each), each.what) for each in found), whole=("name",))
 
 
 @schema.command("export")
@@ -126,8 +73,8 @@ def export(
 ) -> None:
     """Write each contract to its own file. The same contracts always give the same bytes."""
     folder.mkdir(parents=True, exist_ok=True)
-    found = contracts(app)
+    found = schemas(app)
     for each in found:
-        text = json_module.dumps(each.document(), indent=2, ensure_ascii=False)
-        (folder / each.file).write_text(text + "\n", encoding="utf-8")
+        text = json_module.dumps(_document(each), indent=2, ensure_ascii=False)
+        (folder / _file(each)).write_text(text + "\n", encoding="utf-8")
     say(f"Wrote {len(found)} JSON Schemas to {folder}.")

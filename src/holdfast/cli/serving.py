@@ -14,9 +14,10 @@ import typer
 
 from holdfast.config import Settings
 from holdfast.contracts.errors import StoreUnavailable
+from holdfast.installed import require_libraries
 from holdfast.telemetry import attach, detach
 from holdfast.telemetry.logs import LogExporter
-from holdfast.wiring import address_of, listen, require_libraries, run
+from holdfast.wiring import address_of, listen, run
 
 from . import options
 from .failures import REFUSED, Stop

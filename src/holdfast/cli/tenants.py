@@ -8,8 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from holdfast.contracts.tenants import Tenant
-from holdfast.features.email.settings import is_sender
+from holdfast.contracts.tenants import Tenant, is_sender
 from holdfast.wiring import open_system
 
 from . import options

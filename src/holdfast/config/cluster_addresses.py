@@ -10,9 +10,7 @@ import re
 from typing import Final
 from urllib.parse import parse_qsl, urlsplit
 
-from .field_types import refuse
-
-MASK: Final = "********"
+from .field_types import MASK, refuse
 
 _HOST: Final = r"(?:[A-Za-z0-9._~-]+|\[[0-9A-Fa-f:.]+\])"
 _PORT: Final = r"(?::(?P<port>[0-9]{1,5}))?"

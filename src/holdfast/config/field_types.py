@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Final, NoReturn
+from typing import Annotated, Any, Final, NoReturn
 from urllib.parse import urlsplit
 
-from pydantic import BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic_core import PydanticCustomError
+
+MASK: Final = "********"
 
 
 def refuse(sentence: str) -> NoReturn:
@@ -60,6 +64,20 @@ def web_address(value: str) -> str:
     return value
 
 
+def without_query(address: str) -> str:
+    """The address for display: a query may hold a token."""
+    plain, mark, _ = address.partition("?")
+    return plain + mark + (MASK if mark else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """How ``holdfast config show`` shows a value: a marker for the type of a setting."""
+
+    how: Callable[[Any], str]
+
+
 Int = Annotated[int, BeforeValidator(_no_bool)]
 MaybeInt = Annotated[int | None, BeforeValidator(_no_bool)]
 Float = Annotated[float, Field(allow_inf_nan=False), BeforeValidator(_no_bool)]
+WebAddress = Annotated[str, AfterValidator(web_address), Shown(without_query)]

@@ -31,30 +31,30 @@ class SettingsError(ValueError):
         self.problems: tuple[str, ...] = tuple(problems)
 
 
-def load(environ: Mapping[str, str], folder: Path | None = None) -> Settings:
-    """The settings: environment first, then ``holdfast.toml``, then defaults.
+def load(environ: Mapping[str, str], folder: Path | None = None, model: type[Settings] = Settings) -> Settings:
+    """The settings: environment first, then ``holdfast.toml``, then defaults. ``model`` has the features' settings too.
 
     The file is the one that ``HOLDFAST_CONFIG`` names, else ``holdfast.toml`` in ``folder`` (the working directory) if
     there is one. A variable that is set to nothing counts as not set. Raises :class:`SettingsError` with all problems.
     """
     problems: list[str] = []
     values: dict[str, Any] = {}
-    origins: dict[str, Origin] = dict.fromkeys(Settings.model_fields, "default")
+    origins: dict[str, Origin] = dict.fromkeys(model.model_fields, "default")
 
-    for name, value in _from_file(environ, folder or Path(), problems).items():
+    for name, value in _from_file(environ, folder or Path(), model, problems).items():
         values[name], origins[name] = value, "holdfast.toml"
-    for name in Settings.model_fields:
+    for name in model.model_fields:
         text = environ.get(name.upper(), "")
         if text:
             values[name], origins[name] = text, "environment"
 
-    settings = _validated(values, origins, problems)
+    settings = _validated(model, values, origins, problems)
     if settings is None or problems:
         raise SettingsError(problems)
     return settings.with_origins(origins)
 
 
-def _from_file(environ: Mapping[str, str], folder: Path, problems: list[str]) -> dict[str, Any]:
+def _from_file(environ: Mapping[str, str], folder: Path, model: type[Settings], problems: list[str]) -> dict[str, Any]:
     named = environ.get(_CONFIG_VARIABLE, "")
     path = folder / (named or CONFIG_FILE)
     shown = f"{named} (named by {_CONFIG_VARIABLE})" if named else CONFIG_FILE
@@ -70,26 +70,41 @@ def _from_file(environ: Mapping[str, str], folder: Path, problems: list[str]) ->
         place = re.search(r"\(at [^)]*\)", str(error))
         problems.append(f"{shown} is not valid TOML{' ' + place[0] if place else ''}.")
     else:
-        problems += _unknown_keys(content)
-        return {key: value for key, value in content.items() if key in Settings.model_fields}
+        content = _without_tables(content, model)
+        problems += _unknown_keys(content, model)
+        return {key: value for key, value in content.items() if key in model.model_fields}
     return {}
 
 
-def _unknown_keys(content: Mapping[str, Any]) -> Iterator[str]:
+def _without_tables(content: Mapping[str, Any], model: type[Settings]) -> dict[str, Any]:
+    """The keys of a feature's table are its settings, with or without its name: ``[sms] url`` is ``sms_url``."""
+    flat: dict[str, Any] = {}
+    for key, value in content.items():
+        fields = model.features[key].model_fields if key in model.features else {}
+        if key in model.model_fields or not fields or not isinstance(value, dict):
+            flat[key] = value
+        else:
+            flat |= {f"{key}_{name}" if f"{key}_{name}" in fields else name: each for name, each in value.items()}
+    return flat
+
+
+def _unknown_keys(content: Mapping[str, Any], model: type[Settings]) -> Iterator[str]:
     for key in content:
-        if key not in Settings.model_fields:
-            nearest = difflib.get_close_matches(key.lower(), Settings.model_fields, n=1)
+        if key not in model.model_fields:
+            nearest = difflib.get_close_matches(key.lower(), model.model_fields, n=1)
             hint = f"; did you mean {nearest[0]}?" if nearest else ". `holdfast config show` lists the names."
             yield f"{CONFIG_FILE} has an unknown key {key[:60]!r}{hint}"
 
 
-def _validated(values: Mapping[str, Any], origins: Mapping[str, Origin], problems: list[str]) -> Settings | None:
+def _validated(
+    model: type[Settings], values: Mapping[str, Any], origins: Mapping[str, Origin], problems: list[str]
+) -> Settings | None:
     # The error must not leave this function: it holds the values, and values may be secrets.
     try:
-        return Settings.model_validate(values)
+        return model.model_validate(values)
     except ValidationError as error:
         found = error.errors(include_url=False)
-        sentences = [_sentence(each, origins) if each["loc"] else each["msg"] for each in found]
+        sentences = [_sentence(each, model, origins) if each["loc"] else each["msg"] for each in found]
     # Pydantic checks a rule about several settings only if each setting is valid. Here all problems are reported.
     half = half_a_cluster(redis="redis_url" in values, mongo="mongo_uri" in values)
     if half is not None:
@@ -98,10 +113,10 @@ def _validated(values: Mapping[str, Any], origins: Mapping[str, Origin], problem
     return None
 
 
-def _sentence(error: ErrorDetails, origins: Mapping[str, Origin]) -> str:
+def _sentence(error: ErrorDetails, model: type[Settings], origins: Mapping[str, Origin]) -> str:
     name = str(error["loc"][0])
     within = [f"secret {part + 1}" if isinstance(part, int) else part for part in error["loc"][1:]]
-    field = Settings.model_fields[name]
+    field = model.model_fields[name]
     rule = error["msg"] if error["type"] == "refused" else _rule(field, within)
     instead = f", not {error['input']}" if _is_plain_number(field, error["input"]) else ""
     return f"{', '.join([name.upper(), *within])} {rule}{instead} ({_PLACES[origins[name]]})."

@@ -7,8 +7,7 @@ the secret.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Final, Protocol
+from typing import Final
 
 from pydantic import SecretStr
 
@@ -16,7 +15,7 @@ MIN_LENGTH: Final = 16
 _MIN_DISTINCT: Final = 6
 _STANDARD_WEBHOOKS: Final = "whsec_"
 
-_WAY_OUT: Final = "`holdfast init` writes a holdfast.toml with fresh secrets."
+WAY_OUT: Final = "`holdfast init` writes a holdfast.toml with fresh secrets."
 
 # Secrets are compared in lower case, and only by their letters and digits: Change_Me! is changeme.
 _KNOWN: Final = frozenset(
@@ -61,53 +60,15 @@ _KNOWN_BEGINNINGS: Final = (
 _THROWAWAY: Final = re.compile(r"(demo|dev|dummy|test|todo)[-_. ]", re.IGNORECASE)
 
 
-class HeldSecret(Protocol):
-    """An object with a secret, such as a courier's secret."""
-
-    @property
-    def secret(self) -> SecretStr:
-        """The secret itself."""
-        ...
-
-
-def secret_problems(
-    *,
-    operator_token: SecretStr | None,
-    courier_secrets: Mapping[str, Sequence[HeldSecret]],
-    downstream_secret: SecretStr | None,
-    email_pepper: SecretStr | None = None,
-) -> list[str]:
-    """One sentence for each weak secret."""
-    problems: list[str] = []
-    if operator_token is None:
-        problems.append(f"OPERATOR_TOKEN is not set, so nobody could review dead letters. {_WAY_OUT}")
-    else:
-        problems += _weakness("OPERATOR_TOKEN", operator_token)
-    for name, secret in _named(courier_secrets):
-        problems += _weakness(name, secret)
-        if operator_token is not None and secret.get_secret_value() == operator_token.get_secret_value():
-            problems.append(f"{name} is the same as OPERATOR_TOKEN; a courier must not be an operator. {_WAY_OUT}")
-    if downstream_secret is not None:
-        problems += _weakness("COURIER_DOWNSTREAM_SECRET", downstream_secret)
-    if email_pepper is not None:
-        problems += _weakness("EMAIL_PEPPER", email_pepper)
-    return problems
-
-
-def _named(courier_secrets: Mapping[str, Sequence[HeldSecret]]) -> Iterator[tuple[str, SecretStr]]:
-    for source, secrets in courier_secrets.items():
-        for position, each in enumerate(secrets, start=1):
-            yield f"COURIER_SECRETS, {source}, secret {position}", each.secret
-
-
-def _weakness(name: str, secret: SecretStr) -> list[str]:
+def weakness(name: str, secret: SecretStr) -> list[str]:
+    """One sentence if the secret is weak."""
     text = secret.get_secret_value().removeprefix(_STANDARD_WEBHOOKS)
     if _is_known(text):
-        return [f"{name} is a well-known example value; replace it with a random one. {_WAY_OUT}"]
+        return [f"{name} is a well-known example value; replace it with a random one. {WAY_OUT}"]
     if len(text) < MIN_LENGTH:
-        return [f"{name} is shorter than {MIN_LENGTH} characters; replace it with a random one. {_WAY_OUT}"]
+        return [f"{name} is shorter than {MIN_LENGTH} characters; replace it with a random one. {WAY_OUT}"]
     if len(set(text)) < _MIN_DISTINCT:
-        return [f"{name} repeats a few characters; replace it with a random one. {_WAY_OUT}"]
+        return [f"{name} repeats a few characters; replace it with a random one. {WAY_OUT}"]
     return []
 
 

@@ -1,12 +1,16 @@
-"""Every setting: its type, default, bounds, and what it is for."""
+"""The settings of the process, and how the settings of the features join them.
+
+A feature brings a pydantic model with its settings (:class:`FeatureSettings`). :func:`compose` makes one class of the
+process's own settings and those models, so that a setting has one name everywhere: ``API_PORT`` in the environment,
+``api_port`` in the file and in the code.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, NamedTuple
-from urllib.parse import urlsplit
+from typing import Annotated, Any, ClassVar, Final, Literal, NamedTuple, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -19,12 +23,7 @@ from pydantic import (
     model_validator,
 )
 
-from holdfast.features.courier.secrets import CourierSecret, parse_courier_secrets
-from holdfast.features.documents.settings import DocumentSettings
-from holdfast.features.email.settings import EmailSettings
-
 from .cluster_addresses import (
-    MASK,
     database_name,
     half_a_cluster,
     mongo_address,
@@ -32,19 +31,15 @@ from .cluster_addresses import (
     redis_address,
     shown_address,
 )
-from .field_types import Float, Int, lower, path, refuse
-from .secret_safety import secret_problems
+from .field_types import MASK, Int, Shown, lower, path, refuse
+from .secret_safety import WAY_OUT, weakness
 
 Origin = Literal["environment", "holdfast.toml", "default", "code"]
 
 _NOT_SET: Final = "(not set)"
 _HOUR_MS: Final = 3_600_000
 _MOST_IN_MONGO: Final = 4 * 1024 * 1024
-_ADDRESSES: Final = frozenset({"redis_url", "mongo_uri"})
-_EMAIL_SECRETS: Final = frozenset({"email_pepper", "email_keys"})
-_WEB_ADDRESSES: Final = frozenset(
-    {"courier_downstream_url", "document_s3_endpoint_url", "gemini_base_url", "ses_endpoint_url"}
-)
+_SHOWN_ADDRESS: Final = Shown(lambda value: shown_address(value.get_secret_value()))
 
 
 class SettingRow(NamedTuple):
@@ -56,8 +51,17 @@ class SettingRow(NamedTuple):
     help: str
 
 
-class _Basics(BaseModel):
-    """The settings that are neither about emails nor about documents."""
+class Settings(BaseModel):
+    """What the operator decided. Frozen; secrets are masked in ``repr``, ``str`` and :meth:`describe`.
+
+    Made by :func:`holdfast.config.load`, or directly, by name, in tests and by programs that embed Holdfast.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    features: ClassVar[Mapping[str, type[FeatureSettings]]] = {}
+    """The settings of each feature that are part of this class."""
+    _origins: Mapping[str, Origin] = PrivateAttr(default_factory=dict)
 
     # --- the process --------------------------------------------------------------------------------------
 
@@ -82,21 +86,6 @@ class _Basics(BaseModel):
         5_000, ge=1, le=1_000_000, description="Requests that may wait for a commit before more are turned away."
     )
 
-    # --- the courier workload -----------------------------------------------------------------------------
-
-    courier_secrets: Mapping[str, tuple[CourierSecret, ...]] = Field(
-        default_factory=dict, description="Secrets that couriers sign with: source to list, newest first."
-    )
-    signature_tolerance_seconds: Int = Field(
-        300, ge=1, le=3_600, description="How far a signature's timestamp may be from now, either way."
-    )
-    # Not in repr: a webhook address may carry a token in its path or query.
-    courier_downstream_url: str | None = Field(None, repr=False, description="Where to forward applied courier events.")
-    courier_downstream_secret: SecretStr | None = Field(None, description="Signs the events forwarded downstream.")
-    courier_downstream_timeout_ms: Int = Field(
-        5_000, ge=10, le=600_000, description="How long the downstream may take to answer."
-    )
-
     # --- the worker ---------------------------------------------------------------------------------------
 
     worker_concurrency: Int = Field(100, ge=1, le=10_000, description="Jobs that one worker handles at a time.")
@@ -105,18 +94,6 @@ class _Basics(BaseModel):
     )
     worker_drain_timeout_ms: Int = Field(
         10_000, ge=0, le=600_000, description="How long a stopping worker waits for its jobs before releasing them."
-    )
-    handler_timeout_ms: Int = Field(30_000, ge=10, le=_HOUR_MS, description="How long one attempt may take.")
-
-    # --- retries and retention ----------------------------------------------------------------------------
-
-    retry_max_attempts: Int = Field(5, ge=1, le=100, description="Attempts before a job becomes a dead letter.")
-    retry_backoff_base_ms: Int = Field(1_000, ge=0, le=_HOUR_MS, description="The wait after the first failure.")
-    retry_backoff_multiplier: Float = Field(2.0, ge=1, le=10, description="Growth of the wait with each failure.")
-    retry_jitter_percent: Float = Field(20.0, ge=0, le=100, description="Random part added to each wait, in percent.")
-    dlq_ttl_days: Int = Field(90, ge=1, le=3_650, description="How long dead letters are kept.")
-    processed_events_ttl_days: Int = Field(
-        30, ge=1, le=3_650, description="How long settled entries are kept, and so how long duplicates are known."
     )
 
     # --- maintenance --------------------------------------------------------------------------------------
@@ -131,10 +108,10 @@ class _Basics(BaseModel):
 
     # --- cluster mode -------------------------------------------------------------------------------------
 
-    redis_url: SecretStr | None = Field(
+    redis_url: Annotated[SecretStr | None, _SHOWN_ADDRESS] = Field(
         None, description="Redis or Valkey that holds the queue. With MONGO_URI it makes a cluster."
     )
-    mongo_uri: SecretStr | None = Field(
+    mongo_uri: Annotated[SecretStr | None, _SHOWN_ADDRESS] = Field(
         None, description="MongoDB that holds the ledger. With REDIS_URL it makes a cluster."
     )
     mongo_db_name: str = Field("holdfast", description="Name of the database in MongoDB.")
@@ -168,23 +145,6 @@ class _Basics(BaseModel):
             refuse("must consist of visible ASCII characters, without spaces")
         return value
 
-    @field_validator("courier_downstream_secret")
-    @classmethod
-    def _not_blank(cls, value: SecretStr | None) -> SecretStr | None:
-        if value is not None and (not (text := value.get_secret_value()) or text != text.strip()):
-            refuse("must not be empty, and must not start or end with white space")
-        return value
-
-    @field_validator("courier_secrets", mode="before")
-    @classmethod
-    def _one_shape(cls, value: object) -> object:
-        return parse_courier_secrets(value)
-
-    @field_validator("courier_downstream_url")
-    @classmethod
-    def _plain_web_address(cls, value: str | None) -> str | None:
-        return value if value is None else _web_address(value)
-
     @field_validator("redis_url")
     @classmethod
     def _one_redis(cls, value: SecretStr | None) -> SecretStr | None:
@@ -205,24 +165,12 @@ class _Basics(BaseModel):
     def _prefix(cls, value: str) -> str:
         return queue_prefix(value)
 
-
-class Settings(DocumentSettings, EmailSettings, _Basics):
-    """What the operator decided. Frozen; secrets are masked in ``repr``, ``str`` and :meth:`describe`.
-
-    Made by :func:`holdfast.config.load`, or directly, by name, in tests and by programs that embed Holdfast.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
-
-    _origins: Mapping[str, Origin] = PrivateAttr(default_factory=dict)
-
     @model_validator(mode="after")
-    def _both_or_neither(self) -> Settings:
+    def _together(self) -> Settings:
         problem = half_a_cluster(redis=self.redis_url is not None, mongo=self.mongo_uri is not None)
         if problem is not None:
             refuse(problem)
-        lists = self.document_list_problems(cluster=self.cluster, prefix=self.queue_prefix)
-        if problems := [*self.email_problems(), *self.document_problems(), *lists]:
+        if problems := [each for model in self.features.values() for each in model.problems(self.of(model), self)]:
             refuse(" ".join(problems))
         if self.cluster and self.max_body_bytes > _MOST_IN_MONGO:
             refuse(f"MAX_BODY_BYTES can be {_MOST_IN_MONGO} at most in a cluster: MongoDB must hold the job.")
@@ -234,6 +182,14 @@ class Settings(DocumentSettings, EmailSettings, _Basics):
     def cluster(self) -> bool:
         """Whether MongoDB holds the ledger and Redis the queue; otherwise one SQLite file holds both."""
         return self.redis_url is not None
+
+    def of(self, model: type[Part]) -> Part:
+        """The settings of one feature: these settings, seen as its model."""
+        found: object = self
+        if not isinstance(found, model):
+            message = f"{model.__name__} is not part of these settings."
+            raise TypeError(message)
+        return found
 
     # --- for people ---------------------------------------------------------------------------------------
 
@@ -253,17 +209,13 @@ class Settings(DocumentSettings, EmailSettings, _Basics):
 
     def secret_problems(self) -> list[str]:
         """One sentence for each weak secret, with the remedy. The demo does not check."""
-        return secret_problems(
-            operator_token=self.operator_token,
-            courier_secrets=self.courier_secrets,
-            downstream_secret=self.courier_downstream_secret,
-            email_pepper=self.email_pepper,
-        )
-
-    def _absent(self, name: str) -> str:
-        if name in _EMAIL_SECRETS:
-            return "(not set: no emails here)" if self.cluster else "(made once, kept in the data folder)"
-        return _NOT_SET
+        if self.operator_token is None:
+            problems = [f"OPERATOR_TOKEN is not set, so nobody could review dead letters. {WAY_OUT}"]
+        else:
+            problems = weakness("OPERATOR_TOKEN", self.operator_token)
+        return problems + [
+            each for model in self.features.values() for each in model.weak_secrets(self.of(model), self)
+        ]
 
     def with_origins(self, origins: Mapping[str, Origin]) -> Settings:
         """The same settings, remembering where each came from."""
@@ -274,40 +226,81 @@ class Settings(DocumentSettings, EmailSettings, _Basics):
     def shown(self, name: str) -> str:
         """The value of this setting for display: without any secret."""
         value: Any = getattr(self, name)
-        match value:
-            case None:
-                return self._absent(name)
-            case SecretStr():
-                return shown_address(value.get_secret_value()) if name in _ADDRESSES else MASK
-            case Mapping():
-                return ", ".join(f"{source}: {len(secrets)} x {MASK}" for source, secrets in value.items()) or _NOT_SET
-            case tuple():
-                return ", ".join(map(str, value)) or _NOT_SET
-            case _:
-                return _without_query(value) if name in _WEB_ADDRESSES else _plain(value)
+        how = next((each.how for each in type(self).model_fields[name].metadata if isinstance(each, Shown)), None)
+        if value is None:
+            return self._absent(name)
+        if how is not None:
+            return how(value)
+        return _displayed(value)
+
+    def _absent(self, name: str) -> str:
+        for model in self.features.values():
+            if name in model.model_fields:
+                return model.absent(self.of(model), name, self) or _NOT_SET
+        return _NOT_SET
 
 
-def _plain(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+class FeatureSettings(BaseModel):
+    """The settings of a feature. Their names are the names in the environment, in lower case.
+
+    A feature subclasses this with pydantic fields, each with a default and a description. :class:`Settings` gets the
+    fields too, so their names must be the feature's own: begin them with its name.
+    """
+
+    def problems(self, process: Settings) -> list[str]:
+        """One sentence for each setting that is missing or contradicts another."""
+        del process
+        return []
+
+    def weak_secrets(self, process: Settings) -> list[str]:
+        """One sentence for each weak secret; :func:`weakness` finds them."""
+        del process
+        return []
+
+    def absent(self, name: str, process: Settings) -> str | None:
+        """What ``holdfast config show`` shows for a setting without a value; None: that it is not set."""
+        del name, process
+        return None
 
 
-def _web_address(value: str) -> str:
-    # No message repeats the address: it may hold a password.
-    if re.fullmatch(r"[!-~]+", value) is None:
-        refuse("must be an address of visible ASCII characters")
-    try:
-        parts = urlsplit(value)
-        host, port = parts.hostname, parts.port
-    except ValueError:
-        host, port = None, None
-        parts = urlsplit("")
-    if parts.scheme not in {"http", "https"} or not host or port == 0:
-        refuse("must be an http:// or https:// address")
-    if "@" in parts.netloc:
-        refuse("must not contain a user name or password; use COURIER_DOWNSTREAM_SECRET to sign what is sent")
-    return value
+Part = TypeVar("Part", bound=FeatureSettings)
+_HOOKS: Final = frozenset({"problems", "weak_secrets", "absent"})
+"""What every model of a feature may have: they are called for each model, and do not replace one another."""
 
 
-def _without_query(address: str) -> str:
-    plain, mark, _ = address.partition("?")
-    return plain + mark + (MASK if mark else "")
+def compose(features: Mapping[str, type[FeatureSettings]]) -> type[Settings]:
+    """The class of all settings: those of the process and those of the features, by the features' names.
+
+    Raises ValueError if two of them have a setting or a validator of one name: one would replace the other.
+    """
+    owners = dict.fromkeys(_names(Settings), "Holdfast")
+    for feature, model in features.items():
+        for name in _names(model):
+            if name in owners:
+                message = f"The settings of the feature {feature} have {name}, and so has {owners[name]} already."
+                raise ValueError(message)
+            owners[name] = f"the feature {feature}"
+    # Pydantic takes the fields of the last base first.
+    bases: tuple[type, ...] = (*reversed(list(features.values())), Settings)
+    return type("Settings", bases, {"__module__": __name__, "features": dict(features)})
+
+
+def _names(model: type[BaseModel]) -> set[str]:
+    """The names that this model brings: its settings, its validators, and its public attributes."""
+    rules = model.__pydantic_decorators__
+    own = {name for name in vars(model) if not name.startswith(("_", "model_"))}
+    return {*model.model_fields, *rules.field_validators, *rules.model_validators, *own} - _HOOKS
+
+
+def _displayed(value: Any) -> str:  # noqa: ANN401 - a setting of any type
+    match value:
+        case SecretStr():
+            return MASK
+        case Mapping():
+            return ", ".join(f"{source}: {len(secrets)} x {MASK}" for source, secrets in value.items()) or _NOT_SET
+        case tuple():
+            return ", ".join(map(str, value)) or _NOT_SET
+        case bool():
+            return str(value).lower()
+        case _:
+            return str(value)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 from .settings import Settings
 
 _SECRET_BYTES: Final = 32
-_WRITTEN_BELOW: Final = frozenset({"operator_token", "courier_secrets", "holdfast_demo"})
+_LEFT_OUT: Final = frozenset({"operator_token", "holdfast_demo"})
 
 _HEAD: Final = """\
 # Holdfast's settings. The environment wins over this file: API_PORT=9000 over api_port = 8080.
@@ -24,26 +24,25 @@ operator_token = "{operator_token}"
 # Everything below is the default; remove the # to change it.
 """
 
-_COURIERS: Final = """\
 
-# The secrets that couriers sign with, newest first. To rotate: put the new secret first, give it to the courier, and
-# remove the old secret when it is no longer used. A secret may also have limits in time:
-#   {{ secret = "...", notBefore = 2026-01-01T00:00:00Z, notAfter = 2026-12-31T23:59:59Z }}
-[courier_secrets]
-courier-x = ["{courier_secret}"]
-"""
+def fresh_secret() -> str:
+    """A random secret, as text."""
+    return secrets.token_urlsafe(_SECRET_BYTES)
 
 
-def fresh_config_text() -> str:
-    """The text of a starter ``holdfast.toml`` with newly made secrets. Write it so that only its owner can read it."""
-    head = _HEAD.format(operator_token=secrets.token_urlsafe(_SECRET_BYTES))
-    couriers = _COURIERS.format(courier_secret=secrets.token_urlsafe(_SECRET_BYTES))
-    return head + "\n".join(_defaults()) + "\n" + couriers
+def fresh_config_text(model: type[Settings], tables: Sequence[str] = ()) -> str:
+    """The text of a starter ``holdfast.toml`` with newly made secrets. Write it so that only its owner can read it.
+
+    ``tables`` are the features' own parts: TOML tables with the settings that have no useful default.
+    """
+    head = _HEAD.format(operator_token=fresh_secret())
+    written = {name for name in model.model_fields if any(f"[{name}]" in table for table in tables)}
+    return head + "\n".join(_defaults(model, _LEFT_OUT | written)) + "\n" + "".join(f"\n{each}" for each in tables)
 
 
-def _defaults() -> Iterator[str]:
-    for name, field in Settings.model_fields.items():
-        if name in _WRITTEN_BELOW:
+def _defaults(model: type[Settings], left_out: frozenset[str]) -> Iterator[str]:
+    for name, field in model.model_fields.items():
+        if name in left_out:
             continue
         default = field.get_default()
         example = '"..."' if default is None else json.dumps(str(default) if isinstance(default, Path) else default)

@@ -10,14 +10,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from enum import StrEnum
+from email.utils import parseaddr
 from typing import Any, Final
 
 from .effects import Collection
 from .errors import HoldfastError
+
+DOMAIN: Final = re.compile(
+    r"(?=.{1,253}$)[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?(?:\.[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?)*"
+)
+_LOCAL_PART: Final = re.compile(r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+(?:\.[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+)*")
 
 TENANTS: Final = "tenants"
 API_KEYS: Final = "api_keys"
@@ -28,16 +34,6 @@ TENANT_COLLECTIONS: Final = (
 )
 """``tenants``: name, sender, ratePerSecond (or null), active. ``api_keys``: companyId, digest (SHA-256 of the whole
 key, in hex), label, scopes, createdBy, notAfter, revokedAt. The key itself is not stored."""
-
-
-class Scope(StrEnum):
-    """What a key may be used for."""
-
-    EMAIL_SEND = "email:send"
-    EMAIL_READ = "email:read"
-    EMAIL_CANCEL = "email:cancel"
-    DOCUMENTS_WRITE = "documents:write"
-    DOCUMENTS_READ = "documents:read"
 
 
 class TenancyRefused(HoldfastError):
@@ -51,8 +47,8 @@ class KeyRefused(TenancyRefused):
 class ScopeMissing(TenancyRefused):
     """The API key is not for this."""
 
-    def __init__(self, scope: Scope) -> None:
-        super().__init__(f"The API key lacks the scope {scope.value}.")
+    def __init__(self, scope: str) -> None:
+        super().__init__(f"The API key lacks the scope {scope}.")
         self.scope = scope
 
 
@@ -87,12 +83,12 @@ class Tenant:
 
 @dataclass(frozen=True, slots=True)
 class ApiKey:
-    """An API key without its secret."""
+    """An API key without its secret. ``scopes`` are what it may be used for, such as ``email:send``: features name them."""
 
     key_id: str
     company_id: str
     label: str
-    scopes: frozenset[Scope]
+    scopes: frozenset[str]
     created_at: datetime
     created_by: str
     not_after: datetime | None = None
@@ -100,13 +96,12 @@ class ApiKey:
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> ApiKey:
-        """The key in a record of the store. A scope that this version does not know is left out."""
-        known = set(Scope)
+        """The key in a record of the store."""
         return cls(
             key_id=record["keyId"],
             company_id=record["companyId"],
             label=record.get("label", ""),
-            scopes=frozenset(Scope(each) for each in record.get("scopes", ()) if each in known),
+            scopes=frozenset(record.get("scopes", ())),
             created_at=datetime.fromisoformat(record["createdAt"]),
             created_by=record.get("createdBy", ""),
             not_after=_instant(record.get("notAfter")),
@@ -124,14 +119,14 @@ class Principal:
 
     tenant: Tenant
     key_id: str
-    scopes: frozenset[Scope]
+    scopes: frozenset[str]
 
     @property
     def company_id(self) -> str:
         """The tenant's id."""
         return self.tenant.company_id
 
-    def require(self, scope: Scope) -> None:
+    def require(self, scope: str) -> None:
         """Raise :class:`ScopeMissing` unless the key has this scope."""
         if scope not in self.scopes:
             raise ScopeMissing(scope)
@@ -139,3 +134,13 @@ class Principal:
 
 def _instant(text: str | None) -> datetime | None:
     return None if text is None else datetime.fromisoformat(text)
+
+
+def is_sender(text: str) -> bool:
+    """Whether this is one plain address, alone or after a name: ``Name <user@domain>``."""
+    if not text.isprintable():
+        return False
+    name, address = parseaddr(text)
+    local, at, domain = address.rpartition("@")
+    alone = text.strip() == address or text.rstrip().endswith(f"<{address}>")
+    return bool(at) and alone and "," not in name and bool(_LOCAL_PART.fullmatch(local) and DOMAIN.fullmatch(domain))

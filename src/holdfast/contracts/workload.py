@@ -395,9 +395,12 @@ def readable_body(body: str) -> Any:  # noqa: ANN401 - JSON of any kind
 
 
 class App:
-    """What a process runs: the user's workloads. Named by ``holdfast up --app module:attribute``."""
+    """What a process runs: the user's workloads and features. Named by ``holdfast up --app module:attribute``.
 
-    def __init__(self, workloads: Sequence[Workload[Any]]) -> None:
+    ``features`` are instances of :class:`holdfast.feature.Feature` that no entry point announces.
+    """
+
+    def __init__(self, workloads: Sequence[Workload[Any]] = (), *, features: Sequence[Any] = ()) -> None:
         names = [workload.name for workload in workloads]
         queues = [queue for workload in workloads for queue in (workload.queue, workload.dead_letter_queue)]
         for what, values in (("workload name", names), ("queue", queues)):
@@ -406,3 +409,4 @@ class App:
                 message = f"Each {what} may be used once; {', '.join(twice)} is used twice."
                 raise ConfigurationError(message)
         self.workloads = tuple(workloads)
+        self.features = tuple(features)

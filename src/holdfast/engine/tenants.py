@@ -27,7 +27,6 @@ from holdfast.contracts.tenants import (
     ApiKey,
     KeyRefused,
     Principal,
-    Scope,
     Tenant,
     TenantTaken,
 )
@@ -96,8 +95,8 @@ class Tenants:
         self,
         company_id: str,
         *,
+        scopes: Collection[str],
         label: str = "",
-        scopes: Collection[Scope] = tuple(Scope),
         not_after: datetime | None = None,
         created_by: str = "",
     ) -> tuple[ApiKey, str]:
@@ -115,7 +114,7 @@ class Tenants:
             "companyId": company_id,
             "digest": _digest(text),
             "label": label,
-            "scopes": sorted(scope.value for scope in scopes),
+            "scopes": sorted(scopes),
             "createdBy": created_by,
             "notAfter": None if not_after is None else isoformat(not_after),
             "revokedAt": None,

@@ -14,11 +14,10 @@ from holdfast.config import Settings
 from holdfast.contracts.errors import ConfigurationError
 from holdfast.contracts.tenants import TENANT_COLLECTIONS
 from holdfast.contracts.workload import Workload
-
-from .libraries import cluster_lack, is_left_out
+from holdfast.installed import cluster_lack
 
 if TYPE_CHECKING:
-    from holdfast.brokers.bullmq import BullmqBroker
+    from holdfast.brokers.bullmq import BullmqBroker, RedisLists
     from holdfast.stores.mongo import MongoStore
 
 
@@ -36,7 +35,9 @@ async def connect(settings: Settings, workloads: Sequence[Workload[Any]]) -> Asy
     if settings.redis_url is None or settings.mongo_uri is None:
         message = "A cluster needs REDIS_URL and MONGO_URI."
         raise ConfigurationError(message)
-    is_left_out(cluster_lack(settings))
+    if (lack := cluster_lack(settings)) is not None:
+        message = f"{lack.message} Install it: {lack.remedy}"
+        raise ConfigurationError(message)
     from holdfast.brokers.bullmq import BullmqBroker  # noqa: PLC0415 - the embedded default does without drivers
     from holdfast.stores.mongo import MongoStore  # noqa: PLC0415 - likewise
 
@@ -60,3 +61,12 @@ async def connect(settings: Settings, workloads: Sequence[Workload[Any]]) -> Asy
     finally:
         await broker.close()
         await store.disconnect()
+
+
+def plain_lists(settings: Settings, jobs: str, letters: str) -> RedisLists | None:
+    """The two plain Redis lists of these names; None without a cluster. They connect when they are first used."""
+    if settings.redis_url is None:
+        return None
+    from holdfast.brokers.bullmq import RedisLists  # noqa: PLC0415 - the embedded default does without drivers
+
+    return RedisLists(settings.redis_url.get_secret_value(), settings.queue_prefix, jobs=jobs, letters=letters)

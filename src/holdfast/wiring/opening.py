@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from holdfast.brokers.sqlite import SqliteBroker
@@ -18,16 +19,17 @@ from holdfast.engine.cancellation import Cancellation
 from holdfast.engine.intake import Intake
 from holdfast.engine.review import Review
 from holdfast.engine.tenants import Tenants
-from holdfast.features.documents.feature import open_documents
-from holdfast.features.email.feature import open_email
+from holdfast.feature import Opened, Services
+from holdfast.installed import features_of
 from holdfast.sqlite import Database
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.telemetry import emit, events
 
 from .ambient import system_ambient
-from .cluster import Cluster, connect
+from .cluster import Cluster, connect, plain_lists
 from .data_folder import DATABASE_FILE, prepare_data_folder
-from .system import System, workloads_of
+from .features import build, workloads_of
+from .system import System
 
 _ASK_EVERY: Final = timedelta(seconds=1)
 _ONE_ATTEMPT: Final = timedelta(seconds=30)
@@ -50,37 +52,39 @@ async def open_system(
 ) -> AsyncIterator[System]:
     """Open the store and the queue, run the body, close them again.
 
-    The courier workload is part of every system; its HTTP route accepts sources that have a secret. In a cluster, this
-    waits up to ``patience`` for MongoDB; Redis may be away.
+    In a cluster, this waits up to ``patience`` for MongoDB; Redis may be away.
     """
     if not settings.cluster:
         prepare_data_folder(settings.holdfast_data)
-    courier, email, documents, everything = workloads_of(settings, app)
+    ambient = ambient or system_ambient()
+    services = Services(settings, ambient, partial(plain_lists, settings))
+    features = build(features_of(app), settings, services)
+    everything = workloads_of(features, app)
     opening = _cluster(settings, everything, patience) if settings.cluster else _file(settings, everything)
-    async with opening as (store, broker, cluster):
+    async with opening as (store, broker, cluster), contextlib.AsyncExitStack() as resources:
         workloads = {workload.name: workload for workload in everything}
         intake = Intake(store, broker, max_pending=settings.intake_max_pending)
-        ambient = ambient or system_ambient()
-        async with (
-            open_email(settings, email, store) as email_system,
-            open_documents(settings, documents, store) as document_system,
-        ):
-            yield System(
-                settings=settings,
-                workloads=workloads,
-                courier=courier,
-                store=store,
-                broker=broker,
-                ambient=ambient,
-                intake=intake,
-                review=Review(store, broker, workloads),
-                cancellation=Cancellation(store, broker),
-                tenants=Tenants(store, ambient.clock),
-                email=email_system,
-                documents=document_system,
-                cluster=cluster,
-            )
-            await intake.drain()
+        cancellation, tenants = Cancellation(store, broker), Tenants(store, ambient.clock)
+        services.opened(Opened(store, broker, intake, cancellation, tenants))
+        for each in features.values():
+            for resource in each.parts.resources if each.parts is not None else ():
+                await resource.open()
+                resources.push_async_callback(resource.close)
+        yield System(
+            settings=settings,
+            workloads=workloads,
+            features=features,
+            services=services,
+            store=store,
+            broker=broker,
+            ambient=ambient,
+            intake=intake,
+            review=Review(store, broker, workloads),
+            cancellation=cancellation,
+            tenants=tenants,
+            cluster=cluster,
+        )
+        await intake.drain()
 
 
 @contextlib.asynccontextmanager
@@ -116,7 +120,8 @@ async def _cluster(
 @contextlib.asynccontextmanager
 async def open_cluster(settings: Settings, app: App | None = None) -> AsyncIterator[Cluster]:
     """The two adapters alone, without a connection: for commands that check servers."""
-    everything = workloads_of(settings, app).everything
+    services = Services(settings, system_ambient(), partial(plain_lists, settings))
+    everything = workloads_of(build(features_of(app), settings, services), app)
     async with connect(settings, everything) as cluster:
         yield cluster
 

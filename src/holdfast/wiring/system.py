@@ -7,27 +7,23 @@ import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from holdfast.api.services import ApiOptions, ApiServices, DocumentServices, EmailServices
+from holdfast.api.services import ApiOptions, ApiServices
 from holdfast.config import Settings
 from holdfast.contracts.ports import Ambient, Broker, Store
-from holdfast.contracts.retry import ExponentialBackoff
-from holdfast.contracts.workload import App, Workload
+from holdfast.contracts.workload import Workload
 from holdfast.engine.cancellation import Cancellation
 from holdfast.engine.execution import ExecutionOptions
 from holdfast.engine.intake import Intake
 from holdfast.engine.maintenance import Maintenance
 from holdfast.engine.review import Review
 from holdfast.engine.tenants import Tenants
-from holdfast.features.courier import Courier, CourierAdmission, CourierOptions
-from holdfast.features.courier.signatures import SourceSecret
-from holdfast.features.documents.feature import DocumentParts, DocumentSystem, documents_of
-from holdfast.features.email.feature import EmailParts, EmailSystem, email_of
+from holdfast.feature import Services
 from holdfast.worker import Worker
 
 from .cluster import Cluster
-from .libraries import lacks, require_libraries
+from .features import Built
 
 _LESS_OFTEN: Final = 3
 _PIPELINES: Final = 2
@@ -40,7 +36,8 @@ class System:
 
     settings: Settings
     workloads: Mapping[str, Workload[Any]]
-    courier: Courier | None
+    features: Mapping[str, Built]
+    services: Services
     store: Store
     broker: Broker
     ambient: Ambient
@@ -48,14 +45,15 @@ class System:
     review: Review
     cancellation: Cancellation
     tenants: Tenants
-    email: EmailSystem | None = None
-    documents: DocumentSystem | None = None
     cluster: Cluster | None = None
     """The servers that ``store`` and ``broker`` talk to; None when both are one SQLite file."""
 
+    def service(self, feature: str) -> Any:  # noqa: ANN401 - each feature's own object
+        """The own object of this feature. Raises :class:`NotSetUp` with the reason."""
+        return self.features[feature].service
+
     def api(self) -> Any:  # noqa: ANN401 - an ASGI app
         """The HTTP API."""
-        settings = self.settings
         services = ApiServices(
             store=self.store,
             broker=self.broker,
@@ -64,45 +62,27 @@ class System:
             clock=self.ambient.clock,
             ids=self.ambient.ids,
             workloads=self.workloads,
-            courier=None if self.courier is None else CourierAdmission(self.courier),
-            email=self._email_services(),
-            documents=self._document_services(),
-            left_out={each.part: f"{each.message} Install it: {each.remedy}" for each in lacks(settings)},
         )
+        token = self.settings.operator_token
         options = ApiOptions(
-            secrets={
-                source: [SourceSecret(each.secret.get_secret_value(), each.not_before, each.not_after) for each in held]
-                for source, held in settings.courier_secrets.items()
-            },
-            tolerance=timedelta(seconds=settings.signature_tolerance_seconds),
-            operator_token=settings.operator_token.get_secret_value() if settings.operator_token else None,
-            max_body_bytes=settings.max_body_bytes,
+            operator_token=token.get_secret_value() if token else None,
+            max_body_bytes=self.settings.max_body_bytes,
         )
         from holdfast.api.app import create_app  # noqa: PLC0415 - workers and commands do without a web framework
+        from holdfast.api.frame import FeatureApi, Frame  # noqa: PLC0415 - likewise
 
-        return create_app(services, options)
-
-    def _email_services(self) -> EmailServices | None:
-        if self.email is None:
-            return None
-        return EmailServices(
-            admission=self.email.admission,
-            tenants=self.tenants,
-            cancellation=self.cancellation,
-            feedback=self.email.feedback,
-            # JSON may write a character of two bytes in six.
-            max_body_bytes=3 * self.settings.email_max_html_bytes + self.settings.max_body_bytes,
-            max_batch_bytes=self.settings.email_max_batch_bytes,
-        )
-
-    def _document_services(self) -> DocumentServices | None:
-        if self.documents is None:
-            return None
-        return DocumentServices(
-            admission=self.documents.admission,
-            tenants=self.tenants,
-            cancellation=self.cancellation,
-        )
+        frame = Frame(self.services, options)
+        features = [
+            FeatureApi(
+                intakes=each.feature.intakes,
+                routes=each.parts.routes(frame) if each.parts is not None and each.parts.routes is not None else None,
+                paths=each.feature.paths,
+                tags=each.feature.tags,
+                refusal=each.refusal,
+            )
+            for each in self.features.values()
+        ]
+        return create_app(services, options, features)
 
     def maintenance(self, *, alone: bool = False) -> Maintenance:
         """Maintenance. In a process without a worker (``alone``) it runs less often, because workers run it too."""
@@ -123,47 +103,3 @@ class System:
         drain = timedelta(milliseconds=self.settings.worker_drain_timeout_ms)
         workloads = list(self.workloads.values())
         return Worker(workloads, self.store, self.broker, self.ambient, self.maintenance(), options, drain=drain)
-
-
-class Workloads(NamedTuple):
-    """The workloads of a process: the shipped ones, and the user's own."""
-
-    courier: Courier
-    email: EmailParts | None
-    documents: DocumentParts | None
-    everything: tuple[Workload[Any], ...]
-
-
-def workloads_of(settings: Settings, app: App | None) -> Workloads:
-    """All workloads as configured. Checked as one app: the user's names and queues must differ from ours.
-
-    Raises :class:`ConfigurationError` if a setting needs a library that is not installed.
-    """
-    require_libraries(settings)
-    courier, email, documents = courier_of(settings), email_of(settings), documents_of(settings)
-    ours: list[Workload[Any]] = [courier] if email is None else [courier, email.workload]
-    if documents is not None:
-        ours += documents.workloads
-    return Workloads(courier, email, documents, App([*ours, *(app.workloads if app else ())]).workloads)
-
-
-def courier_of(settings: Settings) -> Courier:
-    """The courier workload as configured."""
-    secret = settings.courier_downstream_secret
-    return Courier(
-        CourierOptions(
-            retry=ExponentialBackoff(
-                max_attempts=settings.retry_max_attempts,
-                base=timedelta(milliseconds=settings.retry_backoff_base_ms),
-                multiplier=settings.retry_backoff_multiplier,
-                jitter_percent=settings.retry_jitter_percent,
-            ),
-            timeout=timedelta(milliseconds=settings.handler_timeout_ms),
-            retention=timedelta(days=settings.processed_events_ttl_days),
-            letter_retention=timedelta(days=settings.dlq_ttl_days),
-            downstream_url=settings.courier_downstream_url,
-            downstream_secret=None if secret is None else secret.get_secret_value(),
-            downstream_timeout=timedelta(milliseconds=settings.courier_downstream_timeout_ms),
-            concurrency=settings.worker_concurrency,
-        ),
-    )

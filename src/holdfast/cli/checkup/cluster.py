@@ -10,9 +10,9 @@ from typing import Final
 from holdfast.config import Settings
 from holdfast.contracts.errors import BrokerUnavailable, ConfigurationError, HoldfastError, StoreUnavailable
 from holdfast.contracts.workload import App
+from holdfast.feature import FAIL, OK, WARN, Finding
 from holdfast.wiring import Cluster, open_cluster, open_system
 
-from .findings import FAIL, OK, WARN, Finding
 from .ledger import check_ledger
 
 _OLDEST_REDIS: Final = (6, 2)

@@ -16,15 +16,10 @@ import httpx
 from holdfast.cli.failures import Stop
 from holdfast.cli.posting import base_url
 from holdfast.cli.settings import settings_with
-from holdfast.config import CONFIG_FILE, Settings, email_secrets
+from holdfast.config import CONFIG_FILE, Settings
 from holdfast.contracts.errors import ConfigurationError
-from holdfast.features.email.commands.parts import why_no_email
-from holdfast.features.email.keys import KEYS_FILE, KeysUnreadable
+from holdfast.feature import FAIL, OK, WARN, Finding
 from holdfast.wiring import listen
-from holdfast.wiring.libraries import email_lack
-
-from .findings import FAIL, OK, WARN, Finding
-from .libraries import lacking
 
 _OLDEST_SQLITE: Final = (3, 38, 0)
 _THIS_PROGRAM_IS_YOUNGER: Final = datetime(2025, 1, 1, tzinfo=UTC)
@@ -54,7 +49,6 @@ def configuration(data: Path | None) -> tuple[Settings | None, list[Finding]]:
         Finding("config", OK, "The settings can be loaded."),
         *_privacy(),
         *_secrets(settings),
-        _emails(settings),
     ]
 
 
@@ -74,32 +68,6 @@ def _secrets(settings: Settings) -> Iterator[Finding]:
             yield Finding("secrets", FAIL, f"{message.rstrip('.')}.", advice or None)
     else:
         yield Finding("secrets", OK, "Nothing missing, short or well known.")
-    if not settings.courier_secrets:
-        advice = "Give couriers secrets in COURIER_SECRETS, unless you have no couriers."
-        yield Finding("couriers", WARN, "No courier has a secret, so every courier event is refused.", advice)
-    for source, secrets in settings.courier_secrets.items():
-        if not any(each.active_at(datetime.now(UTC)) for each in secrets):
-            advice = "Check notBefore and notAfter in COURIER_SECRETS."
-            yield Finding("couriers", WARN, f"No secret of {source} is valid at this time.", advice)
-
-
-def _emails(settings: Settings) -> Finding:
-    """Whether emails can be sent, and by which transport."""
-    lack = email_lack(settings)
-    if lack is not None:
-        return lacking(lack, "Not sent here")
-    try:
-        ready = email_secrets(settings, create=False) is not None or not settings.cluster
-    except KeysUnreadable as error:
-        advice = "Restore it from a backup: without it, what was sealed cannot be read."
-        return Finding("emails", FAIL, f"{error.filename} holds no usable keys.", advice)
-    if not ready:
-        message, _, advice = why_no_email(settings).partition(": ")
-        return Finding("emails", WARN, f"{message}.", f"{advice[:1].upper()}{advice[1:]}")
-    keys = settings.holdfast_data / KEYS_FILE
-    if os.name == "posix" and keys.is_file() and keys.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
-        return Finding("emails", WARN, f"{keys} holds secrets, and others may read it.", f"chmod 600 {keys}")
-    return Finding("emails", OK, f"They are sent by {settings.email_transport}.")
 
 
 def clock() -> Finding:

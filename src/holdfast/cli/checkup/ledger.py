@@ -13,9 +13,8 @@ from holdfast.contracts.ledger import Status
 from holdfast.contracts.ports import Store
 from holdfast.contracts.queries import EntryQuery, LetterQuery, Page
 from holdfast.contracts.workload import App, Workload
+from holdfast.feature import FAIL, OK, WARN, Finding
 from holdfast.wiring import DATABASE_FILE, System, open_system
-
-from .findings import FAIL, OK, WARN, Finding
 
 _CLOCK_SLACK: Final = timedelta(seconds=5)
 _SLACK: Final = timedelta(seconds=30)

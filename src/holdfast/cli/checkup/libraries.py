@@ -6,9 +6,7 @@ from importlib.metadata import distributions
 from typing import Final
 
 from holdfast.contracts.extras import DISTRIBUTION
-from holdfast.wiring.libraries import Lack
-
-from .findings import FAIL, OK, WARN, Finding
+from holdfast.feature import FAIL, OK, WARN, Finding, Lack
 
 _NAMESAKE: Final = "holdfast"
 """Another project's distribution on PyPI, with a package of the same name."""

@@ -14,9 +14,8 @@ from typing import Final
 from holdfast.config import Settings
 from holdfast.contracts.errors import HoldfastError
 from holdfast.contracts.ledger import NewEntry
+from holdfast.feature import FAIL, OK, WARN, Finding
 from holdfast.wiring import open_system
-
-from .findings import FAIL, OK, WARN, Finding
 
 _COMMITS: Final = 20
 _SLOW_MS: Final = 50.0

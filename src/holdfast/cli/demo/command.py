@@ -13,7 +13,7 @@ from holdfast.cli.failures import INTERRUPTED, REFUSED, Stop
 from holdfast.cli.servers import ServerMissing, require_servers
 from holdfast.cli.unwinding import signals_unwind
 from holdfast.contracts.extras import install_command, missing_libraries
-from holdfast.wiring.libraries import CLUSTER
+from holdfast.installed import CLUSTER
 
 from .deployment import Deployment, Embedded
 from .narration import Narrator

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from holdfast.contracts.extras import missing_libraries
-from holdfast.wiring.libraries import EMAILS
+from holdfast.features.email.feature import LIBRARIES as EMAILS
 
 NEEDED: Final = ("aiosmtplib", *EMAILS)
 SENDER: Final = "Demo Shop <shop@example.com>"

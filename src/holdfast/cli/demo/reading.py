@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from holdfast.contracts.extras import missing_libraries
-from holdfast.wiring.libraries import DOCUMENTS
+from holdfast.features.documents.feature import LIBRARIES as DOCUMENTS
 
 from .leftovers import INBOX
 

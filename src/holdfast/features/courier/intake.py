@@ -8,12 +8,14 @@ event is recorded before it is acknowledged (I1).
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import timedelta
 from json.encoder import encode_basestring_ascii
 from typing import Any, Final
 
 from holdfast.api import strict_json
 from holdfast.api.answering import send_json, send_refusal
 from holdfast.api.errors import Code, Refusal, intake_refusal_of
+from holdfast.api.frame import Endpoint, Frame, Routes
 from holdfast.api.reading import (
     BODY_HEADERS,
     CONTENT_LENGTH,
@@ -27,7 +29,6 @@ from holdfast.api.reading import (
     require_plain_json,
     valid_trace_id,
 )
-from holdfast.api.services import ApiOptions, ApiServices, CourierAdmission
 from holdfast.contracts.admission import InvalidContent
 from holdfast.contracts.errors import HoldfastError
 from holdfast.contracts.ledger import RecordedAs
@@ -35,24 +36,40 @@ from holdfast.contracts.times import isoformat
 from holdfast.engine.intake import Receipt
 from holdfast.telemetry import emit_failure, events
 
-from .signatures import SIGNATURE_HEADERS, Verifier
-
-COURIER_PATH: Final = "/v1/events/courier"
+from .admission import CourierAdmission
+from .feature import COURIER_PATH, CourierService
+from .routes import event_routes, shipment_routes
+from .signatures import SIGNATURE_HEADERS, SourceSecret, Verifier
 
 _WANTED: Final = BODY_HEADERS | SIGNATURE_HEADERS | {REQUEST_ID}
+
+
+def intake_routes(courier: CourierService, frame: Frame) -> Routes:
+    """All routes of courier events."""
+    operators = [frame.operators_only()]
+    return Routes(
+        routers=[event_routes(courier, operators), shipment_routes(courier, operators)],
+        endpoints={COURIER_PATH: Endpoint(CourierIntake(courier, frame.max_body_bytes))},
+    )
 
 
 class CourierIntake:
     """The intake of signed courier events."""
 
-    def __init__(self, admission: CourierAdmission, services: ApiServices, options: ApiOptions) -> None:
-        self._admission = admission
-        self._workload = admission.workload
-        self._intake = services.intake
-        self._clock = services.clock
-        self._ids = services.ids
-        self._verifier = Verifier(options.secrets, options.tolerance)
-        self._limit = options.max_body_bytes
+    def __init__(self, courier: CourierService, max_body_bytes: int) -> None:
+        self._admission = CourierAdmission(courier.workload)
+        self._workload = courier.workload
+        self._intake = courier.services.intake
+        self._clock = courier.services.clock
+        self._ids = courier.services.ids
+        self._verifier = Verifier(
+            {
+                source: [SourceSecret(each.secret.get_secret_value(), each.not_before, each.not_after) for each in held]
+                for source, held in courier.settings.courier_secrets.items()
+            },
+            timedelta(seconds=courier.settings.signature_tolerance_seconds),
+        )
+        self._limit = max_body_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request to this path, with any method."""

@@ -2,32 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from collections.abc import Sequence
+from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Path
 
-from holdfast.api.services import ApiServices, CourierAdmission
 from holdfast.api.views import EventView, ShipmentView, TimelineEntry
 from holdfast.contracts.errors import NotFound
 from holdfast.contracts.ledger import LedgerEntry
 from holdfast.contracts.ports import Store
 from holdfast.contracts.queries import EntryQuery, Page
 
+from .feature import CourierService
+
 SHIPMENTS: Final = "active_shipments"
 _PAGE: Final = 200
 _MAX_TIMELINE: Final = 1000
 
 
-def event_routes(services: ApiServices, courier: CourierAdmission) -> APIRouter:
+def event_routes(courier: CourierService, guards: Sequence[Any]) -> APIRouter:
     """The state and the attempt history of one event."""
-    routes = APIRouter(tags=["events"])
+    routes = APIRouter(tags=["events"], dependencies=guards)
     workload = courier.workload.name
 
     @routes.get("/v1/events/{idempotencyKey:path}", summary="State and attempt history of an event")
     async def show_event(
         key: Annotated[str, Path(alias="idempotencyKey", examples=["courier-x:evt_123"])],
     ) -> EventView:
-        entry = await services.store.entry(workload, key)
+        entry = await courier.services.store.entry(workload, key)
         if entry is None:
             raise NotFound
         return EventView.of(entry)
@@ -35,17 +37,17 @@ def event_routes(services: ApiServices, courier: CourierAdmission) -> APIRouter:
     return routes
 
 
-def shipment_routes(services: ApiServices, courier: CourierAdmission) -> APIRouter:
+def shipment_routes(courier: CourierService, guards: Sequence[Any]) -> APIRouter:
     """The state of one shipment, and its events."""
-    routes = APIRouter(tags=["shipments"])
+    routes = APIRouter(tags=["shipments"], dependencies=guards)
     workload = courier.workload.name
 
     @routes.get("/v1/shipments/{shipmentId:path}", summary="State and timeline of a shipment")
     async def show_shipment(
         shipment_id: Annotated[str, Path(alias="shipmentId", examples=["shp_456"])],
     ) -> ShipmentView:
-        record = await services.store.get(SHIPMENTS, shipment_id)
-        entries, complete = await _events_of(services.store, workload, shipment_id)
+        record = await courier.services.store.get(SHIPMENTS, shipment_id)
+        entries, complete = await _events_of(courier.services.store, workload, shipment_id)
         if record is None and not entries:
             raise NotFound
         timeline = sorted(map(TimelineEntry.of, entries), key=lambda each: (each.occurred_at or "", each.received_at))

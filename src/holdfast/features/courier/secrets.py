@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, SecretStr, model_validator
 from pydantic_core import PydanticCustomError
 
-from holdfast.config.field_types import refuse
+from holdfast.feature import refuse
 
 _MEMBERS = {"secret", "notBefore", "notAfter"}
 

@@ -8,30 +8,24 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from holdfast.cli.checkup.findings import FAIL, OK, WARN, Finding
-from holdfast.cli.checkup.libraries import lacking
-from holdfast.config import Settings
-from holdfast.contracts.errors import ConfigurationError, HoldfastError
-from holdfast.contracts.extras import install_command, missing_libraries
-from holdfast.wiring.libraries import document_lack
+from holdfast import ConfigurationError, HoldfastError
+from holdfast.feature import FAIL, OK, WARN, Finding, Services, install_command, missing_libraries
 
 from .child.whisper_files import model_problem
-from .feature import document_options, documents_of
+from .feature import DocumentService, document_options
 from .files.names import RESULTS
+from .settings import DocumentSettings
 
 _GEMINI: Final = "google.genai"
 
 
-async def documents(settings: Settings) -> list[Finding]:
-    """All checks of documents; one line if they are not set up. The checks leave nothing behind."""
-    lack = document_lack(settings)
-    if lack is not None:
-        return [lacking(lack, "Not read here")]
-    found = [_engine(settings), *_model(settings), *_roots(settings), _callbacks(settings)]
-    return [*found, await _storage(settings)]
+async def checked(settings: DocumentSettings, services: Services) -> list[Finding]:
+    """All checks of documents. They leave nothing behind."""
+    found = [_engine(settings), *_model(settings), *_roots(settings), _callbacks(settings, services)]
+    return [*found, await _storage(settings, services)]
 
 
-def _engine(settings: Settings) -> Finding:
+def _engine(settings: DocumentSettings) -> Finding:
     check = "documents"
     if settings.gemini_api_key is not None and missing_libraries([_GEMINI]):
         message = f"There is a GEMINI_API_KEY, and {_GEMINI} is not installed."
@@ -40,7 +34,7 @@ def _engine(settings: Settings) -> Finding:
     return Finding(check, OK, f"They are read by {settings.document_engine}.{others}")
 
 
-def _model(settings: Settings) -> Iterator[Finding]:
+def _model(settings: DocumentSettings) -> Iterator[Finding]:
     """The model that transcribes speech. Without it PDFs are still read."""
     check = "speech model"
     folder = settings.whisper_model_dir
@@ -55,7 +49,7 @@ def _model(settings: Settings) -> Iterator[Finding]:
         yield Finding(check, WARN, f"{message.rstrip('.')}.", f"{remedy.rstrip('.')}; until then recordings fail.")
 
 
-def _roots(settings: Settings) -> Iterator[Finding]:
+def _roots(settings: DocumentSettings) -> Iterator[Finding]:
     check = "document roots"
     bad = [each for each in settings.document_roots if not each.is_dir() or not os.access(each, os.R_OK | os.X_OK)]
     for each in bad:
@@ -68,23 +62,23 @@ def _roots(settings: Settings) -> Iterator[Finding]:
         yield Finding(check, OK, "None: no local_path is read.")
 
 
-def _callbacks(settings: Settings) -> Finding:
+def _callbacks(settings: DocumentSettings, services: Services) -> Finding:
     check = "document callbacks"
     try:
-        parts = documents_of(settings)
+        documents = DocumentService(settings, services)
     except ConfigurationError as error:
         return Finding(check, FAIL, error.message, "Correct this setting.")
-    if parts is None or parts.callbacks is None:
+    if documents.callbacks is None:
         advice = "Set it if senders want callbacks."
         return Finding(check, OK, "None: there is no DOCUMENT_CALLBACK_SECRET.", advice)
     return Finding(check, OK, "Callbacks are signed and sent.")
 
 
-async def _storage(settings: Settings) -> Finding:
+async def _storage(settings: DocumentSettings, services: Services) -> Finding:
     check = "document storage"
     if settings.document_storage == "s3":
-        return await _bucket(settings)
-    folder = document_options(settings).scratch.parent.absolute()
+        return await _bucket(settings, services)
+    folder = document_options(settings, services.settings).scratch.parent.absolute()
     place = next(each for each in (folder, *folder.parents) if each.exists())
     if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
         advice = "Let this user write there, or set DOCUMENT_FOLDER to another folder."
@@ -93,20 +87,18 @@ async def _storage(settings: Settings) -> Finding:
     return Finding(check, OK, there)
 
 
-async def _bucket(settings: Settings) -> Finding:
+async def _bucket(settings: DocumentSettings, services: Services) -> Finding:
     """Request a result that does not exist. This shows whether the bucket can be reached and read."""
     check = "document storage"
     with tempfile.TemporaryDirectory(prefix="holdfast-doctor-") as scratch:
         try:
-            parts = documents_of(settings.model_copy(update={"document_folder": Path(scratch)}))
-            if parts is None:
-                return Finding(check, OK, "Not used.")
-            await parts.files.open()
+            files = DocumentService(settings.model_copy(update={"document_folder": Path(scratch)}), services).files
+            await files.open()
             try:
                 place = "/".join(filter(None, (settings.document_prefix.strip("/"), RESULTS, "doctor", "0")))
-                await parts.files.touch(output_path=f"s3://{settings.document_bucket}/{place}")
+                await files.touch(output_path=f"s3://{settings.document_bucket}/{place}")
             finally:
-                await parts.files.close()
+                await files.close()
         except HoldfastError as error:
             advice = "Correct the DOCUMENT_* settings or the credentials; until then uploads are refused."
             return Finding(check, FAIL, error.message, advice)

@@ -1,89 +1,210 @@
-"""The documents workload and its admission, as configured. Without its libraries there is none."""
+"""The feature ``documents``: files that are read, by OCR or by transcription."""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from enum import StrEnum
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.config import Settings
-from holdfast.contracts.ports import Store
-from holdfast.contracts.retry import ExponentialBackoff
-from holdfast.contracts.workload import Workload
-from holdfast.wiring.libraries import document_lack, is_left_out
+from holdfast import ExponentialBackoff, Workload
+from holdfast.feature import Command, Feature, Finding, Needs, Parts, Schema, Services, Settings
+
+from .settings import DocumentSettings
 
 if TYPE_CHECKING:  # the core install does without the libraries of the documents extra
-    from holdfast.brokers.bullmq import RedisLists
+    from holdfast.http import Frame, Routes
 
     from .admission import DocumentAdmission
     from .callbacks import DocumentCallbacks
-    from .fetching.addresses import AddressPolicy
     from .files.port import Files
-    from .local_paths import LocalPaths
     from .options import DocumentOptions
     from .workload import Documents
+
+LIBRARIES: Final = ("av", "faster_whisper", "pypdfium2", "python_multipart", "rapidocr")
+"""What the local engine needs. Gemini and S3 need a library more."""
+DOCUMENTS_PATH: Final = "/v1/documents"
 
 _DATA_FOLDER: Final = "documents"
 _MEGABYTE: Final = 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class DocumentParts:
-    """The workload, the workload of the callbacks, and what both share with the admission."""
+class Scope(StrEnum):
+    """What a tenant's key may be used for."""
 
-    workload: Documents
-    callbacks: DocumentCallbacks | None
-    files: Files
-    paths: LocalPaths
-    lists: RedisLists | None = None
+    DOCUMENTS_WRITE = "documents:write"
+    DOCUMENTS_READ = "documents:read"
+
+
+class DocumentsFeature(Feature[DocumentSettings]):
+    """Files that are read."""
+
+    name = "documents"
+    title = "documents"
+    settings = DocumentSettings
+    commands = (
+        Command(
+            "documents",
+            "holdfast.features.documents.commands.documents:documents",
+            "Read a file; submit files; see their status; cancel.",
+        ),
+    )
+    scopes = {
+        Scope.DOCUMENTS_WRITE: "submits and cancels documents",
+        Scope.DOCUMENTS_READ: "shows their status and results",
+    }
+    paths = (DOCUMENTS_PATH,)
+    intakes = {"documents": f"Send files, with an API key, to POST {DOCUMENTS_PATH}."}
+    tags = {
+        "documents": "Files that tenants send to be read. Needs an API key. The jobs of other tenants count as not found."
+    }
+
+    def needs(self, settings: DocumentSettings) -> Needs:
+        """What reading documents needs, with the engine and the storage that the settings choose."""
+        amazon, gemini = settings.document_storage == "s3", settings.document_engine == "gemini"
+        asked_by = {
+            "DOCUMENT_STORAGE=s3": amazon,
+            "DOCUMENT_ENGINE=gemini": gemini,
+            "DOCUMENT_LISTS=true": settings.document_lists,
+            "DOCUMENT_ROOTS": bool(settings.document_roots),
+            "DOCUMENT_CALLBACK_SECRET": settings.document_callback_secret is not None,
+        }
+        return Needs(
+            (*LIBRARIES, *(("aiobotocore",) if amazon else ()), *(("google.genai",) if gemini else ())),
+            [name for name, asks in asked_by.items() if asks],
+        )
+
+    def build(self, settings: DocumentSettings, services: Services) -> Parts:
+        """The workload, its callbacks, its admission and its routes."""
+        documents = DocumentService(settings, services)
+        return Parts(
+            workloads=documents.workloads, routes=documents.routes, resources=[documents], service=documents
+        )
+
+    async def check(self, settings: DocumentSettings, services: Services) -> Sequence[Finding]:
+        """Whether files can be read, and results be stored."""
+        from .checks import checked  # noqa: PLC0415 - only here
+
+        return await checked(settings, services)
+
+    def schemas(self) -> Sequence[Schema]:
+        """The job, its dead letter, the callback, and what the API takes and answers."""
+        from .admission import DocumentRequest  # noqa: PLC0415 - only here
+        from .callbacks import CallbackJob, DocumentCallbacks  # noqa: PLC0415 - likewise
+        from .contract import DocumentJob  # noqa: PLC0415 - likewise
+        from .dead_letter import DocumentDeadLetter  # noqa: PLC0415 - likewise
+        from .views import (  # noqa: PLC0415 - likewise
+            DocumentCancel,
+            DocumentContent,
+            DocumentList,
+            DocumentReceipt,
+            DocumentView,
+        )
+        from .workload import Documents  # noqa: PLC0415 - likewise
+
+        letters, callbacks = Documents.dead_letter_queue, DocumentCallbacks.queue
+        return [
+            Schema("documents.job", DocumentJob, f"a job of {Documents.queue}"),
+            Schema("documents.request", DocumentRequest, f"what a tenant posts to {DOCUMENTS_PATH}, as JSON"),
+            Schema("documents.dead-letter", DocumentDeadLetter, f"a job of {letters}", "serialization"),
+            Schema("document_callbacks.job", CallbackJob, f"a job of {callbacks}; its body is the callback's"),
+            Schema("http.document-receipt", DocumentReceipt, "the answer to an accepted document", "serialization"),
+            Schema("http.document", DocumentView, "the status of a document", "serialization"),
+            Schema("http.documents", DocumentList, "a page of documents", "serialization"),
+            Schema("http.document-result", DocumentContent, "the result of a document, and its text", "serialization"),
+            Schema("http.document-cancel", DocumentCancel, "the status of a cancelled document", "serialization"),
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class HttpLimits:
+    """The limits of the routes.
+
+    ``body_bytes`` is for JSON. An upload is refused when no data arrives for ``upload_idle``. ``streams`` clients may
+    watch jobs at the same time; their streams look for changes every ``stream_interval``, and send a comment after
+    ``stream_keep_alive`` without a change.
+    """
+
+    body_bytes: int = 256 * 1024
+    upload_idle: timedelta = timedelta(seconds=60)
+    streams: int = 200
+    stream_interval: timedelta = timedelta(milliseconds=300)
+    stream_keep_alive: timedelta = timedelta(seconds=15)
+
+
+class DocumentService:
+    """The documents workload of a process, and what its routes and commands use."""
+
+    limits = HttpLimits()
+
+    def __init__(self, settings: DocumentSettings, services: Services) -> None:
+        from .callbacks import CallbackOptions, DocumentCallbacks  # noqa: PLC0415 - the libraries are there
+        from .fetching.addresses import AddressPolicy  # noqa: PLC0415 - likewise
+        from .fetching.fetch import Fetcher, FetchOptions  # noqa: PLC0415 - likewise
+        from .local_paths import LocalPaths  # noqa: PLC0415 - likewise
+        from .sources import Sources  # noqa: PLC0415 - likewise
+        from .workload import DEAD_LETTER_QUEUE, QUEUE, Documents  # noqa: PLC0415 - likewise
+
+        self.settings = settings
+        self.services = services
+        options = document_options(settings, services.settings)
+        policy = AddressPolicy(settings.document_allowed_addresses)
+        secret = settings.document_callback_secret
+        self.callbacks: DocumentCallbacks | None = (
+            None
+            if secret is None
+            else DocumentCallbacks(CallbackOptions(secret=secret.get_secret_value(), policy=policy))
+        )
+        self.files: Files = _files(settings, services.settings, options)
+        self._paths = LocalPaths(settings.document_roots)
+        fetching = FetchOptions(
+            policy=policy,
+            max_bytes=settings.document_max_bytes,
+            timeout=timedelta(seconds=settings.document_fetch_timeout_seconds),
+        )
+        sources = Sources(self.files, self._paths, Fetcher(fetching), options.scratch, settings.document_max_bytes)
+        self._lists = services.lists(QUEUE, DEAD_LETTER_QUEUE) if settings.document_lists else None
+        self.workload: Documents = Documents(options, sources, self.callbacks, self._lists)
 
     @property
     def workloads(self) -> list[Workload[Any]]:
         """Everything that a worker runs for documents."""
         return [self.workload] if self.callbacks is None else [self.workload, self.callbacks]
 
+    async def open(self) -> None:
+        """Open the storage."""
+        await self.files.open()
 
-@dataclass(frozen=True, slots=True)
-class DocumentSystem:
-    """The parts of the documents workload that the API and the command line use."""
+    async def close(self) -> None:
+        """Close the storage and the plain lists."""
+        await self.files.close()
+        if self._lists is not None:
+            await self._lists.close()
 
-    workload: Documents
-    admission: DocumentAdmission
-    files: Files
+    @cached_property
+    def admission(self) -> DocumentAdmission:
+        """Turns requests into jobs."""
+        from .admission import AdmissionOptions, DocumentAdmission  # noqa: PLC0415 - the libraries are there
 
+        options = AdmissionOptions(
+            max_upload_bytes=self.settings.document_max_bytes,
+            local_paths=self.settings.document_local_path_over_http,
+            callbacks=self.callbacks is not None,
+        )
+        return DocumentAdmission(self.workload, self.services.store, self.files, self._paths, options)
 
-def documents_of(settings: Settings) -> DocumentParts | None:
-    """The documents workload; None without the ``documents`` extra."""
-    if is_left_out(document_lack(settings)):
-        return None
-    from .callbacks import CallbackOptions, DocumentCallbacks  # noqa: PLC0415 - the libraries are there
-    from .fetching.addresses import AddressPolicy  # noqa: PLC0415 - likewise
-    from .fetching.fetch import Fetcher, FetchOptions  # noqa: PLC0415 - likewise
-    from .local_paths import LocalPaths  # noqa: PLC0415 - likewise
-    from .sources import Sources  # noqa: PLC0415 - likewise
-    from .workload import Documents  # noqa: PLC0415 - likewise
+    def routes(self, frame: Frame) -> Routes:
+        """The routes of documents."""
+        from .routes import document_routes  # noqa: PLC0415 - workers do without a web framework
 
-    options = document_options(settings)
-    policy: AddressPolicy = AddressPolicy(settings.document_allowed_addresses)
-    secret = settings.document_callback_secret
-    callbacks = (
-        None if secret is None else DocumentCallbacks(CallbackOptions(secret=secret.get_secret_value(), policy=policy))
-    )
-    files, paths = _files(settings, options), LocalPaths(settings.document_roots)
-    fetching = FetchOptions(
-        policy=policy,
-        max_bytes=settings.document_max_bytes,
-        timeout=timedelta(seconds=settings.document_fetch_timeout_seconds),
-    )
-    sources = Sources(files, paths, Fetcher(fetching), options.scratch, settings.document_max_bytes)
-    lists = _lists(settings)
-    return DocumentParts(Documents(options, sources, callbacks, lists), callbacks, files, paths, lists)
+        del frame
+        return document_routes(self)
 
 
-def document_options(settings: Settings) -> DocumentOptions:
+def document_options(settings: DocumentSettings, process: Settings) -> DocumentOptions:
     """How files are read, as configured."""
     from .contract import JobType  # noqa: PLC0415 - only where documents are
     from .options import DocumentOptions  # noqa: PLC0415 - likewise
@@ -91,7 +212,7 @@ def document_options(settings: Settings) -> DocumentOptions:
     key = settings.gemini_api_key
     attempts = {JobType(name): number for name, number in settings.document_attempts.items()}
     return DocumentOptions(
-        scratch=_folder(settings) / "work",
+        scratch=_folder(settings, process) / "work",
         engine=settings.document_engine,
         language=settings.document_language,
         concurrency=settings.document_concurrency,
@@ -111,7 +232,7 @@ def document_options(settings: Settings) -> DocumentOptions:
         cache=settings.document_cache,
         retention=timedelta(days=settings.document_ttl_days),
         letter_retention=timedelta(days=settings.document_dlq_ttl_days),
-        left_after=timedelta(seconds=settings.worker_lease_seconds),
+        left_after=timedelta(seconds=process.worker_lease_seconds),
         whisper_model_dir=settings.whisper_model_dir,
         gemini_model=settings.gemini_model,
         gemini_base_url=settings.gemini_base_url,
@@ -120,54 +241,15 @@ def document_options(settings: Settings) -> DocumentOptions:
     )
 
 
-@contextlib.asynccontextmanager
-async def open_documents(
-    settings: Settings,
-    parts: DocumentParts | None,
-    store: Store,
-) -> AsyncIterator[DocumentSystem | None]:
-    """The workload and its admission on an open store."""
-    if parts is None:
-        yield None
-        return
-    from .admission import AdmissionOptions, DocumentAdmission  # noqa: PLC0415 - the libraries are there
-
-    options = AdmissionOptions(
-        max_upload_bytes=settings.document_max_bytes,
-        local_paths=settings.document_local_path_over_http,
-        callbacks=parts.callbacks is not None,
-    )
-    await parts.files.open()
-    try:
-        admission = DocumentAdmission(parts.workload, store, parts.files, parts.paths, options)
-        yield DocumentSystem(parts.workload, admission, parts.files)
-    finally:
-        await parts.files.close()
-        if parts.lists is not None:
-            await parts.lists.close()
+def _folder(settings: DocumentSettings, process: Settings) -> Path:
+    return settings.document_folder or process.holdfast_data / _DATA_FOLDER
 
 
-def _lists(settings: Settings) -> RedisLists | None:
-    """The plain Redis lists. They connect when they are first used."""
-    if not settings.document_lists or settings.redis_url is None:
-        return None
-    from holdfast.brokers.bullmq import RedisLists  # noqa: PLC0415 - the embedded default does without drivers
-
-    from .workload import DEAD_LETTER_QUEUE, QUEUE  # noqa: PLC0415 - the libraries are there
-
-    url = settings.redis_url.get_secret_value()
-    return RedisLists(url, settings.queue_prefix, jobs=QUEUE, letters=DEAD_LETTER_QUEUE)
-
-
-def _folder(settings: Settings) -> Path:
-    return settings.document_folder or settings.holdfast_data / _DATA_FOLDER
-
-
-def _files(settings: Settings, options: DocumentOptions) -> Files:
+def _files(settings: DocumentSettings, process: Settings, options: DocumentOptions) -> Files:
     if settings.document_storage == "folder":
         from .files.folder import FolderFiles  # noqa: PLC0415
 
-        return FolderFiles(_folder(settings))
+        return FolderFiles(_folder(settings, process))
     from .files.s3 import S3Files  # noqa: PLC0415
 
     return S3Files(

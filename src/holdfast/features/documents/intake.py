@@ -20,13 +20,14 @@ from holdfast.api.reading import (
     read_body,
     require_plain_json,
 )
-from holdfast.api.services import ApiServices, DocumentServices
 from holdfast.api.tenant_guard import tenant_of
 from holdfast.contracts.admission import FieldProblem
 from holdfast.contracts.files import Stored
 from holdfast.contracts.ledger import RecordedAs
 from holdfast.engine.intake import Receipt
+from holdfast.feature import Services
 
+from .feature import DocumentService
 from .uploads import FORM_OVERHEAD, FormRules, boundary_of, read_form
 from .views import CachedDocument, DocumentReceipt, DocumentResult, DocumentStatus, status_of
 
@@ -50,15 +51,15 @@ def form_model(request_model: type[BaseModel]) -> type[BaseModel]:
 class DocumentIntake:
     """Accepts files, as a form or as JSON."""
 
-    def __init__(self, services: ApiServices, documents: DocumentServices) -> None:
+    def __init__(self, services: Services, documents: DocumentService) -> None:
         self._services = services
         self._admission = documents.admission
-        self._max_body = documents.max_body_bytes
+        self._max_body = documents.limits.body_bytes
         self._form = form_model(self._admission.request_model)
         self._rules = FormRules(
             names=frozenset(self._form.model_fields),
             limit=self._admission.max_upload_bytes + FORM_OVERHEAD,
-            idle_timeout=documents.upload_idle_timeout,
+            idle_timeout=documents.limits.upload_idle,
             check=self._check,
         )
 

@@ -8,7 +8,8 @@ from typing import Any, Final
 from holdfast.api.errors import Code
 
 from .examples import TEXT_EXAMPLES
-from .routes import DOCUMENTS_PATH, JOB_PATH, OUTPUTS
+from .feature import DOCUMENTS_PATH
+from .routes import JOB_PATH, OUTPUTS
 from .uploads import FILE
 
 FORM_SCHEMA: Final = "DocumentForm"

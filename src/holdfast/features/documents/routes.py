@@ -14,13 +14,15 @@ from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from holdfast.api.errors import Code, Refusal, intake_refusal_of
-from holdfast.api.services import ApiServices, DocumentServices
+from holdfast.api.frame import Routes
 from holdfast.api.tenant_guard import TenantGuard, tenant_of
 from holdfast.contracts.admission import FieldProblem
 from holdfast.contracts.errors import HoldfastError, NotFound
 from holdfast.contracts.queries import Page, RecordQuery
-from holdfast.contracts.tenants import Principal, Scope
+from holdfast.contracts.tenants import Principal
+from holdfast.feature import Services
 
+from .feature import DOCUMENTS_PATH, DocumentService, Scope
 from .intake import JOBS, DocumentIntake
 from .progress_stream import Progress, ProgressStream, Streams
 from .views import (
@@ -34,7 +36,6 @@ from .views import (
     status_of,
 )
 
-DOCUMENTS_PATH: Final = "/v1/documents"
 JOB_PATH: Final = f"{DOCUMENTS_PATH}/{{job_id}}"
 RESULTS: Final = "document_results"
 
@@ -80,32 +81,19 @@ class DocumentListing(BaseModel):
     )
 
 
-def no_document_routes(why: str | None) -> APIRouter:
-    """Answer every path with 404 and the reason why documents are not set up."""
-    routes = APIRouter(include_in_schema=False)
-    methods = ["GET", "POST", "PUT", "PATCH", "DELETE"]
-
-    @routes.api_route(DOCUMENTS_PATH, methods=methods)
-    @routes.api_route(f"{DOCUMENTS_PATH}/{{rest:path}}", methods=methods)
-    async def not_set_up() -> None:
-        reason = why or "`holdfast doctor` shows what is missing."
-        raise Refusal(Code.NOT_FOUND, f"Documents are not set up here: {reason}")
-
-    return routes
-
-
-def document_routes(services: ApiServices, documents: DocumentServices, streams: Streams) -> APIRouter:
+def document_routes(documents: DocumentService) -> Routes:
     """Submit a file, read jobs, watch progress, fetch results, cancel."""
     routes = APIRouter(tags=["documents"])
-    reading = [Depends(TenantGuard(documents.tenants, Scope.DOCUMENTS_READ))]
-    writing = [Depends(TenantGuard(documents.tenants, Scope.DOCUMENTS_WRITE))]
+    services, streams = documents.services, Streams(documents.limits.streams)
+    reading = [Depends(TenantGuard(services.tenants, Scope.DOCUMENTS_READ))]
+    writing = [Depends(TenantGuard(services.tenants, Scope.DOCUMENTS_WRITE))]
     records = _Records(services, documents)
     _add_intake(routes, DocumentIntake(services, documents), writing)
     _add_reading(routes, services, records, reading)
     _add_watching(routes, documents, records, streams, reading)
     _add_outputs(routes, records, reading)
     _add_cancelling(routes, documents, records, writing)
-    return routes
+    return Routes([routes], leave=streams.stop)
 
 
 def _add_intake(routes: APIRouter, intake: DocumentIntake, guarded: list[Any]) -> None:
@@ -133,7 +121,7 @@ def _add_intake(routes: APIRouter, intake: DocumentIntake, guarded: list[Any]) -
 class _Records:
     """Reads the records of a tenant's jobs. A job of another tenant counts as not found."""
 
-    def __init__(self, services: ApiServices, documents: DocumentServices) -> None:
+    def __init__(self, services: Services, documents: DocumentService) -> None:
         self._store = services.store
         self._admission = documents.admission
 
@@ -159,7 +147,7 @@ class _Records:
         return await self._admission.output(result, file)
 
 
-def _add_reading(routes: APIRouter, services: ApiServices, records: _Records, guarded: list[Any]) -> None:
+def _add_reading(routes: APIRouter, services: Services, records: _Records, guarded: list[Any]) -> None:
     @routes.get(DOCUMENTS_PATH, dependencies=guarded, summary="List your jobs, newest first")
     async def list_documents(request: Request, listing: Annotated[DocumentListing, Query()]) -> DocumentList:
         where: dict[str, Any] = {"company_id": tenant_of(request).company_id}
@@ -216,7 +204,7 @@ def _add_output(routes: APIRouter, records: _Records, guarded: list[Any], output
 
 def _add_watching(
     routes: APIRouter,
-    documents: DocumentServices,
+    documents: DocumentService,
     records: _Records,
     streams: Streams,
     guarded: list[Any],
@@ -241,11 +229,11 @@ def _add_watching(
             return Progress(view.model_dump_json(), view.status.final)
 
         return ProgressStream(
-            streams, read_progress, interval=documents.stream_interval, keep_alive=documents.stream_keep_alive
+            streams, read_progress, interval=documents.limits.stream_interval, keep_alive=documents.limits.stream_keep_alive
         )
 
 
-def _add_cancelling(routes: APIRouter, documents: DocumentServices, records: _Records, guarded: list[Any]) -> None:
+def _add_cancelling(routes: APIRouter, documents: DocumentService, records: _Records, guarded: list[Any]) -> None:
     @routes.post(
         f"{JOB_PATH}/cancel",
         dependencies=guarded,
@@ -256,7 +244,7 @@ def _add_cancelling(routes: APIRouter, documents: DocumentServices, records: _Re
     async def cancel_document(request: Request, response: Response, job_id: JobId) -> DocumentCancel:
         who = tenant_of(request)
         status = status_of(await records.own(who, job_id))
-        if not status.final and await documents.cancellation.cancel(documents.admission.workload, job_id):
+        if not status.final and await documents.services.cancellation.cancel(documents.admission.workload, job_id):
             return DocumentCancel(job_id=job_id, status=DocumentStatus.CANCELLED, cancel_requested=False)
         status = status_of(await records.own(who, job_id))
         # Cancelling twice is allowed: the second answer equals the first.

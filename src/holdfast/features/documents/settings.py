@@ -7,9 +7,20 @@ import re
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
-from pydantic import BaseModel, BeforeValidator, Field, SecretStr, field_validator
+from pydantic import BeforeValidator, Field, SecretStr, field_validator
 
-from holdfast.config.field_types import Float, Int, MaybeInt, listed, lower, path, refuse, web_address
+from holdfast.feature import (
+    FeatureSettings,
+    Float,
+    Int,
+    MaybeInt,
+    Settings,
+    WebAddress,
+    listed,
+    lower,
+    path,
+    refuse,
+)
 
 _DAYS: Final = 3_650
 _HOUR: Final = 3_600
@@ -21,8 +32,8 @@ _LISTS: Final = ("doc_jobs", "doc_jobs_dead")
 _WORD: Final = re.compile(r"[!-~]+")
 
 
-class DocumentSettings(BaseModel):
-    """What the operator decided about documents. A part of :class:`~holdfast.config.Settings`."""
+class DocumentSettings(FeatureSettings):
+    """What the operator decided about documents."""
 
     # --- what reads them ----------------------------------------------------------------------------------
 
@@ -50,7 +61,7 @@ class DocumentSettings(BaseModel):
         None, description="A folder with a faster-whisper model; otherwise the packages with Whisper base."
     )
     gemini_api_key: SecretStr | None = Field(None, description="The key for Gemini; without it, gemini is refused.")
-    gemini_base_url: str | None = Field(None, repr=False, description="Gemini at another address than Google's own.")
+    gemini_base_url: WebAddress | None = Field(None, repr=False, description="Gemini at another address than Google's own.")
     gemini_model: str = Field("gemini-2.5-flash", description="The model of Gemini that reads.")
     gemini_timeout_seconds: Int = Field(120, ge=1, le=_HOUR, description="How long Gemini may take to answer.")
 
@@ -91,7 +102,7 @@ class DocumentSettings(BaseModel):
     document_bucket: str | None = Field(None, description="The bucket; needed with DOCUMENT_STORAGE=s3.")
     document_prefix: str = Field("documents/", description="What the names of the bucket's objects begin with.")
     document_s3_region: str | None = Field(None, description="The region of the bucket.")
-    document_s3_endpoint_url: str | None = Field(
+    document_s3_endpoint_url: WebAddress | None = Field(
         None, repr=False, description="S3 at another address than Amazon's own."
     )
     document_cache: bool = Field(
@@ -149,11 +160,6 @@ class DocumentSettings(BaseModel):
             refuse("must be addresses or networks, such as 10.1.0.0/16 or 127.0.0.1")
         return value
 
-    @field_validator("gemini_base_url", "document_s3_endpoint_url")
-    @classmethod
-    def _address(cls, value: str | None) -> str | None:
-        return value if value is None else web_address(value)
-
     @field_validator("document_bucket", "document_prefix", "document_s3_region", "gemini_model")
     @classmethod
     def _plain_word(cls, value: str | None) -> str | None:
@@ -179,7 +185,7 @@ class DocumentSettings(BaseModel):
         }
         return {name: own or self.document_max_attempts or _ATTEMPTS[name] for name, own in given.items()}
 
-    def document_problems(self) -> list[str]:
+    def problems(self, process: Settings) -> list[str]:
         """One sentence for each setting that is missing or contradicts another."""
         problems = []
         if self.document_storage == "s3" and self.document_bucket is None:
@@ -188,18 +194,16 @@ class DocumentSettings(BaseModel):
             problems.append("DOCUMENT_ENGINE=gemini needs GEMINI_API_KEY.")
         if self.document_local_path_over_http and not self.document_roots:
             problems.append("DOCUMENT_LOCAL_PATH_OVER_HTTP needs DOCUMENT_ROOTS.")
-        return problems
+        return problems + (self._list_problems(process) if self.document_lists else [])
 
-    def document_list_problems(self, *, cluster: bool, prefix: str) -> list[str]:
-        """One sentence for each reason why plain lists cannot be used; empty without DOCUMENT_LISTS."""
-        if not self.document_lists:
-            return []
+    def _list_problems(self, process: Settings) -> list[str]:
+        """One sentence for each reason why plain lists cannot be used."""
         problems = []
-        if not cluster:
+        if not process.cluster:
             problems.append(
                 "DOCUMENT_LISTS=true needs a cluster: the lists are in Redis. Set REDIS_URL and MONGO_URI, or unset it."
             )
-        if re.split("[{}:]", prefix.removeprefix("{"))[0] in _LISTS:
+        if re.split("[{}:]", process.queue_prefix.removeprefix("{"))[0] in _LISTS:
             names = " or ".join(_LISTS)
             problems.append(f"QUEUE_PREFIX must not begin with {names} with DOCUMENT_LISTS=true: those are the lists.")
         return problems

@@ -1,133 +1,201 @@
-"""The email workload and its admission, as configured. Without its libraries or its keys there is none."""
+"""The feature ``email``: emails of tenants, with minimal and sealed personal data."""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from collections.abc import Sequence
 from datetime import timedelta
+from enum import StrEnum
+from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from holdfast.config import Settings
-from holdfast.contracts.errors import ConfigurationError
-from holdfast.contracts.ports import Store
-from holdfast.contracts.queues import RateLimit
-from holdfast.wiring.libraries import email_lack, is_left_out
+from holdfast import ConfigurationError, RateLimit
+from holdfast.feature import Command, Feature, Finding, Needs, NotSetUp, Parts, Services, Settings
 
-from .keys import KeysUnreadable, email_secrets
+from .keys import EmailSecrets, KeysUnreadable, email_secrets
+from .settings import EmailSettings
 
-if TYPE_CHECKING:  # the core install does without the libraries of the email extra
+if TYPE_CHECKING:  # the core install does without the libraries of the email extra, and a worker without a web framework
+    from holdfast.http import Frame, Routes
+
     from .admission import EmailAdmission
     from .content import Content
     from .notifications import SesNotifications
     from .suppression import Suppressions
     from .transports.port import Transport
-    from .vault import Vault
     from .workload import Email
+
+LIBRARIES: Final = ("cryptography", "email_validator")
+"""What every transport needs. SMTP and SES need a library more."""
+EMAIL_PATH: Final = "/v1/email"
+SEND_PATH: Final = f"{EMAIL_PATH}/send"
 
 _DATA_FOLDER_MAIL: Final = "mail"
 _DATA_FOLDER_CONTENT: Final = "mail-content"
+NO_KEYS: Final = (
+    "a cluster needs EMAIL_PEPPER and EMAIL_KEYS, the same in every process. "
+    "`openssl rand -base64 32` makes a pepper, and a key."
+)
 
 
-@dataclass(frozen=True, slots=True)
-class EmailParts:
-    """The workload and what it shares with its admission."""
+class Scope(StrEnum):
+    """What a tenant's key may be used for."""
 
-    workload: Email
-    vault: Vault
-    content: Content | None
-    transport: Transport
+    EMAIL_SEND = "email:send"
+    EMAIL_READ = "email:read"
+    EMAIL_CANCEL = "email:cancel"
 
 
-@dataclass(frozen=True, slots=True)
-class EmailSystem:
-    """The parts of the email workload that the API and the command line use."""
+class EmailFeature(Feature[EmailSettings]):
+    """Emails of tenants."""
 
-    workload: Email
-    admission: EmailAdmission
-    vault: Vault
-    content: Content | None
-    suppressions: Suppressions
-    feedback: SesNotifications
-    transport: Transport
-
-
-def email_of(settings: Settings) -> EmailParts | None:
-    """The email workload; None without the ``email`` extra, and in a cluster that has no keys for personal data."""
-    if is_left_out(email_lack(settings)):
-        return None
-    try:
-        secrets = email_secrets(settings)
-    except KeysUnreadable as error:
-        message = f"{error.filename} {error.strerror}."
-        raise ConfigurationError(message) from error
-    if secrets is None:
-        return None
-    from .mime import Sender  # noqa: PLC0415 - the libraries are there
-    from .vault import Vault  # noqa: PLC0415 - likewise
-    from .workload import Email, EmailOptions  # noqa: PLC0415 - likewise
-
-    vault = Vault(secrets.pepper, secrets.keys, secrets.current)
-    options = EmailOptions(
-        sender=Sender.parse(settings.email_from),
-        domain=settings.message_domain,
-        rate=_rate(settings),
-        concurrency=settings.email_concurrency,
-        backoff=tuple(timedelta(seconds=seconds) for seconds in settings.email_backoff_seconds),
-        max_attempts=len(settings.email_backoff_seconds),
-        ttl=timedelta(milliseconds=settings.email_ttl_ms),
-        retention=timedelta(days=settings.email_retention_days),
-        letter_retention=timedelta(milliseconds=settings.email_dlq_ttl_ms),
-        send_timeout=timedelta(milliseconds=settings.email_timeout_ms),
-        resend=settings.email_unknown_outcome == "resend",
-        queue=settings.email_queue,
+    name = "email"
+    title = "emails"
+    settings = EmailSettings
+    commands = (
+        Command(
+            "emails", "holdfast.features.email.commands.emails:emails", "See the status of emails; cancel emails."
+        ),
+        Command(
+            "suppressions",
+            "holdfast.features.email.commands.suppressions:suppressions",
+            "List, add and remove addresses that get no emails.",
+        ),
+        Command(
+            "privacy",
+            "holdfast.features.email.commands.privacy:privacy",
+            "Erase a person; seal personal data with a new key.",
+            panel="Set up and check",
+        ),
     )
-    transport, content = transport_of(settings), _content(settings)
-    return EmailParts(Email(options, vault, transport, content), vault, content, transport)
+    scopes = {
+        Scope.EMAIL_SEND: "sends emails",
+        Scope.EMAIL_READ: "shows the status of emails",
+        Scope.EMAIL_CANCEL: "cancels emails that wait",
+    }
+    paths = (EMAIL_PATH,)
+    intakes = {"email": f"Send emails, with an API key, to POST {SEND_PATH}."}
+    tags = {"email": "Emails of tenants. Needs an API key. The emails of other tenants count as not found."}
 
-
-@contextlib.asynccontextmanager
-async def open_email(settings: Settings, parts: EmailParts | None, store: Store) -> AsyncIterator[EmailSystem | None]:
-    """The workload and its admission on an open store."""
-    if parts is None:
-        yield None
-        return
-    from .admission import EmailAdmission  # noqa: PLC0415 - the libraries are there
-    from .notifications import SesNotifications  # noqa: PLC0415 - likewise
-    from .request import RequestLimits  # noqa: PLC0415 - likewise
-    from .sns import SnsVerifier  # noqa: PLC0415 - likewise
-    from .sns_certificates import HttpCertificates  # noqa: PLC0415 - likewise
-    from .suppression import Suppressions  # noqa: PLC0415 - likewise
-
-    ttl = timedelta(milliseconds=settings.email_ttl_ms)
-    limits = RequestLimits(html_bytes=settings.email_max_html_bytes, ttl=ttl, horizon=ttl)
-    admission = EmailAdmission(parts.workload, store, parts.vault, parts.content, limits)
-    if parts.content is not None:
-        await parts.content.open()
-    try:
-        suppressions = Suppressions(store, parts.vault)
-        verifier = SnsVerifier(HttpCertificates(), frozenset(settings.email_sns_topics))
-        yield EmailSystem(
-            workload=parts.workload,
-            admission=admission,
-            vault=parts.vault,
-            content=parts.content,
-            suppressions=suppressions,
-            feedback=SesNotifications(verifier, suppressions),
-            transport=parts.transport,
+    def needs(self, settings: EmailSettings) -> Needs:
+        """What sending emails needs, in the way that the settings choose."""
+        amazon = settings.email_transport == "ses" or settings.email_content == "s3"
+        smtp = settings.email_transport == "smtp"
+        asked_by = {
+            f"EMAIL_TRANSPORT={settings.email_transport}": settings.email_transport != "folder",
+            f"EMAIL_CONTENT={settings.email_content}": settings.email_content != "database",
+            "EMAIL_PEPPER": settings.email_pepper is not None,
+        }
+        return Needs(
+            (*LIBRARIES, *(("aiobotocore",) if amazon else ()), *(("aiosmtplib",) if smtp else ())),
+            [name for name, asks in asked_by.items() if asks],
         )
-    finally:
-        if parts.content is not None:
-            await parts.content.close()
+
+    def build(self, settings: EmailSettings, services: Services) -> Parts:
+        """The workload, its admission and its routes. In a cluster without keys for personal data there are none."""
+        try:
+            secrets = email_secrets(services.settings)
+        except KeysUnreadable as error:
+            message = f"{error.filename} {error.strerror}."
+            raise ConfigurationError(message) from error
+        if secrets is None:
+            raise NotSetUp(NO_KEYS)
+        email = EmailService(settings, services, secrets)
+        return Parts(
+            workloads=[email.workload],
+            routes=email.routes,
+            resources=[] if email.content is None else [email.content],
+            service=email,
+        )
+
+    async def check(self, settings: EmailSettings, services: Services) -> Sequence[Finding]:
+        """Whether emails can be sent, and whether the mail server answers."""
+        from .checks import checked  # noqa: PLC0415 - only here
+
+        return await checked(settings, services.settings)
 
 
-def _rate(settings: Settings) -> RateLimit | None:
+class EmailService:
+    """The email workload of a process, and what its routes and commands use."""
+
+    def __init__(self, settings: EmailSettings, services: Services, secrets: EmailSecrets) -> None:
+        from .mime import Sender  # noqa: PLC0415 - the libraries are there
+        from .vault import Vault  # noqa: PLC0415 - likewise
+        from .workload import Email, EmailOptions  # noqa: PLC0415 - likewise
+
+        self.settings = settings
+        self.services = services
+        self.vault = Vault(secrets.pepper, secrets.keys, secrets.current)
+        self.transport = transport_of(settings, services.settings)
+        self.content = _content(settings, services.settings)
+        options = EmailOptions(
+            sender=Sender.parse(settings.email_from),
+            domain=settings.message_domain,
+            rate=_rate(settings),
+            concurrency=settings.email_concurrency,
+            backoff=tuple(timedelta(seconds=seconds) for seconds in settings.email_backoff_seconds),
+            max_attempts=len(settings.email_backoff_seconds),
+            ttl=timedelta(milliseconds=settings.email_ttl_ms),
+            retention=timedelta(days=settings.email_retention_days),
+            letter_retention=timedelta(milliseconds=settings.email_dlq_ttl_ms),
+            send_timeout=timedelta(milliseconds=settings.email_timeout_ms),
+            resend=settings.email_unknown_outcome == "resend",
+            queue=settings.email_queue,
+        )
+        self.workload: Email = Email(options, self.vault, self.transport, self.content)
+
+    @cached_property
+    def admission(self) -> EmailAdmission:
+        """Turns requests into jobs."""
+        from .admission import EmailAdmission  # noqa: PLC0415 - the libraries are there
+        from .request import RequestLimits  # noqa: PLC0415 - likewise
+
+        ttl = timedelta(milliseconds=self.settings.email_ttl_ms)
+        limits = RequestLimits(html_bytes=self.settings.email_max_html_bytes, ttl=ttl, horizon=ttl)
+        return EmailAdmission(self.workload, self.services.store, self.vault, self.content, limits)
+
+    @cached_property
+    def suppressions(self) -> Suppressions:
+        """The addresses that get no emails."""
+        from .suppression import Suppressions  # noqa: PLC0415 - the libraries are there
+
+        return Suppressions(self.services.store, self.vault)
+
+    @cached_property
+    def feedback(self) -> SesNotifications:
+        """Turns the provider's notifications into suppressions."""
+        from .notifications import SesNotifications  # noqa: PLC0415 - the libraries are there
+        from .sns import SnsVerifier  # noqa: PLC0415 - likewise
+        from .sns_certificates import HttpCertificates  # noqa: PLC0415 - likewise
+
+        verifier = SnsVerifier(HttpCertificates(), frozenset(self.settings.email_sns_topics))
+        return SesNotifications(verifier, self.suppressions)
+
+    @property
+    def max_body_bytes(self) -> int:
+        """The size of the largest request with one email."""
+        # JSON may write a character of two bytes in six.
+        return 3 * self.settings.email_max_html_bytes + self.services.settings.max_body_bytes
+
+    @property
+    def max_batch_bytes(self) -> int:
+        """The size of the largest request with many emails."""
+        return self.settings.email_max_batch_bytes
+
+    def routes(self, frame: Frame) -> Routes:
+        """The routes of emails."""
+        from .routes import email_routes  # noqa: PLC0415 - workers do without a web framework
+
+        del frame
+        return email_routes(self)
+
+
+def _rate(settings: EmailSettings) -> RateLimit | None:
     if not settings.email_rate_max:
         return None
     return RateLimit(settings.email_rate_max, timedelta(milliseconds=settings.email_rate_duration_ms))
 
 
-def transport_of(settings: Settings) -> Transport:
+def transport_of(settings: EmailSettings, process: Settings) -> Transport:
     """The transport that the settings choose. The libraries of the other transports are not needed."""
     timeout = timedelta(milliseconds=settings.email_timeout_ms)
     match settings.email_transport:
@@ -164,16 +232,16 @@ def transport_of(settings: Settings) -> Transport:
         case "folder":
             from .transports.folder import FolderTransport  # noqa: PLC0415
 
-            return FolderTransport(settings.email_folder or settings.holdfast_data / _DATA_FOLDER_MAIL)
+            return FolderTransport(settings.email_folder or process.holdfast_data / _DATA_FOLDER_MAIL)
 
 
-def _content(settings: Settings) -> Content | None:
+def _content(settings: EmailSettings, process: Settings) -> Content | None:
     """Where HTML is kept; None: in the database."""
     match settings.email_content:
         case "folder":
             from .content_folder import FolderContent  # noqa: PLC0415
 
-            return FolderContent(settings.email_content_folder or settings.holdfast_data / _DATA_FOLDER_CONTENT)
+            return FolderContent(settings.email_content_folder or process.holdfast_data / _DATA_FOLDER_CONTENT)
         case "s3":
             from .content_s3 import S3Content  # noqa: PLC0415
 

@@ -20,9 +20,9 @@ from typing import Any, Final
 
 from pydantic_core import PydanticCustomError
 
-from holdfast.config.settings import Settings
+from holdfast.feature import Settings
 
-from .settings import sealing_keys
+from .settings import EmailSettings, sealing_keys
 
 KEYS_FILE: Final = "email-keys.json"
 _BYTES: Final = 32
@@ -42,32 +42,33 @@ class KeysUnreadable(OSError):
     """The file with the keys exists and cannot be used."""
 
 
-def email_secrets(settings: Settings, *, create: bool = True) -> EmailSecrets | None:
+def email_secrets(process: Settings, *, create: bool = True) -> EmailSecrets | None:
     """The keys; None if there are none: in a cluster without these settings, or before the keys are made.
 
     Any number of processes that start on an empty folder agree on one file. Raises :class:`KeysUnreadable` if that file
     is damaged: with a new file, everything that the old keys sealed would be lost.
     """
+    settings = process.of(EmailSettings)
     if settings.email_pepper is not None and settings.email_keys is not None:
         keys = sealing_keys(settings.email_keys.get_secret_value())
         return EmailSecrets(settings.email_pepper.get_secret_value().encode(), keys, list(keys)[-1])
-    if settings.cluster:
+    if process.cluster:
         return None
-    path = settings.holdfast_data / KEYS_FILE
+    path = process.holdfast_data / KEYS_FILE
     if create and not path.exists():
-        settings.holdfast_data.mkdir(parents=True, exist_ok=True, mode=0o700)
+        process.holdfast_data.mkdir(parents=True, exist_ok=True, mode=0o700)
         _make(path)
     return _read(path) if path.exists() else None
 
 
-def add_key(settings: Settings, name: str) -> Path:
+def add_key(process: Settings, name: str) -> Path:
     """Add a new key to the file in the data folder. The new key seals after the next start.
 
     Raises :class:`KeysUnreadable` for a file that cannot be used, and ValueError if there is no file (the settings have
     the keys, or no keys were made yet) or if the file has a key of this name.
     """
-    path = settings.holdfast_data / KEYS_FILE
-    if settings.email_keys is not None or settings.cluster or not path.exists():
+    path = process.holdfast_data / KEYS_FILE
+    if process.of(EmailSettings).email_keys is not None or process.cluster or not path.exists():
         message = "The keys are not kept in the data folder."
         raise ValueError(message)
     if name in _read(path).keys:

@@ -15,18 +15,20 @@ from pydantic.alias_generators import to_camel
 
 from holdfast.api import strict_json
 from holdfast.api.errors import Code, Refusal, intake_refusal_of
+from holdfast.api.frame import Routes
 from holdfast.api.reading import BODY_HEADERS, CONTENT_LENGTH, TRACE, pick, read_body, require_plain_json
-from holdfast.api.services import ApiServices, EmailServices
 from holdfast.api.tenant_guard import TenantGuard, tenant_of
 from holdfast.api.views import ErrorView
 from holdfast.contracts.admission import Admitted, FieldProblem
 from holdfast.contracts.errors import HoldfastError, NotFound
 from holdfast.contracts.ledger import RecordedAs
 from holdfast.contracts.queries import Page, RecordQuery
-from holdfast.contracts.tenants import Principal, Scope
+from holdfast.contracts.tenants import Principal
 from holdfast.engine.intake import Receipt
+from holdfast.feature import Services
 from holdfast.telemetry import emit_failure, events
 
+from .feature import EMAIL_PATH, SEND_PATH, EmailService, Scope
 from .views import (
     BatchAnswer,
     BatchView,
@@ -40,8 +42,6 @@ from .views import (
     status_of,
 )
 
-EMAIL_PATH: Final = "/v1/email"
-SEND_PATH: Final = f"{EMAIL_PATH}/send"
 BATCH_PATH: Final = f"{EMAIL_PATH}/batch"
 EVENTS_PATH: Final = f"{EMAIL_PATH}/events/ses"
 OUTBOX: Final = "email_outbox"
@@ -69,35 +69,22 @@ class EmailListing(BaseModel):
     )
 
 
-def no_email_routes(why: str | None) -> APIRouter:
-    """Answer every path with 404 and the reason why emails are not set up."""
-    routes = APIRouter(include_in_schema=False)
-    methods = ["GET", "POST", "PUT", "PATCH", "DELETE"]
-
-    @routes.api_route(EMAIL_PATH, methods=methods)
-    @routes.api_route(f"{EMAIL_PATH}/{{rest:path}}", methods=methods)
-    async def not_set_up() -> None:
-        reason = why or "`holdfast doctor` shows what is missing."
-        raise Refusal(Code.NOT_FOUND, f"Emails are not set up here: {reason}")
-
-    return routes
-
-
-def email_routes(services: ApiServices, email: EmailServices) -> APIRouter:
+def email_routes(email: EmailService) -> Routes:
     """Send one email or many, read, cancel; and receive the provider's notifications."""
     routes = APIRouter(tags=["email"])
+    services = email.services
     _add_sending(routes, services, email)
     _add_notifications(routes, services, email)
     _add_reading(routes, services, email)
     _add_cancelling(routes, services, email)
-    return routes
+    return Routes([routes])
 
 
 # --- sending ----------------------------------------------------------------------------------------------------
 
 
-def _add_sending(routes: APIRouter, services: ApiServices, email: EmailServices) -> None:
-    guarded = [Depends(TenantGuard(email.tenants, Scope.EMAIL_SEND))]
+def _add_sending(routes: APIRouter, services: Services, email: EmailService) -> None:
+    guarded = [Depends(TenantGuard(services.tenants, Scope.EMAIL_SEND))]
     intake = _EmailIntake(services, email)
 
     @routes.post(SEND_PATH, status_code=202, dependencies=guarded, summary="Send an email", description=_SEND)
@@ -127,7 +114,7 @@ def _add_sending(routes: APIRouter, services: ApiServices, email: EmailServices)
 class _EmailIntake:
     """Admits emails and records them. The emails of a batch share commits."""
 
-    def __init__(self, services: ApiServices, email: EmailServices) -> None:
+    def __init__(self, services: Services, email: EmailService) -> None:
         self._services = services
         self._email = email
 
@@ -262,8 +249,8 @@ def _only_post(routes: APIRouter, path: str) -> None:
 # --- reading and cancelling -------------------------------------------------------------------------------------
 
 
-def _add_reading(routes: APIRouter, services: ApiServices, email: EmailServices) -> None:
-    guarded = [Depends(TenantGuard(email.tenants, Scope.EMAIL_READ))]
+def _add_reading(routes: APIRouter, services: Services, email: EmailService) -> None:
+    guarded = [Depends(TenantGuard(services.tenants, Scope.EMAIL_READ))]
 
     @routes.get(EMAIL_PATH, dependencies=guarded, summary="List your emails, newest first")
     async def list_emails(request: Request, listing: Annotated[EmailListing, Query()]) -> EmailList:
@@ -279,8 +266,8 @@ def _add_reading(routes: APIRouter, services: ApiServices, email: EmailServices)
         return EmailView.of(await _own(services, tenant_of(request), outbox_id))
 
 
-def _add_cancelling(routes: APIRouter, services: ApiServices, email: EmailServices) -> None:
-    guarded = [Depends(TenantGuard(email.tenants, Scope.EMAIL_CANCEL))]
+def _add_cancelling(routes: APIRouter, services: Services, email: EmailService) -> None:
+    guarded = [Depends(TenantGuard(services.tenants, Scope.EMAIL_CANCEL))]
 
     @routes.post(
         f"{EMAIL_PATH}/{{outboxId}}/cancel",
@@ -291,7 +278,7 @@ def _add_cancelling(routes: APIRouter, services: ApiServices, email: EmailServic
     async def cancel_email(request: Request, outbox_id: OutboxId) -> CancelView:
         who = tenant_of(request)
         await _own(services, who, outbox_id)
-        if not await email.cancellation.cancel(email.admission.workload, outbox_id):
+        if not await services.cancellation.cancel(email.admission.workload, outbox_id):
             status = status_of(await _own(services, who, outbox_id))
             # Cancelling twice is allowed: the second answer equals the first.
             if status is not EmailStatus.CANCELLED:
@@ -305,7 +292,7 @@ def _too_late(status: EmailStatus) -> Refusal:
     return Refusal(Code.TOO_LATE_TO_CANCEL, message, details=[FieldProblem("status", status.value)])
 
 
-async def _own(services: ApiServices, who: Principal, outbox_id: str) -> Mapping[str, Any]:
+async def _own(services: Services, who: Principal, outbox_id: str) -> Mapping[str, Any]:
     """The tenant's email. An email of another tenant counts as not found."""
     record = await services.store.get(OUTBOX, outbox_id)
     if record is None or record.get("companyId") != who.company_id:
@@ -316,7 +303,7 @@ async def _own(services: ApiServices, who: Principal, outbox_id: str) -> Mapping
 # --- notifications ----------------------------------------------------------------------------------------------
 
 
-def _add_notifications(routes: APIRouter, services: ApiServices, email: EmailServices) -> None:
+def _add_notifications(routes: APIRouter, services: Services, email: EmailService) -> None:
     @routes.post(EVENTS_PATH, summary="Receive a notification of Amazon SNS", description=_EVENTS)
     async def take_notification(request: Request) -> NotificationView:
         # SNS sends its JSON as text/plain.

@@ -11,9 +11,21 @@ from email.utils import parseaddr
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, BeforeValidator, Field, SecretStr, field_validator
+from pydantic import BeforeValidator, Field, SecretStr, field_validator
 
-from holdfast.config.field_types import Int, listed, lower, path, refuse, web_address
+from holdfast.feature import (
+    DOMAIN,
+    FeatureSettings,
+    Int,
+    Settings,
+    WebAddress,
+    is_sender,
+    listed,
+    lower,
+    path,
+    refuse,
+    weakness,
+)
 
 _HOUR_MS: Final = 3_600_000
 _DAY_MS: Final = 24 * _HOUR_MS
@@ -26,17 +38,13 @@ _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1", "[::1]"})
 
 KEY_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,32}")
 _HOST: Final = re.compile(r"[A-Za-z0-9._-]{1,253}|\[?[0-9A-Fa-f:.]+\]?")
-_DOMAIN: Final = re.compile(
-    r"(?=.{1,253}$)[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?(?:\.[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?)*"
-)
-_LOCAL_PART: Final = re.compile(r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+(?:\.[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+)*")
 _TOPIC: Final = re.compile(r"arn:aws(?:-[a-z-]+)?:sns:[a-z0-9-]+:[0-9]{12}:[A-Za-z0-9_.-]{1,256}")
 _WORD: Final = re.compile(r"[!-~]+")
 _QUEUE: Final = re.compile(r"(?=.{1,64}$)[A-Za-z0-9._-]+(?::[A-Za-z0-9._-]+)*")
 
 
-class EmailSettings(BaseModel):
-    """What the operator decided about emails. A part of :class:`~holdfast.config.Settings`."""
+class EmailSettings(FeatureSettings):
+    """What the operator decided about emails."""
 
     # --- how emails leave ---------------------------------------------------------------------------------
 
@@ -68,7 +76,7 @@ class EmailSettings(BaseModel):
         10, ge=1, le=1_000, description="Connections to the SMTP server that one worker keeps."
     )
     ses_region: str | None = Field(None, description="The AWS region of SES; needed with EMAIL_TRANSPORT=ses.")
-    ses_endpoint_url: str | None = Field(None, repr=False, description="SES at another address than Amazon's own.")
+    ses_endpoint_url: WebAddress | None = Field(None, repr=False, description="SES at another address than Amazon's own.")
     ses_configuration_set: str | None = Field(None, description="The SES configuration set that emails are sent with.")
 
     # --- where their HTML is ------------------------------------------------------------------------------
@@ -144,7 +152,7 @@ class EmailSettings(BaseModel):
     @field_validator("email_message_domain")
     @classmethod
     def _domain(cls, value: str | None) -> str | None:
-        if value is not None and _DOMAIN.fullmatch(value) is None:
+        if value is not None and DOMAIN.fullmatch(value) is None:
             refuse("must be a domain, such as mail.example.com")
         return value
 
@@ -154,11 +162,6 @@ class EmailSettings(BaseModel):
         if value is not None and _HOST.fullmatch(value) is None:
             refuse("must be the name or the address of one host, without its port")
         return value
-
-    @field_validator("ses_endpoint_url")
-    @classmethod
-    def _endpoint(cls, value: str | None) -> str | None:
-        return value if value is None else web_address(value)
 
     @field_validator("ses_region", "ses_configuration_set", "email_content_bucket", "smtp_username")
     @classmethod
@@ -217,8 +220,20 @@ class EmailSettings(BaseModel):
 
     # --- what follows from them ---------------------------------------------------------------------------
 
-    def email_problems(self) -> list[str]:
+    def weak_secrets(self, process: Settings) -> list[str]:
+        """A weak pepper."""
+        del process
+        return [] if self.email_pepper is None else weakness("EMAIL_PEPPER", self.email_pepper)
+
+    def absent(self, name: str, process: Settings) -> str | None:
+        """What stands in for keys that are not set."""
+        if name not in {"email_pepper", "email_keys"}:
+            return None
+        return "(not set: no emails here)" if process.cluster else "(made once, kept in the data folder)"
+
+    def problems(self, process: Settings) -> list[str]:
         """One sentence for each setting that is missing or contradicts another."""
+        del process
         problems = []
         if self.email_transport == "smtp" and self.smtp_host is None:
             problems.append("EMAIL_TRANSPORT=smtp needs SMTP_HOST.")
@@ -238,16 +253,6 @@ class EmailSettings(BaseModel):
     def message_domain(self) -> str:
         """The domain that Message-IDs are made with."""
         return (self.email_message_domain or parseaddr(self.email_from)[1].rpartition("@")[2]).lower()
-
-
-def is_sender(text: str) -> bool:
-    """Whether this is one plain address, alone or after a name: ``Name <user@domain>``."""
-    if not text.isprintable():
-        return False
-    name, address = parseaddr(text)
-    local, at, domain = address.rpartition("@")
-    alone = text.strip() == address or text.rstrip().endswith(f"<{address}>")
-    return bool(at) and alone and "," not in name and bool(_LOCAL_PART.fullmatch(local) and _DOMAIN.fullmatch(domain))
 
 
 def sealing_keys(text: str) -> dict[str, bytes]:

@@ -23,7 +23,8 @@ from holdfast.cli.posting import Answer, base_url, connected, post, report
 from holdfast.cli.settings import settings_with
 from holdfast.cli.tables import progress, show_facts
 from holdfast.contracts.times import isoformat
-from holdfast.features.courier.intake import COURIER_PATH
+from holdfast.features.courier.feature import COURIER_PATH
+from holdfast.features.courier.settings import CourierSettings
 
 from . import signing
 
@@ -126,8 +127,9 @@ def _addresses(url: str | None, source: str | None, secret: str | None) -> tuple
     if secret is None:
         source, secret = signing.secret_of(settings or settings_with(), source)
         return source, where, secret
-    if source is None and settings is not None and len(settings.courier_secrets) == 1:
-        source = next(iter(settings.courier_secrets))
+    known = () if settings is None else tuple(settings.of(CourierSettings).courier_secrets)
+    if source is None and len(known) == 1:
+        (source,) = known
     return source or _DEFAULT_SOURCE, where, signing.usable(secret)
 
 

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from holdfast.cli.failures import Stop
 from holdfast.config import Settings
 from holdfast.contracts.standard_webhooks import signed_headers, signing_key
+from holdfast.features.courier.settings import CourierSettings
 from holdfast.features.courier.signatures import ALGORITHM, sign
 
 
@@ -36,7 +37,7 @@ def usable(secret: str) -> str:
 
 def secret_of(settings: Settings, source: str | None) -> tuple[str, str]:
     """The source and its newest valid secret. Without a source: the only one in the settings."""
-    known = settings.courier_secrets
+    known = settings.of(CourierSettings).courier_secrets
     ways = "Give --secret (or COURIER_SECRET), or put it into COURIER_SECRETS; `holdfast init` writes a first one."
     if source is None:
         if len(known) != 1:

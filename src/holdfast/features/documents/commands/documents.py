@@ -13,20 +13,19 @@ from holdfast.api.views import AttemptView
 from holdfast.cli import options
 from holdfast.cli.events import show_attempts
 from holdfast.cli.failures import REFUSED, Stop
-from holdfast.cli.opening import existing_system
 from holdfast.cli.output import print_json, say
 from holdfast.cli.tables import heading, moment, show_facts, show_table
 from holdfast.contracts.errors import NotFound
 from holdfast.contracts.files import FileMissing
 from holdfast.contracts.ledger import LedgerEntry
 from holdfast.contracts.queries import Page, RecordQuery, Slice
+from holdfast.feature import Store
 from holdfast.features.documents.job_records import result_object
 from holdfast.features.documents.records import JOBS, RESULTS
 from holdfast.features.documents.views import DocumentStatus, DocumentView
-from holdfast.wiring import System
 
 from .options import print_content
-from .parts import document_parts
+from .parts import opened_documents
 from .progress import pages
 from .run import run
 from .submit import submit
@@ -169,33 +168,33 @@ def _progress(view: DocumentView) -> str:
 async def _list(
     tenant: str | None, status: DocumentStatus | None, page: Page, data: Path | None
 ) -> Slice[dict[str, Any]]:
-    async with existing_system(data, None) as system:
-        document_parts(system)
-        where = {} if tenant is None else {"company_id": (await system.tenants.named(tenant)).company_id}
+    async with opened_documents(data) as documents_:
+        services = documents_.services
+        where = {} if tenant is None else {"company_id": (await services.tenants.named(tenant)).company_id}
         if status is not None:
             where["status"] = status.value
         query = RecordQuery(collection=JOBS, where=where, newest_by="accepted_at")
-        found = await system.store.find_records(query, page)
+        found = await services.store.find_records(query, page)
     return Slice([dict(each) for each in found.items], found.next)
 
 
 async def _show(job_id: str, data: Path | None) -> tuple[dict[str, Any], dict[str, Any] | None, LedgerEntry | None]:
-    async with existing_system(data, None) as system:
-        parts = document_parts(system)
-        record = await _record(system, job_id)
-        result = await system.store.get(RESULTS, job_id)
-        entry = await system.store.entry(parts.workload.name, job_id)
+    async with opened_documents(data) as parts:
+        store = parts.services.store
+        record = await _record(store, job_id)
+        result = await store.get(RESULTS, job_id)
+        entry = await store.entry(parts.workload.name, job_id)
     return record, None if result is None else result_object(result), entry
 
 
 async def _text(job_id: str, data: Path | None) -> bytes:
-    async with existing_system(data, None) as system:
-        parts = document_parts(system)
-        status = DocumentStatus((await _record(system, job_id))["status"])
+    async with opened_documents(data) as parts:
+        store = parts.services.store
+        status = DocumentStatus((await _record(store, job_id))["status"])
         if status is not DocumentStatus.COMPLETED:
             message = f"The job is {status.value}: there is no text{'' if status.final else ' yet'}."
             raise Stop(message, code=REFUSED)
-        result = await system.store.get(RESULTS, job_id)
+        result = await store.get(RESULTS, job_id)
         try:
             return await parts.admission.output(result or {}, _TEXT)
         except FileMissing:
@@ -205,22 +204,22 @@ async def _text(job_id: str, data: Path | None) -> bytes:
 
 async def _cancel(job_id: str, data: Path | None) -> tuple[DocumentStatus, bool]:
     """The job's status now, and whether its worker was asked to stop."""
-    async with existing_system(data, None) as system:
-        parts = document_parts(system)
-        status = DocumentStatus((await _record(system, job_id))["status"])
+    async with opened_documents(data) as parts:
+        store = parts.services.store
+        status = DocumentStatus((await _record(store, job_id))["status"])
         if status.final:
             return status, False
-        if await system.cancellation.cancel(parts.workload, job_id):
+        if await parts.services.cancellation.cancel(parts.workload, job_id):
             return DocumentStatus.CANCELLED, False
-        status = DocumentStatus((await _record(system, job_id))["status"])
+        status = DocumentStatus((await _record(store, job_id))["status"])
         if status.final:
             return status, False
         await parts.admission.ask_to_stop(job_id)
         return status, True
 
 
-async def _record(system: System, job_id: str) -> dict[str, Any]:
-    record = await system.store.get(JOBS, job_id)
+async def _record(store: Store, job_id: str) -> dict[str, Any]:
+    record = await store.get(JOBS, job_id)
     if record is None:
         message = "There is no such job; `holdfast documents list` shows them."
         raise NotFound(message)

@@ -26,6 +26,7 @@ from holdfast.features.documents.feature import document_options
 from holdfast.features.documents.options import DocumentOptions
 from holdfast.features.documents.rendering import characters_of, confidence_of, outputs_of, warnings_of
 from holdfast.features.documents.running import ChildOptions, read_in_child
+from holdfast.features.documents.settings import DocumentSettings
 
 from .kinds import FileKind, InputTypeOption, JobTypeOption, kind_of_file, opened
 from .options import (
@@ -73,7 +74,8 @@ def run(
     name = output_file(form, kind.job_type)
     if output is not None:
         _require_place(output, file)
-    options = document_options(settings_with())
+    settings = settings_with()
+    options = document_options(settings.of(DocumentSettings), settings)
     if (engine or options.engine) == EngineName.GEMINI and not options.has_gemini:
         message = "--engine gemini needs GEMINI_API_KEY."
         raise Stop(message)

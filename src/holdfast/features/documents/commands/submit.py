@@ -20,7 +20,7 @@ from holdfast.cli.output import print_json, say
 from holdfast.cli.posting import Answer, base_url, connected, post, report
 from holdfast.cli.settings import settings_with
 from holdfast.contracts.redaction import scrub
-from holdfast.features.documents.routes import DOCUMENTS_PATH
+from holdfast.features.documents.feature import DOCUMENTS_PATH
 
 from .kinds import (
     FileKind,

@@ -11,17 +11,16 @@ import typer
 from holdfast.cli import options
 from holdfast.cli.events import show_attempts
 from holdfast.cli.failures import REFUSED, Stop
-from holdfast.cli.opening import existing_system
 from holdfast.cli.output import print_json, say
 from holdfast.cli.tables import moment, show_facts, show_table
 from holdfast.contracts.errors import NotFound
 from holdfast.contracts.ledger import LedgerEntry
 from holdfast.contracts.queries import Page, RecordQuery, Slice
+from holdfast.features.email.feature import EmailService
 from holdfast.features.email.records import OUTBOX
 from holdfast.features.email.views import EmailStatus, EmailView
-from holdfast.wiring import System
 
-from .parts import email_parts
+from .parts import opened_email
 
 emails = typer.Typer(help="See the status of emails; cancel emails.", no_args_is_help=True, add_completion=False)
 
@@ -120,32 +119,30 @@ def _document(email: EmailView) -> dict[str, Any]:
 
 
 async def _list(tenant: str | None, status: EmailStatus | None, page: Page, data: Path | None) -> Slice[EmailView]:
-    async with existing_system(data, None) as system:
-        email_parts(system)
-        where = {} if tenant is None else {"companyId": (await system.tenants.named(tenant)).company_id}
+    async with opened_email(data) as email:
+        services = email.services
+        where = {} if tenant is None else {"companyId": (await services.tenants.named(tenant)).company_id}
         if status is not None:
             where["status"] = status.value
         query = RecordQuery(collection=OUTBOX, where=where, newest_by="enqueuedAt")
-        found = await system.store.find_records(query, page)
+        found = await services.store.find_records(query, page)
     return Slice([EmailView.of(each) for each in found.items], found.next)
 
 
 async def _show(outbox_id: str, data: Path | None) -> tuple[EmailView, LedgerEntry | None]:
-    async with existing_system(data, None) as system:
-        parts = email_parts(system)
-        return await _email(system, outbox_id), await system.store.entry(parts.workload.name, outbox_id)
+    async with opened_email(data) as email:
+        return await _email(email, outbox_id), await email.services.store.entry(email.workload.name, outbox_id)
 
 
 async def _cancel(outbox_id: str, data: Path | None) -> EmailStatus:
-    async with existing_system(data, None) as system:
-        parts = email_parts(system)
-        await _email(system, outbox_id)
-        await system.cancellation.cancel(parts.workload, outbox_id)
-        return (await _email(system, outbox_id)).status
+    async with opened_email(data) as email:
+        await _email(email, outbox_id)
+        await email.services.cancellation.cancel(email.workload, outbox_id)
+        return (await _email(email, outbox_id)).status
 
 
-async def _email(system: System, outbox_id: str) -> EmailView:
-    record = await system.store.get(OUTBOX, outbox_id)
+async def _email(email: EmailService, outbox_id: str) -> EmailView:
+    record = await email.services.store.get(OUTBOX, outbox_id)
     if record is None:
         message = "There is no such email; `holdfast emails list` shows them."
         raise NotFound(message)

@@ -14,14 +14,13 @@ import typer
 
 from holdfast.cli import options
 from holdfast.cli.failures import REFUSED, Stop
-from holdfast.cli.opening import existing_system
 from holdfast.cli.output import print_json, say
 from holdfast.cli.settings import settings_with
+from holdfast.features.email.feature import EmailService
 from holdfast.features.email.keys import KeysUnreadable, add_key, fresh_key
-from holdfast.features.email.settings import KEY_NAME
-from holdfast.wiring import System
+from holdfast.features.email.settings import KEY_NAME, EmailSettings
 
-from .parts import email_parts
+from .parts import opened_email
 
 if TYPE_CHECKING:  # the core install does without the libraries of the email extra
     from holdfast.features.email.privacy import Forgotten, Person, Privacy, Resealed, Selector
@@ -101,7 +100,7 @@ def new_key(
     if not KEY_NAME.fullmatch(name):
         message = "--name takes 1 to 32 letters, digits, - and _."
         raise Stop(message)
-    if settings.email_keys is not None or settings.cluster:
+    if settings.of(EmailSettings).email_keys is not None or settings.cluster:
         typer.echo(dumps({name: fresh_key()}))
         say("Add it at the end of EMAIL_KEYS, restart every process, and run `holdfast privacy rotate-keys`.")
         return
@@ -148,45 +147,42 @@ def _forgotten(done: Forgotten) -> dict[str, Any]:
 
 
 async def _find(recipient: str, tenant: str | None, data: Path | None) -> Person:
-    async with existing_system(data, None) as system:
+    async with opened_email(data) as email:
         try:
-            return await _privacy_of(system).find(await _selector(system, recipient, tenant))
+            return await _privacy_of(email).find(await _selector(email, recipient, tenant))
         except ValueError as error:
             raise _no_address(error) from None
 
 
 async def _erase(recipient: str, tenant: str | None, data: Path | None) -> Forgotten:
-    async with existing_system(data, None) as system:
-        workload = email_parts(system).workload
-        selector = await _selector(system, recipient, tenant)
+    async with opened_email(data) as email:
+        selector = await _selector(email, recipient, tenant)
 
         async def cancel(outbox_id: str) -> bool:
-            return await system.cancellation.cancel(workload, outbox_id)
+            return await email.services.cancellation.cancel(email.workload, outbox_id)
 
         try:
-            return await _privacy_of(system).erase(selector, system.ambient.clock.now(), cancel)
+            return await _privacy_of(email).erase(selector, email.services.clock.now(), cancel)
         except ValueError as error:
             raise _no_address(error) from None
 
 
 async def _reseal(data: Path | None) -> Resealed:
-    async with existing_system(data, None) as system:
-        return await _privacy_of(system).reseal()
+    async with opened_email(data) as email:
+        return await _privacy_of(email).reseal()
 
 
-def _privacy_of(system: System) -> Privacy:
-    parts = email_parts(system)
-    from holdfast.features.email.privacy import Privacy  # noqa: PLC0415 - email_parts has checked its libraries
+def _privacy_of(email: EmailService) -> Privacy:
+    from holdfast.features.email.privacy import Privacy  # noqa: PLC0415 - its libraries are there
 
-    return Privacy(system.store, system.broker, parts.vault, parts.workload, parts.content)
+    return Privacy(email.services.store, email.services.broker, email.vault, email.workload, email.content)
 
 
-async def _selector(system: System, recipient: str, tenant: str | None) -> Selector:
-    email_parts(system)
+async def _selector(email: EmailService, recipient: str, tenant: str | None) -> Selector:
     from holdfast.features.email.privacy import Selector  # noqa: PLC0415 - likewise
 
     if tenant is not None:
-        company_id = (await system.tenants.named(tenant)).company_id
+        company_id = (await email.services.tenants.named(tenant)).company_id
         return Selector(company_id=company_id, external_id=recipient)
     if "@" in recipient:
         return Selector(address=recipient)

@@ -11,14 +11,13 @@ import typer
 from holdfast.cli import options
 from holdfast.cli.deciding import user_name
 from holdfast.cli.failures import REFUSED, Stop
-from holdfast.cli.opening import existing_system
 from holdfast.cli.output import print_json, say
 from holdfast.cli.tables import moment, show_table
 from holdfast.contracts.queries import Page, Slice
 from holdfast.contracts.times import isoformat
 from holdfast.features.email.records import SuppressionReason
 
-from .parts import email_parts
+from .parts import opened_email
 
 if TYPE_CHECKING:  # the core install does without the libraries of the email extra
     from holdfast.features.email.suppression import Suppression
@@ -98,14 +97,14 @@ def _document(suppression: Suppression) -> dict[str, Any]:
 
 
 async def _list(reason: SuppressionReason | None, page: Page, data: Path | None) -> Slice[Suppression]:
-    async with existing_system(data, None) as system:
-        return await email_parts(system).suppressions.list(page, reason)
+    async with opened_email(data) as email:
+        return await email.suppressions.list(page, reason)
 
 
 async def _add(address: str, reason: SuppressionReason, detail: str | None, data: Path | None) -> Suppression:
-    async with existing_system(data, None) as system:
-        listed = email_parts(system).suppressions
-        now = system.ambient.clock.now()
+    async with opened_email(data) as email:
+        listed = email.suppressions
+        now = email.services.clock.now()
         await listed.add([address], reason, detail=detail, source=f"operator {user_name()}", now=now)
         try:
             found = await listed.find(address)
@@ -118,8 +117,8 @@ async def _add(address: str, reason: SuppressionReason, detail: str | None, data
 
 
 async def _remove(address: str, data: Path | None) -> str:
-    async with existing_system(data, None) as system:
-        listed = email_parts(system).suppressions
+    async with opened_email(data) as email:
+        listed = email.suppressions
         try:
             found = await listed.find(address)
         except ValueError as error:

@@ -1,0 +1,60 @@
+"""For the routes of features: how to read a request, refuse it, and know its sender. Public; loads the web framework."""
+
+from __future__ import annotations
+
+from holdfast.api import strict_json
+from holdfast.api.answering import send_json, send_refusal
+from holdfast.api.errors import Code, Refusal, intake_refusal_of, refusal_of
+from holdfast.api.frame import Endpoint, Frame, Routes
+from holdfast.api.problems import field_problems
+from holdfast.api.reading import (
+    BODY_HEADERS,
+    CONTENT_ENCODING,
+    CONTENT_LENGTH,
+    CONTENT_TYPE,
+    REQUEST_ID,
+    TRACE,
+    Disconnected,
+    Receive,
+    Scope,
+    Send,
+    pick,
+    read_body,
+    require_plain_json,
+    valid_trace_id,
+)
+from holdfast.api.tenant_guard import TenantGuard, tenant_of
+from holdfast.api.views import AttemptView, ErrorView, View
+
+__all__ = [
+    "BODY_HEADERS",
+    "CONTENT_ENCODING",
+    "CONTENT_LENGTH",
+    "CONTENT_TYPE",
+    "REQUEST_ID",
+    "TRACE",
+    "AttemptView",
+    "Code",
+    "Disconnected",
+    "Endpoint",
+    "ErrorView",
+    "Frame",
+    "Receive",
+    "Refusal",
+    "Routes",
+    "Scope",
+    "Send",
+    "TenantGuard",
+    "View",
+    "field_problems",
+    "intake_refusal_of",
+    "pick",
+    "read_body",
+    "refusal_of",
+    "require_plain_json",
+    "send_json",
+    "send_refusal",
+    "strict_json",
+    "tenant_of",
+    "valid_trace_id",
+]

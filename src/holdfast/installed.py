@@ -1,0 +1,97 @@
+"""The features that are installed here, their settings, and the libraries that they lack."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, Final
+
+from holdfast.config import Settings, compose
+from holdfast.contracts.errors import ConfigurationError
+from holdfast.contracts.extras import install_command, missing_libraries
+from holdfast.contracts.workload import App
+from holdfast.feature import Feature, Lack
+
+GROUP: Final = "holdfast.features"
+CLUSTER: Final = ("bullmq", "msgpack", "pymongo", "redis")
+
+
+@cache
+def installed_features() -> tuple[Feature[Any], ...]:
+    """The features of all installed distributions, ours and others, by name."""
+    return tuple(sorted(map(_loaded, entry_points(group=GROUP)), key=lambda feature: feature.name))
+
+
+def features_of(app: App | None) -> tuple[Feature[Any], ...]:
+    """The installed features and the app's own."""
+    features = (*installed_features(), *(app.features if app else ()))
+    names = [feature.name for feature in features]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        message = f"Each feature may be there once; {', '.join(twice)} is there twice."
+        raise ConfigurationError(message)
+    return features
+
+
+def settings_model(app: App | None = None) -> type[Settings]:
+    """The class of all settings: those of the process and those of its features."""
+    return _composed(features_of(app))
+
+
+@cache
+def _composed(features: tuple[Feature[Any], ...]) -> type[Settings]:
+    try:
+        return compose({feature.name: feature.settings for feature in features})
+    except ValueError as error:
+        raise ConfigurationError(str(error)) from error
+
+
+def _loaded(point: EntryPoint) -> Feature[Any]:
+    origin = f"The feature {point.name} ({point.dist.name if point.dist else point.value})"
+    try:
+        found = point.load()
+    except Exception as error:
+        message = f"{origin} cannot be imported: {type(error).__name__}: {error}"
+        raise ConfigurationError(message) from error
+    if not (isinstance(found, type) and issubclass(found, Feature)):
+        message = f"{origin}: {point.value} is not a subclass of holdfast.feature.Feature."
+        raise ConfigurationError(message)
+    return found()
+
+
+# --- libraries --------------------------------------------------------------------------------------------------------
+
+
+def cluster_lack(settings: Settings) -> Lack | None:
+    """What Redis and MongoDB need, if the settings name them."""
+    return _lack("cluster", CLUSTER, ["REDIS_URL with MONGO_URI"]) if settings.cluster else None
+
+
+def feature_lack(feature: Feature[Any], settings: Settings) -> Lack | None:
+    """The libraries that this feature needs and that are not installed."""
+    needs = feature.needs(settings.of(feature.settings))
+    return _lack(feature.title, needs.libraries, needs.asked_by)
+
+
+def lacks(settings: Settings, features: Sequence[Feature[Any]] | None = None) -> list[Lack]:
+    """Every part of Holdfast for which a library is missing."""
+    features = installed_features() if features is None else features
+    found = (cluster_lack(settings), *(feature_lack(each, settings) for each in features))
+    return [each for each in found if each is not None]
+
+
+def require_libraries(settings: Settings, features: Sequence[Feature[Any]] | None = None) -> None:
+    """Raise :class:`ConfigurationError` if a setting needs a part whose libraries are not installed.
+
+    The error has everything that is missing, and one command that installs all of it.
+    """
+    refused = [each for each in lacks(settings, features) if each.asked_by is not None]
+    if refused:
+        command = install_command(library for each in refused for library in each.missing)
+        raise ConfigurationError(" ".join([*(each.message for each in refused), f"Install it: {command}"]))
+
+
+def _lack(part: str, needed: Sequence[str], asked_by: Sequence[str]) -> Lack | None:
+    missing = tuple(missing_libraries(needed))
+    return Lack(part, missing, asked_by[0] if asked_by else None) if missing else None

@@ -1,0 +1,60 @@
+"""Building the features of a process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.config import Settings
+from holdfast.contracts.workload import App, Workload
+from holdfast.feature import Feature, NotSetUp, Parts, Services
+from holdfast.installed import feature_lack, require_libraries
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """A feature in this process: its parts; or, where it is not set up, the reason."""
+
+    feature: Feature[Any]
+    parts: Parts | None
+    reason: str = ""
+
+    @property
+    def service(self) -> Any:  # noqa: ANN401 - each feature's own object
+        """The feature's own object. Raises :class:`NotSetUp` with a whole sentence."""
+        if self.parts is None:
+            raise NotSetUp(self.refusal)
+        return self.parts.service
+
+    @property
+    def refusal(self) -> str:
+        """That the feature is not set up here, and why."""
+        return f"{self.feature.title.capitalize()} are not set up here: {self.reason}"
+
+
+def build(features: Sequence[Feature[Any]], settings: Settings, services: Services) -> dict[str, Built]:
+    """Build every feature. Raises :class:`ConfigurationError` if a setting needs a library that is not installed."""
+    require_libraries(settings, features)
+    return {feature.name: _built(feature, settings, services) for feature in features}
+
+
+def _built(feature: Feature[Any], settings: Settings, services: Services) -> Built:
+    lack = feature_lack(feature, settings)
+    if lack is not None:
+        return Built(feature, None, f"{', '.join(lack.missing)} not installed. Install it: {lack.remedy}")
+    try:
+        return Built(feature, feature.build(settings.of(feature.settings), services))
+    except NotSetUp as error:
+        return Built(feature, None, error.message)
+
+
+def workloads_of(built: Mapping[str, Built], app: App | None) -> tuple[Workload[Any], ...]:
+    """The workloads of all features, and the user's own: their names and queues must differ."""
+
+    def all_of_them() -> Iterator[Workload[Any]]:
+        for each in built.values():
+            yield from each.parts.workloads if each.parts is not None else ()
+        yield from app.workloads if app else ()
+
+    return App([*all_of_them()]).workloads
