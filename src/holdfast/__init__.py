@@ -28,15 +28,13 @@ from .contracts.workload import Adopt, App, BackgroundTask, Context, Failure, Jo
 __version__ = "0.1.0"
 
 __all__ = [
-    "StoreUnavailable",
-    "NotFound",
-    "ConfigurationError",
-    "BrokerUnavailable",
     "Adopt",
     "App",
     "Attempt",
     "BackgroundTask",
+    "BrokerUnavailable",
     "Collection",
+    "ConfigurationError",
     "Context",
     "DeadLetter",
     "DeadlinePassed",
@@ -54,6 +52,7 @@ __all__ = [
     "LeaseLost",
     "LedgerEntry",
     "ListedDelays",
+    "NotFound",
     "Outcome",
     "PermanentError",
     "RateLimit",
@@ -65,6 +64,7 @@ __all__ = [
     "Snooze",
     "Standing",
     "Status",
+    "StoreUnavailable",
     "ThrottledError",
     "TransientError",
     "Upsert",

@@ -169,7 +169,7 @@ class Services:
         """The settings of the process."""
         self.clock: Clock = ambient.clock
         self.ids: Ids = ambient.ids
-        self.lists = lists or (lambda jobs, letters: None)
+        self.lists = lists or _no_lists
         """``lists(jobs, letters)``: two plain lists in the Redis of a cluster, by their names; None without one."""
         self._opened: Opened | None = None
 
@@ -235,11 +235,15 @@ class Parts:
     service: Any = None
 
 
+def _no_lists(jobs: str, letters: str) -> None:
+    del jobs, letters
+
+
 OwnSettings = TypeVar("OwnSettings", bound=FeatureSettings)
 
 
 class Feature(Generic[OwnSettings]):
-    """What a package brings to Holdfast. Subclass it; everything but ``name``, ``settings`` and ``build`` is optional."""
+    """What a package brings to Holdfast. Subclass it; only ``name``, ``title``, ``settings`` and ``build`` are needed."""
 
     name: ClassVar[str]
     """One word, such as ``sms``: the feature's table in ``holdfast.toml``, and the beginning of its settings' names."""

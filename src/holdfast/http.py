@@ -1,4 +1,4 @@
-"""For the routes of features: how to read a request, refuse it, and know its sender. Public; loads the web framework."""
+"""For the routes of features: read a request, refuse it, know its sender. Public. It loads the web framework."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from itertools import count
 from pathlib import Path
@@ -14,23 +14,24 @@ from typing import Any
 
 import httpx
 
-from holdfast.api import ApiOptions, ApiServices
 from holdfast.api.app import Gateway, create_app
-from holdfast.config.loading import load
+from holdfast.api.frame import FeatureApi, Frame
+from holdfast.api.services import ApiOptions, ApiServices
 from holdfast.contracts.dead_letters import letter_id
 from holdfast.contracts.ledger import Claimed, Lease, LedgerEntry
 from holdfast.contracts.queries import EntryQuery, Page
-from holdfast.contracts.tenants import Scope
 from holdfast.contracts.transitions import Complete, MoveToDeadLetters, Settlement
 from holdfast.contracts.workload import Reason, Standing
 from holdfast.features.documents.contract import DocumentJob
 from holdfast.features.documents.failures import Code
+from holdfast.features.documents.feature import DocumentService, DocumentsFeature, HttpLimits, Scope
 from holdfast.features.documents.job_records import Reached
 from holdfast.features.documents.records import Stage, work_id
 from holdfast.features.documents.rendering import outputs_of
 from holdfast.wiring.opening import open_system
 from holdfast.wiring.system import System
 from tests.api.world import TOKEN, CountingIds
+from tests.support.settings import load
 
 DOCUMENTS = "/v1/documents"
 MAX_BYTES = 100_000
@@ -79,6 +80,7 @@ class DocumentsWorld:
     app: Gateway
     system: System
     services: ApiServices
+    documents: DocumentService
     keys: Mapping[str, str]
     """API keys: ``acme`` and ``other`` may do everything."""
     ids: Mapping[str, str]
@@ -120,7 +122,7 @@ class DocumentsWorld:
 
     @property
     def workload(self):
-        return self.system.documents.workload
+        return self.documents.workload
 
     async def claim(self, job_id: str) -> tuple[Lease, DocumentJob]:
         """Claim the job, as a worker."""
@@ -167,7 +169,7 @@ class DocumentsWorld:
         }
         result = {"job_type": data.job_type.value, "input_type": data.input_type.value, **facts}
         outputs = outputs_of(data.job_type, units, result)
-        facts["output_path"] = await self.system.documents.files.write(f"{data.job_id}/1", outputs)
+        facts["output_path"] = await self.documents.files.write(f"{data.job_id}/1", outputs)
         upload, options = data.payload.upload, self.workload.options
         work = work_id(upload.sha256, *options.reading_method(data)) if upload else None
         effects = self.workload.records.completed(data, facts, attempts=1, work=work)
@@ -213,12 +215,11 @@ class DocumentsWorld:
 
 @asynccontextmanager
 async def a_documents_world(folder: Path, **changes: Any) -> AsyncIterator[DocumentsWorld]:
-    """``changes`` are fields of ``DocumentServices``."""
+    """``changes`` are fields of ``HttpLimits``."""
     settings = load({"HOLDFAST_DATA": str(folder), "DOCUMENT_MAX_BYTES": str(MAX_BYTES)}, folder)
     async with open_system(settings) as system:
-        made = system._document_services()
-        assert made is not None
-        documents = replace(made, **{"stream_interval": timedelta(milliseconds=10), **changes})
+        documents: DocumentService = system.service("documents")
+        documents.limits = HttpLimits(**{"stream_interval": timedelta(milliseconds=10), **changes})
         services = ApiServices(
             store=system.store,
             broker=system.broker,
@@ -227,7 +228,6 @@ async def a_documents_world(folder: Path, **changes: Any) -> AsyncIterator[Docum
             clock=system.ambient.clock,
             ids=CountingIds(),
             workloads=system.workloads,
-            documents=documents,
         )
         keys, ids = {}, {}
         for name in ("acme", "other"):
@@ -235,13 +235,21 @@ async def a_documents_world(folder: Path, **changes: Any) -> AsyncIterator[Docum
             ids[name] = tenant.company_id
             _, keys[name] = await system.tenants.create_key(tenant.company_id)
         _, keys["reads only"] = await system.tenants.create_key(ids["acme"], scopes=[Scope.DOCUMENTS_READ])
-        _, keys["emails only"] = await system.tenants.create_key(ids["acme"], scopes=[Scope.EMAIL_SEND])
-        app = create_app(services, ApiOptions(operator_token=TOKEN))
+        _, keys["emails only"] = await system.tenants.create_key(ids["acme"], scopes=["email:send"])
+        app = app_of(services, documents)
         transport = httpx.ASGITransport(app=app)
         async with httpx.AsyncClient(transport=transport, base_url="http://holdfast.test") as client:
-            yield DocumentsWorld(client, app, system, services, keys, ids, folder)
+            yield DocumentsWorld(client, app, system, services, documents, keys, ids, folder)
             await system.intake.drain()
         await asyncio.sleep(0)
+
+
+def app_of(services: ApiServices, documents: DocumentService) -> Gateway:
+    """The API with the routes of documents."""
+    options = ApiOptions(operator_token=TOKEN)
+    routes = documents.routes(Frame(documents.services, options))
+    feature = FeatureApi(intakes=DocumentsFeature.intakes, routes=routes, tags=DocumentsFeature.tags)
+    return create_app(services, options, [feature])
 
 
 def problems(response: httpx.Response) -> dict[str, str]:

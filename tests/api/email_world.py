@@ -13,26 +13,26 @@ from typing import Any
 
 import httpx
 
-from holdfast.api import ApiOptions, ApiServices
 from holdfast.api.app import create_app
-from holdfast.api.services import EmailServices
+from holdfast.api.frame import FeatureApi, Frame
+from holdfast.api.services import ApiOptions, ApiServices
 from holdfast.brokers.sqlite import SqliteBroker
-from holdfast.contracts.tenants import TENANT_COLLECTIONS, Scope
+from holdfast.contracts.tenants import TENANT_COLLECTIONS
 from holdfast.contracts.times import isoformat
-from holdfast.engine.cancellation import Cancellation
 from holdfast.engine.intake import Intake
 from holdfast.engine.review import Review
 from holdfast.engine.tenants import Tenants
-from holdfast.features.email.admission import EmailAdmission
+from holdfast.features.email.feature import EmailFeature, EmailService, Scope
+from holdfast.features.email.keys import EmailSecrets
 from holdfast.features.email.mime import Sender
-from holdfast.features.email.request import RequestLimits
 from holdfast.features.email.suppression import Suppressions
 from holdfast.features.email.transports.folder import FolderTransport
 from holdfast.features.email.vault import Vault
 from holdfast.features.email.workload import Email, EmailOptions
 from holdfast.sqlite import Database
 from holdfast.stores.sqlite import SqliteStore
-from tests.api.world import TOKEN, CountingIds, SettableClock
+from tests.api.world import TOKEN, CountingIds, SettableClock, feature_services
+from tests.support.settings import Settings
 
 SEND = "/v1/email/send"
 BATCH = "/v1/email/batch"
@@ -65,6 +65,7 @@ class StubFeedback:
 class EmailWorld:
     client: httpx.AsyncClient
     services: ApiServices
+    email: EmailService
     tenants: Tenants
     clock: SettableClock
     feedback: StubFeedback
@@ -115,16 +116,16 @@ def in_an_hour(world: EmailWorld) -> str:
 
 @asynccontextmanager
 async def an_email_world(folder: Path, **changes: Any) -> AsyncIterator[EmailWorld]:
+    """``content`` is the blob store of the HTML."""
     database = Database(folder / "holdfast.db")
-    email = Email(OPTIONS, VAULT, FolderTransport(folder / "mail"), changes.get("content"))
+    content = changes.get("content")
+    email = Email(OPTIONS, VAULT, FolderTransport(folder / "mail"), content)
     workloads = {email.name: email}
     broker = SqliteBroker(database)
     store = SqliteStore(database, [email], outbox=broker, collections=TENANT_COLLECTIONS)
     await store.open()
     await broker.open()
     clock, feedback = SettableClock(), StubFeedback()
-    tenants = Tenants(store, clock)
-    admission = EmailAdmission(email, store, VAULT, changes.get("content"), RequestLimits(html_bytes=10_000))
     services = ApiServices(
         store=store,
         broker=broker,
@@ -133,24 +134,27 @@ async def an_email_world(folder: Path, **changes: Any) -> AsyncIterator[EmailWor
         clock=clock,
         ids=CountingIds(),
         workloads=workloads,
-        email=EmailServices(
-            admission=admission,
-            tenants=tenants,
-            cancellation=Cancellation(store, broker),
-            feedback=feedback,
-            max_body_bytes=50_000,
-            max_batch_bytes=1_000_000,
-        ),
     )
+    settings = Settings(
+        holdfast_data=folder, max_body_bytes=20_000, email_max_html_bytes=10_000, email_max_batch_bytes=1_000_000
+    )
+    secrets = EmailSecrets(bytes(range(32)), {"first": bytes(range(100, 132))}, "first")
+    service = EmailService(settings, feature_services(services, settings), secrets)
+    service.vault, service.workload, service.content, service.feedback = VAULT, email, content, feedback
+    tenants = service.services.tenants
     keys, ids = {}, {}
     for name in ("acme", "other"):
         tenant = await tenants.add(name)
         ids[name] = tenant.company_id
         _, keys[name] = await tenants.create_key(tenant.company_id)
     _, keys["reads only"] = await tenants.create_key(ids["acme"], scopes=[Scope.EMAIL_READ])
-    transport = httpx.ASGITransport(app=create_app(services, ApiOptions(operator_token=TOKEN)))
+    options = ApiOptions(operator_token=TOKEN)
+    feature = FeatureApi(
+        intakes=EmailFeature.intakes, routes=service.routes(Frame(service.services, options)), tags=EmailFeature.tags
+    )
+    transport = httpx.ASGITransport(app=create_app(services, options, [feature]))
     async with httpx.AsyncClient(transport=transport, base_url="http://holdfast.test") as client:
-        yield EmailWorld(client, services, tenants, clock, feedback, keys, ids)
+        yield EmailWorld(client, services, service, tenants, clock, feedback, keys, ids)
         await services.intake.drain()
     await asyncio.sleep(0)
     await database.close()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 
@@ -13,13 +12,13 @@ import httpx
 import pytest
 from standardwebhooks import Webhook
 
-from holdfast.api import ApiOptions, SourceSecret
 from holdfast.api.app import create_app
+from holdfast.api.services import ApiOptions
 from holdfast.contracts.ledger import Status
 from holdfast.contracts.times import isoformat
 from holdfast.engine.intake import Intake
 from holdfast.telemetry import attach, detach
-from tests.api.world import COURIER, OLDER_SECRET, OTHER_SECRET, SECRET, AwayBroker, AwayStore, event, signed
+from tests.api.world import COURIER, OLDER_SECRET, OTHER_SECRET, SECRET, AwayBroker, AwayStore, app_of, event, signed
 
 REFUSED_SIGNATURE = "The request is not signed by its source."
 
@@ -263,7 +262,7 @@ async def test_the_declared_length_alone_is_enough_to_refuse(world):
     async def send(message):
         sent.append(message)
 
-    await create_app(world.services, world.options)(scope, receive, send)
+    await app_of(world.services, world.options)(scope, receive, send)
     assert sent[0]["status"] == 413
 
 
@@ -308,8 +307,8 @@ async def test_the_signature_is_verified_before_the_body_is_parsed(world):
 
 async def test_a_secret_outside_its_window_does_not_count(world):
     moment = datetime.now(UTC)
-    secrets = {"courier-x": [SourceSecret("old", not_after=moment), SourceSecret("next", not_before=moment)]}
-    app = create_app(world.services, ApiOptions(secrets=secrets))
+    secrets = {"courier-x": [{"secret": "old", "notAfter": moment}, {"secret": "next", "notBefore": moment}]}
+    app = app_of(world.services, ApiOptions(), secrets)
     body = json.dumps(event()).encode()
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://test") as client:
         old = await client.post(COURIER, content=body, headers=signed(body, secret="old"))
@@ -422,14 +421,13 @@ async def test_a_sender_that_disconnects_early_leaves_nothing(world):
     async def send(message):
         answers.append(message)
 
-    await create_app(world.services, world.options)(scope, receive, send)
+    await app_of(world.services, world.options)(scope, receive, send)
     assert answers == []
     assert await entry_of(world, sent) is None
 
 
 async def test_without_a_courier_the_path_does_not_exist(world):
-    services = replace(world.services, courier=None)
-    transport = httpx.ASGITransport(app=create_app(services, world.options))
+    transport = httpx.ASGITransport(app=create_app(world.services, world.options))
     async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
         body = json.dumps(event()).encode()
         assert_refused(await client.post(COURIER, content=body, headers=signed(body)), 404, "NOT_FOUND")

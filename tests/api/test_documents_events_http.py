@@ -11,18 +11,18 @@ from itertools import pairwise
 import httpx
 import pytest
 
-from holdfast.config.loading import load
 from holdfast.contracts.effects import Delete
 from holdfast.contracts.errors import StoreUnavailable
 from holdfast.wiring.opening import open_system
 from holdfast.wiring.running import run
 from tests.api.documents_world import DOCUMENTS, ELSEWHERE, a_documents_world, events_in
+from tests.support.settings import load
 from tests.support.waiting import eventually
 
 
 @pytest.fixture
 async def world(tmp_path):
-    async with a_documents_world(tmp_path, max_streams=2) as made:
+    async with a_documents_world(tmp_path, streams=2) as made:
         yield made
 
 

@@ -8,8 +8,6 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast.api import ApiOptions
-from holdfast.api.app import create_app
 from holdfast.contracts.files import FilesUnavailable
 from tests.api.documents_world import (
     BOUNDARY,
@@ -21,6 +19,7 @@ from tests.api.documents_world import (
     Sender,
     a_documents_world,
     a_pdf,
+    app_of,
     fields,
     form,
     part,
@@ -157,24 +156,24 @@ async def test_a_file_of_the_largest_size_is_accepted_and_a_larger_one_is_not(wo
 
 
 async def test_a_sender_that_sends_nothing_is_refused_after_the_idle_timeout(tmp_path):
-    async with a_documents_world(tmp_path, upload_idle_timeout=timedelta(milliseconds=50)) as world:
+    async with a_documents_world(tmp_path, upload_idle=timedelta(milliseconds=50)) as world:
         assert await Sender(world, part("file", PDF, filename="a.pdf"), silent=True).run() == 408
         assert await world.empty()
 
 
 async def test_no_more_of_a_file_is_read_than_is_stored(world):
-    asked = []
+    asked, real = [], world.documents.admission
 
     class Watched:
         def __getattr__(self, name):
-            return getattr(world.services.documents.admission, name)
+            return getattr(real, name)
 
         async def keep(self, content):
             async for _ in content:
                 asked.append(sender.asked)  # noqa: PERF401 - what was asked counts, though the sender goes away
 
-    documents = replace(world.services.documents, admission=Watched())
-    app = create_app(replace(world.services, documents=documents), ApiOptions())
+    world.documents.admission = Watched()
+    app = app_of(world.services, world.documents)
     start = part("file", PDF, filename="a.pdf").removesuffix(b"\r\n")
     sender = Sender(replace(world, app=app), start, *[b"x" * 1_000] * 20)
     await sender.run()
@@ -186,7 +185,7 @@ async def test_an_unavailable_file_store_answers_503_with_retry_after(world, mon
         message = "the disk at /secret is full"
         raise FilesUnavailable(message)
 
-    monkeypatch.setattr(world.system.documents.files, "keep", away)
+    monkeypatch.setattr(world.documents.files, "keep", away)
     answer = await world.upload(a_pdf())
     assert (answer.status_code, answer.json()["errorCode"]) == (503, "INTAKE_UNAVAILABLE")
     assert answer.headers["retry-after"]

@@ -206,7 +206,7 @@ async def test_deleted_files_answer_410_and_an_unavailable_file_store_503(world,
     async def away(output_path, name):
         raise FilesUnavailable
 
-    monkeypatch.setattr(world.system.documents.files, "read", away)
+    monkeypatch.setattr(world.documents.files, "read", away)
     answer = await world.get(f"/{job_id}/text")
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
 

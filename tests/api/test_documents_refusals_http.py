@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import httpx
 import pytest
 import pytest_asyncio
 
-from holdfast.api import ApiOptions
 from holdfast.api.app import create_app
+from holdfast.api.frame import FeatureApi
+from holdfast.api.services import ApiOptions
+from holdfast.features.documents.feature import DocumentsFeature
 from tests.api.documents_world import (
     BOUNDARY,
     DOCUMENTS,
@@ -191,7 +191,8 @@ async def test_the_operators_route_for_jobs_accepts_no_files(world):
 
 
 async def test_without_documents_every_path_answers_404_with_the_reason(world):
-    app = create_app(replace(world.services, documents=None), ApiOptions())
+    absent = FeatureApi(paths=DocumentsFeature.paths, refusal="Documents are not set up here: no libraries.")
+    app = create_app(world.services, ApiOptions(), [absent])
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://holdfast.test") as client:
         for method, path in PATHS:
             answer = await client.request(method, path)

@@ -125,7 +125,7 @@ async def test_a_ledger_that_cannot_record_refuses_each_email_and_no_other_answe
 
 
 async def test_an_unexpected_error_with_one_email_is_answered_and_the_others_are_accepted(world, monkeypatch):
-    admission = world.services.email.admission
+    admission = world.email.admission
 
     async def admit(body, **given):
         if body.get("subject") == "surprise":

@@ -8,9 +8,9 @@ import pytest
 
 from holdfast.contracts.errors import StoreUnavailable
 from holdfast.contracts.queries import EntryQuery, Page
-from holdfast.contracts.tenants import Scope
 from holdfast.features.email.admission import seal_context
 from holdfast.features.email.content_database import html_in
+from holdfast.features.email.feature import EmailFeature, Scope
 from holdfast.features.email.records import CONTENT, OUTBOX, RECIPIENTS, SuppressionReason, content_key
 from tests.api.email_world import CPF, CPF_DIGITS, EVENTS, LIST, SEND, VAULT, an_email, an_email_world, in_an_hour
 from tests.api.world import OPERATOR, AwayStore
@@ -73,7 +73,7 @@ async def test_the_html_is_stored_until_no_dead_letter_can_need_it(world):
     kept = await world.store.get(CONTENT, content_key(world.ids["acme"], outbox["htmlRef"]))
     assert html_in(VAULT, world.ids["acme"], outbox["htmlRef"], kept) == "<p>Olá</p>"
     assert kept["bytes"] == 11
-    workload = world.services.email.admission.workload
+    workload = world.email.workload
     assert kept["expiresAt"] > (before + workload.ttl + workload.letter_retention).isoformat()
 
 
@@ -382,14 +382,14 @@ async def test_the_operators_route_for_jobs_takes_no_emails(world):
 
 
 async def test_without_emails_every_path_answers_404_with_the_reason(world):
-    from dataclasses import replace
-
     import httpx
 
-    from holdfast.api import ApiOptions
     from holdfast.api.app import create_app
+    from holdfast.api.frame import FeatureApi
+    from holdfast.api.services import ApiOptions
 
-    app = create_app(replace(world.services, email=None), ApiOptions())
+    absent = FeatureApi(paths=EmailFeature.paths, refusal="Emails are not set up here: no keys.")
+    app = create_app(world.services, ApiOptions(), [absent])
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://holdfast.test") as client:
         for method, path in (("POST", SEND), ("GET", LIST), ("GET", f"{LIST}/{UUID}"), ("POST", EVENTS)):
             answer = await client.request(method, path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -16,25 +17,35 @@ import httpx
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from holdfast import Done, ExponentialBackoff, Workload
-from holdfast.api import ApiOptions, ApiServices, SourceSecret, sign
-from holdfast.api.app import create_app
+from holdfast.api.app import Gateway, create_app
+from holdfast.api.frame import FeatureApi, Frame
+from holdfast.api.services import ApiOptions, ApiServices
 from holdfast.brokers.sqlite import SqliteBroker
 from holdfast.contracts.dead_letters import letter_id
 from holdfast.contracts.errors import BrokerUnavailable, StoreUnavailable
 from holdfast.contracts.ledger import Claimed, Lease
+from holdfast.contracts.ports import Ambient
 from holdfast.contracts.times import isoformat
 from holdfast.contracts.transitions import MoveToDeadLetters, Settlement, Transition
+from holdfast.engine.cancellation import Cancellation
 from holdfast.engine.intake import Intake
 from holdfast.engine.review import Review
-from holdfast.features.courier.admission import CourierAdmission
+from holdfast.engine.tenants import Tenants
+from holdfast.feature import Opened, Services
+from holdfast.features.courier.feature import CourierFeature, CourierService
+from holdfast.features.courier.settings import CourierSettings
+from holdfast.features.courier.signatures import sign
 from holdfast.features.courier.workload import Courier
+from holdfast.installed import installed_features
 from holdfast.sqlite import Database
 from holdfast.stores.sqlite import SqliteStore
+from tests.support.settings import Settings
 
 COURIER = "/v1/events/courier"
 SECRET = "a secret of courier-x"
 OLDER_SECRET = "an older secret of courier-x"
 OTHER_SECRET = "the secret of courier-y"
+SECRETS = {"courier-x": [SECRET, OLDER_SECRET], "courier-y": OTHER_SECRET}
 TOKEN = "operators only, please"
 OPERATOR = {"authorization": f"Bearer {TOKEN}"}
 
@@ -218,21 +229,36 @@ async def a_world(folder: Path) -> AsyncIterator[World]:
         clock=clock,
         ids=CountingIds(),
         workloads=workloads,
-        courier=CourierAdmission(courier),
     )
-    options = ApiOptions(
-        secrets={
-            "courier-x": [SourceSecret(SECRET), SourceSecret(OLDER_SECRET)],
-            "courier-y": [SourceSecret(OTHER_SECRET)],
-        },
-        operator_token=TOKEN,
-    )
+    options = ApiOptions(operator_token=TOKEN)
     async with _client(services, options) as client:
         yield World(client, services, options, clock)
         await services.intake.drain()
     await database.close()
 
 
+def feature_services(services: ApiServices, settings: Settings | None = None) -> Services:
+    """What the process gives to its features, over the same engine as the API."""
+    ambient = Ambient(services.clock, services.ids, random.Random(1))
+    made = Services(settings or Settings(), ambient)
+    cancellation = Cancellation(services.store, services.broker)
+    scopes = [str(scope) for feature in installed_features() for scope in feature.scopes]
+    tenants = Tenants(services.store, services.clock, scopes)
+    made.opened(Opened(services.store, services.broker, services.intake, cancellation, tenants))
+    return made
+
+
+def app_of(services: ApiServices, options: ApiOptions, secrets: Mapping[str, Any] = SECRETS) -> Gateway:
+    """The API with the courier's routes. ``secrets`` are the couriers'."""
+    courier = services.workloads["courier"]
+    service = CourierService(courier, CourierSettings(courier_secrets=secrets), feature_services(services))
+    frame = Frame(service.services, options)
+    feature = FeatureApi(
+        intakes=CourierFeature.intakes, routes=service.routes(frame), tags=CourierFeature.tags, refusal="not set up"
+    )
+    return create_app(services, options, [feature])
+
+
 def _client(services: ApiServices, options: ApiOptions) -> httpx.AsyncClient:
-    transport = httpx.ASGITransport(app=create_app(services, options))
+    transport = httpx.ASGITransport(app=app_of(services, options))
     return httpx.AsyncClient(transport=transport, base_url="http://holdfast.test")

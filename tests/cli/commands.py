@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.cli import main
-from holdfast.config import Settings
 from holdfast.contracts.queries import LetterQuery, Page
 from holdfast.wiring import open_system
 from tests.cli.parcels import Parcel, app
+from tests.support.settings import Settings
 from tests.support.waiting import eventually
 
 APP = "tests.cli.parcels:app"

@@ -4,9 +4,9 @@ import shutil
 
 import pytest
 
-from holdfast.config import Settings
 from tests.cli.commands import ENVIRONMENT, Program, make_dead_letters, make_empty_ledger
 from tests.cli.parcels import Parcel
+from tests.support.settings import Settings
 
 
 @pytest.fixture

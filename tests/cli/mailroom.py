@@ -22,7 +22,7 @@ def hand_in(data: Path, tenant: str, *documents: dict[str, Any]) -> list[str]:
             company_id = (await system.tenants.named(tenant)).company_id
             ids = []
             for document in documents:
-                admitted = await system.email.admission.admit(
+                admitted = await system.service("email").admission.admit(
                     document,
                     company_id=company_id,
                     idempotency_key=None,
@@ -30,7 +30,7 @@ def hand_in(data: Path, tenant: str, *documents: dict[str, Any]) -> list[str]:
                     received_at=system.ambient.clock.now(),
                 )
                 receipt = await system.intake.accept(
-                    system.email.workload,
+                    system.service("email").workload,
                     admitted.data,
                     priority=admitted.priority,
                     delay=admitted.delay,

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.config import load
 from tests.cli.commands import SECRET, TOKEN
+from tests.support.settings import load
 
 
 def test_init_writes_a_private_file_that_can_start(program, home, monkeypatch):

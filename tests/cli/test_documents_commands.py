@@ -25,7 +25,7 @@ def hand_in(data, tenant, *job_ids, claim=False):
     async def live():
         async with open_system(settings(data)) as system:
             company_id = (await system.tenants.named(tenant)).company_id
-            workload = system.documents.workload
+            workload = system.service("documents").workload
             for job_id in job_ids:
                 asked = {
                     "job_id": job_id,
@@ -34,7 +34,7 @@ def hand_in(data, tenant, *job_ids, claim=False):
                     "url": "https://example.com/letter.pdf?token=hunter2hunter2",
                     "metadata": {"case": 42},
                 }
-                admitted = await system.documents.admission.admit(
+                admitted = await system.service("documents").admission.admit(
                     asked, company_id=company_id, received_at=datetime.now(UTC)
                 )
                 await system.intake.accept(workload, admitted.data, effects=admitted.effects)

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from holdfast.contracts.tenants import Scope
+from holdfast.features.documents.feature import Scope
 from holdfast.wiring import open_system
 from tests.cli.commands import ENVIRONMENT, settings
 from tests.support.file_server import FileServer

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.config import Settings
 from tests.cli.commands import ENVIRONMENT, Program
+from tests.support.settings import Settings
 from tests.support.valkey_server import RedisServer
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from pymongo import MongoClient
 
-from holdfast.config import Settings
+from holdfast.features.courier.feature import workload_of as courier_of
 from holdfast.stores.mongo import MongoStore
-from holdfast.wiring import courier_of
+from tests.support.settings import Settings
 
 LEDGER, SHIPMENTS, LETTERS = "processed_events", "active_shipments", "dead_letter_events"
 

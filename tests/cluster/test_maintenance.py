@@ -7,13 +7,13 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from holdfast.config import load
 from holdfast.contracts.dead_letters import ReviewStatus
 from holdfast.contracts.ledger import NewEntry
 from holdfast.contracts.queries import LetterQuery, Page
 from holdfast.telemetry import attach, detach, events
 from holdfast.wiring import open_system
 from tests.cli.parcels import Parcel, app
+from tests.support.settings import load
 from tests.support.valkey_server import forget
 from tests.support.waiting import eventually
 

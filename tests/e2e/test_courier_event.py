@@ -14,15 +14,15 @@ from unittest.mock import patch
 import httpx
 import pytest
 
-from holdfast.api import sign
-from holdfast.config import Settings
 from holdfast.contracts.dead_letters import ReviewStatus
 from holdfast.contracts.errors import ReviewRefused
 from holdfast.contracts.ledger import Status
 from holdfast.contracts.queries import LetterQuery, Page
 from holdfast.contracts.times import isoformat
 from holdfast.features.courier.contract import ActiveShipment, CourierDeadLetter
+from holdfast.features.courier.signatures import sign
 from holdfast.wiring import System, open_system
+from tests.support.settings import Settings
 from tests.support.stage import assert_counts_its_attempts
 from tests.support.waiting import eventually
 

@@ -17,9 +17,9 @@ import pytest
 from pymongo import MongoClient
 
 from holdfast.cli import main
-from holdfast.config import Settings
 from tests.support.previous_version import facts_of, load_cluster, load_embedded
 from tests.support.program import started, stop, wait_until
+from tests.support.settings import Settings
 from tests.support.valkey_server import RedisPlace, forget
 
 pytestmark = pytest.mark.slow

@@ -19,12 +19,12 @@ from typing import Any
 
 import httpx
 
-from holdfast.config import load
 from holdfast.wiring import open_system
 from tests.support.counted_work import app
 from tests.support.long_run import LONG_RUN
 from tests.support.processes import Fleet
 from tests.support.program import ran
+from tests.support.settings import load
 from tests.support.smtp_server import SmtpServer
 from tests.support.waiting import eventually
 

@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from holdfast.config import load
 from holdfast.contracts.ledger import LedgerEntry
 from holdfast.wiring import System, open_system
 from tests.support.counted_work import GATES_VARIABLE, RUNS_VARIABLE, app
 from tests.support.mail_arena import mail_server, mail_settings
 from tests.support.processes import Fleet
+from tests.support.settings import load
 from tests.support.smtp_server import taken_in
 
 _AT_A_TIME = 250
@@ -57,7 +57,7 @@ class SortingOffice:
         return ids
 
     async def _accept(self, tenant: str, number: int, changes: dict[str, Any]) -> str:
-        email, clock = self.system.email, self.system.ambient.clock
+        email, clock = self.system.service("email"), self.system.ambient.clock
         assert email is not None
         body = {
             "to": f"{tenant}-{number}@example.com",

@@ -12,7 +12,6 @@ from typing import Any
 
 import httpx
 
-from holdfast.config import Settings
 from holdfast.contracts.dead_letters import DeadLetter
 from holdfast.contracts.ledger import LedgerEntry
 from holdfast.contracts.queries import LetterQuery, Page
@@ -20,6 +19,7 @@ from holdfast.features.courier.signatures import sign
 from holdfast.wiring import System, open_system
 from tests.support.courier_documents import event_document, intake_document, payload
 from tests.support.downstream import Downstream
+from tests.support.settings import Settings
 
 MAIN = "courier-events-main"
 DEAD = "courier-events-dlq"

@@ -76,7 +76,7 @@ async def test_a_job_that_node_adds_is_adopted_and_its_producer_gets_the_result(
     document = await gateway.system.store.get("document_jobs", "node-1")
     assert (document["status"], document["metadata"]) == ("COMPLETED", {"from": "Node"})
     stored = await gateway.system.store.get("document_results", "node-1")
-    assert b"Deed of sale" in await gateway.system.documents.admission.output(stored, "text.txt")
+    assert b"Deed of sale" in await gateway.system.service("documents").admission.output(stored, "text.txt")
     assert stored["output_path"] == result["output_path"]
 
 

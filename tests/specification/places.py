@@ -24,7 +24,6 @@ from pymongo import MongoClient
 from redis import Redis
 
 from holdfast.cli import main
-from holdfast.config import Settings
 from holdfast.contracts.queues import QueueJob
 from holdfast.wiring import DATABASE_FILE, System, open_system
 from tests.interop.node_queue import NodeQueue
@@ -32,6 +31,7 @@ from tests.support import witness
 from tests.support.cluster_truth import beginning, read_cluster
 from tests.support.counted_work import app
 from tests.support.node import Node
+from tests.support.settings import Settings
 from tests.support.sqlite_truth import read_file
 from tests.support.valkey_server import RedisPlace, forget
 

@@ -14,14 +14,14 @@ import httpx
 import pytest
 
 from holdfast import PermanentError, ThrottledError, TransientError
-from holdfast.config import Settings
 from holdfast.contracts.lifecycle import EDGES
 from holdfast.contracts.times import isoformat
 from holdfast.engine.failures import classify
+from holdfast.features.courier.feature import workload_of as courier_of
 from holdfast.features.courier.signatures import sign
-from holdfast.wiring import courier_of
 from tests.specification.places import CLUSTER, EMBEDDED, Place
 from tests.support.downstream import Downstream
+from tests.support.settings import Settings
 from tests.support.specification import example
 from tests.support.waiting import eventually
 

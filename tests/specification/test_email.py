@@ -15,13 +15,13 @@ from typing import Any
 import httpx
 import pytest
 
-from holdfast.config import Settings
 from holdfast.contracts.effects import Upsert
 from holdfast.contracts.times import isoformat
 from holdfast.features.email import contract
 from holdfast.features.email.records import CONTENT, content_key
 from tests.specification.places import CLUSTER, Place
 from tests.support.hearing import hearing
+from tests.support.settings import Settings
 from tests.support.smtp_server import SmtpServer
 from tests.support.specification import example
 from tests.support.waiting import eventually

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from holdfast.config import load
 from holdfast.wiring import DATABASE_FILE, open_system
+from tests.support.settings import load
 
 from . import witness
 from .checker import Report, Witnessed, check

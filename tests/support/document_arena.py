@@ -28,7 +28,6 @@ import httpx
 import pytest
 from redis import Redis
 
-from holdfast.config import Settings
 from holdfast.contracts.dead_letters import DeadLetter
 from holdfast.contracts.ledger import LedgerEntry
 from holdfast.contracts.queries import LetterQuery, Page
@@ -39,6 +38,7 @@ from holdfast.features.documents.child.protocol import Finished, Message, Plan, 
 from holdfast.features.documents.running import read_in_child
 from holdfast.features.documents.workload import DEAD_LETTER_QUEUE, QUEUE
 from holdfast.wiring import DATABASE_FILE, System, open_system
+from tests.support.settings import Settings
 
 from .file_server import FileServer
 from .gemini_server import GeminiServer
@@ -227,7 +227,7 @@ class DocumentArena:
 
     async def output(self, job_id: str, name: str) -> bytes:
         """An output file of a completed job."""
-        return await self.system.documents.admission.output(await self.result(job_id), name)
+        return await self.system.service("documents").admission.output(await self.result(job_id), name)
 
     async def letters(self, job_id: str) -> list[DeadLetter]:
         """The dead letters of a job in the store, also of one that was refused and has another name there."""

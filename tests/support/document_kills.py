@@ -24,8 +24,8 @@ from typing import Any, Final
 
 import httpx
 
-from holdfast.config import load
 from holdfast.wiring import open_system
+from tests.support.settings import load
 
 from .arena import DRAIN_SECONDS, Arena, SqliteArena
 from .cluster import ClusterArena

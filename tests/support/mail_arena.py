@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from holdfast.config import load
 from holdfast.wiring import open_system
+from tests.support.settings import load
 
 from .arena import DRAIN_SECONDS, Arena, SqliteArena
 from .cluster import ClusterArena

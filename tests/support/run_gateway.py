@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from holdfast import wiring
-from holdfast.config import load
+from tests.support.settings import load
 
 from .counted_work import app
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from holdfast.config import Settings, SettingsError, load
+from holdfast.config import SettingsError
+from tests.support.settings import Settings, load
 
 CANARY = "canary-9f3kQ7zLw2Xv8TbR"
 REDIS = "redis://redis.example:6379/0"

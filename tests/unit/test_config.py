@@ -8,7 +8,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from pydantic import ValidationError
 
-from holdfast.config import CourierSecret, Settings, SettingsError, fresh_config_text, load
+from holdfast.config import SettingsError, fresh_config_text
+from holdfast.features.courier.secrets import CourierSecret
+from holdfast.installed import installed_features
+from tests.support.settings import Settings, load
 
 CANARY = "canary-9f3kQ7zLw2Xv8TbR"
 
@@ -653,8 +656,12 @@ def test_random_secrets_of_every_usual_kind_pass():
 # --- the starter file -----------------------------------------------------------------------------------------
 
 
+def starter() -> str:
+    return fresh_config_text(Settings, [text for feature in installed_features() if (text := feature.starter())])
+
+
 def test_the_starter_file_is_accepted_and_safe_and_never_the_same(tmp_path):
-    texts = {fresh_config_text() for _ in range(2)}
+    texts = {starter() for _ in range(2)}
     assert len(texts) == 2
     seen = set()
     for text in texts:
@@ -666,7 +673,7 @@ def test_the_starter_file_is_accepted_and_safe_and_never_the_same(tmp_path):
 
 
 def test_the_commented_lines_of_the_starter_file_are_the_defaults(tmp_path):
-    lines = fresh_config_text().split("[courier_secrets]")[0].splitlines()
+    lines = starter().split("[courier_secrets]")[0].splitlines()
     offered = "\n".join(line[2:] for line in lines if line.startswith("# ") and " = " in line and "..." not in line)
     offered = offered.split("\n", 1)[1]  # the first line explains precedence with an example
     values = tomllib.loads(offered)

@@ -9,12 +9,17 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from holdfast.config import Settings, SettingsError, email_keys, email_secrets, load
+from holdfast.config import SettingsError
 from holdfast.contracts.errors import ConfigurationError
-from holdfast.features.email.keys import KEYS_FILE, KeysUnreadable
-from holdfast.features.email.settings import is_sender
+from holdfast.contracts.tenants import is_sender
+from holdfast.feature import Services
+from holdfast.features.email import keys as email_keys
+from holdfast.features.email.keys import KEYS_FILE, KeysUnreadable, email_secrets
 from holdfast.features.email.vault import Vault
-from holdfast.wiring.system import workloads_of
+from holdfast.installed import installed_features
+from holdfast.wiring import system_ambient
+from holdfast.wiring.features import build, workloads_of
+from tests.support.settings import Settings, load
 
 PEPPER = "kT3vXq9_Zr4LmW8s-Pd1YbNcUf6HgJ2w"
 FIRST = base64.b64encode(bytes(range(32))).decode()
@@ -63,7 +68,7 @@ def test_a_name_that_no_queue_can_have_is_refused(name, tmp_path):
 def test_the_queue_of_another_workload_is_not_for_emails(tmp_path):
     settings = load({"EMAIL_QUEUE": "courier-events-main", "HOLDFAST_DATA": str(tmp_path)}, tmp_path)
     with pytest.raises(ConfigurationError, match="courier-events-main is used twice"):
-        workloads_of(settings, None)
+        workloads_of(build(installed_features(), settings, Services(settings, system_ambient())), None)
 
 
 @pytest.mark.parametrize(
@@ -214,7 +219,7 @@ def test_keys_are_made_once_for_the_owner_s_eyes_alone(tmp_path):
 
 def test_all_who_start_at_once_agree_on_the_keys(tmp_path):
     code = (
-        "import sys; from pathlib import Path; from holdfast.config import Settings, email_secrets; "
+        "import sys; from pathlib import Path; from tests.support.settings import Settings; from holdfast.features.email.keys import email_secrets; "
         "sys.stdin.readline(); print(email_secrets(Settings(holdfast_data=Path(sys.argv[1]))).pepper.hex())"
     )
     processes = [

@@ -15,12 +15,12 @@ import pytest
 from holdfast.brokers.bullmq.scripts import load_scripts
 from holdfast.cli import COMMANDS
 from holdfast.cli.lazy import load
-from holdfast.config import Settings, email_secrets
 from holdfast.features.documents.failures import TABLE
 from holdfast.features.documents.settings import DocumentSettings
-from holdfast.features.email.keys import KEYS_FILE
+from holdfast.features.email.keys import KEYS_FILE, email_secrets
 from holdfast.features.email.settings import EmailSettings
 from holdfast.telemetry import events, logs
+from tests.support.settings import Settings
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"

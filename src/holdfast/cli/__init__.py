@@ -52,9 +52,7 @@ def _brought_commands() -> list[Entry]:
     except HoldfastError as error:
         say(f"Warning: {error.message}")
         return []
-    return [
-        Entry(each.name, each.where, each.panel, each.summary) for feature in features for each in feature.commands
-    ]
+    return [Entry(each.name, each.where, each.panel, each.summary) for feature in features for each in feature.commands]
 
 
 app = typer.Typer(

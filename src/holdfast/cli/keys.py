@@ -27,23 +27,9 @@ keys = typer.Typer(help="Create, list and revoke API keys of tenants.", no_args_
 _LONGEST_DAYS: Final = 3_650
 
 
-
-def _scopes() -> dict[str, str]:
-    """What keys may be made for: the scopes of all features, each with its meaning."""
-    return {str(name): meaning for feature in installed_features() for name, meaning in feature.scopes.items()}
-
-
 def _meanings() -> str:
-    return "; ".join(f"{name} {meaning}" for name, meaning in _scopes().items())
-
-
-def _known(given: list[str] | None) -> list[str]:
-    known = _scopes()
-    unknown = [each for each in given or () if each not in known]
-    if unknown:
-        message = f"There is no scope {unknown[0]!r}. Known: {', '.join(known)}."
-        raise Stop(message)
-    return given or list(known)
+    """What keys may be made for: the scopes of all features, each with its meaning."""
+    return "; ".join(f"{name} {meaning}" for each in installed_features() for name, meaning in each.scopes.items())
 
 
 TenantName = Annotated[str, typer.Argument(metavar="TENANT", help="The tenant's id or name.", show_default=False)]
@@ -70,7 +56,7 @@ def create(
 ) -> None:
     """Create a key for a tenant. It is shown only once: only its hash is stored."""
     not_after = None if expires is None else _end(expires)
-    key, text = asyncio.run(_create(tenant, _known(scope), label, not_after, data))
+    key, text = asyncio.run(_create(tenant, scope, label, not_after, data))
     if json:
         print_json({**_document(key), "key": text})
         return
@@ -161,7 +147,7 @@ def _document(key: ApiKey) -> dict[str, Any]:
 
 
 async def _create(
-    tenant: str, scopes: list[str], label: str, not_after: datetime | None, data: Path | None
+    tenant: str, scopes: list[str] | None, label: str, not_after: datetime | None, data: Path | None
 ) -> tuple[ApiKey, str]:
     async with existing_system(data, None) as system:
         found: Tenant = await system.tenants.named(tenant)

@@ -26,7 +26,7 @@ _brought: list[Callable[[], Sequence[Entry]]] = []
 class LazyGroup(TyperGroup):
     """A group whose commands are placeholders until one is called. The help needs only the placeholders.
 
-    The commands of features are looked for when the help lists all commands, or when a command is not the program's own.
+    The commands of features are looked for when the help lists all commands, or when a command is not one of ours.
     """
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401 - types of whichever click typer has
@@ -56,9 +56,7 @@ class LazyGroup(TyperGroup):
                 self.add_command(command, name)
 
 
-def register(
-    app: typer.Typer, entries: Sequence[Entry], brought: Callable[[], Sequence[Entry]] | None = None
-) -> None:
+def register(app: typer.Typer, entries: Sequence[Entry], brought: Callable[[], Sequence[Entry]] | None = None) -> None:
     """Add placeholders for these commands. ``brought`` gives more of them when they are needed."""
     for entry in entries:
         _where[entry.name] = entry.where

@@ -13,7 +13,9 @@ from .failures import Stop
 
 
 def settings_with(app: App | None = None, **given: str | int | Path | None) -> Settings:
-    """The settings, with those of the installed features and of the app's. An option of the command has priority over the environment; None: the option was not given.
+    """The settings, with those of the installed features and of the app.
+
+    An option of the command has priority over the environment; None: the option was not given.
 
     Raises :class:`Stop` with every problem of the settings.
     """

@@ -80,4 +80,6 @@ class Shown:
 Int = Annotated[int, BeforeValidator(_no_bool)]
 MaybeInt = Annotated[int | None, BeforeValidator(_no_bool)]
 Float = Annotated[float, Field(allow_inf_nan=False), BeforeValidator(_no_bool)]
-WebAddress = Annotated[str, AfterValidator(web_address), Shown(without_query)]
+WebAddress = Annotated[
+    str | None, AfterValidator(lambda value: value if value is None else web_address(value)), Shown(without_query)
+]

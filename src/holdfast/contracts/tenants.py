@@ -83,7 +83,7 @@ class Tenant:
 
 @dataclass(frozen=True, slots=True)
 class ApiKey:
-    """An API key without its secret. ``scopes`` are what it may be used for, such as ``email:send``: features name them."""
+    """An API key without its secret. ``scopes`` are what it may be used for; the features name them."""
 
     key_id: str
     company_id: str

@@ -42,11 +42,21 @@ _NO_DIGEST: Final = sha256(b"").hexdigest()
 
 
 class Tenants:
-    """The tenants and their keys. ``entropy`` returns so many random bytes."""
+    """The tenants and their keys.
 
-    def __init__(self, store: Store, clock: Clock, entropy: Callable[[int], bytes] = secrets.token_bytes) -> None:
+    ``scopes`` are all that a key may be made for: the features name them. ``entropy`` returns so many random bytes.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        scopes: Collection[str] = (),
+        entropy: Callable[[int], bytes] = secrets.token_bytes,
+    ) -> None:
         self._store = store
         self._clock = clock
+        self._scopes = tuple(scopes)
         self._entropy = entropy
 
     # --- tenants ------------------------------------------------------------------------------------------
@@ -95,16 +105,22 @@ class Tenants:
         self,
         company_id: str,
         *,
-        scopes: Collection[str],
+        scopes: Collection[str] | None = None,
         label: str = "",
         not_after: datetime | None = None,
         created_by: str = "",
     ) -> tuple[ApiKey, str]:
-        """A new key for a tenant, and its text, which is not shown again. Raises :class:`NotFound`."""
+        """A new key for a tenant, and its text, which is not shown again. Without ``scopes`` it is for everything.
+
+        Raises :class:`NotFound` for an unknown tenant.
+        """
+        scopes = self._scopes if scopes is None else scopes
         if await self.get(company_id) is None:
             raise NotFound
         if not scopes:
             raise InvalidContent([FieldProblem("scopes", "must name at least one")])
+        if not set(scopes) <= set(self._scopes):
+            raise InvalidContent([FieldProblem("scopes", f"must be among {', '.join(self._scopes)}")])
         if not_after is not None and not_after <= self._clock.now():
             raise InvalidContent([FieldProblem("notAfter", "must be in the future")])
         _check_text("label", label)
@@ -157,7 +173,8 @@ class Tenants:
         tenant = await self.get(key.company_id)
         if tenant is None or not tenant.active or not key.works_at(self._clock.now()):
             raise KeyRefused
-        return Principal(tenant, key.key_id, key.scopes)
+        # A scope that no feature here has opens nothing.
+        return Principal(tenant, key.key_id, key.scopes & frozenset(self._scopes))
 
     async def _all(self, collection: str, where: Mapping[str, Any] | None = None) -> list[Mapping[str, Any]]:
         query = RecordQuery(collection=collection, where=where or {})

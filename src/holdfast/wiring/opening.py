@@ -63,8 +63,9 @@ async def open_system(
     opening = _cluster(settings, everything, patience) if settings.cluster else _file(settings, everything)
     async with opening as (store, broker, cluster), contextlib.AsyncExitStack() as resources:
         workloads = {workload.name: workload for workload in everything}
+        scopes = [str(scope) for each in features.values() for scope in each.feature.scopes]
         intake = Intake(store, broker, max_pending=settings.intake_max_pending)
-        cancellation, tenants = Cancellation(store, broker), Tenants(store, ambient.clock)
+        cancellation, tenants = Cancellation(store, broker), Tenants(store, ambient.clock, scopes)
         services.opened(Opened(store, broker, intake, cancellation, tenants))
         for each in features.values():
             for resource in each.parts.resources if each.parts is not None else ():

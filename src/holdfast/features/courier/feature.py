@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from holdfast import ExponentialBackoff
 from holdfast.feature import WARN, Command, Feature, Finding, Parts, Schema, Services, fresh_secret
@@ -42,8 +42,8 @@ class CourierFeature(Feature[CourierSettings]):
             panel="Send",
         ),
     )
-    intakes = {"courier": f"Send courier events, signed, to POST {COURIER_PATH}."}
-    tags = {
+    intakes: ClassVar[Mapping[str, str]] = {"courier": f"Send courier events, signed, to POST {COURIER_PATH}."}
+    tags: ClassVar[Mapping[str, str]] = {
         "intake": "Signed events from couriers.",
         "events": "The state of courier events. Needs the operator token.",
         "shipments": "The state of shipments, as the events left it. Needs the operator token.",

@@ -25,9 +25,7 @@ class CourierSettings(FeatureSettings):
         300, ge=1, le=3_600, description="How far a signature's timestamp may be from now, either way."
     )
     # Not in repr: a webhook address may carry a token in its path or query.
-    courier_downstream_url: WebAddress | None = Field(
-        None, repr=False, description="Where to forward applied courier events."
-    )
+    courier_downstream_url: WebAddress = Field(None, repr=False, description="Where to forward applied courier events.")
     courier_downstream_secret: SecretStr | None = Field(None, description="Signs the events forwarded downstream.")
     courier_downstream_timeout_ms: Int = Field(
         5_000, ge=10, le=600_000, description="How long the downstream may take to answer."
@@ -80,5 +78,7 @@ class CourierSettings(FeatureSettings):
         """The sources none of whose secrets is valid now."""
         now = datetime.now(UTC)
         return [
-            source for source, secrets in self.courier_secrets.items() if not any(each.active_at(now) for each in secrets)
+            source
+            for source, secrets in self.courier_secrets.items()
+            if not any(each.active_at(now) for each in secrets)
         ]

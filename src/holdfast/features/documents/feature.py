@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from holdfast import ExponentialBackoff, Workload
 from holdfast.feature import Command, Feature, Finding, Needs, Parts, Schema, Services, Settings
@@ -52,14 +52,15 @@ class DocumentsFeature(Feature[DocumentSettings]):
             "Read a file; submit files; see their status; cancel.",
         ),
     )
-    scopes = {
+    scopes: ClassVar[Mapping[str, str]] = {
         Scope.DOCUMENTS_WRITE: "submits and cancels documents",
         Scope.DOCUMENTS_READ: "shows their status and results",
     }
     paths = (DOCUMENTS_PATH,)
-    intakes = {"documents": f"Send files, with an API key, to POST {DOCUMENTS_PATH}."}
-    tags = {
-        "documents": "Files that tenants send to be read. Needs an API key. The jobs of other tenants count as not found."
+    intakes: ClassVar[Mapping[str, str]] = {"documents": f"Send files, with an API key, to POST {DOCUMENTS_PATH}."}
+    tags: ClassVar[Mapping[str, str]] = {
+        "documents": "Files that tenants send to be read. Needs an API key. "
+        "The jobs of other tenants count as not found."
     }
 
     def needs(self, settings: DocumentSettings) -> Needs:
@@ -80,9 +81,7 @@ class DocumentsFeature(Feature[DocumentSettings]):
     def build(self, settings: DocumentSettings, services: Services) -> Parts:
         """The workload, its callbacks, its admission and its routes."""
         documents = DocumentService(settings, services)
-        return Parts(
-            workloads=documents.workloads, routes=documents.routes, resources=[documents], service=documents
-        )
+        return Parts(workloads=documents.workloads, routes=documents.routes, resources=[documents], service=documents)
 
     async def check(self, settings: DocumentSettings, services: Services) -> Sequence[Finding]:
         """Whether files can be read, and results be stored."""

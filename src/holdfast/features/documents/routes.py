@@ -229,7 +229,10 @@ def _add_watching(
             return Progress(view.model_dump_json(), view.status.final)
 
         return ProgressStream(
-            streams, read_progress, interval=documents.limits.stream_interval, keep_alive=documents.limits.stream_keep_alive
+            streams,
+            read_progress,
+            interval=documents.limits.stream_interval,
+            keep_alive=documents.limits.stream_keep_alive,
         )
 
 

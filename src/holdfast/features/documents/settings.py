@@ -61,7 +61,7 @@ class DocumentSettings(FeatureSettings):
         None, description="A folder with a faster-whisper model; otherwise the packages with Whisper base."
     )
     gemini_api_key: SecretStr | None = Field(None, description="The key for Gemini; without it, gemini is refused.")
-    gemini_base_url: WebAddress | None = Field(None, repr=False, description="Gemini at another address than Google's own.")
+    gemini_base_url: WebAddress = Field(None, repr=False, description="Gemini at another address than Google's own.")
     gemini_model: str = Field("gemini-2.5-flash", description="The model of Gemini that reads.")
     gemini_timeout_seconds: Int = Field(120, ge=1, le=_HOUR, description="How long Gemini may take to answer.")
 
@@ -102,7 +102,7 @@ class DocumentSettings(FeatureSettings):
     document_bucket: str | None = Field(None, description="The bucket; needed with DOCUMENT_STORAGE=s3.")
     document_prefix: str = Field("documents/", description="What the names of the bucket's objects begin with.")
     document_s3_region: str | None = Field(None, description="The region of the bucket.")
-    document_s3_endpoint_url: WebAddress | None = Field(
+    document_s3_endpoint_url: WebAddress = Field(
         None, repr=False, description="S3 at another address than Amazon's own."
     )
     document_cache: bool = Field(

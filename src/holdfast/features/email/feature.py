@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from enum import StrEnum
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from holdfast import ConfigurationError, RateLimit
 from holdfast.feature import Command, Feature, Finding, Needs, NotSetUp, Parts, Services, Settings
@@ -14,7 +14,9 @@ from holdfast.feature import Command, Feature, Finding, Needs, NotSetUp, Parts, 
 from .keys import EmailSecrets, KeysUnreadable, email_secrets
 from .settings import EmailSettings
 
-if TYPE_CHECKING:  # the core install does without the libraries of the email extra, and a worker without a web framework
+if (
+    TYPE_CHECKING
+):  # the core install does without the libraries of the email extra, and a worker without a web framework
     from holdfast.http import Frame, Routes
 
     from .admission import EmailAdmission
@@ -52,9 +54,7 @@ class EmailFeature(Feature[EmailSettings]):
     title = "emails"
     settings = EmailSettings
     commands = (
-        Command(
-            "emails", "holdfast.features.email.commands.emails:emails", "See the status of emails; cancel emails."
-        ),
+        Command("emails", "holdfast.features.email.commands.emails:emails", "See the status of emails; cancel emails."),
         Command(
             "suppressions",
             "holdfast.features.email.commands.suppressions:suppressions",
@@ -67,14 +67,16 @@ class EmailFeature(Feature[EmailSettings]):
             panel="Set up and check",
         ),
     )
-    scopes = {
+    scopes: ClassVar[Mapping[str, str]] = {
         Scope.EMAIL_SEND: "sends emails",
         Scope.EMAIL_READ: "shows the status of emails",
         Scope.EMAIL_CANCEL: "cancels emails that wait",
     }
     paths = (EMAIL_PATH,)
-    intakes = {"email": f"Send emails, with an API key, to POST {SEND_PATH}."}
-    tags = {"email": "Emails of tenants. Needs an API key. The emails of other tenants count as not found."}
+    intakes: ClassVar[Mapping[str, str]] = {"email": f"Send emails, with an API key, to POST {SEND_PATH}."}
+    tags: ClassVar[Mapping[str, str]] = {
+        "email": "Emails of tenants. Needs an API key. The emails of other tenants count as not found."
+    }
 
     def needs(self, settings: EmailSettings) -> Needs:
         """What sending emails needs, in the way that the settings choose."""

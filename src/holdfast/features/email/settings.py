@@ -76,7 +76,7 @@ class EmailSettings(FeatureSettings):
         10, ge=1, le=1_000, description="Connections to the SMTP server that one worker keeps."
     )
     ses_region: str | None = Field(None, description="The AWS region of SES; needed with EMAIL_TRANSPORT=ses.")
-    ses_endpoint_url: WebAddress | None = Field(None, repr=False, description="SES at another address than Amazon's own.")
+    ses_endpoint_url: WebAddress = Field(None, repr=False, description="SES at another address than Amazon's own.")
     ses_configuration_set: str | None = Field(None, description="The SES configuration set that emails are sent with.")
 
     # --- where their HTML is ------------------------------------------------------------------------------
