@@ -243,7 +243,7 @@ OwnSettings = TypeVar("OwnSettings", bound=FeatureSettings)
 
 
 class Feature(Generic[OwnSettings]):
-    """What a package brings to Holdfast. Subclass it; only ``name``, ``title``, ``settings`` and ``build`` are needed."""
+    """What a package brings to Holdfast. A subclass needs only ``name``, ``title``, ``settings`` and ``build``."""
 
     name: ClassVar[str]
     """One word, such as ``sms``: the feature's table in ``holdfast.toml``, and the beginning of its settings' names."""

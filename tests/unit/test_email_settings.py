@@ -219,7 +219,8 @@ def test_keys_are_made_once_for_the_owner_s_eyes_alone(tmp_path):
 
 def test_all_who_start_at_once_agree_on_the_keys(tmp_path):
     code = (
-        "import sys; from pathlib import Path; from tests.support.settings import Settings; from holdfast.features.email.keys import email_secrets; "
+        "import sys; from pathlib import Path; from tests.support.settings import Settings; "
+        "from holdfast.features.email.keys import email_secrets; "
         "sys.stdin.readline(); print(email_secrets(Settings(holdfast_data=Path(sys.argv[1]))).pepper.hex())"
     )
     processes = [

@@ -75,7 +75,7 @@ def email_routes(email: EmailService) -> Routes:
     services = email.services
     _add_sending(routes, services, email)
     _add_notifications(routes, services, email)
-    _add_reading(routes, services, email)
+    _add_reading(routes, services)
     _add_cancelling(routes, services, email)
     return Routes([routes])
 
@@ -249,7 +249,7 @@ def _only_post(routes: APIRouter, path: str) -> None:
 # --- reading and cancelling -------------------------------------------------------------------------------------
 
 
-def _add_reading(routes: APIRouter, services: Services, email: EmailService) -> None:
+def _add_reading(routes: APIRouter, services: Services) -> None:
     guarded = [Depends(TenantGuard(services.tenants, Scope.EMAIL_READ))]
 
     @routes.get(EMAIL_PATH, dependencies=guarded, summary="List your emails, newest first")
