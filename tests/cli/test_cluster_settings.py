@@ -87,10 +87,11 @@ def test_the_embedded_default_loads_no_driver(home):
     code = (
         "import asyncio, sys\n"
         "import holdfast.cli.doctor, holdfast.cli.events, holdfast.cli.migrating, holdfast.cli.serving\n"
-        "from tests.support.settings import load\n"
+        "from holdfast.config import load\n"
+        "from holdfast.installed import settings_model\n"
         "from holdfast.wiring import open_system\n"
         "async def live():\n"
-        "    async with open_system(load({})) as system:\n"
+        "    async with open_system(load({}, model=settings_model())) as system:\n"
         "        system.api(), system.worker()\n"
         "        await system.maintenance().round()\n"
         "asyncio.run(live())\n"

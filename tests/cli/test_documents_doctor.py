@@ -40,7 +40,7 @@ def test_a_missing_extra_is_information(doctor, monkeypatch):
     code, found = doctor()
     assert code == 0
     assert found["documents"]["verdict"] == "OK"
-    assert "Not read here: rapidocr not installed" in found["documents"]["message"]
+    assert "Not set up here: rapidocr not installed" in found["documents"]["message"]
     assert "pip install 'holdfast-gateway[documents]'" in found["documents"]["advice"]
     assert not found.keys() & (CHECKS - {"documents"})
 

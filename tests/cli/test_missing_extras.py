@@ -86,7 +86,7 @@ def test_emails_that_nobody_asks_for_are_left_out_and_doctor_says_so(found, with
     code, checks = found()
     assert code == 0
     assert checks["emails"]["verdict"] == "OK"
-    assert checks["emails"]["message"] == f"Not sent here: {library} not installed."
+    assert checks["emails"]["message"] == f"Not set up here: {library} not installed."
     assert checks["emails"]["advice"] == "Wanted? pip install 'holdfast-gateway[email]'"
     assert checks["ledger"]["verdict"] == "OK"
 

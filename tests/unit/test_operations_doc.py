@@ -14,6 +14,7 @@ import pytest
 
 from holdfast.brokers.bullmq.scripts import load_scripts
 from holdfast.cli import COMMANDS
+from holdfast.installed import installed_features
 from holdfast.cli.lazy import load
 from holdfast.features.documents.failures import TABLE
 from holdfast.features.documents.settings import DocumentSettings
@@ -87,7 +88,8 @@ def codes() -> frozenset[str]:
 
 def complaint(words: list[str]) -> str | None:
     """What is wrong with a command line of ours; None when the program has it all."""
-    where = {entry.name: entry.where for entry in COMMANDS}
+    brought = [each for feature in installed_features() for each in feature.commands]
+    where = {entry.name: entry.where for entry in (*COMMANDS, *brought)}
     command, rest = None, list(words)
     while command is None or hasattr(command, "commands"):
         known = where if command is None else command.commands

@@ -55,6 +55,10 @@ def create(
     json: options.Json = False,
 ) -> None:
     """Create a key for a tenant. It is shown only once: only its hash is stored."""
+    known = [str(each) for feature in installed_features() for each in feature.scopes]
+    if not set(scope or ()) <= set(known):
+        message = f"--scope must be among {', '.join(known)}."
+        raise Stop(message)
     not_after = None if expires is None else _end(expires)
     key, text = asyncio.run(_create(tenant, scope, label, not_after, data))
     if json:

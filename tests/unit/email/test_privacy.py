@@ -39,7 +39,7 @@ def privacy(world):
 
 
 def privacy_with(world, vault, content=None):
-    return Privacy(world.store, world.services.broker, vault, world.services.email.admission.workload, content)
+    return Privacy(world.store, world.services.broker, vault, world.email.workload, content)
 
 
 async def sent(world, **changes) -> str:
@@ -78,7 +78,7 @@ async def dead_letter(world, outbox_id) -> str:
 
 
 async def erase(world, privacy, selector):
-    cancellation, workload = world.services.email.cancellation, world.services.email.admission.workload
+    cancellation, workload = world.email.services.cancellation, world.email.workload
 
     async def cancel(outbox_id):
         return await cancellation.cancel(workload, outbox_id)
