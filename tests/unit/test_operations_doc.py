@@ -14,12 +14,12 @@ import pytest
 
 from holdfast.brokers.bullmq.scripts import load_scripts
 from holdfast.cli import COMMANDS
-from holdfast.installed import installed_features
 from holdfast.cli.lazy import load
 from holdfast.features.documents.failures import TABLE
 from holdfast.features.documents.settings import DocumentSettings
 from holdfast.features.email.keys import KEYS_FILE, email_secrets
 from holdfast.features.email.settings import EmailSettings
+from holdfast.installed import installed_features
 from holdfast.telemetry import events, logs
 from tests.support.settings import Settings
 
