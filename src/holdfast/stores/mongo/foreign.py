@@ -27,8 +27,6 @@ from holdfast.contracts.redaction import scrub
 from holdfast.contracts.times import isoformat
 from holdfast.contracts.workload import Workload
 
-from .instants import instant_of
-
 Document = dict[str, Any]
 
 ELSEWHERE: Final = "elsewhere"
@@ -271,6 +269,24 @@ def entry_of_letter(workload: Workload[Any], letter: Mapping[str, Any]) -> Docum
 
 
 # --- parts ----------------------------------------------------------------------------------------------------
+
+
+def instant_of(value: Any) -> datetime | None:  # noqa: ANN401 - any value of a document
+    """The instant in a field: Holdfast writes dates, and another system may have written ISO text.
+
+    It is cut to the millisecond, because MongoDB's dates have milliseconds. None for a value that is neither a date nor
+    ISO text. Text without a time zone counts as UTC.
+    """
+    if type(value) is datetime:
+        return value
+    if not isinstance(value, str):
+        return None
+    try:
+        found = datetime.fromisoformat(value)
+        found = found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+    except (ValueError, OverflowError):
+        return None
+    return found.replace(microsecond=found.microsecond // 1000 * 1000)
 
 
 def plain(value: Any) -> Any:  # noqa: ANN401 - any value of a document
