@@ -21,6 +21,7 @@ from holdfast.contracts.ledger import NewEntry, Status
 from holdfast.contracts.lifecycle import REVIEW_STEPS
 from holdfast.contracts.queries import LetterQuery, Page, Slice
 from holdfast.stores.folding import writes_of
+from holdfast.stores.listings import slice_of
 
 from .documents import WITHOUT_SNAPSHOT, after, compared, cursor_of, letter_of, new_document, new_mark, order_of
 from .foreign import ELSEWHERE, foreign_ids, is_foreign_letter
@@ -60,12 +61,7 @@ class Letters(StoreParts):
             found = await self._oldest(each, {"$and": conditions} if conditions else {}, page.limit + 1)
             listings.append([(order_of(document, "createdAt"), each.workload, document) for document in found])
         merged = list(heapq.merge(*listings, key=itemgetter(0)))
-        items = [letter_of(workload, document) for _, workload, document in merged[: page.limit]]
-        more = None
-        if len(merged) > page.limit:
-            *_, last = merged[page.limit - 1]
-            more = cursor_of(last, "createdAt")
-        return Slice(items, more)
+        return slice_of(merged, page, lambda row: letter_of(row[1], row[2]), lambda row: cursor_of(row[2], "createdAt"))
 
     async def count_letters(self, query: LetterQuery) -> int:
         """See :meth:`holdfast.contracts.ports.DeadLetters.count_letters`."""

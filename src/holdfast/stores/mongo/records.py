@@ -18,8 +18,8 @@ from holdfast.contracts.effects import Effect, Upsert
 from holdfast.contracts.errors import EffectRefused, InvalidQuery
 from holdfast.contracts.queries import Page, RecordQuery, Slice
 from holdfast.contracts.times import isoformat
-from holdfast.stores.cursors import position_of, to_cursor
 from holdfast.stores.folding import CREATED, UPDATED, Fold, Write, check_effect, writes_of
+from holdfast.stores.listings import check_fields, position_of, slice_of, to_cursor
 
 from .documents import cursor_at, parse_cursor, too_deep
 from .foreign import instant_of, plain
@@ -41,7 +41,6 @@ class RecordCollection:
         self.kind = kind
         self.collection = collection
         self.instants = tuple({*kind.instants, CREATED, UPDATED})
-        self._indexed = {name for index in kind.indexes for name in index} | {kind.key}
 
     def encoded(self, document: Mapping[str, Any]) -> bytes:
         """The record as BSON, with its instants as dates."""
@@ -64,10 +63,7 @@ class RecordCollection:
 
     def matching(self, where: Mapping[str, Any]) -> Document:
         """The condition for these values of indexed fields."""
-        for name in where:
-            if name not in self._indexed:
-                message = f"Records of {self.kind.name} cannot be found by {name!r}: no index has it."
-                raise InvalidQuery(message)
+        check_fields(self.kind, where)
         return {name: {"$eq": _stored(value) if name in self.instants else value} for name, value in where.items()}
 
     def older(self, instant: str, cursor: str | None) -> Document:
@@ -197,11 +193,11 @@ class RecordCollections:
             lambda: record_collection.collection.find(wanted, _WITHOUT_ID).sort(order).limit(page.limit + 1).to_list(),
             seconds=LONG,
         )
-        more = None
-        if len(rows) > page.limit:
-            last = rows[page.limit - 1]
-            more = to_cursor(last[key]) if instant is None else cursor_at(last[instant], last[key])
-        return Slice([record_collection.decoded(row) for row in rows[: page.limit]], more)
+
+        def cursor(row: Document) -> str:
+            return to_cursor(row[key]) if instant is None else cursor_at(row[instant], row[key])
+
+        return slice_of(rows, page, record_collection.decoded, cursor)
 
 
 class _BsonFold(Fold):

@@ -11,10 +11,10 @@ from typing import Any, Final
 from pymongo import ASCENDING, DESCENDING
 
 from holdfast.contracts.effects import Collection, Effect
-from holdfast.contracts.errors import InvalidQuery
 from holdfast.contracts.ledger import LedgerEntry, QueuePlaces, Status
 from holdfast.contracts.queries import EntryQuery, Page, RecordQuery, Slice
 from holdfast.contracts.workload import Workload
+from holdfast.stores.listings import check_labels, slice_of
 
 from . import importing
 from .claiming import Claiming
@@ -142,18 +142,15 @@ class MongoStore(Recording, Claiming, Settling, Sweeping, Letters):
         where: Document = {}
         if query.status is not None:
             where["status"] = query.status.value
+        check_labels(query.workload, query.labels, collections.workload.indexed_labels)
         for label, value in query.labels.items():
-            if label not in collections.workload.indexed_labels:
-                message = f"Entries of {query.workload} cannot be found by the label {label!r}: no index has it."
-                raise InvalidQuery(message)
             where[label_field(collections.workload, label)] = {"$eq": value}
         if page.cursor:
             where |= before(page.cursor, "firstSeenAt")
         rows = await self.link.run(
             lambda: collections.entries.find(where).sort(_NEWEST_FIRST).limit(page.limit + 1).to_list(), seconds=LONG
         )
-        more = cursor_of(rows[page.limit - 1], "firstSeenAt") if len(rows) > page.limit else None
-        return Slice([entry_of(collections.workload, each) for each in rows[: page.limit]], more)
+        return slice_of(rows, page, partial(entry_of, collections.workload), partial(cursor_of, field="firstSeenAt"))
 
     async def counts(self, workload: str) -> Mapping[str, int]:
         """See :meth:`holdfast.contracts.ports.Ledger.counts`. An index alone answers."""
