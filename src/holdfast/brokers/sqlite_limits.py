@@ -126,7 +126,7 @@ def reserve(
 ) -> list[timedelta]:
     """How long each job has to wait for its place. A job whose time has come gives up its place."""
     now *= 1_000
-    distance = -(-(rate.per // _MICROSECOND) // rate.most)
+    distance = rate.distance // _MICROSECOND
     parameters: dict[str, Any] = {"name": name, "ids": to_json(job_ids), "old": now - _KEEP_PLACES // _MICROSECOND}
     connection.execute(_FORGET_PLACES, parameters)
     connection.execute(_FORGET_FLOWS, parameters)

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 from holdfast.contracts.effects import IGNORED_STALE, Delete, Effect, Enqueue, Upsert
 from holdfast.contracts.errors import EffectRefused
 from holdfast.contracts.ledger import NewEntry
-from holdfast.contracts.transitions import Complete, Expire, Proceed, Settlement, Transition
+from holdfast.contracts.transitions import Complete, Expire, Proceed, Settlement
 
 Position = TypeVar("Position")
 
@@ -51,8 +51,9 @@ def effects_of(
     return effects, enqueued
 
 
-def note_of(transition: Transition, from_effects: str | None) -> str | None:
+def note_of(settlement: Settlement, from_effects: str | None) -> str | None:
     """The note of the entry: the transition's own note, or the note that the effects gave."""
+    transition = settlement.transition
     if isinstance(transition, Proceed):
         return None
     if isinstance(transition, Complete | Expire) and transition.note is not None:

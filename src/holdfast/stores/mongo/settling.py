@@ -177,7 +177,7 @@ class _WorkloadWrites:
         if isinstance(settlement.transition, Proceed):
             self._proceed(entry, settlement.transition)
             return Settled(entry["_id"], Status.PROCESSING)
-        note = note_of(settlement.transition, note)
+        note = note_of(settlement, note)
         changes = self._changes(entry, settlement.transition, note)
         fields, gone = changes["$set"], changes["$unset"]
         fields |= {"updatedAt": self._now, "settleId": self._mark}

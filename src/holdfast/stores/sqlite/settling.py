@@ -190,7 +190,7 @@ def settle(
         elif str(position) in late:
             answers.append(Settled(each.lease.job_id, Status.PROCESSING, OVERDUE))
         else:
-            note = note_of(each.transition, notes.get(position))
+            note = note_of(each, notes.get(position))
             answers.append(Settled(each.lease.job_id, batch.add(found[0], found[1], each, note), note))
     if batch.proceeding:
         connection.execute(_PROCEED, {"rows": to_json(batch.proceeding)})
