@@ -174,7 +174,7 @@ def create_collections(connection: sqlite3.Connection, collections: Sequence[Col
         connection.execute(
             f"CREATE TABLE IF NOT EXISTS {table} ({key} TEXT PRIMARY KEY, body TEXT NOT NULL) WITHOUT ROWID"
         )
-        present = {row[1] for row in connection.execute(f"PRAGMA table_xinfo({table})")}
+        present = _present(connection, table)
         for name in columns_of(collection):
             if name not in present:
                 expression = f"TEXT GENERATED ALWAYS AS (body ->> '$.{name}') VIRTUAL"
@@ -187,6 +187,19 @@ def create_collections(connection: sqlite3.Connection, collections: Sequence[Col
             connection.execute(
                 f"CREATE INDEX IF NOT EXISTS {index} ON {table} ({instant}) WHERE {instant} IS NOT NULL",
             )
+
+
+def _present(connection: sqlite3.Connection, table: str) -> set[str]:
+    """The columns that a table has."""
+    return {row[1] for row in connection.execute(f"PRAGMA table_xinfo({table})")}
+
+
+def add_letter_columns(connection: sqlite3.Connection) -> None:
+    """Add a column for each new field of the dead letter. Such a field is optional: older letters do not have it."""
+    present = _present(connection, "dead_letters")
+    for name in names_of(DeadLetter):
+        if name not in present:
+            connection.execute(f"ALTER TABLE dead_letters ADD COLUMN {quoted(name)}")
 
 
 def columns_of(collection: Collection) -> list[str]:
@@ -248,7 +261,8 @@ def prepare(
     workloads: Sequence[Workload[Any]],
     collections: Sequence[Collection],
 ) -> None:
-    """Create the missing tables, views and indexes of the workloads and of the other collections."""
+    """Create the missing columns, tables, views and indexes of the workloads and of the other collections."""
+    add_letter_columns(connection)
     for workload in workloads:
         if _changed(connection, f"workload:{workload.name}", _definition(workload)):
             create_collections(connection, workload.collections)
@@ -274,4 +288,4 @@ def _definition(workload: Workload[Any]) -> str:
     """The parts of a workload that the tables depend on. When the text changes, the tables are updated."""
     names = (len(MIGRATIONS), workload.ledger_name, workload.letters_name)
     labels = (tuple(workload.indexed_labels), tuple(workload.label_columns))
-    return repr((names, labels, tuple(workload.collections)))
+    return repr((names, labels, tuple(workload.collections), _OF_A_LETTER))
