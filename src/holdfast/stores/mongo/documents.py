@@ -26,7 +26,7 @@ from holdfast.contracts.workload import Workload
 from holdfast.stores.fields import LETTER_FROM_ENTRY, LETTER_FROM_TRANSITION, public_name, reader
 from holdfast.stores.listings import not_a_cursor, position_of, to_cursor
 
-from .foreign import is_foreign_letter, letter_in_our_shape, readable_entry
+from .foreign import columns, is_foreign_letter, letter_in_our_shape, readable_entry
 from .link import Document
 
 _MOST_OF_AN_UNREADABLE_BODY: Final = 2_000
@@ -85,11 +85,6 @@ def new_document(
     if entry.warnings:
         document["warnings"] = list(entry.warnings)
     return document
-
-
-def columns(workload: Workload[Any], labels: Mapping[str, str]) -> Document:
-    """The labels that are also fields of the document, for people."""
-    return {name: labels[name] for name in workload.label_columns if name in labels}
 
 
 _read_entry: Final[Callable[..., LedgerEntry]] = reader(
