@@ -40,7 +40,7 @@ class MongoHarness:
             await store.disconnect()
 
     def _set(self, store):
-        store._link.clock.skew = self._passed
+        store.link.clock.skew = self._passed
 
 
 class TestMongoStore(StoreSuite):

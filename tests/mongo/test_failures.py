@@ -6,7 +6,7 @@ import pytest
 from pymongo.errors import AutoReconnect, BulkWriteError, OperationFailure, ServerSelectionTimeoutError, WriteError
 
 from holdfast.contracts.errors import StoreUnavailable
-from holdfast.stores.mongo.failures import Unstorable, is_transient, translate
+from holdfast.stores.mongo.server import Unstorable, is_transient, translate
 
 DUPLICATE, TOO_BIG, STEPPED_DOWN, INTERRUPTED, TOO_MUCH = 11000, 10334, 189, 11602, 388
 

@@ -146,7 +146,7 @@ async def test_a_job_proceeds_once_though_its_commit_was_not_answered(proxy, pro
     assert [(each.status, each.note) for each in answers] == [(Status.PROCESSING, None), (Status.PROCESSED, None)]
     assert (await proxied_store.get("active_shipments", "shp-1"))["state"] == "of b, which came later"
     assert await proxied_store.renew("courier", [Lease(a.job_id, a.fence)], DAY) == []
-    proxied_store._link.clock.skew = 2 * DAY
+    proxied_store.link.clock.skew = 2 * DAY
     (lost,) = await proxied_store.claim("courier", ["id-a"], worker="w", lease=DAY, max_attempts=5)
     assert isinstance(lost, Interrupted)
 
@@ -191,7 +191,7 @@ async def test_a_letter_takes_its_steps_once_though_answers_were_lost(proxy, pro
 
 async def test_a_sweep_reports_what_it_has_postponed_though_the_answer_was_lost(proxy, proxied_store):
     await proxied_store.record([an_event()])
-    proxied_store._link.clock.skew = DAY
+    proxied_store.link.clock.skew = DAY
     proxy.lose_reply("due", UPDATE)
 
     assert [each.job_id for each in await proxied_store.due("courier", 10, again_after=DAY)] == ["id-k"]

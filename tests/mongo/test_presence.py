@@ -9,7 +9,7 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast.stores.mongo import presence
+from holdfast.stores.mongo import server
 from holdfast.stores.mongo.link import Link
 from tests.support.waiting import eventually
 
@@ -34,8 +34,8 @@ asyncio.run(main())
 
 @pytest.fixture
 async def link(mongo, mongo_database, monkeypatch):
-    monkeypatch.setattr(presence, "_BEAT", timedelta(milliseconds=200))
-    monkeypatch.setattr(presence, "_SILENCE", timedelta(seconds=1))
+    monkeypatch.setattr(server, "_BEAT", timedelta(milliseconds=200))
+    monkeypatch.setattr(server, "_SILENCE", timedelta(seconds=1))
     link = Link(mongo.uri, mongo_database)
     await link.open()
     await link.collection("things").insert_one({"_id": 1, "by": "nobody"})
@@ -69,7 +69,7 @@ async def test_a_dead_process_holds_nothing_for_long(link, holder, database):
     assert (await database["things"].find_one())["by"] == "the living"
 
     async def forgotten():
-        return await database[presence.PROCESSES].count_documents({}) == 1
+        return await database[server.PROCESSES].count_documents({}) == 1
 
     await eventually(forgotten)
 
@@ -108,13 +108,13 @@ async def _address(link):
 
 async def _beats(database):
     """The oldest of the last heartbeats."""
-    return min([each["seenAt"] async for each in database[presence.PROCESSES].find()])
+    return min([each["seenAt"] async for each in database[server.PROCESSES].find()])
 
 
 async def test_a_process_that_leaves_in_order_leaves_no_trace(link, database):
     await write(link, "somebody")
-    assert await database[presence.PROCESSES].count_documents({}) == 1
+    assert await database[server.PROCESSES].count_documents({}) == 1
 
     await link._presence.close()
 
-    assert await database[presence.PROCESSES].count_documents({}) == 0
+    assert await database[server.PROCESSES].count_documents({}) == 0

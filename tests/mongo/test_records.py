@@ -109,7 +109,7 @@ async def test_redacted_personal_data_is_nowhere_in_the_ledger(store, database):
 
 
 async def test_more_jobs_than_one_transaction_takes_are_redacted(store, database, monkeypatch):
-    monkeypatch.setattr("holdfast.stores.mongo.redacting._BATCH", 2)
+    monkeypatch.setattr("holdfast.stores.mongo.sweeping._MOST_REDACTED", 2)
     for number in range(5):
         await settled(store, f"k{number}", done())
 
@@ -382,7 +382,7 @@ async def test_no_more_documents_of_all_collections_together_are_pruned_than_ask
     soon = {"until": isoformat(await store.now() + DAY)}  # so that the server's own TTL does not delete them now
     slips = [Upsert("parcel_slips", f"s{number}", soon) for number in range(3)]
     await store.apply([Upsert("atlas", "rome", soon), *slips])
-    store._link.clock.skew = 2 * DAY
+    store.link.clock.skew = 2 * DAY
 
     assert [(await store.prune(2)).records for _ in range(3)] == [2, 2, 0]
 
@@ -394,7 +394,7 @@ async def test_what_the_address_says_about_durability_does_not_count(mongo, make
     (answer,) = await weak.record([an_event()])
 
     assert answer.recorded_as is RecordedAs.NEW
-    assert weak._link.database.write_concern.document == {"w": "majority", "j": True}
+    assert weak.link.database.write_concern.document == {"w": "majority", "j": True}
     async with AsyncMongoClient(mongo.uri, readConcernLevel="majority") as client:
         assert await client[mongo_database].processed_events.count_documents({}) == 1
 

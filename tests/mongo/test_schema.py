@@ -283,12 +283,12 @@ async def test_a_server_without_a_replica_set_is_refused(mongo, tmp_path):
 
 
 async def test_an_old_server_is_refused(store, monkeypatch):
-    hello = await store._link._hello()
+    hello = await store.link._hello()
 
     async def older():
         return hello | {"maxWireVersion": 13}
 
-    monkeypatch.setattr(store._link, "_hello", older)
+    monkeypatch.setattr(store.link, "_hello", older)
 
     with pytest.raises(ConfigurationError, match=r"6\.0 or newer"):
         await store.open()

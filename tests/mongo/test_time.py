@@ -9,8 +9,8 @@ import pytest
 
 from holdfast.contracts.ledger import NotNow, Overdue
 from holdfast.contracts.transitions import RetryLater
-from holdfast.stores.mongo import clock as clock_module
-from holdfast.stores.mongo.clock import ServerClock
+from holdfast.stores.mongo import server as server_module
+from holdfast.stores.mongo.server import ServerClock
 from tests.mongo.steps import DAY, an_event, claimed, done, settlement
 
 HOUR = timedelta(hours=1)
@@ -67,7 +67,7 @@ async def test_the_clock_of_a_worker_does_not_matter(store, make_store, wrong_cl
 
 async def test_the_estimate_is_the_servers_time_and_never_ahead_of_it(store):
     for _ in range(200):
-        estimate = await store._link.about_now()
+        estimate = await store.link.about_now()
         asked = await store.now()
 
         assert asked - timedelta(seconds=2) < estimate <= asked
@@ -83,9 +83,9 @@ async def test_what_is_recorded_right_after_asking_is_not_older(store):
 
 async def test_a_job_stays_cancelled_though_the_next_primarys_clock_is_behind(store):
     await store.record([an_event(delay=DAY)])
-    store._link.clock.skew = HOUR
+    store.link.clock.skew = HOUR
     assert await store.cancel("courier", ["id-k"]) == [True]
-    store._link.clock.skew = timedelta(0)
+    store.link.clock.skew = timedelta(0)
 
     (claim,) = await store.claim("courier", ["id-k"], worker="w", lease=DAY, max_attempts=5)
 
@@ -102,7 +102,7 @@ NOON = datetime(2026, 2, 26, 12, tzinfo=UTC)
 def steady(monkeypatch):
     """Steady time in milliseconds; a test can move it."""
     at = [5_000.0]
-    monkeypatch.setattr(clock_module, "steady_ms", lambda: at[0])
+    monkeypatch.setattr(server_module, "steady_ms", lambda: at[0])
     return at
 
 
@@ -155,10 +155,10 @@ def test_drift_is_followed_in_the_end(steady):
 
 async def test_time_that_a_test_lets_pass_passes_everywhere(store):
     await store.record([an_event(ttl=HOUR)])
-    store._link.clock.skew = 2 * HOUR
+    store.link.clock.skew = 2 * HOUR
 
     assert await store.overdue("courier", 10) == ["id-k"]
     assert [each.job_id for each in await store.due("courier", 10, again_after=HOUR)] == ["id-k"]
-    store._link.clock.skew = timedelta(0)
+    store.link.clock.skew = timedelta(0)
     (answer,) = await store.settle([settlement(await claimed(store), done())])
     assert not answer.stale

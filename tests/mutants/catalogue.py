@@ -93,8 +93,8 @@ ON CONFLICT (workload, key) DO UPDATE SET body = excluded.body, fingerprint = ex
     _mutant(
         "effects of stale workers are applied",
         _SETTLING,
-        "if str(position) in mine.keys() - late]",
-        "if str(position) not in late]",
+        "if str(position) in mine.keys() - late}",
+        "if str(position) not in late}",
     ),
     Mutant(
         "a takeover does not raise the fence",

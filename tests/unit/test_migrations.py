@@ -211,6 +211,18 @@ async def test_a_dead_letter_of_the_first_version_can_be_replayed(store):
     assert (type(answer), answer.generation, to_ms(answer.deadline)) == (Claimed, 2, NOW + 1000)
 
 
+async def test_a_dead_letter_from_before_a_field_existed_is_read_without_it(old, path):
+    database = Database(path, now=lambda: NOW)
+    await database.write(lambda connection: connection.execute("ALTER TABLE dead_letters DROP COLUMN replayed_as"))
+
+    store = SqliteStore(database, [Parcels()])
+    await store.open()
+
+    letter = await store.letter("dl_1")
+    assert (letter.reason_code, letter.replayed_as) == ("WHY", None)
+    await database.close()
+
+
 async def test_what_is_new_works_on_jobs_of_the_first_version(store):
     assert await store.cancel("parcels", ["id-new", "id-done"]) == [True, False]
     assert await store.redact("parcels", {"id-done": "{}", "id-dead": "{}"}) == ["id-done", "id-dead"]

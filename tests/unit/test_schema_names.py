@@ -12,7 +12,7 @@ from holdfast.contracts.queries import RecordQuery
 from holdfast.features.courier.contract import ActiveShipment
 from holdfast.features.courier.workload import Courier
 from holdfast.sqlite import Database
-from holdfast.stores.sqlite import SqliteStore, senders
+from holdfast.stores.sqlite import SqliteStore, entries
 from holdfast.stores.sqlite.records import RecordTable
 from tests.support.clock import ManualClock
 
@@ -116,7 +116,7 @@ async def plan_of(query, statement, parameters):
 
 
 async def test_the_end_of_a_fairness_key_is_one_lookup(query):
-    plan = await plan_of(query, senders._ENDS, {"workload": "w", "fairness_keys": "[]"})
+    plan = await plan_of(query, entries._ENDS, {"workload": "w", "fairness_keys": "[]"})
 
     assert [step for step in plan if "ledger_entries" in step] == [
         "SEARCH ledger_entries USING INDEX ledger_lanes (workload=? AND lane=?)",
@@ -124,7 +124,7 @@ async def test_the_end_of_a_fairness_key_is_one_lookup(query):
 
 
 async def test_the_front_of_the_fairness_keys_is_one_lookup(query):
-    plan = await plan_of(query, senders._FRONT, {"workload": "w"})
+    plan = await plan_of(query, entries._FRONT, {"workload": "w"})
 
     assert [step for step in plan if "ledger_entries" in step] == [
         "SEARCH ledger_entries USING INDEX ledger_front (workload=?)",
@@ -165,7 +165,7 @@ def steps_of_lines(connection):
     """How many steps SQLite's machine takes for the question."""
     steps = []
     connection.set_progress_handler(lambda: steps.append(1), 1)
-    senders.queue_places(connection, "courier", ["a", "b"])
+    entries.queue_places(connection, "courier", ["a", "b"])
     connection.set_progress_handler(None, 1)
     return len(steps)
 
@@ -177,7 +177,7 @@ async def test_a_job_without_a_fairness_key_is_in_no_index_of_the_fairness_keys(
     assert all("WHERE lane IS NOT NULL" in sql for _, sql in indexes)
 
 
-@pytest.mark.parametrize("statement", [senders._CANCEL, senders._REDACT, senders._REDACT_LETTERS])
+@pytest.mark.parametrize("statement", [entries._CANCEL, entries._REDACT, entries._REDACT_LETTERS])
 async def test_jobs_to_change_are_looked_up(query, statement):
     parameters = {"workload": "w", "job_ids": "[]", "bodies": "{}", "now": 1}
 

@@ -32,7 +32,7 @@ from holdfast.contracts.queues import (
 )
 from holdfast.contracts.times import duration_ms, from_ms
 from holdfast.sqlite import Database, Migration
-from holdfast.sqlite.database import one
+from holdfast.sqlite.database import one, to_json
 from holdfast.sqlite.executors import Work
 
 from .sqlite_limits import PERMITS_AND_PLACES, SharedPermits, reserve
@@ -190,7 +190,7 @@ class SqliteBroker:
     def add(self, connection: sqlite3.Connection, queue: str, jobs: Sequence[QueueJob]) -> None:
         """See :meth:`holdfast.sqlite.Outbox.add`."""
         rows = [(job.job_id, job.name, job.data, job.priority, duration_ms(job.delay)) for job in jobs]
-        connection.execute(_PUBLISH, {"queue": queue, "jobs": _json(rows), "now": self._database.now()})
+        connection.execute(_PUBLISH, {"queue": queue, "jobs": to_json(rows), "now": self._database.now()})
 
     def added(self, queue: str) -> None:
         """See :meth:`holdfast.sqlite.Outbox.added`."""
@@ -266,9 +266,9 @@ class SqliteBroker:
 
         def work(connection: sqlite3.Connection) -> None:
             if ended:
-                connection.execute(_REMOVE_LEASED, {"rows": _json(ended)})
+                connection.execute(_REMOVE_LEASED, {"rows": to_json(ended)})
             if again:
-                connection.execute(_RELEASE, {"rows": _json(again), "now": self._database.now()})
+                connection.execute(_RELEASE, {"rows": to_json(again), "now": self._database.now()})
 
         await self._write(work)
         for queue in {row[0] for row in again}:
@@ -276,7 +276,7 @@ class SqliteBroker:
 
     async def renew(self, deliveries: Sequence[Delivery], lease: timedelta) -> list[Delivery]:
         """See :meth:`holdfast.contracts.ports.Broker.renew`."""
-        rows = _json([(each.queue, each.job_id, each.token) for each in deliveries])
+        rows = to_json([(each.queue, each.job_id, each.token) for each in deliveries])
 
         def work(connection: sqlite3.Connection) -> str:
             until = self._database.now() + duration_ms(lease)
@@ -300,11 +300,11 @@ class SqliteBroker:
 
     async def remove(self, queue: str, job_ids: Sequence[str]) -> None:
         """See :meth:`holdfast.contracts.ports.Broker.remove`."""
-        await self._write(lambda c: c.execute(_REMOVE, {"queue": queue, "ids": _json(list(job_ids))}))
+        await self._write(lambda c: c.execute(_REMOVE, {"queue": queue, "ids": to_json(list(job_ids))}))
 
     async def look_up(self, queue: str, job_ids: Sequence[str]) -> list[Presence | WorkedElsewhere]:
         """See :meth:`holdfast.contracts.ports.Broker.look_up`. Only Holdfast works on this queue."""
-        ids = _json(list(job_ids))
+        ids = to_json(list(job_ids))
         held = set(json.loads(await self._read(lambda c: one(c, _PRESENT, {"queue": queue, "ids": ids}))))
         return [Presence.OPEN if job_id in held else Presence.ABSENT for job_id in job_ids]
 
@@ -403,8 +403,4 @@ class _Window:
 
     def count(self, jobs: int) -> None:
         """Count this many more jobs as taken."""
-        self._connection.execute(_SET, (self._name, _json((self._end, self._started + jobs))))
-
-
-def _json(value: Any) -> str:  # noqa: ANN401 - any JSON value
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+        self._connection.execute(_SET, (self._name, to_json((self._end, self._started + jobs))))

@@ -16,7 +16,7 @@ from typing import Any, Final
 from holdfast.contracts.queues import Permits, RateLimit
 from holdfast.contracts.times import duration_ms
 from holdfast.sqlite import Migration
-from holdfast.sqlite.database import one
+from holdfast.sqlite.database import one, to_json
 
 PERMITS_AND_PLACES: Final[Migration] = (
     """
@@ -107,13 +107,13 @@ class SharedPermits:
         given = tuple(names[:free])
         self._connection.execute(_FORGET_FREE, self._parameters)
         free_at = self._free_at(duration_ms(hold))
-        self._connection.execute(_GIVE, self._parameters | {"permits": _json(given), "free_at": free_at})
+        self._connection.execute(_GIVE, self._parameters | {"permits": to_json(given), "free_at": free_at})
         _, wait = self.count_free()
         return Permits(given, wait)
 
     def release(self, names: Sequence[str]) -> None:
         """Release the permits that are still held. Each is free after its rest."""
-        self._connection.execute(_RELEASE, self._parameters | {"permits": _json(names), "free_at": self._free_at(0)})
+        self._connection.execute(_RELEASE, self._parameters | {"permits": to_json(names), "free_at": self._free_at(0)})
 
     def _free_at(self, use: int) -> int:
         """When a permit is free that is used for this long and then rests."""
@@ -126,8 +126,8 @@ def reserve(
 ) -> list[timedelta]:
     """How long each job has to wait for its place. A job whose time has come gives up its place."""
     now *= 1_000
-    distance = -(-(rate.per // _MICROSECOND) // rate.most)
-    parameters: dict[str, Any] = {"name": name, "ids": _json(job_ids), "old": now - _KEEP_PLACES // _MICROSECOND}
+    distance = rate.distance // _MICROSECOND
+    parameters: dict[str, Any] = {"name": name, "ids": to_json(job_ids), "old": now - _KEEP_PLACES // _MICROSECOND}
     connection.execute(_FORGET_PLACES, parameters)
     connection.execute(_FORGET_FLOWS, parameters)
     taken: dict[str, int] = json.loads(one(connection, _PLACES, parameters))
@@ -141,10 +141,6 @@ def reserve(
         if taken[job_id] <= now:
             del taken[job_id]
     connection.execute(_LEAVE_PLACES, parameters)
-    connection.execute(_TAKE_PLACES, parameters | {"places": _json(taken)})
+    connection.execute(_TAKE_PLACES, parameters | {"places": to_json(taken)})
     connection.execute(_SET_NEXT_PLACE, parameters | {"next_at": next_at})
     return [wait * _MICROSECOND for wait in waits]
-
-
-def _json(value: Any) -> str:  # noqa: ANN401 - any JSON value
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)

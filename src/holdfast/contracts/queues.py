@@ -32,6 +32,11 @@ class RateLimit:
     most: int
     per: timedelta
 
+    @property
+    def distance(self) -> timedelta:
+        """The time between two jobs in an even flow, rounded up to a microsecond."""
+        return -(-self.per // self.most)
+
 
 @dataclass(frozen=True, slots=True)
 class Permits:

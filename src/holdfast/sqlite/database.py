@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
@@ -147,6 +148,11 @@ def _prepare(path: Path) -> None:
             f"The file system of {path} does not support SQLite's write-ahead log; put HOLDFAST_DATA on a local disk."
         )
         raise ConfigurationError(message)
+
+
+def to_json(value: Any) -> str:  # noqa: ANN401 - any JSON value
+    """Compact JSON, for a parameter that is a batch; see :func:`one`."""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
 def one(connection: sqlite3.Connection, statement: str, parameters: Any = ()) -> Any:  # noqa: ANN401 - SQL's own types

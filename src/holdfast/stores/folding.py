@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
-from holdfast.contracts.effects import Delete, Effect, Enqueue, Upsert
+from holdfast.contracts.effects import IGNORED_STALE, Delete, Effect, Enqueue, Upsert
 from holdfast.contracts.errors import EffectRefused
 from holdfast.contracts.ledger import NewEntry
+from holdfast.contracts.transitions import Complete, Expire, Proceed, Settlement
+
+Position = TypeVar("Position")
 
 CREATED: Final = "createdAt"
 UPDATED: Final = "updatedAt"
@@ -34,6 +37,30 @@ def writes_of(job_id: str, effects: Sequence[Effect]) -> list[Write]:
     return writes
 
 
+def effects_of(
+    settlements: Mapping[Position, Settlement],
+) -> tuple[dict[Position, tuple[str, list[Write]]], list[NewEntry]]:
+    """The writes of each settlement with its job id, for those that have effects, and all jobs that they enqueue."""
+    effects: dict[Position, tuple[str, list[Write]]] = {}
+    enqueued: list[NewEntry] = []
+    for position, each in settlements.items():
+        if each.transition.effects:
+            writes, entries = split_effects(each.transition.effects)
+            effects[position] = (each.lease.job_id, writes)
+            enqueued += entries
+    return effects, enqueued
+
+
+def note_of(settlement: Settlement, from_effects: str | None) -> str | None:
+    """The note of the entry: the transition's own note, or the note that the effects gave."""
+    transition = settlement.transition
+    if isinstance(transition, Proceed):
+        return None
+    if isinstance(transition, Complete | Expire) and transition.note is not None:
+        return transition.note
+    return from_effects
+
+
 def check_effect(job_id: str, effect: Write) -> None:
     """Refuse an effect that no store could apply."""
     if not effect.key or "\0" in effect.key:  # NUL: SQLite's JSON functions would cut the key there
@@ -52,6 +79,19 @@ class Fold:
     def __init__(self, now: str) -> None:
         self._now = now
         self.records: dict[str, dict[str, dict[str, Any]]] = {}
+
+    def apply_all(
+        self, effects: Sequence[tuple[str, Sequence[Write]]], key_fields: Mapping[str, str]
+    ) -> list[str | None]:
+        """Apply the effects of the jobs in order; return for each job a note if an effect was skipped as stale.
+
+        ``key_fields`` has the field with the key of each collection's records.
+        """
+        notes: list[str | None] = []
+        for job_id, batch in effects:
+            skipped = [each for each in batch if not self.apply(job_id, each, key_fields[each.collection])]
+            notes.append(IGNORED_STALE if skipped else None)
+        return notes
 
     def apply(self, job_id: str, effect: Write, key_field: str) -> bool:
         """Apply one effect; False when the stored record is newer (I16)."""

@@ -330,10 +330,9 @@ class BullmqBroker:
 
     async def reserve(self, name: str, rate: RateLimit, job_ids: Sequence[str]) -> list[timedelta]:
         """See :meth:`holdfast.contracts.ports.Broker.reserve`."""
-        distance = -(-(rate.per // _MICROSECOND) // rate.most)
         waits: list[int] = []
         for batch in _batches(job_ids, _LIGHT_BATCH):
-            arguments: list[Argument] = [distance, _KEEP_PLACES // _MICROSECOND, *batch]
+            arguments: list[Argument] = [rate.distance // _MICROSECOND, _KEEP_PLACES // _MICROSECOND, *batch]
             # Repeated after a lost reply, a job whose time had come gets another place: late, but never early.
             waits += await self._link.run(self._scripts.reserve, [places_key(self._prefix, name)], arguments)
         return [wait * _MICROSECOND for wait in waits]

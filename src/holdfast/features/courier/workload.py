@@ -51,8 +51,8 @@ class CourierOptions:
 
     retry: RetryPolicy = field(default_factory=ExponentialBackoff)
     timeout: timedelta = timedelta(seconds=30)
-    retention: timedelta = timedelta(days=30)
-    letter_retention: timedelta = timedelta(days=90)
+    retention: timedelta = Workload.retention
+    letter_retention: timedelta = Workload.letter_retention
     downstream_url: str | None = field(default=None, repr=False)  # may hold credentials
     downstream_secret: str | None = field(default=None, repr=False)
     downstream_timeout: timedelta = timedelta(seconds=5)

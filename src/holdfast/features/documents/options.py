@@ -8,6 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from holdfast.contracts.retry import ExponentialBackoff, RetryPolicy
+from holdfast.contracts.workload import Workload
 
 from .child.protocol import Spec
 from .contract import DocumentJob, Engine, InputType, JobType
@@ -40,8 +41,8 @@ class DocumentOptions:
     max_seconds: int = 6 * 3600
     chunk_seconds: float = 60.0
     cache: bool = True
-    retention: timedelta = timedelta(days=30)
-    letter_retention: timedelta = timedelta(days=90)
+    retention: timedelta = Workload.retention
+    letter_retention: timedelta = Workload.letter_retention
     left_after: timedelta = timedelta(seconds=30)
     whisper_model_dir: Path | None = None
     gemini_model: str = "gemini-2.5-flash"

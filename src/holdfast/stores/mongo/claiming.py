@@ -1,4 +1,4 @@
-"""Claiming and renewing: the server decides for each document, on its own clock (I4, I5, I15).
+"""Claiming, renewing and cancelling: the server decides for each document, on its own clock (I4, I5, I15).
 
 An update of many documents is no transaction, and the driver does not retry it. So a claim writes the mark of its
 call into the entries. When the update is sent again, it skips entries with this mark. Reading the entries back shows
@@ -29,10 +29,11 @@ from holdfast.contracts.ledger import (
     Status,
     Unrecorded,
 )
+from holdfast.stores.fields import LOST
 
-from .entries import new_mark
-from .link import Collection, Document, Link
-from .schema import WAITING
+from .documents import new_mark
+from .link import Document, Link
+from .schema import WAITING, StoreParts
 
 _RUNNING: Final = AttemptOutcome.RUNNING.value
 _PROCESSING: Final = Status.PROCESSING.value
@@ -43,44 +44,96 @@ _TOGETHER: Final = 2.0
 _ALONE: Final = 1.0
 
 
-async def claim(  # noqa: PLR0913 - the port's own arguments
-    link: Link,
-    entries: Collection,
-    job_ids: Sequence[str],
-    *,
-    worker: str,
-    lease: timedelta,
-    max_attempts: int,
-) -> list[ClaimResult]:
-    """Claim the free jobs with one update, then read all of them."""
-    if not job_ids:
-        return []
-    wanted = list(dict.fromkeys(job_ids))
-    mark = new_mark()
-    free = {"claimId": {"$ne": mark}, "$expr": _is_free(link)}
-    taking = _taking(link, mark, worker, lease, max_attempts)
-    reading = _reading(link)
+class Claiming(StoreParts):
+    """The part of the store that claims entries, renews their leases, and cancels them for their senders."""
 
-    async def take(ids: Sequence[str]) -> None:
-        await entries.update_many({"_id": {"$in": ids}, **free}, taking, hint="_id_")
+    async def claim(
+        self,
+        workload: str,
+        job_ids: Sequence[str],
+        *,
+        worker: str,
+        lease: timedelta,
+        max_attempts: int,
+    ) -> list[ClaimResult]:
+        """See :meth:`holdfast.contracts.ports.Ledger.claim`. Claims the free jobs with one update, then reads all."""
+        collections = self.collections.get(workload)
+        if collections is None:
+            return [Unrecorded(job_id) for job_id in job_ids]
+        if not job_ids:
+            return []
+        link, entries = self.link, collections.entries
+        wanted = list(dict.fromkeys(job_ids))
+        mark = new_mark()
+        free = {"claimId": {"$ne": mark}, "$expr": _is_free(link)}
+        taking = _taking(link, mark, worker, lease, max_attempts)
+        reading = _reading(link)
 
-    shortest = _MOMENT
-    if not await link.in_time(lambda: take(wanted), _TOGETHER):
-        # One entry in a dead client's transaction makes all others wait. So each job is claimed by itself.
-        shortest = _HELD
-        await asyncio.gather(*(link.in_time(partial(take, [job_id]), _ALONE) for job_id in wanted))
-    found = {
-        each["_id"]: each for each in await link.run(lambda: entries.find({"_id": {"$in": wanted}}, reading).to_list())
-    }
-    results: list[ClaimResult] = []
-    seen: set[str] = set()
-    for job_id in job_ids:
-        if job_id in seen:  # delivered twice in one batch: the first delivery counts
-            results.append(NotNow(job_id, lease))
-        else:
-            seen.add(job_id)
-            results.append(_result(found.get(job_id), job_id, mark, shortest))
-    return results
+        async def take(ids: Sequence[str]) -> None:
+            await entries.update_many({"_id": {"$in": ids}, **free}, taking, hint="_id_")
+
+        shortest = _MOMENT
+        if not await link.in_time(lambda: take(wanted), _TOGETHER):
+            # One entry in a dead client's transaction makes all others wait. So each job is claimed by itself.
+            shortest = _HELD
+            await asyncio.gather(*(link.in_time(partial(take, [job_id]), _ALONE) for job_id in wanted))
+        rows = await link.run(lambda: entries.find({"_id": {"$in": wanted}}, reading).to_list())
+        found = {each["_id"]: each for each in rows}
+        results: list[ClaimResult] = []
+        seen: set[str] = set()
+        for job_id in job_ids:
+            if job_id in seen:  # delivered twice in one batch: the first delivery counts
+                results.append(NotNow(job_id, lease))
+            else:
+                seen.add(job_id)
+                results.append(_result(found.get(job_id), job_id, mark, shortest))
+        return results
+
+    async def renew(self, workload: str, leases: Sequence[Lease], lease: timedelta) -> list[Lease]:
+        """See :meth:`holdfast.contracts.ports.Ledger.renew`. The entries are read only when a lease was lost."""
+        collections = self.collections.get(workload)
+        if collections is None or not leases:
+            return list(leases)
+        by_fence: dict[int, set[str]] = {}
+        for each in leases:
+            by_fence.setdefault(each.fence, set()).add(each.job_id)
+        until = self.link.clock.now(lease)
+        prolonging = [
+            UpdateMany(
+                {"_id": {"$in": list(job_ids)}, "fence": fence, "status": _PROCESSING},
+                [{"$set": {"leaseUntil": until, "dueAt": until}}],
+            )
+            for fence, job_ids in by_fence.items()
+        ]
+        result = await self.link.run(lambda: collections.entries.bulk_write(prolonging, ordered=False))
+        if result.matched_count == len(set(leases)):
+            return []
+        job_ids = list({each.job_id for each in leases})
+        held = {"_id": {"$in": job_ids}, "status": _PROCESSING}
+        found = await self.link.run(lambda: collections.entries.find(held, {"fence": 1}).to_list())
+        fences = {each["_id"]: each["fence"] for each in found}
+        return [each for each in leases if fences.get(each.job_id) != each.fence]
+
+    async def cancel(self, workload: str, job_ids: Sequence[str]) -> list[bool]:
+        """See :meth:`holdfast.contracts.ports.Ledger.cancel`.
+
+        The waiting jobs get the mark of this call. So a claim right after it does not change the answer.
+        """
+        collections = self.collections.get(workload)
+        if collections is None or not job_ids:
+            return [False] * len(job_ids)
+        entries = collections.entries
+        mark, now = new_mark(), self.link.clock.now()
+        wanted = {"_id": {"$in": list(set(job_ids))}}
+        waiting = wanted | {"status": {"$in": list(WAITING)}}
+        # `$min` ignores a deadline that is missing.
+        marking: list[Document] = [
+            {"$set": {"withdrawn": mark, "deadline": {"$min": ["$deadline", now]}, "updatedAt": now}},
+        ]
+        await self.link.run(lambda: entries.update_many(waiting, marking))
+        found = await self.link.run(lambda: entries.find(wanted | {"withdrawn": mark}, {"_id": 1}).to_list())
+        cancelled = {each["_id"] for each in found}
+        return [job_id in cancelled for job_id in job_ids]
 
 
 def _has(field: str) -> Document:
@@ -113,12 +166,7 @@ def _is_free(link: Link) -> Document:
 def _taking(link: Link, mark: str, worker: str, lease: timedelta, max_attempts: int) -> list[Document]:
     now, until = link.clock.now(), link.clock.now(lease)
     count = {"$size": "$attemptHistory"}
-    lost = {
-        "outcome": AttemptOutcome.LOST.value,
-        "finishedAt": now,
-        "errorCode": "LOST",
-        "errorMessage": "The worker vanished before it settled the attempt.",
-    }
+    lost = {**LOST, "finishedAt": now}
     closed = {
         "$concatArrays": [
             {"$slice": ["$attemptHistory", {"$max": [1, {"$subtract": [count, 1]}]}]},
@@ -219,28 +267,3 @@ def _claimed(document: Mapping[str, Any], job_id: str) -> ClaimResult:
     if cancelled or (deadline is not None and deadline <= document["updatedAt"]):
         return Overdue(job_id, key, generation, fence, body, cancelled)
     return Exhausted(job_id, key, generation, fence, attempts, body)
-
-
-async def renew(link: Link, entries: Collection, leases: Sequence[Lease], lease: timedelta) -> list[Lease]:
-    """Extend the leases that still hold; return the lost leases. The entries are read only when a lease was lost."""
-    if not leases:
-        return []
-    by_fence: dict[int, set[str]] = {}
-    for each in leases:
-        by_fence.setdefault(each.fence, set()).add(each.job_id)
-    until = link.clock.now(lease)
-    prolonging = [
-        UpdateMany(
-            {"_id": {"$in": list(job_ids)}, "fence": fence, "status": _PROCESSING},
-            [{"$set": {"leaseUntil": until, "dueAt": until}}],
-        )
-        for fence, job_ids in by_fence.items()
-    ]
-    result = await link.run(lambda: entries.bulk_write(prolonging, ordered=False))
-    if result.matched_count == len(set(leases)):
-        return []
-    job_ids = list({each.job_id for each in leases})
-    held = {"_id": {"$in": job_ids}, "status": _PROCESSING}
-    found = await link.run(lambda: entries.find(held, {"fence": 1}).to_list())
-    fences = {each["_id"]: each["fence"] for each in found}
-    return [each for each in leases if fences.get(each.job_id) != each.fence]

@@ -27,9 +27,7 @@ from holdfast.contracts.redaction import scrub
 from holdfast.contracts.times import isoformat
 from holdfast.contracts.workload import Workload
 
-from .instants import instant_of
-
-Document = dict[str, Any]
+from .link import Document
 
 ELSEWHERE: Final = "elsewhere"
 """In ``publishedTo``: the other system itself put the letter into the queue."""
@@ -105,7 +103,7 @@ def entry_in_our_shape(workload: Workload[Any], found: Mapping[str, Any]) -> Doc
     seen = instant_of(found.get("firstSeenAt")) or _created(found)
     updated = instant_of(found.get("updatedAt")) or seen
     attempts = _attempts(1, _count(found), status, updated, found)
-    labels = _columns(workload, found)
+    labels = columns(workload, found)
     entry: Document = {
         "_id": job_id_for(key),
         "idempotencyKey": key,
@@ -210,7 +208,7 @@ def letter_in_our_shape(
     return {
         "_id": record["id"],
         "idempotencyKey": key,
-        **_columns(workload, {**labels, **found}),
+        **columns(workload, {**labels, **found}),
         "jobId": job_id or job_id_for(key),
         "generation": generation,
         "terminalReasonCode": _text(found, "terminalReasonCode") or _UNKNOWN,
@@ -223,7 +221,7 @@ def letter_in_our_shape(
         "createdAt": created,
         "updatedAt": instant_of(found.get("updatedAt")) or created,
         "expiresAt": instant_of(found.get("expiresAt")) or created + workload.letter_retention,
-        "labels": {**_columns(workload, found), **labels},
+        "labels": {**columns(workload, found), **labels},
         "body": body,
         "publishedTo": ELSEWHERE,
     }
@@ -257,7 +255,7 @@ def entry_of_letter(workload: Workload[Any], letter: Mapping[str, Any]) -> Docum
     return {
         **{name: letter[name] for name in names},
         "_id": letter["jobId"],
-        **_columns(workload, letter["labels"]),
+        **columns(workload, letter["labels"]),
         "status": Status.DEAD_LETTERED.value,
         "lastErrorCode": letter["terminalReasonCode"],
         "lastErrorMessage": letter["terminalReasonMessage"],
@@ -273,6 +271,24 @@ def entry_of_letter(workload: Workload[Any], letter: Mapping[str, Any]) -> Docum
 # --- parts ----------------------------------------------------------------------------------------------------
 
 
+def instant_of(value: Any) -> datetime | None:  # noqa: ANN401 - any value of a document
+    """The instant in a field: Holdfast writes dates, and another system may have written ISO text.
+
+    It is cut to the millisecond, because MongoDB's dates have milliseconds. None for a value that is neither a date nor
+    ISO text. Text without a time zone counts as UTC.
+    """
+    if type(value) is datetime:
+        return value
+    if not isinstance(value, str):
+        return None
+    try:
+        found = datetime.fromisoformat(value)
+        found = found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+    except (ValueError, OverflowError):
+        return None
+    return found.replace(microsecond=found.microsecond // 1000 * 1000)
+
+
 def plain(value: Any) -> Any:  # noqa: ANN401 - any value of a document
     """The value as JSON. A type that only MongoDB has becomes text; a DBRef becomes an object."""
     if isinstance(value, DBRef):
@@ -286,7 +302,8 @@ def plain(value: Any) -> Any:  # noqa: ANN401 - any value of a document
     return value if value is None or isinstance(value, str | int | float) else str(value)
 
 
-def _columns(workload: Workload[Any], found: Mapping[str, Any]) -> dict[str, str]:
+def columns(workload: Workload[Any], found: Mapping[str, Any]) -> dict[str, str]:
+    """The labels that are also fields of the document, for people."""
     return {name: found[name] for name in workload.label_columns if isinstance(found.get(name), str)}
 
 

@@ -26,33 +26,32 @@ from holdfast.contracts.queues import job_id_for
 from holdfast.contracts.transitions import WORKED_ELSEWHERE, MoveToDeadLetters
 from holdfast.contracts.workload import Workload
 
-from .entries import new_letter
+from .documents import new_letter
 from .foreign import (
     created_at,
     entry_in_our_shape,
     entry_of_letter,
     foreign_ids,
+    instant_of,
     is_foreign,
     is_foreign_letter,
     letter_in_our_shape,
     readable_entry,
     repaired_fields,
 )
-from .instants import instant_of
 from .link import Collection, Document, Link, Session
 from .records import RecordCollection, RecordCollections
-from .workload_collections import AllCollections, WorkloadCollections
+from .schema import SETTLED, AllCollections, WorkloadCollections
 
 _BATCH: Final = 100
 _CONTENTION: Final = 1.0
 _A_LONG_LOOK: Final = 3600.0
 _MOST_COUNTED: Final = 1000
 _FIRST: Final = ObjectId("0" * 24)
-_SETTLED: Final = [status.value for status in Status if status.terminal]
 _DEAD: Final = Status.DEAD_LETTERED.value
 
-_ENTRIES: Final = {"status": {"$in": _SETTLED}, "fence": {"$exists": False}, "idempotencyKey": {"$type": "string"}}
-_UNSETTLED: Final = {"status": {"$nin": _SETTLED}, "fence": {"$exists": False}}
+_ENTRIES: Final = {"status": {"$in": SETTLED}, "fence": {"$exists": False}, "idempotencyKey": {"$type": "string"}}
+_UNSETTLED: Final = {"status": {"$nin": SETTLED}, "fence": {"$exists": False}}
 _LETTERS: Final = {"generation": {"$exists": False}, "idempotencyKey": {"$type": "string"}}
 _OVERWRITTEN: Final = ({"dueAt": {"$exists": True}}, {"expiresAt": {"$type": "string"}})
 """The signs that another system's worker settled an entry of ours: our own settling removes ``dueAt``."""
@@ -221,7 +220,7 @@ class _KeyImport:
             entry = entry_of_letter(self._workload, self._letters[-1])
             return [InsertOne(entry | self._fields_from_letters(entry))]
         if is_foreign(found):
-            if self._status not in _SETTLED:
+            if self._status not in SETTLED:
                 return []
             entry = entry_in_our_shape(self._workload, found) | {"_id": self._job_id}
             return [DeleteOne({"_id": found["_id"]}), InsertOne(entry | self._fields_from_letters(entry))]
@@ -252,7 +251,7 @@ async def _repair_all(link: Link, collections: WorkloadCollections) -> int:
     """Repair all entries that another system has overwritten; return how many."""
     number = 0
     for sign in _OVERWRITTEN:
-        wanted = {**sign, "status": {"$in": _SETTLED}, "fence": {"$exists": True}}
+        wanted = {**sign, "status": {"$in": SETTLED}, "fence": {"$exists": True}}
         found = await link.run(partial(_read, collections.entries, wanted, {"_id": 1}), seconds=_A_LONG_LOOK)
         for start in range(0, len(found), _BATCH):
             number += await repair(link, collections, [each["_id"] for each in found[start : start + _BATCH]])
@@ -292,7 +291,7 @@ async def repair(link: Link, collections: WorkloadCollections, job_ids: Sequence
 
 
 async def _overwritten(link: Link, collections: WorkloadCollections, job_ids: Sequence[str]) -> list[Document]:
-    wanted = {"_id": {"$in": list(job_ids)}, "status": {"$in": _SETTLED}, "$or": list(_OVERWRITTEN)}
+    wanted = {"_id": {"$in": list(job_ids)}, "status": {"$in": SETTLED}, "$or": list(_OVERWRITTEN)}
     return await link.run(partial(_read, collections.entries, wanted))
 
 

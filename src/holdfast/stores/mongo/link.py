@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import random
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
 
@@ -24,9 +24,7 @@ from pymongo.write_concern import WriteConcern
 from holdfast.contracts.crash_points import crash_point
 from holdfast.contracts.errors import ConfigurationError, StoreContended, StoreUnavailable
 
-from .clock import ServerClock
-from .failures import is_conflict, is_duplicate, is_transient, is_without_primary, translate
-from .presence import Presence
+from .server import Presence, ServerClock, is_conflict, is_duplicate, is_transient, is_without_primary, translate
 
 Result = TypeVar("Result")
 Document = dict[str, Any]
@@ -159,7 +157,7 @@ class Link:
         """Do work that may be done twice; try again after step-downs and lost connections.
 
         Raises :class:`StoreUnavailable` after ``patience`` seconds or when there is no primary, and
-        :class:`~.failures.Unstorable` when MongoDB can never store a document.
+        :class:`~.server.Unstorable` when MongoDB can never store a document.
         """
 
         async def once() -> Result:
@@ -272,6 +270,11 @@ def rights_explained() -> Iterator[None]:
             )
             raise ConfigurationError(message) from error
         raise
+
+
+async def aggregated(collection: Collection, pipeline: Sequence[Document]) -> list[Document]:
+    """The documents that an aggregation returns."""
+    return await (await collection.aggregate(list(pipeline))).to_list()
 
 
 async def _cancellable(call: Coroutine[Any, Any, Result]) -> Result:

@@ -12,9 +12,9 @@ from holdfast.contracts.effects import Collection as Kind
 from holdfast.contracts.errors import ConfigurationError
 from holdfast.contracts.workload import Workload
 
-from .failures import DUPLICATE_KEY
 from .link import Collection, Document, Link
 from .schema import FACTS, VERSION, Index, wanted
+from .server import DUPLICATE_KEY
 
 _BUILD_SECONDS: Final = 3600.0
 _SCHEMA: Final = "schema"

@@ -13,20 +13,18 @@ from bson.raw_bson import RawBSONDocument
 from pymongo import ASCENDING, DESCENDING, DeleteOne, InsertOne, ReplaceOne
 from pymongo.errors import BulkWriteError
 
-from holdfast.contracts.effects import IGNORED_STALE, Effect, Upsert
 from holdfast.contracts.effects import Collection as Kind
+from holdfast.contracts.effects import Effect, Upsert
 from holdfast.contracts.errors import EffectRefused, InvalidQuery
 from holdfast.contracts.queries import Page, RecordQuery, Slice
 from holdfast.contracts.times import isoformat
-from holdfast.stores.cursors import position_of, to_cursor
 from holdfast.stores.folding import CREATED, UPDATED, Fold, Write, check_effect, writes_of
+from holdfast.stores.listings import check_fields, position_of, slice_of, to_cursor
 
-from .entries import too_deep
-from .failures import DUPLICATE_KEY, TOO_MUCH_AT_ONCE, is_transient, write_errors
-from .foreign import plain
-from .instants import instant_of
+from .documents import cursor_at, parse_cursor, too_deep
+from .foreign import instant_of, plain
 from .link import LONG, Collection, Document, Link, Session
-from .positions import cursor_at, parse_cursor
+from .server import DUPLICATE_KEY, TOO_MUCH_AT_ONCE, is_transient, write_errors
 
 _LARGEST: Final = 16 * 1024 * 1024 - 64
 """Bytes of a document, with a little space for its ``_id``."""
@@ -43,7 +41,6 @@ class RecordCollection:
         self.kind = kind
         self.collection = collection
         self.instants = tuple({*kind.instants, CREATED, UPDATED})
-        self._indexed = {name for index in kind.indexes for name in index} | {kind.key}
 
     def encoded(self, document: Mapping[str, Any]) -> bytes:
         """The record as BSON, with its instants as dates."""
@@ -66,10 +63,7 @@ class RecordCollection:
 
     def matching(self, where: Mapping[str, Any]) -> Document:
         """The condition for these values of indexed fields."""
-        for name in where:
-            if name not in self._indexed:
-                message = f"Records of {self.kind.name} cannot be found by {name!r}: no index has it."
-                raise InvalidQuery(message)
+        check_fields(self.kind, where)
         return {name: {"$eq": _stored(value) if name in self.instants else value} for name, value in where.items()}
 
     def older(self, instant: str, cursor: str | None) -> Document:
@@ -112,6 +106,7 @@ class RecordCollections:
     def __init__(self, link: Link, kinds: Sequence[Kind]) -> None:
         self._link = link
         self._record_collections = {kind.name: RecordCollection(kind, link.collection(kind.name)) for kind in kinds}
+        self._key_fields = {kind.name: kind.key for kind in kinds}
 
     def __iter__(self) -> Iterator[RecordCollection]:
         return iter(self._record_collections.values())
@@ -143,14 +138,7 @@ class RecordCollections:
         fold = _BsonFold(isoformat(now), self._record_collections)
         for name, keys in wanted.items():
             await fold.load(session, name, list(keys))
-        notes: list[str | None] = []
-        for job_id, batch in effects:
-            skipped = [
-                each
-                for each in batch
-                if not fold.apply(job_id, each, self._record_collections[each.collection].kind.key)
-            ]
-            notes.append(IGNORED_STALE if skipped else None)
+        notes = fold.apply_all(effects, self._key_fields)
         for name in wanted:
             await fold.save(session, name)
         return notes
@@ -205,11 +193,11 @@ class RecordCollections:
             lambda: record_collection.collection.find(wanted, _WITHOUT_ID).sort(order).limit(page.limit + 1).to_list(),
             seconds=LONG,
         )
-        more = None
-        if len(rows) > page.limit:
-            last = rows[page.limit - 1]
-            more = to_cursor(last[key]) if instant is None else cursor_at(last[instant], last[key])
-        return Slice([record_collection.decoded(row) for row in rows[: page.limit]], more)
+
+        def cursor(row: Document) -> str:
+            return to_cursor(row[key]) if instant is None else cursor_at(row[instant], row[key])
+
+        return slice_of(rows, page, record_collection.decoded, cursor)
 
 
 class _BsonFold(Fold):

@@ -15,32 +15,36 @@ the engine adds a few of its own. Every workload has a collection of entries and
   ``publishedTo`` is the epoch of the queue that has the letter, with a ``-`` before it once the letter is unpublished.
 - another system of the same specification may have written into these two and into the records: :mod:`.foreign`.
 - ``holdfast_facts``: facts by name: the version of the layout, and the queue's epoch for each workload.
-- ``holdfast_processes``: the running processes and their sessions; see :mod:`.presence`.
+- ``holdfast_processes``: the running processes and their sessions; see :mod:`.server`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
 
 from pymongo import ASCENDING, DESCENDING, IndexModel
 
+from holdfast.contracts.dead_letters import DeadLetter
 from holdfast.contracts.effects import Collection as Kind
 from holdfast.contracts.errors import ConfigurationError
-from holdfast.contracts.ledger import Status
+from holdfast.contracts.ledger import LedgerEntry, Status
 from holdfast.contracts.workload import Workload
+from holdfast.stores.fields import names_of, public_name
 
-from .link import Document
-from .presence import PROCESSES
+from .link import Collection, Document, Link
+from .records import RecordCollections
+from .server import PROCESSES
 
 FACTS: Final = "holdfast_facts"
 VERSION: Final = 1
 """The version of this layout. A store that finds a higher version does not touch the data."""
 
 WAITING: Final = (Status.RECEIVED.value, Status.FAILED.value)
+SETTLED: Final = [status.value for status in Status if status.terminal]
 
 # The server's own TTL monitor is only a second safety net. Pruning comes first, because it also removes the letters
 # from the queue. An entry must stay longer than its letter (I12), so the delay for entries is the longest.
@@ -49,54 +53,13 @@ _LETTERS_LINGER: Final = timedelta(hours=1)
 _ENTRIES_LINGER: Final = timedelta(hours=2)
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
-_OURS: Final = frozenset(
-    {
-        "_id",
-        "idempotencyKey",
-        "status",
-        "generation",
-        "attemptCount",
-        "attemptHistory",
-        "lastErrorCode",
-        "lastErrorMessage",
-        "firstSeenAt",
-        "updatedAt",
-        "expiresAt",
-        "createdAt",
-        "fence",
-        "leaseUntil",
-        "notBefore",
-        "dueAt",
-        "deadline",
-        "life",
-        "mortal",
-        "lane",
-        "openLane",
-        "proceeded",
-        "withdrawn",
-        "lettersUntil",
-        "recordId",
-        "claimId",
-        "settleId",
-        "sweepId",
-        "body",
-        "fingerprint",
-        "labels",
-        "priority",
-        "note",
-        "result",
-        "replayOf",
-        "warnings",
-        "jobId",
-        "terminalReasonCode",
-        "terminalReasonMessage",
-        "payloadSnapshot",
-        "reviewStatus",
-        "decisions",
-        "replayedAs",
-        "publishedTo",
-    }
+_ENGINES_OWN: Final = (
+    *("_id", "dueAt", "life", "mortal", "lane", "openLane", "proceeded", "withdrawn", "lettersUntil", "fingerprint"),
+    *("recordId", "claimId", "settleId", "sweepId", "payloadSnapshot", "publishedTo"),
 )
+_NOT_STORED: Final = {"workload", "id"}  # under these names
+_FIELDS: Final = {public_name(name) for name in (*names_of(LedgerEntry), *names_of(DeadLetter))}
+_OURS: Final = (_FIELDS - _NOT_STORED).union(_ENGINES_OWN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,3 +217,67 @@ def _check(name: str) -> str:
         message = f"{name!r} cannot be the name of a collection or a field: use letters, digits and _."
         raise ConfigurationError(message)
     return name
+
+
+# --- the collections of this process -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadCollections:
+    """The collections of entries and dead letters of one workload."""
+
+    workload: Workload[Any]
+    entries: Collection
+    letters: Collection
+
+    @property
+    def name(self) -> str:
+        """The workload's name."""
+        return self.workload.name
+
+
+class AllCollections:
+    """The collections of all workloads in this process."""
+
+    def __init__(self, link: Link, workloads: Sequence[Workload[Any]]) -> None:
+        self._collections = {
+            workload.name: WorkloadCollections(
+                workload, link.collection(ledger_name(workload)), link.collection(letters_name(workload))
+            )
+            for workload in workloads
+        }
+
+    def __iter__(self) -> Iterator[WorkloadCollections]:
+        return iter(self._collections.values())
+
+    def get(self, workload: str) -> WorkloadCollections | None:
+        """The collections of a workload; None when this process does not know the workload."""
+        return self._collections.get(workload)
+
+    def of(self, workload: str) -> WorkloadCollections:
+        """The collections of a workload that must be known."""
+        found = self._collections.get(workload)
+        if found is None:
+            message = f"No workload in this process is called {workload!r}."
+            raise ConfigurationError(message)
+        return found
+
+    def named(self, workload: str | None) -> list[WorkloadCollections]:
+        """The collections of one workload, or of all."""
+        if workload is None:
+            return list(self)
+        found = self._collections.get(workload)
+        return [] if found is None else [found]
+
+
+class StoreParts:
+    """What every part of the store works with. :class:`~.store.MongoStore` is made of these parts."""
+
+    def __init__(
+        self, link: Link, workloads: Sequence[Workload[Any]], collections: Sequence[Kind], grace: timedelta
+    ) -> None:
+        self.link = link
+        self.grace = grace
+        self.collections = AllCollections(link, workloads)
+        kinds = [*collections, *(each for workload in workloads for each in workload.collections)]
+        self.records = RecordCollections(link, kinds)

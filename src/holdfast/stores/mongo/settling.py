@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final, assert_never
 
@@ -28,12 +29,12 @@ from holdfast.contracts.transitions import (
     Settlement,
     noted_result,
 )
-from holdfast.stores.folding import Write, split_effects
+from holdfast.stores.fields import EXPIRED
+from holdfast.stores.folding import effects_of, note_of
 
-from .entries import new_document, new_letter, new_mark
-from .link import Document, Link, Session
-from .records import RecordCollections
-from .workload_collections import AllCollections, WorkloadCollections
+from .documents import new_document, new_letter, new_mark
+from .link import Document, Session
+from .schema import StoreParts, WorkloadCollections
 
 _PROCESSING: Final = Status.PROCESSING.value
 _RUNNING: Final = AttemptOutcome.RUNNING.value
@@ -48,41 +49,27 @@ Ending = Complete | RetryLater | Release | MoveToDeadLetters | Expire
 _to_json = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 
 
-async def settle(
-    link: Link,
-    collections: AllCollections,
-    record_collections: RecordCollections,
-    grace: timedelta,
-    settlements: Sequence[Settlement],
-) -> list[Settled]:
-    """Write the transitions whose leases still hold, with their effects and letters; see the port."""
-    if not settlements:
-        return []
-    mark = new_mark()
-    return await link.transaction(
-        lambda session: _Batch(link, collections, record_collections, grace, mark, session).settle(settlements),
-        contention=_CONTENTION if len(settlements) > 1 else _CONTENTION_ALONE,
-    )
+class Settling(StoreParts):
+    """The part of the store that settles jobs."""
+
+    async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
+        """See :meth:`holdfast.contracts.ports.Ledger.settle`."""
+        if not settlements:
+            return []
+        mark = new_mark()
+        return await self.link.transaction(
+            lambda session: _Batch(self, mark, session).settle(settlements),
+            contention=_CONTENTION if len(settlements) > 1 else _CONTENTION_ALONE,
+        )
 
 
+@dataclass(frozen=True, slots=True)
 class _Batch:
     """One try at a batch, inside its transaction."""
 
-    def __init__(  # noqa: PLR0913, PLR0917 - what settling needs
-        self,
-        link: Link,
-        collections: AllCollections,
-        record_collections: RecordCollections,
-        grace: timedelta,
-        mark: str,
-        session: Session,
-    ) -> None:
-        self._link = link
-        self._collections = collections
-        self._record_collections = record_collections
-        self._grace = grace
-        self._mark = mark
-        self._session = session
+    store: StoreParts
+    mark: str
+    session: Session
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
         """Read the leases, fold the effects, write the records, the entries and the letters."""
@@ -93,7 +80,7 @@ class _Batch:
         answers = {position: Settled(each.lease.job_id, None) for position, each in enumerate(settlements)}
         held: dict[int, Document] = {}
         for position, found in (await self._read_held(first)).items():
-            if found.get("settleId") == self._mark:  # our own commit, whose reply was lost
+            if found.get("settleId") == self.mark:  # our own commit, whose reply was lost
                 answers[position] = _committed_before(found)
             elif found["status"] != _PROCESSING:
                 continue
@@ -109,11 +96,11 @@ class _Batch:
         for position, found in held.items():
             each, note = settlements[position], notes.get(position)
             if each.workload not in writes:
-                collections = self._collections.of(each.workload)
-                writes[each.workload] = _WorkloadWrites(collections, now, self._grace, self._mark)
+                collections = self.store.collections.of(each.workload)
+                writes[each.workload] = _WorkloadWrites(collections, now, self.store.grace, self.mark)
             answers[position] = writes[each.workload].add(found, each, note)
         for workload_writes in writes.values():
-            await workload_writes.save(self._session)
+            await workload_writes.save(self.session)
         return list(answers.values())
 
     async def _read_held(self, first: Mapping[tuple[str, str, int], int]) -> dict[int, Document]:
@@ -127,14 +114,14 @@ class _Batch:
             "last": {"$last": "$attemptHistory.outcome"},
             # Not the stored counter: another system's worker may have changed it.
             "attemptCount": {"$size": "$attemptHistory"},
-            "now": self._link.clock.now(),
+            "now": self.store.link.clock.now(),
         }
         found: dict[int, Document] = {}
         for workload, job_ids in by_workload.items():
-            collections = self._collections.get(workload)
+            collections = self.store.collections.get(workload)
             if collections is None:
                 continue
-            cursor = collections.entries.find({"_id": {"$in": job_ids}}, reading, session=self._session)
+            cursor = collections.entries.find({"_id": {"$in": job_ids}}, reading, session=self.session)
             for entry in await cursor.to_list():
                 position = first.get((workload, entry["_id"], entry["fence"]))
                 if position is not None:
@@ -142,28 +129,24 @@ class _Batch:
         return dict(sorted(found.items()))
 
     async def _apply(self, settlements: Mapping[int, Settlement], now: datetime) -> dict[int, str | None]:
-        effects: dict[int, tuple[str, list[Write]]] = {}
-        followers: list[NewEntry] = []
-        for position, each in settlements.items():
-            if each.transition.effects:
-                writes, entries = split_effects(each.transition.effects)
-                effects[position] = (each.lease.job_id, writes)
-                followers += entries
+        effects, enqueued = effects_of(settlements)
         if not effects:
             return {}
-        notes = await self._record_collections.apply(self._session, now, list(effects.values()))
-        await self._follow(followers, now)
+        notes = await self.store.records.apply(self.session, now, list(effects.values()))
+        await self._follow(enqueued, now)
         return dict(zip(effects, notes, strict=True))
 
     async def _follow(self, entries: Sequence[NewEntry], now: datetime) -> None:
         """Record jobs that other jobs enqueued. They are due at once: the next round of maintenance publishes them."""
         by_workload: dict[str, list[UpdateOne]] = {}
         for entry in entries:
-            document = new_document(self._collections.of(entry.workload).workload, entry, now, timedelta(0), self._mark)
+            document = new_document(
+                self.store.collections.of(entry.workload).workload, entry, now, timedelta(0), self.mark
+            )
             known = {"_id": document.pop("_id")}
             by_workload.setdefault(entry.workload, []).append(UpdateOne(known, {"$setOnInsert": document}, upsert=True))
         for workload, writes in by_workload.items():
-            await self._collections.of(workload).entries.bulk_write(writes, session=self._session)
+            await self.store.collections.of(workload).entries.bulk_write(writes, session=self.session)
 
 
 def _committed_before(entry: Mapping[str, Any]) -> Settled:
@@ -194,8 +177,7 @@ class _WorkloadWrites:
         if isinstance(settlement.transition, Proceed):
             self._proceed(entry, settlement.transition)
             return Settled(entry["_id"], Status.PROCESSING)
-        if isinstance(settlement.transition, Complete | Expire) and settlement.transition.note is not None:
-            note = settlement.transition.note
+        note = note_of(settlement, note)
         changes = self._changes(entry, settlement.transition, note)
         fields, gone = changes["$set"], changes["$unset"]
         fields |= {"updatedAt": self._now, "settleId": self._mark}
@@ -231,7 +213,7 @@ class _WorkloadWrites:
                 fields |= self._kept({"lettersUntil": letters_until}, transition.retention)
                 return self._ended(entry, Status.DEAD_LETTERED, fields)
             case Expire() as transition:
-                fields = self._closed(entry, AttemptOutcome.FAILED, "EXPIRED", "The job outlived its deadline.")
+                fields = self._closed(entry, AttemptOutcome.FAILED, *EXPIRED)
                 fields |= self._kept(entry, transition.retention)
                 return self._ended(entry, Status.EXPIRED, fields)
             case _ as never:

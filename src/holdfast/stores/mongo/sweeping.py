@@ -1,4 +1,4 @@
-"""Sweeping: due and overdue entries, the end of retention, and the epoch of the queue."""
+"""Sweeping: due and overdue entries, the epoch of the queue, the end of retention, and the end of a person's data."""
 
 from __future__ import annotations
 
@@ -8,51 +8,127 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Final
 
-from pymongo import ASCENDING
+from pymongo import ASCENDING, UpdateMany, UpdateOne
 from pymongo.errors import DuplicateKeyError
 
 from holdfast.contracts.ledger import DueEntry, Pruned, Status
 
-from .entries import new_mark
-from .foreign import ELSEWHERE, letter_id_of
+from .documents import new_mark, snapshot
+from .foreign import ELSEWHERE, instant_of, letter_id_of
 from .importing import repair
-from .instants import instant_of
-from .link import LONG, Collection, Document, Link
-from .records import RecordCollections
-from .schema import FACTS, WAITING
-from .workload_collections import AllCollections, WorkloadCollections
+from .link import LONG, Collection, Document, Link, Session, aggregated
+from .schema import FACTS, SETTLED, WAITING, StoreParts, WorkloadCollections
 
 # Seconds that an update of many entries, and of one entry, may wait for documents that a transaction holds.
 _TOGETHER: Final = 2.0
 _ALONE: Final = 0.5
 
-_SETTLED: Final = [status.value for status in Status if status.terminal]
+_MOST_REDACTED: Final = 500
+"""Jobs in one transaction of ``redact``: a person may have very many jobs."""
+_EXPIRES: Final = "expiresAt"
+
+
+class Sweeping(StoreParts):
+    """The part of the store that maintenance calls, and that deletes what nobody may keep."""
+
+    async def due(self, workload: str, limit: int, *, again_after: timedelta) -> list[DueEntry]:
+        """See :meth:`holdfast.contracts.ports.Ledger.due`.
+
+        Sweepers race for the oldest entries. A sweeper that lost the race reads again, so that no due entry is left.
+        An entry that another system's worker has settled is repaired. An entry that this worker has just begun is not
+        reported.
+        """
+        collections = self.collections.get(workload)
+        if collections is None:
+            return []
+        ours: list[Document] = []
+        held: list[str] = []
+        while len(ours) < limit:
+            now = await self.link.about_now()
+            found = await _oldest(self.link, collections.entries, now, limit - len(ours), held)
+            if not found:
+                break
+            ours += await _postpone(self.link, collections.entries, found, now, again_after, held)
+        settled = [each["_id"] for each in ours if each["status"] in SETTLED]
+        if settled:
+            await repair(self.link, collections, settled)
+        open_ = [each for each in ours if each["status"] not in SETTLED]
+        return [_due_entry(each) for each in open_ if not _in_foreign_work(each, again_after)]
+
+    async def unsettled(self, workload: str, job_ids: Sequence[str]) -> list[DueEntry]:
+        """See :meth:`holdfast.contracts.ports.Ledger.unsettled`."""
+        collections = self.collections.get(workload)
+        if collections is None:
+            return []
+        wanted = {"_id": {"$in": list(job_ids)}, "status": {"$in": [*WAITING, Status.PROCESSING.value]}}
+        fields = _due_fields(self.link)
+        found = await self.link.run(lambda: collections.entries.find(wanted, fields).to_list())
+        return [entry for entry in map(_due_entry, found) if not entry.foreign]
+
+    async def overdue(self, workload: str, limit: int) -> list[str]:
+        """See :meth:`holdfast.contracts.ports.Ledger.overdue`."""
+        collections = self.collections.get(workload)
+        if collections is None:
+            return []
+        past = {"deadline": {"$lte": await self.link.about_now()}, "status": {"$in": list(WAITING)}}
+        found = await self.link.run(
+            lambda: collections.entries.find(past, {"_id": 1}).sort("deadline", ASCENDING).limit(limit).to_list(),
+        )
+        return [each["_id"] for each in found]
+
+    async def detect_queue_reset(self, epoch: str) -> bool:
+        """See :meth:`holdfast.contracts.ports.Store.detect_queue_reset`.
+
+        Of many processes that see a new epoch, the first to store it returns True.
+        """
+        known = await known_queues(self.link, list(self.collections))
+        won = [
+            each.name
+            for each in self.collections
+            if known.get(each.name) != epoch and await _store_epoch(self.link, each, known.get(each.name), epoch)
+        ]
+        # Each workload has its own fact, and different processes may win them. The first workload decides for all.
+        return next((each.name for each in self.collections if each.name in known), None) in won
+
+    async def prune(self, limit: int) -> Pruned:
+        """See :meth:`holdfast.contracts.ports.Ledger.prune`.
+
+        Letters come first, then entries without a letter (I12), then records. Of our entries, only terminal ones have
+        an ``expiresAt``, and it is never before that of their last letter. Another system may leave ``expiresAt`` on an
+        entry that it works on again.
+        """
+        now = await self.link.about_now()
+        letters: dict[str, list[str]] = {}
+        left = limit
+        for each in self.collections:
+            if left > 0 and (gone := await _delete(self.link, each.letters, _EXPIRES, now, left)):
+                letters[each.name] = [letter_id_of(letter) for letter in gone]
+                left -= len(gone)
+        entries = 0
+        for each in self.collections:
+            if entries < limit:
+                prunable = _settled_without_letters(each)
+                entries += len(await _delete(self.link, each.entries, _EXPIRES, now, limit - entries, prunable))
+        records = 0
+        for kept in self.records:
+            if kept.kind.expires is not None and records < limit:
+                records += len(await _delete(self.link, kept.collection, kept.kind.expires, now, limit - records))
+        return Pruned(entries, letters, records)
+
+    async def redact(self, workload: str, bodies: Mapping[str, str]) -> list[str]:
+        """See :meth:`holdfast.contracts.ports.Ledger.redact`. The job ids are in the order of ``bodies``."""
+        collections = self.collections.get(workload)
+        if collections is None:
+            return []
+        job_ids = list(bodies)
+        done: set[str] = set()
+        for start in range(0, len(job_ids), _MOST_REDACTED):
+            batch = {job_id: bodies[job_id] for job_id in job_ids[start : start + _MOST_REDACTED]}
+            done |= await self.link.transaction(partial(_redact, collections=collections, bodies=batch))
+        return [job_id for job_id in job_ids if job_id in done]
+
 
 # --- due and overdue ------------------------------------------------------------------------------------------
-
-
-async def due(link: Link, collections: WorkloadCollections, limit: int, again_after: timedelta) -> list[DueEntry]:
-    """Entries to republish. Each is postponed, so that no other sweeper reports it too.
-
-    Sweepers race for the oldest entries. A sweeper that lost the race reads again, so that no due entry is left.
-    An entry that another system's worker has settled is repaired. An entry that this worker has just begun is not
-    reported.
-    """
-    entries = collections.entries
-    ours: list[Document] = []
-    held: list[str] = []
-    while len(ours) < limit:
-        now = await link.about_now()
-        found = await _oldest(link, entries, now, limit - len(ours), held)
-        if not found:
-            break
-        ours += await _postpone(link, entries, found, now, again_after, held)
-    settled = [each["_id"] for each in ours if each["status"] in _SETTLED]
-    if settled:
-        await repair(link, collections, settled)
-    return [
-        _due_entry(each) for each in ours if each["status"] not in _SETTLED and not _in_foreign_work(each, again_after)
-    ]
 
 
 def _in_foreign_work(document: Mapping[str, Any], lately: timedelta) -> bool:
@@ -61,13 +137,6 @@ def _in_foreign_work(document: Mapping[str, Any], lately: timedelta) -> bool:
         return False
     changed = instant_of(document["updatedAt"])
     return changed is not None and changed > document["now"] - lately
-
-
-async def unsettled(link: Link, entries: Collection, job_ids: Sequence[str]) -> list[DueEntry]:
-    """The jobs among these that are not settled, and into which no other system has written."""
-    wanted = {"_id": {"$in": list(job_ids)}, "status": {"$in": [*WAITING, Status.PROCESSING.value]}}
-    found = await link.run(lambda: entries.find(wanted, _due_fields(link)).to_list())
-    return [entry for entry in map(_due_entry, found) if not entry.foreign]
 
 
 def _due_fields(link: Link) -> Document:
@@ -128,15 +197,6 @@ async def _postpone(  # noqa: PLR0913, PLR0917 - what to postpone, and until whe
     return [found[job_id] for job_id in job_ids if job_id in found]
 
 
-async def overdue(link: Link, entries: Collection, limit: int) -> list[str]:
-    """Jobs that wait past their deadline."""
-    past = {"deadline": {"$lte": await link.about_now()}, "status": {"$in": list(WAITING)}}
-    found = await link.run(
-        lambda: entries.find(past, {"_id": 1}).sort("deadline", ASCENDING).limit(limit).to_list(),
-    )
-    return [each["_id"] for each in found]
-
-
 # --- the queue's epoch ----------------------------------------------------------------------------------------
 
 
@@ -151,18 +211,6 @@ async def known_queues(link: Link, collections: Sequence[WorkloadCollections]) -
     found = await link.run(lambda: link.collection(FACTS).find({"_id": {"$in": facts}}).to_list())
     epochs = {each["_id"]: each["value"] for each in found}
     return {each.name: epochs[_fact(each)] for each in collections if _fact(each) in epochs}
-
-
-async def detect_queue_reset(link: Link, collections: AllCollections, epoch: str) -> bool:
-    """Compare the epoch and store it. Of many processes that see a new epoch, the first to store it returns True."""
-    known = await known_queues(link, list(collections))
-    won = [
-        each.name
-        for each in collections
-        if known.get(each.name) != epoch and await _store_epoch(link, each, known.get(each.name), epoch)
-    ]
-    # Each workload has its own fact, and different processes may win them. The first workload decides for all.
-    return next((each.name for each in collections if each.name in known), None) in won
 
 
 async def _store_epoch(link: Link, collections: WorkloadCollections, known: str | None, epoch: str) -> bool:
@@ -192,35 +240,6 @@ async def _insert_epoch(facts: Collection, name: str, epoch: str) -> None:
 
 # --- the end of retention -------------------------------------------------------------------------------------
 
-_EXPIRES: Final = "expiresAt"
-
-
-async def prune(link: Link, collections: AllCollections, record_collections: RecordCollections, limit: int) -> Pruned:
-    """Delete what is past its retention: letters first, then entries without a letter (I12), then records.
-
-    Of our entries, only terminal ones have an ``expiresAt``, and it is never before that of their last letter. Another
-    system may leave ``expiresAt`` on an entry that it works on again.
-    """
-    now = await link.about_now()
-    letters: dict[str, list[str]] = {}
-    left = limit
-    for each in collections:
-        if left > 0 and (gone := await _delete(link, each.letters, _EXPIRES, now, left)):
-            letters[each.name] = [letter_id_of(letter) for letter in gone]
-            left -= len(gone)
-    entries = 0
-    for each in collections:
-        if entries < limit:
-            prunable = _settled_without_letters(each)
-            entries += len(await _delete(link, each.entries, _EXPIRES, now, limit - entries, prunable))
-    records = 0
-    for record_collection in record_collections:
-        if record_collection.kind.expires is not None and records < limit:
-            records += len(
-                await _delete(link, record_collection.collection, record_collection.kind.expires, now, limit - records)
-            )
-    return Pruned(entries, letters, records)
-
 
 def _settled_without_letters(collections: WorkloadCollections) -> list[Document]:
     letter = {
@@ -230,7 +249,7 @@ def _settled_without_letters(collections: WorkloadCollections) -> list[Document]
         "pipeline": [{"$limit": 1}, {"$project": {"_id": 1}}],
         "as": "letters",
     }
-    return [{"$match": {"status": {"$in": _SETTLED}}}, {"$lookup": letter}, {"$match": {"letters": []}}]
+    return [{"$match": {"status": {"$in": SETTLED}}}, {"$lookup": letter}, {"$match": {"letters": []}}]
 
 
 async def _delete(  # noqa: PLR0913, PLR0917 - what, and how much of it
@@ -244,12 +263,29 @@ async def _delete(  # noqa: PLR0913, PLR0917 - what, and how much of it
     """Delete the oldest expired documents; return their ids."""
     expired: Document = {expires: {"$lte": now}}
     pipeline = [{"$match": expired}, {"$sort": {expires: 1}}, *filters, {"$limit": limit}, {"$project": {"_id": 1}}]
-
-    async def look() -> list[Document]:
-        return await (await collection.aggregate(pipeline)).to_list()
-
-    ids = [each["_id"] for each in await link.run(look, seconds=LONG)]
+    ids = [each["_id"] for each in await link.run(lambda: aggregated(collection, pipeline), seconds=LONG)]
     if ids:
         # Check the time again: by now a key may be recorded again.
         await link.run(lambda: collection.delete_many({"_id": {"$in": ids}} | expired), seconds=LONG)
     return ids
+
+
+# --- a person's data -------------------------------------------------------------------------------------------
+
+
+async def _redact(session: Session, *, collections: WorkloadCollections, bodies: Mapping[str, str]) -> set[str]:
+    """One try at a batch. A replay meanwhile is a conflict, and the batch is tried again."""
+    settled = {"_id": {"$in": list(bodies)}, "status": {"$in": SETTLED}}
+    found = await collections.entries.find(settled, {"idempotencyKey": 1}, session=session).to_list()
+    if not found:
+        return set()
+    entries = [UpdateOne({"_id": each["_id"]}, {"$set": {"body": bodies[each["_id"]]}}) for each in found]
+    await collections.entries.bulk_write(entries, ordered=False, session=session)
+    letters = []
+    for each in found:
+        body = bodies[each["_id"]]
+        # By the key, because it has an index. A letter is never kept longer than the entry of its key.
+        same_key = {"idempotencyKey": each["idempotencyKey"]}
+        letters.append(UpdateMany(same_key, {"$set": {"body": body, "payloadSnapshot": snapshot(body)}}))
+    await collections.letters.bulk_write(letters, ordered=False, session=session)
+    return {each["_id"] for each in found}

@@ -31,11 +31,11 @@ from holdfast.contracts.ledger import (
     Unrecorded,
 )
 from holdfast.contracts.times import duration_ms, from_ms
-from holdfast.sqlite.database import one
+from holdfast.sqlite.database import one, to_json
+from holdfast.stores.fields import LOST
 from holdfast.stores.folding import writes_of
 
 from .records import RecordTables
-from .rows import maybe, to_json
 
 _TERMINAL: Final = frozenset(status.value for status in Status if status.terminal)
 
@@ -236,19 +236,14 @@ def _decide(  # noqa: PLR0911, PLR0913, PLR0917 - one candidate, the facts that 
         body,
         labels,
         from_ms(first_seen),
-        maybe(deadline),
+        None if deadline is None else from_ms(deadline),
     )
 
 
 def close_orphan(attempts: list[dict[str, Any]], now: int) -> None:
     """Close an attempt whose worker vanished (I5)."""
     if attempts and attempts[-1]["outcome"] == AttemptOutcome.RUNNING:
-        attempts[-1] |= {
-            "outcome": AttemptOutcome.LOST.value,
-            "finishedAt": now,
-            "errorCode": "LOST",
-            "errorMessage": "The worker vanished before it settled the attempt.",
-        }
+        attempts[-1] |= {**LOST, "finishedAt": now}
 
 
 _RENEW: Final = """

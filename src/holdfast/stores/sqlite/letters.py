@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from holdfast.contracts.dead_letters import DeadLetter, ReviewStatus
 from holdfast.contracts.ledger import NewEntry, RecordedAs
 from holdfast.contracts.lifecycle import REVIEW_STEPS
 from holdfast.contracts.queries import LetterQuery, Page, Slice
-from holdfast.contracts.times import to_ms
-from holdfast.sqlite.database import one
-from holdfast.stores.cursors import to_cursor
+from holdfast.contracts.times import from_ms, to_ms
+from holdfast.sqlite.database import one, to_json
+from holdfast.stores.fields import names_of, reader
+from holdfast.stores.listings import number_of, slice_of, to_cursor
 
 from .ledger import known_queue, record
 from .records import RecordTables
-from .rows import LETTER_COLUMNS, letter_of, row_after, to_json
+
+_COLUMNS: Final = ("seq", *names_of(DeadLetter))
 
 # S608: the column list and the conditions below are constants of this package; values are always parameters.
-_LETTER: Final = f"SELECT {LETTER_COLUMNS} FROM dead_letters WHERE id = ?"  # noqa: S608
+_SELECT: Final = f"SELECT {', '.join(_COLUMNS)} FROM dead_letters"  # noqa: S608
+_LETTER: Final = f"{_SELECT} WHERE id = ?"
 
 _UNPUBLISHED: Final = f"""
-SELECT {LETTER_COLUMNS} FROM dead_letters
-WHERE workload = ? AND published = 0 AND review_status = 'pending' ORDER BY seq LIMIT ?
-"""  # noqa: S608
+{_SELECT} WHERE workload = ? AND published = 0 AND review_status = 'pending' ORDER BY seq LIMIT ?
+"""
 
 _MARK_PUBLISHED: Final = """
 UPDATE dead_letters SET published = 1 WHERE id IN (SELECT value FROM json_each(?))
@@ -61,10 +64,17 @@ WHERE l.id = :letter AND ledger_entries.workload = l.workload AND ledger_entries
 """
 
 
+_read: Final[Callable[..., DeadLetter]] = reader(DeadLetter, stored_as=str, instant=from_ms, nested=json.loads)
+
+
+def _letter_of(row: Sequence[Any]) -> DeadLetter:
+    return _read(dict(zip(_COLUMNS, row, strict=True)))
+
+
 def read(connection: sqlite3.Connection, letter_id: str) -> DeadLetter | None:
     """One dead letter."""
     row = connection.execute(_LETTER, (letter_id,)).fetchone()
-    return None if row is None else letter_of(row)
+    return None if row is None else _letter_of(row)
 
 
 def find(connection: sqlite3.Connection, query: LetterQuery, page: Page) -> Slice[DeadLetter]:
@@ -72,11 +82,10 @@ def find(connection: sqlite3.Connection, query: LetterQuery, page: Page) -> Slic
     conditions, values = _conditions(query)
     if page.cursor:
         conditions.append("seq > ?")
-        values.append(row_after(page.cursor))
-    statement = f"SELECT {LETTER_COLUMNS} FROM dead_letters{_where(conditions)} ORDER BY seq LIMIT ?"  # noqa: S608
+        values.append(number_of(page.cursor))
+    statement = f"{_SELECT}{_where(conditions)} ORDER BY seq LIMIT ?"
     rows = connection.execute(statement, (*values, page.limit + 1)).fetchall()
-    more = to_cursor(rows[page.limit - 1][0]) if len(rows) > page.limit else None
-    return Slice([letter_of(row) for row in rows[: page.limit]], more)
+    return slice_of(rows, page, _letter_of, lambda row: to_cursor(row[0]))
 
 
 def count(connection: sqlite3.Connection, query: LetterQuery) -> int:
@@ -180,7 +189,7 @@ def _restart(  # noqa: PLR0913, PLR0917 - one replay and the store's own parts
 
 def letters_to_publish(connection: sqlite3.Connection, workload: str, limit: int) -> list[DeadLetter]:
     """Pending letters that are not in the queue yet."""
-    return [letter_of(row) for row in connection.execute(_UNPUBLISHED, (workload, limit))]
+    return [_letter_of(row) for row in connection.execute(_UNPUBLISHED, (workload, limit))]
 
 
 def mark_published(connection: sqlite3.Connection, letter_ids: Sequence[str], queue: str) -> bool:

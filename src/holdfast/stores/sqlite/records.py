@@ -7,15 +7,14 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from holdfast.contracts.effects import IGNORED_STALE, Collection
+from holdfast.contracts.effects import Collection
 from holdfast.contracts.errors import EffectRefused, InvalidQuery
 from holdfast.contracts.queries import Page, RecordQuery, Slice
 from holdfast.contracts.times import from_ms, isoformat
-from holdfast.sqlite.database import one
-from holdfast.stores.cursors import pair_of, position_of, to_cursor, to_pair_cursor
+from holdfast.sqlite.database import one, to_json
 from holdfast.stores.folding import Fold, Write, check_effect
+from holdfast.stores.listings import check_fields, pair_of, position_of, slice_of, to_cursor, to_pair_cursor
 
-from .rows import to_json
 from .schema import instants_of, quoted
 
 _AFTER_ALL: Final = ("\U0010ffff", "")
@@ -54,7 +53,8 @@ class RecordTable:
 
     def listing(self, query: RecordQuery) -> str:
         """The statement that lists the records of a query."""
-        where = self._conditions(list(query.where))
+        check_fields(self.collection, query.where)
+        where = "".join(f" AND {quoted(name)} = ?" for name in query.where)
         if query.newest_by is None:
             return self.list.format(where=where)
         if query.newest_by not in instants_of(self.collection):
@@ -62,20 +62,13 @@ class RecordTable:
             raise InvalidQuery(message)
         return self.newest.format(where=where, instant=quoted(query.newest_by))
 
-    def _conditions(self, fields: Sequence[str]) -> str:
-        known = {name for index in self.collection.indexes for name in index} | {self.collection.key}
-        for name in fields:
-            if name not in known:
-                message = f"Records of {self.collection.name} cannot be found by {name!r}: no index has it."
-                raise InvalidQuery(message)
-        return "".join(f" AND {quoted(name)} = ?" for name in fields)
-
 
 class RecordTables:
     """All collections that this process knows."""
 
     def __init__(self, collections: Sequence[Collection]) -> None:
         self._tables = {collection.name: RecordTable(collection) for collection in collections}
+        self._key_fields = {collection.name: collection.key for collection in collections}
 
     def table(self, name: str) -> RecordTable:
         """The table of a collection."""
@@ -90,11 +83,10 @@ class RecordTables:
         connection: sqlite3.Connection,
         now: int,
         effects: Sequence[tuple[str, Sequence[Write]]],
-    ) -> dict[str, str]:
+    ) -> list[str | None]:
         """Fold the jobs' effects into the records, in order, and write each record once.
 
-        Returns a note for each job with an effect that was skipped as stale. Nothing is written when an effect is
-        refused.
+        Returns for each job a note, or None: see :meth:`Fold.apply_all`. Nothing is written when an effect is refused.
         """
         fold = Fold(isoformat(from_ms(now)))
         wanted: dict[str, list[str]] = {}
@@ -104,11 +96,7 @@ class RecordTables:
                 wanted.setdefault(effect.collection, []).append(effect.key)
         for name, keys in wanted.items():
             fold.records[name] = json.loads(one(connection, self.table(name).load, (to_json(keys),)))
-        notes = {
-            job_id: IGNORED_STALE
-            for job_id, batch in effects
-            if [each for each in batch if not fold.apply(job_id, each, self.table(each.collection).collection.key)]
-        }
+        notes = fold.apply_all(effects, self._key_fields)
         for name, keys in wanted.items():
             self._write(connection, self.table(name), fold.records[name], keys)
         return notes
@@ -145,11 +133,12 @@ class RecordTables:
         else:
             start = pair_of(page.cursor) if page.cursor else _AFTER_ALL
         rows = connection.execute(statement, (*start, *query.where.values(), page.limit + 1)).fetchall()
-        records = [json.loads(row[1]) for row in rows[: page.limit]]
-        if len(rows) <= page.limit:
-            return Slice(records)
-        key, _, *instants = rows[page.limit - 1]
-        return Slice(records, to_pair_cursor(instants[0], key) if instants else to_cursor(key))
+
+        def cursor(row: Sequence[str]) -> str:
+            key, _, *instants = row
+            return to_pair_cursor(instants[0], key) if instants else to_cursor(key)
+
+        return slice_of(rows, page, lambda row: json.loads(row[1]), cursor)
 
     def prune(self, connection: sqlite3.Connection, now: int, limit: int) -> int:
         """Delete expired records, no more than ``limit`` in all collections together."""

@@ -26,11 +26,13 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Any, Final
 
+from holdfast.contracts.dead_letters import DeadLetter
 from holdfast.contracts.effects import Collection
 from holdfast.contracts.errors import ConfigurationError
 from holdfast.contracts.workload import Workload
 from holdfast.sqlite import Migration
 from holdfast.sqlite.database import one
+from holdfast.stores.fields import names_of, public_name
 from holdfast.stores.folding import CREATED, UPDATED
 
 COMPONENT: Final = "store"
@@ -172,7 +174,7 @@ def create_collections(connection: sqlite3.Connection, collections: Sequence[Col
         connection.execute(
             f"CREATE TABLE IF NOT EXISTS {table} ({key} TEXT PRIMARY KEY, body TEXT NOT NULL) WITHOUT ROWID"
         )
-        present = {row[1] for row in connection.execute(f"PRAGMA table_xinfo({table})")}
+        present = _present(connection, table)
         for name in columns_of(collection):
             if name not in present:
                 expression = f"TEXT GENERATED ALWAYS AS (body ->> '$.{name}') VIRTUAL"
@@ -187,6 +189,19 @@ def create_collections(connection: sqlite3.Connection, collections: Sequence[Col
             )
 
 
+def _present(connection: sqlite3.Connection, table: str) -> set[str]:
+    """The columns that a table has."""
+    return {row[1] for row in connection.execute(f"PRAGMA table_xinfo({table})")}
+
+
+def add_letter_columns(connection: sqlite3.Connection) -> None:
+    """Add a column for each new field of the dead letter. Such a field is optional: older letters do not have it."""
+    present = _present(connection, "dead_letters")
+    for name in names_of(DeadLetter):
+        if name not in present:
+            connection.execute(f"ALTER TABLE dead_letters ADD COLUMN {quoted(name)}")
+
+
 def columns_of(collection: Collection) -> list[str]:
     """The fields with a column of their own: indexed fields, instants, and the collection's ``columns``."""
     indexed = (name for fields in collection.indexes for name in fields)
@@ -198,15 +213,38 @@ def instants_of(collection: Collection) -> tuple[str, ...]:
     return (*collection.instants, CREATED, UPDATED)
 
 
+# Fields in the views, beside the key and the label columns.
+_OF_AN_ENTRY: Final = (
+    *("status", "generation", "attempt_count", "last_error_code", "last_error_message", "note"),
+    *("first_seen_at", "updated_at", "expires_at", "body", "attempts", "labels", "result", "warnings"),
+)
+_NOT_OF_A_LETTER: Final = frozenset({"id", "workload", "key", "job_id", "labels", "replayed_as"})
+_OF_A_LETTER: Final = tuple(name for name in names_of(DeadLetter) if name not in _NOT_OF_A_LETTER)
+
+
 def create_views(connection: sqlite3.Connection, workload: Workload[Any]) -> None:
     """Create views of the ledger and of the dead letters under the workload's own names, with readable times."""
-    ledger = quoted(workload.ledger_name or f"{workload.name}_jobs")
-    letters = quoted(workload.letters_name or f"{workload.name}_dead_letters")
-    labels = "".join(f", labels ->> '$.{name}' AS {quoted(name)}" for name in workload.label_columns)
-    for view, statement in ((ledger, _LEDGER_VIEW), (letters, _LETTERS_VIEW)):
-        connection.execute(f"DROP VIEW IF EXISTS {view}")
+    labels = [f"labels ->> '$.{name}' AS {quoted(name)}" for name in workload.label_columns]
+    key = ["key AS idempotencyKey", *labels]
+    entry = [*key, *map(_shown, _OF_AN_ENTRY)]
+    letter = ["id", *key, *("body AS payloadSnapshot" if name == "body" else _shown(name) for name in _OF_A_LETTER)]
+    for view, table, columns in (
+        (workload.ledger_name or f"{workload.name}_jobs", "ledger_entries", entry),
+        (workload.letters_name or f"{workload.name}_dead_letters", "dead_letters", letter),
+    ):
+        connection.execute(f"DROP VIEW IF EXISTS {quoted(view)}")
         # A view cannot have parameters, so the workload's name is checked as an identifier.
-        connection.execute(statement.format(view=view, labels=labels, workload=quoted(workload.name).strip('"')))
+        name = quoted(workload.name).strip('"')
+        # S608: the only parts are identifiers that `quoted` has checked, and names of the contracts' fields.
+        connection.execute(
+            f"CREATE VIEW {quoted(view)} AS SELECT {', '.join(columns)} FROM {table} WHERE workload = '{name}'"  # noqa: S608
+        )
+
+
+def _shown(field: str) -> str:
+    """A column of a view: a field under its public name, and an instant as text."""
+    instant = f"strftime('%Y-%m-%dT%H:%M:%fZ', {field} / 1000.0, 'unixepoch')"
+    return f"{instant if field.endswith('_at') else field} AS {public_name(field)}"
 
 
 def create_label_indexes(connection: sqlite3.Connection, workload: Workload[Any]) -> None:
@@ -223,7 +261,8 @@ def prepare(
     workloads: Sequence[Workload[Any]],
     collections: Sequence[Collection],
 ) -> None:
-    """Create the missing tables, views and indexes of the workloads and of the other collections."""
+    """Create the missing columns, tables, views and indexes of the workloads and of the other collections."""
+    add_letter_columns(connection)
     for workload in workloads:
         if _changed(connection, f"workload:{workload.name}", _definition(workload)):
             create_collections(connection, workload.collections)
@@ -249,27 +288,4 @@ def _definition(workload: Workload[Any]) -> str:
     """The parts of a workload that the tables depend on. When the text changes, the tables are updated."""
     names = (len(MIGRATIONS), workload.ledger_name, workload.letters_name)
     labels = (tuple(workload.indexed_labels), tuple(workload.label_columns))
-    return repr((names, labels, tuple(workload.collections)))
-
-
-_LEDGER_VIEW: Final = """
-CREATE VIEW {view} AS
-SELECT key AS idempotencyKey{labels}, status, generation, attempt_count AS attemptCount,
-       last_error_code AS lastErrorCode, last_error_message AS lastErrorMessage, note,
-       strftime('%Y-%m-%dT%H:%M:%fZ', first_seen_at / 1000.0, 'unixepoch') AS firstSeenAt,
-       strftime('%Y-%m-%dT%H:%M:%fZ', updated_at / 1000.0, 'unixepoch') AS updatedAt,
-       strftime('%Y-%m-%dT%H:%M:%fZ', expires_at / 1000.0, 'unixepoch') AS expiresAt,
-       body, attempts AS attemptHistory, labels, result, warnings
-FROM ledger_entries WHERE workload = '{workload}'
-"""
-
-_LETTERS_VIEW: Final = """
-CREATE VIEW {view} AS
-SELECT id, key AS idempotencyKey{labels}, generation, reason_code AS terminalReasonCode,
-       reason_message AS terminalReasonMessage, attempt_count AS attemptCount, attempts AS attemptHistory,
-       body AS payloadSnapshot, review_status AS reviewStatus, decisions,
-       strftime('%Y-%m-%dT%H:%M:%fZ', created_at / 1000.0, 'unixepoch') AS createdAt,
-       strftime('%Y-%m-%dT%H:%M:%fZ', updated_at / 1000.0, 'unixepoch') AS updatedAt,
-       strftime('%Y-%m-%dT%H:%M:%fZ', expires_at / 1000.0, 'unixepoch') AS expiresAt
-FROM dead_letters WHERE workload = '{workload}'
-"""
+    return repr((names, labels, tuple(workload.collections), _OF_A_LETTER))

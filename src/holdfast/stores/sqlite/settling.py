@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any, Final, assert_never
 
-from holdfast.contracts.ledger import AttemptOutcome, NewEntry, Status
+from holdfast.contracts.ledger import AttemptOutcome, Status
 from holdfast.contracts.times import duration_ms
 from holdfast.contracts.transitions import (
     OVERDUE,
@@ -19,15 +20,14 @@ from holdfast.contracts.transitions import (
     RetryLater,
     Settled,
     Settlement,
-    Transition,
     noted_result,
 )
-from holdfast.sqlite.database import one
-from holdfast.stores.folding import Write, split_effects
+from holdfast.sqlite.database import one, to_json
+from holdfast.stores.fields import EXPIRED, LETTER_FROM_ENTRY, LETTER_FROM_TRANSITION
+from holdfast.stores.folding import effects_of, note_of
 
 from . import ledger
 from .records import RecordTables
-from .rows import to_json
 
 _MINE: Final = """
 SELECT json_group_object(s.key, json_array(e.id, json(e.attempts), e.deadline))
@@ -57,13 +57,23 @@ FROM (SELECT value ->> 0 AS id, value ->> 1 AS status FROM json_each(:rows)) AS 
 WHERE ledger_entries.id = s.id AND ledger_entries.status = 'failed'
 """
 
-_LETTERS: Final = """
-INSERT INTO dead_letters (id, workload, key, job_id, generation, reason_code, reason_message, attempt_count, attempts,
-                          body, labels, created_at, updated_at, expires_at)
-SELECT l.value ->> 1, e.workload, e.key, e.job_id, e.generation, l.value ->> 2, l.value ->> 3, e.attempt_count,
-       e.attempts, coalesce(l.value ->> 5, e.body), e.labels, :now, :now, :now + (l.value ->> 4)
+# The row of a letter: its entry, its id, how long it is kept, and then the fields that the transition gives.
+_given: Final = attrgetter(*LETTER_FROM_TRANSITION)
+_GIVEN: Final = {name: f"l.value ->> {place}" for place, name in enumerate(LETTER_FROM_TRANSITION, start=3)}
+_LETTER: Final = {
+    **{name: f"e.{name}" for name in LETTER_FROM_ENTRY},
+    **{name: f"coalesce({given}, e.{name})" if name in LETTER_FROM_ENTRY else given for name, given in _GIVEN.items()},
+    "id": "l.value ->> 1",
+    "created_at": ":now",
+    "updated_at": ":now",
+    "expires_at": ":now + (l.value ->> 2)",
+}
+
+# S608: the names are those of the contracts' fields; values are always parameters.
+_LETTERS: Final = f"""
+INSERT INTO dead_letters ({", ".join(_LETTER)}) SELECT {", ".join(_LETTER.values())}
 FROM json_each(:rows) AS l CROSS JOIN ledger_entries AS e ON e.id = l.value ->> 0
-"""
+"""  # noqa: S608
 
 
 class _Batch:
@@ -107,11 +117,11 @@ class _Batch:
                 error = (transition.code, transition.message)
                 self._row(row_id, Status.FAILED, attempts, error=error, note=note, keep=keep)
                 self.last_steps.append((row_id, Status.DEAD_LETTERED.value))
-                letter = (transition.letter_id, transition.reason_code, transition.reason_message)
-                self.letters.append((row_id, *letter, duration_ms(transition.letter_retention), transition.body))
+                letter = (row_id, transition.letter_id, duration_ms(transition.letter_retention))
+                self.letters.append((*letter, *_given(transition)))
                 return Status.DEAD_LETTERED
             case Expire() as transition:
-                self._close(attempts, AttemptOutcome.FAILED, "EXPIRED", "The job outlived its deadline.")
+                self._close(attempts, AttemptOutcome.FAILED, *EXPIRED)
                 self._row(row_id, Status.FAILED, attempts, note=note, keep=transition.retention)
                 self.last_steps.append((row_id, Status.EXPIRED.value))
                 return Status.EXPIRED
@@ -166,8 +176,11 @@ def settle(
         for position, (_, _, deadline) in mine.items()
         if deadline is not None and deadline <= now and isinstance(settlements[int(position)].transition, Proceed)
     }
-    held = [each for position, each in enumerate(settlements) if str(position) in mine.keys() - late]
-    notes = _apply(connection, now, tables, held)
+    held = {position: each for position, each in enumerate(settlements) if str(position) in mine.keys() - late}
+    effects, enqueued = effects_of(held)
+    if enqueued:
+        ledger.follow(connection, now, enqueued)
+    notes = dict(zip(effects, tables.apply(connection, now, list(effects.values())), strict=True)) if effects else {}
     batch = _Batch(now)
     answers = []
     for position, each in enumerate(settlements):
@@ -177,7 +190,7 @@ def settle(
         elif str(position) in late:
             answers.append(Settled(each.lease.job_id, Status.PROCESSING, OVERDUE))
         else:
-            note = _note(each.transition, notes.get(each.lease.job_id))
+            note = note_of(each, notes.get(position))
             answers.append(Settled(each.lease.job_id, batch.add(found[0], found[1], each, note), note))
     if batch.proceeding:
         connection.execute(_PROCEED, {"rows": to_json(batch.proceeding)})
@@ -188,31 +201,3 @@ def settle(
     if batch.last_steps:
         connection.execute(_LAST_STEP, {"rows": to_json(batch.last_steps)})
     return answers
-
-
-def _apply(
-    connection: sqlite3.Connection,
-    now: int,
-    tables: RecordTables,
-    settlements: Sequence[Settlement],
-) -> dict[str, str]:
-    """Write the records, and record the enqueued jobs. Return a note for each job with a skipped effect."""
-    effects: list[tuple[str, list[Write]]] = []
-    followers: list[NewEntry] = []
-    for each in settlements:
-        if each.transition.effects:
-            writes, entries = split_effects(each.transition.effects)
-            effects.append((each.lease.job_id, writes))
-            followers += entries
-    if followers:
-        ledger.follow(connection, now, followers)
-    return tables.apply(connection, now, effects) if effects else {}
-
-
-def _note(transition: Transition, from_effects: str | None) -> str | None:
-    """The note of the entry: the transition's own note, or the note that the effects gave."""
-    if isinstance(transition, Proceed):
-        return None
-    if isinstance(transition, Complete | Expire) and transition.note is not None:
-        return transition.note
-    return from_effects

@@ -5,11 +5,10 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Any
 
 from holdfast.contracts.dead_letters import DeadLetter, ReviewStatus
 from holdfast.contracts.effects import Collection, Effect
-from holdfast.contracts.errors import InvalidQuery
 from holdfast.contracts.ledger import (
     ClaimResult,
     DueEntry,
@@ -26,17 +25,11 @@ from holdfast.contracts.times import duration_ms, from_ms
 from holdfast.contracts.transitions import Settled, Settlement
 from holdfast.contracts.workload import Workload
 from holdfast.sqlite import Database, Outbox
-from holdfast.stores.cursors import to_cursor
 from holdfast.stores.folding import writes_of
 
-from . import ledger, letters, schema, senders
+from . import entries, ledger, letters, schema
 from .records import RecordTables
-from .rows import ENTRY_COLUMNS, entry_of, row_after
 from .settling import settle
-
-# S608: the column list is a constant of this package; values are always parameters.
-_ENTRY: Final = f"SELECT {ENTRY_COLUMNS} FROM ledger_entries WHERE workload = ? AND key = ?"  # noqa: S608
-_COUNTS: Final = "SELECT status, count(*) FROM ledger_entries WHERE workload = ? GROUP BY status"
 
 
 class SqliteStore:
@@ -150,46 +143,28 @@ class SqliteStore:
     async def cancel(self, workload: str, job_ids: Sequence[str]) -> list[bool]:
         """See :meth:`holdfast.contracts.ports.Ledger.cancel`."""
         now = self._database.now
-        return await self._database.write(lambda c: senders.cancel(c, now(), workload, job_ids))
+        return await self._database.write(lambda c: entries.cancel(c, now(), workload, job_ids))
 
     async def queue_places(self, workload: str, fairness_keys: Sequence[str]) -> QueuePlaces:
         """See :meth:`holdfast.contracts.ports.Ledger.queue_places`."""
-        return await self._database.read(lambda c: senders.queue_places(c, workload, fairness_keys))
+        return await self._database.read(lambda c: entries.queue_places(c, workload, fairness_keys))
 
     async def redact(self, workload: str, bodies: Mapping[str, str]) -> list[str]:
         """See :meth:`holdfast.contracts.ports.Ledger.redact`."""
-        return await self._database.write(lambda c: senders.redact(c, workload, bodies))
+        return await self._database.write(lambda c: entries.redact(c, workload, bodies))
 
     async def entry(self, workload: str, key: str) -> LedgerEntry | None:
         """See :meth:`holdfast.contracts.ports.Ledger.entry`."""
-        row = await self._database.read(lambda c: c.execute(_ENTRY, (workload, key)).fetchone())
-        return None if row is None else entry_of(row)
+        return await self._database.read(lambda c: entries.read(c, workload, key))
 
     async def find(self, query: EntryQuery, page: Page) -> Slice[LedgerEntry]:
         """See :meth:`holdfast.contracts.ports.Ledger.find`."""
-        conditions = ["workload = ?"]
-        values: list[Any] = [query.workload]
-        if query.status is not None:
-            conditions.append("status = ?")
-            values.append(query.status.value)
-        for label, value in query.labels.items():
-            if label not in self._indexed.get(query.workload, ()):
-                message = f"Entries of {query.workload} cannot be found by the label {label!r}: no index has it."
-                raise InvalidQuery(message)
-            conditions.append(f"labels ->> '$.{label}' = ?")
-            values.append(value)
-        if page.cursor:
-            conditions.append("id < ?")
-            values.append(row_after(page.cursor))
-        where = " AND ".join(conditions)
-        statement = f"SELECT {ENTRY_COLUMNS} FROM ledger_entries WHERE {where} ORDER BY id DESC LIMIT ?"  # noqa: S608
-        rows = await self._database.read(lambda c: c.execute(statement, (*values, page.limit + 1)).fetchall())
-        more = to_cursor(rows[page.limit - 1][0]) if len(rows) > page.limit else None
-        return Slice([entry_of(row) for row in rows[: page.limit]], more)
+        indexed = self._indexed.get(query.workload, frozenset())
+        return await self._database.read(lambda c: entries.find(c, query, page, indexed))
 
     async def counts(self, workload: str) -> Mapping[str, int]:
         """See :meth:`holdfast.contracts.ports.Ledger.counts`."""
-        return dict(await self._database.read(lambda c: c.execute(_COUNTS, (workload,)).fetchall()))
+        return await self._database.read(lambda c: entries.counts(c, workload))
 
     async def prune(self, limit: int) -> Pruned:
         """See :meth:`holdfast.contracts.ports.Ledger.prune`."""

@@ -1,16 +1,66 @@
-"""Places in the order of fairness keys, cancelling by the sender, and redacting a person's data."""
+"""Entries for those who ask: reading and counting them, places in the order of fairness keys, cancelling, redacting."""
 
 from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Final
 
-from holdfast.contracts.ledger import QueuePlaces
-from holdfast.sqlite.database import one
+from holdfast.contracts.ledger import LedgerEntry, QueuePlaces
+from holdfast.contracts.queries import EntryQuery, Page, Slice
+from holdfast.contracts.times import from_ms
+from holdfast.sqlite.database import one, to_json
+from holdfast.stores.fields import names_of, reader
+from holdfast.stores.listings import check_labels, number_of, slice_of, to_cursor
 
-from .rows import to_json
+# --- reading --------------------------------------------------------------------------------------------------
+
+_COLUMNS: Final = ("id", *names_of(LedgerEntry))
+
+# S608: the columns and the conditions are constants of this package or checked names; values are always parameters.
+_SELECT: Final = f"SELECT {', '.join(_COLUMNS)} FROM ledger_entries WHERE "  # noqa: S608
+_ENTRY: Final = f"{_SELECT}workload = ? AND key = ?"
+_COUNTS: Final = "SELECT status, count(*) FROM ledger_entries WHERE workload = ? GROUP BY status"
+
+_read: Final[Callable[..., LedgerEntry]] = reader(LedgerEntry, stored_as=str, instant=from_ms, nested=json.loads)
+
+
+def _entry_of(row: Sequence[Any]) -> LedgerEntry:
+    return _read(dict(zip(_COLUMNS, row, strict=True)))
+
+
+def read(connection: sqlite3.Connection, workload: str, key: str) -> LedgerEntry | None:
+    """The entry of this idempotency key."""
+    row = connection.execute(_ENTRY, (workload, key)).fetchone()
+    return None if row is None else _entry_of(row)
+
+
+def find(connection: sqlite3.Connection, query: EntryQuery, page: Page, indexed: Collection[str]) -> Slice[LedgerEntry]:
+    """Entries that match, newest first. ``indexed``: the labels by which entries of the workload can be found."""
+    conditions = ["workload = ?"]
+    values: list[Any] = [query.workload]
+    if query.status is not None:
+        conditions.append("status = ?")
+        values.append(query.status.value)
+    check_labels(query.workload, query.labels, indexed)
+    for label, value in query.labels.items():
+        conditions.append(f"labels ->> '$.{label}' = ?")
+        values.append(value)
+    if page.cursor:
+        conditions.append("id < ?")
+        values.append(number_of(page.cursor))
+    statement = f"{_SELECT}{' AND '.join(conditions)} ORDER BY id DESC LIMIT ?"
+    rows = connection.execute(statement, (*values, page.limit + 1)).fetchall()
+    return slice_of(rows, page, _entry_of, lambda row: to_cursor(row[0]))
+
+
+def counts(connection: sqlite3.Connection, workload: str) -> dict[str, int]:
+    """How many entries have each status."""
+    return dict(connection.execute(_COUNTS, (workload,)).fetchall())
+
+
+# --- for senders ----------------------------------------------------------------------------------------------
 
 # One seek for each fairness key. The conditions repeat those of the partial indexes, so that SQLite can use them.
 _ENDS: Final = """

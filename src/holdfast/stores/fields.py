@@ -1,0 +1,112 @@
+"""Stored fields: the dataclasses of the contracts say what a store writes and reads.
+
+Both stores use this code. So a new field of a dead letter, of an entry or of an attempt needs no change in a store,
+except a column of its own in SQLite. The mappings are built once, from the types of the fields.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import is_dataclass
+from datetime import datetime
+from enum import EnumType
+from functools import cache
+from types import NoneType, UnionType
+from typing import Any, Final, TypeVar, get_args, get_origin, get_type_hints
+
+from holdfast.contracts.dead_letters import DeadLetter
+from holdfast.contracts.ledger import AttemptOutcome, LedgerEntry
+from holdfast.contracts.transitions import MoveToDeadLetters
+
+Made = TypeVar("Made")
+Convert = Callable[[Any], Any]
+
+# --- names ----------------------------------------------------------------------------------------------------
+
+_SPECIFIED: Final = {
+    "key": "idempotencyKey",
+    "attempts": "attemptHistory",
+    "reason_code": "terminalReasonCode",
+    "reason_message": "terminalReasonMessage",
+}
+
+
+@cache
+def public_name(field: str) -> str:
+    """The name of a field in documents and views: the specification's, or else the field's own in camel case."""
+    first, *others = field.split("_")
+    return _SPECIFIED.get(field) or first + "".join(map(str.capitalize, others))
+
+
+def names_of(kind: type[object]) -> tuple[str, ...]:
+    """The fields of a dataclass, in order."""
+    return tuple(get_type_hints(kind))
+
+
+# --- reading --------------------------------------------------------------------------------------------------
+
+
+def reader(
+    kind: type[Made],
+    *,
+    stored_as: Callable[[str], str] = public_name,
+    instant: Convert | None = None,
+    nested: Convert | None = None,
+    **special: Convert,
+) -> Callable[..., Made]:
+    """A function that makes an object of this dataclass from its stored fields, and from fields given by name.
+
+    ``instant`` converts a stored instant, ``nested`` a stored list or object, and ``special`` the field with that name.
+    A field that is not stored, or is null, gets its default.
+    """
+    plan = [
+        (name, stored_as(name), special.get(name) or _conversion(hint, instant, nested))
+        for name, hint in get_type_hints(kind).items()
+    ]
+
+    def read(stored: Mapping[str, Any], **fields: Any) -> Made:  # noqa: ANN401 - fields of any type
+        for name, stored_name, convert in plan:
+            value = stored.get(stored_name)
+            if value is not None and name not in fields:
+                fields[name] = value if convert is None else convert(value)
+        return kind(**fields)
+
+    return read
+
+
+def _conversion(hint: Any, instant: Convert | None, nested: Convert | None) -> Convert | None:  # noqa: ANN401 - a type
+    """How a stored value becomes a value of this type; None when it is one already."""
+    if isinstance(hint, UnionType):
+        (hint,) = (each for each in get_args(hint) if each is not NoneType)
+    if hint is datetime:
+        return instant
+    if isinstance(hint, EnumType):
+        return hint
+    if get_origin(hint) is tuple:
+        item: Convert = get_args(hint)[0]
+        made = reader(get_args(hint)[0], instant=instant) if is_dataclass(item) else item
+        return lambda stored: tuple(map(made, stored if nested is None else nested(stored)))
+    return nested if get_origin(hint) is Mapping else None
+
+
+# --- writing --------------------------------------------------------------------------------------------------
+
+_CHANGES_WITH_THE_LETTER: Final = frozenset({"updated_at", "expires_at"})
+
+LETTER_FROM_TRANSITION: Final = tuple(name for name in names_of(DeadLetter) if name in names_of(MoveToDeadLetters))
+"""The fields of a dead letter that the transition gives. A field that it leaves out is the entry's."""
+
+LETTER_FROM_ENTRY: Final = tuple(
+    name for name in names_of(DeadLetter) if name in names_of(LedgerEntry) and name not in _CHANGES_WITH_THE_LETTER
+)
+"""The fields that a dead letter has from its entry."""
+
+LOST: Final = {
+    "outcome": AttemptOutcome.LOST.value,
+    "errorCode": "LOST",
+    "errorMessage": "The worker vanished before it settled the attempt.",
+}
+"""What closes an attempt whose worker vanished (I5), beside the time."""
+
+EXPIRED: Final = ("EXPIRED", "The job outlived its deadline.")
+"""The error of an attempt of a job that expired."""
