@@ -17,11 +17,11 @@ from starlette.exceptions import HTTPException
 
 from holdfast.contracts.errors import HoldfastError
 from holdfast.contracts.ports import Ids
-from holdfast.features.courier.intake import COURIER_PATH, CourierIntake
-from holdfast.features.courier.routes import event_routes, shipment_routes
+from holdfast.features.courier.intake import courier_endpoint
+from holdfast.features.courier.routes import COURIER_ROUTE, event_routes, shipment_routes
 from holdfast.features.documents.progress_stream import Streams
-from holdfast.features.documents.routes import document_routes, no_document_routes
-from holdfast.features.email.routes import email_routes, no_email_routes
+from holdfast.features.documents.routes import DOCUMENTS_ROUTE, document_routes, no_document_routes
+from holdfast.features.email.routes import EMAIL_ROUTE, email_routes, no_email_routes
 from holdfast.telemetry import emit_failure, events
 
 from .answering import send_refusal
@@ -34,6 +34,7 @@ from .openapi import describe
 from .operators import OperatorGuard
 from .problems import field_problems
 from .reading import REQUEST_ID, TRACE, Disconnected, Message, Receive, Scope, Send, pick, valid_trace_id
+from .routes import AsgiRoute, Routes
 from .services import ApiOptions, ApiServices
 
 _SAFE_HEADERS: Final = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"))
@@ -42,8 +43,8 @@ _SAFE_HEADERS: Final = ((b"x-content-type-options", b"nosniff"), (b"cache-contro
 class Gateway:
     """The whole API as one ASGI app."""
 
-    def __init__(self, courier: CourierIntake | None, rest: FastAPI, ids: Ids, streams: Streams) -> None:
-        self._courier = courier
+    def __init__(self, direct: Sequence[AsgiRoute], rest: FastAPI, ids: Ids, streams: Streams) -> None:
+        self._direct = {each.path: each.app for each in direct}
         self._rest = rest
         self._ids = ids
         self._streams = streams
@@ -56,8 +57,8 @@ class Gateway:
         """Serve one connection."""
         if scope["type"] != "http":
             await self._rest(scope, receive, send)
-        elif scope["path"] == COURIER_PATH and self._courier is not None:
-            await self._courier(scope, receive, send)
+        elif scope["path"] in self._direct:
+            await self._direct[scope["path"]](scope, receive, send)
         else:
             await self._framed(scope, receive, send)
 
@@ -106,19 +107,35 @@ def create_app(services: ApiServices, options: ApiOptions) -> Gateway:
     courier, documents = services.courier, services.documents
     streams = Streams(documents.max_streams if documents else 0)
     operators_only = [Depends(OperatorGuard(options))]
-    rest.include_router(health_routes(services))
-    rest.include_router(job_routes(services, options), dependencies=operators_only)
-    rest.include_router(dead_letter_routes(services, options), dependencies=operators_only)
-    if courier is not None:
-        rest.include_router(event_routes(services, courier), dependencies=operators_only)
-        rest.include_router(shipment_routes(services, courier), dependencies=operators_only)
     email, left_out = services.email, services.left_out
-    rest.include_router(email_routes(services, email) if email else no_email_routes(left_out.get("emails")))
-    rest.include_router(
-        document_routes(services, documents, streams) if documents else no_document_routes(left_out.get("documents"))
-    )
-    _add_documentation(rest, lambda: describe(rest, services))
-    return Gateway(CourierIntake(courier, services, options) if courier else None, rest, services.ids, streams)
+    groups: list[Routes] = []
+    direct: list[AsgiRoute] = []
+    own_routes: dict[str, str] = {}
+
+    def include(routes: Routes, *, guarded: bool = False) -> None:
+        rest.include_router(routes, dependencies=operators_only if guarded else None)
+        groups.append(routes)
+
+    if courier is not None:
+        direct.append(courier_endpoint(courier, services, options))
+        own_routes[courier.workload.name] = COURIER_ROUTE
+        include(event_routes(services, courier), guarded=True)
+        include(shipment_routes(services, courier), guarded=True)
+    if email is not None:
+        own_routes[email.admission.workload.name] = EMAIL_ROUTE
+        include(email_routes(services, email))
+    else:
+        rest.include_router(no_email_routes(left_out.get("emails")))
+    if documents is not None:
+        own_routes[documents.admission.workload.name] = DOCUMENTS_ROUTE
+        include(document_routes(services, documents, streams))
+    else:
+        rest.include_router(no_document_routes(left_out.get("documents")))
+    include(job_routes(services, options, own_routes), guarded=True)
+    include(dead_letter_routes(services, options), guarded=True)
+    include(health_routes(services))
+    _add_documentation(rest, lambda: describe(rest, groups, direct))
+    return Gateway(direct, rest, services.ids, streams)
 
 
 def _add_documentation(rest: FastAPI, describe_api: Callable[[], dict[str, Any]]) -> None:

@@ -1,36 +1,29 @@
-"""The OpenAPI document: FastAPI's description of its routes, with corrections.
+"""The OpenAPI document: FastAPI's description of its routes, with what FastAPI does not know.
 
-FastAPI does not know the courier route (plain ASGI), the bodies that routes read by themselves, and the shape of our
-errors. It also describes a 422 that we never send. This module corrects all of that.
+FastAPI does not know the bodies that :mod:`~holdfast.api.routes` read, the routes that are plain ASGI, and the error
+answers that all routes have. It also describes a 422 that we never send, and drops every null from the examples.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
-from pydantic.json_schema import models_json_schema
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode, JsonSchemaValue, models_json_schema
 
 from holdfast import __version__
-from holdfast.features.courier.intake import COURIER_PATH
-from holdfast.features.documents.examples import DOCUMENT_EXAMPLES
-from holdfast.features.documents.intake import form_model
-from holdfast.features.documents.openapi import FORM_SCHEMA, add_file, add_text_examples, body_of, own_codes
-from holdfast.features.documents.routes import DOCUMENTS_PATH
-from holdfast.features.email.examples import EMAIL_EXAMPLES
-from holdfast.features.email.routes import BATCH_PATH, EMAIL_PATH, EVENTS_PATH, MAX_BATCH, SEND_PATH
+from holdfast.contracts.admission import FieldProblem
 
-from .dead_letters import ReplayBody
-from .errors import MESSAGES, STATUS_OF, Code
-from .examples import EXAMPLES
-from .operators import DecisionBody
-from .services import ApiServices, CourierAdmission
-from .views import ErrorView, EventReceipt
+from .errors import Code, Refusal
+from .routes import JSON_TYPE, AsgiRoute, Routes, StrictRoute
+from .views import ErrorView
 
-JOBS_PATH: Final = "/v1/jobs/{workload}"
+INTAKE_CODES: Final = (Code.IDEMPOTENCY_CONFLICT, Code.TOO_MANY_REQUESTS, Code.INTAKE_UNAVAILABLE)
+"""The errors of a route that records a job."""
 
 _SCHEMAS: Final = "#/components/schemas/"
 _DESCRIPTION: Final = """\
@@ -41,328 +34,171 @@ A 2xx answer guarantees: the job is in the ledger and will end as exactly one of
 `expired`. An error answer guarantees: nothing was accepted, and it is safe to send the same request again.
 
 Every answer has an `x-request-id`: the one that you sent (1 to 200 visible ASCII characters), or a new one.
-Records and decisions need the operator token. Emails and documents need the API key of a tenant. `/health` and `/ready`
-need neither.
+Each route says what it needs: the operator token, the API key of a tenant, a signature, or nothing.
 """
-_TAGS: Final = (
-    ("intake", "Signed events from couriers."),
-    ("email", "Emails of tenants. Needs an API key. The emails of other tenants count as not found."),
-    (
-        "documents",
-        "Files that tenants send to be read. Needs an API key. The jobs of other tenants count as not found.",
-    ),
-    ("jobs", "Jobs of other workloads. Needs the operator token."),
-    ("events", "The state of courier events. Needs the operator token."),
-    ("shipments", "The state of shipments, as the events left it. Needs the operator token."),
-    ("dead letters", "Jobs that failed for good. A person decides what happens to them. Needs the operator token."),
-    ("health", "For load balancers."),
-)
-_X_SIGNATURE: Final = """\
-HMAC-SHA-256 of `<timestamp>.<raw body>` with a secret of the event's source, in hex or base64, with or without
-the prefix `sha256=`. `x-signature-timestamp` holds the timestamp."""
-_WEBHOOK_SIGNATURE: Final = """\
-Standard Webhooks: `v1,` and the base64 HMAC-SHA-256 of `<webhook-id>.<webhook-timestamp>.<raw body>`. Several
-signatures are separated by spaces. A secret that starts with `whsec_` is base64; any other secret is used as its UTF-8
-bytes."""
-_COURIER: Final = """\
-The request is signed in one of two ways: our own (`x-signature`, `x-signature-timestamp`, optionally
-`x-signature-algorithm`) or Standard Webhooks (`webhook-id`, `webhook-timestamp`, `webhook-signature`). If `x-signature`
-is present, only our own way counts. The signature is verified on the raw bytes, and its secret must belong to the
-`source` of the event. The timestamp may differ from our clock by 300 s (`SIGNATURE_TOLERANCE_SECONDS`).
-
-The same event again gets the first receipt and `duplicate: true`. Another event under the same idempotency key gets
-409. JSON must be unambiguous: no duplicate keys, no NaN, no integers beyond 2^53 - 1, no half surrogate pairs, no more
-than 32 levels. Compressed bodies are refused."""
-_COURIER_HEADERS: Final = (
-    ("x-signature-timestamp", "Unix seconds; part of what `x-signature` covers.", r"^[1-9][0-9]{0,11}$", "1772107200"),
-    ("x-signature-algorithm", "Only `hmac-sha256`, which is also the default.", None, "hmac-sha256"),
-    ("webhook-id", "Part of what `webhook-signature` covers.", None, "msg_2KWPBgLlAfxdpx2AI54pPJ85f4W"),
-    (
-        "webhook-timestamp",
-        "Unix seconds; part of what `webhook-signature` covers.",
-        r"^[1-9][0-9]{0,11}$",
-        "1772107200",
-    ),
-    ("x-request-id", "Becomes the event's `traceId`.", None, "req_a1b2c3"),
-)
 _BODY_CODES: Final = (Code.INVALID_PAYLOAD, Code.PAYLOAD_TOO_LARGE, Code.UNSUPPORTED_MEDIA_TYPE)
-_IDEMPOTENCY_KEY: Final = (
-    "idempotency-key",
-    "Two requests with the same key are duplicates. Use an id that says nothing about a person.",
-    r"^[!-~]{1,255}$",
-    "boleto-2026-11-0001",
-)
-_BATCH_SCHEMA: Final = "EmailBatch"
-_ITEM_SCHEMA: Final = "EmailBatchItem"
-_ALL_EXAMPLES: Final = EXAMPLES | EMAIL_EXAMPLES | DOCUMENT_EXAMPLES
-_TENANT_PATHS: Final = (EMAIL_PATH, DOCUMENTS_PATH)
-_INTAKE_CODES: Final = (Code.IDEMPOTENCY_CONFLICT, Code.TOO_MANY_REQUESTS, Code.INTAKE_UNAVAILABLE)
-_ERROR_HEADERS: Final[Mapping[int, tuple[str, str]]] = {
-    401: ("WWW-Authenticate", "Present if the operator token or the API key is missing or wrong."),
-    429: ("Retry-After", "Seconds to wait."),
-    503: ("Retry-After", "Seconds to wait."),
+_GUARD_CODES: Final[Mapping[str, tuple[Code, ...]]] = {
+    "operatorToken": (Code.SERVICE_UNAVAILABLE, Code.UNAUTHORIZED),
+    "tenantKey": (Code.SERVICE_UNAVAILABLE, Code.INVALID_API_KEY, Code.MISSING_SCOPE),
 }
+"""The errors of a guarded route, by the security scheme of its guard."""
+_SIGN_IN: Final = "Present if the operator token or the API key is missing or wrong."
+
+Declared = tuple[type[BaseModel], JsonSchemaMode]
+References = Mapping[Any, dict[str, Any]]
+"""References to the schemas, by :data:`Declared`."""
 
 
-def describe(app: FastAPI, services: ApiServices) -> dict[str, Any]:
-    """Make the whole OpenAPI document."""
+# --- what routes say ----------------------------------------------------------------------------------------------
+
+
+def refusals(*codes: Code) -> dict[int | str, dict[str, Any]]:
+    """The ``responses`` of a route: the error answers that only this route gives, with an example for each code."""
+    answers: dict[int | str, dict[str, Any]] = {}
+    for code in codes:
+        details = [FieldProblem("payload.shipmentId", "is required")] if code is Code.INVALID_PAYLOAD else ()
+        refusal = Refusal(code, details=details)
+        example = json.loads(refusal.body("req_a1b2c3"))
+        answer: dict[str, Any] = {"content": {JSON_TYPE: {"examples": {example["errorCode"]: {"value": example}}}}}
+        if "retry-after" in refusal.headers:
+            answer["headers"] = _one_header("Retry-After", "Seconds to wait.")
+        elif code in {Code.UNAUTHORIZED, Code.INVALID_API_KEY}:
+            answer["headers"] = _one_header("WWW-Authenticate", _SIGN_IN)
+        answers[refusal.status] = _joined(answers.get(refusal.status, {}), answer)
+    return answers
+
+
+def header(name: str, description: str, example: str, *, pattern: str | None = None) -> dict[str, Any]:
+    """A header that a route reads by itself, for its ``parameters``."""
+    schema = {"type": "string"} | ({"pattern": pattern} if pattern else {})
+    return {"name": name, "in": "header", "description": description, "schema": schema, "example": example}
+
+
+def _one_header(name: str, description: str) -> dict[str, Any]:
+    return {name: {"description": description, "schema": {"type": "string"}}}
+
+
+def _joined(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
+    """One answer for the errors of both, which have the same status and the same shape."""
+    examples = {**_examples_of(first), **_examples_of(second)}
+    answer = {**first, **second}
+    answer["description"] = " / ".join(f"`{code}`: {each['value']['message']}" for code, each in examples.items())
+    answer["content"] = {JSON_TYPE: {"schema": {"$ref": f"{_SCHEMAS}{ErrorView.__name__}"}, "examples": examples}}
+    return answer
+
+
+def _examples_of(answer: Mapping[str, Any]) -> dict[str, Any]:
+    """The examples of an error answer, by code. Other answers have none here: their models have the examples."""
+    found: dict[str, Any] = answer.get("content", {}).get(JSON_TYPE, {}).get("examples", {})
+    return found
+
+
+# --- the document -------------------------------------------------------------------------------------------------
+
+
+def describe(app: FastAPI, groups: Sequence[Routes], direct: Sequence[AsgiRoute]) -> dict[str, Any]:
+    """Make the whole OpenAPI document of these groups of routes, which ``app`` contains, and of the ASGI routes."""
+    chapters = [*(each.chapter for each in direct), *(each.chapter for each in groups)]
     document = get_openapi(
         title="Holdfast",
         version=__version__,
         description=_DESCRIPTION,
         routes=app.routes,
-        tags=[{"name": name, "description": description} for name, description in _TAGS],
+        tags=list({each["name"]: dict(each) for each in chapters}.values()),
     )
-    schemas = document.setdefault("components", {}).setdefault("schemas", {})
+    components = document.setdefault("components", {})
+    schemas = components.setdefault("schemas", {})
     for unused in ("HTTPValidationError", "ValidationError"):
         schemas.pop(unused, None)
-    references = _add_models(schemas, services)
-    _describe_bodies(document, services, references)
-    for path, operations in document["paths"].items():
-        for method, operation in operations.items():
-            operation["responses"].pop("422", None)
-            operation["responses"] |= _refusals(_codes_of(path, method, operation))
-    _add_examples(document)
-    if services.courier is not None:
-        document["paths"][COURIER_PATH] = {"post": _courier_operation(services.courier)}
-        document["components"].setdefault("securitySchemes", {}).update(_signature_schemes())
+    routes = [
+        each for group in groups for each in group.routes if isinstance(each, StrictRoute) and each.include_in_schema
+    ]
+    described = [(each, each.describe()) for each in direct]
+    declared: set[Declared] = {
+        (ErrorView, "serialization"),
+        *_models_of(routes),
+        *_models_in(operation for _, operation in described),
+    }
+    references, definitions = models_json_schema(
+        sorted(declared, key=lambda each: (each[0].__module__, each[0].__qualname__, each[1])),
+        ref_template=_SCHEMAS + "{model}",
+        schema_generator=_InOrder,
+    )
+    schemas |= definitions["$defs"]
+    for route in routes:
+        _add_bodies(document["paths"], route, references)
+    for each, operation in described:
+        _name_answers(operation, references)
+        document["paths"].setdefault(each.path, {})[each.method.lower()] = operation
+        components.setdefault("securitySchemes", {}).update(each.security_schemes)
+    for methods in document["paths"].values():
+        for operation in methods.values():
+            _add_errors(operation)
     return document
 
 
-def _add_models(schemas: dict[str, Any], services: ApiServices) -> dict[type[BaseModel], dict[str, Any]]:
-    """Add the schemas of models that FastAPI does not know. Returns a reference to the schema of each input."""
-    inputs: list[type[BaseModel]] = [
-        DecisionBody,
-        ReplayBody,
-        *(each.contract for each in _without_own_route(services)),
-    ]
-    if services.email is not None:
-        inputs.append(services.email.admission.request_model)
-    if services.documents is not None:
-        request_model = services.documents.admission.request_model
-        inputs += [request_model, form_model(request_model)]
-    references, definitions = models_json_schema(
-        [*((each, "validation") for each in inputs), (ErrorView, "serialization"), (EventReceipt, "serialization")],
-        ref_template=_SCHEMAS + "{model}",
-    )
-    schemas |= definitions["$defs"]
-    if services.email is not None:
-        _add_batch(schemas, services.email.admission.request_model.__name__)
-    if services.documents is not None:
-        add_file(schemas[FORM_SCHEMA])
-    return {each: references[each, "validation"] for each in inputs}
+class _InOrder(GenerateJsonSchema):
+    """Keeps the order of keys. So an example reads like the answer."""
+
+    def sort(self, value: JsonSchemaValue, parent_key: str | None = None) -> JsonSchemaValue:  # noqa: ARG002 - inherited
+        return value
 
 
-def _add_batch(schemas: dict[str, Any], email_schema: str) -> None:
-    """Add the schema of a batch: a list of emails. Each may have its idempotency key as a field."""
-    key = {"type": "string", "pattern": _IDEMPOTENCY_KEY[2], "description": "Instead of the header `Idempotency-Key`."}
-    email = schemas[email_schema]
-    schemas[_ITEM_SCHEMA] = {
-        **{name: value for name, value in email.items() if name != "examples"},
-        "title": _ITEM_SCHEMA,
-        "properties": email["properties"] | {"idempotencyKey": key},
-    }
-    schemas[_BATCH_SCHEMA] = {
-        "title": _BATCH_SCHEMA,
-        "type": "object",
-        "required": ["emails"],
-        "additionalProperties": False,
-        "properties": {
-            "emails": {
-                "type": "array",
-                "minItems": 1,
-                "maxItems": MAX_BATCH,
-                "items": {"$ref": f"{_SCHEMAS}{_ITEM_SCHEMA}"},
-            },
-        },
-    }
+def _models_of(routes: Iterable[StrictRoute]) -> Iterator[Declared]:
+    """The models of bodies and answers."""
+    for route in routes:
+        for answer in (route.response_model, *(each.get("model") for each in route.responses.values())):
+            if isinstance(answer, type) and issubclass(answer, BaseModel):
+                yield answer, "serialization"
+        for models in route.bodies.values():
+            yield from ((each, "validation") for each in _each(models))
 
 
-def _describe_bodies(
-    document: dict[str, Any],
-    services: ApiServices,
-    references: Mapping[type[BaseModel], dict[str, Any]],
-) -> None:
-    for path, operations in document["paths"].items():
-        if "post" not in operations:
-            continue
-        if path == JOBS_PATH:
-            workloads = _without_own_route(services)
-            contracts = {each.contract: references[each.contract] for each in workloads}
-            schema: dict[str, Any] = {"anyOf": list(contracts.values())} if contracts else {}
-            if workloads:
-                operations["post"]["parameters"][0]["schema"]["enum"] = [each.name for each in workloads]
-        elif path.startswith(EMAIL_PATH):
-            email_schema = _email_body(path, operations["post"], services, references)
-            if email_schema is None:
-                continue
-            schema = email_schema
-        elif path.startswith(DOCUMENTS_PATH):
-            content = _documents_body(path, services, references)
-            if content is not None:
-                operations["post"]["requestBody"] = {"required": True, "content": content}
-            continue
-        else:
-            schema = dict(references[ReplayBody if path.endswith("letters/replay") else DecisionBody])
-        operations["post"]["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
+def _models_in(operations: Iterable[Mapping[str, Any]]) -> Iterator[Declared]:
+    for operation in operations:
+        yield from ((each["model"], "serialization") for each in operation["responses"].values() if "model" in each)
 
 
-def _email_body(
-    path: str,
-    operation: dict[str, Any],
-    services: ApiServices,
-    references: Mapping[type[BaseModel], dict[str, Any]],
-) -> dict[str, Any] | None:
-    """The schema of the body of an email route; None: no body."""
-    if path == EVENTS_PATH:
-        return {"type": "object", "description": "A message of Amazon SNS."}
-    if path == BATCH_PATH:
-        return {"$ref": f"{_SCHEMAS}{_BATCH_SCHEMA}"}
-    if path == SEND_PATH and services.email is not None:
-        operation.setdefault("parameters", []).append(_header(*_IDEMPOTENCY_KEY))
-        return dict(references[services.email.admission.request_model])
-    return None
+def _each(models: type[BaseModel] | tuple[type[BaseModel], ...]) -> tuple[type[BaseModel], ...]:
+    return models if isinstance(models, tuple) else (models,)
 
 
-def _documents_body(
-    path: str,
-    services: ApiServices,
-    references: Mapping[type[BaseModel], dict[str, Any]],
-) -> dict[str, Any] | None:
-    """The body of a documents route, by media type; None: no body."""
-    if services.documents is None:
-        return None
-    return body_of(path, dict(references[services.documents.admission.request_model]), _SCHEMAS)
+def _add_bodies(paths: Mapping[str, Any], route: StrictRoute, references: References) -> None:
+    content = {}
+    for media_type, models in route.bodies.items():
+        schemas = [references[each, "validation"] for each in _each(models)]
+        several = {"anyOf": schemas} if schemas else {}
+        content[media_type] = {"schema": several if isinstance(models, tuple) else schemas[0]}
+    for method in (route.methods or ()) if content else ():
+        paths[route.path_format][method.lower()]["requestBody"] = {"required": True, "content": content}
 
 
-def _add_examples(document: dict[str, Any]) -> None:
-    """Add the example of a schema to each body and answer that has the schema."""
-    for operations in document["paths"].values():
-        for operation in operations.values():
-            for holder in (operation.get("requestBody", {}), *operation["responses"].values()):
-                for content in holder.get("content", {}).values():
-                    name = content.get("schema", {}).get("$ref", "").removeprefix(_SCHEMAS)
-                    if name in _ALL_EXAMPLES:
-                        content["example"] = _ALL_EXAMPLES[name]
-    if DOCUMENTS_PATH in document["paths"]:
-        add_text_examples(document["paths"])
+def _name_answers(operation: Mapping[str, Any], references: References) -> None:
+    for answer in operation["responses"].values():
+        if "model" in answer:
+            answer["content"] = {JSON_TYPE: {"schema": references[answer.pop("model"), "serialization"]}}
 
 
-def _without_own_route(services: ApiServices) -> list[Any]:
-    """The workloads whose jobs come through ``/v1/jobs/{workload}``."""
-    tenants = [each.admission for each in (services.email, services.documents) if each is not None]
-    with_own_route = {admission.workload.name for admission in (services.courier, *tenants) if admission is not None}
-    return [workload for name, workload in services.workloads.items() if name not in with_own_route]
+def _add_errors(operation: dict[str, Any]) -> None:
+    """Add the errors that follow from the guard, the parameters and the body of this operation."""
+    answers = {str(status): answer for status, answer in operation["responses"].items()}
+    if not _examples_of(answers.get("422", {})):
+        answers.pop("422", None)  # FastAPI's own
+    for status, answer in refusals(*_codes_of(operation)).items():
+        own = answers.get(str(status), {})
+        if _examples_of(own) or not own:
+            answers[str(status)] = _joined(answer, own)
+    operation["responses"] = dict(sorted(answers.items()))
 
 
-def _codes_of(path: str, method: str, operation: Mapping[str, Any]) -> Iterable[Code]:
-    """The error codes of an operation. They follow from its parameters, body and security."""
+def _codes_of(operation: Mapping[str, Any]) -> Iterator[Code]:
     places = {each["in"] for each in operation.get("parameters", ())}
-    if "security" in operation:
-        yield Code.SERVICE_UNAVAILABLE
-        yield from (
-            (Code.INVALID_API_KEY, Code.MISSING_SCOPE) if path.startswith(_TENANT_PATHS) else (Code.UNAUTHORIZED,)
-        )
+    for scheme in (name for each in operation.get("security", ()) for name in each):
+        yield from _GUARD_CODES.get(scheme, ())
     if "requestBody" in operation:
         yield from _BODY_CODES
     if "query" in places:
         yield Code.INVALID_QUERY
     if "path" in places:
         yield Code.NOT_FOUND
-    yield from _own_codes(path, method, places)
     yield Code.INTERNAL_ERROR
-
-
-def _own_codes(path: str, method: str, places: set[str]) -> Iterable[Code]:
-    """The error codes that only this operation returns."""
-    if path.startswith(DOCUMENTS_PATH):
-        yield from own_codes(path, method)
-        return
-    if path in {JOBS_PATH, SEND_PATH}:
-        yield from _INTAKE_CODES
-    if path == SEND_PATH:
-        yield from (Code.RECIPIENT_SUPPRESSED, Code.UNKNOWN_HTML_REF, Code.UNKNOWN_RECIPIENT)
-    elif path == EVENTS_PATH:
-        yield from (Code.UNTRUSTED_NOTIFICATION, Code.SERVICE_UNAVAILABLE)
-    elif method == "post" and "path" in places and path != JOBS_PATH:
-        yield Code.TOO_LATE_TO_CANCEL if path.startswith(EMAIL_PATH) else Code.REVIEW_STATE_CONFLICT
-
-
-def _refusals(codes: Iterable[Code]) -> dict[str, Any]:
-    """The documented error answers, with an example for each code."""
-    by_status: dict[int, list[Code]] = {}
-    for code in codes:
-        by_status.setdefault(STATUS_OF[code], []).append(code)
-    return {str(status): _refusal(status, codes) for status, codes in sorted(by_status.items())}
-
-
-def _refusal(status: int, codes: list[Code]) -> dict[str, Any]:
-    answer: dict[str, Any] = {
-        "description": " / ".join(f"`{code.value}`: {MESSAGES[code]}" for code in codes),
-        "content": {
-            "application/json": {
-                "schema": {"$ref": f"{_SCHEMAS}{ErrorView.__name__}"},
-                "examples": {code.value: {"value": _example(code)} for code in codes},
-            },
-        },
-    }
-    if status in _ERROR_HEADERS:
-        name, description = _ERROR_HEADERS[status]
-        answer["headers"] = {name: {"description": description, "schema": {"type": "string"}}}
-    return answer
-
-
-def _example(code: Code) -> dict[str, Any]:
-    example: dict[str, Any] = {
-        "acknowledged": False,
-        "errorCode": code.value,
-        "message": MESSAGES[code],
-        "traceId": "req_a1b2c3",
-    }
-    if code is Code.INVALID_PAYLOAD:
-        example["details"] = [{"field": "payload.shipmentId", "problem": "is required"}]
-    return example
-
-
-def _courier_operation(admission: CourierAdmission) -> dict[str, Any]:
-    schema = admission.intake_schema()
-    refusals = _refusals((*_BODY_CODES, Code.INVALID_SIGNATURE, *_INTAKE_CODES, Code.INTERNAL_ERROR))
-    refusals["401"].pop("headers", None)
-    return {
-        "tags": ["intake"],
-        "summary": "Push a courier event",
-        "description": _COURIER,
-        "operationId": "push_courier_event",
-        "security": [{"xSignature": []}, {"webhookSignature": []}],
-        "parameters": [_header(*each) for each in _COURIER_HEADERS],
-        "requestBody": {"required": True, "content": {"application/json": {"schema": schema}}},
-        "responses": {
-            "202": {
-                "description": "The event is recorded and will be processed.",
-                "content": {
-                    "application/json": {
-                        "schema": {"$ref": f"{_SCHEMAS}{EventReceipt.__name__}"},
-                        "example": EXAMPLES[EventReceipt.__name__],
-                    },
-                },
-            },
-            **refusals,
-        },
-    }
-
-
-def _header(name: str, description: str, pattern: str | None, example: str) -> dict[str, Any]:
-    schema = {"type": "string"} | ({"pattern": pattern} if pattern else {})
-    return {"name": name, "in": "header", "description": description, "schema": schema, "example": example}
-
-
-def _signature_schemes() -> dict[str, Any]:
-    return {
-        "xSignature": {"type": "apiKey", "in": "header", "name": "x-signature", "description": _X_SIGNATURE},
-        "webhookSignature": {
-            "type": "apiKey",
-            "in": "header",
-            "name": "webhook-signature",
-            "description": _WEBHOOK_SIGNATURE,
-        },
-    }

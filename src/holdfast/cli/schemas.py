@@ -15,16 +15,14 @@ from holdfast.api.dead_letters import ReplayBody
 from holdfast.api.operators import DecisionBody
 from holdfast.api.views import (
     ErrorView,
-    EventReceipt,
-    EventView,
     JobReceipt,
     JobView,
     LetterList,
     LetterView,
     ReplayView,
-    ShipmentView,
 )
 from holdfast.features.courier import ActiveShipment, Courier, CourierDeadLetter, CourierIntake
+from holdfast.features.courier.views import EventReceipt, EventView, ShipmentView
 from holdfast.features.documents.admission import DocumentRequest
 from holdfast.features.documents.callbacks import CallbackJob, DocumentCallbacks
 from holdfast.features.documents.contract import DocumentJob

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from json.encoder import encode_basestring_ascii
-from typing import Any, Final
+from typing import Final
 
 from holdfast.api import strict_json
-from holdfast.api.answering import send_json, send_refusal
-from holdfast.api.errors import Code, Refusal, intake_refusal_of
+from holdfast.api.answering import refusal_of_any, send_json, send_refusal
+from holdfast.api.errors import Code, Refusal
 from holdfast.api.reading import (
     BODY_HEADERS,
     CONTENT_LENGTH,
@@ -27,19 +27,31 @@ from holdfast.api.reading import (
     require_plain_json,
     valid_trace_id,
 )
+from holdfast.api.routes import AsgiRoute
 from holdfast.api.services import ApiOptions, ApiServices, CourierAdmission
 from holdfast.contracts.admission import InvalidContent
-from holdfast.contracts.errors import HoldfastError
 from holdfast.contracts.ledger import RecordedAs
 from holdfast.contracts.times import isoformat
 from holdfast.engine.intake import Receipt
-from holdfast.telemetry import emit_failure, events
 
+from .openapi import CHAPTER, SECURITY_SCHEMES, courier_operation
 from .signatures import SIGNATURE_HEADERS, Verifier
 
 COURIER_PATH: Final = "/v1/events/courier"
 
 _WANTED: Final = BODY_HEADERS | SIGNATURE_HEADERS | {REQUEST_ID}
+
+
+def courier_endpoint(admission: CourierAdmission, services: ApiServices, options: ApiOptions) -> AsgiRoute:
+    """The intake with its description."""
+    return AsgiRoute(
+        path=COURIER_PATH,
+        method="POST",
+        app=CourierIntake(admission, services, options),
+        describe=lambda: courier_operation(admission.intake_schema()),
+        chapter=CHAPTER,
+        security_schemes=SECURITY_SCHEMES,
+    )
 
 
 class CourierIntake:
@@ -64,7 +76,7 @@ class CourierIntake:
         except Disconnected:
             return
         except Exception as error:  # noqa: BLE001 - the outermost frame: every error gets an answer
-            await send_refusal(send, _refusal(error, trace_id), trace_id)
+            await send_refusal(send, refusal_of_any(error, trace_id), trace_id)
         else:
             await send_json(send, 202, body, trace_id)
 
@@ -88,7 +100,7 @@ class CourierIntake:
         if verified is None:
             raise Refusal(Code.INVALID_SIGNATURE)
 
-        body = _parse_event(raw)
+        body = strict_json.parse_object(raw)
         source = body.get("source")
         # The contract refuses a source that is not text. A source that is text must own the secret.
         if isinstance(source, str) and source not in verified.sources:
@@ -101,25 +113,6 @@ class CourierIntake:
         if receipt.recorded_as is RecordedAs.CONFLICT:
             raise Refusal(Code.IDEMPOTENCY_CONFLICT)
         return _acknowledgement(receipt, trace_id)
-
-
-def _refusal(error: Exception, trace_id: str) -> Refusal:
-    if isinstance(error, Refusal):
-        return error
-    refusal = intake_refusal_of(error) if isinstance(error, HoldfastError) else Refusal(Code.INTERNAL_ERROR)
-    if refusal.code is Code.INTERNAL_ERROR:
-        emit_failure(events.API_UNEXPECTED, error, trace_id=trace_id)
-    return refusal
-
-
-def _parse_event(raw: bytes) -> dict[str, Any]:
-    try:
-        body = strict_json.parse(raw)
-    except strict_json.NotStrictJson as error:
-        raise Refusal(Code.INVALID_PAYLOAD, str(error)) from error
-    if not isinstance(body, dict):
-        raise Refusal(Code.INVALID_PAYLOAD, "The body must be a JSON object.")
-    return body
 
 
 def _acknowledgement(receipt: Receipt, trace_id: str) -> bytes:

@@ -4,23 +4,28 @@ from __future__ import annotations
 
 from typing import Annotated, Final
 
-from fastapi import APIRouter, Path
+from fastapi import Path
 
+from holdfast.api.routes import Routes
 from holdfast.api.services import ApiServices, CourierAdmission
-from holdfast.api.views import EventView, ShipmentView, TimelineEntry
 from holdfast.contracts.errors import NotFound
 from holdfast.contracts.ledger import LedgerEntry
 from holdfast.contracts.ports import Store
 from holdfast.contracts.queries import EntryQuery, Page
 
+from .intake import COURIER_PATH
+from .views import EventView, ShipmentView, TimelineEntry
+
+COURIER_ROUTE: Final = f"Send courier events, signed, to POST {COURIER_PATH}."
+"""The answer to a courier event that comes by another route."""
 SHIPMENTS: Final = "active_shipments"
 _PAGE: Final = 200
 _MAX_TIMELINE: Final = 1000
 
 
-def event_routes(services: ApiServices, courier: CourierAdmission) -> APIRouter:
+def event_routes(services: ApiServices, courier: CourierAdmission) -> Routes:
     """The state and the attempt history of one event."""
-    routes = APIRouter(tags=["events"])
+    routes = Routes("events", "The state of courier events. Needs the operator token.")
     workload = courier.workload.name
 
     @routes.get("/v1/events/{idempotencyKey:path}", summary="State and attempt history of an event")
@@ -35,9 +40,9 @@ def event_routes(services: ApiServices, courier: CourierAdmission) -> APIRouter:
     return routes
 
 
-def shipment_routes(services: ApiServices, courier: CourierAdmission) -> APIRouter:
+def shipment_routes(services: ApiServices, courier: CourierAdmission) -> Routes:
     """The state of one shipment, and its events."""
-    routes = APIRouter(tags=["shipments"])
+    routes = Routes("shipments", "The state of shipments, as the events left it. Needs the operator token.")
     workload = courier.workload.name
 
     @routes.get("/v1/shipments/{shipmentId:path}", summary="State and timeline of a shipment")

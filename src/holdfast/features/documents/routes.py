@@ -14,6 +14,8 @@ from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from holdfast.api.errors import Code, Refusal, intake_refusal_of
+from holdfast.api.openapi import INTAKE_CODES, refusals
+from holdfast.api.routes import Routes, not_set_up, unread_body
 from holdfast.api.services import ApiServices, DocumentServices
 from holdfast.api.tenant_guard import TenantGuard, tenant_of
 from holdfast.contracts.admission import FieldProblem
@@ -21,7 +23,7 @@ from holdfast.contracts.errors import HoldfastError, NotFound
 from holdfast.contracts.queries import Page, RecordQuery
 from holdfast.contracts.tenants import Principal, Scope
 
-from .intake import JOBS, DocumentIntake
+from .intake import CONTENTS, JOBS, DocumentIntake
 from .progress_stream import Progress, ProgressStream, Streams
 from .views import (
     CachedDocument,
@@ -36,8 +38,11 @@ from .views import (
 
 DOCUMENTS_PATH: Final = "/v1/documents"
 JOB_PATH: Final = f"{DOCUMENTS_PATH}/{{job_id}}"
+DOCUMENTS_ROUTE: Final = f"Send files, with an API key, to POST {DOCUMENTS_PATH}."
+"""The answer to a document that comes by another route."""
 RESULTS: Final = "document_results"
 
+_ABOUT: Final = "Files that tenants send to be read. Needs an API key. The jobs of other tenants count as not found."
 _MAX_PAGE: Final = 200
 _WHOLE: Final = "result.json"
 
@@ -66,6 +71,12 @@ OUTPUTS: Final = (
     Output("srt", "transcript.srt", "application/x-subrip", "A transcript as SRT subtitles", _RECORDING, "recordings"),
     Output("vtt", "transcript.vtt", "text/vtt", "A transcript as WebVTT subtitles", _RECORDING, "recordings"),
 )
+_OUTPUT_EXAMPLES: Final = {
+    "text": "Contrato de prestação de serviço\n",
+    "markdown": "## Page 1\n\nContrato de prestação de serviço\n",
+    "srt": "1\n00:00:00,000 --> 00:00:02,400\nGood morning, everybody.\n",
+    "vtt": "WEBVTT\n\n00:00:00.000 --> 00:00:02.400\nGood morning, everybody.\n",
+}
 
 
 class DocumentListing(BaseModel):
@@ -82,21 +93,13 @@ class DocumentListing(BaseModel):
 
 def no_document_routes(why: str | None) -> APIRouter:
     """Answer every path with 404 and the reason why documents are not set up."""
-    routes = APIRouter(include_in_schema=False)
-    methods = ["GET", "POST", "PUT", "PATCH", "DELETE"]
-
-    @routes.api_route(DOCUMENTS_PATH, methods=methods)
-    @routes.api_route(f"{DOCUMENTS_PATH}/{{rest:path}}", methods=methods)
-    async def not_set_up() -> None:
-        reason = why or "`holdfast doctor` shows what is missing."
-        raise Refusal(Code.NOT_FOUND, f"Documents are not set up here: {reason}")
-
-    return routes
+    reason = why or "`holdfast doctor` shows what is missing."
+    return not_set_up(DOCUMENTS_PATH, f"Documents are not set up here: {reason}")
 
 
-def document_routes(services: ApiServices, documents: DocumentServices, streams: Streams) -> APIRouter:
+def document_routes(services: ApiServices, documents: DocumentServices, streams: Streams) -> Routes:
     """Submit a file, read jobs, watch progress, fetch results, cancel."""
-    routes = APIRouter(tags=["documents"])
+    routes = Routes("documents", _ABOUT)
     reading = [Depends(TenantGuard(documents.tenants, Scope.DOCUMENTS_READ))]
     writing = [Depends(TenantGuard(documents.tenants, Scope.DOCUMENTS_WRITE))]
     records = _Records(services, documents)
@@ -108,7 +111,7 @@ def document_routes(services: ApiServices, documents: DocumentServices, streams:
     return routes
 
 
-def _add_intake(routes: APIRouter, intake: DocumentIntake, guarded: list[Any]) -> None:
+def _add_intake(routes: Routes, intake: DocumentIntake, guarded: list[Any]) -> None:
     @routes.post(
         DOCUMENTS_PATH,
         status_code=202,
@@ -116,9 +119,12 @@ def _add_intake(routes: APIRouter, intake: DocumentIntake, guarded: list[Any]) -
         summary="Submit a file",
         description=_SUBMIT,
         response_model=DocumentReceipt,
-        responses={200: {"model": CachedDocument, "description": "The same file was read before. This is the result."}},
+        responses={
+            200: {"model": CachedDocument, "description": "The same file was read before. This is the result."},
+            **refusals(Code.REQUEST_TIMEOUT, Code.NOT_ACCEPTABLE, *INTAKE_CODES),
+        },
     )
-    async def submit_document(request: Request) -> Response:
+    async def submit_document(request: Request = unread_body(CONTENTS)) -> Response:
         try:
             answer = await intake.accept(request)
         except HoldfastError as error:
@@ -159,7 +165,7 @@ class _Records:
         return await self._admission.output(result, file)
 
 
-def _add_reading(routes: APIRouter, services: ApiServices, records: _Records, guarded: list[Any]) -> None:
+def _add_reading(routes: Routes, services: ApiServices, records: _Records, guarded: list[Any]) -> None:
     @routes.get(DOCUMENTS_PATH, dependencies=guarded, summary="List your jobs, newest first")
     async def list_documents(request: Request, listing: Annotated[DocumentListing, Query()]) -> DocumentList:
         where: dict[str, Any] = {"company_id": tenant_of(request).company_id}
@@ -178,26 +184,29 @@ def _add_reading(routes: APIRouter, services: ApiServices, records: _Records, gu
         dependencies=guarded,
         summary="Show the result of a job, with all content",
         description=_RESULT,
+        responses=refusals(Code.NOT_FINISHED, Code.GONE),
     )
     async def show_result(request: Request, job_id: JobId) -> DocumentContent:
         result = await records.result(await records.own(tenant_of(request), job_id))
         content = await records.content(result, _WHOLE)
-        return DocumentContent.whole(result, None if content is None else json.loads(content))
+        return DocumentContent.of(result, content=None if content is None else json.loads(content))
 
 
-def _add_outputs(routes: APIRouter, records: _Records, guarded: list[Any]) -> None:
+def _add_outputs(routes: Routes, records: _Records, guarded: list[Any]) -> None:
     for output in OUTPUTS:
         _add_output(routes, records, guarded, output)
 
 
-def _add_output(routes: APIRouter, records: _Records, guarded: list[Any], output: Output) -> None:
+def _add_output(routes: Routes, records: _Records, guarded: list[Any], output: Output) -> None:
+    content = {"schema": {"type": "string"}, "example": _OUTPUT_EXAMPLES[output.path]}
+
     @routes.get(
         f"{JOB_PATH}/{output.path}",
         name=f"show_{output.path}",
         dependencies=guarded,
         summary=output.summary,
         response_class=Response,
-        responses={200: {"content": {output.media_type: {"schema": {"type": "string"}}}}},
+        responses={200: {"content": {output.media_type: content}}, **refusals(Code.NOT_FINISHED, Code.GONE)},
     )
     async def show_output(request: Request, job_id: JobId) -> Response:
         job = await records.own(tenant_of(request), job_id)
@@ -215,7 +224,7 @@ def _add_output(routes: APIRouter, records: _Records, guarded: list[Any], output
 
 
 def _add_watching(
-    routes: APIRouter,
+    routes: Routes,
     documents: DocumentServices,
     records: _Records,
     streams: Streams,
@@ -227,7 +236,10 @@ def _add_watching(
         summary="Watch a job: server-sent events",
         description=_EVENTS,
         response_class=Response,
-        responses={200: {"content": {ProgressStream.media_type: {"schema": _EVENT}}}},
+        responses={
+            200: {"content": {ProgressStream.media_type: {"schema": _EVENT, "example": _EVENT_EXAMPLE}}},
+            **refusals(Code.TOO_MANY_REQUESTS),
+        },
     )
     async def watch_document(request: Request, job_id: JobId) -> Response:
         who = tenant_of(request)
@@ -245,13 +257,16 @@ def _add_watching(
         )
 
 
-def _add_cancelling(routes: APIRouter, documents: DocumentServices, records: _Records, guarded: list[Any]) -> None:
+def _add_cancelling(routes: Routes, documents: DocumentServices, records: _Records, guarded: list[Any]) -> None:
     @routes.post(
         f"{JOB_PATH}/cancel",
         dependencies=guarded,
         summary="Cancel a job that is not finished",
         description=_CANCEL,
-        responses={202: {"model": DocumentCancel, "description": "The job is running, and will stop soon."}},
+        responses={
+            202: {"model": DocumentCancel, "description": "The job is running, and will stop soon."},
+            **refusals(Code.TOO_LATE_TO_CANCEL),
+        },
     )
     async def cancel_document(request: Request, response: Response, job_id: JobId) -> DocumentCancel:
         who = tenant_of(request)
@@ -302,6 +317,7 @@ _EVENT: Final = {
         },
     },
 }
+_EVENT_EXAMPLE: Final = 'retry: 2000\n\nevent: progress\ndata: {"job_id": "ocr-009", "status": "PROCESSING", ...}\n\n'
 _CANCEL: Final = """\
 A waiting job will not run (200, `CANCELLED`). A running job gets a request to stop (202); its status shows when it has
 stopped. A finished job is answered with 409 and its status. Cancelling twice gives the same answer as once."""
