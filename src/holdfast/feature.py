@@ -41,7 +41,7 @@ from holdfast.engine.intake import Intake
 from holdfast.engine.tenants import Tenants
 
 if TYPE_CHECKING:
-    from holdfast.api.frame import Frame, Routes
+    from holdfast.api.frame import FeatureRoutes, Frame
 
 __all__ = [
     "DOMAIN",
@@ -230,7 +230,7 @@ class Parts:
     """
 
     workloads: Sequence[Workload[Any]] = ()
-    routes: Callable[[Frame], Routes] | None = None
+    routes: Callable[[Frame], FeatureRoutes] | None = None
     resources: Sequence[Resource] = ()
     service: Any = None
 
@@ -257,8 +257,6 @@ class Feature(Generic[OwnSettings]):
     """Where its routes begin, such as ``/v1/sms``. Where the feature is not set up, they answer with the reason."""
     intakes: ClassVar[Mapping[str, str]] = {}
     """Workloads whose jobs come by a route of the feature, not by ``/v1/jobs``, each with a sentence that says so."""
-    tags: ClassVar[Mapping[str, str]] = {}
-    """The tags of its routes in the API's documentation, each with its description."""
 
     def needs(self, settings: OwnSettings) -> Needs:
         """The optional libraries that these settings need. Without them :meth:`build` is not called."""

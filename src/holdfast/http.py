@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from holdfast.api import strict_json
-from holdfast.api.answering import send_json, send_refusal
+from holdfast.api.answering import refusal_of_any, send_json, send_refusal
 from holdfast.api.errors import Code, Refusal, intake_refusal_of, refusal_of
-from holdfast.api.frame import Endpoint, Frame, Routes
+from holdfast.api.frame import FeatureRoutes, Frame
+from holdfast.api.openapi import INTAKE_CODES, header, refusals
 from holdfast.api.problems import field_problems
 from holdfast.api.reading import (
     BODY_HEADERS,
@@ -23,6 +24,7 @@ from holdfast.api.reading import (
     require_plain_json,
     valid_trace_id,
 )
+from holdfast.api.routes import JSON_TYPE, AsgiRoute, Contents, Routes, json_body, read_model, unread_body
 from holdfast.api.tenant_guard import TenantGuard, tenant_of
 from holdfast.api.views import AttemptView, ErrorView, View
 
@@ -31,13 +33,17 @@ __all__ = [
     "CONTENT_ENCODING",
     "CONTENT_LENGTH",
     "CONTENT_TYPE",
+    "INTAKE_CODES",
+    "JSON_TYPE",
     "REQUEST_ID",
     "TRACE",
+    "AsgiRoute",
     "AttemptView",
     "Code",
+    "Contents",
     "Disconnected",
-    "Endpoint",
     "ErrorView",
+    "FeatureRoutes",
     "Frame",
     "Receive",
     "Refusal",
@@ -47,14 +53,20 @@ __all__ = [
     "TenantGuard",
     "View",
     "field_problems",
+    "header",
     "intake_refusal_of",
+    "json_body",
     "pick",
     "read_body",
+    "read_model",
     "refusal_of",
+    "refusal_of_any",
+    "refusals",
     "require_plain_json",
     "send_json",
     "send_refusal",
     "strict_json",
     "tenant_of",
+    "unread_body",
     "valid_trace_id",
 ]

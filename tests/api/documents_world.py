@@ -248,7 +248,7 @@ def app_of(services: ApiServices, documents: DocumentService) -> Gateway:
     """The API with the routes of documents."""
     options = ApiOptions(operator_token=TOKEN)
     routes = documents.routes(Frame(documents.services, options))
-    feature = FeatureApi(intakes=DocumentsFeature.intakes, routes=routes, tags=DocumentsFeature.tags)
+    feature = FeatureApi(intakes=DocumentsFeature.intakes, routes=routes)
     return create_app(services, options, [feature])
 
 

@@ -149,9 +149,7 @@ async def an_email_world(folder: Path, **changes: Any) -> AsyncIterator[EmailWor
         _, keys[name] = await tenants.create_key(tenant.company_id)
     _, keys["reads only"] = await tenants.create_key(ids["acme"], scopes=[Scope.EMAIL_READ])
     options = ApiOptions(operator_token=TOKEN)
-    feature = FeatureApi(
-        intakes=EmailFeature.intakes, routes=service.routes(Frame(service.services, options)), tags=EmailFeature.tags
-    )
+    feature = FeatureApi(intakes=EmailFeature.intakes, routes=service.routes(Frame(service.services, options)))
     transport = httpx.ASGITransport(app=create_app(services, options, [feature]))
     async with httpx.AsyncClient(transport=transport, base_url="http://holdfast.test") as client:
         yield EmailWorld(client, services, service, tenants, clock, feedback, keys, ids)

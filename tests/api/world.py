@@ -253,9 +253,7 @@ def app_of(services: ApiServices, options: ApiOptions, secrets: Mapping[str, Any
     courier = services.workloads["courier"]
     service = CourierService(courier, CourierSettings(courier_secrets=secrets), feature_services(services))
     frame = Frame(service.services, options)
-    feature = FeatureApi(
-        intakes=CourierFeature.intakes, routes=service.routes(frame), tags=CourierFeature.tags, refusal="not set up"
-    )
+    feature = FeatureApi(intakes=CourierFeature.intakes, routes=service.routes(frame), refusal="not set up")
     return create_app(services, options, [feature])
 
 

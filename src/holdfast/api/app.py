@@ -1,7 +1,7 @@
-"""The app: FastAPI for the routes, and the plain ASGI endpoints of features before it.
+"""The app: FastAPI for the routes, and the plain ASGI routes of features before it.
 
 A frame around FastAPI gives every answer its ``x-request-id`` and turns an unexpected exception into a 500 with the
-usual error body. An endpoint does the same for itself.
+usual error body. A plain ASGI route does the same for itself.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final, cast
 
-from fastapi import APIRouter, Depends, FastAPI, Request
+from fastapi import Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from pydantic_core import ErrorDetails
@@ -23,13 +23,14 @@ from .answering import send_refusal
 from .dead_letters import dead_letter_routes
 from .docs_page import CONTENT_SECURITY_POLICY, render
 from .errors import Code, Refusal, refusal_of
-from .frame import Endpoint, FeatureApi, Routes
+from .frame import FeatureApi, FeatureRoutes
 from .health import health_routes
 from .jobs import job_routes
 from .openapi import describe
 from .operators import OperatorGuard
 from .problems import field_problems
 from .reading import REQUEST_ID, TRACE, Disconnected, Message, Receive, Scope, Send, pick, valid_trace_id
+from .routes import not_set_up
 from .services import ApiOptions, ApiServices
 
 _SAFE_HEADERS: Final = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"))
@@ -38,10 +39,10 @@ _SAFE_HEADERS: Final = ((b"x-content-type-options", b"nosniff"), (b"cache-contro
 class Gateway:
     """The whole API as one ASGI app."""
 
-    def __init__(self, rest: FastAPI, ids: Ids, routes: Sequence[Routes]) -> None:
+    def __init__(self, rest: FastAPI, ids: Ids, routes: Sequence[FeatureRoutes]) -> None:
         self._rest = rest
         self._ids = ids
-        self._endpoints: dict[str, Endpoint] = {path: each for one in routes for path, each in one.endpoints.items()}
+        self._direct = {each.path: each.app for one in routes for each in one.direct}
         self._leaving = [each.leave for each in routes if each.leave is not None]
 
     def leave(self) -> None:
@@ -53,8 +54,8 @@ class Gateway:
         """Serve one connection."""
         if scope["type"] != "http":
             await self._rest(scope, receive, send)
-        elif (endpoint := self._endpoints.get(scope["path"])) is not None:
-            await endpoint.app(scope, receive, send)
+        elif (direct := self._direct.get(scope["path"])) is not None:
+            await direct(scope, receive, send)
         else:
             await self._framed(scope, receive, send)
 
@@ -100,32 +101,25 @@ def create_app(services: ApiServices, options: ApiOptions, features: Sequence[Fe
     rest.add_exception_handler(HTTPException, _answer_routing)
     rest.add_exception_handler(Exception, _answer_unexpected)
 
-    operators_only = [Depends(OperatorGuard(options))]
-    rest.include_router(health_routes(services))
-    rest.include_router(job_routes(services, options, features), dependencies=operators_only)
-    rest.include_router(dead_letter_routes(services, options), dependencies=operators_only)
     routes = [each.routes for each in features if each.routes is not None]
-    for router in (router for each in routes for router in each.routers):
-        rest.include_router(router)
+    intakes = {
+        name: sentence for each in features for name, sentence in each.intakes.items() if name in services.workloads
+    }
+    guard = [Depends(OperatorGuard(options))]
+    guarded = [job_routes(services, options, intakes), dead_letter_routes(services, options)]
+    open_to_all = [*(group for each in routes for group in each.groups), health_routes(services)]
+    for group in guarded:
+        rest.include_router(group, dependencies=guard)
+    for group in open_to_all:  # the groups of features have guards of their own
+        rest.include_router(group)
     for each in features:
         if each.routes is None:
-            rest.include_router(_refusing_routes(each))
-    _add_documentation(rest, lambda: describe(rest, services, features))
+            for path in each.paths:
+                rest.include_router(not_set_up(path, each.refusal))
+    direct = [each for one in routes for each in one.direct]
+    groups = [*open_to_all[:-1], *guarded, open_to_all[-1]]
+    _add_documentation(rest, lambda: describe(rest, groups, direct))
     return Gateway(rest, services.ids, routes)
-
-
-def _refusing_routes(feature: FeatureApi) -> APIRouter:
-    """Answer every path of a feature with 404 and the reason why it is not set up."""
-    routes = APIRouter(include_in_schema=False)
-    methods = ["GET", "POST", "PUT", "PATCH", "DELETE"]
-
-    async def not_set_up() -> None:
-        raise Refusal(Code.NOT_FOUND, feature.refusal)
-
-    for path in feature.paths:
-        routes.api_route(path, methods=methods)(not_set_up)
-        routes.api_route(f"{path}/{{rest:path}}", methods=methods)(not_set_up)
-    return routes
 
 
 def _add_documentation(rest: FastAPI, describe_api: Callable[[], dict[str, Any]]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Final
 
-from fastapi import APIRouter, Path, Query, Request
+from fastapi import Path, Query
 from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
@@ -13,12 +13,15 @@ from holdfast.contracts.dead_letters import DeadLetter, ReviewStatus
 from holdfast.contracts.queries import LetterQuery, Page
 from holdfast.contracts.workload import readable_body
 
-from .errors import Code, Refusal
-from .operators import DecisionBody, read_raw_json, validate_body
+from .errors import Code
+from .openapi import refusals
+from .operators import DecisionBody
+from .routes import Routes, json_body
 from .services import ApiOptions, ApiServices
 from .views import LetterList, LetterSummary, LetterView, RefusedLetter, ReplayView
 
 _PATH: Final = "/v1/dead-letters"
+_ABOUT: Final = "Jobs that failed for good. A person decides what happens to them. Needs the operator token."
 _MAX_PAGE: Final = 200
 _MAX_REPLAY: Final = 1000
 _DATE_AND_TIME: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T")
@@ -73,13 +76,17 @@ class ReplayBody(DecisionBody):
     """A replay of many dead letters. The filter must have a condition. Only letters in `reviewed` are replayed."""
 
     filter: LetterFilter
-    limit: int = Field(strict=True, ge=1, le=_MAX_REPLAY, description="At most this many, the oldest first.")
-    dry_run: bool = Field(default=False, strict=True, description="Only show which letters would be replayed.")
+    limit: int = Field(
+        strict=True, ge=1, le=_MAX_REPLAY, description="At most this many, the oldest first.", examples=[100]
+    )
+    dry_run: bool = Field(
+        default=False, strict=True, description="Only show which letters would be replayed.", examples=[True]
+    )
 
 
-def dead_letter_routes(services: ApiServices, options: ApiOptions) -> APIRouter:
+def dead_letter_routes(services: ApiServices, options: ApiOptions) -> Routes:
     """List, show, review, replay, close."""
-    routes = APIRouter(tags=["dead letters"])
+    routes = Routes("dead letters", _ABOUT)
     # This route comes first, so that its path is not read as the id of a letter.
     _add_replay_by_filter(routes, services, options)
     _add_reading(routes, services)
@@ -87,7 +94,7 @@ def dead_letter_routes(services: ApiServices, options: ApiOptions) -> APIRouter:
     return routes
 
 
-def _add_reading(routes: APIRouter, services: ApiServices) -> None:
+def _add_reading(routes: Routes, services: ApiServices) -> None:
     @routes.get(_PATH, summary="List dead letters, oldest first")
     async def list_letters(listing: Annotated[LetterListing, Query()]) -> LetterList:
         query = listing.query()
@@ -100,14 +107,13 @@ def _add_reading(routes: APIRouter, services: ApiServices) -> None:
         return _full_view(services, await services.review.show(letter_id))
 
 
-def _add_replay_by_filter(routes: APIRouter, services: ApiServices, options: ApiOptions) -> None:
+def _add_replay_by_filter(routes: Routes, services: ApiServices, options: ApiOptions) -> None:
     @routes.post(
         f"{_PATH}/replay",
         summary="Replay many dead letters by filter",
         description="Moves letters from `reviewed` to `replayed`, the oldest first. An empty filter is refused.",
     )
-    async def replay_where(request: Request) -> ReplayView:
-        body = validate_body(ReplayBody, await read_raw_json(request, options.max_body_bytes))
+    async def replay_where(body: ReplayBody = json_body(limit=options.max_body_bytes)) -> ReplayView:
         report = await services.review.replay_where(
             body.filter.query(),
             limit=body.limit,
@@ -123,30 +129,24 @@ def _add_replay_by_filter(routes: APIRouter, services: ApiServices, options: Api
             refused=[RefusedLetter(id=letter_id, message=why) for letter_id, why in report.refused.items()],
         )
 
-    @routes.get(f"{_PATH}/replay", include_in_schema=False)
-    async def replay_is_not_a_letter() -> None:
-        raise Refusal(Code.METHOD_NOT_ALLOWED, headers={"allow": "POST"})
+    routes.only_post(f"{_PATH}/replay")
 
 
-def _add_decisions(routes: APIRouter, services: ApiServices, options: ApiOptions) -> None:
+def _add_decisions(routes: Routes, services: ApiServices, options: ApiOptions) -> None:
     review = services.review
+    body = json_body(limit=options.max_body_bytes)
+    conflict = refusals(Code.REVIEW_STATE_CONFLICT)
 
-    async def read_decision(request: Request) -> DecisionBody:
-        return validate_body(DecisionBody, await read_raw_json(request, options.max_body_bytes))
-
-    @routes.post(f"{_PATH}/{{letterId}}/review", summary="Mark as reviewed: pending -> reviewed")
-    async def review_letter(request: Request, letter_id: LetterId) -> LetterView:
-        decision = await read_decision(request)
+    @routes.post(f"{_PATH}/{{letterId}}/review", summary="Mark as reviewed: pending -> reviewed", responses=conflict)
+    async def review_letter(letter_id: LetterId, decision: DecisionBody = body) -> LetterView:
         return _full_view(services, await review.review(letter_id, actor=decision.actor, reason=decision.reason))
 
-    @routes.post(f"{_PATH}/{{letterId}}/replay", summary="Run the job again: reviewed -> replayed")
-    async def replay_letter(request: Request, letter_id: LetterId) -> LetterView:
-        decision = await read_decision(request)
+    @routes.post(f"{_PATH}/{{letterId}}/replay", summary="Run the job again: reviewed -> replayed", responses=conflict)
+    async def replay_letter(letter_id: LetterId, decision: DecisionBody = body) -> LetterView:
         return _full_view(services, await review.replay(letter_id, actor=decision.actor, reason=decision.reason))
 
-    @routes.post(f"{_PATH}/{{letterId}}/close", summary="Close: reviewed or replayed -> closed")
-    async def close_letter(request: Request, letter_id: LetterId) -> LetterView:
-        decision = await read_decision(request)
+    @routes.post(f"{_PATH}/{{letterId}}/close", summary="Close: reviewed or replayed -> closed", responses=conflict)
+    async def close_letter(letter_id: LetterId, decision: DecisionBody = body) -> LetterView:
         return _full_view(services, await review.close(letter_id, actor=decision.actor, reason=decision.reason))
 
 

@@ -75,17 +75,18 @@ def _page(document: Mapping[str, Any]) -> Iterator[str]:
     yield "<nav>" + "".join(f'<a href="#{_anchor(name)}">{escape(name)}</a>' for name in used)
     yield '<a href="#signing-in">Signing in</a><a href="#schemas">Schemas</a>'
     yield '<a class="file" href="/openapi.json">openapi.json</a></nav>'
+    schemas = document.get("components", {}).get("schemas", {})
     for name in used:
         yield f'<section id="{_anchor(name)}"><h2>{escape(name)}</h2>{_prose(groups[name])}'
         for method, path, operation in operations:
             if name in operation["tags"]:
-                yield from _operation(method, path, operation)
+                yield from _operation(method, path, operation, schemas)
         yield "</section>"
     yield from _components(document.get("components", {}))
     yield "</body></html>"
 
 
-def _operation(method: str, path: str, operation: Mapping[str, Any]) -> Iterator[str]:
+def _operation(method: str, path: str, operation: Mapping[str, Any], schemas: Mapping[str, Any]) -> Iterator[str]:
     verb = escape(method)
     yield f'<article><h3><span class="method {verb}">{verb.upper()}</span> <code>{escape(path)}</code> '
     yield f'<span class="note">{escape(operation.get("summary", ""))}</span></h3>'
@@ -104,16 +105,16 @@ def _operation(method: str, path: str, operation: Mapping[str, Any]) -> Iterator
         yield "</table>"
     if "requestBody" in operation:
         yield "<h4>Body</h4>"
-        yield from _content(operation["requestBody"])
+        yield from _content(operation["requestBody"], schemas)
     yield "<h4>Answers</h4><table>"
     for status, response in operation["responses"].items():
         yield f"<tr><td><code>{escape(status)}</code></td><td>{_inline(response.get('description', ''))}"
-        yield from _content(response)
+        yield from _content(response, schemas)
         yield "</td></tr>"
     yield "</table></article>"
 
 
-def _content(holder: Mapping[str, Any]) -> Iterator[str]:
+def _content(holder: Mapping[str, Any], schemas: Mapping[str, Any]) -> Iterator[str]:
     kinds = holder.get("content", {})
     for kind, content in kinds.items():
         if len(kinds) > 1:
@@ -123,8 +124,11 @@ def _content(holder: Mapping[str, Any]) -> Iterator[str]:
             yield f"<p>{_type(schema)}</p>"
         elif schema:
             yield _folded("Schema", schema)
-        examples = [content["example"]] if "example" in content else list(schema.get("examples", ()))
-        examples += [each["value"] for each in content.get("examples", {}).values()]
+        examples = [each["value"] for each in content.get("examples", {}).values()]
+        if "example" in content:
+            examples.append(content["example"])
+        elif not examples:
+            examples += schemas.get(_name(schema), schema).get("examples", ())
         for example in examples:
             yield _folded("Example", example)
 
@@ -149,11 +153,17 @@ def _folded(label: str, value: object) -> str:
 
 def _type(schema: Mapping[str, Any]) -> str:
     if "$ref" in schema:
-        return _link(schema["$ref"].rpartition("/")[2])
+        return _link(_name(schema))
     facts = [
         f"{name} {schema[name]}" for name in ("minimum", "maximum", "pattern", "enum", "default") if name in schema
     ]
     return f'<span class="note">{escape("; ".join(facts))}</span>' if facts else ""
+
+
+def _name(schema: Mapping[str, Any]) -> str:
+    """The name of the schema that this schema refers to; empty if it is a schema itself."""
+    reference: str = schema.get("$ref", "")
+    return reference.rpartition("/")[2]
 
 
 def _link(name: str) -> str:

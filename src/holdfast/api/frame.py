@@ -2,38 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from fastapi import APIRouter, Depends
+from fastapi import Depends
 
 from holdfast.feature import Services
 
 from .operators import OperatorGuard
-from .reading import Receive, Scope, Send
+from .routes import AsgiRoute, Routes
 from .services import ApiOptions
 from .tenant_guard import TenantGuard
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoint:
-    """A plain ASGI callable that answers one path by itself, for a route that must be fast.
+class FeatureRoutes:
+    """The routes of a feature: groups of routes, and single paths that answer without FastAPI.
 
-    It is called before any routing: it limits and reads the body, answers errors, and sends ``x-request-id``.
-    ``operation`` describes it in the API's documentation, as an OpenAPI path item.
+    ``leave`` is called when the process is about to stop: end long answers then.
     """
 
-    app: Callable[[Scope, Receive, Send], Awaitable[None]]
-    operation: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Routes:
-    """The routes of a feature. ``leave`` is called when the process is about to stop: end long answers then."""
-
-    routers: Sequence[APIRouter] = ()
-    endpoints: Mapping[str, Endpoint] = field(default_factory=dict)
+    groups: Sequence[Routes] = ()
+    direct: Sequence[AsgiRoute] = ()
     leave: Callable[[], None] | None = None
 
 
@@ -60,7 +51,6 @@ class FeatureApi:
     """A feature as the API sees it. Without routes, its paths answer with ``refusal``: why it is not set up."""
 
     intakes: Mapping[str, str] = field(default_factory=dict)
-    routes: Routes | None = None
+    routes: FeatureRoutes | None = None
     paths: Sequence[str] = ()
-    tags: Mapping[str, str] = field(default_factory=dict)
     refusal: str = ""

@@ -6,20 +6,21 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final, Literal
 
-from fastapi import APIRouter, Response
+from fastapi import Response
 
 from holdfast import __version__
 from holdfast.contracts.errors import BrokerUnavailable, StoreUnavailable
 
+from .routes import Routes
 from .services import ApiServices
 from .views import HealthView, ReadinessView
 
 _TIMEOUT_SECONDS: Final = 5.0
 
 
-def health_routes(services: ApiServices) -> APIRouter:
+def health_routes(services: ApiServices) -> Routes:
     """The two routes."""
-    routes = APIRouter(tags=["health"])
+    routes = Routes("health", "For load balancers.")
 
     @routes.get("/health", summary="Is the process running?")
     async def health() -> HealthView:

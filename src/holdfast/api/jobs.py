@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Path, Query, Request
+from fastapi import Path, Query, Request
 
 from holdfast.contracts.errors import HoldfastError, NotFound
 from holdfast.contracts.ledger import RecordedAs
 from holdfast.contracts.workload import Workload
 
 from .errors import Code, Refusal, intake_refusal_of
-from .frame import FeatureApi
-from .operators import read_raw_json, validate_body
+from .openapi import INTAKE_CODES, refusals
+from .routes import JSON_TYPE, Routes, read_model, unread_body
 from .services import ApiOptions, ApiServices
 from .views import JobReceipt, JobView
 
@@ -24,10 +24,18 @@ _MAX_PRIORITY: Final = 2**21  # BullMQ's own limit
 WorkloadName = Annotated[str, Path(description="The workload's name.")]
 
 
-def job_routes(services: ApiServices, options: ApiOptions, features: Sequence[FeatureApi] = ()) -> APIRouter:
-    """Submit a job of a workload, and read the state of its jobs."""
-    routes = APIRouter(tags=["jobs"])
-    own_routes = {name: sentence for each in features for name, sentence in each.intakes.items()}
+def job_routes(services: ApiServices, options: ApiOptions, own_routes: Mapping[str, str]) -> Routes:
+    """Submit a job of a workload, and read the state of its jobs.
+
+    ``own_routes``: the workloads that have a route of their own, and for each a sentence that names the route.
+    """
+    routes = Routes("jobs", "Jobs of other workloads. Needs the operator token.")
+    others = [each for name, each in services.workloads.items() if name not in own_routes]
+    contracts = tuple(dict.fromkeys(each.contract for each in others))
+    workload_path = Path(
+        description="The workload's name.",
+        json_schema_extra={"enum": [each.name for each in others]} if others else None,
+    )
 
     def find_workload(name: str) -> Workload[Any]:
         found = services.workloads.get(name)
@@ -41,10 +49,10 @@ def job_routes(services: ApiServices, options: ApiOptions, features: Sequence[Fe
         summary="Submit a job",
         description="The body is a job that matches the workload's contract. The workload makes the idempotency key "
         "from the job. It is safe to send the same body again.",
+        responses=refusals(*INTAKE_CODES),
     )
     async def submit(
-        request: Request,
-        workload: WorkloadName,
+        workload: str = workload_path,
         delay_ms: Annotated[
             int,
             Query(
@@ -54,12 +62,12 @@ def job_routes(services: ApiServices, options: ApiOptions, features: Sequence[Fe
         priority: Annotated[
             int, Query(ge=0, le=_MAX_PRIORITY, description="A smaller number goes first; 0 goes before all.")
         ] = 0,
+        request: Request = unread_body({JSON_TYPE: contracts}),
     ) -> JobReceipt:
-        if workload in own_routes and workload in services.workloads:
+        if workload in own_routes:
             raise Refusal(Code.NOT_FOUND, own_routes[workload])
         target = find_workload(workload)
-        raw = await read_raw_json(request, options.max_body_bytes)
-        data = validate_body(target.contract, raw)
+        data = await read_model(request, target.contract, options.max_body_bytes)
         try:
             receipt = await services.intake.accept(
                 target,
@@ -85,6 +93,6 @@ def job_routes(services: ApiServices, options: ApiOptions, features: Sequence[Fe
         entry = await services.store.entry(find_workload(workload).name, key)
         if entry is None:
             raise NotFound
-        return JobView.of(entry)
+        return JobView.picked(entry)
 
     return routes

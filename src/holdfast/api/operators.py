@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import hmac
 from hashlib import sha256
-from typing import Annotated, Final, TypeVar
+from typing import Annotated, Final
 
 from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 from pydantic.alias_generators import to_camel
 
-from . import strict_json
+from holdfast.contracts.examples import add_example
+
 from .errors import Code, Refusal
-from .problems import field_problems
-from .reading import BODY_HEADERS, CONTENT_LENGTH, pick, read_body, require_plain_json
 from .services import ApiOptions
 
 _BEARER: Final = HTTPBearer(
@@ -22,8 +21,6 @@ _BEARER: Final = HTTPBearer(
     scheme_name="operatorToken",
     description="The `OPERATOR_TOKEN` of this installation.",
 )
-
-Model = TypeVar("Model", bound=BaseModel)
 
 
 class OperatorGuard:
@@ -47,27 +44,6 @@ class OperatorGuard:
             or not hmac.compare_digest(digest, self._digest)
         ):
             raise Refusal(Code.UNAUTHORIZED, headers={"www-authenticate": 'Bearer realm="holdfast"'})
-
-
-async def read_raw_json(request: Request, limit: int) -> bytes:
-    """The body of an operator's request. The rules are those of courier events: it is parsed to check them."""
-    headers, repeated = pick(request.scope["headers"], BODY_HEADERS)
-    require_plain_json(headers, repeated)
-    raw = await read_body(request.receive, headers.get(CONTENT_LENGTH), limit)
-    try:
-        strict_json.parse(raw)
-    except strict_json.NotStrictJson as error:
-        raise Refusal(Code.INVALID_PAYLOAD, str(error)) from error
-    return raw
-
-
-def validate_body(contract: type[Model], raw: bytes) -> Model:
-    """The body as an instance of its contract. The refusal names the fields that are wrong."""
-    try:
-        return contract.model_validate_json(raw)
-    except ValidationError as error:
-        details = field_problems(error.errors(include_url=False))
-        raise Refusal(Code.INVALID_PAYLOAD, details=details) from error
 
 
 # --- the bodies of decisions ---------------------------------------------------------------------------------------
@@ -95,7 +71,12 @@ Explanation = Annotated[
 class DecisionBody(BaseModel):
     """Who takes this step, and why. Both are kept with the dead letter."""
 
-    model_config = ConfigDict(extra="forbid", alias_generator=to_camel, populate_by_name=True)
+    model_config = ConfigDict(
+        extra="forbid",
+        alias_generator=to_camel,
+        populate_by_name=True,
+        json_schema_extra=add_example,
+    )
 
     actor: Name = Field(examples=["ana"])
     reason: Explanation = Field(examples=["The downstream was down for maintenance; it is back."])

@@ -78,5 +78,12 @@ async def read_body(receive: Receive, declared: bytes | None, limit: int) -> byt
             return chunk if len(chunks) == 1 else b"".join(chunks)
 
 
+async def read_json_bytes(headers: Iterable[tuple[bytes, bytes]], receive: Receive, limit: int) -> bytes:
+    """The raw body, which must be declared as plain JSON. It is not parsed yet."""
+    picked, repeated = pick(headers, BODY_HEADERS)
+    require_plain_json(picked, repeated)
+    return await read_body(receive, picked.get(CONTENT_LENGTH), limit)
+
+
 def _too_large(limit: int) -> Refusal:
     return Refusal(Code.PAYLOAD_TOO_LARGE, f"The body is larger than {limit} bytes.")

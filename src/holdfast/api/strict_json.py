@@ -12,6 +12,8 @@ import math
 import re
 from typing import Any, Final
 
+from .errors import Code, Refusal
+
 MAX_DEPTH: Final = 32
 _MAX_SAFE_INTEGER: Final = 2**53 - 1
 _MAX_SAFE_DIGITS: Final = 17  # a sign and sixteen digits
@@ -20,8 +22,14 @@ _STRING_OR_BRACKET: Final = re.compile(r'"(?:[^"\\]|\\.)*+"?|[\[\]{}]', re.DOTAL
 _SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
 
 
-class NotStrictJson(ValueError):
+class NotStrictJson(Refusal):
     """The body is not JSON that every parser reads in the same way. The message never repeats the body."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(Code.INVALID_PAYLOAD, message)
+
+    def __str__(self) -> str:
+        return self.message
 
 
 def parse(raw: bytes) -> Any:  # noqa: ANN401 - any JSON value
@@ -45,6 +53,15 @@ def parse(raw: bytes) -> Any:  # noqa: ANN401 - any JSON value
     if _SURROGATE.search(text) is not None:
         _check_surrogates(value)
     return value
+
+
+def parse_object(raw: bytes) -> dict[str, Any]:
+    """The same for a body that must be an object."""
+    body = parse(raw)
+    if not isinstance(body, dict):
+        message = "The body must be a JSON object."
+        raise NotStrictJson(message)
+    return body
 
 
 def _check_depth(text: str) -> None:

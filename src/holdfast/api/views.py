@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, WithJsonSchema
 from pydantic.alias_generators import to_camel
 
 from holdfast.contracts.dead_letters import DeadLetter, ReviewStatus
-from holdfast.contracts.ledger import Attempt, AttemptOutcome, LedgerEntry, Status
+from holdfast.contracts.examples import add_example
+from holdfast.contracts.ledger import AttemptOutcome, LedgerEntry, Status
 from holdfast.contracts.times import isoformat
 
 from .errors import Code
@@ -25,7 +26,21 @@ Instant = Annotated[
 class View(BaseModel):
     """The base of all answers with camelCase names."""
 
-    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, frozen=True)
+    model_config = ConfigDict(
+        alias_generator=to_camel, populate_by_name=True, frozen=True, json_schema_extra=add_example
+    )
+
+    @classmethod
+    def picked(cls, record: object, **changed: Any) -> Self:  # noqa: ANN401 - the values of fields
+        """The view of a record: the fields of the same names, with these changes. A field that is absent is null.
+
+        The names of a mapping are those of the wire; the names of an object are those of Python.
+        """
+        if isinstance(record, Mapping):
+            values = {name: record.get(field.alias or name) for name, field in cls.model_fields.items()}
+        else:
+            values = {name: getattr(record, name, None) for name in cls.model_fields}
+        return cls.model_validate(values | changed, from_attributes=True)
 
 
 # --- errors and acknowledgements ----------------------------------------------------------------------------------
@@ -43,33 +58,19 @@ class ErrorView(View):
 
     acknowledged: Literal[False]
     error_code: Code
-    message: str = Field(description="A sentence for a person.")
-    trace_id: str = Field(description="Quote it when you ask for help.")
+    message: str = Field(description="A sentence for a person.", examples=["The body does not fulfil its contract."])
+    trace_id: str = Field(description="Quote it when you ask for help.", examples=["req_a1b2c3"])
     details: list[Problem] | None = Field(default=None, description="Present if single fields are wrong.")
-
-
-class EventReceipt(View):
-    """The event is recorded and will be processed. A duplicate gets the first receipt again."""
-
-    acknowledged: Literal[True]
-    event_id: str
-    idempotency_key: str
-    trace_id: str
-    queued: bool = Field(
-        description="False: the event is in the ledger, but not yet in the queue. It will be queued later."
-    )
-    duplicate: bool = Field(description="Whether the same event had been accepted before.")
-    received_at: Instant
 
 
 class JobReceipt(View):
     """The job is recorded and will be processed. A duplicate gets the first receipt again."""
 
     acknowledged: Literal[True] = True
-    workload: str
-    key: str
-    job_id: str
-    queued: bool
+    workload: str = Field(examples=["invoices"])
+    key: str = Field(examples=["invoice-7"])
+    job_id: str = Field(examples=["invoice-7"])
+    queued: bool = Field(examples=[True])
     duplicate: bool
     received_at: Instant
 
@@ -81,167 +82,52 @@ class AttemptView(View):
     """One attempt of a job."""
 
     attempt: int
-    outcome: AttemptOutcome
-    worker: str
+    outcome: AttemptOutcome = Field(examples=["failed"])
+    worker: str = Field(examples=["worker-1"])
     started_at: Instant
-    finished_at: Instant | None
-    error_code: str | None
-    error_message: str | None
-
-    @classmethod
-    def of(cls, attempt: Attempt) -> AttemptView:
-        """The view of an attempt in the ledger."""
-        return cls(
-            attempt=attempt.attempt,
-            outcome=attempt.outcome,
-            worker=attempt.worker,
-            started_at=attempt.started_at,
-            finished_at=attempt.finished_at,
-            error_code=attempt.error_code,
-            error_message=attempt.error_message,
-        )
+    finished_at: Instant | None = Field(examples=["2026-02-26T12:00:11.130Z"])
+    error_code: str | None = Field(examples=["TIMEOUT"])
+    error_message: str | None = Field(examples=["The downstream did not answer in time."])
 
 
-class _EntryView(View):
+class EntryView(View):
     """The fields of every ledger entry. ``attemptCount`` is always the length of ``attemptHistory`` (I5)."""
 
-    status: Status
+    status: Status = Field(examples=["failed"])
     generation: int = Field(description="1 for the first run; each replay adds 1.")
     attempt_count: int
     attempt_history: list[AttemptView]
-    last_error_code: str | None
-    last_error_message: str | None
+    last_error_code: str | None = Field(examples=["TIMEOUT"])
+    last_error_message: str | None = Field(examples=["The downstream did not answer in time."])
     first_seen_at: Instant
     updated_at: Instant
     expires_at: Instant | None = Field(description="When the record is deleted; null while the job is open.")
-    next_attempt_at: Instant | None = Field(description="Earliest time of the next attempt of a failed job.")
+    next_attempt_at: Instant | None = Field(
+        description="Earliest time of the next attempt of a failed job.", examples=["2026-02-26T12:00:12.250Z"]
+    )
     note: str | None = Field(description="For example `ignored_stale`: a newer event had been applied already.")
     warnings: list[str] = Field(description="Problems of a job that an external producer put into the queue.")
 
-
-class EventView(_EntryView):
-    """The state and the attempts of one courier event."""
-
-    idempotency_key: str
-    event_id: str | None
-    event_type: str | None
-    trace_id: str | None
-
     @classmethod
-    def of(cls, entry: LedgerEntry) -> EventView:
-        """The view of an event's entry."""
-        return cls(
-            idempotency_key=entry.key,
-            event_id=entry.labels.get("eventId"),
-            event_type=entry.labels.get("eventType"),
-            trace_id=entry.labels.get("traceId"),
-            **_entry_fields(entry),
-        )
+    def picked(cls, record: object, **changed: Any) -> Self:  # noqa: ANN401 - the values of fields
+        """The view of an entry of the ledger, with these changes."""
+        if isinstance(record, LedgerEntry):
+            changed["attempt_history"] = record.attempts
+            changed["next_attempt_at"] = record.not_before if record.status is Status.FAILED else None
+        return super().picked(record, **changed)
 
 
-class JobView(_EntryView):
+class JobView(EntryView):
     """The state and the attempts of one job."""
 
-    workload: str
-    key: str
-    job_id: str
+    workload: str = Field(examples=["invoices"])
+    key: str = Field(examples=["invoice-7"])
+    job_id: str = Field(examples=["invoice-7"])
     labels: dict[str, str]
     priority: int
     deadline: Instant | None
     result: dict[str, Any] | None
     replay_of: str | None
-
-    @classmethod
-    def of(cls, entry: LedgerEntry) -> JobView:
-        """The view of a job's entry."""
-        return cls(
-            workload=entry.workload,
-            key=entry.key,
-            job_id=entry.job_id,
-            labels=dict(entry.labels),
-            priority=entry.priority,
-            deadline=entry.deadline,
-            result=None if entry.result is None else dict(entry.result),
-            replay_of=entry.replay_of,
-            **_entry_fields(entry),
-        )
-
-
-def _entry_fields(entry: LedgerEntry) -> dict[str, Any]:
-    return {
-        "status": entry.status,
-        "generation": entry.generation,
-        "attempt_count": entry.attempt_count,
-        "attempt_history": [AttemptView.of(each) for each in entry.attempts],
-        "last_error_code": entry.last_error_code,
-        "last_error_message": entry.last_error_message,
-        "first_seen_at": entry.first_seen_at,
-        "updated_at": entry.updated_at,
-        "expires_at": entry.expires_at,
-        "next_attempt_at": entry.not_before if entry.status is Status.FAILED else None,
-        "note": entry.note,
-        "warnings": list(entry.warnings),
-    }
-
-
-# --- shipments ----------------------------------------------------------------------------------------------------
-
-
-class TimelineEntry(View):
-    """One event of a shipment, with its state in the ledger."""
-
-    idempotency_key: str
-    event_id: str | None
-    event_type: str | None
-    status: str | None = Field(description="The state of the shipment, as the courier sent it.")
-    occurred_at: str | None
-    received_at: str | None
-    state: Status = Field(description="The state of the event in the ledger.")
-    note: str | None
-
-    @classmethod
-    def of(cls, entry: LedgerEntry) -> TimelineEntry:
-        """The view of an event's entry in a timeline."""
-        return cls(
-            idempotency_key=entry.key,
-            event_id=entry.labels.get("eventId"),
-            event_type=entry.labels.get("eventType"),
-            status=entry.labels.get("status"),
-            occurred_at=entry.labels.get("occurredAt"),
-            received_at=entry.labels.get("receivedAt") or isoformat(entry.first_seen_at),
-            state=entry.status,
-            note=entry.note,
-        )
-
-
-class ShipmentView(View):
-    """A shipment: its state after the applied events (null until an event is applied), and all its events."""
-
-    shipment_id: str
-    order_id: str | None = None
-    current_state: str | None = None
-    last_event_id: str | None = None
-    last_event_type: str | None = None
-    last_event_at: str | None = None
-    metadata: dict[str, Any] | None = None
-    created_at: str | None = None
-    updated_at: str | None = None
-    timeline: list[TimelineEntry] = Field(description="By `occurredAt`, oldest first.")
-    timeline_complete: bool = Field(description="False when only the latest events are shown.")
-
-    @classmethod
-    def of(
-        cls,
-        shipment_id: str,
-        record: Mapping[str, Any] | None,
-        timeline: Sequence[TimelineEntry],
-        *,
-        complete: bool,
-    ) -> ShipmentView:
-        """The stored record, with its timeline."""
-        return cls.model_validate(
-            {**(record or {}), "shipmentId": shipment_id, "timeline": list(timeline), "timelineComplete": complete},
-        )
 
 
 # --- dead letters -------------------------------------------------------------------------------------------------
@@ -250,56 +136,59 @@ class ShipmentView(View):
 class DecisionView(View):
     """One decision of a person about a dead letter."""
 
-    step: ReviewStatus
-    actor: str
-    reason: str
+    step: ReviewStatus = Field(examples=["reviewed"])
+    actor: str = Field(examples=["ana"])
+    reason: str = Field(examples=["The downstream was down for maintenance; it is back."])
     at: Instant
 
 
 class LetterSummary(View):
     """A dead letter in a list."""
 
-    id: str
-    workload: str
-    idempotency_key: str
-    job_id: str
-    event_id: str | None = Field(description="Only for courier events.")
-    event_type: str | None = Field(description="Only for courier events.")
+    id: str = Field(examples=["dl_5f0c7a1e9b3d4c2a8e6f"])
+    workload: str = Field(examples=["courier"])
+    idempotency_key: str = Field(examples=["courier-x:evt_123"])
+    job_id: str = Field(examples=["courier-x.evt_123"])
+    event_id: str | None = Field(description="Only for courier events.", examples=["evt_123"])
+    event_type: str | None = Field(description="Only for courier events.", examples=["shipment.status.updated"])
     generation: int
-    terminal_reason_code: str
-    terminal_reason_message: str
+    terminal_reason_code: str = Field(examples=["DOWNSTREAM_TIMEOUT_EXHAUSTED"])
+    terminal_reason_message: str = Field(examples=["Retries exhausted after transient timeouts"])
     attempt_count: int
-    review_status: ReviewStatus
+    review_status: ReviewStatus = Field(examples=["reviewed"])
     created_at: Instant
     updated_at: Instant
-    expires_at: Instant
+    expires_at: Instant = Field(examples=["2026-05-27T12:05:00.000Z"])
     replayed_as: str | None = Field(description="The job id of the replay, if the replay is a new job.")
 
     @classmethod
-    def of(cls, letter: DeadLetter) -> LetterSummary:
-        """The letter without its payload."""
-        return cls(**_letter_fields(letter))
+    def of(cls, letter: DeadLetter, **more: Any) -> Self:  # noqa: ANN401 - the values of fields
+        """The view of a dead letter."""
+        return cls.picked(
+            letter,
+            idempotency_key=letter.key,
+            event_id=letter.labels.get("eventId"),
+            event_type=letter.labels.get("eventType"),
+            terminal_reason_code=letter.reason_code,
+            terminal_reason_message=letter.reason_message,
+            **more,
+        )
 
 
 class LetterView(LetterSummary):
     """A dead letter with its payload, attempts and decisions."""
 
     attempt_history: list[AttemptView]
-    payload_snapshot: Any = Field(description="The payload of the job.")
+    payload_snapshot: Any = Field(
+        description="The payload of the job.",
+        examples=[{"shipmentId": "shp_456", "orderId": "ord_789", "status": "out_for_delivery"}],
+    )
     decisions: list[DecisionView] = Field(description="Who reviewed, replayed or closed the letter, when and why.")
 
     @classmethod
     def whole(cls, letter: DeadLetter, payload: object) -> LetterView:
         """The letter with its payload, attempts and decisions."""
-        return cls(
-            attempt_history=[AttemptView.of(each) for each in letter.attempts],
-            payload_snapshot=payload,
-            decisions=[
-                DecisionView(step=each.step, actor=each.actor, reason=each.reason, at=each.at)
-                for each in letter.decisions
-            ],
-            **_letter_fields(letter),
-        )
+        return cls.of(letter, attempt_history=letter.attempts, payload_snapshot=payload)
 
 
 class LetterList(View):
@@ -313,8 +202,8 @@ class LetterList(View):
 class RefusedLetter(View):
     """A dead letter that cannot be replayed."""
 
-    id: str
-    message: str = Field(description="The reason.")
+    id: str = Field(examples=["dl_0123456789abcdef0123"])
+    message: str = Field(description="The reason.", examples=["The workload of this letter is not known here."])
 
 
 class ReplayView(View):
@@ -322,29 +211,11 @@ class ReplayView(View):
 
     dry_run: bool
     matched: int = Field(description="Letters that the filter matches.")
-    replayed: list[str] = Field(description="Ids of the letters that moved (or would move).")
+    replayed: list[str] = Field(
+        description="Ids of the letters that moved (or would move).", examples=[["dl_5f0c7a1e9b3d4c2a8e6f"]]
+    )
     skipped: list[str] = Field(description="Ids of matching letters that somebody else moved in the meantime.")
-    refused: list[RefusedLetter] = Field(description="Matching letters that cannot be replayed.")
-
-
-def _letter_fields(letter: DeadLetter) -> dict[str, Any]:
-    return {
-        "id": letter.id,
-        "workload": letter.workload,
-        "idempotency_key": letter.key,
-        "job_id": letter.job_id,
-        "event_id": letter.labels.get("eventId"),
-        "event_type": letter.labels.get("eventType"),
-        "generation": letter.generation,
-        "terminal_reason_code": letter.reason_code,
-        "terminal_reason_message": letter.reason_message,
-        "attempt_count": letter.attempt_count,
-        "review_status": letter.review_status,
-        "created_at": letter.created_at,
-        "updated_at": letter.updated_at,
-        "expires_at": letter.expires_at,
-        "replayed_as": letter.replayed_as,
-    }
+    refused: list[RefusedLetter] = Field(description="Matching letters that cannot be replayed.", examples=[[]])
 
 
 # --- health -------------------------------------------------------------------------------------------------------
@@ -354,12 +225,12 @@ class HealthView(View):
     """The process is running."""
 
     status: Literal["ok"] = "ok"
-    version: str
+    version: str = Field(examples=["1.2.3"])
 
 
 class ReadinessView(View):
     """Whether requests can be accepted. Only the ledger counts: without the queue, jobs are accepted and wait."""
 
-    ready: bool
+    ready: bool = Field(examples=[True])
     store: Literal["ok", "unavailable"]
     queue: Literal["ok", "unavailable"]

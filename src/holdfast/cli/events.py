@@ -119,7 +119,7 @@ def _took(attempt: Attempt) -> str | None:
 
 def _document(entry: LedgerEntry, content: object) -> dict[str, Any]:
     """The entry as ``GET /v1/jobs/{workload}/{key}`` shows it, and its content."""
-    view: dict[str, Any] = JobView.of(entry).model_dump(mode="json", by_alias=True)
+    view: dict[str, Any] = JobView.picked(entry).model_dump(mode="json", by_alias=True)
     return {**view, "content": content}
 
 

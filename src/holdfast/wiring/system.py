@@ -77,7 +77,6 @@ class System:
                 intakes=each.feature.intakes,
                 routes=each.parts.routes(frame) if each.parts is not None and each.parts.routes is not None else None,
                 paths=each.feature.paths,
-                tags=each.feature.tags,
                 refusal=each.refusal,
             )
             for each in self.features.values()

@@ -13,7 +13,7 @@ from holdfast.feature import WARN, Command, Feature, Finding, Parts, Schema, Ser
 from .settings import CourierSettings
 
 if TYPE_CHECKING:
-    from holdfast.http import Frame, Routes
+    from holdfast.http import FeatureRoutes, Frame
 
     from .workload import Courier
 
@@ -43,11 +43,6 @@ class CourierFeature(Feature[CourierSettings]):
         ),
     )
     intakes: ClassVar[Mapping[str, str]] = {"courier": f"Send courier events, signed, to POST {COURIER_PATH}."}
-    tags: ClassVar[Mapping[str, str]] = {
-        "intake": "Signed events from couriers.",
-        "events": "The state of courier events. Needs the operator token.",
-        "shipments": "The state of shipments, as the events left it. Needs the operator token.",
-    }
 
     def build(self, settings: CourierSettings, services: Services) -> Parts:
         """The workload and its routes."""
@@ -68,9 +63,8 @@ class CourierFeature(Feature[CourierSettings]):
 
     def schemas(self) -> Sequence[Schema]:
         """The job, its dead letter, the shipment, and what the API answers."""
-        from holdfast.api.views import EventReceipt, EventView, ShipmentView  # noqa: PLC0415 - likewise
-
         from .contract import ActiveShipment, CourierDeadLetter, CourierEvent, CourierIntake  # noqa: PLC0415 - only here
+        from .views import EventReceipt, EventView, ShipmentView  # noqa: PLC0415 - likewise
         from .workload import Courier  # noqa: PLC0415 - likewise
 
         return [
@@ -96,11 +90,11 @@ class CourierService:
     settings: CourierSettings
     services: Services
 
-    def routes(self, frame: Frame) -> Routes:
+    def routes(self, frame: Frame) -> FeatureRoutes:
         """The intake of signed events, and what operators read."""
-        from .intake import intake_routes  # noqa: PLC0415 - workers do without a web framework
+        from .intake import courier_routes  # noqa: PLC0415 - workers do without a web framework
 
-        return intake_routes(self, frame)
+        return courier_routes(self, frame)
 
 
 def workload_of(settings: CourierSettings, concurrency: int = 100) -> Courier:

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import timedelta
 from json.encoder import encode_basestring_ascii
-from typing import Any, Final
+from typing import Final
 
 from holdfast.api import strict_json
-from holdfast.api.answering import send_json, send_refusal
-from holdfast.api.errors import Code, Refusal, intake_refusal_of
-from holdfast.api.frame import Endpoint, Frame, Routes
+from holdfast.api.answering import refusal_of_any, send_json, send_refusal
+from holdfast.api.errors import Code, Refusal
+from holdfast.api.frame import FeatureRoutes, Frame
 from holdfast.api.reading import (
     BODY_HEADERS,
     CONTENT_LENGTH,
@@ -29,35 +29,40 @@ from holdfast.api.reading import (
     require_plain_json,
     valid_trace_id,
 )
+from holdfast.api.routes import AsgiRoute
 from holdfast.contracts.admission import InvalidContent
-from holdfast.contracts.errors import HoldfastError
 from holdfast.contracts.ledger import RecordedAs
 from holdfast.contracts.times import isoformat
 from holdfast.engine.intake import Receipt
-from holdfast.telemetry import emit_failure, events
 
 from .admission import CourierAdmission
 from .feature import COURIER_PATH, CourierService
+from .openapi import CHAPTER, SECURITY_SCHEMES, courier_operation
 from .routes import event_routes, shipment_routes
 from .signatures import SIGNATURE_HEADERS, SourceSecret, Verifier
 
 _WANTED: Final = BODY_HEADERS | SIGNATURE_HEADERS | {REQUEST_ID}
 
 
-def intake_routes(courier: CourierService, frame: Frame) -> Routes:
-    """All routes of courier events."""
-    operators = [frame.operators_only()]
-    return Routes(
-        routers=[event_routes(courier, operators), shipment_routes(courier, operators)],
-        endpoints={COURIER_PATH: Endpoint(CourierIntake(courier, frame.max_body_bytes))},
+def courier_routes(courier: CourierService, frame: Frame) -> FeatureRoutes:
+    """The intake with its description, and what operators read."""
+    admission, guard = CourierAdmission(courier.workload), frame.operators_only()
+    intake = AsgiRoute(
+        path=COURIER_PATH,
+        method="POST",
+        app=CourierIntake(admission, courier, frame.max_body_bytes),
+        describe=lambda: courier_operation(admission.intake_schema()),
+        chapter=CHAPTER,
+        security_schemes=SECURITY_SCHEMES,
     )
+    return FeatureRoutes([event_routes(courier, guard), shipment_routes(courier, guard)], [intake])
 
 
 class CourierIntake:
     """The intake of signed courier events."""
 
-    def __init__(self, courier: CourierService, max_body_bytes: int) -> None:
-        self._admission = CourierAdmission(courier.workload)
+    def __init__(self, admission: CourierAdmission, courier: CourierService, max_body_bytes: int) -> None:
+        self._admission = admission
         self._workload = courier.workload
         self._intake = courier.services.intake
         self._clock = courier.services.clock
@@ -81,7 +86,7 @@ class CourierIntake:
         except Disconnected:
             return
         except Exception as error:  # noqa: BLE001 - the outermost frame: every error gets an answer
-            await send_refusal(send, _refusal(error, trace_id), trace_id)
+            await send_refusal(send, refusal_of_any(error, trace_id), trace_id)
         else:
             await send_json(send, 202, body, trace_id)
 
@@ -105,7 +110,7 @@ class CourierIntake:
         if verified is None:
             raise Refusal(Code.INVALID_SIGNATURE)
 
-        body = _parse_event(raw)
+        body = strict_json.parse_object(raw)
         source = body.get("source")
         # The contract refuses a source that is not text. A source that is text must own the secret.
         if isinstance(source, str) and source not in verified.sources:
@@ -118,25 +123,6 @@ class CourierIntake:
         if receipt.recorded_as is RecordedAs.CONFLICT:
             raise Refusal(Code.IDEMPOTENCY_CONFLICT)
         return _acknowledgement(receipt, trace_id)
-
-
-def _refusal(error: Exception, trace_id: str) -> Refusal:
-    if isinstance(error, Refusal):
-        return error
-    refusal = intake_refusal_of(error) if isinstance(error, HoldfastError) else Refusal(Code.INTERNAL_ERROR)
-    if refusal.code is Code.INTERNAL_ERROR:
-        emit_failure(events.API_UNEXPECTED, error, trace_id=trace_id)
-    return refusal
-
-
-def _parse_event(raw: bytes) -> dict[str, Any]:
-    try:
-        body = strict_json.parse(raw)
-    except strict_json.NotStrictJson as error:
-        raise Refusal(Code.INVALID_PAYLOAD, str(error)) from error
-    if not isinstance(body, dict):
-        raise Refusal(Code.INVALID_PAYLOAD, "The body must be a JSON object.")
-    return body
 
 
 def _acknowledgement(receipt: Receipt, trace_id: str) -> bytes:

@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Path
+from fastapi import Path
 
-from holdfast.api.views import EventView, ShipmentView, TimelineEntry
+from holdfast.api.routes import Routes
 from holdfast.contracts.errors import NotFound
 from holdfast.contracts.ledger import LedgerEntry
 from holdfast.contracts.ports import Store
 from holdfast.contracts.queries import EntryQuery, Page
 
 from .feature import CourierService
+from .views import EventView, ShipmentView, TimelineEntry
 
 SHIPMENTS: Final = "active_shipments"
 _PAGE: Final = 200
 _MAX_TIMELINE: Final = 1000
 
 
-def event_routes(courier: CourierService, guards: Sequence[Any]) -> APIRouter:
+def event_routes(courier: CourierService, guard: Any) -> Routes:  # noqa: ANN401 - a dependency of FastAPI
     """The state and the attempt history of one event."""
-    routes = APIRouter(tags=["events"], dependencies=guards)
+    routes = Routes("events", "The state of courier events. Needs the operator token.", guard)
     workload = courier.workload.name
 
     @routes.get("/v1/events/{idempotencyKey:path}", summary="State and attempt history of an event")
@@ -37,9 +37,9 @@ def event_routes(courier: CourierService, guards: Sequence[Any]) -> APIRouter:
     return routes
 
 
-def shipment_routes(courier: CourierService, guards: Sequence[Any]) -> APIRouter:
+def shipment_routes(courier: CourierService, guard: Any) -> Routes:  # noqa: ANN401 - a dependency of FastAPI
     """The state of one shipment, and its events."""
-    routes = APIRouter(tags=["shipments"], dependencies=guards)
+    routes = Routes("shipments", "The state of shipments, as the events left it. Needs the operator token.", guard)
     workload = courier.workload.name
 
     @routes.get("/v1/shipments/{shipmentId:path}", summary="State and timeline of a shipment")

@@ -10,10 +10,11 @@ from datetime import datetime
 from typing import Annotated, Any, Final
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, WithJsonSchema
 
 from holdfast.contracts.admission import AdmittedDocument, FieldProblem, InvalidContent, NotAcceptable
 from holdfast.contracts.effects import Effect, Upsert
+from holdfast.contracts.examples import add_example
 from holdfast.contracts.files import FileMissing, Stored
 from holdfast.contracts.personal_data import find_personal_data
 from holdfast.contracts.ports import Records as RecordStore
@@ -45,28 +46,26 @@ _SOURCES: Final = ("url", "local_path")
 _LONGEST_NAME: Final = 255
 
 
-class DocumentRequest(BaseModel):
-    """A tenant's request to read a file. The file is in the request, at ``url`` or at ``local_path``: exactly one."""
+class DocumentFields(BaseModel):
+    """How to read a file, wherever it is."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", json_schema_extra=add_example)
 
     job_type: JobType
     input_type: InputType
-    url: Annotated[str, Field(min_length=1, max_length=4_000)] | None = Field(
-        default=None, description="Where the file can be fetched: http or https."
-    )
-    local_path: Annotated[str, Field(min_length=1, max_length=1_000, pattern=_PRINTABLE)] | None = Field(
-        default=None, description="A file in one of the folders that the operator opened (DOCUMENT_ROOTS)."
-    )
     job_id: Annotated[str, Field(pattern=JOB_ID)] | None = Field(
-        default=None, description="Your name for the job; made when absent. The same job again is a duplicate."
+        default=None,
+        description="Your name for the job; made when absent. The same job again is a duplicate.",
+        examples=["ocr-009"],
     )
     language: Annotated[str, Field(pattern=LANGUAGE)] | None = Field(
-        default=None, description="The language of the content, such as pt or en."
+        default=None, description="The language of the content, such as pt or en.", examples=["pt"]
     )
     engine: Engine | None = Field(default=None, description="What reads the file; otherwise what the operator chose.")
     metadata: dict[str, JsonValue] | None = Field(
-        default=None, description="Yours: given back with the job. No personal data, no secrets."
+        default=None,
+        description="Yours: given back with the job. No personal data, no secrets.",
+        examples=[{"case": "2026-17"}],
     )
     callback_url: Annotated[str, Field(min_length=1, max_length=2_000)] | None = Field(
         default=None, description="Called, signed as Standard Webhooks, when the job has ended."
@@ -76,6 +75,27 @@ class DocumentRequest(BaseModel):
     )
     strict: Annotated[bool, Field(strict=True)] | None = Field(
         default=None, description="true: refuse a damaged PDF, instead of reading what can be read with warnings."
+    )
+
+
+class DocumentRequest(DocumentFields):
+    """A tenant's request to read a file. The file is in the request, at ``url`` or at ``local_path``: exactly one."""
+
+    url: Annotated[str, Field(min_length=1, max_length=4_000)] | None = Field(
+        default=None,
+        description="Where the file can be fetched: http or https.",
+        examples=["https://example.com/contract.pdf"],
+    )
+    local_path: Annotated[str, Field(min_length=1, max_length=1_000, pattern=_PRINTABLE)] | None = Field(
+        default=None, description="A file in one of the folders that the operator opened (DOCUMENT_ROOTS)."
+    )
+
+
+class DocumentForm(DocumentFields):
+    """A file, and how to read it. Each part is given once, in any order."""
+
+    file: Annotated[str, WithJsonSchema({"type": "string", "format": "binary", "description": "The file itself."})] = (
+        Field(examples=["%PDF-1.7 ..."])
     )
 
 

@@ -16,7 +16,7 @@ from holdfast.feature import Command, Feature, Finding, Needs, Parts, Schema, Se
 from .settings import DocumentSettings
 
 if TYPE_CHECKING:  # the core install does without the libraries of the documents extra
-    from holdfast.http import Frame, Routes
+    from holdfast.http import FeatureRoutes, Frame
 
     from .admission import DocumentAdmission
     from .callbacks import DocumentCallbacks
@@ -58,10 +58,6 @@ class DocumentsFeature(Feature[DocumentSettings]):
     }
     paths = (DOCUMENTS_PATH,)
     intakes: ClassVar[Mapping[str, str]] = {"documents": f"Send files, with an API key, to POST {DOCUMENTS_PATH}."}
-    tags: ClassVar[Mapping[str, str]] = {
-        "documents": "Files that tenants send to be read. Needs an API key. "
-        "The jobs of other tenants count as not found."
-    }
 
     def needs(self, settings: DocumentSettings) -> Needs:
         """What reading documents needs, with the engine and the storage that the settings choose."""
@@ -195,12 +191,11 @@ class DocumentService:
         )
         return DocumentAdmission(self.workload, self.services.store, self.files, self._paths, options)
 
-    def routes(self, frame: Frame) -> Routes:
+    def routes(self, frame: Frame) -> FeatureRoutes:
         """The routes of documents."""
         from .routes import document_routes  # noqa: PLC0415 - workers do without a web framework
 
-        del frame
-        return document_routes(self)
+        return document_routes(self, frame)
 
 
 def document_options(settings: DocumentSettings, process: Settings) -> DocumentOptions:

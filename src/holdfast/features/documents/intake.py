@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from fastapi import Request
-from pydantic import BaseModel, ConfigDict, ValidationError, create_model
+from pydantic import ValidationError
 
 from holdfast.api import strict_json
 from holdfast.api.errors import Code, Refusal
@@ -20,6 +20,7 @@ from holdfast.api.reading import (
     read_body,
     require_plain_json,
 )
+from holdfast.api.routes import JSON_TYPE, Contents
 from holdfast.api.tenant_guard import tenant_of
 from holdfast.contracts.admission import FieldProblem
 from holdfast.contracts.files import Stored
@@ -27,25 +28,15 @@ from holdfast.contracts.ledger import RecordedAs
 from holdfast.engine.intake import Receipt
 from holdfast.feature import Services
 
+from .admission import DocumentFields, DocumentForm, DocumentRequest
 from .feature import DocumentService
 from .uploads import FORM_OVERHEAD, FormRules, boundary_of, read_form
 from .views import CachedDocument, DocumentReceipt, DocumentResult, DocumentStatus, status_of
 
 JOBS: Final = "document_jobs"
 
-_LOCATIONS: Final = frozenset({"url", "local_path"})
-"""Fields that say where the file is. A form contains the file itself."""
-
-
-def form_model(request_model: type[BaseModel]) -> type[BaseModel]:
-    """A model of the fields of a form, without its file."""
-    fields = {
-        name: (field.annotation, field) for name, field in request_model.model_fields.items() if name not in _LOCATIONS
-    }
-    model: type[BaseModel] = create_model(  # type: ignore[call-overload]
-        "DocumentForm", __config__=ConfigDict(extra="forbid"), **fields
-    )
-    return model
+CONTENTS: Final[Contents] = {"multipart/form-data": DocumentForm, JSON_TYPE: DocumentRequest}
+"""What a request may contain, by media type."""
 
 
 class DocumentIntake:
@@ -55,9 +46,8 @@ class DocumentIntake:
         self._services = services
         self._admission = documents.admission
         self._max_body = documents.limits.body_bytes
-        self._form = form_model(self._admission.request_model)
         self._rules = FormRules(
-            names=frozenset(self._form.model_fields),
+            names=frozenset(DocumentFields.model_fields),
             limit=self._admission.max_upload_bytes + FORM_OVERHEAD,
             idle_timeout=documents.limits.upload_idle,
             check=self._check,
@@ -115,10 +105,7 @@ class DocumentIntake:
             require_plain_json(headers, repeated)
         except Refusal as error:
             raise _unsupported() from error
-        body = _parse(await read_body(request.receive, declared, self._max_body))
-        if not isinstance(body, dict):
-            raise Refusal(Code.INVALID_PAYLOAD, "The body must be a JSON object.")
-        return body, None, None
+        return strict_json.parse_object(await read_body(request.receive, declared, self._max_body)), None, None
 
     def _check(self, fields: Mapping[str, str]) -> Mapping[str, object]:
         """The fields of a form as JSON values. Wrong fields are refused before the file is stored."""
@@ -129,7 +116,7 @@ class DocumentIntake:
             if fields.get(name) in {"true", "false"}:
                 values[name] = fields[name] == "true"
         try:
-            self._form.model_validate(values)
+            DocumentFields.model_validate(values)
         except ValidationError as error:
             details = field_problems(error.errors(include_url=False))
             raise Refusal(Code.INVALID_PAYLOAD, details=details) from error
@@ -145,13 +132,6 @@ def _receipt_fields(receipt: Receipt, status: DocumentStatus, *, cached: bool = 
         "queued": receipt.queued,
         "accepted_at": receipt.received_at,
     }
-
-
-def _parse(raw: bytes) -> object:
-    try:
-        return strict_json.parse(raw)
-    except strict_json.NotStrictJson as error:
-        raise Refusal(Code.INVALID_PAYLOAD, str(error)) from error
 
 
 def _parse_field(field: str, text: str) -> object:

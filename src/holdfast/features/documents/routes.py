@@ -10,12 +10,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Depends, Path, Query, Request, Response
+from fastapi import Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from holdfast.api.errors import Code, Refusal, intake_refusal_of
-from holdfast.api.frame import Routes
-from holdfast.api.tenant_guard import TenantGuard, tenant_of
+from holdfast.api.frame import FeatureRoutes, Frame
+from holdfast.api.openapi import INTAKE_CODES, refusals
+from holdfast.api.routes import Routes, unread_body
+from holdfast.api.tenant_guard import tenant_of
 from holdfast.contracts.admission import FieldProblem
 from holdfast.contracts.errors import HoldfastError, NotFound
 from holdfast.contracts.queries import Page, RecordQuery
@@ -23,7 +25,7 @@ from holdfast.contracts.tenants import Principal
 from holdfast.feature import Services
 
 from .feature import DOCUMENTS_PATH, DocumentService, Scope
-from .intake import JOBS, DocumentIntake
+from .intake import CONTENTS, JOBS, DocumentIntake
 from .progress_stream import Progress, ProgressStream, Streams
 from .views import (
     CachedDocument,
@@ -39,6 +41,7 @@ from .views import (
 JOB_PATH: Final = f"{DOCUMENTS_PATH}/{{job_id}}"
 RESULTS: Final = "document_results"
 
+_ABOUT: Final = "Files that tenants send to be read. Needs an API key. The jobs of other tenants count as not found."
 _MAX_PAGE: Final = 200
 _WHOLE: Final = "result.json"
 
@@ -67,6 +70,12 @@ OUTPUTS: Final = (
     Output("srt", "transcript.srt", "application/x-subrip", "A transcript as SRT subtitles", _RECORDING, "recordings"),
     Output("vtt", "transcript.vtt", "text/vtt", "A transcript as WebVTT subtitles", _RECORDING, "recordings"),
 )
+_OUTPUT_EXAMPLES: Final = {
+    "text": "Contrato de prestação de serviço\n",
+    "markdown": "## Page 1\n\nContrato de prestação de serviço\n",
+    "srt": "1\n00:00:00,000 --> 00:00:02,400\nGood morning, everybody.\n",
+    "vtt": "WEBVTT\n\n00:00:00.000 --> 00:00:02.400\nGood morning, everybody.\n",
+}
 
 
 class DocumentListing(BaseModel):
@@ -81,22 +90,22 @@ class DocumentListing(BaseModel):
     )
 
 
-def document_routes(documents: DocumentService) -> Routes:
+def document_routes(documents: DocumentService, frame: Frame) -> FeatureRoutes:
     """Submit a file, read jobs, watch progress, fetch results, cancel."""
-    routes = APIRouter(tags=["documents"])
-    services, streams = documents.services, Streams(documents.limits.streams)
-    reading = [Depends(TenantGuard(services.tenants, Scope.DOCUMENTS_READ))]
-    writing = [Depends(TenantGuard(services.tenants, Scope.DOCUMENTS_WRITE))]
+    routes, services = Routes("documents", _ABOUT), documents.services
+    streams = Streams(documents.limits.streams)
+    reading = [frame.tenants_only(Scope.DOCUMENTS_READ)]
+    writing = [frame.tenants_only(Scope.DOCUMENTS_WRITE)]
     records = _Records(services, documents)
     _add_intake(routes, DocumentIntake(services, documents), writing)
     _add_reading(routes, services, records, reading)
     _add_watching(routes, documents, records, streams, reading)
     _add_outputs(routes, records, reading)
     _add_cancelling(routes, documents, records, writing)
-    return Routes([routes], leave=streams.stop)
+    return FeatureRoutes([routes], leave=streams.stop)
 
 
-def _add_intake(routes: APIRouter, intake: DocumentIntake, guarded: list[Any]) -> None:
+def _add_intake(routes: Routes, intake: DocumentIntake, guarded: list[Any]) -> None:
     @routes.post(
         DOCUMENTS_PATH,
         status_code=202,
@@ -104,9 +113,12 @@ def _add_intake(routes: APIRouter, intake: DocumentIntake, guarded: list[Any]) -
         summary="Submit a file",
         description=_SUBMIT,
         response_model=DocumentReceipt,
-        responses={200: {"model": CachedDocument, "description": "The same file was read before. This is the result."}},
+        responses={
+            200: {"model": CachedDocument, "description": "The same file was read before. This is the result."},
+            **refusals(Code.REQUEST_TIMEOUT, Code.NOT_ACCEPTABLE, *INTAKE_CODES),
+        },
     )
-    async def submit_document(request: Request) -> Response:
+    async def submit_document(request: Request = unread_body(CONTENTS)) -> Response:
         try:
             answer = await intake.accept(request)
         except HoldfastError as error:
@@ -147,7 +159,7 @@ class _Records:
         return await self._admission.output(result, file)
 
 
-def _add_reading(routes: APIRouter, services: Services, records: _Records, guarded: list[Any]) -> None:
+def _add_reading(routes: Routes, services: Services, records: _Records, guarded: list[Any]) -> None:
     @routes.get(DOCUMENTS_PATH, dependencies=guarded, summary="List your jobs, newest first")
     async def list_documents(request: Request, listing: Annotated[DocumentListing, Query()]) -> DocumentList:
         where: dict[str, Any] = {"company_id": tenant_of(request).company_id}
@@ -166,26 +178,29 @@ def _add_reading(routes: APIRouter, services: Services, records: _Records, guard
         dependencies=guarded,
         summary="Show the result of a job, with all content",
         description=_RESULT,
+        responses=refusals(Code.NOT_FINISHED, Code.GONE),
     )
     async def show_result(request: Request, job_id: JobId) -> DocumentContent:
         result = await records.result(await records.own(tenant_of(request), job_id))
         content = await records.content(result, _WHOLE)
-        return DocumentContent.whole(result, None if content is None else json.loads(content))
+        return DocumentContent.of(result, content=None if content is None else json.loads(content))
 
 
-def _add_outputs(routes: APIRouter, records: _Records, guarded: list[Any]) -> None:
+def _add_outputs(routes: Routes, records: _Records, guarded: list[Any]) -> None:
     for output in OUTPUTS:
         _add_output(routes, records, guarded, output)
 
 
-def _add_output(routes: APIRouter, records: _Records, guarded: list[Any], output: Output) -> None:
+def _add_output(routes: Routes, records: _Records, guarded: list[Any], output: Output) -> None:
+    content = {"schema": {"type": "string"}, "example": _OUTPUT_EXAMPLES[output.path]}
+
     @routes.get(
         f"{JOB_PATH}/{output.path}",
         name=f"show_{output.path}",
         dependencies=guarded,
         summary=output.summary,
         response_class=Response,
-        responses={200: {"content": {output.media_type: {"schema": {"type": "string"}}}}},
+        responses={200: {"content": {output.media_type: content}}, **refusals(Code.NOT_FINISHED, Code.GONE)},
     )
     async def show_output(request: Request, job_id: JobId) -> Response:
         job = await records.own(tenant_of(request), job_id)
@@ -203,7 +218,7 @@ def _add_output(routes: APIRouter, records: _Records, guarded: list[Any], output
 
 
 def _add_watching(
-    routes: APIRouter,
+    routes: Routes,
     documents: DocumentService,
     records: _Records,
     streams: Streams,
@@ -215,7 +230,10 @@ def _add_watching(
         summary="Watch a job: server-sent events",
         description=_EVENTS,
         response_class=Response,
-        responses={200: {"content": {ProgressStream.media_type: {"schema": _EVENT}}}},
+        responses={
+            200: {"content": {ProgressStream.media_type: {"schema": _EVENT, "example": _EVENT_EXAMPLE}}},
+            **refusals(Code.TOO_MANY_REQUESTS),
+        },
     )
     async def watch_document(request: Request, job_id: JobId) -> Response:
         who = tenant_of(request)
@@ -236,13 +254,16 @@ def _add_watching(
         )
 
 
-def _add_cancelling(routes: APIRouter, documents: DocumentService, records: _Records, guarded: list[Any]) -> None:
+def _add_cancelling(routes: Routes, documents: DocumentService, records: _Records, guarded: list[Any]) -> None:
     @routes.post(
         f"{JOB_PATH}/cancel",
         dependencies=guarded,
         summary="Cancel a job that is not finished",
         description=_CANCEL,
-        responses={202: {"model": DocumentCancel, "description": "The job is running, and will stop soon."}},
+        responses={
+            202: {"model": DocumentCancel, "description": "The job is running, and will stop soon."},
+            **refusals(Code.TOO_LATE_TO_CANCEL),
+        },
     )
     async def cancel_document(request: Request, response: Response, job_id: JobId) -> DocumentCancel:
         who = tenant_of(request)
@@ -293,6 +314,7 @@ _EVENT: Final = {
         },
     },
 }
+_EVENT_EXAMPLE: Final = 'retry: 2000\n\nevent: progress\ndata: {"job_id": "ocr-009", "status": "PROCESSING", ...}\n\n'
 _CANCEL: Final = """\
 A waiting job will not run (200, `CANCELLED`). A running job gets a request to stop (202); its status shows when it has
 stopped. A finished job is answered with 409 and its status. Cancelling twice gives the same answer as once."""

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
 from enum import StrEnum
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
-from holdfast.api.views import Instant
+from holdfast.api.views import Instant, View
 
 _WARNINGS: Final = "What is wrong with a file that could still be read. One sentence for each problem."
+_WARNING: Final = "The end mark is missing: the file may have been cut off, and pages may be missing."
+_JOB_ID: Final = "ocr-009"
 
 
 class DocumentStatus(StrEnum):
@@ -30,10 +31,10 @@ class DocumentStatus(StrEnum):
         return self in {DocumentStatus.COMPLETED, DocumentStatus.FAILED, DocumentStatus.CANCELLED}
 
 
-class _View(BaseModel):
+class _View(View):
     """The base of all answers of these routes."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(alias_generator=None)
 
 
 class DocumentError(_View):
@@ -41,25 +42,24 @@ class DocumentError(_View):
 
     error_type: Literal["VALIDATION", "IO", "MODEL", "SYSTEM"]
     code: str = Field(examples=["PDF_ENCRYPTED"])
-    message: str = Field(description="A sentence for a person.")
+    message: str = Field(description="A sentence for a person.", examples=["The PDF is encrypted."])
 
     @classmethod
     def of(cls, error: Mapping[str, Any] | None) -> DocumentError | None:
         """The error of a record, without the detail that is for operators."""
-        if error is None:
-            return None
-        return cls(error_type=error["error_type"], code=error["code"], message=error["message"])
+        return None if error is None else cls.picked(error)
 
 
 class DocumentReceipt(_View):
     """The job is recorded. It will be processed, or end with a reason. A duplicate gets the first receipt again."""
 
-    job_id: str
-    status: DocumentStatus = Field(description="The status now.")
+    job_id: str = Field(examples=[_JOB_ID])
+    status: DocumentStatus = Field(description="The status now.", examples=["PENDING"])
     duplicate: bool = Field(description="Whether the same job had been accepted before.")
     cached: bool = Field(description="Whether the result of an earlier job is used.")
     queued: bool = Field(
-        description="False: the job is in the ledger, but not yet in the queue. It will be queued later."
+        description="False: the job is in the ledger, but not yet in the queue. It will be queued later.",
+        examples=[True],
     )
     accepted_at: Instant
 
@@ -67,68 +67,55 @@ class DocumentReceipt(_View):
 class DocumentView(_View):
     """One job and its status."""
 
-    job_id: str
-    job_type: str
-    input_type: str
-    status: DocumentStatus
+    job_id: str = Field(examples=[_JOB_ID])
+    job_type: str = Field(examples=["OCR"])
+    input_type: str = Field(examples=["PDF"])
+    status: DocumentStatus = Field(examples=["PROCESSING"])
     stage: str | None = Field(description="The step that is running.", examples=["reading"])
-    progress: float = Field(description="Percent.")
-    unit: Literal["page", "chunk"] | None = Field(description="What is counted; null until the file was opened.")
-    pages_done: int | None = Field(description="Only for a PDF.")
-    pages: int | None = Field(description="Only for a PDF; null until it was opened.")
+    progress: float = Field(description="Percent.", examples=[40])
+    unit: Literal["page", "chunk"] | None = Field(
+        description="What is counted; null until the file was opened.", examples=["page"]
+    )
+    pages_done: int | None = Field(description="Only for a PDF.", examples=[2])
+    pages: int | None = Field(description="Only for a PDF; null until it was opened.", examples=[5])
     chunks_done: int | None = Field(description="Only for a recording.")
     chunks: int | None = Field(description="Only for a recording; null until it was opened.")
     attempts: int
-    max_attempts: int | None
-    error: DocumentError | None = Field(description="The error of the last failed attempt.")
+    max_attempts: int | None = Field(examples=[3])
+    error: DocumentError | None = Field(description="The error of the last failed attempt.", examples=[None])
     warnings: list[str] = Field(description=_WARNINGS)
-    engine: str | None
-    language: str | None
-    filename: str | None = Field(description="Only for an upload.")
-    metadata: dict[str, Any] | None = Field(description="Your own data, as you sent it.")
+    engine: str | None = Field(examples=["local"])
+    language: str | None = Field(examples=["pt"])
+    filename: str | None = Field(description="Only for an upload.", examples=["contract.pdf"])
+    metadata: dict[str, Any] | None = Field(
+        description="Your own data, as you sent it.", examples=[{"case": "2026-17"}]
+    )
     cached: bool
     cancel_requested: bool
     replay_of: str | None = Field(description="The id of the job that this job replays.")
     replayed_as: str | None = Field(description="The id of the job that replays this job.")
-    accepted_at: Instant | None
-    started_at: Instant | None
+    accepted_at: Instant | None = Field(examples=["2026-01-25T11:02:01.000Z"])
+    started_at: Instant | None = Field(examples=["2026-01-25T11:02:01.120Z"])
     finished_at: Instant | None
     expires_at: Instant | None = Field(description="When the record is deleted; null while the job is open.")
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> DocumentView:
         """The view of a record."""
-        unit = record.get("unit")
         done, units = record.get("units_done"), record.get("units")
-        pages, chunks = unit == "page", unit == "chunk"
-        return cls(
-            job_id=record["job_id"],
-            job_type=record["job_type"],
-            input_type=record["input_type"],
-            status=status_of(record),
-            stage=record.get("stage"),
+        pages, chunks = record.get("unit") == "page", record.get("unit") == "chunk"
+        return cls.picked(
+            record,
             progress=record.get("progress") or 0,
-            unit=unit,
             pages_done=done if pages else None,
             pages=units if pages else None,
             chunks_done=done if chunks else None,
             chunks=units if chunks else None,
             attempts=record.get("attempts") or 0,
-            max_attempts=record.get("max_attempts"),
             error=DocumentError.of(record.get("error")),
             warnings=record.get("warnings") or [],
-            engine=record.get("engine"),
-            language=record.get("language"),
-            filename=record.get("filename"),
-            metadata=record.get("metadata"),
             cached=bool(record.get("cached")),
             cancel_requested=bool(record.get("cancel_requested")),
-            replay_of=record.get("replay_of"),
-            replayed_as=record.get("replayed_as"),
-            accepted_at=_instant(record, "accepted_at"),
-            started_at=_instant(record, "started_at"),
-            finished_at=_instant(record, "finished_at"),
-            expires_at=_instant(record, "expires_at"),
         )
 
 
@@ -142,46 +129,52 @@ class DocumentList(_View):
 class DocumentResult(_View):
     """The result of a job."""
 
-    job_id: str
+    job_id: str = Field(examples=[_JOB_ID])
     status: Literal[DocumentStatus.COMPLETED, DocumentStatus.FAILED, DocumentStatus.CANCELLED]
-    duration_sec: float | None
-    output_path: str | None = Field(description="The folder of the output files; null unless `COMPLETED`.")
-    pages: int | None = Field(description="Only for a PDF.")
-    engine: str | None
-    model: str | None
-    language: str | None
-    characters: int | None
-    confidence: float | None = Field(description="From 0 to 1; null if the engine gives none.")
+    duration_sec: float | None = Field(examples=[12.8])
+    output_path: str | None = Field(
+        description="The folder of the output files; null unless `COMPLETED`.",
+        examples=[f"/srv/holdfast/documents/results/{_JOB_ID}/1"],
+    )
+    pages: int | None = Field(description="Only for a PDF.", examples=[1])
+    engine: str | None = Field(examples=["local"])
+    model: str | None = Field(examples=["rapidocr"])
+    language: str | None = Field(examples=["pt"])
+    characters: int | None = Field(examples=[31])
+    confidence: float | None = Field(description="From 0 to 1; null if the engine gives none.", examples=[0.98])
     media_seconds: float | None = Field(description="The length of a recording.")
-    units_reused: int | None = Field(description="Pages or chunks that an earlier attempt has read.")
-    warnings: list[str] = Field(description=_WARNINGS)
+    units_reused: int | None = Field(description="Pages or chunks that an earlier attempt has read.", examples=[0])
+    warnings: list[str] = Field(description=_WARNINGS, examples=[[_WARNING]])
     cached: bool
-    error: DocumentError | None
-    finished_at: Instant | None
-    expires_at: Instant | None
+    error: DocumentError | None = Field(examples=[None])
+    finished_at: Instant | None = Field(examples=["2026-01-25T11:02:14.000Z"])
+    expires_at: Instant | None = Field(examples=["2026-02-24T11:02:14.000Z"])
 
     @classmethod
-    def of(cls, record: Mapping[str, Any]) -> DocumentResult:
+    def of(cls, record: Mapping[str, Any], **more: Any) -> Self:  # noqa: ANN401 - the values of fields
         """The view of a result; or of the record of a finished job that has no result."""
-        return cls(**_result_fields(record))
+        return cls.picked(
+            record,
+            warnings=record.get("warnings") or [],
+            cached=bool(record.get("cached")),
+            error=DocumentError.of(record.get("error")),
+            **more,
+        )
 
 
 class DocumentContent(DocumentResult):
     """The result of a job, with the content that was read."""
 
     content: dict[str, Any] | None = Field(
-        description="`result.json`: pages with lines, or timed segments, with confidences. Null unless `COMPLETED`."
+        description="`result.json`: pages with lines, or timed segments, with confidences. Null unless `COMPLETED`.",
+        examples=[{"job_id": _JOB_ID, "pages": [{"number": 1, "text": "Contrato de prestação de serviço"}]}],
     )
-
-    @classmethod
-    def whole(cls, record: Mapping[str, Any], content: dict[str, Any] | None) -> DocumentContent:
-        """The result with its content."""
-        return cls(**_result_fields(record), content=content)
 
 
 class CachedDocument(DocumentReceipt):
     """The same file was read in the same way before. This is the result; no job will run."""
 
+    status: DocumentStatus = Field(description="The status now.", examples=["COMPLETED"])
     cached: Literal[True] = True
     result: DocumentResult
 
@@ -189,38 +182,11 @@ class CachedDocument(DocumentReceipt):
 class DocumentCancel(_View):
     """The status of a job after a request to cancel it."""
 
-    job_id: str
-    status: DocumentStatus
+    job_id: str = Field(examples=[_JOB_ID])
+    status: DocumentStatus = Field(examples=["CANCELLED"])
     cancel_requested: bool = Field(description="True: the job is running, and will stop soon.")
 
 
 def status_of(record: Mapping[str, Any]) -> DocumentStatus:
     """The status in a record."""
     return DocumentStatus(record["status"])
-
-
-def _result_fields(record: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "job_id": record["job_id"],
-        "status": status_of(record),
-        "duration_sec": record.get("duration_sec"),
-        "output_path": record.get("output_path"),
-        "pages": record.get("pages"),
-        "engine": record.get("engine"),
-        "model": record.get("model"),
-        "language": record.get("language"),
-        "characters": record.get("characters"),
-        "confidence": record.get("confidence"),
-        "media_seconds": record.get("media_seconds"),
-        "units_reused": record.get("units_reused"),
-        "warnings": record.get("warnings") or [],
-        "cached": bool(record.get("cached")),
-        "error": DocumentError.of(record.get("error")),
-        "finished_at": _instant(record, "finished_at"),
-        "expires_at": _instant(record, "expires_at"),
-    }
-
-
-def _instant(record: Mapping[str, Any], name: str) -> datetime | None:
-    text = record.get(name)
-    return None if text is None else datetime.fromisoformat(text)

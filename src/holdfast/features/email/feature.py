@@ -17,7 +17,7 @@ from .settings import EmailSettings
 if (
     TYPE_CHECKING
 ):  # the core install does without the libraries of the email extra, and a worker without a web framework
-    from holdfast.http import Frame, Routes
+    from holdfast.http import FeatureRoutes, Frame
 
     from .admission import EmailAdmission
     from .content import Content
@@ -74,9 +74,6 @@ class EmailFeature(Feature[EmailSettings]):
     }
     paths = (EMAIL_PATH,)
     intakes: ClassVar[Mapping[str, str]] = {"email": f"Send emails, with an API key, to POST {SEND_PATH}."}
-    tags: ClassVar[Mapping[str, str]] = {
-        "email": "Emails of tenants. Needs an API key. The emails of other tenants count as not found."
-    }
 
     def needs(self, settings: EmailSettings) -> Needs:
         """What sending emails needs, in the way that the settings choose."""
@@ -183,12 +180,11 @@ class EmailService:
         """The size of the largest request with many emails."""
         return self.settings.email_max_batch_bytes
 
-    def routes(self, frame: Frame) -> Routes:
+    def routes(self, frame: Frame) -> FeatureRoutes:
         """The routes of emails."""
         from .routes import email_routes  # noqa: PLC0415 - workers do without a web framework
 
-        del frame
-        return email_routes(self)
+        return email_routes(self, frame)
 
 
 def _rate(settings: EmailSettings) -> RateLimit | None:

@@ -9,26 +9,30 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Depends, Path, Query, Request
+from fastapi import Depends, Path, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from holdfast.api import strict_json
+from holdfast.api.answering import refusal_of_any
 from holdfast.api.errors import Code, Refusal, intake_refusal_of
-from holdfast.api.frame import Routes
-from holdfast.api.reading import BODY_HEADERS, CONTENT_LENGTH, TRACE, pick, read_body, require_plain_json
-from holdfast.api.tenant_guard import TenantGuard, tenant_of
+from holdfast.api.frame import FeatureRoutes, Frame
+from holdfast.api.openapi import INTAKE_CODES, header, refusals
+from holdfast.api.reading import CONTENT_LENGTH, TRACE, pick, read_body
+from holdfast.api.routes import JSON_TYPE, Routes, json_body
+from holdfast.api.tenant_guard import tenant_of
 from holdfast.api.views import ErrorView
 from holdfast.contracts.admission import Admitted, FieldProblem
 from holdfast.contracts.errors import HoldfastError, NotFound
+from holdfast.contracts.examples import add_example
 from holdfast.contracts.ledger import RecordedAs
 from holdfast.contracts.queries import Page, RecordQuery
 from holdfast.contracts.tenants import Principal
 from holdfast.engine.intake import Receipt
 from holdfast.feature import Services
-from holdfast.telemetry import emit_failure, events
 
 from .feature import EMAIL_PATH, SEND_PATH, EmailService, Scope
+from .request import EmailSendBody
 from .views import (
     BatchAnswer,
     BatchView,
@@ -49,7 +53,15 @@ MAX_BATCH: Final = 500
 MAX_NOTIFICATION: Final = 1024 * 1024
 
 _IDEMPOTENCY_KEY: Final = b"idempotency-key"
+_KEY_PATTERN: Final = r"^[!-~]{1,255}$"
 _ITEM_KEY: Final = "idempotencyKey"
+_KEY_HEADER: Final = header(
+    "idempotency-key",
+    "Two requests with the same key are duplicates. Use an id that says nothing about a person.",
+    "boleto-2026-11-0001",
+    pattern=_KEY_PATTERN,
+)
+_ABOUT: Final = "Emails of tenants. Needs an API key. The emails of other tenants count as not found."
 _MAX_PAGE: Final = 200
 _CONCURRENT_ADMISSIONS: Final = 32
 """How many emails of one batch are admitted at the same time. Each may read the store and store its HTML."""
@@ -69,53 +81,82 @@ class EmailListing(BaseModel):
     )
 
 
-def email_routes(email: EmailService) -> Routes:
+class EmailBatchItem(EmailSendBody):
+    """One email of a batch."""
+
+    idempotencyKey: Annotated[str, Field(pattern=_KEY_PATTERN)] = Field(  # noqa: N815 - a field of the wire
+        default_factory=str, description="Instead of the header `Idempotency-Key`."
+    )
+
+
+class EmailBatch(BaseModel):
+    """Many emails. Each is accepted or refused on its own."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra=add_example)
+
+    emails: Annotated[list[EmailBatchItem], Field(min_length=1, max_length=MAX_BATCH)]
+
+
+def email_routes(email: EmailService, frame: Frame) -> FeatureRoutes:
     """Send one email or many, read, cancel; and receive the provider's notifications."""
-    routes = APIRouter(tags=["email"])
-    services = email.services
-    _add_sending(routes, services, email)
-    _add_notifications(routes, services, email)
-    _add_reading(routes, services)
-    _add_cancelling(routes, services, email)
-    return Routes([routes])
+    routes = Routes("email", _ABOUT)
+    _add_sending(routes, email, frame)
+    _add_notifications(routes, email)
+    _add_reading(routes, email.services, frame)
+    _add_cancelling(routes, email, frame)
+    return FeatureRoutes([routes])
 
 
 # --- sending ----------------------------------------------------------------------------------------------------
 
 
-def _add_sending(routes: APIRouter, services: Services, email: EmailService) -> None:
-    guarded = [Depends(TenantGuard(services.tenants, Scope.EMAIL_SEND))]
-    intake = _EmailIntake(services, email)
+def _add_sending(routes: Routes, email: EmailService, frame: Frame) -> None:
+    guarded = [frame.tenants_only(Scope.EMAIL_SEND)]
+    intake = _EmailIntake(email)
 
-    @routes.post(SEND_PATH, status_code=202, dependencies=guarded, summary="Send an email", description=_SEND)
-    async def send_email(request: Request) -> EmailReceipt:
-        headers, repeated = pick(request.scope["headers"], BODY_HEADERS | {_IDEMPOTENCY_KEY})
-        if _IDEMPOTENCY_KEY in repeated:
-            raise Refusal(Code.INVALID_PAYLOAD, "There must be only one Idempotency-Key.")
-        key = headers.get(_IDEMPOTENCY_KEY)
-        body = await _read_json(request, email.max_body_bytes)
-        trace_id: str = request.scope[TRACE]
+    @routes.post(
+        SEND_PATH,
+        status_code=202,
+        dependencies=guarded,
+        summary="Send an email",
+        description=_SEND,
+        responses=refusals(*INTAKE_CODES, Code.RECIPIENT_SUPPRESSED, Code.UNKNOWN_HTML_REF, Code.UNKNOWN_RECIPIENT),
+        openapi_extra={"parameters": [_KEY_HEADER]},
+    )
+    async def send_email(
+        request: Request,
+        key: Annotated[str | None, Depends(_idempotency_key)],
+        body: object = json_body(limit=email.max_body_bytes, like=EmailSendBody),
+    ) -> EmailReceipt:
         try:
-            text = None if key is None else key.decode("latin-1")
-            admitted = await intake.admit(body, tenant_of(request), text, trace_id)
+            admitted = await intake.admit(body, tenant_of(request), key, request.scope[TRACE])
             return await intake.accept(admitted)
         except HoldfastError as error:
             raise intake_refusal_of(error) from error
 
     @routes.post(BATCH_PATH, status_code=207, dependencies=guarded, summary="Send many emails", description=_BATCH)
-    async def send_batch(request: Request) -> BatchView:
-        emails = _emails_of(await _read_json(request, email.max_batch_bytes))
-        return await intake.accept_all(emails, tenant_of(request), request.scope[TRACE])
+    async def send_batch(
+        request: Request, body: object = json_body(limit=email.max_batch_bytes, like=EmailBatch)
+    ) -> BatchView:
+        return await intake.accept_all(_emails_of(body), tenant_of(request), request.scope[TRACE])
 
     for path in (SEND_PATH, BATCH_PATH):
-        _only_post(routes, path)
+        routes.only_post(path)
+
+
+async def _idempotency_key(request: Request) -> str | None:
+    headers, repeated = pick(request.scope["headers"], frozenset({_IDEMPOTENCY_KEY}))
+    if repeated:
+        raise Refusal(Code.INVALID_PAYLOAD, "There must be only one Idempotency-Key.")
+    key = headers.get(_IDEMPOTENCY_KEY)
+    return None if key is None else key.decode("latin-1")
 
 
 class _EmailIntake:
     """Admits emails and records them. The emails of a batch share commits."""
 
-    def __init__(self, services: Services, email: EmailService) -> None:
-        self._services = services
+    def __init__(self, email: EmailService) -> None:
+        self._services = email.services
         self._email = email
 
     async def admit(self, body: object, who: Principal, key: str | None, trace_id: str) -> Admitted:
@@ -149,7 +190,7 @@ class _EmailIntake:
                 try:
                     return await self.admit(*_split_item(item, who), trace_id)
                 except Exception as error:  # noqa: BLE001 - the outermost frame of one email: every error gets an answer
-                    return _refusal(error, trace_id)
+                    return refusal_of_any(error, trace_id)
 
         async def accept_one(each: Admitted | Refusal) -> EmailReceipt | Refusal:
             if isinstance(each, Refusal):
@@ -157,7 +198,7 @@ class _EmailIntake:
             try:
                 return await self.accept(each)
             except Exception as error:  # noqa: BLE001 - as above
-                return _refusal(error, trace_id)
+                return refusal_of_any(error, trace_id)
 
         # All emails are admitted before the first is recorded. So they are recorded in their order: the second of two
         # equal emails is the duplicate. And they share as few commits as possible.
@@ -189,20 +230,6 @@ class _EmailIntake:
         )
 
 
-async def _read_json(request: Request, limit: int) -> object:
-    headers, repeated = pick(request.scope["headers"], BODY_HEADERS)
-    require_plain_json(headers, repeated)
-    raw = await read_body(request.receive, headers.get(CONTENT_LENGTH), limit)
-    return _parse(raw)
-
-
-def _parse(raw: bytes) -> object:
-    try:
-        return strict_json.parse(raw)
-    except strict_json.NotStrictJson as error:
-        raise Refusal(Code.INVALID_PAYLOAD, str(error)) from error
-
-
 def _emails_of(body: object) -> list[object]:
     if not isinstance(body, dict) or set(body) != {"emails"} or not isinstance(body["emails"], list):
         raise Refusal(Code.INVALID_PAYLOAD, 'The body must be an object with one field, "emails", which is a list.')
@@ -222,15 +249,6 @@ def _split_item(item: object, who: Principal) -> tuple[object, Principal, str | 
     return rest, who, key if isinstance(key, str) else ""
 
 
-def _refusal(error: Exception, trace_id: str) -> Refusal:
-    if isinstance(error, Refusal):
-        return error
-    refusal = intake_refusal_of(error) if isinstance(error, HoldfastError) else Refusal(Code.INTERNAL_ERROR)
-    if refusal.code is Code.INTERNAL_ERROR:
-        emit_failure(events.API_UNEXPECTED, error, trace_id=trace_id)
-    return refusal
-
-
 def _answer(index: int, result: EmailReceipt | Refusal, trace_id: str) -> BatchAnswer:
     if isinstance(result, EmailReceipt):
         return BatchAnswer(index=index, status_code=202, answer=result)
@@ -238,19 +256,11 @@ def _answer(index: int, result: EmailReceipt | Refusal, trace_id: str) -> BatchA
     return BatchAnswer(index=index, status_code=result.status, answer=error)
 
 
-def _only_post(routes: APIRouter, path: str) -> None:
-    """Answer GET with 405. Otherwise the route that shows an email would read the path as an outbox id."""
-
-    @routes.get(path, include_in_schema=False)
-    async def refuse_get() -> None:
-        raise Refusal(Code.METHOD_NOT_ALLOWED, headers={"allow": "POST"})
-
-
 # --- reading and cancelling -------------------------------------------------------------------------------------
 
 
-def _add_reading(routes: APIRouter, services: Services) -> None:
-    guarded = [Depends(TenantGuard(services.tenants, Scope.EMAIL_READ))]
+def _add_reading(routes: Routes, services: Services, frame: Frame) -> None:
+    guarded = [frame.tenants_only(Scope.EMAIL_READ)]
 
     @routes.get(EMAIL_PATH, dependencies=guarded, summary="List your emails, newest first")
     async def list_emails(request: Request, listing: Annotated[EmailListing, Query()]) -> EmailList:
@@ -266,19 +276,21 @@ def _add_reading(routes: APIRouter, services: Services) -> None:
         return EmailView.of(await _own(services, tenant_of(request), outbox_id))
 
 
-def _add_cancelling(routes: APIRouter, services: Services, email: EmailService) -> None:
-    guarded = [Depends(TenantGuard(services.tenants, Scope.EMAIL_CANCEL))]
+def _add_cancelling(routes: Routes, email: EmailService, frame: Frame) -> None:
+    services = email.services
+    guarded = [frame.tenants_only(Scope.EMAIL_CANCEL)]
 
     @routes.post(
         f"{EMAIL_PATH}/{{outboxId}}/cancel",
         dependencies=guarded,
         summary="Cancel an email that still waits",
         description=_CANCEL,
+        responses=refusals(Code.TOO_LATE_TO_CANCEL),
     )
     async def cancel_email(request: Request, outbox_id: OutboxId) -> CancelView:
         who = tenant_of(request)
         await _own(services, who, outbox_id)
-        if not await services.cancellation.cancel(email.admission.workload, outbox_id):
+        if not await services.cancellation.cancel(email.workload, outbox_id):
             status = status_of(await _own(services, who, outbox_id))
             # Cancelling twice is allowed: the second answer equals the first.
             if status is not EmailStatus.CANCELLED:
@@ -303,13 +315,19 @@ async def _own(services: Services, who: Principal, outbox_id: str) -> Mapping[st
 # --- notifications ----------------------------------------------------------------------------------------------
 
 
-def _add_notifications(routes: APIRouter, services: Services, email: EmailService) -> None:
-    @routes.post(EVENTS_PATH, summary="Receive a notification of Amazon SNS", description=_EVENTS)
+def _add_notifications(routes: Routes, email: EmailService) -> None:
+    @routes.post(
+        EVENTS_PATH,
+        summary="Receive a notification of Amazon SNS",
+        description=_EVENTS,
+        responses=refusals(Code.UNTRUSTED_NOTIFICATION, Code.SERVICE_UNAVAILABLE),
+        openapi_extra={"requestBody": {"required": True, "content": {JSON_TYPE: {"schema": _NOTIFICATION}}}},
+    )
     async def take_notification(request: Request) -> NotificationView:
         # SNS sends its JSON as text/plain.
-        headers, _ = pick(request.scope["headers"], BODY_HEADERS)
+        headers, _ = pick(request.scope["headers"], frozenset({CONTENT_LENGTH}))
         raw = await read_body(request.receive, headers.get(CONTENT_LENGTH), MAX_NOTIFICATION)
-        suppressed = await email.feedback.receive(_parse(raw), services.clock.now())
+        suppressed = await email.feedback.receive(strict_json.parse(raw), email.services.clock.now())
         return NotificationView(suppressed=suppressed)
 
 
@@ -333,3 +351,4 @@ sent, was sent or has ended is answered with 409 and its status. Cancelling twic
 _EVENTS: Final = """\
 For Amazon SNS: bounces and complaints of SES put addresses on the suppression list. The message must be signed by
 Amazon, and its topic must be in `EMAIL_SNS_TOPICS`. No API key is needed."""
+_NOTIFICATION: Final = {"type": "object", "description": "A message of Amazon SNS."}

@@ -12,6 +12,7 @@ from pydantic import Field
 from holdfast.api.views import ErrorView, Instant, View
 
 _HASH_SHOWN: Final = 8
+_OUTBOX_ID: Final = "5d3f7a52-9c1e-5b77-8f0a-3b1f6f0c2e11"
 
 
 class EmailStatus(StrEnum):
@@ -31,22 +32,25 @@ class EmailReceipt(View):
     """The email is recorded. It will be sent, or end with a reason. A duplicate gets the first receipt again."""
 
     acknowledged: Literal[True] = True
-    outbox_id: str
-    job_id: str = Field(description="The same as `outboxId`.")
-    request_id: str
-    status: EmailStatus = Field(description="The status now.")
+    outbox_id: str = Field(examples=[_OUTBOX_ID])
+    job_id: str = Field(description="The same as `outboxId`.", examples=[_OUTBOX_ID])
+    request_id: str = Field(examples=["req_a1b2c3"])
+    status: EmailStatus = Field(description="The status now.", examples=["ENQUEUED"])
     duplicate: bool = Field(description="Whether the same email had been accepted before.")
     queued: bool = Field(
-        description="False: the email is in the ledger, but not yet in the queue. It will be queued later."
+        description="False: the email is in the ledger, but not yet in the queue. It will be queued later.",
+        examples=[True],
     )
     received_at: Instant
-    scheduled_for: Instant | None = Field(default=None, description="Sent no earlier; null: as soon as possible.")
+    scheduled_for: Instant | None = Field(
+        default=None, description="Sent no earlier; null: as soon as possible.", examples=[None]
+    )
 
 
 class BatchAnswer(View):
     """The answer for one email of a batch."""
 
-    index: int = Field(description="The position in the request, from 0.")
+    index: int = Field(description="The position in the request, from 0.", examples=[0])
     status_code: int = Field(description="The HTTP status that the email would get alone.", examples=[202])
     answer: EmailReceipt | ErrorView = Field(description="The body that the email would get alone.")
 
@@ -55,60 +59,46 @@ class BatchView(View):
     """One answer for each email, in the order of the request."""
 
     accepted: int
-    refused: int
+    refused: int = Field(examples=[0])
     answers: list[BatchAnswer]
 
 
 class EmailView(View):
     """One email and its status."""
 
-    outbox_id: str
-    request_id: str | None
-    status: EmailStatus
+    outbox_id: str = Field(examples=[_OUTBOX_ID])
+    request_id: str | None = Field(examples=["req_a1b2c3"])
+    status: EmailStatus = Field(examples=["SENT"])
     to: str | None = Field(description="Masked; null after the person was erased.", examples=["c***@e***.com"])
-    cc_count: int
-    bcc_count: int
-    subject: str | None
-    html_ref: str | None
-    recipient_id: str | None
-    external_id: str | None
+    cc_count: int = Field(examples=[0])
+    bcc_count: int = Field(examples=[0])
+    subject: str | None = Field(examples=["Seu boleto está disponível"])
+    html_ref: str | None = Field(examples=["0f8c1d4e-2a63-5c19-9b7e-6d5a4c3b2a10"])
+    recipient_id: str | None = Field(examples=["7b9e2c44-0d3a-5f61-a2c8-91e4d7f3b605"])
+    external_id: str | None = Field(examples=["CUST-12345"])
     cpf_cnpj_hash: str | None = Field(description="The first characters of the hash.", examples=["a3c7b8d9..."])
-    tags: list[str]
-    priority: int | None
+    tags: list[str] = Field(examples=[["boleto"]])
+    priority: int | None = Field(examples=[5])
     attempt: int
     last_error_code: str | None
     last_error_message: str | None
-    ses_message_id: str | None
-    enqueued_at: Instant | None
+    ses_message_id: str | None = Field(examples=["0100018f-example"])
+    enqueued_at: Instant | None = Field(examples=["2026-11-16T12:00:01.000Z"])
     scheduled_for: Instant | None
-    sent_at: Instant | None
-    deadline: Instant | None
+    sent_at: Instant | None = Field(examples=["2026-11-16T12:00:01.480Z"])
+    deadline: Instant | None = Field(examples=["2026-11-17T12:00:01.000Z"])
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> EmailView:
         """The view of an outbox record."""
-        return cls(
-            outbox_id=record["outboxId"],
-            request_id=record.get("requestId"),
+        return cls.picked(
+            record,
             status=status_of(record),
-            to=record.get("to"),
             cc_count=record.get("ccCount") or 0,
             bcc_count=record.get("bccCount") or 0,
-            subject=record.get("subject"),
-            html_ref=record.get("htmlRef"),
-            recipient_id=record.get("recipientId"),
-            external_id=record.get("externalId"),
             cpf_cnpj_hash=_cut(record.get("cpfCnpjHash")),
             tags=record.get("tags") or [],
-            priority=record.get("priority"),
             attempt=record.get("attempt") or 0,
-            last_error_code=record.get("lastErrorCode"),
-            last_error_message=record.get("lastErrorMessage"),
-            ses_message_id=record.get("sesMessageId"),
-            enqueued_at=instant_of(record, "enqueuedAt"),
-            scheduled_for=instant_of(record, "scheduledFor"),
-            sent_at=instant_of(record, "sentAt"),
-            deadline=instant_of(record, "deadline"),
         )
 
 
@@ -122,7 +112,7 @@ class EmailList(View):
 class CancelView(View):
     """The email will not be sent."""
 
-    outbox_id: str
+    outbox_id: str = Field(examples=[_OUTBOX_ID])
     status: Literal[EmailStatus.CANCELLED] = EmailStatus.CANCELLED
 
 

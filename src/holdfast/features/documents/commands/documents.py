@@ -87,7 +87,7 @@ def show(job_id: JobId, data: options.Data = None, json: options.Json = False) -
     record, result, entry = asyncio.run(_show(job_id, data))
     if json:
         attempts = () if entry is None else entry.attempts
-        history = [AttemptView.of(each).model_dump(mode="json", by_alias=False) for each in attempts]
+        history = [AttemptView.picked(each).model_dump(mode="json", by_alias=False) for each in attempts]
         print_json({**_document(record), "result": result, "attempt_history": history})
         return
     view = DocumentView.of(record)
