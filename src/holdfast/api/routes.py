@@ -100,7 +100,7 @@ class StrictRoute(APIRoute):
 
 
 class Routes(APIRouter):
-    """The routes of one group: a chapter of ``/docs`` with its name and its description. ``guards`` are for all of them."""
+    """The routes of one group, behind ``guards``: a chapter of ``/docs`` with its name and its description."""
 
     def __init__(self, name: str, description: str, *guards: Any) -> None:  # noqa: ANN401 - dependencies of FastAPI
         super().__init__(tags=[name], route_class=StrictRoute, dependencies=guards)
