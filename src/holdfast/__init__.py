@@ -16,19 +16,31 @@ from .contracts.errors import (
     TransientError,
 )
 from .contracts.ledger import Attempt, LedgerEntry, Status
-from .contracts.outcomes import Done, Expired, Halt, Outcome, Reject, Retry, Snooze
+from .contracts.outcomes import Done, Expired, Failure, Halt, Outcome, Reason, Reject, Retry, Snooze
 from .contracts.queues import RateLimit
 from .contracts.retry import ExponentialBackoff, ListedDelays, RetryPolicy
-from .contracts.workload import Adopt, App, BackgroundTask, Context, Failure, Job, Reason, Standing, Workload
+from .contracts.transitions import (
+    Accept,
+    Complete,
+    Expire,
+    MoveToDeadLetters,
+    Publish,
+    Release,
+    RetryLater,
+    Transition,
+)
+from .contracts.workload import Adopt, App, BackgroundTask, Context, Job, JobState, Workload
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Accept",
     "Adopt",
     "App",
     "Attempt",
     "BackgroundTask",
     "Collection",
+    "Complete",
     "Context",
     "DeadLetter",
     "DeadlinePassed",
@@ -36,6 +48,7 @@ __all__ = [
     "Done",
     "Effect",
     "Enqueue",
+    "Expire",
     "Expired",
     "ExponentialBackoff",
     "Failure",
@@ -43,22 +56,27 @@ __all__ = [
     "HandlingError",
     "HoldfastError",
     "Job",
+    "JobState",
     "LeaseLost",
     "LedgerEntry",
     "ListedDelays",
+    "MoveToDeadLetters",
     "Outcome",
     "PermanentError",
+    "Publish",
     "RateLimit",
     "Reason",
     "Reject",
+    "Release",
     "Retry",
+    "RetryLater",
     "RetryPolicy",
     "ReviewStatus",
     "Snooze",
-    "Standing",
     "Status",
     "ThrottledError",
     "TransientError",
+    "Transition",
     "Upsert",
     "Workload",
     "new_entry",

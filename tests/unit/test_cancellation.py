@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast import Retry, Upsert
+from holdfast import Expire, Retry, Upsert
 from holdfast.contracts.errors import BrokerUnavailable, StoreUnavailable
 from holdfast.contracts.ledger import Status
 from holdfast.engine.cancellation import Cancellation
@@ -17,8 +17,9 @@ from tests.support.workloads import Parcels
 
 
 class Recallable(Parcels):
-    def cancelled(self, data):
-        return [Upsert("parcel_places", data.id, {"place": "recalled"})]
+    def on_transition(self, transition, job):
+        recalled = isinstance(transition, Expire) and transition.cancelled
+        return [Upsert("parcel_places", job.data.id, {"place": "recalled"})] if recalled else []
 
 
 def cancel(stage, name="p"):

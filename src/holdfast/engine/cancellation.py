@@ -38,8 +38,7 @@ class Cancellation:
         (claim,) = await self._store.claim(workload.name, [job_id], worker=_NAME, lease=_SHORT_LEASE, max_attempts=0)
         if isinstance(claim, Overdue):
             hooks = Hooks(workload)
-            effects = hooks.expired(hooks.data_of(claim.body), cancelled=True)
-            transition = Expire(workload.retention, effects, CANCELLED)
+            transition = hooks.with_effects(Expire(workload.retention, note=CANCELLED), hooks.job_of(claim))
             await self._store.settle([Settlement(workload.name, Lease(job_id, claim.fence), transition)])
             emit(events.JOB_CANCELLED, workload=workload.name, job_id=job_id)
         with contextlib.suppress(BrokerUnavailable):  # a worker will find the job settled

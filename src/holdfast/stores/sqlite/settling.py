@@ -12,6 +12,7 @@ from holdfast.contracts.times import duration_ms
 from holdfast.contracts.transitions import (
     OVERDUE,
     Complete,
+    Ending,
     Expire,
     MoveToDeadLetters,
     Proceed,
@@ -19,7 +20,6 @@ from holdfast.contracts.transitions import (
     RetryLater,
     Settled,
     Settlement,
-    Transition,
     noted_result,
 )
 from holdfast.sqlite.database import one
@@ -209,7 +209,7 @@ def _apply(
     return tables.apply(connection, now, effects) if effects else {}
 
 
-def _note(transition: Transition, from_effects: str | None) -> str | None:
+def _note(transition: Ending | Proceed, from_effects: str | None) -> str | None:
     """The note of the entry: the transition's own note, or the note that the effects gave."""
     if isinstance(transition, Proceed):
         return None
