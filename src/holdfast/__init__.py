@@ -21,6 +21,7 @@ from .contracts.queues import RateLimit
 from .contracts.retry import ExponentialBackoff, ListedDelays, RetryPolicy
 from .contracts.transitions import (
     Accept,
+    AskToStop,
     Complete,
     Expire,
     MoveToDeadLetters,
@@ -37,6 +38,7 @@ __all__ = [
     "Accept",
     "Adopt",
     "App",
+    "AskToStop",
     "Attempt",
     "BackgroundTask",
     "Collection",

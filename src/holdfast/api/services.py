@@ -130,10 +130,6 @@ class DocumentAdmission(Protocol):
         """The job. Raises :class:`~holdfast.contracts.admission.InvalidContent` or ``NotAcceptable``."""
         ...
 
-    async def ask_to_stop(self, job_id: str) -> None:
-        """Request the worker of this job to stop. The job must exist."""
-        ...
-
     async def output(self, result: Mapping[str, Any], name: str) -> bytes:
         """One of the output files of a finished job. Raises :class:`~holdfast.contracts.files.FileMissing`."""
         ...

@@ -33,6 +33,11 @@ class Publish:
 
 
 @dataclass(frozen=True, slots=True)
+class AskToStop:
+    """The sender cancelled the job while it is in work: its handler will learn of it. It may have ended by now."""
+
+
+@dataclass(frozen=True, slots=True)
 class Complete:
     """``processing -> processed``, with the effects; the entry is kept for ``retention``. ``note`` names who did it."""
 
@@ -121,7 +126,7 @@ def noted_result(result: Mapping[str, Any] | None, note: str | None) -> Mapping[
 Ending = Complete | RetryLater | Release | MoveToDeadLetters | Expire
 """A transition that ends the lease."""
 
-Transition = Accept | Publish | Ending
+Transition = Accept | Publish | AskToStop | Ending
 """What :meth:`holdfast.contracts.workload.Workload.on_transition` is called with."""
 
 

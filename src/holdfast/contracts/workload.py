@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -84,6 +85,10 @@ class Context(Protocol):
         """
         ...
 
+    def cancelled(self, job: Job[Any]) -> asyncio.Event:
+        """Set when the job's sender cancels it. Then stop and return :class:`Expired`; needs ``Workload.stoppable``."""
+        ...
+
     async def reserve(self, job: Job[Any], name: str, rate: RateLimit) -> timedelta:
         """How long the job has to wait for its place in an even flow: snooze for that long; at zero, go on."""
         ...
@@ -158,6 +163,8 @@ class Workload(Generic[Data]):
     """How many jobs all workers together may start in a span of time; None: no limit."""
     concurrency: int | None = None
     """The most jobs that one worker process works on at a time; None: the limit of the process."""
+    stoppable: bool = False
+    """Whether a job in work can be cancelled: the handler looks at ``context.cancelled``, or calls ``proceed``."""
     ttl_includes_replays: bool = False
     """Whether ``ttl`` counts from the first arrival for replays too. Otherwise a replay gets a new deadline."""
     retention: timedelta = timedelta(days=30)
@@ -282,10 +289,10 @@ class Workload(Generic[Data]):
     def on_transition(self, transition: Transition, job: JobState[Data]) -> Sequence[Effect]:
         """Effects that are committed with a transition, for workloads that show their jobs in records of their own.
 
-        Match on the type of the transition: ``Accept``, ``Publish``, ``RetryLater``, ``Release``,
+        Match on the type of the transition: ``Accept``, ``Publish``, ``AskToStop``, ``RetryLater``, ``Release``,
         ``MoveToDeadLetters``, ``Expire`` or ``Complete``. The effects that a handler returned are in the transition
-        already, and are applied after these. The effects of ``Publish`` have a commit of their own, which may come
-        late: they must not undo effects of a worker that has begun. If this raises, the error is logged (I21), and the
+        already, and are applied after these. The effects of ``Publish`` and ``AskToStop`` have a commit of their own,
+        which may come late: they must not undo effects of a worker. If this raises, the error is logged (I21), and the
         transition is committed without these effects.
         """
         del transition, job

@@ -48,6 +48,7 @@ _BATCH: Final = 50
 _TAKE_WAIT: Final = timedelta(seconds=1)
 _BACK_OFF: Final = timedelta(seconds=1)
 _LAST_WAIT: Final = timedelta(seconds=5)
+_LOOK_EVERY: Final = timedelta(milliseconds=500)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +99,8 @@ class Execution:
     async def run(self, stop: asyncio.Event, drain: timedelta) -> None:
         """Work until ``stop`` is set; then let running jobs finish for ``drain`` and release the rest (I17)."""
         helpers = [asyncio.create_task(self._keep_leases()), asyncio.create_task(self._wake_on(stop))]
+        if self._workload.stoppable:
+            helpers.append(asyncio.create_task(self._watch_cancellations()))
         pipelines = [asyncio.create_task(self._pipeline(stop)) for _ in range(1, self._options.pipelines)]
         try:
             await self._pipeline(stop)
@@ -325,6 +328,17 @@ class Execution:
                 continue
             for lease in lost:
                 self._abandon(lease)
+
+    async def _watch_cancellations(self) -> None:
+        """Learn which of the jobs in flight their senders have cancelled: one look at the ledger for all of them."""
+        while True:
+            await asyncio.sleep(_LOOK_EVERY.total_seconds())
+            jobs = [each for each in self._running.values() if each.transition is None]
+            try:
+                if jobs:
+                    await self._context.look_for_cancellations(jobs)
+            except Exception as error:  # noqa: BLE001 - any error: the next look tries again
+                emit(events.STORE_UNAVAILABLE, where="cancellation", reason=f"{type(error).__name__}: {error}")
 
     def _abandon(self, lease: Lease) -> None:
         """Stop the work on a job that another worker owns now."""

@@ -69,8 +69,24 @@ class HandlerContext:
         running = self.running.get(job.job_id)
         if running is None or running.attempt != job.attempt:
             raise LeaseLost
-        await self._proceeding.proceed(running.lease, effects, repeatable=repeatable)
+        try:
+            await self._proceeding.proceed(running.lease, effects, repeatable=repeatable)
+        except DeadlinePassed:
+            await self.look_for_cancellations([running])  # a cancelled job is past its deadline, too
+            raise
         running.proceeded = not repeatable
+
+    def cancelled(self, job: Job[Any]) -> asyncio.Event:
+        """Set when the job's sender cancels it."""
+        running = self.running.get(job.job_id)
+        return asyncio.Event() if running is None else running.cancelled
+
+    async def look_for_cancellations(self, jobs: Sequence[RunningJob]) -> None:
+        """Tell the handlers of these jobs which of them were cancelled."""
+        asked = set(await self._store.asked_to_stop(self._workload, [each.lease for each in jobs]))
+        for each in jobs:
+            if each.lease in asked:
+                each.cancelled.set()
 
     def has_proceeded(self, job: Job[Any]) -> bool:
         """Whether the job has passed its point of no return."""

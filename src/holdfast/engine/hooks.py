@@ -14,10 +14,10 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from holdfast.contracts.effects import Effect
-from holdfast.contracts.ledger import NewEntry
+from holdfast.contracts.ledger import DueEntry, NewEntry
 from holdfast.contracts.outcomes import Failure, Reason
 from holdfast.contracts.retry import ExponentialBackoff
-from holdfast.contracts.transitions import Accept, Ending, Publish, Transition
+from holdfast.contracts.transitions import Accept, AskToStop, Ending, Publish, Transition
 from holdfast.contracts.workload import Identity, JobState, Workload
 from holdfast.telemetry import emit_failure, events
 
@@ -111,13 +111,22 @@ class Hooks:
 
     def published(self, job_id: str, body: str, generation: int) -> Sequence[Effect]:
         """Effects of its publishing. The body is not read for a workload that does not care."""
+        return self._without_claim(Publish(), job_id, body, generation)
+
+    def asked_to_stop(self, entry: DueEntry) -> Sequence[Effect]:
+        """Effects of a cancellation while the job is in work."""
+        return self._without_claim(AskToStop(), entry.job_id, entry.body, entry.generation, entry.attempt_count)
+
+    def _without_claim(
+        self, transition: Transition, job_id: str, body: str, generation: int, attempt: int = 0
+    ) -> Sequence[Effect]:
         if type(self._workload).on_transition is Workload.on_transition:
             return ()
         data = self.data_of(body)
         if data is None:
             return ()
         key = call_hook(self._workload, "key", lambda: self._workload.key(data), lambda: None)
-        return () if key is None else self.on_transition(Publish(), JobState(key, job_id, data, 0, generation))
+        return () if key is None else self.on_transition(transition, JobState(key, job_id, data, attempt, generation))
 
     def interrupted(self, attempts: int) -> Reason:
         """Why a job failed for good that was lost beyond its point of no return."""

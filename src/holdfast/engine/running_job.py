@@ -21,7 +21,7 @@ class RunningJob:
     its sender cancels: the queue did not deliver it. ``started`` is on the monotonic clock.
     """
 
-    __slots__ = ("claim", "delivery", "job", "proceeded", "started", "task", "transition")
+    __slots__ = ("cancelled", "claim", "delivery", "job", "proceeded", "started", "task", "transition")
 
     def __init__(
         self, claim: Held, job: JobState[Any] | None, delivery: Delivery | None = None, started: float = 0.0
@@ -33,6 +33,8 @@ class RunningJob:
         self.task: asyncio.Task[None] | None = None
         self.proceeded = False
         """Whether the job has passed its point of no return (I11)."""
+        self.cancelled = asyncio.Event()
+        """Set when the worker has learned that the job's sender cancelled it."""
         self.transition: Ending | None = None
         """How the job ends; set when it is given to the settler, which may still change it."""
 

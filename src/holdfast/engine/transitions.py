@@ -66,7 +66,8 @@ class Decider:
             case Halt():
                 transition = Release()
             case Expired():
-                transition = Expire(self._workload.retention, outcome.effects)
+                note = CANCELLED if job.cancelled.is_set() else None
+                transition = Expire(self._workload.retention, outcome.effects, note)
             case _ as never:
                 assert_never(never)
         return self._hooks.with_effects(transition, job.job)

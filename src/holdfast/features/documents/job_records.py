@@ -90,6 +90,11 @@ class JobRecords:
         }
         return Upsert(JOBS, data.job_id, fields)
 
+    @staticmethod
+    def asked_to_stop(data: DocumentJob) -> Upsert:
+        """Still PROCESSING, but not for long: its sender cancelled it."""
+        return Upsert(JOBS, data.job_id, {"cancel_requested": True})
+
     def retrying(self, job: JobState[DocumentJob], reason: Reason) -> Sequence[Effect]:
         """RETRYING: the attempt failed, and there will be another."""
         fields = {

@@ -22,6 +22,7 @@ from holdfast.contracts.retry import ListedDelays
 from holdfast.contracts.tenants import TENANTS
 from holdfast.contracts.transitions import (
     Accept,
+    AskToStop,
     Complete,
     Expire,
     MoveToDeadLetters,
@@ -325,8 +326,8 @@ class Email(Workload[EmailSendJob]):
                 return [outbox.ended(data, OutboxStatus.CANCELLED if cancelled else OutboxStatus.EXPIRED)]
             case Complete(elsewhere=True, result=result):
                 return outbox.sent_elsewhere(job, result or {})
-            case Complete():
-                return ()  # the handler returned the effects
+            case AskToStop() | Complete():  # an email in work is not stopped; the handler returned its effects
+                return ()
 
     # --- the wire ---------------------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 from holdfast.contracts.dead_letters import DeadLetter, ReviewStatus
 from holdfast.contracts.effects import Collection, Effect
 from holdfast.contracts.ledger import (
+    Cancelled,
     ClaimResult,
     DueEntry,
     Lease,
@@ -169,12 +170,16 @@ class MongoStore:
         collections = self._collections.get(workload)
         return [] if collections is None else await sweeping.overdue(self._link, collections.entries, limit)
 
-    async def cancel(self, workload: str, job_ids: Sequence[str]) -> list[bool]:
+    async def cancel(self, workload: str, job_ids: Sequence[str], *, running: bool = False) -> list[Cancelled]:
         """See :meth:`holdfast.contracts.ports.Ledger.cancel`."""
         collections = self._collections.get(workload)
         if collections is None:
-            return [False] * len(job_ids)
-        return await cancelling.cancel(self._link, collections.entries, job_ids)
+            return [Cancelled.TOO_LATE] * len(job_ids)
+        return await cancelling.cancel(self._link, collections.entries, job_ids, running=running)
+
+    async def asked_to_stop(self, workload: str, leases: Sequence[Lease]) -> list[Lease]:
+        """See :meth:`holdfast.contracts.ports.Ledger.asked_to_stop`."""
+        return await cancelling.asked_to_stop(self._link, self._collections.of(workload).entries, leases)
 
     async def queue_places(self, workload: str, fairness_keys: Sequence[str]) -> QueuePlaces:
         """See :meth:`holdfast.contracts.ports.Ledger.queue_places`."""

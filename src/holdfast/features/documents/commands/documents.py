@@ -208,15 +208,10 @@ async def _cancel(job_id: str, data: Path | None) -> tuple[DocumentStatus, bool]
     async with existing_system(data, None) as system:
         parts = document_parts(system)
         status = DocumentStatus((await _record(system, job_id))["status"])
-        if status.final:
-            return status, False
-        if await system.cancellation.cancel(parts.workload, job_id):
-            return DocumentStatus.CANCELLED, False
-        status = DocumentStatus((await _record(system, job_id))["status"])
-        if status.final:
-            return status, False
-        await parts.admission.ask_to_stop(job_id)
-        return status, True
+        if not status.final:
+            await system.cancellation.cancel(parts.workload, job_id)
+            status = DocumentStatus((await _record(system, job_id))["status"])
+        return status, not status.final
 
 
 async def _record(system: System, job_id: str) -> dict[str, Any]:

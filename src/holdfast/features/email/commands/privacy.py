@@ -161,7 +161,7 @@ async def _erase(recipient: str, tenant: str | None, data: Path | None) -> Forgo
         selector = await _selector(system, recipient, tenant)
 
         async def cancel(outbox_id: str) -> bool:
-            return await system.cancellation.cancel(workload, outbox_id)
+            return bool(await system.cancellation.cancel(workload, outbox_id))
 
         try:
             return await _privacy_of(system).erase(selector, system.ambient.clock.now(), cancel)
