@@ -10,6 +10,8 @@ import pytest
 from holdfast import AskToStop, Done, Expire, Expired, Retry, Upsert
 from holdfast.contracts.errors import BrokerUnavailable, StoreUnavailable
 from holdfast.contracts.ledger import Cancelled, Status
+from holdfast.contracts.queues import Delivery
+from holdfast.engine.adoption import adopt
 from holdfast.engine.cancellation import Cancellation
 from tests.support.stage import a_stage, empty
 from tests.support.valve import Valve
@@ -24,7 +26,7 @@ class Recallable(Parcels):
 
 
 def cancel(stage, name="p"):
-    return Cancellation(stage.store, stage.broker).cancel(stage.workload, f"parcel.{name}")
+    return Cancellation(stage.store, stage.broker).cancel(stage.workload, f"parcel:{name}")
 
 
 async def place(stage):
@@ -72,6 +74,14 @@ async def test_a_job_in_work_is_left_alone():
 async def test_what_nobody_knows_cannot_be_cancelled():
     async with a_stage(Recallable()) as stage:
         assert await cancel(stage) is Cancelled.TOO_LATE
+
+
+async def test_a_job_that_has_another_name_in_the_queue_is_cancelled_by_its_key():
+    async with a_stage(Recallable()) as stage:
+        await adopt(stage.store, stage.workload, [Delivery("parcels-main", "node-7", '{"id": "p"}', "token")])
+        assert (await stage.entry("p")).job_id == "node-7"
+        assert await cancel(stage) is Cancelled.ENDS
+        assert (await stage.entry("p")).status is Status.EXPIRED
 
 
 async def test_a_cancellation_that_was_cut_short_is_finished_by_maintenance():
@@ -141,7 +151,7 @@ class Stoppable(Parcels):
     def on_transition(self, transition, job):
         match transition:
             case AskToStop():
-                return [Upsert("parcel_places", job.data.id, {"asked": f"attempt {job.attempt}"})]
+                return [Upsert("parcel_places", job.data.id, {"asked": job.job_id})]
             case Expire(cancelled=True):
                 return [Upsert("parcel_places", job.data.id, {"place": "recalled"})]
             case _:
@@ -167,7 +177,7 @@ async def test_a_job_in_work_learns_that_it_is_cancelled_and_the_others_go_on():
             assert (await stage.until("other", Status.EXPIRED)).note is None
         assert (entry.note, entry.attempt_count) == ("withdrawn", 1)
         record = await stage.store.get("parcel_places", "p")
-        assert (record["asked"], record["place"]) == ("attempt 1", "recalled")
+        assert (record["asked"], record["place"]) == ("parcel.p", "recalled")
         assert await cancel(stage) is Cancelled.TOO_LATE
 
 

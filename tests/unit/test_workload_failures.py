@@ -17,6 +17,7 @@ from holdfast import (
     Failure,
     JobState,
     MoveToDeadLetters,
+    Publish,
     Reject,
     Release,
     Retry,
@@ -90,7 +91,7 @@ def failures(seen) -> list[str]:
     ("hook", "call", "default"),
     [
         ("on_transition", lambda hooks: hooks.accepted(ENTRY, PARCEL, queued=True), ENTRY),
-        ("on_transition", lambda hooks: hooks.published("parcel.p", BODY, 1), ()),
+        ("on_transition", lambda hooks: hooks.effects_of(Publish(), "parcel.p", BODY, 1), ()),
         *(
             ("on_transition", lambda hooks, transition=transition: hooks.with_effects(transition, JOB), transition)
             for transition in (

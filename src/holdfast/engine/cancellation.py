@@ -14,7 +14,7 @@ from typing import Any, Final
 from holdfast.contracts.errors import BrokerUnavailable
 from holdfast.contracts.ledger import Cancelled, Lease, Overdue
 from holdfast.contracts.ports import Broker, Store
-from holdfast.contracts.transitions import CANCELLED, Expire, Settlement
+from holdfast.contracts.transitions import CANCELLED, AskToStop, Expire, Settlement
 from holdfast.contracts.workload import Workload
 from holdfast.telemetry import emit, events
 
@@ -31,18 +31,20 @@ class Cancellation:
         self._store = store
         self._broker = broker
 
-    async def cancel(self, workload: Workload[Any], job_id: str) -> Cancelled:
+    async def cancel(self, workload: Workload[Any], key: str) -> Cancelled:
         """``ENDS``: the job will never run, and its entry is ``expired`` with the note for cancelled jobs.
 
         If this process crashes halfway, a worker or maintenance expires the job in the same way.
         """
-        (answer,) = await self._store.cancel(workload.name, [job_id], running=workload.stoppable)
+        entry = await self._store.entry(workload.name, key)
+        if entry is None:
+            return Cancelled.TOO_LATE
+        (answer,) = await self._store.cancel(workload.name, [entry.job_id], running=workload.stoppable)
         if answer is Cancelled.ENDS:
-            await self._end(workload, job_id)
+            await self._end(workload, entry.job_id)
         elif answer is Cancelled.STOPS:
-            hooks = Hooks(workload)
-            entries = await self._store.unsettled(workload.name, [job_id])
-            await self._store.apply([effect for each in entries for effect in hooks.asked_to_stop(each)])
+            effects = Hooks(workload).effects_of(AskToStop(), entry.job_id, entry.body, entry.generation)
+            await self._store.apply(effects)
         return answer
 
     async def _end(self, workload: Workload[Any], job_id: str) -> None:

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from holdfast.contracts.effects import Effect
-from holdfast.contracts.ledger import DueEntry, NewEntry
+from holdfast.contracts.ledger import NewEntry
 from holdfast.contracts.outcomes import Failure, Reason
 from holdfast.contracts.retry import ExponentialBackoff
 from holdfast.contracts.transitions import Accept, AskToStop, Ending, Publish, Transition
@@ -60,6 +60,7 @@ class Hooks:
 
     def __init__(self, workload: Workload[Any]) -> None:
         self._workload = workload
+        self._without_records = getattr(workload.on_transition, "__func__", None) is Workload.on_transition
 
     def data_of(self, body: str) -> BaseModel | None:
         """The job's data; None for a body that breaks its contract."""
@@ -93,7 +94,7 @@ class Hooks:
 
     def on_transition(self, transition: Transition, job: JobState[Any] | None) -> Sequence[Effect]:
         """The workload's own effects of a transition. A job that breaks its contract has none."""
-        if job is None:
+        if job is None or self._without_records:
             return ()
         return call_hook(
             self._workload, "on_transition", lambda: tuple(self._workload.on_transition(transition, job)), tuple
@@ -106,27 +107,20 @@ class Hooks:
 
     def accepted(self, entry: NewEntry, data: BaseModel, *, queued: bool) -> NewEntry:
         """The entry with the effects of its acceptance, before the effects that it has."""
+        if self._without_records:
+            return entry
         own = self.on_transition(Accept(queued), JobState(entry.key, entry.job_id, data, 0, 1))
         return replace(entry, effects=(*own, *entry.effects)) if own else entry
 
-    def published(self, job_id: str, body: str, generation: int) -> Sequence[Effect]:
-        """Effects of its publishing. The body is not read for a workload that does not care."""
-        return self._without_claim(Publish(), job_id, body, generation)
-
-    def asked_to_stop(self, entry: DueEntry) -> Sequence[Effect]:
-        """Effects of a cancellation while the job is in work."""
-        return self._without_claim(AskToStop(), entry.job_id, entry.body, entry.generation, entry.attempt_count)
-
-    def _without_claim(
-        self, transition: Transition, job_id: str, body: str, generation: int, attempt: int = 0
-    ) -> Sequence[Effect]:
-        if type(self._workload).on_transition is Workload.on_transition:
+    def effects_of(self, transition: Publish | AskToStop, job_id: str, body: str, generation: int) -> Sequence[Effect]:
+        """The effects of a transition that changes no state. The body is not read for a workload without records."""
+        if self._without_records:
             return ()
         data = self.data_of(body)
         if data is None:
             return ()
         key = call_hook(self._workload, "key", lambda: self._workload.key(data), lambda: None)
-        return () if key is None else self.on_transition(transition, JobState(key, job_id, data, attempt, generation))
+        return () if key is None else self.on_transition(transition, JobState(key, job_id, data, 0, generation))
 
     def interrupted(self, attempts: int) -> Reason:
         """Why a job failed for good that was lost beyond its point of no return."""

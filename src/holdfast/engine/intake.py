@@ -27,6 +27,7 @@ from holdfast.contracts.errors import (
 from holdfast.contracts.ledger import NewEntry, Recorded, RecordedAs, Status
 from holdfast.contracts.ports import Broker, Store
 from holdfast.contracts.queues import QueueJob
+from holdfast.contracts.transitions import Publish
 from holdfast.contracts.workload import Workload
 from holdfast.telemetry import emit, emit_failure, events
 
@@ -171,7 +172,7 @@ class Intake:
         effects = [
             effect
             for each in published
-            for effect in Hooks(each.workload).published(each.entry.job_id, each.entry.body, generation=1)
+            for effect in Hooks(each.workload).effects_of(Publish(), each.entry.job_id, each.entry.body, generation=1)
         ]
         if not effects:
             return

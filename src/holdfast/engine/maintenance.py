@@ -17,7 +17,7 @@ from holdfast.contracts.errors import BrokerUnavailable, StoreUnavailable
 from holdfast.contracts.ledger import DueEntry, Interrupted, Overdue, Status
 from holdfast.contracts.ports import Ambient, Broker, Store
 from holdfast.contracts.queues import Presence, QueueJob, WorkedElsewhere
-from holdfast.contracts.transitions import Release, Settlement
+from holdfast.contracts.transitions import Publish, Release, Settlement
 from holdfast.contracts.workload import Workload
 from holdfast.telemetry import emit, emit_failure, events
 
@@ -164,7 +164,7 @@ class Maintenance:
             effect
             for entry in due
             if entry.attempt_count == 0
-            for effect in hooks.published(entry.job_id, entry.body, entry.generation)
+            for effect in hooks.effects_of(Publish(), entry.job_id, entry.body, entry.generation)
         ]
         if effects:
             await self._store.apply(effects)

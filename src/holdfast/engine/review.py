@@ -16,6 +16,7 @@ from holdfast.contracts.errors import BrokerUnavailable, InvalidQuery, NotFound,
 from holdfast.contracts.ledger import NewEntry
 from holdfast.contracts.ports import Broker, Store
 from holdfast.contracts.queries import LetterQuery, Page, Slice
+from holdfast.contracts.transitions import Publish
 from holdfast.contracts.validation import describe_validation
 from holdfast.contracts.workload import Workload
 from holdfast.telemetry import emit, events
@@ -240,7 +241,7 @@ class Review:
             job = queue_job(workload, entry.job_id, entry.body, attempt=1, priority=entry.priority)
             by_workload.setdefault(letter.workload, []).append(job)
             generation = 1 if existing is None else existing.generation
-            effects += Hooks(workload).published(entry.job_id, entry.body, generation)
+            effects += Hooks(workload).effects_of(Publish(), entry.job_id, entry.body, generation)
         if effects:
             try:
                 await self._store.apply(effects)
