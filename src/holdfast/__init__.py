@@ -20,20 +20,34 @@ from .contracts.errors import (
     TransientError,
 )
 from .contracts.ledger import Attempt, LedgerEntry, Status
-from .contracts.outcomes import Done, Expired, Halt, Outcome, Reject, Retry, Snooze
+from .contracts.outcomes import Done, Expired, Failure, Halt, Outcome, Reason, Reject, Retry, Snooze
 from .contracts.queues import RateLimit
 from .contracts.retry import ExponentialBackoff, ListedDelays, RetryPolicy
-from .contracts.workload import Adopt, App, BackgroundTask, Context, Failure, Job, Reason, Standing, Workload
+from .contracts.transitions import (
+    Accept,
+    AskToStop,
+    Complete,
+    Expire,
+    MoveToDeadLetters,
+    Publish,
+    Release,
+    RetryLater,
+    Transition,
+)
+from .contracts.workload import Adopt, App, BackgroundTask, Context, Job, JobState, Workload
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Accept",
     "Adopt",
     "App",
+    "AskToStop",
     "Attempt",
     "BackgroundTask",
     "BrokerUnavailable",
     "Collection",
+    "Complete",
     "ConfigurationError",
     "Context",
     "DeadLetter",
@@ -42,6 +56,7 @@ __all__ = [
     "Done",
     "Effect",
     "Enqueue",
+    "Expire",
     "Expired",
     "ExponentialBackoff",
     "Failure",
@@ -49,24 +64,29 @@ __all__ = [
     "HandlingError",
     "HoldfastError",
     "Job",
+    "JobState",
     "LeaseLost",
     "LedgerEntry",
     "ListedDelays",
+    "MoveToDeadLetters",
     "NotFound",
     "Outcome",
     "PermanentError",
+    "Publish",
     "RateLimit",
     "Reason",
     "Reject",
+    "Release",
     "Retry",
+    "RetryLater",
     "RetryPolicy",
     "ReviewStatus",
     "Snooze",
-    "Standing",
     "Status",
     "StoreUnavailable",
     "ThrottledError",
     "TransientError",
+    "Transition",
     "Upsert",
     "Workload",
     "new_entry",

@@ -19,9 +19,10 @@ from holdfast.api.frame import FeatureApi, Frame
 from holdfast.api.services import ApiOptions, ApiServices
 from holdfast.contracts.dead_letters import letter_id
 from holdfast.contracts.ledger import Claimed, Lease, LedgerEntry
+from holdfast.contracts.outcomes import Reason
 from holdfast.contracts.queries import EntryQuery, Page
 from holdfast.contracts.transitions import Complete, MoveToDeadLetters, Settlement
-from holdfast.contracts.workload import Reason, Standing
+from holdfast.contracts.workload import JobState
 from holdfast.features.documents.contract import DocumentJob
 from holdfast.features.documents.failures import Code
 from holdfast.features.documents.feature import DocumentService, DocumentsFeature, HttpLimits, Scope
@@ -189,7 +190,7 @@ class DocumentsWorld:
             reason_message="no",
             retention=timedelta(days=1),
             letter_retention=timedelta(days=1),
-            effects=self.workload.records.failed(Standing(data, 1, 1), reason, 0.5),
+            effects=self.workload.records.failed(JobState(job_id, job_id, data, 1, 1), reason, 0.5),
         )
         (settled,) = await self.system.store.settle([Settlement("documents", lease, transition)])
         assert settled.status is not None

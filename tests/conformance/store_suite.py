@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.conformance.store.cancelling import Cancelling, TtlIncludesReplays
+from tests.conformance.store.cancelling import AskingToStop, Cancelling, TtlIncludesReplays
 from tests.conformance.store.claiming import Claiming, Renewing
 from tests.conformance.store.effects import Effects
 from tests.conformance.store.fairness_keys import FairnessKeys
@@ -35,6 +35,7 @@ class StoreSuite(
     Effects,
     Following,
     Cancelling,
+    AskingToStop,
     TtlIncludesReplays,
     FairnessKeys,
     Redacting,

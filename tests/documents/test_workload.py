@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import shutil
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -440,32 +438,23 @@ async def test_a_job_in_work_is_cancelled_and_its_child_is_gone(arena):
     assert len(script.specs) == 1
 
 
-async def test_a_look_for_the_wish_to_cancel_that_fails_cancels_nothing(arena, monkeypatch):
+async def test_looks_for_cancellations_that_fail_stop_nothing_and_the_next_worker_does_not_begin(arena, monkeypatch):
     async def failing(*_):
         message = "the driver has a bad day"
         raise RuntimeError(message)
 
-    monkeypatch.setattr("holdfast.features.documents.workload._until_cancelled", failing)
-    job_id = await arena.handed_in(Script(pages(1)))
-    await arena.until(job_id, "COMPLETED", attempts=1)
-
-
-async def test_a_job_ends_although_its_last_look_for_that_wish_did_not_hear_of_it(arena, monkeypatch):
-    """As with a driver that swallows a cancellation."""
-    looks = []
-
-    async def deaf(*_):
-        looks.append(None)
-        if len(looks) == 2:
-            with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.Event().wait()
-        return False
-
-    monkeypatch.setattr("holdfast.features.documents.workload._cancel_requested", deaf)
-    monkeypatch.setattr("holdfast.features.documents.workload._CHECK_CANCEL_EVERY", timedelta(milliseconds=1))
-    job_id = await arena.handed_in(Script(pages(1)))
-    await arena.until(job_id, "COMPLETED", attempts=1)
-    assert len(looks) >= 2
+    monkeypatch.setattr("holdfast.engine.handling.HandlerContext.look_for_cancellations", failing)
+    script, untouched = Script([plan(2), page(0)]), Script(pages(1))
+    job_id = await arena.handed_in(script)
+    await arena.until(job_id, "PROCESSING", units_done=1)
+    assert (await arena.cancel(job_id)).status_code == 202
+    other = await arena.handed_in(untouched)
+    await arena.until(other, "COMPLETED", attempts=1)
+    assert alive(script.pid)
+    async with arena.resting():
+        assert not alive(script.pid)
+    await cancelled(arena, job_id)
+    assert len(script.specs) == 1
 
 
 async def test_a_job_that_has_ended_cannot_be_cancelled(arena):

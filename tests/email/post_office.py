@@ -221,7 +221,7 @@ class PostOffice:
         await eventually(reached)
         self.stage.store.break_down(StoreUnavailable(), "settle", "renew")
         stop.set()
-        tasks = [running, *(flight.task for flight in execution._in_flight.values() if flight.task)]
+        tasks = [running, *(each.task for each in execution._running.values() if each.task)]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

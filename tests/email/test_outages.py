@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from datetime import timedelta
 
+from holdfast import JobState, Publish
 from holdfast.contracts.errors import BrokerUnavailable, StoreUnavailable
 from holdfast.contracts.transitions import Proceed
 from tests.email.post_office import post_office
@@ -40,7 +41,9 @@ async def test_a_late_enqueued_effect_never_undoes_the_status_of_a_worker():
             assert await office.status(outbox_id) == "SENDING"
             rule.release()
             await office.until(outbox_id, "SENT")
-        await office.stage.store.apply(office.workload.enqueued(office.workload.contract.model_validate_json(job), 1))
+        data = office.workload.contract.model_validate_json(job)
+        late = office.workload.on_transition(Publish(), JobState(outbox_id, outbox_id, data, 0, 1))
+        await office.stage.store.apply(late)
         assert await office.status(outbox_id) == "SENT"
 
 

@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from holdfast.contracts.errors import StoreUnavailable
-from holdfast.contracts.ledger import Claimed, Interrupted, Lease, RecordedAs, Status
+from holdfast.contracts.ledger import Cancelled, Claimed, Interrupted, Lease, RecordedAs, Status
 from holdfast.contracts.transitions import Proceed, RetryLater
 from tests.mongo.steps import DAY, an_event, claimed, dead_lettered, done, moved, settled, settlement
 from tests.support.tcp_proxy import TcpProxy
@@ -156,7 +156,7 @@ async def test_a_job_is_cancelled_though_the_answer_was_lost(proxy, proxied_stor
     await claimed(proxied_store, "b")
     proxy.lose_reply("cancel", UPDATE)
 
-    assert await proxied_store.cancel("courier", ["id-a", "id-b"]) == [True, False]
+    assert await proxied_store.cancel("courier", ["id-a", "id-b"]) == [Cancelled.ENDS, Cancelled.TOO_LATE]
     assert proxy.seen["cancel"] == 1
 
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from holdfast.contracts.ledger import NotNow, Overdue
+from holdfast.contracts.ledger import Cancelled, NotNow, Overdue
 from holdfast.contracts.transitions import RetryLater
 from holdfast.stores.mongo import server as server_module
 from holdfast.stores.mongo.server import ServerClock
@@ -84,7 +84,7 @@ async def test_what_is_recorded_right_after_asking_is_not_older(store):
 async def test_a_job_stays_cancelled_though_the_next_primarys_clock_is_behind(store):
     await store.record([an_event(delay=DAY)])
     store.link.clock.skew = HOUR
-    assert await store.cancel("courier", ["id-k"]) == [True]
+    assert await store.cancel("courier", ["id-k"]) == [Cancelled.ENDS]
     store.link.clock.skew = timedelta(0)
 
     (claim,) = await store.claim("courier", ["id-k"], worker="w", lease=DAY, max_attempts=5)

@@ -128,7 +128,7 @@ ON CONFLICT (workload, key) DO UPDATE SET body = excluded.body, fingerprint = ex
                  "first[each.workload, each.lease.job_id, each.lease.fence, position] = str(position)"),
             Edit(_SETTLING, "leases = {position: lease for lease, position in first.items()}",
                  "leases = {position: lease[:3] for lease, position in first.items()}"),
-            Edit(_EXECUTION, " is not flight or self._settler.holds(flight.lease):", " is not flight:"),
+            Edit(_EXECUTION, " is not running or running.transition is not None:", " is not running:"),
         ),
     ),
     # --- attempts
@@ -153,8 +153,8 @@ ON CONFLICT (workload, key) DO UPDATE SET body = excluded.body, fingerprint = ex
     _mutant(
         "one attempt too many",
         _TRANSITIONS,
-        "if subject.attempt >= attempt_limit(workload, subject.data):",
-        "if subject.attempt > attempt_limit(workload, subject.data):",
+        "if job.attempt >= attempt_limit(self._workload, job.job):",
+        "if job.attempt > attempt_limit(self._workload, job.job):",
     ),
     _mutant(
         "a release costs an attempt",
@@ -165,8 +165,8 @@ ON CONFLICT (workload, key) DO UPDATE SET body = excluded.body, fingerprint = ex
     _mutant(
         "a stopping worker drops what it has not finished",
         _EXECUTION,
-        "            self._finish(flight, self._given_up(flight))\n",
-        "            self._leave(flight)\n",
+        "            self._finish(running, self._given_up(running))\n",
+        "            self._leave(running)\n",
     ),
     _mutant(
         "an outcome without a decision is dropped",
@@ -190,8 +190,8 @@ ON CONFLICT (workload, key) DO UPDATE SET body = excluded.body, fingerprint = ex
     _mutant(
         "a stopping worker releases a job whose effect may have happened",
         _EXECUTION,
-        "        if flight.proceeded:\n",
-        "        if not flight.lease:\n",
+        "        if running.proceeded:\n",
+        "        if not running.lease:\n",
     ),
     _mutant(
         "a handler goes on before its point of no return is committed",
@@ -209,11 +209,10 @@ ON CONFLICT (workload, key) DO UPDATE SET body = excluded.body, fingerprint = ex
     _mutant(
         "a bad effect dead-letters the other jobs of its batch",
         "engine/settling.py",
-        "return [pair for finish in batch for pair in await self._commit_alone(finish)]",
-        """failure = Failure(EFFECT_REFUSED, reason, retry=False)
-        subjects = [Subject(key=each.key, generation=each.generation, attempt=each.attempt) for each in batch]
-        transitions = [self._decider.dead_letter(subject, failure) for subject in subjects]
-        return await self._settle([replace(each, transition=end) for each, end in zip(batch, transitions)])""",
+        "return [pair for job in batch for pair in await self._commit_alone(job)]",
+        """for job in batch:
+            job.transition = self._decider.bare_dead_letter(job, Reason(EFFECT_REFUSED, reason))
+        return await self._settle(batch)""",
     ),
     # --- deadlines
     _mutant("expired jobs are handled", _LEDGER, "    if overdue:\n", "    if overdue and not held and not body:\n"),
@@ -241,8 +240,8 @@ ON CONFLICT (workload, key) DO UPDATE SET body = excluded.body, fingerprint = ex
     _mutant(
         "every generation's dead letter has the same name",
         _TRANSITIONS,
-        "letter_id(self._workload.name, subject.key, subject.generation)",
-        "letter_id(self._workload.name, subject.key, 1)",
+        "letter_id(self._workload.name, job.claim.key, job.claim.generation)",
+        "letter_id(self._workload.name, job.claim.key, 1)",
     ),
     _mutant(
         "a new queue does not get the old dead letters",

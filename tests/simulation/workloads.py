@@ -15,7 +15,8 @@ from holdfast.contracts.effects import Collection, Effect, Upsert
 from holdfast.contracts.errors import PermanentError, ThrottledError, TransientError
 from holdfast.contracts.outcomes import Done, Expired, Outcome, Reject, Retry, Snooze
 from holdfast.contracts.retry import ExponentialBackoff
-from holdfast.contracts.workload import Context, Job, Workload
+from holdfast.contracts.transitions import Expire, Transition
+from holdfast.contracts.workload import Context, Job, JobState, Workload
 
 from .loop import current_process
 from .weather import Sky
@@ -94,8 +95,10 @@ class Simulated(Workload[Order]):
     def labels(self, data: Order) -> dict[str, str]:
         return {"subject": data.subject}
 
-    def expired(self, data: Order) -> Sequence[Effect]:
-        return (Upsert(f"{self.name}_applied", f"{data.key}|expired", {"outcome": "expired"}),)
+    def on_transition(self, transition: Transition, job: JobState[Order]) -> Sequence[Effect]:
+        if not isinstance(transition, Expire):
+            return ()
+        return (Upsert(f"{self.name}_applied", f"{job.key}|expired", {"outcome": "expired"}),)
 
     async def handle(self, job: Job[Order], context: Context) -> Outcome:
         run = self.begin(job, context)
@@ -163,7 +166,7 @@ class Simulated(Workload[Order]):
             case "unwritable":
                 return Done((*done.effects, Upsert(f"{self.name}_subjects", run.key, {"set": {1, 2}})))
             case "expired":
-                return Expired(self.expired(job.data))
+                return Expired()
         return done
 
     def marks(self, run: Run, job: Job[Order]) -> Sequence[Effect]:

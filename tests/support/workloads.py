@@ -1,4 +1,4 @@
-"""Example workloads for tests, written with the public API alone."""
+"""Example workloads for tests, written with the public API alone, and a job of theirs inside the engine."""
 
 from __future__ import annotations
 
@@ -8,7 +8,23 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from holdfast import Collection, Context, Done, Job, ListedDelays, Outcome, Upsert, Workload
+from holdfast import (
+    Collection,
+    Context,
+    Done,
+    Expire,
+    Job,
+    JobState,
+    ListedDelays,
+    Outcome,
+    Transition,
+    Upsert,
+    Workload,
+)
+from holdfast.contracts.ledger import Claimed
+from holdfast.engine.running_job import RunningJob
+
+from .clock import START
 
 Script = Callable[[Job[Any]], Awaitable[Outcome] | Outcome]
 
@@ -52,8 +68,8 @@ class Parcels(Workload[Parcel]):
         outcome = self.script(job)
         return await outcome if isinstance(outcome, Awaitable) else outcome
 
-    def expired(self, data: Parcel) -> Sequence[Upsert]:
-        return [Upsert("parcel_places", data.id, {"place": "lost"})]
+    def on_transition(self, transition: Transition, job: JobState[Parcel]) -> Sequence[Upsert]:
+        return [Upsert("parcel_places", job.data.id, {"place": "lost"})] if isinstance(transition, Expire) else []
 
 
 class BatchedParcels(Parcels):
@@ -74,3 +90,8 @@ class BatchedParcels(Parcels):
 def deliver(job: Job[Parcel]) -> Outcome:
     """Write down where the parcel is."""
     return Done([Upsert("parcel_places", job.data.id, {"place": job.data.place})], result={"at": job.data.place})
+
+
+def running(key: str = "parcel:p", *, generation: int = 1, attempt: int = 1, body: str = "") -> RunningJob:
+    """A claimed job whose body nobody has read."""
+    return RunningJob(Claimed("p", key, generation, 1, attempt, body, {}, START, None), None)

@@ -13,6 +13,7 @@ from holdfast.contracts.dead_letters import ReviewStatus, letter_id
 from holdfast.contracts.effects import IGNORED_STALE
 from holdfast.contracts.ledger import (
     AlreadySettled,
+    Cancelled,
     Claimed,
     Exhausted,
     Interrupted,
@@ -154,16 +155,24 @@ class Model:
         self.marks.add(mark_of(key, 1, "record"))
         return RecordedAs.NEW, self.now, Status.RECEIVED
 
-    def cancel(self, keys: Sequence[str]) -> list[bool]:
-        """Those that wait are overdue from now on."""
-        return [key in self.entries and self._cancel(self.entries[key]) for key in keys]
+    def cancel(self, keys: Sequence[str], running: bool) -> list[Cancelled]:
+        """Those that wait are overdue from now on; so are those in work, if they can still be stopped."""
+        return [self._cancel(self.entries.get(key), running) for key in keys]
 
-    def _cancel(self, entry: Entry) -> bool:
-        if entry.status not in _WAITING:
-            return False
+    def _cancel(self, entry: Entry | None, running: bool) -> Cancelled:
+        if entry is None or entry.status.terminal:
+            return Cancelled.TOO_LATE
+        held = entry.status is Status.PROCESSING
+        if held and (entry.proceeded or not running):
+            return Cancelled.TOO_LATE
         entry.cancelled = True
         entry.deadline = self.now if entry.deadline is None else min(entry.deadline, self.now)
-        return True
+        return Cancelled.STOPS if held else Cancelled.ENDS
+
+    def asked_to_stop(self, leases: Sequence[Lease]) -> list[Lease]:
+        """The leases that hold, of jobs that were cancelled."""
+        held = [(lease, self.entry_of(lease)) for lease in leases]
+        return [lease for lease, entry in held if entry is not None and entry.holds(lease) and entry.cancelled]
 
     def redact(self, keys: Sequence[str], body: str) -> list[str]:
         """Settled jobs and their letters get another body."""

@@ -15,7 +15,7 @@ import pytest
 from holdfast.brokers.sqlite import SqliteBroker
 from holdfast.contracts.dead_letters import ReviewStatus
 from holdfast.contracts.entries import new_entry
-from holdfast.contracts.ledger import Claimed, Lease, LedgerEntry, NotNow, RecordedAs, Status
+from holdfast.contracts.ledger import Claimed, LedgerEntry, NotNow, RecordedAs, Status
 from holdfast.contracts.outcomes import Outcome, Reject, Retry
 from holdfast.contracts.queries import LetterQuery, Page
 from holdfast.contracts.queues import Delivery
@@ -24,7 +24,8 @@ from holdfast.contracts.transitions import Settlement
 from holdfast.engine.adoption import adopt
 from holdfast.engine.handling import job_of
 from holdfast.engine.projection import Projection
-from holdfast.engine.transitions import Decider, Subject
+from holdfast.engine.running_job import RunningJob
+from holdfast.engine.transitions import Decider
 from holdfast.features.courier.contract import ActiveShipment, CourierDeadLetter, CourierEvent
 from holdfast.features.courier.workload import Courier
 from holdfast.sqlite import Database
@@ -77,9 +78,8 @@ class Records:
         job = job_of(self.courier, claim)
         if outcome is None:
             outcome = job if isinstance(job, Reject) else await self.courier.handle(job, None)
-        subject = Subject(key=claim.key, generation=claim.generation, attempt=claim.attempt)
-        transition = self.decider.decide(outcome, subject)
-        return Settlement("courier", Lease(claim.job_id, claim.fence), transition)
+        running = RunningJob(claim, None)
+        return Settlement("courier", running.lease, self.decider.decide(outcome, running))
 
     async def entry(self, key: str = KEY) -> LedgerEntry:
         entry = await self.store.entry("courier", key)

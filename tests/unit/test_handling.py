@@ -7,14 +7,17 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast import Done, Expired, Failure, Job, PermanentError, Reject, Retry, Snooze, ThrottledError
+from holdfast import Done, Expired, Failure, Job, PermanentError, Reason, Reject, Retry, Snooze, ThrottledError
 from holdfast.contracts.ledger import Claimed
 from holdfast.engine.entries import REFUSED
 from holdfast.engine.handling import HandlerContext, handle, handle_batch, job_of
 from tests.support.clock import START
 from tests.support.workloads import BatchedParcels, Parcel, Parcels
 
-OUTCOMES = [Done(), Retry("BUSY"), Snooze(timedelta(seconds=1)), Reject("GONE"), Expired()]
+OUTCOMES = [
+    *(Done(), Retry("BUSY"), Snooze(timedelta(seconds=1)), Reject("GONE"), Expired()),
+    Failure("BUSY", "away", retry=True),
+]
 
 
 class RecordCollection:
@@ -29,6 +32,10 @@ CONTEXT = HandlerContext("parcels", RecordCollection(), None, "worker-1", timede
 
 def a_job(name="p", attempt=1) -> Job[Parcel]:
     return Job(f"parcel:{name}", name, Parcel(id=name), attempt, 1, START)
+
+
+def retried(code, message) -> Failure:
+    return Failure(code, message, retry=True)
 
 
 def raising(error):
@@ -53,15 +60,15 @@ async def test_what_a_handler_returns_is_the_outcome(outcome):
 @pytest.mark.parametrize(
     ("error", "outcome"),
     [
-        (PermanentError("GONE", "never"), Reject("GONE", "never")),
+        (PermanentError("GONE", "never"), Failure("GONE", "never", retry=False)),
         (ThrottledError(retry_after=timedelta(seconds=9)), None),
         (
             ConnectionRefusedError(111, "Connection refused"),
-            Retry("ECONNREFUSED", "ConnectionRefusedError: the other side refused the connection (ECONNREFUSED)."),
+            retried("ECONNREFUSED", "ConnectionRefusedError: the other side refused the connection (ECONNREFUSED)."),
         ),
-        (ValueError("odd"), Retry("UNCLASSIFIED", "ValueError: odd")),
-        (SystemExit(1), Retry("UNCLASSIFIED", "SystemExit: 1")),
-        (TimeoutError(), Retry("TIMEOUT", "The handler did not finish in time.")),
+        (ValueError("odd"), retried("UNCLASSIFIED", "ValueError: odd")),
+        (SystemExit(1), retried("UNCLASSIFIED", "SystemExit: 1")),
+        (TimeoutError(), retried("TIMEOUT", "The handler did not finish in time.")),
     ],
     ids=lambda value: type(value).__name__,
 )
@@ -74,11 +81,11 @@ async def test_what_a_handler_raises_becomes_an_outcome(error, outcome):
         assert found == outcome
 
 
-@pytest.mark.parametrize("nonsense", [None, True, "done", Done, {"status": "ok"}, Failure("A", "a", retry=True)])
+@pytest.mark.parametrize("nonsense", [None, True, "done", Done, {"status": "ok"}, Reason("A", "a")])
 async def test_a_handler_that_returns_something_else_is_retried_and_told_so(nonsense):
     outcome = await handle(Parcels(lambda job: nonsense), a_job(), CONTEXT)
 
-    assert (type(outcome), outcome.code) == (Retry, "BAD_OUTCOME")
+    assert (outcome.retry, outcome.code) == (True, "BAD_OUTCOME")
     assert type(nonsense).__name__ in outcome.message
 
 
@@ -88,7 +95,7 @@ async def test_a_handler_that_does_not_end_is_ended():
 
     outcome = await handle(workload, a_job(), CONTEXT)
 
-    assert (type(outcome), outcome.code) == (Retry, "TIMEOUT")
+    assert (outcome.retry, outcome.code) == (True, "TIMEOUT")
 
 
 async def test_a_handler_whose_own_work_was_cancelled_has_failed():
@@ -99,7 +106,7 @@ async def test_a_handler_whose_own_work_was_cancelled_has_failed():
 
     outcome = await handle(Parcels(cancels_itself), a_job(), CONTEXT)
 
-    assert (type(outcome), outcome.code) == (Retry, "UNCLASSIFIED")
+    assert (outcome.retry, outcome.code) == (True, "UNCLASSIFIED")
 
 
 async def test_a_worker_that_cancels_its_handler_means_it():
@@ -144,7 +151,8 @@ async def test_when_a_batch_fails_as_a_whole_each_job_runs_alone(trouble):
     workload = BatchedParcels(not_with_b)
     outcomes = await handle_batch(workload, [a_job(name) for name in "abc"], CONTEXT)
 
-    assert [type(outcome) for outcome in outcomes] == [Done, Retry, Done]
+    assert [type(outcome) for outcome in outcomes] == [Done, Failure, Done]
+    assert outcomes[1].retry
     assert workload.batches == [["a", "b", "c"], ["a"], ["b"], ["c"]]
 
 
@@ -164,7 +172,7 @@ async def test_a_single_job_that_gets_no_outcome_is_rejected():
 
     (outcome,) = await handle_batch(BatchedParcels(nothing), [a_job()], CONTEXT)
 
-    assert (type(outcome), outcome.code) == (Reject, "BAD_OUTCOME")
+    assert (outcome.retry, outcome.code) == (False, "BAD_OUTCOME")
 
 
 async def test_nonsense_in_a_batch_is_one_jobs_nonsense():

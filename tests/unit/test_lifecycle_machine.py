@@ -178,10 +178,14 @@ class Lifecycle(RuleBasedStateMachine):
         answers = self.do(self.store.record(jobs))
         assert [(each.recorded_as, to_ms(each.first_seen_at), each.status) for each in answers] == expected
 
-    @rule(wanted=st.lists(st.sampled_from((*KEYS, "nobody")), min_size=1, max_size=3))
-    def cancel(self, wanted: list[str]) -> None:
-        expected = self.model.cancel(wanted)
-        assert self.do(self.store.cancel(NAME, [job_of(key) for key in wanted])) == expected
+    @rule(wanted=st.lists(st.sampled_from((*KEYS, "nobody")), min_size=1, max_size=3), running=st.booleans())
+    def cancel(self, wanted: list[str], running: bool = False) -> None:
+        expected = self.model.cancel(wanted, running)
+        assert self.do(self.store.cancel(NAME, [job_of(key) for key in wanted], running=running)) == expected
+
+    @rule(held=st.lists(leases, min_size=1, max_size=3, unique=True))
+    def look_for_cancellations(self, held: list[Lease]) -> None:
+        assert self.do(self.store.asked_to_stop(NAME, held)) == self.model.asked_to_stop(held)
 
     @rule(target=leases, wanted=st.lists(st.sampled_from((*KEYS, "nobody")), min_size=1, max_size=3))
     def claim(self, wanted: list[str]) -> Any:

@@ -13,7 +13,7 @@ from holdfast import Collection
 from holdfast.brokers.sqlite import SqliteBroker
 from holdfast.contracts.effects import Upsert
 from holdfast.contracts.errors import ConfigurationError, StoreUnavailable
-from holdfast.contracts.ledger import AlreadySettled, Claimed, Lease, NotNow, Overdue, QueuePlaces, Status
+from holdfast.contracts.ledger import AlreadySettled, Cancelled, Claimed, Lease, NotNow, Overdue, QueuePlaces, Status
 from holdfast.contracts.queries import Page, RecordQuery
 from holdfast.contracts.times import to_ms
 from holdfast.contracts.transitions import Complete, Proceed, Settlement
@@ -224,7 +224,7 @@ async def test_a_dead_letter_from_before_a_field_existed_is_read_without_it(old,
 
 
 async def test_what_is_new_works_on_jobs_of_the_first_version(store):
-    assert await store.cancel("parcels", ["id-new", "id-done"]) == [True, False]
+    assert await store.cancel("parcels", ["id-new", "id-done"]) == [Cancelled.ENDS, Cancelled.TOO_LATE]
     assert await store.redact("parcels", {"id-done": "{}", "id-dead": "{}"}) == ["id-done", "id-dead"]
     assert (await store.letter("dl_1")).body == "{}"
     (lost,) = await claim(store, "lost")

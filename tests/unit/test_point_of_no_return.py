@@ -7,10 +7,9 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast import Done, Halt, Retry, Upsert
+from holdfast import Done, Halt, MoveToDeadLetters, Reason, Release, Retry, RetryLater, Upsert
 from holdfast.contracts.errors import DeadlinePassed, LeaseLost, StoreUnavailable
 from holdfast.contracts.ledger import Status
-from holdfast.contracts.workload import Reason
 from holdfast.telemetry import events
 from tests.support.stage import LEASE, a_stage, outcomes
 from tests.support.waiting import eventually
@@ -47,14 +46,17 @@ class Rockets(Parcels):
     def interrupted(self, attempts):
         return Reason("ROCKET_LOST", f"Nobody saw rocket {attempts} come down.")
 
-    def retrying(self, job, failure, after):
-        return [Upsert("parcel_places", job.data.id, {"place": f"retry {job.attempt} of {job.generation}"})]
-
-    def released(self, job):
-        return [Upsert("parcel_places", job.data.id, {"place": f"back {job.attempt}"})]
-
-    def dead_lettered(self, job, reason):
-        return [Upsert("parcel_places", job.data.id, {"place": reason.code})]
+    def on_transition(self, transition, job):
+        match transition:
+            case RetryLater():
+                place = f"retry {job.attempt} of {job.generation}"
+            case Release():
+                place = f"back {job.attempt}"
+            case MoveToDeadLetters(reason_code=place):
+                pass
+            case _:
+                return super().on_transition(transition, job)
+        return [Upsert("parcel_places", job.data.id, {"place": place})]
 
 
 async def place(stage, name):

@@ -10,8 +10,8 @@ import pytest
 from holdfast import Done, Expired, Failure, ListedDelays, Reason, Reject, Retry, Snooze, Upsert
 from holdfast.contracts.dead_letters import letter_id
 from holdfast.contracts.transitions import Complete, Expire, MoveToDeadLetters, Release, RetryLater
-from holdfast.engine.transitions import Decider, Subject, outcome_of
-from tests.support.workloads import Parcels
+from holdfast.engine.transitions import Decider
+from tests.support.workloads import Parcels, running
 
 EFFECTS = [Upsert("parcel_places", "p", {"place": "home"})]
 SECRET = "token=hunter2"
@@ -30,7 +30,7 @@ def decided(workload):
     decider = Decider(workload, Random(1))
 
     def transition(outcome, attempt=1, generation=1):
-        return decider.decide(outcome, Subject(key="parcel:p", generation=generation, attempt=attempt))
+        return decider.decide(outcome, running(generation=generation, attempt=attempt))
 
     return transition
 
@@ -98,8 +98,8 @@ def test_no_transition_tells_a_secret(decided, outcome, attempt):
     assert "hunter2" not in getattr(transition, "reason_message", "")
 
 
-def test_a_classified_failure_is_the_outcome_that_the_handler_would_have_returned():
-    after = timedelta(seconds=1)
+def test_a_classified_failure_ends_as_the_outcome_that_the_handler_would_have_returned(decided):
+    later = timedelta(hours=1)
 
-    assert outcome_of(Failure("A", "a", retry=True, after=after)) == Retry("A", "a", after)
-    assert outcome_of(Failure("B", "b", retry=False)) == Reject("B", "b")
+    assert decided(Failure("A", "a", retry=True, after=later)) == decided(Retry("A", "a", later))
+    assert decided(Failure("B", "b", retry=False)) == decided(Reject("B", "b"))

@@ -10,7 +10,21 @@ from random import Random
 import pytest
 from pydantic import BaseModel, field_validator
 
-from holdfast import Done, Failure, Reason, Reject, Retry, Standing, Workload
+from holdfast import (
+    Complete,
+    Done,
+    Expire,
+    Failure,
+    JobState,
+    MoveToDeadLetters,
+    Publish,
+    Reject,
+    Release,
+    Retry,
+    RetryLater,
+    Workload,
+)
+from holdfast.contracts.entries import new_entry
 from holdfast.contracts.ledger import Status
 from holdfast.contracts.queues import Delivery
 from holdfast.contracts.workload import Identity
@@ -18,17 +32,19 @@ from holdfast.engine.adoption import adopt
 from holdfast.engine.entries import body_at_attempt
 from holdfast.engine.failures import UNCLASSIFIED, classify
 from holdfast.engine.hooks import Hooks, policy_limit
-from holdfast.engine.transitions import Decider, Subject, attempt_limit
+from holdfast.engine.transitions import Decider, attempt_limit
 from holdfast.telemetry import emit_failure, events
 from holdfast.telemetry.failures import traceback_of
 from holdfast.telemetry.logs import LogExporter
 from tests.support.stage import a_stage
-from tests.support.workloads import BatchedParcels, Parcel, Parcels, deliver
+from tests.support.workloads import BatchedParcels, Parcel, Parcels, deliver, running
 
 ANA = {"actor": "ana", "reason": "the place was closed"}
 PARCEL = Parcel(id="p")
 BODY = PARCEL.model_dump_json()
-STANDING = Standing(PARCEL, 1, 1)
+JOB = JobState("parcel:p", "parcel.p", PARCEL, 1, 1)
+ENTRY = new_entry(Parcels(), PARCEL)
+DAY = timedelta(days=1)
 FAILURE = Failure("HTTP_503", "away", retry=True)
 
 
@@ -42,8 +58,7 @@ def broken(*_, **__):
 class Broken(Parcels):
     """Every hook of this workload raises."""
 
-    accepted = enqueued = retrying = released = dead_lettered = worked_elsewhere = expired = cancelled = broken
-    interrupted = exhausted = repeated = letter_body = identify = classify = max_attempts = broken
+    on_transition = interrupted = exhausted = repeated = letter_body = identify = classify = max_attempts = broken
     dead_letter_payload = replayed = at_attempt = labels = broken
 
     async def copy_letters(self, letters):
@@ -75,14 +90,19 @@ def failures(seen) -> list[str]:
 @pytest.mark.parametrize(
     ("hook", "call", "default"),
     [
-        ("accepted", lambda hooks: hooks.accepted(PARCEL, queued=True), ()),
-        ("enqueued", lambda hooks: hooks.enqueued(BODY, 1), ()),
-        ("retrying", lambda hooks: hooks.retrying(STANDING, FAILURE, timedelta(0)), ()),
-        ("released", lambda hooks: hooks.released(STANDING), ()),
-        ("dead_lettered", lambda hooks: hooks.dead_lettered(STANDING, Reason("X", "x")), ()),
-        ("worked_elsewhere", lambda hooks: hooks.worked_elsewhere(STANDING, None), ()),
-        ("expired", lambda hooks: hooks.expired(PARCEL), ()),
-        ("cancelled", lambda hooks: hooks.expired(PARCEL, cancelled=True), ()),
+        ("on_transition", lambda hooks: hooks.accepted(ENTRY, PARCEL, queued=True), ENTRY),
+        ("on_transition", lambda hooks: hooks.effects_of(Publish(), "parcel.p", BODY, 1), ()),
+        *(
+            ("on_transition", lambda hooks, transition=transition: hooks.with_effects(transition, JOB), transition)
+            for transition in (
+                RetryLater(DAY, "X", "x"),
+                Release(),
+                MoveToDeadLetters("letter", "X", "x", "X", "x", DAY, DAY),
+                Complete(DAY, note="worked_elsewhere"),
+                Expire(DAY),
+                Expire(DAY, note="withdrawn"),
+            )
+        ),
         ("interrupted", lambda hooks: hooks.interrupted(2), Workload.interrupted(Parcels(), 2)),
         ("exhausted", lambda hooks: hooks.exhausted(FAILURE, 2), Workload.exhausted(Parcels(), FAILURE, 2)),
         ("repeated", lambda hooks: hooks.repeated({"at": "depot"}), "null"),
@@ -98,12 +118,12 @@ def test_a_hook_that_raises_is_one_event_and_its_default_is_used(seen, hook, cal
 
 def test_a_hook_that_returns_no_effects_is_told_too(seen):
     workload = Parcels()
-    workload.accepted = lambda data, *, queued: None
+    workload.on_transition = lambda transition, job: None
 
-    assert Hooks(workload).accepted(PARCEL, queued=True) == ()
+    assert Hooks(workload).accepted(ENTRY, PARCEL, queued=True) == ENTRY
 
     ((event, fields),) = seen
-    assert (event, fields["hook"], fields["error"]) == (events.WORKLOAD_FAILED, "accepted", "TypeError")
+    assert (event, fields["hook"], fields["error"]) == (events.WORKLOAD_FAILED, "on_transition", "TypeError")
 
 
 def test_a_retry_policy_that_raises_is_told_and_a_job_is_retried_as_by_default(seen):
@@ -111,16 +131,14 @@ def test_a_retry_policy_that_raises_is_told_and_a_job_is_retried_as_by_default(s
     workload.retry = BrokenPolicy()
 
     assert policy_limit(workload) == 5
-    transition = Decider(workload, Random(1)).decide(
-        Retry("HTTP_503", "away"), Subject(key="k", generation=1, attempt=1)
-    )
+    transition = Decider(workload, Random(1)).decide(Retry("HTTP_503", "away"), running())
 
     assert transition.after > timedelta(0)
     assert failures(seen) == ["retry.max_attempts", "retry.max_attempts", "retry.delay"]
 
 
 def test_a_limit_of_attempts_that_raises_is_the_policys(seen):
-    assert attempt_limit(Broken(), PARCEL) == 3
+    assert attempt_limit(Broken(), JOB) == 3
 
     assert failures(seen) == ["max_attempts"]
 
@@ -174,10 +192,9 @@ async def test_a_job_of_a_workload_whose_hooks_all_raise_still_comes_to_its_end(
         assert letter.reason_code == "CLOSED"
         assert len(await stage.queued("parcels-dead")) == 1
 
-    assert set(failures(seen)) == {
-        *("accepted", "enqueued", "dead_lettered", "letter_body"),
-        *("dead_letter_payload", "copy_letters"),
-    }
+    told = failures(seen)
+    assert told.count("on_transition") == 3  # accepted, published, dead-lettered
+    assert set(told) == {"on_transition", "letter_body", "dead_letter_payload", "copy_letters"}
 
 
 async def test_a_replay_that_the_workload_cannot_make_is_told(seen):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from enum import StrEnum
+from enum import Enum, StrEnum
 from typing import Any
 
 from .effects import Effect
@@ -227,6 +227,20 @@ class Lease:
 
     job_id: str
     fence: int
+
+
+class Cancelled(Enum):
+    """What became of a cancellation. Only ``TOO_LATE`` is false."""
+
+    ENDS = "ends"
+    """The job waited: it will not run any more."""
+    STOPS = "stops"
+    """The job is in work: its worker will learn that it should stop, and the job will not run again."""
+    TOO_LATE = "too late"
+    """The job is settled, unknown, or in work and cannot be stopped."""
+
+    def __bool__(self) -> bool:
+        return self is not Cancelled.TOO_LATE
 
 
 @dataclass(frozen=True, slots=True)

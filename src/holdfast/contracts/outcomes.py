@@ -1,6 +1,7 @@
 """Outcomes: how a handler's work on a job ended.
 
-Handlers return one of these. An exception is unexpected, and ``holdfast.engine.failures`` turns it into an outcome.
+Handlers return one of these. An exception is unexpected, and ``holdfast.engine.failures`` turns it into a
+:class:`Failure`, which is the outcome.
 """
 
 from __future__ import annotations
@@ -22,15 +23,41 @@ class Done:
 
 
 @dataclass(frozen=True, slots=True)
-class Retry:
-    """The work failed for a reason that may pass. Costs an attempt; the last failed attempt dead-letters the job.
-
-    ``after`` is the shortest wait that the other side allows; the retry policy may wait longer.
-    """
+class Reason:
+    """Why something failed: a code for programs and a sentence for people."""
 
     code: str
-    message: str = ""
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Failure(Reason):
+    """The attempt failed, and whether the job is retried.
+
+    A retry costs an attempt; the last failed attempt dead-letters the job. ``after`` is the shortest wait that the
+    other side allows; the retry policy may wait longer. Without ``retry``, the job is dead-lettered now. Handlers
+    return the short forms :class:`Retry` and :class:`Reject`.
+    """
+
+    retry: bool
     after: timedelta | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Retry(Failure):
+    """The work failed for a reason that may pass."""
+
+    message: str = ""
+    retry: bool = field(default=True, init=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Reject(Failure):
+    """The work can never succeed: dead-letter the job now."""
+
+    message: str = ""
+    retry: bool = field(default=False, init=False)
+    after: timedelta | None = field(default=None, init=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,18 +79,10 @@ class Halt:
 
 
 @dataclass(frozen=True, slots=True)
-class Reject:
-    """The work can never succeed: dead-letter the job now."""
-
-    code: str
-    message: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class Expired:
-    """The deadline of the job has passed. The effects write this into the workload's own records."""
+    """The deadline of the job has passed, or its sender cancelled it."""
 
     effects: Sequence[Effect] = field(default=())
 
 
-Outcome = Done | Retry | Snooze | Halt | Reject | Expired
+Outcome = Done | Failure | Snooze | Halt | Expired

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from .dead_letters import DeadLetter
 from .effects import Effect
-from .ledger import ClaimResult, DueEntry, Lease, LedgerEntry, NewEntry, Pruned, QueuePlaces, Recorded
+from .ledger import Cancelled, ClaimResult, DueEntry, Lease, LedgerEntry, NewEntry, Pruned, QueuePlaces, Recorded
 from .queries import EntryQuery, LetterQuery, Page, RecordQuery, Slice
 from .queues import (
     Acknowledgement,
@@ -129,12 +129,17 @@ class Ledger(Protocol):
         """Job ids that wait (``received`` or ``failed``) past their deadline."""
         ...
 
-    async def cancel(self, workload: str, job_ids: Sequence[str]) -> list[bool]:
+    async def cancel(self, workload: str, job_ids: Sequence[str], *, running: bool = False) -> list[Cancelled]:
         """Cancel jobs for their senders: those that wait (``received`` or ``failed``) are overdue from now on.
 
-        Their next claim is ``Overdue`` with ``cancelled``. True for each job that waits and is cancelled, now or
-        before; False for a job that is in work, settled, or unknown.
+        Their next claim is ``Overdue`` with ``cancelled``. ``ENDS`` for each job that waits and is cancelled, now or
+        before. With ``running``, a job in work before its point of no return is overdue from now on, too: its lease
+        holds, but the job cannot proceed, and :meth:`asked_to_stop` names its lease. The answer is ``STOPS``.
         """
+        ...
+
+    async def asked_to_stop(self, workload: str, leases: Sequence[Lease]) -> list[Lease]:
+        """Those of these leases that still hold, and whose jobs were cancelled. One read, for all jobs of a process."""
         ...
 
     async def queue_places(self, workload: str, fairness_keys: Sequence[str]) -> QueuePlaces:

@@ -1,4 +1,4 @@
-"""Settlements: the transitions of claimed jobs that the store commits."""
+"""Transitions: the named changes of a job's state, and the settlements that commit them for claimed jobs."""
 
 from __future__ import annotations
 
@@ -10,6 +10,32 @@ from typing import Any, Final
 from .effects import IGNORED_STALE, Effect
 from .ledger import Lease, Status
 
+OVERDUE: Final = "overdue"
+"""The note on a job that must not proceed, because its deadline has passed."""
+
+CANCELLED: Final = "withdrawn"
+"""The note on a job that expired because its sender cancelled it."""
+
+WORKED_ELSEWHERE: Final = "worked_elsewhere"
+"""The note on a job that another system's worker finished."""
+
+
+@dataclass(frozen=True, slots=True)
+class Accept:
+    """The job is recorded as ``received``. ``queued``: the same transaction puts the job into its queue."""
+
+    queued: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Publish:
+    """The queue has the job, for the first time or for a replay. A worker may have begun already."""
+
+
+@dataclass(frozen=True, slots=True)
+class AskToStop:
+    """The sender cancelled the job while it is in work: its handler will learn of it. It may have ended by now."""
+
 
 @dataclass(frozen=True, slots=True)
 class Complete:
@@ -19,6 +45,11 @@ class Complete:
     effects: Sequence[Effect] = ()
     result: Mapping[str, Any] | None = None
     note: str | None = None
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether another system's worker did the job, and returned ``result``."""
+        return self.note == WORKED_ELSEWHERE
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,22 +112,22 @@ class Expire:
     effects: Sequence[Effect] = ()
     note: str | None = None
 
+    @property
+    def cancelled(self) -> bool:
+        """Whether the job's sender cancelled it."""
+        return self.note == CANCELLED
+
 
 def noted_result(result: Mapping[str, Any] | None, note: str | None) -> Mapping[str, Any] | None:
     """A handler's result as the ledger and the queue keep it. An effect that was too old to apply is noted in it."""
     return {"note": note, **result} if result is not None and note == IGNORED_STALE else result
 
 
-Transition = Complete | RetryLater | Release | Proceed | MoveToDeadLetters | Expire
+Ending = Complete | RetryLater | Release | MoveToDeadLetters | Expire
+"""A transition that ends the lease."""
 
-OVERDUE: Final = "overdue"
-"""The note on a job that must not proceed, because its deadline has passed."""
-
-CANCELLED: Final = "withdrawn"
-"""The note on a job that expired because its sender cancelled it."""
-
-WORKED_ELSEWHERE: Final = "worked_elsewhere"
-"""The note on a job that another system's worker finished."""
+Transition = Accept | Publish | AskToStop | Ending
+"""What :meth:`holdfast.contracts.workload.Workload.on_transition` is called with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +136,7 @@ class Settlement:
 
     workload: str
     lease: Lease
-    transition: Transition
+    transition: Ending | Proceed
 
 
 @dataclass(frozen=True, slots=True)

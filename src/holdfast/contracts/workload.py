@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -15,24 +16,34 @@ from pydantic import BaseModel
 from .dead_letters import DeadLetter
 from .effects import Collection, Effect
 from .errors import ConfigurationError
-from .outcomes import Outcome
+from .outcomes import Failure, Outcome, Reason
 from .queues import Delivery, RateLimit, job_id_for
 from .redaction import scrub
 from .retry import ExponentialBackoff, RetryPolicy
 from .times import isoformat
+from .transitions import Transition
 
 Data = TypeVar("Data", bound=BaseModel)
 
 
 @dataclass(frozen=True, slots=True)
-class Job(Generic[Data]):
-    """One job, as its handler sees it. ``attempt`` is 1 on the first try of a generation."""
+class JobState(Generic[Data]):
+    """How far a job is, as :meth:`Workload.on_transition` sees it. ``attempt`` is its last attempt, as far as known.
+
+    ``attempt`` is 1 on the first try of a generation, and 0 before that and for a job that ends without a new try.
+    """
 
     key: str
     job_id: str
     data: Data
     attempt: int
     generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Job(JobState[Data]):
+    """One job, as its handler sees it."""
+
     received_at: datetime
     deadline: datetime | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -74,28 +85,13 @@ class Context(Protocol):
         """
         ...
 
+    def cancelled(self, job: Job[Any]) -> asyncio.Event:
+        """Set when the job's sender cancels it. Then stop and return :class:`Expired`; needs ``Workload.stoppable``."""
+        ...
+
     async def reserve(self, job: Job[Any], name: str, rate: RateLimit) -> timedelta:
         """How long the job has to wait for its place in an even flow: snooze for that long; at zero, go on."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """A classified failure: its name, and whether the job is retried."""
-
-    code: str
-    message: str
-    retry: bool
-    after: timedelta | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Standing(Generic[Data]):
-    """How far a job is: its data, its generation, and its last attempt (0: none)."""
-
-    data: Data
-    generation: int
-    attempt: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,14 +116,6 @@ class Identity:
 
     key: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Reason:
-    """Why a job failed for good, as its dead letter shows it."""
-
-    code: str
-    message: str
 
 
 Adopt = Callable[[Sequence[str]], Awaitable[None]]
@@ -175,6 +163,8 @@ class Workload(Generic[Data]):
     """How many jobs all workers together may start in a span of time; None: no limit."""
     concurrency: int | None = None
     """The most jobs that one worker process works on at a time; None: the limit of the process."""
+    stoppable: bool = False
+    """Whether a job in work can be cancelled: the handler looks at ``context.cancelled``, or calls ``proceed``."""
     ttl_includes_replays: bool = False
     """Whether ``ttl`` counts from the first arrival for replays too. Otherwise a replay gets a new deadline."""
     retention: timedelta = timedelta(days=30)
@@ -294,49 +284,19 @@ class Workload(Generic[Data]):
         message = f"Attempt {attempts} was lost after its point of no return: whether it took effect is not known."
         return Reason("OUTCOME_UNKNOWN", message)
 
-    # --- hooks --------------------------------------------------------------------------------------------
-    #
-    # Effects that are committed together with a transition of the ledger, for workloads that show their jobs in records
-    # of their own. If a hook raises, the error is logged (I21), and the transition is committed without its effects.
+    # --- the workload's own records -----------------------------------------------------------------------
 
-    def accepted(self, data: Data, *, queued: bool) -> Sequence[Effect]:
-        """The job is recorded. ``queued``: the same transaction puts the job into its queue."""
-        del data, queued
+    def on_transition(self, transition: Transition, job: JobState[Data]) -> Sequence[Effect]:
+        """Effects that are committed with a transition, for workloads that show their jobs in records of their own.
+
+        Match on the type of the transition: ``Accept``, ``Publish``, ``AskToStop``, ``RetryLater``, ``Release``,
+        ``MoveToDeadLetters``, ``Expire`` or ``Complete``. The effects that a handler returned are in the transition
+        already, and are applied after these. The effects of ``Publish`` and ``AskToStop`` have a commit of their own,
+        which may come late: they must not undo effects of a worker. If this raises, the error is logged (I21), and the
+        transition is committed without these effects.
+        """
+        del transition, job
         return ()
-
-    def enqueued(self, data: Data, generation: int) -> Sequence[Effect]:
-        """The queue has the job, for the first time or for a replay. Do not undo effects of a worker that has begun."""
-        del data, generation
-        return ()
-
-    def retrying(self, job: Standing[Data], failure: Failure, after: timedelta) -> Sequence[Effect]:
-        """The attempt failed; there will be another."""
-        del job, failure, after
-        return ()
-
-    def released(self, job: Standing[Data]) -> Sequence[Effect]:
-        """The attempt was released: nothing failed, and the attempt does not count."""
-        del job
-        return ()
-
-    def dead_lettered(self, job: Standing[Data], reason: Reason) -> Sequence[Effect]:
-        """The job became a dead letter."""
-        del job, reason
-        return ()
-
-    def worked_elsewhere(self, job: Standing[Data], result: Mapping[str, Any] | None) -> Sequence[Effect]:
-        """Another system's worker has done the job, and returned this result."""
-        del job, result
-        return ()
-
-    def expired(self, data: Data) -> Sequence[Effect]:
-        """The deadline of the job has passed."""
-        del data
-        return ()
-
-    def cancelled(self, data: Data) -> Sequence[Effect]:
-        """The sender cancelled the job. By default this is the same as a passed deadline."""
-        return self.expired(data)
 
     # --- the wire -----------------------------------------------------------------------------------------
 

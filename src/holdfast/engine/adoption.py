@@ -135,9 +135,9 @@ def _read(workload: Workload[Any], delivery: Delivery) -> NewEntry | _Refused:
             workload,
             first,
             job_id=job_id,
-            effects=Hooks(workload).accepted(first, queued=True),
             warnings=[scrub(each) for each in adopted.warnings],
         )
+        entry = Hooks(workload).accepted(entry, first, queued=True)
         return entry if adopted.fingerprint is None else replace(entry, fingerprint=adopted.fingerprint)
     except ValidationError as error:
         reason = describe_validation(error)

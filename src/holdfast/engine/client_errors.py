@@ -31,8 +31,8 @@ from holdfast.contracts.network_failures import (
     system_code,
     wait_asked_by,
 )
+from holdfast.contracts.outcomes import Failure
 from holdfast.contracts.redaction import scrub
-from holdfast.contracts.workload import Failure
 
 _LONGEST_TEXT: Final = 2_000
 

@@ -13,19 +13,20 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Final
 
-from holdfast.contracts.ledger import Claimed, DueEntry, Lease, NotNow
+from holdfast.contracts.ledger import DueEntry, NotNow
+from holdfast.contracts.outcomes import Reason
 from holdfast.contracts.personal_data import find_personal_data
 from holdfast.contracts.ports import Ambient, Broker, Store
 from holdfast.contracts.queues import WorkedElsewhere
 from holdfast.contracts.redaction import scrub
-from holdfast.contracts.transitions import WORKED_ELSEWHERE, Complete, MoveToDeadLetters, Settlement
-from holdfast.contracts.workload import Failure, Workload
+from holdfast.contracts.transitions import Ending, Settlement
+from holdfast.contracts.workload import Workload
 from holdfast.telemetry import emit, events
 
-from .ending import end
 from .hooks import Hooks
-from .in_flight import Held
-from .transitions import Decider, Subject
+from .running_job import Held, RunningJob
+from .settling import end
+from .transitions import Decider
 
 FAILED_ELSEWHERE: Final = "FAILED_ELSEWHERE"
 
@@ -115,8 +116,9 @@ class Elsewhere:
         settlements = []
         for claim in claims:
             if isinstance(claim, Held):
-                transition = _transition(workload, decider, hooks, claim, ended[claim.job_id])
-                settlements.append(Settlement(workload.name, Lease(claim.job_id, claim.fence), transition))
+                job = RunningJob(claim, hooks.job_of(claim))
+                transition = _transition(decider, job, ended[claim.job_id])
+                settlements.append(Settlement(workload.name, job.lease, transition))
         outcomes = {each.job_id: each.status for each in await end(self._store, settlements) if each.status is not None}
         for job_id, status in outcomes.items():
             emit(events.JOB_WORKED_ELSEWHERE, workload=workload.name, job_id=job_id, outcome=status.value)
@@ -124,25 +126,11 @@ class Elsewhere:
         return len(outcomes), {job_id: ended[job_id] for job_id in postponed[:_MOST_POSTPONED]}
 
 
-def _transition(
-    workload: Workload[Any],
-    decider: Decider,
-    hooks: Hooks,
-    claim: Held,
-    ended: WorkedElsewhere,
-) -> Complete | MoveToDeadLetters:
-    subject = Subject(
-        key=claim.key,
-        generation=claim.generation,
-        attempt=claim.attempt if isinstance(claim, Claimed) else 0,
-        body=claim.body,
-        data=hooks.data_of(claim.body),
-    )
+def _transition(decider: Decider, job: RunningJob, ended: WorkedElsewhere) -> Ending:
     if ended.failure is not None:
-        failure = Failure(FAILED_ELSEWHERE, scrub(f"Another system's worker gave it up: {ended.failure}"), retry=False)
-        return decider.dead_letter(subject, failure)
-    result = _result(ended.result)
-    return Complete(workload.retention, hooks.worked_elsewhere(subject.standing, result), result, note=WORKED_ELSEWHERE)
+        message = scrub(f"Another system's worker gave it up: {ended.failure}")
+        return decider.dead_letter(job, Reason(FAILED_ELSEWHERE, message))
+    return decider.elsewhere(job, _result(ended.result))
 
 
 def _result(text: str) -> Mapping[str, Any] | None:

@@ -33,21 +33,22 @@ from holdfast.contracts.outcomes import Halt, Outcome
 from holdfast.contracts.ports import Ambient, Broker, Store
 from holdfast.contracts.queues import Acknowledgement, Again, Delivery, Finished
 from holdfast.contracts.redaction import scrub
-from holdfast.contracts.transitions import Release, Settlement, Transition
-from holdfast.contracts.workload import Job, Workload
+from holdfast.contracts.transitions import Ending, Release, Settlement
+from holdfast.contracts.workload import Job, JobState, Workload
 from holdfast.telemetry import emit, emit_failure, events
 
 from .adoption import adopt, identifies
 from .handling import HandlerContext, handle, handle_batch, job_of
 from .hooks import Hooks, policy_limit
-from .in_flight import Held, InFlight
-from .settling import Finish, Settler
-from .transitions import Decider, Subject, attempt_limit
+from .running_job import Held, RunningJob
+from .settling import Settler
+from .transitions import Decider, attempt_limit
 
 _BATCH: Final = 50
 _TAKE_WAIT: Final = timedelta(seconds=1)
 _BACK_OFF: Final = timedelta(seconds=1)
 _LAST_WAIT: Final = timedelta(seconds=5)
+_LOOK_EVERY: Final = timedelta(milliseconds=500)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,28 +82,26 @@ class Execution:
         self._hooks = Hooks(workload)
         self._concurrency = min(options.concurrency, workload.concurrency or options.concurrency)
         self._context = HandlerContext(workload.name, store, broker, options.worker, workload.timeout + _LAST_WAIT)
-        self._settler = Settler(workload, store, broker, ambient.clock, self._decider)
-        self._in_flight = self._context.flights
+        self._settler = Settler(
+            workload, store, broker, ambient.clock, self._decider, left=self._leave, parallel=options.pipelines
+        )
+        self._running = self._context.running
         self._reserved = 0
         self._slot_freed = asyncio.Event()
 
     @property
     def in_flight(self) -> int:
         """How many jobs are claimed and not yet settled."""
-        return len(self._in_flight)
+        return len(self._running)
 
     # --- the loop -----------------------------------------------------------------------------------------
 
     async def run(self, stop: asyncio.Event, drain: timedelta) -> None:
         """Work until ``stop`` is set; then let running jobs finish for ``drain`` and release the rest (I17)."""
-        more = range(1, self._options.pipelines)
-        helpers = [
-            asyncio.create_task(self._settler.run()),
-            asyncio.create_task(self._keep_leases()),
-            asyncio.create_task(self._wake_on(stop)),
-            *(asyncio.create_task(self._settler.run()) for _ in more),
-        ]
-        pipelines = [asyncio.create_task(self._pipeline(stop)) for _ in more]
+        helpers = [asyncio.create_task(self._keep_leases()), asyncio.create_task(self._wake_on(stop))]
+        if self._workload.stoppable:
+            helpers.append(asyncio.create_task(self._watch_cancellations()))
+        pipelines = [asyncio.create_task(self._pipeline(stop)) for _ in range(1, self._options.pipelines)]
         try:
             await self._pipeline(stop)
             await asyncio.gather(*pipelines)
@@ -111,7 +110,7 @@ class Execution:
             # Nothing is in flight now, or the store was away for longer than the drain time.
             for task in (*pipelines, *helpers):
                 task.cancel()
-            await asyncio.gather(*pipelines, *helpers, return_exceptions=True)
+            await asyncio.gather(*pipelines, *helpers, self._settler.stop(), return_exceptions=True)
 
     async def _pipeline(self, stop: asyncio.Event) -> None:
         """One round after another."""
@@ -135,7 +134,7 @@ class Execution:
 
     async def _round(self) -> None:
         """Fill the free slots with jobs of the queue."""
-        free = self._concurrency - len(self._in_flight) - self._reserved
+        free = self._concurrency - len(self._running) - self._reserved
         if free <= 0:
             self._slot_freed.clear()
             await self._slot_freed.wait()
@@ -213,24 +212,23 @@ class Execution:
         """The job's own limit. The first attempt is always within it, so the body is not read for a first attempt."""
         if claim.attempt == 1 or type(self._workload).max_attempts is Workload.max_attempts:
             return policy_limit(self._workload)
-        return attempt_limit(self._workload, self._hooks.data_of(claim.body))
+        return attempt_limit(self._workload, self._hooks.job_of(claim))
 
     async def _start(self, pairs: Sequence[tuple[Delivery, ClaimResult]]) -> None:
         """Start the next step of each delivery, by its claim."""
-        to_handle: list[tuple[InFlight, Job[Any]]] = []
+        to_handle: list[tuple[RunningJob, Job[Any]]] = []
         not_ours: list[Acknowledgement] = []
         for delivery, claim in pairs:
             match claim:
                 case Claimed():
-                    flight = self._enter(delivery, claim)
                     job = job_of(self._workload, claim)
                     if isinstance(job, Job):
-                        flight.data = job.data
-                        to_handle.append((flight, job))
+                        to_handle.append((self._enter(claim, job, delivery), job))
                     else:
-                        self._decided(flight, job)
+                        self._decided(self._enter(claim, None, delivery), job)
                 case Exhausted() | Interrupted() | Overdue():
-                    self._finish(self._enter(delivery, claim), self._decider.without_attempt(claim))
+                    running = self._enter(claim, self._hooks.job_of(claim), delivery)
+                    self._finish(running, self._decider.without_attempt(running))
                 case NotNow():
                     not_ours.append(Acknowledgement(delivery, Again(claim.after)))
                 case AlreadySettled():
@@ -251,36 +249,36 @@ class Execution:
 
     # --- handling -----------------------------------------------------------------------------------------
 
-    def _enter(self, delivery: Delivery, claim: Held) -> InFlight:
-        flight = InFlight(delivery, claim, self._clock.monotonic())
-        self._in_flight[claim.job_id] = flight
-        return flight
+    def _enter(self, claim: Held, job: JobState[Any] | None, delivery: Delivery) -> RunningJob:
+        running = RunningJob(claim, job, delivery, self._clock.monotonic())
+        self._running[claim.job_id] = running
+        return running
 
-    def _dispatch(self, jobs: Sequence[tuple[InFlight, Job[Any]]]) -> None:
+    def _dispatch(self, jobs: Sequence[tuple[RunningJob, Job[Any]]]) -> None:
         size = self._workload.batch_size
         if size is None:
-            for flight, job in jobs:
-                flight.task = asyncio.create_task(self._handle(flight, job))
+            for running, job in jobs:
+                running.task = asyncio.create_task(self._handle(running, job))
             return
         for start in range(0, len(jobs), size):
             group = jobs[start : start + size]
             task = asyncio.create_task(self._handle_batch(group))
-            for flight, _ in group:
-                flight.task = task
+            for running, _ in group:
+                running.task = task
 
-    async def _handle(self, flight: InFlight, job: Job[Any]) -> None:
+    async def _handle(self, running: RunningJob, job: Job[Any]) -> None:
         outcome = await handle(self._workload, job, self._context)
         if isinstance(outcome, Halt):
             await self._halt(outcome)
-        self._decided(flight, outcome)
+        self._decided(running, outcome)
 
-    async def _handle_batch(self, group: Sequence[tuple[InFlight, Job[Any]]]) -> None:
+    async def _handle_batch(self, group: Sequence[tuple[RunningJob, Job[Any]]]) -> None:
         outcomes = await handle_batch(self._workload, [job for _, job in group], self._context)
         halt = next((outcome for outcome in outcomes if isinstance(outcome, Halt)), None)
         if halt is not None:
             await self._halt(halt)
-        for (flight, _), outcome in zip(group, outcomes, strict=True):
-            self._decided(flight, outcome)
+        for (running, _), outcome in zip(group, outcomes, strict=True):
+            self._decided(running, outcome)
 
     async def _halt(self, halt: Halt) -> None:
         """Pause the queue before the job returns to it. A queue that is away delivers nothing anyway."""
@@ -291,33 +289,21 @@ class Execution:
             emit(events.QUEUE_UNAVAILABLE, where="halt", queue=self._workload.queue, reason=error.message)
         emit(events.QUEUE_HALTED, workload=self._workload.name, queue=self._workload.queue, reason=reason)
 
-    def _decided(self, flight: InFlight, outcome: Outcome) -> None:
-        transition = self._decider.decide(outcome, _subject(flight))
+    def _decided(self, running: RunningJob, outcome: Outcome) -> None:
+        transition = self._decider.decide(outcome, running)
         crash_point("worker.handled")
-        self._finish(flight, transition)
+        self._finish(running, transition)
 
-    def _finish(self, flight: InFlight, transition: Transition) -> None:
-        """Give the transition to the settler. The slot is free once the transition is committed."""
-        if self._in_flight.get(flight.claim.job_id) is not flight or self._settler.holds(flight.lease):
+    def _finish(self, running: RunningJob, transition: Ending) -> None:
+        """Give the job to the settler. Its slot is free once the transition is committed."""
+        if self._running.get(running.claim.job_id) is not running or running.transition is not None:
             return  # the lease was lost while the handler ran, or the handler returned while it was being cancelled
-        self._settler.add(
-            Finish(
-                delivery=flight.delivery,
-                lease=flight.lease,
-                transition=transition,
-                key=flight.claim.key,
-                generation=flight.claim.generation,
-                attempt=flight.attempt,
-                body=flight.claim.body,
-                labels=flight.claim.labels if isinstance(flight.claim, Claimed) else {},
-                started=flight.started,
-                left=lambda: self._leave(flight),
-            ),
-        )
+        running.transition = transition
+        self._settler.add(running)
 
-    def _leave(self, flight: InFlight) -> None:
-        if self._in_flight.get(flight.claim.job_id) is flight:
-            del self._in_flight[flight.claim.job_id]
+    def _leave(self, running: RunningJob) -> None:
+        if self._running.get(running.claim.job_id) is running:
+            del self._running[running.claim.job_id]
         self._slot_freed.set()
 
     # --- leases -------------------------------------------------------------------------------------------
@@ -326,69 +312,72 @@ class Execution:
         """Prolong the leases of jobs in flight; stop work on those that were lost."""
         while True:
             await asyncio.sleep(self._options.lease.total_seconds() / 3)
-            flights = list(self._in_flight.values())
-            if not flights:
+            jobs = list(self._running.values())
+            if not jobs:
                 continue
             try:
                 lost = await self._store.renew(
                     self._workload.name,
-                    [flight.lease for flight in flights],
+                    [each.lease for each in jobs],
                     self._options.lease,
                 )
-                await self._broker.renew([flight.delivery for flight in flights], self._options.lease)
+                deliveries = [each.delivery for each in jobs if each.delivery is not None]
+                await self._broker.renew(deliveries, self._options.lease)
             except Exception as error:  # noqa: BLE001 - any error: the next renewal tries again
                 emit(events.STORE_UNAVAILABLE, where="lease", reason=f"{type(error).__name__}: {error}")
                 continue
             for lease in lost:
                 self._abandon(lease)
 
+    async def _watch_cancellations(self) -> None:
+        """Learn which of the jobs in flight their senders have cancelled: one look at the ledger for all of them."""
+        while True:
+            await asyncio.sleep(_LOOK_EVERY.total_seconds())
+            jobs = [each for each in self._running.values() if each.transition is None]
+            try:
+                if jobs:
+                    await self._context.look_for_cancellations(jobs)
+            except Exception as error:  # noqa: BLE001 - any error: the next look tries again
+                emit(events.STORE_UNAVAILABLE, where="cancellation", reason=f"{type(error).__name__}: {error}")
+
     def _abandon(self, lease: Lease) -> None:
         """Stop the work on a job that another worker owns now."""
-        flight = self._in_flight.get(lease.job_id)
-        if flight is None or flight.lease != lease or self._settler.holds(lease):
+        running = self._running.get(lease.job_id)
+        if running is None or running.lease != lease or running.transition is not None:
             return  # settled in the meantime, or about to be: the fence decides
         emit(events.ATTEMPT_STALE, workload=self._workload.name, job_id=lease.job_id, where="lease")
-        if flight.task is not None and self._workload.batch_size is None:
-            flight.task.cancel()
-        self._leave(flight)
+        if running.task is not None and self._workload.batch_size is None:
+            running.task.cancel()
+        self._leave(running)
 
     # --- stopping -----------------------------------------------------------------------------------------
 
     async def _wind_down(self, drain: timedelta) -> None:
-        running = {flight.task for flight in self._in_flight.values() if flight.task is not None}
-        if running:
-            _, running = await asyncio.wait(running, timeout=drain.total_seconds())
-        for task in running:
+        tasks = {running.task for running in self._running.values() if running.task is not None}
+        if tasks:
+            _, tasks = await asyncio.wait(tasks, timeout=drain.total_seconds())
+        for task in tasks:
             task.cancel()
-        if running:
+        if tasks:
             # A handler that ignores its cancellation counts no more: its claim is undone, and the fence does the rest.
-            await asyncio.wait(running, timeout=_LAST_WAIT.total_seconds())
-        for flight in [each for each in self._in_flight.values() if each.task in running]:
-            self._finish(flight, self._given_up(flight))
+            await asyncio.wait(tasks, timeout=_LAST_WAIT.total_seconds())
+        for running in [each for each in self._running.values() if each.task in tasks]:
+            self._finish(running, self._given_up(running))
         await self._context.settle()
         with contextlib.suppress(TimeoutError):  # the store is away: the leases will run out
             async with asyncio.timeout(max(drain, _LAST_WAIT).total_seconds()):
                 await self._all_settled()
 
-    def _given_up(self, flight: InFlight) -> Transition:
+    def _given_up(self, running: RunningJob) -> Ending:
         """The transition of a job whose handler we stopped: released, unless the work may be done already (I11)."""
-        if flight.proceeded:
-            return self._decider.interrupted(
-                _subject(flight), "The worker was stopped before the attempt had an outcome."
-            )
-        return self._decider.release(_subject(flight))
+        if running.proceeded:
+            return self._decider.interrupted(running, "The worker was stopped before the attempt had an outcome.")
+        return self._decider.release(running)
 
     async def _all_settled(self) -> None:
-        while self._in_flight:
+        while self._running:
             self._slot_freed.clear()
             await self._slot_freed.wait()
-
-
-def _subject(flight: InFlight) -> Subject:
-    claim = flight.claim
-    return Subject(
-        key=claim.key, generation=claim.generation, attempt=flight.attempt, body=claim.body, data=flight.data
-    )
 
 
 async def _pause(stop: asyncio.Event) -> None:

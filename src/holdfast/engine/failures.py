@@ -16,14 +16,16 @@ from __future__ import annotations
 
 import errno
 import re
+from dataclasses import replace
 from typing import Any, Final
 
 from pydantic import ValidationError
 
 from holdfast.contracts.errors import PermanentError, ThrottledError, TransientError, message_of
+from holdfast.contracts.outcomes import Failure
 from holdfast.contracts.redaction import scrub
 from holdfast.contracts.validation import describe_validation
-from holdfast.contracts.workload import Failure, Workload
+from holdfast.contracts.workload import Workload
 
 from .client_errors import client_failure, raised_from, words_of
 from .hooks import call_hook
@@ -54,7 +56,7 @@ def classify(error: BaseException, workload: Workload[Any]) -> Failure:  # noqa:
     if isinstance(error, Exception):
         own = _classified_by(workload, error)
         if own is not None:
-            return Failure(own.code, scrub(own.message), own.retry, own.after)
+            return own
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:  # as a task group raises it
         error = error.exceptions[0]
     match error:
@@ -95,4 +97,8 @@ def _unknown(error: BaseException) -> Failure:
 
 
 def _classified_by(workload: Workload[Any], error: Exception) -> Failure | None:
-    return call_hook(workload, "classify", lambda: workload.classify(error), lambda: None)
+    def own() -> Failure | None:
+        failure = workload.classify(error)
+        return None if failure is None else replace(failure, message=scrub(failure.message))
+
+    return call_hook(workload, "classify", own, lambda: None)

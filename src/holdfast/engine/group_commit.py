@@ -10,27 +10,38 @@ Item = TypeVar("Item")
 
 
 class GroupCommit(Generic[Item]):
-    """Calls ``commit`` with batches of at most ``most`` items, one batch after another, in their order.
+    """Calls ``commit`` with batches of at most ``most`` items, in their order, ``parallel`` batches at a time.
 
     ``commit`` must handle its errors: an error that it raises ends the work on the items that still wait.
     """
 
-    def __init__(self, most: int, commit: Callable[[Sequence[Item]], Awaitable[None]]) -> None:
+    def __init__(self, most: int, commit: Callable[[Sequence[Item]], Awaitable[None]], parallel: int = 1) -> None:
         self._most = most
         self._commit = commit
+        self._parallel = parallel
         self._waiting: list[Item] = []
-        self._working: asyncio.Task[None] | None = None
+        self._working: set[asyncio.Task[None]] = set()
 
     def add(self, item: Item) -> None:
-        """Add an item to the next batch. The batch starts at once if no commit is under way."""
+        """Add an item to the next batch. The batch starts at once, unless enough commits are under way."""
         self._waiting.append(item)
-        if self._working is None:
-            self._working = asyncio.get_running_loop().create_task(self._work())
+        # If other items wait too, the commit that was started for them takes this item as well.
+        if not self._working or (len(self._waiting) == 1 and len(self._working) < self._parallel):
+            self._working.add(asyncio.get_running_loop().create_task(self._work()))
 
     async def idle(self) -> None:
         """Return when nothing waits and nothing is under way."""
-        while self._working is not None:
-            await asyncio.wait({self._working})
+        while self._working:
+            await asyncio.wait(set(self._working))
+
+    async def stop(self) -> None:
+        """Cancel the commits under way, and forget what waits."""
+        self._waiting.clear()
+        working = set(self._working)
+        for task in working:
+            task.cancel()
+        await asyncio.gather(*working, return_exceptions=True)
+        self._working -= working  # a task that was cancelled before it began has not done so
 
     async def _work(self) -> None:
         try:
@@ -39,4 +50,6 @@ class GroupCommit(Generic[Item]):
                 del self._waiting[: self._most]
                 await self._commit(batch)
         finally:
-            self._working = None
+            task = asyncio.current_task()
+            if task is not None:
+                self._working.discard(task)

@@ -20,7 +20,7 @@ from holdfast.contracts.errors import (
     TransientError,
 )
 from holdfast.contracts.ledger import Claimed
-from holdfast.contracts.outcomes import Done, Expired, Halt, Outcome, Reject, Retry, Snooze
+from holdfast.contracts.outcomes import Expired, Outcome, Reject, Snooze
 from holdfast.contracts.ports import Broker, Store
 from holdfast.contracts.queues import RateLimit
 from holdfast.contracts.validation import describe_validation
@@ -31,12 +31,10 @@ from .adoption import IDEMPOTENCY_CONFLICT
 from .entries import REFUSED, REFUSED_BECAUSE
 from .failures import BAD_OUTCOME, VALIDATION_FAILED, classify
 from .hooks import Hooks, report_failure
-from .in_flight import InFlight
 from .limiter import Limiter
 from .proceeding import Proceeding
-from .transitions import outcome_of
+from .running_job import RunningJob
 
-_OUTCOMES = Done | Retry | Snooze | Halt | Reject | Expired
 _NOT_THE_HANDLERS: Final = (DeadlinePassed, LeaseLost, BrokerUnavailable, StoreUnavailable)
 """Errors that the context raises, and not the handler's own code."""
 _WHEN_AWAY: Final = timedelta(seconds=1)
@@ -45,7 +43,7 @@ _WHEN_AWAY: Final = timedelta(seconds=1)
 class HandlerContext:
     """What the engine offers to handlers; implements :class:`holdfast.contracts.workload.Context`.
 
-    ``flights`` are the jobs in flight in this process, by their job ids.
+    ``running`` are the jobs that this process has claimed and not yet settled, by their job ids.
     """
 
     def __init__(self, workload: str, store: Store, broker: Broker, worker: str, hold: timedelta) -> None:
@@ -55,7 +53,7 @@ class HandlerContext:
         self._worker = worker
         self._proceeding = Proceeding(workload, store)
         self._limiter = Limiter(broker, hold)
-        self.flights: dict[str, InFlight] = {}
+        self.running: dict[str, RunningJob] = {}
 
     @property
     def worker(self) -> str:
@@ -68,16 +66,32 @@ class HandlerContext:
 
     async def proceed(self, job: Job[Any], effects: Sequence[Effect] = (), *, repeatable: bool = False) -> None:
         """Pass the point of no return."""
-        flight = self.flights.get(job.job_id)
-        if flight is None or flight.attempt != job.attempt:
+        running = self.running.get(job.job_id)
+        if running is None or running.attempt != job.attempt:
             raise LeaseLost
-        await self._proceeding.proceed(flight.lease, effects, repeatable=repeatable)
-        flight.proceeded = not repeatable
+        try:
+            await self._proceeding.proceed(running.lease, effects, repeatable=repeatable)
+        except DeadlinePassed:
+            await self.look_for_cancellations([running])  # a cancelled job is past its deadline, too
+            raise
+        running.proceeded = not repeatable
+
+    def cancelled(self, job: Job[Any]) -> asyncio.Event:
+        """Set when the job's sender cancels it."""
+        running = self.running.get(job.job_id)
+        return asyncio.Event() if running is None else running.cancelled
+
+    async def look_for_cancellations(self, jobs: Sequence[RunningJob]) -> None:
+        """Tell the handlers of these jobs which of them were cancelled."""
+        asked = set(await self._store.asked_to_stop(self._workload, [each.lease for each in jobs]))
+        for each in jobs:
+            if each.lease in asked:
+                each.cancelled.set()
 
     def has_proceeded(self, job: Job[Any]) -> bool:
         """Whether the job has passed its point of no return."""
-        flight = self.flights.get(job.job_id)
-        return flight is not None and flight.proceeded
+        running = self.running.get(job.job_id)
+        return running is not None and running.proceeded
 
     def log(self, message: str, **facts: Any) -> None:  # noqa: ANN401 - a log line has facts of any kind
         """Write one line."""
@@ -108,7 +122,7 @@ def job_of(workload: Workload[Any], claim: Claimed) -> Job[Any] | Outcome:
     except ValidationError as error:
         return Reject(VALIDATION_FAILED, describe_validation(error))
     except Exception as error:  # noqa: BLE001 - a workload's own code
-        return outcome_of(classify(error, workload))
+        return classify(error, workload)
     return Job(
         key=claim.key,
         job_id=claim.job_id,
@@ -162,13 +176,13 @@ def _outcome_of_error(workload: Workload[Any], job: Job[Any], context: HandlerCo
         return _unknown(workload, job, error)
     match error:
         case DeadlinePassed():
-            return Expired(Hooks(workload).expired(job.data))
+            return Expired()
         case LeaseLost():
             return Snooze(timedelta(0))  # the job is not ours: any outcome is stale
         case BrokerUnavailable() | StoreUnavailable():
             return Snooze(_WHEN_AWAY)  # our own store or queue is away, and the job is not at fault
         case _:
-            return outcome_of(classify(error, workload))
+            return classify(error, workload)
 
 
 def _unknown(workload: Workload[Any], job: Job[Any], error: BaseException) -> Outcome:
@@ -196,7 +210,7 @@ def _checked(
     outcome: Any,  # noqa: ANN401 - handlers are other people's code
 ) -> Outcome:
     """The outcome that the handler returned. Any other value is an error like others."""
-    if isinstance(outcome, _OUTCOMES):
+    if isinstance(outcome, Outcome):
         return outcome
     message = f"The handler returned {type(outcome).__name__} instead of an Outcome."
     return _outcome_of_error(workload, job, context, TransientError(BAD_OUTCOME, message))

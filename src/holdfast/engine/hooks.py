@@ -8,15 +8,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from datetime import timedelta
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from holdfast.contracts.effects import Effect
+from holdfast.contracts.ledger import NewEntry
+from holdfast.contracts.outcomes import Failure, Reason
 from holdfast.contracts.retry import ExponentialBackoff
-from holdfast.contracts.workload import Failure, Identity, Reason, Standing, Workload
+from holdfast.contracts.transitions import Accept, AskToStop, Ending, Publish, Transition
+from holdfast.contracts.workload import Identity, JobState, Workload
 from holdfast.telemetry import emit_failure, events
+
+from .running_job import Held, attempt_of
 
 Result = TypeVar("Result")
 
@@ -55,6 +60,7 @@ class Hooks:
 
     def __init__(self, workload: Workload[Any]) -> None:
         self._workload = workload
+        self._without_records = getattr(workload.on_transition, "__func__", None) is Workload.on_transition
 
     def data_of(self, body: str) -> BaseModel | None:
         """The job's data; None for a body that breaks its contract."""
@@ -79,42 +85,42 @@ class Hooks:
             return Identity()
         return call_hook(self._workload, "identify", lambda: self._workload.identify(content), Identity)
 
-    def accepted(self, data: BaseModel, *, queued: bool) -> Sequence[Effect]:
-        """Effects of the job's arrival."""
-        return self._effects("accepted", lambda: self._workload.accepted(data, queued=queued))
+    def job_of(self, claim: Held) -> JobState[Any] | None:
+        """The job of a claim; None for a body that breaks its contract."""
+        data = self.data_of(claim.body)
+        if data is None:
+            return None
+        return JobState(claim.key, claim.job_id, data, attempt_of(claim), claim.generation)
 
-    def enqueued(self, body: str, generation: int) -> Sequence[Effect]:
-        """Effects of its publishing. The body is not read for a workload without this hook."""
-        if type(self._workload).enqueued is Workload.enqueued:
+    def on_transition(self, transition: Transition, job: JobState[Any] | None) -> Sequence[Effect]:
+        """The workload's own effects of a transition. A job that breaks its contract has none."""
+        if job is None or self._without_records:
+            return ()
+        return call_hook(
+            self._workload, "on_transition", lambda: tuple(self._workload.on_transition(transition, job)), tuple
+        )
+
+    def with_effects(self, transition: Ending, job: JobState[Any] | None) -> Ending:
+        """The transition with the workload's own effects, before the effects of the handler."""
+        own = self.on_transition(transition, job)
+        return replace(transition, effects=(*own, *transition.effects)) if own else transition
+
+    def accepted(self, entry: NewEntry, data: BaseModel, *, queued: bool) -> NewEntry:
+        """The entry with the effects of its acceptance, before the effects that it has."""
+        if self._without_records:
+            return entry
+        own = self.on_transition(Accept(queued), JobState(entry.key, entry.job_id, data, 0, 1))
+        return replace(entry, effects=(*own, *entry.effects)) if own else entry
+
+    def effects_of(self, transition: Publish | AskToStop, job_id: str, body: str, generation: int) -> Sequence[Effect]:
+        """The effects of a transition that changes no state. The body is not read for a workload without records."""
+        if self._without_records:
             return ()
         data = self.data_of(body)
-        return () if data is None else self._effects("enqueued", lambda: self._workload.enqueued(data, generation))
-
-    def retrying(self, job: Standing[Any] | None, failure: Failure, after: timedelta) -> Sequence[Effect]:
-        """Effects of a failed attempt."""
-        return () if job is None else self._effects("retrying", lambda: self._workload.retrying(job, failure, after))
-
-    def released(self, job: Standing[Any] | None) -> Sequence[Effect]:
-        """Effects of an attempt that was released."""
-        return () if job is None else self._effects("released", lambda: self._workload.released(job))
-
-    def dead_lettered(self, job: Standing[Any] | None, reason: Reason) -> Sequence[Effect]:
-        """Effects of its move to the dead letters."""
-        return () if job is None else self._effects("dead_lettered", lambda: self._workload.dead_lettered(job, reason))
-
-    def worked_elsewhere(self, job: Standing[Any] | None, result: Mapping[str, Any] | None) -> Sequence[Effect]:
-        """Effects of work that another system's worker did."""
-        if job is None:
-            return ()
-        return self._effects("worked_elsewhere", lambda: self._workload.worked_elsewhere(job, result))
-
-    def expired(self, data: BaseModel | None, *, cancelled: bool = False) -> Sequence[Effect]:
-        """Effects of its end: its deadline passed, or its sender cancelled it."""
         if data is None:
             return ()
-        if cancelled:
-            return self._effects("cancelled", lambda: self._workload.cancelled(data))
-        return self._effects("expired", lambda: self._workload.expired(data))
+        key = call_hook(self._workload, "key", lambda: self._workload.key(data), lambda: None)
+        return () if key is None else self.on_transition(transition, JobState(key, job_id, data, 0, generation))
 
     def interrupted(self, attempts: int) -> Reason:
         """Why a job failed for good that was lost beyond its point of no return."""
@@ -155,9 +161,6 @@ class Hooks:
             lambda: self._workload.letter_body(body),
             lambda: "null",  # a letter may hold too little, and must not hold too much
         )
-
-    def _effects(self, hook: str, call: Callable[[], Sequence[Effect]]) -> Sequence[Effect]:
-        return call_hook(self._workload, hook, lambda: tuple(call()), tuple)
 
 
 def result_text(result: Mapping[str, Any] | None) -> str:

@@ -27,6 +27,7 @@ from holdfast.contracts.errors import (
 from holdfast.contracts.ledger import NewEntry, Recorded, RecordedAs, Status
 from holdfast.contracts.ports import Broker, Store
 from holdfast.contracts.queues import QueueJob
+from holdfast.contracts.transitions import Publish
 from holdfast.contracts.workload import Workload
 from holdfast.telemetry import emit, emit_failure, events
 
@@ -82,18 +83,18 @@ class Intake:
     ) -> Receipt:
         """Record a job and publish it; return when the ledger's commit is durable.
 
-        ``effects`` are committed with the job if it is new, after the effects of the hook ``accepted``. Raises
+        ``effects`` are committed with the job if it is new, after the workload's own effects. Raises
         :class:`StoreUnavailable` or :class:`IntakeSaturated`; the sender should then send the job again.
         """
-        own_effects = Hooks(workload).accepted(data, queued=self._store.publishes)
         entry = new_entry(
             workload,
             data,
             priority=priority,
             delay=delay,
             fairness_key=fairness_key_of(workload.fairness_key(data), priority),
-            effects=(*own_effects, *effects),
+            effects=effects,
         )
+        entry = Hooks(workload).accepted(entry, data, queued=self._store.publishes)
         if self._pending >= self._max_pending:
             raise IntakeSaturated
         answer: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
@@ -167,9 +168,11 @@ class Intake:
         )
 
     async def _apply_enqueued(self, published: Iterable[_Request]) -> None:
-        """Apply the effects of the hook ``enqueued``. No sender waits for this, and nothing depends on it."""
+        """Apply the effects of publishing. No sender waits for this, and nothing depends on it."""
         effects = [
-            effect for each in published for effect in Hooks(each.workload).enqueued(each.entry.body, generation=1)
+            effect
+            for each in published
+            for effect in Hooks(each.workload).effects_of(Publish(), each.entry.job_id, each.entry.body, generation=1)
         ]
         if not effects:
             return

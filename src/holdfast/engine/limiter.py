@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import contextlib
+from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
 from typing import Final
 
@@ -12,6 +12,9 @@ from holdfast.contracts.errors import BrokerUnavailable
 from holdfast.contracts.ports import Broker
 from holdfast.contracts.queues import RateLimit
 
+from .group_commit import GroupCommit
+
+_MOST_IN_ONE_CALL: Final = 1000
 _SHORTEST: Final = timedelta(milliseconds=2)
 _LONGEST: Final = timedelta(milliseconds=250)
 
@@ -27,7 +30,7 @@ class Limiter:
         self._hold = hold
         self._limits: dict[tuple[str, RateLimit], _Limit] = {}
 
-    @asynccontextmanager
+    @contextlib.asynccontextmanager
     async def limit(self, name: str, rate: RateLimit) -> AsyncIterator[None]:
         """Wait for a permit, and keep it in the body. Raises :class:`BrokerUnavailable` if the queue is away."""
         limit = self._limits.get((name, rate))
@@ -37,11 +40,11 @@ class Limiter:
         try:
             yield
         finally:
-            limit.leave(permit)
+            limit.used.add(permit)
 
     async def settle(self) -> None:
         """Return when every used permit is released."""
-        await asyncio.gather(*(limit.idle() for limit in self._limits.values()))
+        await asyncio.gather(*(limit.used.idle() for limit in self._limits.values()))
 
 
 class _Limit:
@@ -53,9 +56,8 @@ class _Limit:
         self._rate = rate
         self._hold = hold
         self._waiting: list[asyncio.Future[str]] = []
-        self._used: list[str] = []
         self._acquiring: asyncio.Task[None] | None = None
-        self._releasing: asyncio.Task[None] | None = None
+        self.used = GroupCommit(_MOST_IN_ONE_CALL, self._release)
 
     async def enter(self) -> str:
         answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -66,17 +68,8 @@ class _Limit:
             return await answer
         except asyncio.CancelledError:
             if answer.done() and not answer.cancelled() and answer.exception() is None:
-                self.leave(answer.result())
+                self.used.add(answer.result())
             raise
-
-    def leave(self, permit: str) -> None:
-        self._used.append(permit)
-        if self._releasing is None:
-            self._releasing = asyncio.create_task(self._release())
-
-    async def idle(self) -> None:
-        while self._releasing is not None:
-            await asyncio.wait({self._releasing})
 
     async def _acquire(self) -> None:
         try:
@@ -85,7 +78,7 @@ class _Limit:
                 for permit in permits.given:
                     waiting = next((each for each in self._waiting if not each.done()), None)
                     if waiting is None:  # the handlers were cancelled meanwhile
-                        self.leave(permit)
+                        self.used.add(permit)
                     else:
                         self._waiting.remove(waiting)
                         waiting.set_result(permit)
@@ -103,13 +96,6 @@ class _Limit:
         self._waiting = [each for each in self._waiting if not each.done()]
         return len(self._waiting)
 
-    async def _release(self) -> None:
-        try:
-            while self._used:
-                used, self._used = self._used, []
-                try:
-                    await self._broker.release(self._name, self._rate, used)
-                except BrokerUnavailable:
-                    continue  # the permits are free again after ``hold``
-        finally:
-            self._releasing = None
+    async def _release(self, permits: Sequence[str]) -> None:
+        with contextlib.suppress(BrokerUnavailable):  # the permits are free again after ``hold``
+            await self._broker.release(self._name, self._rate, permits)

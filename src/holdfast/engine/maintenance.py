@@ -14,18 +14,19 @@ from typing import Any, Final
 
 from holdfast.contracts.crash_points import crash_point
 from holdfast.contracts.errors import BrokerUnavailable, StoreUnavailable
-from holdfast.contracts.ledger import DueEntry, Exhausted, Interrupted, Lease, Overdue, Status
+from holdfast.contracts.ledger import DueEntry, Interrupted, Overdue, Status
 from holdfast.contracts.ports import Ambient, Broker, Store
 from holdfast.contracts.queues import Presence, QueueJob, WorkedElsewhere
-from holdfast.contracts.transitions import Release, Settlement
+from holdfast.contracts.transitions import Publish, Release, Settlement
 from holdfast.contracts.workload import Workload
 from holdfast.telemetry import emit, emit_failure, events
 
 from .elsewhere import Elsewhere
-from .ending import end
 from .entries import queue_job
 from .hooks import Hooks
 from .projection import Projection
+from .running_job import Held, RunningJob
+from .settling import end
 from .transitions import Decider
 
 _SWEEP_BATCH: Final = 500
@@ -157,13 +158,13 @@ class Maintenance:
         return await self._broker.look_up(workload.queue, [entry.job_id for entry in due])
 
     async def _apply_enqueued(self, workload: Workload[Any], due: Sequence[DueEntry]) -> None:
-        """Apply the effects of the hook ``enqueued`` for jobs that came while the queue was away."""
+        """Apply the effects of publishing for jobs that came while the queue was away."""
         hooks = Hooks(workload)
         effects = [
             effect
             for entry in due
             if entry.attempt_count == 0
-            for effect in hooks.enqueued(entry.body, entry.generation)
+            for effect in hooks.effects_of(Publish(), entry.job_id, entry.body, entry.generation)
         ]
         if effects:
             await self._store.apply(effects)
@@ -181,15 +182,15 @@ class Maintenance:
             max_attempts=0,  # a job that is not overdue after all must not open an attempt here
         )
         settlements = []
-        decider = Decider(workload, self._ambient.random)
+        decider, hooks = Decider(workload, self._ambient.random), Hooks(workload)
         for claim in claims:
-            if isinstance(claim, Overdue | Interrupted):
-                transition = decider.without_attempt(claim)
-            elif isinstance(claim, Exhausted):  # the job got a new deadline in the meantime: leave it as it was
-                transition = Release()
-            else:
+            if not isinstance(claim, Held):
                 continue
-            settlements.append(Settlement(workload.name, Lease(claim.job_id, claim.fence), transition))
+            job = RunningJob(claim, hooks.job_of(claim))
+            # A claim that is neither got a new deadline in the meantime: leave its job as it was.
+            ends = isinstance(claim, Overdue | Interrupted)
+            transition = decider.without_attempt(job) if ends else Release()
+            settlements.append(Settlement(workload.name, job.lease, transition))
         settled = await end(self._store, settlements)
         expired = [each.job_id for each in settled if each.status is Status.EXPIRED]
         for job_id in expired:

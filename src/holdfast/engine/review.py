@@ -16,6 +16,7 @@ from holdfast.contracts.errors import BrokerUnavailable, InvalidQuery, NotFound,
 from holdfast.contracts.ledger import NewEntry
 from holdfast.contracts.ports import Broker, Store
 from holdfast.contracts.queries import LetterQuery, Page, Slice
+from holdfast.contracts.transitions import Publish
 from holdfast.contracts.validation import describe_validation
 from holdfast.contracts.workload import Workload
 from holdfast.telemetry import emit, events
@@ -216,9 +217,8 @@ class Review:
             data = workload.replayed(letter)
             if data is None:
                 return None
-            # Recorded with the effects of the hook ``accepted``, like any new job.
-            effects = Hooks(workload).accepted(data, queued=False)
-            return new_entry(workload, data, replay_of=letter.key, effects=effects)
+            # Recorded with the workload's own effects, like any new job.
+            return Hooks(workload).accepted(new_entry(workload, data, replay_of=letter.key), data, queued=False)
         except ValidationError as error:
             message = f"It cannot be replayed: what it holds is no job of {workload.name}. {describe_validation(error)}"
             raise ReviewRefused(message) from error
@@ -240,7 +240,8 @@ class Review:
                 continue
             job = queue_job(workload, entry.job_id, entry.body, attempt=1, priority=entry.priority)
             by_workload.setdefault(letter.workload, []).append(job)
-            effects += Hooks(workload).enqueued(entry.body, 1 if existing is None else existing.generation)
+            generation = 1 if existing is None else existing.generation
+            effects += Hooks(workload).effects_of(Publish(), entry.job_id, entry.body, generation)
         if effects:
             try:
                 await self._store.apply(effects)

@@ -7,35 +7,38 @@ answers that the job is settled.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Final
 
 from holdfast.contracts.crash_points import crash_point
 from holdfast.contracts.errors import BrokerUnavailable, EffectRefused, HoldfastError, StoreContended, StoreUnavailable
-from holdfast.contracts.ledger import Lease, Status
+from holdfast.contracts.ledger import Claimed, Status
+from holdfast.contracts.outcomes import Reason
 from holdfast.contracts.ports import Broker, Clock, Store
-from holdfast.contracts.queues import Acknowledgement, Again, Delivery, Failed, Finished, Handling
+from holdfast.contracts.queues import Acknowledgement, Again, Failed, Finished, Handling
 from holdfast.contracts.redaction import scrub
 from holdfast.contracts.transitions import (
     Complete,
+    Expire,
     MoveToDeadLetters,
     Release,
     RetryLater,
     Settled,
     Settlement,
-    Transition,
     noted_result,
 )
-from holdfast.contracts.workload import Failure, Workload
+from holdfast.contracts.workload import Workload
 from holdfast.telemetry import emit, emit_failure, events
 
 from .entries import body_at_attempt
 from .failures import EFFECT_REFUSED
+from .group_commit import GroupCommit
 from .hooks import result_text
 from .projection import Projection
-from .transitions import Decider, Subject
+from .running_job import RunningJob
+from .transitions import Decider
 
 _MOST_IN_ONE_COMMIT: Final = 100
 _FIRST_WAIT: Final = timedelta(milliseconds=50)
@@ -43,82 +46,66 @@ _LONGEST_WAIT: Final = timedelta(seconds=2)
 _POSTPONEMENT: Final = timedelta(milliseconds=500)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finish:
-    """A job that is ready to be settled, with the facts for its log line and for the queue."""
-
-    delivery: Delivery
-    lease: Lease
-    transition: Transition
-    key: str
-    generation: int
-    attempt: int
-    body: str
-    labels: Mapping[str, str]
-    started: float
-    left: Callable[[], None]
-    """Called when the job no longer occupies a slot."""
-
-
 class Settler:
-    """Collects finished jobs and settles them, one flush after another."""
+    """Collects jobs that have their transition, and settles them, one flush after another.
 
-    def __init__(self, workload: Workload[Any], store: Store, broker: Broker, clock: Clock, decider: Decider) -> None:
+    ``left`` is called when a job no longer occupies a slot. ``parallel`` flushes run at a time.
+    """
+
+    def __init__(  # noqa: PLR0913 - what it writes to, and what it calls
+        self,
+        workload: Workload[Any],
+        store: Store,
+        broker: Broker,
+        clock: Clock,
+        decider: Decider,
+        *,
+        left: Callable[[RunningJob], None],
+        parallel: int = 1,
+    ) -> None:
         self._workload = workload
         self._store = store
         self._broker = broker
         self._clock = clock
         self._decider = decider
         self._projection = Projection(store, broker)
-        self._waiting: list[Finish] = []
-        self._held: set[Lease] = set()
-        self._postponed: set[Lease] = set()
-        self._signal = asyncio.Event()
+        self._left = left
+        self._postponed: set[RunningJob] = set()
+        self._group_commit = GroupCommit(_MOST_IN_ONE_COMMIT, self._flush_safely, parallel)
 
-    def add(self, finish: Finish) -> None:
+    def add(self, job: RunningJob) -> None:
         """Settle this job with the next flush."""
-        self._waiting.append(finish)
-        self._held.add(finish.lease)
-        self._signal.set()
+        self._group_commit.add(job)
 
-    def holds(self, lease: Lease) -> bool:
-        """Whether the job waits here or is being settled."""
-        return lease in self._held
+    async def stop(self) -> None:
+        """Give up what is not settled: the leases will run out."""
+        self._postponed.clear()
+        await self._group_commit.stop()
 
-    async def run(self) -> None:
-        """Flush until cancelled."""
-        while True:
-            await self._signal.wait()
-            self._signal.clear()
-            while self._waiting:
-                batch = self._waiting[:_MOST_IN_ONE_COMMIT]
-                del self._waiting[:_MOST_IN_ONE_COMMIT]
-                await self._flush_safely(batch)
-
-    async def _flush_safely(self, batch: Sequence[Finish]) -> None:
+    async def _flush_safely(self, batch: Sequence[RunningJob]) -> None:
         try:
             await self._flush(batch)
         except Exception as error:  # noqa: BLE001 - an unexpected error of one flush must not end all settling
             # These leases are not renewed any more: after they have run out, the jobs are claimed again.
             emit_failure(events.WORKER_FAULT, error, workload=self._workload.name)
         finally:
-            for finish in batch:
-                if finish.lease not in self._postponed:
-                    self._held.discard(finish.lease)
-                    finish.left()
+            for job in batch:
+                if job not in self._postponed:
+                    self._left(job)
 
-    def _postpone(self, finish: Finish) -> None:
+    def _postpone(self, job: RunningJob) -> None:
         """Try this job again later. It keeps its slot and its lease, and does not delay the others."""
-        self._postponed.add(finish.lease)
-        asyncio.get_running_loop().call_later(_POSTPONEMENT.total_seconds(), self._resume, finish)
+        self._postponed.add(job)
+        asyncio.get_running_loop().call_later(_POSTPONEMENT.total_seconds(), self._resume, job)
 
-    def _resume(self, finish: Finish) -> None:
-        self._postponed.discard(finish.lease)
-        self.add(finish)
+    def _resume(self, job: RunningJob) -> None:
+        if job in self._postponed:
+            self._postponed.discard(job)
+            self.add(job)
 
     # --- one flush ----------------------------------------------------------------------------------------
 
-    async def _flush(self, batch: Sequence[Finish]) -> None:
+    async def _flush(self, batch: Sequence[RunningJob]) -> None:
         settled = await self._commit(batch)
         crash_point("worker.settled")
         self._report(settled)
@@ -127,7 +114,7 @@ class Settler:
         if any(answer.status is Status.DEAD_LETTERED for _, answer in settled):
             await self._publish_letters()
 
-    async def _commit(self, batch: Sequence[Finish]) -> list[tuple[Finish, Settled]]:
+    async def _commit(self, batch: Sequence[RunningJob]) -> list[tuple[RunningJob, Settled]]:
         """Commit the batch. If the whole batch cannot be committed, commit job by job: a bad job stops no other."""
         try:
             return await self._settle(batch)
@@ -137,33 +124,31 @@ class Settler:
             reason = f"{type(error).__name__}: {error}"
         if len(batch) > 1:
             emit(events.BATCH_SPLIT, workload=self._workload.name, jobs=len(batch), reason=reason)
-        return [pair for finish in batch for pair in await self._commit_alone(finish)]
+        return [pair for job in batch for pair in await self._commit_alone(job)]
 
-    async def _commit_alone(self, finish: Finish) -> list[tuple[Finish, Settled]]:
+    async def _commit_alone(self, job: RunningJob) -> list[tuple[RunningJob, Settled]]:
         try:
-            return await self._settle([finish])
+            return await self._settle([job])
         except StoreContended:
-            self._postpone(finish)
+            self._postpone(job)
             return []
         except EffectRefused as error:
-            failure = Failure(EFFECT_REFUSED, scrub(error.message), retry=False)
+            failure = Reason(EFFECT_REFUSED, scrub(error.message))
         except Exception as error:  # noqa: BLE001 - the job is at fault, not the worker
-            failure = Failure(EFFECT_REFUSED, scrub(f"{type(error).__name__}: {error}"), retry=False)
-        subject = Subject(key=finish.key, generation=finish.generation, attempt=finish.attempt, body=finish.body)
-        transition = self._decider.dead_letter(subject, failure)
-        dead_lettered = replace(finish, transition=transition)
+            failure = Reason(EFFECT_REFUSED, scrub(f"{type(error).__name__}: {error}"))
+        job.transition = self._decider.bare_dead_letter(job, failure)
         try:
-            return await self._settle([dead_lettered])
+            return await self._settle([job])
         except StoreContended:
-            self._postpone(dead_lettered)
+            self._postpone(job)
             return []
         except Exception as error:  # noqa: BLE001 - the others are settled; this job is claimed again after its lease
             emit_failure(events.WORKER_FAULT, error, workload=self._workload.name)
-            return [(finish, Settled(finish.lease.job_id, None))]
+            return [(job, Settled(job.claim.job_id, None))]
 
-    async def _settle(self, batch: Sequence[Finish]) -> list[tuple[Finish, Settled]]:
+    async def _settle(self, batch: Sequence[RunningJob]) -> list[tuple[RunningJob, Settled]]:
         """Settle; repeat while the store is away. Settling twice is safe: the fence lets only one write (I4)."""
-        settlements = [Settlement(self._workload.name, finish.lease, finish.transition) for finish in batch]
+        settlements = [Settlement(self._workload.name, job.lease, job.transition) for job in batch if job.transition]
         wait = _FIRST_WAIT
         while True:
             try:
@@ -177,12 +162,12 @@ class Settler:
 
     # --- the queue ----------------------------------------------------------------------------------------
 
-    async def _acknowledge(self, settled: Sequence[tuple[Finish, Settled]]) -> None:
+    async def _acknowledge(self, settled: Sequence[tuple[RunningJob, Settled]]) -> None:
         """Acknowledge in the queue. A queue that is away delivers again, and the claim finds the job settled."""
         acknowledgements = [
-            Acknowledgement(finish.delivery, self._handling(finish, answer))
-            for finish, answer in settled
-            if not answer.stale
+            Acknowledgement(job.delivery, self._handling(job, answer))
+            for job, answer in settled
+            if job.delivery is not None and not answer.stale
         ]
         if not acknowledgements:
             return
@@ -191,12 +176,12 @@ class Settler:
         except BrokerUnavailable as error:
             emit(events.QUEUE_UNAVAILABLE, where="settle", queue=self._workload.queue, reason=error.message)
 
-    def _handling(self, finish: Finish, answer: Settled) -> Handling:
-        match finish.transition:
+    def _handling(self, job: RunningJob, answer: Settled) -> Handling:
+        match job.transition:
             case Complete(result=result):
                 return Finished(result_text(noted_result(result, answer.note)))
             case RetryLater(after=after, code=code, message=message):
-                data = body_at_attempt(self._workload, finish.body, finish.attempt + 1)
+                data = body_at_attempt(self._workload, job.claim.body, job.attempt + 1)
                 return Again(after, data, f"{code}: {message}")
             case Release(after=after):
                 return Again(after)
@@ -213,26 +198,47 @@ class Settler:
 
     # --- the log ------------------------------------------------------------------------------------------
 
-    def _report(self, settled: Sequence[tuple[Finish, Settled]]) -> None:
+    def _report(self, settled: Sequence[tuple[RunningJob, Settled]]) -> None:
         now = self._clock.monotonic()
-        for finish, answer in settled:
+        for job, answer in settled:
             name = events.ATTEMPT_STALE if answer.stale else events.ATTEMPT_SETTLED
             emit(
                 name,
                 workload=self._workload.name,
-                key=finish.key,
-                attempt=finish.attempt,
+                key=job.claim.key,
+                attempt=job.attempt,
                 outcome=answer.status.value if answer.status else "stale",
                 note=answer.note,
-                error_code=getattr(finish.transition, "code", None),
-                duration_ms=round((now - finish.started) * 1000, 1),
-                trace_id=finish.labels.get("traceId"),
+                error_code=getattr(job.transition, "code", None),
+                duration_ms=round((now - job.started) * 1000, 1),
+                trace_id=job.claim.labels.get("traceId") if isinstance(job.claim, Claimed) else None,
             )
-            if isinstance(finish.transition, MoveToDeadLetters) and not answer.stale:
+            if isinstance(job.transition, MoveToDeadLetters) and not answer.stale:
                 emit(
                     events.JOB_DEAD_LETTERED,
                     workload=self._workload.name,
-                    key=finish.key,
-                    letter=finish.transition.letter_id,
-                    reason_code=finish.transition.reason_code,
+                    key=job.claim.key,
+                    letter=job.transition.letter_id,
+                    reason_code=job.transition.reason_code,
                 )
+
+
+async def end(store: Store, settlements: Sequence[Settlement]) -> list[Settled]:
+    """Settle jobs without a handler of ours, which expired or ended elsewhere.
+
+    Effects that cannot be applied are left out, so that they do not keep a job open.
+    """
+    if not settlements:
+        return []
+    try:
+        return await store.settle(settlements)
+    except EffectRefused as error:
+        bare = [
+            replace(each, transition=replace(each.transition, effects=()))
+            if each.lease.job_id == error.job_id and isinstance(each.transition, Complete | MoveToDeadLetters | Expire)
+            else each
+            for each in settlements
+        ]
+        if bare == list(settlements):
+            raise
+        return await end(store, bare)

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from holdfast.contracts.ledger import Claimed, Overdue, Status
-from holdfast.contracts.transitions import CANCELLED, Expire, Release
+from holdfast.contracts.ledger import Cancelled, Claimed, Interrupted, Lease, NotNow, Overdue, Status
+from holdfast.contracts.transitions import CANCELLED, OVERDUE, Expire, Proceed, Release
 from tests.conformance.vocabulary import (
     DAY,
     HOUR,
@@ -24,6 +24,12 @@ from tests.conformance.vocabulary import (
     try_claim,
 )
 
+ENDS, STOPS, TOO_LATE = Cancelled.ENDS, Cancelled.STOPS, Cancelled.TOO_LATE
+
+
+def lease_of(claim) -> Lease:
+    return Lease(claim.job_id, claim.fence)
+
 
 class Cancelling:
     async def test_a_cancelled_job_is_overdue_at_once(self, harness, store):
@@ -31,7 +37,7 @@ class Cancelling:
         await settled(store, await claimed(store, "failed"), retried(HOUR))
         job_ids = ["id-new", "id-delayed", "id-failed"]
 
-        assert await store.cancel(THINGS, job_ids) == [True, True, True]
+        assert await store.cancel(THINGS, job_ids) == [ENDS, ENDS, ENDS]
 
         elsewhere = await harness.store()
         assert sorted(await elsewhere.overdue(THINGS, 100)) == sorted(job_ids)
@@ -63,14 +69,14 @@ class Cancelling:
         await recorded(store, ttl=harness.moment)
         await harness.pass_time(harness.moment)
 
-        assert await store.cancel(THINGS, ["id-k"]) == [True]
+        assert await store.cancel(THINGS, ["id-k"]) == [ENDS]
         assert (await try_claim(store, "id-k"))[0].cancelled
 
     async def test_a_job_can_be_cancelled_twice(self, harness, store):
         await recorded(store)
 
-        assert await store.cancel(THINGS, ["id-k", "id-k"]) == [True, True]
-        assert await (await harness.store()).cancel(THINGS, ["id-k"]) == [True]
+        assert await store.cancel(THINGS, ["id-k", "id-k"]) == [ENDS, ENDS]
+        assert await (await harness.store()).cancel(THINGS, ["id-k"]) == [ENDS]
         assert (await try_claim(store, "id-k"))[0].cancelled
 
     async def test_a_job_in_work_is_not_cancelled(self, harness, store):
@@ -80,7 +86,8 @@ class Cancelling:
         await harness.pass_time(harness.moment)
         stands = await entry_of(store, "held")
 
-        assert await store.cancel(THINGS, ["id-held", "id-lost"]) == [False, False]
+        assert await store.cancel(THINGS, ["id-held", "id-lost"]) == [TOO_LATE, TOO_LATE]
+        assert await store.asked_to_stop(THINGS, [lease_of(held)]) == []
 
         assert await entry_of(store, "held") == stands
         await settled(store, held, completed())
@@ -95,7 +102,7 @@ class Cancelling:
         await settled(store, await claimed(store), end)
         stands = await entry_of(store)
 
-        assert await store.cancel(THINGS, ["id-k"]) == [False]
+        assert await store.cancel(THINGS, ["id-k"], running=True) == [TOO_LATE]
         assert await entry_of(store) == stands
 
     async def test_each_cancellation_is_answered_in_its_place(self, store):
@@ -104,7 +111,7 @@ class Cancelling:
 
         answers = await store.cancel(THINGS, ["id-c", "id-never", "id-b", "id-x", "id-a"])
 
-        assert answers == [True, False, False, False, True]
+        assert answers == [ENDS, TOO_LATE, TOO_LATE, TOO_LATE, ENDS]
         assert await store.cancel(THINGS, []) == []
         assert (await try_claim(store, "id-x", workload=OTHERS))[0].attempt == 1
 
@@ -112,13 +119,13 @@ class Cancelling:
         await recorded(store)
         await store.cancel(THINGS, ["id-k"])
         (first,) = await try_claim(store, "id-k", lease=harness.moment)
-        assert await store.cancel(THINGS, ["id-k"]) == [False]
+        assert await store.cancel(THINGS, ["id-k"]) == [TOO_LATE]
         await harness.pass_time(harness.moment)
         (second,) = await try_claim(store, "id-k")
         assert (second.cancelled, second.fence > first.fence) == (True, True)
         await settled(store, second, Release())
 
-        assert await store.cancel(THINGS, ["id-k"]) == [True]
+        assert await store.cancel(THINGS, ["id-k"]) == [ENDS]
         assert (await try_claim(store, "id-k"))[0].cancelled
 
     @pytest.mark.parametrize("ttl", [None, HOUR], ids=["no ttl", "with a ttl"])
@@ -161,6 +168,92 @@ class Cancelling:
             )
 
             assert isinstance(claim, Overdue if gone else Claimed)
+
+
+class AskingToStop:
+    async def test_a_job_in_work_is_asked_to_stop_and_its_lease_still_holds(self, harness, store):
+        await store.record([a_job("asked"), a_job("other"), a_job("waits")])
+        asked, other = await claimed(store, "asked"), await claimed(store, "other")
+        leases = [lease_of(other), lease_of(asked)]
+        assert await store.asked_to_stop(THINGS, leases) == []
+
+        answers = await store.cancel(THINGS, ["id-waits", "id-asked", "id-never"], running=True)
+
+        assert answers == [ENDS, STOPS, TOO_LATE]
+        elsewhere = await harness.store()
+        assert await elsewhere.asked_to_stop(THINGS, leases) == [lease_of(asked)]
+        assert await elsewhere.asked_to_stop(THINGS, []) == []
+        assert isinstance((await try_claim(elsewhere, "id-asked"))[0], NotNow)
+        assert await elsewhere.renew(THINGS, leases, HOUR) == []
+        assert await store.cancel(THINGS, ["id-asked"], running=True) == [STOPS]
+        await settled(store, asked, Expire(DAY, note=CANCELLED))
+        entry = await entry_of(store, "asked")
+        assert (entry.status, entry.note, entry.attempt_count) == (Status.EXPIRED, CANCELLED, 1)
+        assert await store.asked_to_stop(THINGS, leases) == []
+
+    async def test_a_job_that_ends_before_it_stops_keeps_its_end(self, store):
+        await recorded(store)
+        claim = await claimed(store)
+        await store.cancel(THINGS, ["id-k"], running=True)
+
+        await settled(store, claim, completed())
+
+        assert (await entry_of(store)).status is Status.PROCESSED
+
+    @pytest.mark.parametrize("repeatable", [True, False])
+    async def test_a_job_that_is_asked_to_stop_does_not_proceed(self, store, repeatable):
+        await recorded(store)
+        claim = await claimed(store)
+        await store.cancel(THINGS, ["id-k"], running=True)
+
+        answer = await settled(store, claim, Proceed(repeatable=repeatable))
+
+        assert (answer.status, answer.note) == (Status.PROCESSING, OVERDUE)
+
+    @pytest.mark.parametrize("end", [retried(), Release()], ids=["retry", "release"])
+    async def test_a_job_that_is_asked_to_stop_is_not_run_again(self, store, end):
+        await recorded(store)
+        claim = await claimed(store)
+        await store.cancel(THINGS, ["id-k"], running=True)
+        await settled(store, claim, end)
+
+        (answer,) = await try_claim(store, "id-k")
+
+        assert (type(answer), answer.cancelled) == (Overdue, True)
+
+    async def test_a_job_whose_worker_is_lost_after_that_is_not_run_again(self, harness, store):
+        await recorded(store)
+        lost = await claimed(store, lease=harness.moment)
+        await harness.pass_time(harness.moment)
+        assert await store.cancel(THINGS, ["id-k"], running=True) == [STOPS]
+
+        (answer,) = await try_claim(store, "id-k")
+
+        assert (type(answer), answer.cancelled) == (Overdue, True)
+        assert await store.asked_to_stop(THINGS, [lease_of(lost)]) == []
+
+    async def test_beyond_the_point_of_no_return_it_is_too_late(self, harness, store):
+        await recorded(store)
+        claim = await claimed(store, lease=harness.moment)
+        await settled(store, claim, Proceed())
+
+        assert await store.cancel(THINGS, ["id-k"], running=True) == [TOO_LATE]
+
+        assert await store.asked_to_stop(THINGS, [lease_of(claim)]) == []
+        await harness.pass_time(harness.moment)
+        assert isinstance((await try_claim(store, "id-k"))[0], Interrupted)
+
+    async def test_a_replay_of_a_job_that_was_asked_to_stop_runs(self, store):
+        await recorded(store)
+        claim = await claimed(store)
+        await store.cancel(THINGS, ["id-k"], running=True)
+        letter = await dead_lettered_and_reviewed(store, claim)
+
+        await store.replay([(letter, None)], actor="ana", reason="wanted after all")
+
+        again = await claimed(store)
+        assert again.generation == 2
+        assert await store.asked_to_stop(THINGS, [lease_of(again)]) == []
 
 
 class TtlIncludesReplays:

@@ -8,7 +8,8 @@ from datetime import datetime, timedelta
 import pytest
 
 from holdfast.contracts.effects import Delete, Enqueue, Upsert
-from holdfast.contracts.workload import Reason, Standing
+from holdfast.contracts.outcomes import Reason
+from holdfast.contracts.workload import JobState
 from holdfast.features.documents.callbacks import CallbackOptions, DocumentCallbacks
 from holdfast.features.documents.contract import DocumentJob
 from holdfast.features.documents.job_records import JobRecords, Reached, result_object
@@ -50,8 +51,8 @@ def records(*, callbacks=False):
     return JobRecords(max_attempts=lambda _: 3, retention=KEEP, callbacks=made)
 
 
-def standing(attempt, **payload):
-    return Standing(job(**payload), 1, attempt)
+def state(attempt, **payload):
+    return JobState("j", "j", job(**payload), attempt, 1)
 
 
 def told(effects, collection=JOBS):
@@ -110,12 +111,12 @@ def test_progress_is_rounded_down_and_full_only_at_the_end(done, units, percent)
 
 
 def test_a_failed_attempt_and_one_that_was_cancelled_wait_each_in_its_own_way():
-    failed = told(records().retrying(standing(2), Reason("HTTP_STATUS", "Unable\nHTTP 503")))
+    failed = told(records().retrying(state(2), Reason("HTTP_STATUS", "Unable\nHTTP 503")))
     error = {"error_type": "IO", "code": "HTTP_STATUS", "message": "Unable", "detail": "HTTP 503"}
     assert failed == {"status": "RETRYING", "stage": "queued", "attempts": 2, "error": error}
-    assert told(records().released(standing(1))) == {"status": "PENDING", "stage": "queued", "attempts": 0}
-    assert told(records().released(standing(3))) == {"status": "RETRYING", "stage": "queued", "attempts": 2}
-    assert told(records().released(standing(0)))["attempts"] == 0
+    assert told(records().released(state(1))) == {"status": "PENDING", "stage": "queued", "attempts": 0}
+    assert told(records().released(state(3))) == {"status": "RETRYING", "stage": "queued", "attempts": 2}
+    assert told(records().released(state(0)))["attempts"] == 0
 
 
 def test_a_completed_job_has_a_result_a_place_in_the_cache_and_no_checkpoints_any_more():
@@ -147,7 +148,7 @@ def test_a_result_from_the_cache_is_not_put_there_again():
 
 
 def test_what_was_not_read_has_a_result_that_says_so():
-    failed = records().failed(standing(3), Reason("TIMEOUT", "Too slow"), 1.23456)
+    failed = records().failed(state(3), Reason("TIMEOUT", "Too slow"), 1.23456)
     error = {"error_type": "SYSTEM", "code": "TIMEOUT", "message": "Too slow", "detail": None}
     assert (told(failed)["status"], told(failed)["attempts"], told(failed)["error"]) == ("FAILED", 3, error)
     result = told(failed, RESULTS)
@@ -166,7 +167,7 @@ def test_whoever_asked_is_called_back_at_each_end_and_nobody_else(end):
             case "completed":
                 return made.completed(data, RESULT, attempts=1)
             case "failed":
-                return made.failed(Standing(data, 1, 1), Reason("TIMEOUT", "Too slow"), None)
+                return made.failed(JobState("j", "j", data, 1, 1), Reason("TIMEOUT", "Too slow"), None)
             case _:
                 return made.cancelled(data)
 

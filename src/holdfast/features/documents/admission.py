@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, WithJsonSchema
 
 from holdfast.contracts.admission import AdmittedDocument, FieldProblem, InvalidContent, NotAcceptable
-from holdfast.contracts.effects import Effect, Upsert
+from holdfast.contracts.effects import Effect
 from holdfast.contracts.examples import add_example
 from holdfast.contracts.files import FileMissing, Stored
 from holdfast.contracts.personal_data import find_personal_data
@@ -37,7 +37,6 @@ from .failures import Code, DocumentFailure
 from .files.port import Files
 from .finding import cached_result
 from .local_paths import LocalPaths
-from .records import JOBS
 from .sniffing import HEAD, mismatch
 from .workload import Documents, new_job_id
 
@@ -165,10 +164,6 @@ class DocumentAdmission:
         data = _job_of(request, company_id, upload, filename)
         cached, effects = await self._cached(data)
         return AdmittedDocument(data, effects=effects, cached=cached)
-
-    async def ask_to_stop(self, job_id: str) -> None:
-        """Ask the worker that reads this job's file to stop. The job must exist."""
-        await self._store.apply([Upsert(JOBS, job_id, {"cancel_requested": True})])
 
     async def output(self, result: Mapping[str, Any], name: str) -> bytes:
         """An output file of a finished job. Raises ``FileMissing`` or ``FilesUnavailable``."""

@@ -9,8 +9,9 @@ from typing import Any, Final
 
 from holdfast.contracts.effects import Delete, Effect, Enqueue, Upsert
 from holdfast.contracts.entries import new_entry
+from holdfast.contracts.outcomes import Reason
 from holdfast.contracts.times import isoformat
-from holdfast.contracts.workload import Reason, Standing
+from holdfast.contracts.workload import JobState
 
 from .callbacks import CallbackJob, DocumentCallbacks, callback_id
 from .contract import DocumentJob, InputType, JobType
@@ -89,7 +90,12 @@ class JobRecords:
         }
         return Upsert(JOBS, data.job_id, fields)
 
-    def retrying(self, job: Standing[DocumentJob], reason: Reason) -> Sequence[Effect]:
+    @staticmethod
+    def asked_to_stop(data: DocumentJob) -> Upsert:
+        """Still PROCESSING, but not for long: its sender cancelled it."""
+        return Upsert(JOBS, data.job_id, {"cancel_requested": True})
+
+    def retrying(self, job: JobState[DocumentJob], reason: Reason) -> Sequence[Effect]:
         """RETRYING: the attempt failed, and there will be another."""
         fields = {
             "status": DocumentStatus.RETRYING,
@@ -99,7 +105,7 @@ class JobRecords:
         }
         return [Upsert(JOBS, job.data.job_id, fields)]
 
-    def released(self, job: Standing[DocumentJob]) -> Sequence[Effect]:
+    def released(self, job: JobState[DocumentJob]) -> Sequence[Effect]:
         """Waiting again, as before the attempt."""
         attempts = max(job.attempt - 1, 0)
         status = DocumentStatus.RETRYING if attempts else DocumentStatus.PENDING
@@ -126,7 +132,7 @@ class JobRecords:
             effects += [Delete(UNITS, unit_id(work, index)) for index in range(result["units"])]
         return effects
 
-    def completed_elsewhere(self, job: Standing[DocumentJob], result: Mapping[str, Any]) -> Sequence[Effect]:
+    def completed_elsewhere(self, job: JobState[DocumentJob], result: Mapping[str, Any]) -> Sequence[Effect]:
         """COMPLETED by the worker of another system. Only the value that it returned is known of the result."""
         duration, path, pages = (result.get(name) for name in ("duration_sec", "output_path", "pages"))
         known = _no_result(job.data, DocumentStatus.COMPLETED, duration if isinstance(duration, int | float) else None)
@@ -146,7 +152,7 @@ class JobRecords:
         fields = self._facts(data, engine) | _finished(result)
         return self._end(data, fields, result, datetime.now(UTC), callback=False)
 
-    def failed(self, job: Standing[DocumentJob], reason: Reason, duration: float | None) -> Sequence[Effect]:
+    def failed(self, job: JobState[DocumentJob], reason: Reason, duration: float | None) -> Sequence[Effect]:
         """FAILED, with the error of the dead letter."""
         error = _error(reason)
         fields = {"status": DocumentStatus.FAILED, "stage": Stage.FINISHED, "attempts": job.attempt, "error": error}

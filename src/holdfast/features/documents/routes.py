@@ -268,16 +268,15 @@ def _add_cancelling(routes: Routes, documents: DocumentService, records: _Record
     async def cancel_document(request: Request, response: Response, job_id: JobId) -> DocumentCancel:
         who = tenant_of(request)
         status = status_of(await records.own(who, job_id))
-        if not status.final and await documents.services.cancellation.cancel(documents.admission.workload, job_id):
-            return DocumentCancel(job_id=job_id, status=DocumentStatus.CANCELLED, cancel_requested=False)
-        status = status_of(await records.own(who, job_id))
+        if not status.final:
+            await documents.services.cancellation.cancel(documents.admission.workload, job_id)
+            status = status_of(await records.own(who, job_id))
         # Cancelling twice is allowed: the second answer equals the first.
         if status is DocumentStatus.CANCELLED:
             return DocumentCancel(job_id=job_id, status=status, cancel_requested=False)
         if status.final:
             message = f"The job is {status.value}: it is finished."
             raise Refusal(Code.TOO_LATE_TO_CANCEL, message, details=[FieldProblem("status", status.value)])
-        await documents.admission.ask_to_stop(job_id)
         response.status_code = 202
         return DocumentCancel(job_id=job_id, status=status, cancel_requested=True)
 

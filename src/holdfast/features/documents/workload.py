@@ -21,22 +21,22 @@ from pydantic import ValidationError
 from holdfast.contracts.crash_points import crash_point
 from holdfast.contracts.dead_letters import DeadLetter
 from holdfast.contracts.effects import Collection, Effect
-from holdfast.contracts.errors import HoldfastError, PermanentError, StoreUnavailable
+from holdfast.contracts.errors import HoldfastError, PermanentError
 from holdfast.contracts.files import FilesUnavailable
-from holdfast.contracts.outcomes import Done, Expired, Outcome
+from holdfast.contracts.outcomes import Done, Expired, Failure, Outcome, Reason
 from holdfast.contracts.queues import Delivery, job_id_for, usable_job_id
-from holdfast.contracts.workload import (
-    Adopt,
-    Adopted,
-    BackgroundTask,
-    Context,
-    Failure,
-    Identity,
-    Job,
-    Reason,
-    Standing,
-    Workload,
+from holdfast.contracts.transitions import (
+    Accept,
+    AskToStop,
+    Complete,
+    Expire,
+    MoveToDeadLetters,
+    Publish,
+    Release,
+    RetryLater,
+    Transition,
 )
+from holdfast.contracts.workload import Adopt, Adopted, BackgroundTask, Context, Identity, Job, JobState, Workload
 
 from .adopting import adopt, identify, read_job
 from .callbacks import DocumentCallbacks
@@ -49,7 +49,7 @@ from .job_records import JobRecords
 from .lists import ListReader, Lists
 from .options import DocumentOptions
 from .reading import Reading
-from .records import COLLECTIONS, JOBS, work_id
+from .records import COLLECTIONS, work_id
 from .sources import Sources
 
 QUEUE: Final = "doc_jobs"
@@ -58,13 +58,13 @@ DEAD_LETTER_QUEUE: Final = "doc_jobs_dead"
 _SLACK: Final = timedelta(minutes=5)
 """Added to the child's time: fetching the file, and writing the outputs."""
 _SWEEP_EVERY: Final = timedelta(hours=1)
-_CHECK_CANCEL_EVERY: Final = timedelta(milliseconds=500)
 
 
 class Documents(Workload[DocumentJob]):
     """The documents workload. The job's id is the ledger's key: one job id, one result."""
 
     name: ClassVar[str] = "documents"
+    stoppable = True
     contract = DocumentJob
     queue = QUEUE
     dead_letter_queue = DEAD_LETTER_QUEUE
@@ -162,16 +162,11 @@ class Documents(Workload[DocumentJob]):
 
     async def _unless_cancelled(self, job: Job[DocumentJob], context: Context, began: float) -> Outcome:
         """Work until done, or until the job is cancelled."""
-        if await _cancel_requested(context, job.data.job_id):
-            return Expired(self.records.cancelled(job.data))
         working = asyncio.ensure_future(self._work(job, context, began))
-        watching = asyncio.ensure_future(_until_cancelled(context, job.data.job_id, working))
+        watching = asyncio.ensure_future(context.cancelled(job).wait())
         try:
             await asyncio.wait({working, watching}, return_when=asyncio.FIRST_COMPLETED)
-            # Only a successful check means a cancellation. A check that failed means nothing.
-            if not working.done() and watching.exception() is None:
-                return Expired(self.records.cancelled(job.data))
-            return await working
+            return await working if working.done() else Expired()
         finally:
             for task in (working, watching):
                 task.cancel()
@@ -239,36 +234,32 @@ class Documents(Workload[DocumentJob]):
     def exhausted(self, failure: Failure, attempts: int) -> Reason:
         """The last failure is the reason. The letter has the number of attempts in its own field."""
         del attempts
-        return Reason(failure.code, failure.message)
+        return failure
 
     # --- the job's records ------------------------------------------------------------------------------------
 
-    def accepted(self, data: DocumentJob, *, queued: bool) -> Sequence[Effect]:
-        """PENDING."""
-        del queued
-        return self.records.accepted(data, self.options.engine_of(data))
-
-    def retrying(self, job: Standing[DocumentJob], failure: Failure, after: timedelta) -> Sequence[Effect]:
-        """RETRYING."""
-        del after
-        self._spent.pop(job.data.job_id, None)
-        return self.records.retrying(job, Reason(failure.code, failure.message))
-
-    def released(self, job: Standing[DocumentJob]) -> Sequence[Effect]:
-        """As before the attempt."""
-        return self.records.released(job)
-
-    def dead_lettered(self, job: Standing[DocumentJob], reason: Reason) -> Sequence[Effect]:
-        """FAILED."""
-        return self.records.failed(job, reason, self._spent.pop(job.data.job_id, None))
-
-    def worked_elsewhere(self, job: Standing[DocumentJob], result: Mapping[str, Any] | None) -> Sequence[Effect]:
-        """COMPLETED by the worker of another system."""
-        return self.records.completed_elsewhere(job, result or {})
-
-    def expired(self, data: DocumentJob) -> Sequence[Effect]:
-        """CANCELLED: these jobs have no deadline. They end early only when their sender cancels them."""
-        return self.records.cancelled(data)
+    def on_transition(self, transition: Transition, job: JobState[DocumentJob]) -> Sequence[Effect]:  # noqa: PLR0911
+        """The job's record, after each transition. Jobs have no deadline: they expire only if they are cancelled."""
+        records, data = self.records, job.data
+        match transition:
+            case Accept():
+                return records.accepted(data, self.options.engine_of(data))
+            case RetryLater():
+                self._spent.pop(data.job_id, None)
+                return records.retrying(job, Reason(transition.code, transition.message))
+            case Release():
+                return records.released(job)
+            case MoveToDeadLetters():
+                reason = Reason(transition.reason_code, transition.reason_message)
+                return records.failed(job, reason, self._spent.pop(data.job_id, None))
+            case Expire():
+                return records.cancelled(data)
+            case Complete(elsewhere=True, result=result):
+                return records.completed_elsewhere(job, result or {})
+            case AskToStop():
+                return [records.asked_to_stop(data)]
+            case Publish() | Complete():
+                return ()
 
     # --- the wire ---------------------------------------------------------------------------------------------
 
@@ -310,19 +301,3 @@ def _summary(result: Mapping[str, Any]) -> dict[str, Any]:
     """The part of a result that the ledger keeps."""
     summary = {name: result[name] for name in ("job_id", "status", "duration_sec", "output_path", "pages")}
     return summary | {"warnings": result["warnings"]} if result.get("warnings") else summary
-
-
-async def _cancel_requested(context: Context, job_id: str) -> bool:
-    return bool((await context.get(JOBS, job_id) or {}).get("cancel_requested"))
-
-
-async def _until_cancelled(context: Context, job_id: str, working: asyncio.Future[Outcome]) -> None:
-    """Return when the job's sender cancels it, or when the work is over.
-
-    A driver may swallow our cancellation (``asyncio.wait_for`` does, before Python 3.12), so the loop ends without it.
-    """
-    while not working.done():
-        await asyncio.sleep(_CHECK_CANCEL_EVERY.total_seconds())
-        with contextlib.suppress(StoreUnavailable):
-            if await _cancel_requested(context, job_id):
-                return

@@ -13,7 +13,8 @@ from typing import Any, Final
 from holdfast.contracts.effects import Upsert
 from holdfast.contracts.redaction import scrub
 from holdfast.contracts.times import isoformat
-from holdfast.contracts.workload import Failure, Reason, Standing
+from holdfast.contracts.transitions import MoveToDeadLetters, RetryLater
+from holdfast.contracts.workload import JobState
 
 from .addresses import mask_address
 from .contract import MAX_ERROR_CODE, MAX_ERROR_REASON, EmailSendJob, OutboxStatus
@@ -71,26 +72,26 @@ class Outbox:
         return _status_update(job, OutboxStatus.SENDING, _step(generation, attempt, 2), {"attempt": attempt})
 
     @staticmethod
-    def retrying(job: Standing[EmailSendJob], failure: Failure, after: timedelta) -> Upsert:
+    def retrying(job: JobState[EmailSendJob], retry: RetryLater) -> Upsert:
         """The attempt failed, and another follows."""
         fields = {
             "attempt": job.attempt,
-            "retryAfterMs": round(after.total_seconds() * 1000),
-            **_error(failure.code, failure.message),
+            "retryAfterMs": round(retry.after.total_seconds() * 1000),
+            **_error(retry.code, retry.message),
         }
         return _status_update(job.data, OutboxStatus.RETRYING, _step(job.generation, job.attempt, 3), fields)
 
     @staticmethod
-    def released(job: Standing[EmailSendJob]) -> Upsert:
+    def released(job: JobState[EmailSendJob]) -> Upsert:
         """The attempt was released and does not count: the email waits as before."""
         before = max(0, job.attempt - 1)
         status = OutboxStatus.RETRYING if before else OutboxStatus.ENQUEUED
         return _status_update(job.data, status, _step(job.generation, before, 4), {"attempt": before})
 
     @staticmethod
-    def failed(job: Standing[EmailSendJob], reason: Reason) -> Upsert:
+    def failed(job: JobState[EmailSendJob], dead_letter: MoveToDeadLetters) -> Upsert:
         """The email became a dead letter."""
-        fields = {"attempt": job.attempt, **_error(reason.code, reason.message)}
+        fields = {"attempt": job.attempt, **_error(dead_letter.reason_code, dead_letter.reason_message)}
         return _status_update(job.data, OutboxStatus.FAILED, _step(job.generation, job.attempt, 9), fields)
 
     @staticmethod
@@ -130,7 +131,7 @@ class Outbox:
         fields = {"attempt": attempt, "sesMessageId": message_id, "sentAt": isoformat(at), **_error(None, None)}
         return _status_update(job, OutboxStatus.SENT, _LAST_STEP, fields), log
 
-    def sent_elsewhere(self, job: Standing[EmailSendJob], result: Mapping[str, Any]) -> tuple[Upsert, Upsert]:
+    def sent_elsewhere(self, job: JobState[EmailSendJob], result: Mapping[str, Any]) -> tuple[Upsert, Upsert]:
         """A worker of another system sent the email, with this result (E50)."""
         message_id, duration = result.get("sesMessageId"), result.get("durationMs")
         return self.sent(

@@ -16,11 +16,22 @@ from typing import Any, ClassVar, Final
 from holdfast.contracts.crash_points import crash_point
 from holdfast.contracts.dead_letters import DeadLetter
 from holdfast.contracts.effects import Collection, Effect
-from holdfast.contracts.outcomes import Done, Expired, Halt, Outcome, Reject, Retry, Snooze
+from holdfast.contracts.outcomes import Done, Expired, Halt, Outcome, Reason, Reject, Retry, Snooze
 from holdfast.contracts.queues import Delivery, RateLimit
 from holdfast.contracts.retry import ListedDelays
 from holdfast.contracts.tenants import TENANTS
-from holdfast.contracts.workload import Adopted, Context, Failure, Job, Reason, Standing, Workload
+from holdfast.contracts.transitions import (
+    Accept,
+    AskToStop,
+    Complete,
+    Expire,
+    MoveToDeadLetters,
+    Publish,
+    Release,
+    RetryLater,
+    Transition,
+)
+from holdfast.contracts.workload import Adopted, Context, Job, JobState, Workload
 
 from .adopting import adopted
 from .content import Content, ContentError, ContentMissing
@@ -176,7 +187,7 @@ class Email(Workload[EmailSendJob]):
         """Send the email, unless it was sent before or must not be sent."""
         data, began = job.data, time.monotonic()
         if job.received_at >= data.enqueuedAt + self.ttl:
-            return Expired(self.expired(data))  # its ttl ended in the queue, before we recorded it (I10)
+            return Expired()  # its ttl ended in the queue, before we recorded it (I10)
         log, tenant = await asyncio.gather(context.get(LOG, data.outboxId), context.get(TENANTS, data.companyId))
         if log is not None and log.get("status") == OutboxStatus.SENT:
             context.log(_PROCESSING, **log_facts(job))
@@ -297,37 +308,26 @@ class Email(Workload[EmailSendJob]):
 
     # --- effects on the outbox --------------------------------------------------------------------------------
 
-    def accepted(self, data: EmailSendJob, *, queued: bool) -> Sequence[Effect]:
-        """PENDING, or ENQUEUED if the job is in the queue."""
-        return [self._outbox.arrived(data, queued=queued)]
-
-    def enqueued(self, data: EmailSendJob, generation: int) -> Sequence[Effect]:
-        """ENQUEUED."""
-        return [self._outbox.enqueued(data, generation)]
-
-    def retrying(self, job: Standing[EmailSendJob], failure: Failure, after: timedelta) -> Sequence[Effect]:
-        """RETRYING."""
-        return [self._outbox.retrying(job, failure, after)]
-
-    def released(self, job: Standing[EmailSendJob]) -> Sequence[Effect]:
-        """The status before the attempt."""
-        return [self._outbox.released(job)]
-
-    def dead_lettered(self, job: Standing[EmailSendJob], reason: Reason) -> Sequence[Effect]:
-        """FAILED."""
-        return [self._outbox.failed(job, reason)]
-
-    def worked_elsewhere(self, job: Standing[EmailSendJob], result: Mapping[str, Any] | None) -> Sequence[Effect]:
-        """SENT, by a worker of another system."""
-        return self._outbox.sent_elsewhere(job, result or {})
-
-    def expired(self, data: EmailSendJob) -> Sequence[Effect]:
-        """EXPIRED."""
-        return [self._outbox.ended(data, OutboxStatus.EXPIRED)]
-
-    def cancelled(self, data: EmailSendJob) -> Sequence[Effect]:
-        """CANCELLED."""
-        return [self._outbox.ended(data, OutboxStatus.CANCELLED)]
+    def on_transition(self, transition: Transition, job: JobState[EmailSendJob]) -> Sequence[Effect]:  # noqa: PLR0911
+        """The email's record in the outbox, after each transition."""
+        outbox, data = self._outbox, job.data
+        match transition:
+            case Accept(queued=queued):
+                return [outbox.arrived(data, queued=queued)]
+            case Publish():
+                return [outbox.enqueued(data, job.generation)]
+            case RetryLater():
+                return [outbox.retrying(job, transition)]
+            case Release():
+                return [outbox.released(job)]
+            case MoveToDeadLetters():
+                return [outbox.failed(job, transition)]
+            case Expire(cancelled=cancelled):
+                return [outbox.ended(data, OutboxStatus.CANCELLED if cancelled else OutboxStatus.EXPIRED)]
+            case Complete(elsewhere=True, result=result):
+                return outbox.sent_elsewhere(job, result or {})
+            case AskToStop() | Complete():  # an email in work is not stopped; the handler returned its effects
+                return ()
 
     # --- the wire ---------------------------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from pymongo import UpdateMany
 from holdfast.contracts.ledger import (
     AlreadySettled,
     AttemptOutcome,
+    Cancelled,
     Claimed,
     ClaimResult,
     Exhausted,
@@ -114,26 +115,49 @@ class Claiming(StoreParts):
         fences = {each["_id"]: each["fence"] for each in found}
         return [each for each in leases if fences.get(each.job_id) != each.fence]
 
-    async def cancel(self, workload: str, job_ids: Sequence[str]) -> list[bool]:
+    async def cancel(self, workload: str, job_ids: Sequence[str], *, running: bool = False) -> list[Cancelled]:
         """See :meth:`holdfast.contracts.ports.Ledger.cancel`.
 
-        The waiting jobs get the mark of this call. So a claim right after it does not change the answer.
+        The jobs get the mark of this call, with their state. So a claim right after it does not change the answer.
         """
         collections = self.collections.get(workload)
         if collections is None or not job_ids:
-            return [False] * len(job_ids)
+            return [Cancelled.TOO_LATE] * len(job_ids)
         entries = collections.entries
         mark, now = new_mark(), self.link.clock.now()
+        answers = {mark: Cancelled.ENDS, f"{mark}-stop": Cancelled.STOPS}
+        ends, stops = answers
         wanted = {"_id": {"$in": list(set(job_ids))}}
-        waiting = wanted | {"status": {"$in": list(WAITING)}}
+        states: list[dict[str, Any]] = [{"status": {"$in": list(WAITING)}}]
+        if running:  # a worker of another system has no lease, and would not look
+            held = {"leaseUntil": {"$exists": True}, "proceeded": {"$exists": False}}
+            states.append({"status": _PROCESSING, **held})
+        waits = {"$in": ["$status", list(WAITING)]}
         # `$min` ignores a deadline that is missing.
         marking: list[Document] = [
-            {"$set": {"withdrawn": mark, "deadline": {"$min": ["$deadline", now]}, "updatedAt": now}},
+            {
+                "$set": {
+                    "withdrawn": {"$cond": [waits, ends, stops]},
+                    "deadline": {"$min": ["$deadline", now]},
+                    "updatedAt": now,
+                }
+            },
         ]
-        await self.link.run(lambda: entries.update_many(waiting, marking))
-        found = await self.link.run(lambda: entries.find(wanted | {"withdrawn": mark}, {"_id": 1}).to_list())
-        cancelled = {each["_id"] for each in found}
-        return [job_id in cancelled for job_id in job_ids]
+        await self.link.run(lambda: entries.update_many(wanted | {"$or": states}, marking))
+        marked = wanted | {"withdrawn": {"$in": list(answers)}}
+        found = await self.link.run(lambda: entries.find(marked, {"withdrawn": 1}).to_list())
+        cancelled = {each["_id"]: answers[each["withdrawn"]] for each in found}
+        return [cancelled.get(job_id, Cancelled.TOO_LATE) for job_id in job_ids]
+
+    async def asked_to_stop(self, workload: str, leases: Sequence[Lease]) -> list[Lease]:
+        """See :meth:`holdfast.contracts.ports.Ledger.asked_to_stop`."""
+        entries = self.collections.of(workload).entries
+        held = {"_id": {"$in": [each.job_id for each in leases]}, "status": _PROCESSING}
+        found = await self.link.run(
+            lambda: entries.find(held | {"withdrawn": {"$exists": True}}, {"fence": 1}).to_list()
+        )
+        fences = {each["_id"]: each["fence"] for each in found}
+        return [each for each in leases if fences.get(each.job_id) == each.fence]
 
 
 def _has(field: str) -> Document:

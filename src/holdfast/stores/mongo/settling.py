@@ -20,6 +20,7 @@ from holdfast.contracts.times import duration_ms
 from holdfast.contracts.transitions import (
     OVERDUE,
     Complete,
+    Ending,
     Expire,
     MoveToDeadLetters,
     Proceed,
@@ -42,9 +43,6 @@ _RUNNING: Final = AttemptOutcome.RUNNING.value
 # Seconds. A conflict of two live workers is over in milliseconds; the transaction of a dead worker stays longer.
 _CONTENTION: Final = 1.0
 _CONTENTION_ALONE: Final = 0.25
-
-Ending = Complete | RetryLater | Release | MoveToDeadLetters | Expire
-"""A transition that ends the lease."""
 
 _to_json = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 

@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 
-from holdfast.contracts.ledger import LedgerEntry, QueuePlaces
+from holdfast.contracts.ledger import Cancelled, Lease, LedgerEntry, QueuePlaces, Status
 from holdfast.contracts.queries import EntryQuery, Page, Slice
 from holdfast.contracts.times import from_ms
 from holdfast.sqlite.database import one, to_json
@@ -80,8 +80,15 @@ SELECT coalesce(
 
 _CANCEL: Final = """
 UPDATE ledger_entries SET withdrawn = 1, deadline = min(coalesce(deadline, :now), :now), updated_at = :now
-WHERE workload = :workload AND job_id IN (SELECT value FROM json_each(:job_ids)) AND status IN ('received', 'failed')
-RETURNING job_id
+WHERE workload = :workload AND job_id IN (SELECT value FROM json_each(:job_ids))
+  AND (status IN ('received', 'failed') OR (:running AND status = 'processing' AND NOT proceeded))
+RETURNING job_id, status
+"""
+
+_ASKED_TO_STOP: Final = """
+SELECT json_group_array(l.key) FROM json_each(:leases) AS l
+CROSS JOIN ledger_entries AS e ON e.workload = :workload AND e.job_id = l.value ->> 0
+WHERE e.fence = l.value ->> 1 AND e.status = 'processing' AND e.withdrawn
 """
 
 _REDACT: Final = """
@@ -108,11 +115,23 @@ def queue_places(connection: sqlite3.Connection, workload: str, fairness_keys: S
     )
 
 
-def cancel(connection: sqlite3.Connection, now: int, workload: str, job_ids: Sequence[str]) -> list[bool]:
-    """Make the waiting jobs overdue, by compare-and-set on their state."""
-    parameters = {"now": now, "workload": workload, "job_ids": to_json(list(job_ids))}
-    cancelled = {row[0] for row in connection.execute(_CANCEL, parameters).fetchall()}
-    return [job_id in cancelled for job_id in job_ids]
+def cancel(
+    connection: sqlite3.Connection, now: int, workload: str, job_ids: Sequence[str], *, running: bool
+) -> list[Cancelled]:
+    """Make the jobs overdue, by compare-and-set on their state."""
+    parameters = {"now": now, "workload": workload, "job_ids": to_json(list(job_ids)), "running": running}
+    found = {
+        job_id: Cancelled.STOPS if status == Status.PROCESSING else Cancelled.ENDS
+        for job_id, status in connection.execute(_CANCEL, parameters).fetchall()
+    }
+    return [found.get(job_id, Cancelled.TOO_LATE) for job_id in job_ids]
+
+
+def asked_to_stop(connection: sqlite3.Connection, workload: str, leases: Sequence[Lease]) -> list[Lease]:
+    """The leases of jobs in work that were cancelled."""
+    pairs = to_json([(each.job_id, each.fence) for each in leases])
+    found = json.loads(one(connection, _ASKED_TO_STOP, {"leases": pairs, "workload": workload}))
+    return [leases[position] for position in found]
 
 
 def redact(connection: sqlite3.Connection, workload: str, bodies: Mapping[str, str]) -> list[str]:

@@ -10,6 +10,7 @@ from typing import Any
 from holdfast.contracts.dead_letters import DeadLetter, ReviewStatus
 from holdfast.contracts.effects import Collection, Effect
 from holdfast.contracts.ledger import (
+    Cancelled,
     ClaimResult,
     DueEntry,
     Lease,
@@ -140,10 +141,14 @@ class SqliteStore:
         now = self._database.now
         return await self._database.read(lambda c: ledger.overdue(c, now(), workload, limit))
 
-    async def cancel(self, workload: str, job_ids: Sequence[str]) -> list[bool]:
+    async def cancel(self, workload: str, job_ids: Sequence[str], *, running: bool = False) -> list[Cancelled]:
         """See :meth:`holdfast.contracts.ports.Ledger.cancel`."""
         now = self._database.now
-        return await self._database.write(lambda c: entries.cancel(c, now(), workload, job_ids))
+        return await self._database.write(lambda c: entries.cancel(c, now(), workload, job_ids, running=running))
+
+    async def asked_to_stop(self, workload: str, leases: Sequence[Lease]) -> list[Lease]:
+        """See :meth:`holdfast.contracts.ports.Ledger.asked_to_stop`."""
+        return await self._database.read(lambda c: entries.asked_to_stop(c, workload, leases))
 
     async def queue_places(self, workload: str, fairness_keys: Sequence[str]) -> QueuePlaces:
         """See :meth:`holdfast.contracts.ports.Ledger.queue_places`."""

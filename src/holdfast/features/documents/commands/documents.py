@@ -207,15 +207,10 @@ async def _cancel(job_id: str, data: Path | None) -> tuple[DocumentStatus, bool]
     async with opened_documents(data) as parts:
         store = parts.services.store
         status = DocumentStatus((await _record(store, job_id))["status"])
-        if status.final:
-            return status, False
-        if await parts.services.cancellation.cancel(parts.workload, job_id):
-            return DocumentStatus.CANCELLED, False
-        status = DocumentStatus((await _record(store, job_id))["status"])
-        if status.final:
-            return status, False
-        await parts.admission.ask_to_stop(job_id)
-        return status, True
+        if not status.final:
+            await parts.services.cancellation.cancel(parts.workload, job_id)
+            status = DocumentStatus((await _record(store, job_id))["status"])
+        return status, not status.final
 
 
 async def _record(store: Store, job_id: str) -> dict[str, Any]:

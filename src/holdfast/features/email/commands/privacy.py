@@ -159,7 +159,7 @@ async def _erase(recipient: str, tenant: str | None, data: Path | None) -> Forgo
         selector = await _selector(email, recipient, tenant)
 
         async def cancel(outbox_id: str) -> bool:
-            return await email.services.cancellation.cancel(email.workload, outbox_id)
+            return bool(await email.services.cancellation.cancel(email.workload, outbox_id))
 
         try:
             return await _privacy_of(email).erase(selector, email.services.clock.now(), cancel)
