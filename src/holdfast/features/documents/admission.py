@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
 from holdfast.contracts.admission import AdmittedDocument, FieldProblem, InvalidContent, NotAcceptable
 from holdfast.contracts.effects import Effect, Upsert
-from holdfast.contracts.files import FileMissing, Stored
+from holdfast.contracts.files import HEAD, FileMissing, Stored
 from holdfast.contracts.personal_data import find_personal_data
 from holdfast.contracts.ports import Records as RecordStore
 from holdfast.contracts.queues import usable_job_id
@@ -33,11 +33,11 @@ from .contract import (
     Upload,
 )
 from .failures import Code, DocumentFailure
-from .files.port import Files
+from .files import Files
 from .finding import cached_result
 from .local_paths import LocalPaths
 from .records import JOBS
-from .sniffing import HEAD, mismatch
+from .sniffing import mismatch
 from .workload import Documents, new_job_id
 
 _PRINTABLE: Final = described(r"^[^\x00-\x1f\x7f]+$", "must not contain control characters")

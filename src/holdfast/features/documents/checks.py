@@ -17,7 +17,7 @@ from holdfast.wiring.libraries import document_lack
 
 from .child.whisper_files import model_problem
 from .feature import document_options, documents_of
-from .files.names import RESULTS
+from .files import RESULTS
 
 _GEMINI: Final = "google.genai"
 

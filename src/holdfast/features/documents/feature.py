@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # the core install does without the libraries of the document
     from .admission import DocumentAdmission
     from .callbacks import DocumentCallbacks
     from .fetching.addresses import AddressPolicy
-    from .files.port import Files
+    from .files import Files
     from .local_paths import LocalPaths
     from .options import DocumentOptions
     from .workload import Documents
@@ -164,16 +164,20 @@ def _folder(settings: Settings) -> Path:
 
 
 def _files(settings: Settings, options: DocumentOptions) -> Files:
+    from .files import RESULTS, UPLOADS, Files  # noqa: PLC0415
+
     if settings.document_storage == "folder":
-        from .files.folder import FolderFiles  # noqa: PLC0415
+        from holdfast.blobs.folder import StreamedFolderBlobs  # noqa: PLC0415
 
-        return FolderFiles(_folder(settings))
-    from .files.s3 import S3Files  # noqa: PLC0415
+        return Files(StreamedFolderBlobs(_folder(settings), (UPLOADS, RESULTS)))
+    from holdfast.blobs.s3 import S3Blobs  # noqa: PLC0415
 
-    return S3Files(
+    prefix = settings.document_prefix.strip("/")
+    bucket = S3Blobs(
         settings.document_bucket or "",
-        settings.document_prefix,
+        f"{prefix}/" if prefix else "",
         region=settings.document_s3_region,
         endpoint_url=settings.document_s3_endpoint_url,
         scratch=options.scratch,
     )
+    return Files(bucket)

@@ -8,7 +8,7 @@ from typing import Any
 from holdfast.contracts.files import FilesUnavailable
 
 from .contract import DocumentJob
-from .files.port import Files
+from .files import Files
 from .job_records import result_object
 from .options import DocumentOptions
 from .records import CACHE, RESULTS, DocumentStatus, cache_id, work_id

@@ -43,7 +43,7 @@ from .callbacks import DocumentCallbacks
 from .contract import FLAT_ONLY, DocumentJob, JobType
 from .dead_letter import dead_letter_payload
 from .failures import Code, DocumentFailure
-from .files.port import Files
+from .files import Files
 from .finding import cached_result
 from .job_records import JobRecords
 from .lists import ListReader, Lists

@@ -169,16 +169,25 @@ def transport_of(settings: Settings) -> Transport:
 
 def _content(settings: Settings) -> Content | None:
     """Where HTML is kept; None: in the database."""
+    from holdfast.blobs.folder import FolderBlobs  # noqa: PLC0415
+
+    from .content import Content  # noqa: PLC0415
+
     match settings.email_content:
         case "folder":
-            from .content_folder import FolderContent  # noqa: PLC0415
-
-            return FolderContent(settings.email_content_folder or settings.holdfast_data / _DATA_FOLDER_CONTENT)
+            folder = settings.email_content_folder or settings.holdfast_data / _DATA_FOLDER_CONTENT
+            return Content(FolderBlobs(folder, suffix=".html", place="content folder"))
         case "s3":
-            from .content_s3 import S3Content  # noqa: PLC0415
+            from holdfast.blobs.s3 import S3Blobs  # noqa: PLC0415
 
-            return S3Content(
-                settings.email_content_bucket or "", settings.email_content_prefix, region=settings.ses_region
+            bucket = S3Blobs(
+                settings.email_content_bucket or "",
+                settings.email_content_prefix,
+                suffix=".html",
+                region=settings.ses_region,
+                timeout=timedelta(seconds=20),
+                place="content bucket",
             )
+            return Content(bucket)
         case "database":
             return None
