@@ -176,7 +176,8 @@ class Courier(Workload[CourierEvent]):
         outcome = self._outcome(job)
         if self._downstream is None or not isinstance(outcome, Done):
             return outcome
-        return await self._downstream.forward(job.data) or outcome
+        answer = await self._downstream.forward(job.data)
+        return outcome if isinstance(answer, Done) else answer
 
     async def handle_batch(self, jobs: Sequence[Job[CourierEvent]], context: Context) -> Sequence[Outcome]:
         """Used without a downstream. Nothing is awaited, so an event needs no task and no timer of its own."""

@@ -17,10 +17,10 @@ from holdfast.wiring.libraries import document_lack, is_left_out
 
 if TYPE_CHECKING:  # the core install does without the libraries of the documents extra
     from holdfast.brokers.bullmq import RedisLists
+    from holdfast.webhooks.addresses import AddressPolicy
 
     from .admission import DocumentAdmission
     from .callbacks import DocumentCallbacks
-    from .fetching.addresses import AddressPolicy
     from .files import Files
     from .local_paths import LocalPaths
     from .options import DocumentOptions
@@ -59,9 +59,10 @@ def documents_of(settings: Settings) -> DocumentParts | None:
     """The documents workload; None without the ``documents`` extra."""
     if is_left_out(document_lack(settings)):
         return None
-    from .callbacks import CallbackOptions, DocumentCallbacks  # noqa: PLC0415 - the libraries are there
-    from .fetching.addresses import AddressPolicy  # noqa: PLC0415 - likewise
-    from .fetching.fetch import Fetcher, FetchOptions  # noqa: PLC0415 - likewise
+    from holdfast.webhooks.addresses import AddressPolicy  # noqa: PLC0415 - the libraries are there
+
+    from .callbacks import CallbackOptions, DocumentCallbacks  # noqa: PLC0415 - likewise
+    from .fetching import Fetcher, FetchOptions  # noqa: PLC0415 - likewise
     from .local_paths import LocalPaths  # noqa: PLC0415 - likewise
     from .sources import Sources  # noqa: PLC0415 - likewise
     from .workload import Documents  # noqa: PLC0415 - likewise

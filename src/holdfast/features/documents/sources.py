@@ -18,7 +18,7 @@ from holdfast.contracts.files import HEAD, FileMissing, FilesUnavailable
 
 from .contract import DocumentJob, InputType, Upload
 from .failures import Code, DocumentFailure
-from .fetching.fetch import Fetcher
+from .fetching import Fetcher
 from .files import Files
 from .local_paths import LocalPaths
 from .sniffing import mismatch
