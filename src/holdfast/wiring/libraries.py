@@ -9,6 +9,7 @@ from typing import Final, Literal
 from holdfast.config import Settings
 from holdfast.contracts.errors import ConfigurationError
 from holdfast.contracts.extras import install_command, missing_libraries
+from holdfast.features.documents.engines import ENGINES
 
 Part = Literal["cluster", "documents", "emails"]
 
@@ -83,11 +84,11 @@ def email_lack(settings: Settings) -> Lack | None:
 
 def document_lack(settings: Settings) -> Lack | None:
     """What reading documents needs, with the engine and the storage that the settings choose."""
-    amazon, gemini = settings.document_storage == "s3", settings.document_engine == "gemini"
-    needed = (*DOCUMENTS, *(("aiobotocore",) if amazon else ()), *(("google.genai",) if gemini else ()))
+    amazon, library = settings.document_storage == "s3", ENGINES[settings.document_engine].library
+    needed = (*DOCUMENTS, *(("aiobotocore",) if amazon else ()), *((library,) if library else ()))
     needed_by = {
         "DOCUMENT_STORAGE=s3": amazon,
-        "DOCUMENT_ENGINE=gemini": gemini,
+        f"DOCUMENT_ENGINE={settings.document_engine}": settings.document_engine != "local",
         "DOCUMENT_LISTS=true": settings.document_lists,
         "DOCUMENT_ROOTS": bool(settings.document_roots),
         "DOCUMENT_CALLBACK_SECRET": settings.document_callback_secret is not None,

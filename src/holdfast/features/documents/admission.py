@@ -27,11 +27,11 @@ from .contract import (
     MOST_METADATA,
     DocumentJob,
     DocumentPayload,
-    Engine,
     InputType,
     JobType,
     Upload,
 )
+from .engines import Engine
 from .failures import Code, DocumentFailure
 from .files import Files
 from .finding import cached_result
@@ -163,8 +163,9 @@ class DocumentAdmission:
             yield FieldProblem("local_path", "is not open over HTTP here (DOCUMENT_LOCAL_PATH_OVER_HTTP)")
         if request.callback_url is not None and not self._options.callbacks:
             yield FieldProblem("callback_url", "cannot be called: there is no DOCUMENT_CALLBACK_SECRET here")
-        if request.engine == "gemini" and not self._workload.options.has_gemini:
-            yield FieldProblem("engine", "gemini is not set up here (GEMINI_API_KEY)")
+        key = None if request.engine is None else self._workload.options.missing_key(request.engine)
+        if key is not None:
+            yield FieldProblem("engine", f"{request.engine} is not set up here ({key})")
 
     async def _wrong_content(self, request: DocumentRequest, upload: Stored | None) -> list[FieldProblem]:
         """Problems that the file's first bytes show. The content of a URL is not known yet."""

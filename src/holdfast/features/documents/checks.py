@@ -6,7 +6,6 @@ import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
 
 from holdfast.cli.checkup.findings import FAIL, OK, WARN, Finding
 from holdfast.cli.checkup.libraries import lacking
@@ -16,10 +15,9 @@ from holdfast.contracts.extras import install_command, missing_libraries
 from holdfast.wiring.libraries import document_lack
 
 from .child.whisper_files import model_problem
+from .engines import ENGINES, engine_keys
 from .feature import document_options, documents_of
 from .files import RESULTS
-
-_GEMINI: Final = "google.genai"
 
 
 async def documents(settings: Settings) -> list[Finding]:
@@ -33,10 +31,12 @@ async def documents(settings: Settings) -> list[Finding]:
 
 def _engine(settings: Settings) -> Finding:
     check = "documents"
-    if settings.gemini_api_key is not None and missing_libraries([_GEMINI]):
-        message = f"There is a GEMINI_API_KEY, and {_GEMINI} is not installed."
-        return Finding(check, WARN, message, install_command([_GEMINI]))
-    others = " Jobs may ask for gemini." if settings.document_engine == "local" and settings.gemini_api_key else ""
+    with_key = {name: kind for name, kind in ENGINES.items() if kind.key in engine_keys(settings)}
+    for kind in with_key.values():
+        if kind.library is not None and missing_libraries([kind.library]):
+            message = f"There is a {kind.key}, and {kind.library} is not installed."
+            return Finding(check, WARN, message, install_command([kind.library]))
+    others = "".join(f" Jobs may ask for {name}." for name in with_key if name != settings.document_engine)
     return Finding(check, OK, f"They are read by {settings.document_engine}.{others}")
 
 
@@ -47,8 +47,8 @@ def _model(settings: Settings) -> Iterator[Finding]:
     problem = model_problem(None if folder is None else str(folder))
     if problem is None:
         yield Finding(check, OK, "Whisper base, as published." if folder is None else f"{folder} can be used.")
-    elif settings.document_engine == "gemini":
-        yield Finding(check, OK, "None here; gemini transcribes speech.")
+    elif settings.document_engine != "local":
+        yield Finding(check, OK, f"None here; {settings.document_engine} transcribes speech.")
     else:
         message, _, advice = problem.partition(". ")
         remedy = advice or "Correct WHISPER_MODEL_DIR"

@@ -87,9 +87,9 @@ def documents_of(settings: Settings) -> DocumentParts | None:
 def document_options(settings: Settings) -> DocumentOptions:
     """How files are read, as configured."""
     from .contract import JobType  # noqa: PLC0415 - only where documents are
+    from .engines import engine_keys, engine_options  # noqa: PLC0415 - likewise
     from .options import DocumentOptions  # noqa: PLC0415 - likewise
 
-    key = settings.gemini_api_key
     attempts = {JobType(name): number for name, number in settings.document_attempts.items()}
     return DocumentOptions(
         scratch=_folder(settings) / "work",
@@ -113,11 +113,8 @@ def document_options(settings: Settings) -> DocumentOptions:
         retention=timedelta(days=settings.document_ttl_days),
         letter_retention=timedelta(days=settings.document_dlq_ttl_days),
         left_after=timedelta(seconds=settings.worker_lease_seconds),
-        whisper_model_dir=settings.whisper_model_dir,
-        gemini_model=settings.gemini_model,
-        gemini_base_url=settings.gemini_base_url,
-        gemini_timeout=timedelta(seconds=settings.gemini_timeout_seconds),
-        environment={} if key is None else {"GEMINI_API_KEY": key.get_secret_value()},
+        engines=engine_options(settings),
+        environment=engine_keys(settings),
     )
 
 

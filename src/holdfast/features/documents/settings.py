@@ -11,6 +11,8 @@ from pydantic import BaseModel, BeforeValidator, Field, SecretStr, field_validat
 
 from holdfast.config.field_types import Float, Int, MaybeInt, listed, lower, path, refuse, web_address
 
+from .engines import ENGINES, Engine
+
 _DAYS: Final = 3_650
 _HOUR: Final = 3_600
 _GIGABYTE: Final = 1024**3
@@ -26,7 +28,7 @@ class DocumentSettings(BaseModel):
 
     # --- what reads them ----------------------------------------------------------------------------------
 
-    document_engine: Annotated[Literal["local", "gemini"], BeforeValidator(lower)] = Field(
+    document_engine: Annotated[Engine, BeforeValidator(lower)] = Field(
         "local", description="What reads files, unless the job names it: local (on this machine) or gemini."
     )
     document_language: str | None = Field(
@@ -184,8 +186,9 @@ class DocumentSettings(BaseModel):
         problems = []
         if self.document_storage == "s3" and self.document_bucket is None:
             problems.append("DOCUMENT_STORAGE=s3 needs DOCUMENT_BUCKET.")
-        if self.document_engine == "gemini" and self.gemini_api_key is None:
-            problems.append("DOCUMENT_ENGINE=gemini needs GEMINI_API_KEY.")
+        key = ENGINES[self.document_engine].key
+        if key is not None and getattr(self, key.lower()) is None:
+            problems.append(f"DOCUMENT_ENGINE={self.document_engine} needs {key}.")
         if self.document_local_path_over_http and not self.document_roots:
             problems.append("DOCUMENT_LOCAL_PATH_OVER_HTTP needs DOCUMENT_ROOTS.")
         return problems

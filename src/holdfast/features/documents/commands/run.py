@@ -30,7 +30,6 @@ from holdfast.features.documents.running import ChildOptions, read_in_child
 from .kinds import FileKind, InputTypeOption, JobTypeOption, kind_of_file, opened
 from .options import (
     Engine,
-    EngineName,
     Format,
     Language,
     Strict,
@@ -74,8 +73,10 @@ def run(
     if output is not None:
         _require_place(output, file)
     options = document_options(settings_with())
-    if (engine or options.engine) == EngineName.GEMINI and not options.has_gemini:
-        message = "--engine gemini needs GEMINI_API_KEY."
+    name_of_engine = engine or options.engine
+    key = options.missing_key(name_of_engine)
+    if key is not None:
+        message = f"--engine {name_of_engine} needs {key}."
         raise Stop(message)
     try:
         with signals_unwind():
