@@ -34,7 +34,7 @@ from .contract import (
 from .engines import Engine
 from .failures import Code, DocumentFailure
 from .files import Files
-from .finding import cached_result
+from .job_records import cached_result
 from .local_paths import LocalPaths
 from .records import JOBS
 from .sniffing import mismatch

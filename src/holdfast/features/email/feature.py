@@ -95,8 +95,7 @@ async def open_email(settings: Settings, parts: EmailParts | None, store: Store)
     from .admission import EmailAdmission  # noqa: PLC0415 - the libraries are there
     from .notifications import SesNotifications  # noqa: PLC0415 - likewise
     from .request import RequestLimits  # noqa: PLC0415 - likewise
-    from .sns import SnsVerifier  # noqa: PLC0415 - likewise
-    from .sns_certificates import HttpCertificates  # noqa: PLC0415 - likewise
+    from .sns import HttpCertificates, SnsVerifier  # noqa: PLC0415 - likewise
     from .suppression import Suppressions  # noqa: PLC0415 - likewise
 
     ttl = timedelta(milliseconds=settings.email_ttl_ms)
