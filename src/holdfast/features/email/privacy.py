@@ -296,7 +296,9 @@ class Privacy:
             ]
             if others:
                 continue
-            await self._store.apply(await self._content.delete(company_id, ref))
+            effects = await self._content.delete(company_id, ref)
+            if effects:
+                await self._store.apply(effects)
             deleted += 1
         return deleted
 
