@@ -18,6 +18,8 @@ from typing import Any, Final, Protocol
 from holdfast.contracts.effects import Effect
 from holdfast.contracts.files import FileMissing, Stored
 
+Effects = Sequence[Effect]
+
 _PLAIN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 
 
@@ -57,7 +59,7 @@ class Blobs(Protocol):
         """Close connections."""
         ...
 
-    async def put(self, name: str, content: bytes, *, until: datetime | None = None) -> Sequence[Effect]:
+    async def put(self, name: str, content: bytes, *, until: datetime | None = None) -> Effects:
         """Keep the content: all of it or nothing. In a folder or a bucket, it is durable when this returns.
 
         The same content again changes nothing. The database removes the blob after ``until``; a folder and a bucket
@@ -65,7 +67,7 @@ class Blobs(Protocol):
         """
         ...
 
-    async def hold(self, name: str, records: Reader, *, until: datetime | None = None) -> Sequence[Effect]:
+    async def hold(self, name: str, records: Reader, *, until: datetime | None = None) -> Effects:
         """Keep a blob that exists until ``until``, at least. Raises FileMissing."""
         ...
 
@@ -73,7 +75,7 @@ class Blobs(Protocol):
         """The content. Raises FileMissing, and FileTooLong if it has more than ``limit`` bytes; None: no limit."""
         ...
 
-    async def delete(self, name: str) -> Sequence[Effect]:
+    async def delete(self, name: str) -> Effects:
         """Delete the blob. If there is none, nothing happens."""
         ...
 
@@ -105,11 +107,7 @@ class StreamedBlobs(Blobs, Protocol):
         ...
 
     async def touch(self, name: str) -> bool:
-        """Whether the file exists. This counts as use."""
-        ...
-
-    async def touch_all(self, folder: str) -> bool:
-        """Whether there are files below ``folder``. This counts as use of all of them."""
+        """Whether the file exists, or a folder with files. This counts as use of all of them."""
         ...
 
     async def sweep(self, older_than: timedelta) -> int:

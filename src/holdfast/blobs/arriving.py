@@ -185,3 +185,11 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def write_durably(descriptor: int, content: bytes) -> None:
+    """Write a new file, and sync it to disk. Closes the descriptor."""
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())

@@ -22,11 +22,21 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final, ParamSpec, TypeVar
 
-from holdfast.contracts.effects import Effect
 from holdfast.contracts.files import FileMissing, FilesUnavailable, FileTooLong, FileUnusable, Stored
 
-from . import Reader, parts_of
-from .arriving import FOLDER, Arriving, arrived, as_unavailable, in_thread, on_disk, remove, sweep_arriving, sync_folder
+from . import Effects, Reader, parts_of
+from .arriving import (
+    FOLDER,
+    Arriving,
+    arrived,
+    as_unavailable,
+    in_thread,
+    on_disk,
+    remove,
+    sweep_arriving,
+    sync_folder,
+    write_durably,
+)
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -62,15 +72,13 @@ class FolderBlobs:
     async def close(self) -> None:
         """Nothing to close."""
 
-    async def put(self, name: str, content: bytes, *, until: datetime | None = None) -> Sequence[Effect]:
+    async def put(self, name: str, content: bytes, *, until: datetime | None = None) -> Effects:
         """Write the file, unless it exists with the same bytes."""
         del until
         await self._on_disk(self._put, parts_of(name), content)
         return ()
 
-    async def hold(
-        self, name: str, records: Reader | None = None, *, until: datetime | None = None
-    ) -> Sequence[Effect]:
+    async def hold(self, name: str, records: Reader | None = None, *, until: datetime | None = None) -> Effects:
         """Look whether there is a regular file of this name."""
         del records, until
         await self._on_disk(self._require, parts_of(name))
@@ -84,7 +92,7 @@ class FolderBlobs:
             raise FileTooLong
         return content
 
-    async def delete(self, name: str) -> Sequence[Effect]:
+    async def delete(self, name: str) -> Effects:
         """Remove the file."""
         with suppress(FileMissing):
             await self._on_disk(self._delete, parts_of(name))
@@ -97,7 +105,7 @@ class FolderBlobs:
                     return
             unfinished = f".{secrets.token_hex(8)}.tmp"
             try:
-                _write(os.open(unfinished, _CREATE, 0o600, dir_fd=folder), content)
+                write_durably(os.open(unfinished, _CREATE, 0o600, dir_fd=folder), content)
                 os.replace(unfinished, name, src_dir_fd=folder, dst_dir_fd=folder)
             finally:
                 with suppress(FileNotFoundError):
@@ -194,12 +202,8 @@ class StreamedFolderBlobs(FolderBlobs):
         await on_disk(self._replace, target, contents)
 
     async def touch(self, name: str) -> bool:
-        """Whether the file exists. It counts as used now."""
+        """Whether the file or the folder exists. It counts as used now."""
         return await on_disk(self._use, self._path(name))
-
-    async def touch_all(self, folder: str) -> bool:
-        """Whether the folder exists. Its files count as used now."""
-        return await self.touch(folder)
 
     async def sweep(self, older_than: timedelta) -> int:
         """Remove old files. A file that is used meanwhile stays."""
@@ -251,7 +255,7 @@ class StreamedFolderBlobs(FolderBlobs):
     def _replace(self, target: Path, contents: Mapping[str, bytes]) -> None:
         with self._unfinished() as folder:
             for name, content in contents.items():
-                _write(os.open(folder / name, _CREATE, 0o600), content)
+                write_durably(os.open(folder / name, _CREATE, 0o600), content)
             sync_folder(folder)
             with self._unfinished() as former:
                 # Exclusive, because for a moment there is nothing in this place.
@@ -327,14 +331,6 @@ def _read(descriptor: int, most: int) -> bytes:
         raise FileUnusable
     with os.fdopen(descriptor, "rb") as file:
         return file.read(most)
-
-
-def _write(descriptor: int, content: bytes) -> None:
-    """Write a new file, and sync it to disk. Closes the descriptor."""
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def _make_folder(folder: Path) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from base64 import b64encode
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256 as sha256_of
@@ -21,10 +21,9 @@ from aiobotocore.config import AioConfig  # type: ignore[import-untyped]
 from aiobotocore.session import get_session  # type: ignore[import-untyped]
 from botocore.exceptions import BotoCoreError, ClientError  # type: ignore[import-untyped]
 
-from holdfast.contracts.effects import Effect
 from holdfast.contracts.files import FileMissing, FilesUnavailable, FileTooLong, Stored
 
-from . import Reader, parts_of
+from . import Effects, Reader, parts_of
 from .arriving import PIECE, Arriving, arrived, in_thread, on_disk, sweep_arriving
 
 PART: Final = 8 * 1024 * 1024
@@ -95,7 +94,7 @@ class S3Blobs:
 
     # --- blobs ------------------------------------------------------------------------------------------------
 
-    async def put(self, name: str, content: bytes, *, until: datetime | None = None) -> Sequence[Effect]:
+    async def put(self, name: str, content: bytes, *, until: datetime | None = None) -> Effects:
         """Write the object."""
         del until
         key = self._key(name) + self._suffix
@@ -103,9 +102,7 @@ class S3Blobs:
             await self._put_typed(key, content)
         return ()
 
-    async def hold(
-        self, name: str, records: Reader | None = None, *, until: datetime | None = None
-    ) -> Sequence[Effect]:
+    async def hold(self, name: str, records: Reader | None = None, *, until: datetime | None = None) -> Effects:
         """Look whether there is an object of this name."""
         del records, until
         key = self._key(name) + self._suffix
@@ -127,7 +124,7 @@ class S3Blobs:
                     raise FileTooLong
         return bytes(content)
 
-    async def delete(self, name: str) -> Sequence[Effect]:
+    async def delete(self, name: str) -> Effects:
         """Remove the object. In a bucket with versioning, older versions stay."""
         with suppress(FileMissing):
             key = self._key(name) + self._suffix
@@ -171,15 +168,11 @@ class S3Blobs:
                 await self._opened().delete_object(Bucket=self._bucket, Key=key)
 
     async def touch(self, name: str) -> bool:
-        """Whether the file exists. A file that is older than a day gets a new date."""
-        with self._as_unavailable():
-            return await self._renewed(self._key(name))
-
-    async def touch_all(self, folder: str) -> bool:
         """Whether there are files. Files that are older than a day get a new date."""
+        key = self._key(name)
         with self._as_unavailable():
-            found = await self._keys(self._key(folder) + "/")
-            return bool(found) and all([await self._renewed(key) for key in sorted(found)])
+            found = await self._keys(f"{key}/") or {key}
+            return all([await self._renewed(each) for each in sorted(found)])
 
     async def sweep(self, older_than: timedelta) -> int:
         """Clean the scratch folder after crashes. Objects are removed by the lifecycle rule."""

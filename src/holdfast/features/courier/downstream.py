@@ -6,7 +6,6 @@ Late events are forwarded too: the downstream may use another order than we do.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from datetime import timedelta
 
 import httpx
@@ -19,41 +18,20 @@ from holdfast.webhooks.signing import signing_key
 from .contract import CourierEvent
 
 
-@dataclass(frozen=True, slots=True)
-class DownstreamOptions:
-    """The settings of the downstream. ``connections`` is the largest number of requests at the same time."""
-
-    url: str = field(repr=False)  # may hold credentials
-    secret: str = field(repr=False)
-    timeout: timedelta
-    connections: int
-
-    def __post_init__(self) -> None:
-        try:
-            url = httpx.URL(self.url)
-        except httpx.InvalidURL:
-            url = httpx.URL("")
-        if url.scheme not in {"http", "https"} or not url.host:
-            message = "COURIER_DOWNSTREAM_URL must be an http:// or https:// address."
-            raise ConfigurationError(message)
-        if not self.secret:
-            message = "COURIER_DOWNSTREAM_URL needs COURIER_DOWNSTREAM_SECRET, which signs what is forwarded."
-            raise ConfigurationError(message)
-        if not signing_key(self.secret):
-            message = "COURIER_DOWNSTREAM_SECRET starts with whsec_, but what follows is not base64."
-            raise ConfigurationError(message)
-
-
 class Downstream(WebhookSender):
-    """A client of the downstream, which is the operator's own: its address is not checked."""
+    """A client of the downstream, which is the operator's own: its address is not checked.
 
-    def __init__(self, options: DownstreamOptions) -> None:
-        self._url = options.url
+    ``connections`` is the largest number of requests at the same time.
+    """
+
+    def __init__(self, url: str, secret: str, timeout: timedelta, connections: int) -> None:
+        _check(url, secret)
+        self._url = url
         super().__init__(
             SenderOptions(
-                key=signing_key(options.secret),
-                timeout=options.timeout,
-                connections=options.connections,
+                key=signing_key(secret),
+                timeout=timeout,
+                connections=connections,
                 receiver="The downstream",
                 it="the event",
             )
@@ -63,3 +41,19 @@ class Downstream(WebhookSender):
         """Send one event. ``Done``: the downstream accepted it."""
         headers = {"idempotency-key": event.idempotencyKey, "x-request-id": event.traceId}
         return await self.send(self._url, event.idempotencyKey, event.model_dump_json().encode(), headers)
+
+
+def _check(address: str, secret: str) -> None:
+    try:
+        url = httpx.URL(address)
+    except httpx.InvalidURL:
+        url = httpx.URL("")
+    if url.scheme not in {"http", "https"} or not url.host:
+        message = "COURIER_DOWNSTREAM_URL must be an http:// or https:// address."
+    elif not secret:
+        message = "COURIER_DOWNSTREAM_URL needs COURIER_DOWNSTREAM_SECRET, which signs what is forwarded."
+    elif not signing_key(secret):
+        message = "COURIER_DOWNSTREAM_SECRET starts with whsec_, but what follows is not base64."
+    else:
+        return
+    raise ConfigurationError(message)

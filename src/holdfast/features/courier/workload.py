@@ -71,15 +71,10 @@ class CourierOptions:
         """The client for the configured downstream, if there is one."""
         if self.downstream_url is None:
             return None
-        from .downstream import Downstream, DownstreamOptions  # noqa: PLC0415 - load an HTTP client only if it is needed
+        from .downstream import Downstream  # noqa: PLC0415 - load an HTTP client only if it is needed
 
         return Downstream(
-            DownstreamOptions(
-                url=self.downstream_url,
-                secret=self.downstream_secret or "",
-                timeout=self.downstream_timeout,
-                connections=self.concurrency,
-            ),
+            self.downstream_url, self.downstream_secret or "", self.downstream_timeout, connections=self.concurrency
         )
 
 

@@ -71,7 +71,7 @@ class Files:
         except FileMissing:
             return False
         has_upload = upload is None or await self._blobs.touch(upload)
-        return (folder is None or await self._blobs.touch_all(folder)) and has_upload
+        return (folder is None or await self._blobs.touch(folder)) and has_upload
 
     async def sweep(self, older_than: timedelta) -> int:
         """Remove files that were not used for so long, and files that a crash left. Returns the number of files."""

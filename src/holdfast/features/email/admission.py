@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import Any, Final
 
 from pydantic import BaseModel
 
-from holdfast.blobs import is_plain
+from holdfast.blobs import Effects, is_plain
 from holdfast.contracts.admission import Admitted, FieldProblem, InvalidContent, UnknownRecipient, UnknownReference
 from holdfast.contracts.effects import Effect, Upsert
 from holdfast.contracts.errors import StoreUnavailable
@@ -141,7 +141,7 @@ class EmailAdmission:
 
     # --- the HTML -----------------------------------------------------------------------------------------
 
-    async def _store_html(self, request: EmailRequest, company_id: str, now: datetime) -> tuple[str, Sequence[Effect]]:
+    async def _store_html(self, request: EmailRequest, company_id: str, now: datetime) -> tuple[str, Effects]:
         """The reference to the HTML, and the effects that keep the HTML as long as the job may need it."""
         # The HTML is kept longer than any dead letter of the job, because a person may replay the letter.
         until = now + (self._workload.ttl or timedelta(0)) + self._workload.letter_retention + _A_DAY

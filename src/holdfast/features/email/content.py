@@ -13,9 +13,8 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, Final
 
-from holdfast.blobs import Blobs, Reader, is_plain
+from holdfast.blobs import Blobs, Effects, Reader, is_plain
 from holdfast.blobs.database import DatabaseBlobs
-from holdfast.contracts.effects import Effect
 from holdfast.contracts.errors import HoldfastError
 from holdfast.contracts.files import FileMissing, FilesUnavailable, FileTooLong, FileUnusable
 
@@ -69,15 +68,13 @@ class Content:
         """Close every connection."""
         await self._blobs.close()
 
-    async def put(self, company_id: str, ref: str, html: str, *, until: datetime | None = None) -> Sequence[Effect]:
+    async def put(self, company_id: str, ref: str, html: str, *, until: datetime | None = None) -> Effects:
         """Store the HTML: see :meth:`~holdfast.blobs.Blobs.put`. Raises :class:`ContentMissing` for a bad ref."""
         name, content = self._name(company_id, ref), encoded(html)
         with self._translated_errors():
             return await self._blobs.put(name, content, until=until)
 
-    async def hold(
-        self, company_id: str, ref: str, records: Reader, *, until: datetime | None = None
-    ) -> Sequence[Effect]:
+    async def hold(self, company_id: str, ref: str, records: Reader, *, until: datetime | None = None) -> Effects:
         """Keep HTML that exists until then, at least. Raises :class:`ContentMissing`."""
         name = self._name(company_id, ref)
         with self._translated_errors():
@@ -94,7 +91,7 @@ class Content:
             message = "The HTML is not UTF-8."
             raise ContentUnusable(message) from None
 
-    async def delete(self, company_id: str, ref: str) -> Sequence[Effect]:
+    async def delete(self, company_id: str, ref: str) -> Effects:
         """Delete the HTML. If there is none, nothing happens."""
         try:
             name = self._name(company_id, ref)
@@ -125,7 +122,7 @@ class Content:
             raise ContentUnavailable(error.message) from None
 
 
-class SealedHtml:
+class SealedHtml(DatabaseBlobs):
     """HTML in records of ``email_content``.
 
     HTML that came through our intake is sealed, because it may contain personal data. An external producer may store
@@ -135,6 +132,7 @@ class SealedHtml:
     fields: Sequence[str] = ("companyId", "sealed", "html", "bytes", "sha256")
 
     def __init__(self, vault: Vault) -> None:
+        super().__init__(CONTENT)
         self._vault = vault
 
     def pack(self, name: str, content: bytes) -> dict[str, Any]:
@@ -159,12 +157,12 @@ class SealedHtml:
             return self._vault.open(sealed, context=content_context(name)).encode()
         except SealBroken:
             message = "The HTML cannot be opened with the keys that are set."
-            raise ContentUnavailable(message) from None
+            raise FilesUnavailable(message) from None
 
 
 def content_in_database(vault: Vault) -> Content:
     """The HTML in the database."""
-    return Content(DatabaseBlobs(CONTENT, SealedHtml(vault)), limit=None, any_ref=True)
+    return Content(SealedHtml(vault), limit=None, any_ref=True)
 
 
 def content_context(key: str) -> str:
