@@ -9,11 +9,11 @@ import pytest
 from holdfast.contracts.errors import StoreUnavailable
 from holdfast.contracts.queries import EntryQuery, Page
 from holdfast.features.email.admission import seal_context
-from holdfast.features.email.content_database import html_in
 from holdfast.features.email.feature import EmailFeature, Scope
 from holdfast.features.email.records import CONTENT, OUTBOX, RECIPIENTS, SuppressionReason, content_key
 from tests.api.email_world import CPF, CPF_DIGITS, EVENTS, LIST, SEND, VAULT, an_email, an_email_world, in_an_hour
 from tests.api.world import OPERATOR, AwayStore
+from tests.support.email_content import html_in
 
 UUID = "123e4567-e89b-52d3-a456-426614174000"
 
@@ -71,7 +71,7 @@ async def test_the_html_is_stored_until_no_dead_letter_can_need_it(world):
     answer = await world.send(an_email(html="<p>Olá</p>"))
     outbox = await world.store.get(OUTBOX, answer.json()["outboxId"])
     kept = await world.store.get(CONTENT, content_key(world.ids["acme"], outbox["htmlRef"]))
-    assert html_in(VAULT, world.ids["acme"], outbox["htmlRef"], kept) == "<p>Olá</p>"
+    assert await html_in(VAULT, world.ids["acme"], outbox["htmlRef"], kept) == "<p>Olá</p>"
     assert kept["bytes"] == 11
     workload = world.email.workload
     assert kept["expiresAt"] > (before + workload.ttl + workload.letter_retention).isoformat()

@@ -297,7 +297,7 @@ async def test_a_folder_of_our_own_that_cannot_be_written_is_tried_again(arena, 
     def full(self, *_):
         raise OSError(28, "No space left on device", "/secret/place")
 
-    monkeypatch.setattr("holdfast.features.documents.files.folder.FolderFiles._write", full)
+    monkeypatch.setattr("holdfast.blobs.folder.StreamedFolderBlobs._replace", full)
     job_id = await arena.handed_in(Script(pages(1), [plan(1), pages(1)[-1]]))
     letter = await letter_of(arena, job_id, "STORAGE_UNAVAILABLE", "IO", attempts=3)
     await has_failed(arena, job_id, letter)

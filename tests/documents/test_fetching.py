@@ -17,10 +17,11 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from holdfast.contracts.files import HEAD
 from holdfast.features.documents.failures import Code, DocumentFailure
-from holdfast.features.documents.fetching.addresses import AddressBlocked, AddressPolicy
-from holdfast.features.documents.fetching.backend import VettedBackend, resolved
-from holdfast.features.documents.fetching.fetch import HEAD_BYTES, Fetcher, FetchOptions
+from holdfast.features.documents.fetching import Fetcher, FetchOptions
+from holdfast.webhooks.addresses import AddressBlocked, AddressPolicy
+from holdfast.webhooks.client import VettedBackend, resolved
 from tests.support import file_server as replies
 from tests.support.file_server import FileServer
 
@@ -88,7 +89,7 @@ async def test_a_file_arrives_whole_and_is_described(server, to):
 
     assert to.read_bytes() == body
     assert (fetched.size, fetched.sha256) == (len(body), sha256(body).hexdigest())
-    assert (fetched.head, fetched.content_type) == (body[:HEAD_BYTES], "application/pdf")
+    assert (fetched.head, fetched.content_type) == (body[:HEAD], "application/pdf")
     (request,) = server.requests
     assert (request.method, request.target) == ("GET", "/a.pdf?token=t")
     assert request.headers["accept-encoding"] == "identity"
@@ -102,7 +103,7 @@ async def test_a_body_without_a_length_arrives_up_to_the_cap(server, to, body):
 
     assert (fetched.size, fetched.head, fetched.content_type) == (
         len(body),
-        body[:HEAD_BYTES],
+        body[:HEAD],
         "application/octet-stream",
     )
     assert to.read_bytes() == body

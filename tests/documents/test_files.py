@@ -19,10 +19,11 @@ import pytest
 import pytest_asyncio
 from aiobotocore.session import get_session
 
+from holdfast.blobs.arriving import PIECE
+from holdfast.blobs.s3 import PART, S3Blobs
 from holdfast.contracts.files import FileMissing, FilesUnavailable, Stored, UploadTooLarge
-from holdfast.features.documents.files.arriving import PIECE
-from holdfast.features.documents.files.folder import FolderFiles
-from holdfast.features.documents.files.s3 import PART, S3Files
+from holdfast.features.documents.files import Files
+from tests.support.document_files import folder_files
 from tests.support.moto_server import _moto_process, aws_credentials, moto  # noqa: F401 - fixtures
 
 # The tests of the bucket share an event loop with its clients.
@@ -38,6 +39,10 @@ CONTENT = os.urandom(3 * PIECE + 17)
 async def pieces(content, size=64 * 1024):
     for first in range(0, len(content), size):
         yield content[first : first + size]
+
+
+def bucket_files(bucket, prefix="", **options):
+    return Files(S3Blobs(bucket, prefix, **options))
 
 
 def digest(content):
@@ -63,7 +68,7 @@ async def bucket(_moto_process, tmp_path_factory):  # noqa: F811
         environment.setenv("AWS_SECRET_ACCESS_KEY", "testing")
         server = _moto_process
         scratch = tmp_path_factory.mktemp("s3") / "scratch"
-        files = S3Files(BUCKET, "docs/", region=server.region, endpoint_url=server.url, scratch=scratch)
+        files = bucket_files(BUCKET, "docs/", region=server.region, endpoint_url=server.url, scratch=scratch)
         await files.open()
         async with get_session().create_client("s3", region_name=server.region, endpoint_url=server.url) as client:
 
@@ -84,7 +89,7 @@ async def s3(bucket, moto):  # noqa: F811
 @pytest_asyncio.fixture(loop_scope="module")
 async def folder(tmp_path):
     root = tmp_path / "data" / "files"
-    files = FolderFiles(root)
+    files = folder_files(root)
     await files.open()
 
     async def names():
@@ -452,7 +457,7 @@ async def test_a_folder_that_went_away_is_unavailable_and_not_missing(folder):
 
 
 async def test_a_process_that_keeps_no_files_makes_no_folder(tmp_path):
-    files = FolderFiles(tmp_path / "files")
+    files = folder_files(tmp_path / "files")
     await files.open()
     assert await files.sweep(timedelta(0)) == 0
     with pytest.raises(FilesUnavailable):
@@ -464,8 +469,8 @@ async def test_a_process_that_keeps_no_files_makes_no_folder(tmp_path):
 async def test_a_folder_that_must_not_be_written_is_unavailable(tmp_path):
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(FilesUnavailable, match="ENOTDIR"):
-        await FolderFiles(tmp_path / "file" / "files").keep(pieces(b"x"), LIMIT)
-    files = FolderFiles(tmp_path / "files")
+        await folder_files(tmp_path / "file" / "files").keep(pieces(b"x"), LIMIT)
+    files = folder_files(tmp_path / "files")
     await files.keep(pieces(b"first"), LIMIT)
     shutil.rmtree(tmp_path / "files" / "incoming")
     (tmp_path / "files").chmod(0o500)
@@ -477,7 +482,7 @@ async def test_a_folder_that_must_not_be_written_is_unavailable(tmp_path):
 async def test_what_is_kept_is_there_for_the_next_process(folder):
     stored = await folder.files.keep(pieces(b"upload"), LIMIT)
     path = await folder.files.write("job/1", {"text.txt": b"one"})
-    another = FolderFiles(folder.root)
+    another = folder_files(folder.root)
     await another.open()
     async with another.local_copy(stored.sha256) as found:
         assert found.read_bytes() == b"upload"
@@ -499,7 +504,7 @@ async def test_a_large_upload_goes_in_parts(s3):
 
 
 async def test_an_upload_in_parts_that_fails_or_is_cancelled_leaves_no_parts(s3, monkeypatch):
-    client, real = s3.files._client, s3.files._client.upload_part
+    client, real = s3.files._blobs._client, s3.files._blobs._client.upload_part
     for fate in ("fails", "cancelled"):
         second = asyncio.Event()
 
@@ -561,15 +566,16 @@ async def test_what_is_used_again_after_a_day_gets_a_new_date_and_keeps_its_type
 
 
 async def test_a_bucket_that_is_not_there_or_does_not_answer_is_unavailable(s3, tmp_path, unused_port):
-    gone = S3Files("no-such-bucket", region="us-east-1", endpoint_url=s3.url, scratch=tmp_path)
-    silent = S3Files(BUCKET, endpoint_url=f"http://127.0.0.1:{unused_port}", region="us-east-1", scratch=tmp_path)
+    gone = bucket_files("no-such-bucket", region="us-east-1", endpoint_url=s3.url, scratch=tmp_path)
+    silent = bucket_files(BUCKET, endpoint_url=f"http://127.0.0.1:{unused_port}", region="us-east-1", scratch=tmp_path)
     for files in (gone, silent):
         await files.open()
+        home = files._blobs.address("results")
         for call in (
             files.keep(pieces(b"x"), LIMIT),
-            files.read(f"{files._home}/job/1", "text.txt"),
+            files.read(f"{home}/job/1", "text.txt"),
             files.write("job/1", {"text.txt": b"x"}),
-            files.touch(output_path=f"{files._home}/job/1"),
+            files.touch(output_path=f"{home}/job/1"),
         ):
             with pytest.raises(FilesUnavailable) as caught:
                 await call
@@ -588,7 +594,7 @@ def unused_port():
 
 
 async def test_a_bucket_without_a_prefix_is_used_from_its_top(s3, tmp_path):
-    files = S3Files(BUCKET, region="us-east-1", endpoint_url=s3.url, scratch=tmp_path / "scratch")
+    files = bucket_files(BUCKET, region="us-east-1", endpoint_url=s3.url, scratch=tmp_path / "scratch")
     await files.open()
     assert await files.write("job/1", {"text.txt": b"x"}) == "s3://files/results/job/1"
     assert await files.read("s3://files/results/job/1", "text.txt") == b"x"

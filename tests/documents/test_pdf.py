@@ -153,7 +153,7 @@ def test_only_pages_without_text_go_to_the_engine_which_is_loaded_once(told: Rea
 
 def test_pages_that_another_engine_read_say_so(told: Reader, engine: Onlooker) -> None:
     engine.name = "gemini"
-    messages = told(pages.scanned_pdf(["one"], dpi=60), engine="gemini", gemini_model="gemini-9")
+    messages = told(pages.scanned_pdf(["one"], dpi=60), engine="gemini", options={"model": "gemini-9"})
     assert messages[0] == Plan(units=1, unit="page", engine="gemini", model="gemini-9")
     assert results(messages)[0]["source"] == "model"
 

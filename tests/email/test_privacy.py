@@ -9,13 +9,13 @@ from validate_docbr import CNPJ
 
 from holdfast.contracts.effects import Upsert
 from holdfast.contracts.redaction import scrub
-from holdfast.features.email.content import ContentMissing, ContentUnavailable
-from holdfast.features.email.content_database import has_html, html_in, new_html_fields
+from holdfast.features.email.content import ContentMissing, ContentUnavailable, content_in_database
 from holdfast.features.email.masking import without_names
 from holdfast.features.email.privacy import Privacy
 from holdfast.features.email.records import CONTENT, content_key
 from holdfast.features.email.vault import Vault
 from tests.email.post_office import VAULT, post_office
+from tests.support.email_content import OneRecord, exists, html_fields, html_in
 
 HTML = "<p>segredo de Maria</p>"
 BOTH = Vault(bytes(range(32)), {"first": bytes(range(100, 132)), "second": bytes(range(150, 182))}, "second")
@@ -44,38 +44,38 @@ async def test_the_database_stores_html_sealed_and_the_mail_server_gets_it_in_cl
     outbox_id = await office.post(html=HTML)
     ref, kept = await content_of(office, outbox_id)
     assert "segredo" not in repr(kept)
-    assert html_in(VAULT, office.company, ref, kept) == HTML
+    assert await html_in(VAULT, office.company, ref, kept) == HTML
     async with office.working():
         await office.until(outbox_id, "SENT")
     assert b"segredo de Maria" in office.delivered(outbox_id)[0].raw
 
 
-def test_sealed_html_opens_in_its_own_record_only():
-    facts = new_html_fields(VAULT, "acme", "ref", HTML)
-    assert html_in(VAULT, "acme", "ref", facts) == HTML
+async def test_sealed_html_opens_in_its_own_record_only():
+    facts = html_fields(VAULT, "acme", "ref", HTML)
+    assert await html_in(VAULT, "acme", "ref", facts) == HTML
     for company, ref in (("other", "ref"), ("acme", "another")):
         with pytest.raises(ContentUnavailable) as caught:
-            html_in(VAULT, company, ref, facts)
+            await html_in(VAULT, company, ref, facts)
         assert "segredo" not in str(caught.value)
 
 
-def test_html_of_an_external_producer_in_clear_is_read():
-    assert has_html({"html": HTML})
-    assert html_in(VAULT, "acme", "ref", {"html": HTML}) == HTML
+async def test_html_of_an_external_producer_in_clear_is_read():
+    assert await exists(content_in_database(VAULT), "acme", "ref", OneRecord({"html": HTML}))
+    assert await html_in(VAULT, "acme", "ref", {"html": HTML}) == HTML
 
 
 @pytest.mark.parametrize("record", [None, {}, {"expiresAt": "2026-11-28T00:00:00.000Z"}, {"sealed": None}])
-def test_a_record_without_html_has_none(record):
-    assert not has_html(record)
+async def test_a_record_without_html_has_none(record):
+    assert not await exists(content_in_database(VAULT), "acme", "ref", OneRecord(record))
     with pytest.raises(ContentMissing):
-        html_in(VAULT, "acme", "ref", record)
+        await html_in(VAULT, "acme", "ref", record)
 
 
 async def test_an_email_whose_html_no_key_opens_is_tried_again(office):
     """Somebody may add the key again, so the email does not fail for good at once."""
     outbox_id = await office.post(html=HTML)
     ref, _ = await content_of(office, outbox_id)
-    foreign = new_html_fields(ONLY_NEW, office.company, ref, HTML)["sealed"]
+    foreign = html_fields(ONLY_NEW, office.company, ref, HTML)["sealed"]
     await office.stage.store.apply([Upsert(CONTENT, content_key(office.company, ref), {"sealed": foreign})])
     async with office.working():
         outbox = await office.until(outbox_id, "RETRYING", lastErrorCode="CONTENT_UNAVAILABLE")
@@ -95,7 +95,7 @@ async def test_html_of_an_older_key_is_sealed_under_the_current_one(office):
     assert (done.contents, done.broken) == (12, [])
     for number, (outbox_id, (_, old)) in enumerate(zip(outbox_ids, before, strict=True)):
         ref, kept = await content_of(office, outbox_id)
-        assert html_in(ONLY_NEW, office.company, ref, kept) == f"{HTML}{number}"
+        assert await html_in(ONLY_NEW, office.company, ref, kept) == f"{HTML}{number}"
         assert {name: kept[name] for name in ("expiresAt", "bytes", "sha256")} == {
             name: old[name] for name in ("expiresAt", "bytes", "sha256")
         }
@@ -112,7 +112,7 @@ async def test_html_that_no_key_opens_is_named_and_the_rest_is_done(office):
 
     assert (done.contents, done.broken) == (1, [f"{CONTENT}/{key}"])
     ref, kept = await content_of(office, second)
-    assert html_in(ONLY_NEW, office.company, ref, kept) == f"{HTML}2"
+    assert await html_in(ONLY_NEW, office.company, ref, kept) == f"{HTML}2"
 
 
 async def test_html_in_clear_is_left_as_it_is_when_keys_change(office):

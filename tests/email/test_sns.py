@@ -20,6 +20,7 @@ from cryptography.x509.oid import NameOID
 from holdfast.features.email.feedback import ses_feedback
 from holdfast.features.email.sns import (
     CertificateUnavailable,
+    HttpCertificates,
     SnsError,
     SnsMalformed,
     SnsRefused,
@@ -27,7 +28,6 @@ from holdfast.features.email.sns import (
     issued_to_sns,
     parse_sns,
 )
-from holdfast.features.email.sns_certificates import HttpCertificates
 
 NOW = datetime(2026, 11, 16, 12, 0, tzinfo=UTC)
 TOPIC = "arn:aws:sns:sa-east-1:123456789012:ses-events"

@@ -148,7 +148,7 @@ def _import_everything() -> None:
         "holdfast.wiring.serving",
         "holdfast.features.courier.downstream",
         "holdfast.features.documents.admission",
-        "holdfast.features.documents.files.folder",
+        "holdfast.blobs.folder",
         "holdfast.features.documents.workload",
         "holdfast.features.email.admission",
         "holdfast.features.email.notifications",

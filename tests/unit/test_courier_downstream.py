@@ -131,6 +131,17 @@ async def test_an_event_arrives_complete_and_signed(secret, library_secret):
     assert request.headers["x-request-id"] == "req_a1b2c3"
 
 
+async def test_credentials_of_the_url_are_sent_as_basic_authentication():
+    async with listening(answering(200)) as server:
+        url = f"http://us%40er:pass%3Aword@127.0.0.1:{server.port}/hooks"
+        async with started(server.port, downstream_url=url) as courier:
+            await handle(courier)
+
+    (request,) = server.requests
+    assert request.headers["authorization"] == f"Basic {base64.b64encode(b'us@er:pass:word').decode()}"
+    assert request.headers["host"] == f"127.0.0.1:{server.port}"
+
+
 async def test_connections_are_used_again():
     async with listening(answering(200, body='{"ok": true}')) as server, started(server.port) as courier:
         for _ in range(3):

@@ -1,10 +1,14 @@
-"""Files that come with a request: what the admission of a workload reports about them to the HTTP route."""
+"""Files that come with a request or are kept for a job: what a store of blobs reports about them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from .errors import HoldfastError
+
+HEAD: Final = 4096
+"""How many bytes of a file's beginning are reported: enough for every format's signature."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +26,14 @@ class UploadTooLarge(HoldfastError):
 
 class FileMissing(HoldfastError):
     """There is no such file here, or not any more."""
+
+
+class FileUnusable(FileMissing):
+    """There is something of this name, and it is no file that can be read."""
+
+
+class FileTooLong(FileUnusable):
+    """The file is longer than the reader allows."""
 
 
 class FilesUnavailable(HoldfastError):

@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from holdfast.contracts.errors import ConfigurationError
-from holdfast.features.documents.fetching.addresses import AddressBlocked, AddressPolicy, web_address
+from holdfast.webhooks.addresses import AddressBlocked, AddressPolicy, web_address
 
 PUBLIC = AddressPolicy()
 

@@ -10,14 +10,14 @@ import pytest
 from holdfast.contracts.admission import InvalidContent, NotAcceptable
 from holdfast.contracts.files import FileMissing, UploadTooLarge
 from holdfast.features.documents.admission import AdmissionOptions, DocumentAdmission
-from holdfast.features.documents.fetching.addresses import AddressPolicy
-from holdfast.features.documents.fetching.fetch import Fetcher, FetchOptions
-from holdfast.features.documents.files.folder import FolderFiles
+from holdfast.features.documents.fetching import Fetcher, FetchOptions
 from holdfast.features.documents.local_paths import LocalPaths
 from holdfast.features.documents.options import DocumentOptions
 from holdfast.features.documents.records import CACHE, JOBS, RESULTS, cache_id, work_id
 from holdfast.features.documents.sources import Sources
 from holdfast.features.documents.workload import Documents
+from holdfast.webhooks.addresses import AddressPolicy
+from tests.support.document_files import folder_files
 
 PDF = b"%PDF-1.7\nall that is needed to be taken for one\n"
 OCR = {"job_type": "OCR", "input_type": "PDF"}
@@ -36,7 +36,7 @@ class Admissions:
     def __init__(self, folder, *, gemini=False, **changes) -> None:
         self.roots = folder / "roots"
         self.roots.mkdir(exist_ok=True)
-        self.files = FolderFiles(folder / "documents")
+        self.files = folder_files(folder / "documents")
         self.records = Records()
         options = DocumentOptions(scratch=folder / "work", environment={"GEMINI_API_KEY": "k"} if gemini else {})
         paths = LocalPaths([self.roots])

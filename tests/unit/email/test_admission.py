@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from uuid import UUID
 
 import pytest
 
+from holdfast.blobs.folder import FolderBlobs
 from holdfast.contracts.admission import InvalidContent, RecipientSuppressed, UnknownReference
 from holdfast.contracts.effects import Delete
 from holdfast.contracts.errors import StoreUnavailable
+from holdfast.contracts.files import FilesUnavailable
 from holdfast.features.email.admission import EmailAdmission
-from holdfast.features.email.content import ContentUnavailable
-from holdfast.features.email.content_database import html_in
-from holdfast.features.email.content_folder import FolderContent
+from holdfast.features.email.content import Content
 from holdfast.features.email.records import CONTENT, OUTBOX, RECIPIENTS, SuppressionReason
 from holdfast.features.email.request import RequestLimits
 from holdfast.features.email.suppression import Suppressions, address_hash
@@ -24,6 +25,7 @@ from holdfast.features.email.workload import Email
 from holdfast.sqlite import Database
 from holdfast.stores.sqlite import SqliteStore
 from tests.api.email_world import CPF, CPF_DIGITS, OPTIONS, VAULT, an_email
+from tests.support.email_content import folder_content, html_in
 
 NOW = datetime(2026, 11, 16, 12, 0, 0, 123456, tzinfo=UTC)
 COMPANY = "789e4567-e89b-12d3-a456-426614174999"
@@ -214,17 +216,17 @@ async def test_html_is_written_once_and_expires_later_with_each_use(admission, s
     assert set(effect(again, CONTENT).set) == {"expiresAt"}
     kept = await store.get(CONTENT, effect(first, CONTENT).key)
     assert kept["sealed"] == effect(first, CONTENT).set_on_insert["sealed"]
-    assert html_in(VAULT, COMPANY, first.data.htmlRef, kept) == body["html"]
+    assert await html_in(VAULT, COMPANY, first.data.htmlRef, kept) == body["html"]
     assert body["html"] not in str(kept)
     assert kept["expiresAt"].startswith("2026-11-28")  # day 19, a ttl of a day, letters for seven, and one more
 
 
 async def test_html_in_a_folder_is_stored_before_the_job(email, store, tmp_path):
-    content = FolderContent(tmp_path / "content")
+    content = folder_content(tmp_path / "content")
     await content.open()
     admission = EmailAdmission(email, store, VAULT, content)
     admitted = await admit(admission, an_email(html="<p>Olá</p>"))
-    assert await content.get(COMPANY, admitted.data.htmlRef) == "<p>Olá</p>"
+    assert await content.get(COMPANY, admitted.data.htmlRef, store) == "<p>Olá</p>"
     assert CONTENT not in {each.collection for each in admitted.effects}
     again = await admit(admission, an_email(html=None, htmlRef=admitted.data.htmlRef))
     assert again.data.htmlRef == admitted.data.htmlRef
@@ -233,12 +235,12 @@ async def test_html_in_a_folder_is_stored_before_the_job(email, store, tmp_path)
 
 
 async def test_an_unavailable_html_store_is_an_unavailable_store(email, store):
-    class Away(FolderContent):
-        async def put(self, company_id, ref, html):
-            raise ContentUnavailable
+    class Away(FolderBlobs):
+        async def put(self, name, content, *, until=None):
+            raise FilesUnavailable
 
     with pytest.raises(StoreUnavailable):
-        await admit(EmailAdmission(email, store, VAULT, Away("/nowhere")), an_email())
+        await admit(EmailAdmission(email, store, VAULT, Content(Away(Path("/nowhere")))), an_email())
 
 
 async def test_a_record_of_expired_html_counts_as_missing(admission, store):
@@ -294,4 +296,4 @@ async def test_html_that_is_erased_after_a_reference_was_checked_is_written_agai
     await store.apply([Delete(CONTENT, effect(first, CONTENT).key)])
     await store.apply([effect(referring, CONTENT)])
     kept = await store.get(CONTENT, effect(first, CONTENT).key)
-    assert html_in(VAULT, COMPANY, first.data.htmlRef, kept) == body["html"]
+    assert await html_in(VAULT, COMPANY, first.data.htmlRef, kept) == body["html"]

@@ -14,12 +14,11 @@ from holdfast.contracts.ledger import Lease, Status
 from holdfast.contracts.queries import LetterQuery, Page
 from holdfast.contracts.transitions import Complete, MoveToDeadLetters, Settlement
 from holdfast.features.email.admission import seal_context
-from holdfast.features.email.content_database import html_in
-from holdfast.features.email.content_folder import FolderContent
 from holdfast.features.email.privacy import Privacy, Selector
 from holdfast.features.email.records import CONTENT, OUTBOX, RECIPIENTS, SuppressionReason, content_key
 from holdfast.features.email.vault import Vault
 from tests.api.email_world import CPF, CPF_DIGITS, VAULT, an_email, an_email_world
+from tests.support.email_content import exists, folder_content, html_in
 
 TO = "joana.prado@example.com"
 CANARIES = ("joana", "Joana", "Prado", "C-joana", CPF, CPF_DIGITS, "segredo")
@@ -189,7 +188,7 @@ async def test_the_data_of_other_people_stays(world, privacy):
         assert (await world.store.entry("email", each)).body == bodies[each]
     key = content_key(world.ids["acme"], kept[others]["htmlRef"])
     record = await world.store.get(CONTENT, key)
-    assert html_in(VAULT, world.ids["acme"], kept[others]["htmlRef"], record) == "<p>the same for all</p>"
+    assert await html_in(VAULT, world.ids["acme"], kept[others]["htmlRef"], record) == "<p>the same for all</p>"
 
 
 async def test_a_copy_to_the_person_is_erased_in_jobs_for_other_people(world, privacy):
@@ -231,14 +230,14 @@ async def test_an_erased_person_who_gets_a_new_email_is_recorded_again(world, pr
 
 
 async def test_html_in_a_folder_is_erased_too(tmp_path):
-    content = FolderContent(tmp_path / "content")
+    content = folder_content(tmp_path / "content")
     await content.open()
     async with an_email_world(tmp_path, content=content) as world:
         outbox_id = await sent(world)
         ref = (await world.store.get(OUTBOX, outbox_id))["htmlRef"]
         await end(world, outbox_id)
         await erase(world, privacy_with(world, VAULT, content), Selector(address=TO))
-        assert not await content.exists(world.ids["acme"], ref)
+        assert not await exists(content, world.ids["acme"], ref)
 
 
 async def test_an_invalid_address_is_refused_without_repeating_it(privacy):
@@ -264,7 +263,7 @@ async def test_values_of_an_older_key_are_sealed_under_the_current_one(world):
     assert only_new.open(record["cpfCnpjSealed"], context=context) == CPF_DIGITS
     ref = (await world.store.get(OUTBOX, outbox_id))["htmlRef"]
     content = await world.store.get(CONTENT, content_key(world.ids["acme"], ref))
-    assert html_in(only_new, world.ids["acme"], ref, content).startswith("<p>Boleto")
+    assert (await html_in(only_new, world.ids["acme"], ref, content)).startswith("<p>Boleto")
     again = await privacy_with(world, both).reseal()
     assert (again.values, again.contents) == (0, 0)
 

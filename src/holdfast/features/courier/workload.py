@@ -71,15 +71,10 @@ class CourierOptions:
         """The client for the configured downstream, if there is one."""
         if self.downstream_url is None:
             return None
-        from .downstream import Downstream, DownstreamOptions  # noqa: PLC0415 - load an HTTP client only if it is needed
+        from .downstream import Downstream  # noqa: PLC0415 - load an HTTP client only if it is needed
 
         return Downstream(
-            DownstreamOptions(
-                url=self.downstream_url,
-                secret=self.downstream_secret or "",
-                timeout=self.downstream_timeout,
-                connections=self.concurrency,
-            ),
+            self.downstream_url, self.downstream_secret or "", self.downstream_timeout, connections=self.concurrency
         )
 
 
@@ -176,7 +171,8 @@ class Courier(Workload[CourierEvent]):
         outcome = self._outcome(job)
         if self._downstream is None or not isinstance(outcome, Done):
             return outcome
-        return await self._downstream.forward(job.data) or outcome
+        answer = await self._downstream.forward(job.data)
+        return outcome if isinstance(answer, Done) else answer
 
     async def handle_batch(self, jobs: Sequence[Job[CourierEvent]], context: Context) -> Sequence[Outcome]:
         """Used without a downstream. Nothing is awaited, so an event needs no task and no timer of its own."""

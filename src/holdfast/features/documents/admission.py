@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, W
 from holdfast.contracts.admission import AdmittedDocument, FieldProblem, InvalidContent, NotAcceptable
 from holdfast.contracts.effects import Effect
 from holdfast.contracts.examples import add_example
-from holdfast.contracts.files import FileMissing, Stored
+from holdfast.contracts.files import HEAD, FileMissing, Stored
 from holdfast.contracts.personal_data import find_personal_data
 from holdfast.contracts.ports import Records as RecordStore
 from holdfast.contracts.queues import usable_job_id
@@ -28,16 +28,16 @@ from .contract import (
     MOST_METADATA,
     DocumentJob,
     DocumentPayload,
-    Engine,
     InputType,
     JobType,
     Upload,
 )
+from .engines import Engine
 from .failures import Code, DocumentFailure
-from .files.port import Files
-from .finding import cached_result
+from .files import Files
+from .job_records import cached_result
 from .local_paths import LocalPaths
-from .sniffing import HEAD, mismatch
+from .sniffing import mismatch
 from .workload import Documents, new_job_id
 
 _PRINTABLE: Final = described(r"^[^\x00-\x1f\x7f]+$", "must not contain control characters")
@@ -178,8 +178,9 @@ class DocumentAdmission:
             yield FieldProblem("local_path", "is not open over HTTP here (DOCUMENT_LOCAL_PATH_OVER_HTTP)")
         if request.callback_url is not None and not self._options.callbacks:
             yield FieldProblem("callback_url", "cannot be called: there is no DOCUMENT_CALLBACK_SECRET here")
-        if request.engine == "gemini" and not self._workload.options.has_gemini:
-            yield FieldProblem("engine", "gemini is not set up here (GEMINI_API_KEY)")
+        key = None if request.engine is None else self._workload.options.missing_key(request.engine)
+        if key is not None:
+            yield FieldProblem("engine", f"{request.engine} is not set up here ({key})")
 
     async def _wrong_content(self, request: DocumentRequest, upload: Stored | None) -> list[FieldProblem]:
         """Problems that the file's first bytes show. The content of a URL is not known yet."""

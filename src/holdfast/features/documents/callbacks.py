@@ -1,43 +1,30 @@
 """Callbacks: the result of a document is sent, signed, to the address that its sender gave, until it is accepted.
 
-Delivery is at least once. ``webhook-id`` is the same in every attempt and replay, so the receiver can recognise a
-duplicate. The address comes from outside, so it is checked by the rules for fetched files. No redirect is followed.
+The address comes from outside, so it is checked by the rules for fetched files: see :mod:`holdfast.webhooks`.
 """
 
 from __future__ import annotations
 
-import asyncio
 import json
 import ssl
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from http import HTTPStatus
 from typing import Annotated, Any, ClassVar, Final
 
-import httpcore
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from holdfast.contracts.errors import ConfigurationError
-from holdfast.contracts.network_failures import (
-    THROTTLED,
-    TIMEOUT,
-    answer_code,
-    answer_may_pass,
-    retry_after,
-    wait_asked_by,
-)
-from holdfast.contracts.outcomes import Done, Outcome, Reject, Retry
+from holdfast.contracts.outcomes import Outcome
 from holdfast.contracts.retry import ExponentialBackoff, RetryPolicy
-from holdfast.contracts.standard_webhooks import signed_headers, signing_key
 from holdfast.contracts.validation import described
 from holdfast.contracts.workload import Context, Job, Workload, readable_body
+from holdfast.webhooks.addresses import AddressBlocked, AddressPolicy, web_address
+from holdfast.webhooks.client import Resolver, resolved
+from holdfast.webhooks.sender import SenderOptions, WebhookSender
+from holdfast.webhooks.signing import signing_key
 
 from .contract import JOB_ID
-from .fetching.addresses import AddressBlocked, AddressPolicy, web_address
-from .fetching.backend import Resolver, VettedClient, code_of, header, resolved
-
-BLOCKED: Final = "ADDRESS_BLOCKED"
 
 _CALLBACK_ID: Final = described(
     r"^[A-Za-z0-9][A-Za-z0-9._-]{0,159}$",
@@ -109,10 +96,17 @@ class DocumentCallbacks(Workload[CallbackJob]):
         self.retention = options.retention
         self.letter_retention = options.letter_retention
         self.concurrency = options.concurrency
-        self._key = signing_key(options.secret)
-        self._limit = options.timeout
-        self._client = VettedClient(options.policy, options.connect_timeout, resolve=options.resolve, tls=options.tls)
-        self._now = now
+        sender = SenderOptions(
+            key=signing_key(options.secret),
+            timeout=options.timeout,
+            policy=options.policy,
+            connect_timeout=options.connect_timeout,
+            resolve=options.resolve,
+            tls=options.tls,
+            receiver="The callback's receiver",
+            message="The callback",
+        )
+        self._sender = WebhookSender(sender, now)
 
     # --- the job's identity -----------------------------------------------------------------------------------
 
@@ -134,36 +128,19 @@ class DocumentCallbacks(Workload[CallbackJob]):
     # --- the work ---------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Make the client ready."""
-        await self._client.open()
+        """Make the sender ready."""
+        await self._sender.open()
 
     async def stop(self) -> None:
         """Close its connections."""
-        await self._client.close()
+        await self._sender.close()
 
     async def handle(self, job: Job[CallbackJob], context: Context) -> Outcome:
         """Send the result. The status of the answer alone decides the outcome."""
         del context
-        try:
-            async with asyncio.timeout(self._limit.total_seconds()):
-                return await self._sent(job.data)
-        except AddressBlocked as error:
-            return Reject(BLOCKED, f"The callback was not sent. {error}")
-        except (TimeoutError, httpcore.TimeoutException):
-            return Retry(TIMEOUT, f"The callback's receiver did not answer within {self._limit.total_seconds():g} s.")
-        except (httpcore.NetworkError, httpcore.ProtocolError) as error:
-            code = code_of(error)
-            return Retry(code, f"The callback's receiver could not be reached ({code}).")
-
-    async def _sent(self, data: CallbackJob) -> Outcome:
-        url = web_address(data.url)
+        data = job.data
         body = json.dumps(data.body, separators=(",", ":")).encode()
-        headers = {
-            "content-type": "application/json",
-            **signed_headers(self._key, data.callback_id, int(self._now().timestamp()), body),
-        }
-        async with self._client.exchange("POST", url, headers, body) as response:
-            return outcome_of_answer(response.status, retry_after(header(response, "retry-after"), self._now()))
+        return await self._sender.send(data.url, data.callback_id, body)
 
     # --- the wire ---------------------------------------------------------------------------------------------
 
@@ -177,18 +154,6 @@ class DocumentCallbacks(Workload[CallbackJob]):
     def letter_body(self, body: str) -> str:
         """Likewise: a dead letter is for reading, and a replay runs what the ledger holds."""
         return json.dumps(self.readable(body), ensure_ascii=False, separators=(",", ":"))
-
-
-def outcome_of_answer(status: int, after: timedelta | None) -> Outcome:
-    """What an answer means for the callback. ``after`` is the wait that it asked for."""
-    if HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
-        return Done(result={"status": status})
-    after = after if wait_asked_by(status) else None
-    if status == HTTPStatus.TOO_MANY_REQUESTS:
-        return Retry(THROTTLED, "The callback's receiver asked us to slow down (429).", after)
-    if answer_may_pass(status):
-        return Retry(answer_code(status), f"The callback's receiver answered {status}.", after)
-    return Reject(answer_code(status), f"The callback's receiver refused it ({status}).")
 
 
 def _shown(url: object) -> str:

@@ -6,17 +6,15 @@ import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
 
 from holdfast import ConfigurationError, HoldfastError
 from holdfast.feature import FAIL, OK, WARN, Finding, Services, install_command, missing_libraries
 
 from .child.whisper_files import model_problem
+from .engines import ENGINES, engine_keys
 from .feature import DocumentService, document_options
-from .files.names import RESULTS
+from .files import RESULTS
 from .settings import DocumentSettings
-
-_GEMINI: Final = "google.genai"
 
 
 async def checked(settings: DocumentSettings, services: Services) -> list[Finding]:
@@ -27,10 +25,12 @@ async def checked(settings: DocumentSettings, services: Services) -> list[Findin
 
 def _engine(settings: DocumentSettings) -> Finding:
     check = "documents"
-    if settings.gemini_api_key is not None and missing_libraries([_GEMINI]):
-        message = f"There is a GEMINI_API_KEY, and {_GEMINI} is not installed."
-        return Finding(check, WARN, message, install_command([_GEMINI]))
-    others = " Jobs may ask for gemini." if settings.document_engine == "local" and settings.gemini_api_key else ""
+    with_key = {name: kind for name, kind in ENGINES.items() if kind.key in engine_keys(settings)}
+    for kind in with_key.values():
+        if kind.library is not None and missing_libraries([kind.library]):
+            message = f"There is a {kind.key}, and {kind.library} is not installed."
+            return Finding(check, WARN, message, install_command([kind.library]))
+    others = "".join(f" Jobs may ask for {name}." for name in with_key if name != settings.document_engine)
     return Finding(check, OK, f"They are read by {settings.document_engine}.{others}")
 
 
@@ -41,8 +41,8 @@ def _model(settings: DocumentSettings) -> Iterator[Finding]:
     problem = model_problem(None if folder is None else str(folder))
     if problem is None:
         yield Finding(check, OK, "Whisper base, as published." if folder is None else f"{folder} can be used.")
-    elif settings.document_engine == "gemini":
-        yield Finding(check, OK, "None here; gemini transcribes speech.")
+    elif settings.document_engine != "local":
+        yield Finding(check, OK, f"None here; {settings.document_engine} transcribes speech.")
     else:
         message, _, advice = problem.partition(". ")
         remedy = advice or "Correct WHISPER_MODEL_DIR"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from enum import StrEnum
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final
 
 from pydantic import (
     BaseModel,
@@ -17,6 +17,8 @@ from pydantic import (
 )
 
 from holdfast.contracts.validation import described
+
+from .engines import Engine
 
 JOB_ID: Final = described(
     r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$",
@@ -46,8 +48,6 @@ class InputType(StrEnum):
     VIDEO = "VIDEO"
     AUDIO = "AUDIO"
 
-
-Engine = Literal["local", "gemini"]
 
 FITTING: Final = {
     JobType.OCR: frozenset({InputType.PDF}),

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from holdfast import ExponentialBackoff, Workload
 from holdfast.feature import Command, Feature, Finding, Needs, Parts, Schema, Services, Settings
 
+from .engines import ENGINES
 from .settings import DocumentSettings
 
 if TYPE_CHECKING:  # the core install does without the libraries of the documents extra
@@ -20,7 +21,7 @@ if TYPE_CHECKING:  # the core install does without the libraries of the document
 
     from .admission import DocumentAdmission
     from .callbacks import DocumentCallbacks
-    from .files.port import Files
+    from .files import Files
     from .options import DocumentOptions
     from .workload import Documents
 
@@ -61,16 +62,16 @@ class DocumentsFeature(Feature[DocumentSettings]):
 
     def needs(self, settings: DocumentSettings) -> Needs:
         """What reading documents needs, with the engine and the storage that the settings choose."""
-        amazon, gemini = settings.document_storage == "s3", settings.document_engine == "gemini"
+        amazon, library = settings.document_storage == "s3", ENGINES[settings.document_engine].library
         asked_by = {
             "DOCUMENT_STORAGE=s3": amazon,
-            "DOCUMENT_ENGINE=gemini": gemini,
+            f"DOCUMENT_ENGINE={settings.document_engine}": settings.document_engine != "local",
             "DOCUMENT_LISTS=true": settings.document_lists,
             "DOCUMENT_ROOTS": bool(settings.document_roots),
             "DOCUMENT_CALLBACK_SECRET": settings.document_callback_secret is not None,
         }
         return Needs(
-            (*LIBRARIES, *(("aiobotocore",) if amazon else ()), *(("google.genai",) if gemini else ())),
+            (*LIBRARIES, *(("aiobotocore",) if amazon else ()), *((library,) if library else ())),
             [name for name, asks in asked_by.items() if asks],
         )
 
@@ -136,9 +137,10 @@ class DocumentService:
     limits = HttpLimits()
 
     def __init__(self, settings: DocumentSettings, services: Services) -> None:
-        from .callbacks import CallbackOptions, DocumentCallbacks  # noqa: PLC0415 - the libraries are there
-        from .fetching.addresses import AddressPolicy  # noqa: PLC0415 - likewise
-        from .fetching.fetch import Fetcher, FetchOptions  # noqa: PLC0415 - likewise
+        from holdfast.webhooks.addresses import AddressPolicy  # noqa: PLC0415 - the libraries are there
+
+        from .callbacks import CallbackOptions, DocumentCallbacks  # noqa: PLC0415 - likewise
+        from .fetching import Fetcher, FetchOptions  # noqa: PLC0415 - likewise
         from .local_paths import LocalPaths  # noqa: PLC0415 - likewise
         from .sources import Sources  # noqa: PLC0415 - likewise
         from .workload import DEAD_LETTER_QUEUE, QUEUE, Documents  # noqa: PLC0415 - likewise
@@ -201,9 +203,9 @@ class DocumentService:
 def document_options(settings: DocumentSettings, process: Settings) -> DocumentOptions:
     """How files are read, as configured."""
     from .contract import JobType  # noqa: PLC0415 - only where documents are
+    from .engines import engine_keys, engine_options  # noqa: PLC0415 - likewise
     from .options import DocumentOptions  # noqa: PLC0415 - likewise
 
-    key = settings.gemini_api_key
     attempts = {JobType(name): number for name, number in settings.document_attempts.items()}
     return DocumentOptions(
         scratch=_folder(settings, process) / "work",
@@ -227,11 +229,8 @@ def document_options(settings: DocumentSettings, process: Settings) -> DocumentO
         retention=timedelta(days=settings.document_ttl_days),
         letter_retention=timedelta(days=settings.document_dlq_ttl_days),
         left_after=timedelta(seconds=process.worker_lease_seconds),
-        whisper_model_dir=settings.whisper_model_dir,
-        gemini_model=settings.gemini_model,
-        gemini_base_url=settings.gemini_base_url,
-        gemini_timeout=timedelta(seconds=settings.gemini_timeout_seconds),
-        environment={} if key is None else {"GEMINI_API_KEY": key.get_secret_value()},
+        engines=engine_options(settings),
+        environment=engine_keys(settings),
     )
 
 
@@ -240,16 +239,20 @@ def _folder(settings: DocumentSettings, process: Settings) -> Path:
 
 
 def _files(settings: DocumentSettings, process: Settings, options: DocumentOptions) -> Files:
+    from .files import RESULTS, UPLOADS, Files  # noqa: PLC0415
+
     if settings.document_storage == "folder":
-        from .files.folder import FolderFiles  # noqa: PLC0415
+        from holdfast.blobs.folder import StreamedFolderBlobs  # noqa: PLC0415
 
-        return FolderFiles(_folder(settings, process))
-    from .files.s3 import S3Files  # noqa: PLC0415
+        return Files(StreamedFolderBlobs(_folder(settings, process), (UPLOADS, RESULTS)))
+    from holdfast.blobs.s3 import S3Blobs  # noqa: PLC0415
 
-    return S3Files(
+    prefix = settings.document_prefix.strip("/")
+    bucket = S3Blobs(
         settings.document_bucket or "",
-        settings.document_prefix,
+        f"{prefix}/" if prefix else "",
         region=settings.document_s3_region,
         endpoint_url=settings.document_s3_endpoint_url,
         scratch=options.scratch,
     )
+    return Files(bucket)

@@ -1,14 +1,15 @@
-"""The effects that write a job's records in ``document_jobs`` and ``document_results``, for each step of the job."""
+"""A job's records in ``document_jobs`` and ``document_results``: the effects of each step, and finished results."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from holdfast.contracts.effects import Delete, Effect, Enqueue, Upsert
 from holdfast.contracts.entries import new_entry
+from holdfast.contracts.files import FilesUnavailable
 from holdfast.contracts.outcomes import Reason
 from holdfast.contracts.times import isoformat
 from holdfast.contracts.workload import JobState
@@ -16,7 +17,9 @@ from holdfast.contracts.workload import JobState
 from .callbacks import CallbackJob, DocumentCallbacks, callback_id
 from .contract import DocumentJob, InputType, JobType
 from .failures import kind_of, message_and_detail
-from .records import CACHE, JOBS, RESULTS, UNITS, DocumentStatus, Stage, cache_id, unit_id
+from .files import Files
+from .options import DocumentOptions
+from .records import CACHE, JOBS, RESULTS, UNITS, DocumentStatus, Stage, cache_id, unit_id, work_id
 
 _ALL: Final = 100
 
@@ -260,3 +263,29 @@ def _callback(data: DocumentJob, result: Mapping[str, Any], now: datetime) -> Ca
         company_id=data.company_id,
         body={"type": f"document.{status.value.lower()}", "timestamp": isoformat(now), "data": content},
     )
+
+
+async def cached_result(
+    get: Callable[[str, str], Awaitable[Mapping[str, Any] | None]],
+    files: Files,
+    data: DocumentJob,
+    content: str,
+    options: DocumentOptions,
+) -> dict[str, Any] | None:
+    """A finished result for the same file, the same way of reading and the same tenant, with the id of this job.
+
+    None if there is none, or if its files are gone. ``get`` reads a record.
+    """
+    work = work_id(content, *options.reading_method(data))
+    known = await get(CACHE, cache_id(data, work))
+    result = None if known is None else await get(RESULTS, known["job_id"])
+    if result is None or result.get("status") != DocumentStatus.COMPLETED:
+        return None
+    if data.payload.strict and result.get("warnings"):
+        return None
+    try:
+        if not await files.touch(output_path=result["output_path"]):
+            return None
+    except FilesUnavailable:
+        return None
+    return result_object(result) | {"unit": result["unit"], "job_id": data.job_id, "cached": True}

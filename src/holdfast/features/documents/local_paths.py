@@ -15,8 +15,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple
 
+from holdfast.contracts.files import HEAD
+
 from .failures import Code, DocumentFailure
-from .sniffing import HEAD
 
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 # Non-blocking: opening a named pipe would block for ever.

@@ -11,7 +11,8 @@ from holdfast.contracts.retry import ExponentialBackoff, RetryPolicy
 from holdfast.contracts.workload import Workload
 
 from .child.protocol import Spec
-from .contract import DocumentJob, Engine, InputType, JobType
+from .contract import DocumentJob, InputType, JobType
+from .engines import ENGINES, Engine, EngineOptions
 
 _MEGABYTE = 1024 * 1024
 
@@ -23,7 +24,8 @@ class DocumentOptions:
     ``scratch`` is a folder for temporary files. ``unit_timeout`` is how long a page or a chunk of sound may take,
     ``timeout`` is the limit of a whole attempt. ``max_attempts`` is the limit of a job type, if it is below that of
     ``retry``. A job from a plain list that is taken and not recorded after ``left_after`` was left by a worker that
-    crashed. ``environment`` holds extra variables for the child process: the key of a model.
+    crashed. ``engines`` are the options of the engines. ``environment`` holds extra variables for the child process:
+    the keys of engines.
     """
 
     scratch: Path
@@ -44,10 +46,7 @@ class DocumentOptions:
     retention: timedelta = Workload.retention
     letter_retention: timedelta = Workload.letter_retention
     left_after: timedelta = timedelta(seconds=30)
-    whisper_model_dir: Path | None = None
-    gemini_model: str = "gemini-2.5-flash"
-    gemini_base_url: str | None = None
-    gemini_timeout: timedelta = timedelta(minutes=2)
+    engines: Mapping[str, EngineOptions] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def attempts_of(self, job_type: JobType | None) -> int:
@@ -55,10 +54,10 @@ class DocumentOptions:
         most = self.retry.max_attempts
         return most if job_type is None else min(self.max_attempts.get(job_type, most), most)
 
-    @property
-    def has_gemini(self) -> bool:
-        """Whether there is a key for Gemini."""
-        return bool(self.environment.get("GEMINI_API_KEY"))
+    def missing_key(self, engine: str) -> str | None:
+        """The environment variable of the engine's key, if the engine needs a key and there is none."""
+        key = ENGINES[engine].key
+        return None if key is None or self.environment.get(key) else key
 
     def engine_of(self, data: DocumentJob) -> Engine:
         """The engine that reads this job's file."""
@@ -78,22 +77,21 @@ class DocumentOptions:
         The tenant is part of it, so that no tenant can see from the progress that another tenant has the same file.
         """
         engine, pages = self.engine_of(data), data.input_type is InputType.PDF
-        model = None
-        if engine == "gemini":
-            model = self.gemini_model
-        elif not pages and self.whisper_model_dir is not None:
-            model = str(self.whisper_model_dir)
+        kind = ENGINES[engine]
+        decides = (kind.pages if pages else kind.speech).model
+        model = None if decides is None else self.engines.get(engine, {}).get(decides)
         chunk = None if pages else self.chunk_seconds
         return (data.company_id, data.job_type.value, engine, model, self.language_of(data), chunk)
 
     def spec(self, data: DocumentJob, path: Path, done: int) -> Spec:
         """The child's instructions."""
-        model_dir = self.whisper_model_dir
+        engine = self.engine_of(data)
         return Spec(
             path=str(path),
             job_type=data.job_type.value,
             input_type=data.input_type.value,
-            engine=self.engine_of(data),
+            engine=engine,
+            options=self.engines.get(engine, {}),
             language=self.language_of(data),
             done=done,
             strict=data.payload.strict is True,
@@ -102,8 +100,4 @@ class DocumentOptions:
             max_pages=self.max_pages,
             max_seconds=self.max_seconds,
             chunk_seconds=self.chunk_seconds,
-            whisper_model_dir=None if model_dir is None else str(model_dir),
-            gemini_model=self.gemini_model,
-            gemini_base_url=self.gemini_base_url,
-            gemini_timeout=self.gemini_timeout.total_seconds(),
         )

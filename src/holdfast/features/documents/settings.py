@@ -22,6 +22,8 @@ from holdfast.feature import (
     refuse,
 )
 
+from .engines import ENGINES, Engine
+
 _DAYS: Final = 3_650
 _HOUR: Final = 3_600
 _GIGABYTE: Final = 1024**3
@@ -37,7 +39,7 @@ class DocumentSettings(FeatureSettings):
 
     # --- what reads them ----------------------------------------------------------------------------------
 
-    document_engine: Annotated[Literal["local", "gemini"], BeforeValidator(lower)] = Field(
+    document_engine: Annotated[Engine, BeforeValidator(lower)] = Field(
         "local", description="What reads files, unless the job names it: local (on this machine) or gemini."
     )
     document_language: str | None = Field(
@@ -190,8 +192,9 @@ class DocumentSettings(FeatureSettings):
         problems = []
         if self.document_storage == "s3" and self.document_bucket is None:
             problems.append("DOCUMENT_STORAGE=s3 needs DOCUMENT_BUCKET.")
-        if self.document_engine == "gemini" and self.gemini_api_key is None:
-            problems.append("DOCUMENT_ENGINE=gemini needs GEMINI_API_KEY.")
+        key = ENGINES[self.document_engine].key
+        if key is not None and getattr(self, key.lower()) is None:
+            problems.append(f"DOCUMENT_ENGINE={self.document_engine} needs {key}.")
         if self.document_local_path_over_http and not self.document_roots:
             problems.append("DOCUMENT_LOCAL_PATH_OVER_HTTP needs DOCUMENT_ROOTS.")
         return problems + (self._list_problems(process) if self.document_lists else [])

@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
 
-from .contract import InputType
+from holdfast.contracts.files import HEAD
 
-HEAD: Final = 4096
-"""How many of the first bytes are needed. A shorter file has fewer."""
+from .contract import InputType
 
 _PDF_MARK: Final = b"%PDF"
 """The mark that pdfium looks for. A version may follow it, with or without a dash."""

@@ -14,14 +14,14 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from holdfast.contracts.files import FileMissing, FilesUnavailable
+from holdfast.contracts.files import HEAD, FileMissing, FilesUnavailable
 
 from .contract import DocumentJob, InputType, Upload
 from .failures import Code, DocumentFailure
-from .fetching.fetch import Fetcher
-from .files.port import Files
+from .fetching import Fetcher
+from .files import Files
 from .local_paths import LocalPaths
-from .sniffing import HEAD, mismatch
+from .sniffing import mismatch
 
 _FOLDER: Final = "job-"
 """The prefix of temporary folders."""

@@ -43,9 +43,8 @@ from .callbacks import DocumentCallbacks
 from .contract import FLAT_ONLY, DocumentJob, JobType
 from .dead_letter import dead_letter_payload
 from .failures import Code, DocumentFailure
-from .files.port import Files
-from .finding import cached_result
-from .job_records import JobRecords
+from .files import Files
+from .job_records import JobRecords, cached_result
 from .lists import ListReader, Lists
 from .options import DocumentOptions
 from .reading import Reading

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
+from holdfast.blobs import Effects, is_plain
 from holdfast.contracts.admission import Admitted, FieldProblem, InvalidContent, UnknownRecipient, UnknownReference
 from holdfast.contracts.effects import Effect, Upsert
 from holdfast.contracts.errors import StoreUnavailable
@@ -25,10 +26,9 @@ from holdfast.contracts.ports import Records
 from holdfast.contracts.times import isoformat
 from holdfast.contracts.workload import Workload
 
-from .content import Content, ContentMissing, ContentUnavailable, content_ref, is_name
-from .content_database import has_html, html_fields, new_html_fields
+from .content import Content, ContentMissing, ContentUnavailable, content_in_database, content_ref
 from .contract import MAX_REQUEST_ID, EmailRecipient, EmailSendJob
-from .records import CONTENT, OUTBOX, RECIPIENTS, content_key
+from .records import OUTBOX, RECIPIENTS
 from .request import EmailRequest, EmailSendBody, RequestLimits, RequestRecipient, admit_request
 from .suppression import Suppressions, address_hash
 from .vault import Vault
@@ -55,7 +55,7 @@ class EmailAdmission:
         self._workload = workload
         self._store = store
         self._vault = vault
-        self._content = content
+        self._content = content or content_in_database(vault)
         self._limits = limits or RequestLimits()
         self._suppressions = Suppressions(store, vault)
 
@@ -141,39 +141,22 @@ class EmailAdmission:
 
     # --- the HTML -----------------------------------------------------------------------------------------
 
-    async def _store_html(self, request: EmailRequest, company_id: str, now: datetime) -> tuple[str, list[Effect]]:
+    async def _store_html(self, request: EmailRequest, company_id: str, now: datetime) -> tuple[str, Effects]:
         """The reference to the HTML, and the effects that keep the HTML as long as the job may need it."""
-        html = request.html
-        ref = content_ref(company_id, html) if html is not None else request.html_ref or ""
-        if html is None and not is_name(ref):
-            raise _unknown_reference()
-        if self._content is not None:
-            await self._store_outside(self._content, company_id, ref, html)
-            return ref, []
-        if html is not None:
-            facts = new_html_fields(self._vault, company_id, ref, html)
-        else:
-            kept = await self._store.get(CONTENT, content_key(company_id, ref))
-            if not has_html(kept):
-                raise _unknown_reference()
-            facts = html_fields(kept)  # if the HTML is erased before this email is recorded, it is written again
         # The HTML is kept longer than any dead letter of the job, because a person may replay the letter.
-        ttl = self._workload.ttl or timedelta(0)
-        lasts = {"expiresAt": isoformat(now + ttl + self._workload.letter_retention + _A_DAY)}
-        return ref, [Upsert(CONTENT, content_key(company_id, ref), lasts, facts)]
-
-    @staticmethod
-    async def _store_outside(content: Content, company_id: str, ref: str, html: str | None) -> None:
-        """Store the HTML in a folder or a bucket. Without HTML, check that the reference exists."""
+        until = now + (self._workload.ttl or timedelta(0)) + self._workload.letter_retention + _A_DAY
+        html, ref = request.html, request.html_ref or ""
         try:
             if html is not None:
-                await content.put(company_id, ref, html)
-            elif not await content.exists(company_id, ref):
-                raise _unknown_reference()
+                ref = content_ref(company_id, html)
+                return ref, await self._content.put(company_id, ref, html, until=until)
+            if is_plain(ref):
+                return ref, await self._content.hold(company_id, ref, self._store, until=until)
         except ContentMissing:
-            raise _unknown_reference() from None
+            pass
         except ContentUnavailable as error:
             raise StoreUnavailable(error.message) from error
+        raise UnknownReference([FieldProblem("htmlRef", "refers to no HTML of this tenant")])
 
     # --- the recipient ------------------------------------------------------------------------------------
 
@@ -226,10 +209,6 @@ class EmailAdmission:
 def _is_usable(request_id: str) -> bool:
     """Whether the job may have this request id. Tenants choose it: it may be too long or hold personal data."""
     return len(request_id) <= MAX_REQUEST_ID and find_personal_data(request_id) is None
-
-
-def _unknown_reference() -> UnknownReference:
-    return UnknownReference([FieldProblem("htmlRef", "refers to no HTML of this tenant")])
 
 
 def seal_context(company_id: str, recipient_id: str, field: str) -> str:

@@ -12,8 +12,7 @@ from holdfast.contracts.admission import FieldProblem, InvalidContent
 from holdfast.contracts.queues import Delivery
 from holdfast.contracts.workload import Adopted
 
-from .contract import DEFAULT_TTL, EmailSendJob
-from .problems import problems_of
+from .contract import DEFAULT_TTL, EmailSendJob, problems_of
 
 OTHER_JOB_ID: Final = "The job's id in the queue is not its outboxId; the outboxId counts."
 

@@ -21,14 +21,16 @@ from pydantic import (
     PlainSerializer,
     PlainValidator,
     StringConstraints,
+    ValidationError,
     WithJsonSchema,
     model_validator,
 )
 from pydantic_core import PydanticCustomError
 
+from holdfast.contracts.admission import FieldProblem
 from holdfast.contracts.personal_data import find_personal_data
 from holdfast.contracts.times import isoformat
-from holdfast.contracts.validation import HALF_A_CHARACTER
+from holdfast.contracts.validation import HALF_A_CHARACTER, sentence_of
 
 from . import texts
 from .addresses import MAX_ADDRESS, normalised
@@ -74,6 +76,7 @@ _HEADERS_ALLOWED: Final = re.compile(
     r"|References|Importance|Priority|Feedback-ID|Entity-Ref-ID",
 )
 _FIELD_NAME: Final = re.compile(rf"[!-9;-~]{{1,{MAX_HEADER_NAME}}}")
+_SAFE_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 _NAME_TO_SHOW: Final = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,75}")
 _LINE: Final = re.compile(texts.LINE_PATTERN)
 
@@ -337,3 +340,30 @@ class EmailDeadLetter(_Closed):
             sentence = "attemptHistory must hold the attempts 1 to failedAttempts, each once, in order"
             raise PydanticCustomError(kind, sentence)
         return self
+
+
+# --- problems of an email that breaks the contract --------------------------------------------------------------
+
+
+def problems_of(error: ValidationError, whole: str) -> list[FieldProblem]:
+    """The fields, each with one sentence for the sender, without the value (I14).
+
+    The order is that in which pydantic found them. ``whole`` is the name of the object with the fields.
+    """
+    return [_problem(each, whole) for each in error.errors(include_url=False, include_input=False)]
+
+
+def _problem(error: Mapping[str, Any], whole: str) -> FieldProblem:
+    if error["type"] == "model_type" and not error["loc"]:
+        return FieldProblem(whole, "must be a JSON object")
+    sentence = "is not a field of an email" if error["type"] == "extra_forbidden" else sentence_of(error)
+    return FieldProblem(_path(error["loc"]) or whole, sentence)
+
+
+def _path(parts: tuple[str | int, ...]) -> str:
+    """The field, as ``cc.0``. A part that does not look like a name may be a value: it is shown as ``*``."""
+    return ".".join(str(part) if isinstance(part, int) or _is_a_name(part) else "*" for part in parts)
+
+
+def _is_a_name(part: str) -> bool:
+    return _SAFE_NAME.fullmatch(part) is not None and find_personal_data(part) is None

@@ -163,8 +163,7 @@ class EmailService:
     def feedback(self) -> SesNotifications:
         """Turns the provider's notifications into suppressions."""
         from .notifications import SesNotifications  # noqa: PLC0415 - the libraries are there
-        from .sns import SnsVerifier  # noqa: PLC0415 - likewise
-        from .sns_certificates import HttpCertificates  # noqa: PLC0415 - likewise
+        from .sns import HttpCertificates, SnsVerifier  # noqa: PLC0415 - likewise
 
         verifier = SnsVerifier(HttpCertificates(), frozenset(self.settings.email_sns_topics))
         return SesNotifications(verifier, self.suppressions)
@@ -235,16 +234,25 @@ def transport_of(settings: EmailSettings, process: Settings) -> Transport:
 
 def _content(settings: EmailSettings, process: Settings) -> Content | None:
     """Where HTML is kept; None: in the database."""
+    from holdfast.blobs.folder import FolderBlobs  # noqa: PLC0415
+
+    from .content import Content  # noqa: PLC0415
+
     match settings.email_content:
         case "folder":
-            from .content_folder import FolderContent  # noqa: PLC0415
-
-            return FolderContent(settings.email_content_folder or process.holdfast_data / _DATA_FOLDER_CONTENT)
+            folder = settings.email_content_folder or process.holdfast_data / _DATA_FOLDER_CONTENT
+            return Content(FolderBlobs(folder, suffix=".html", place="content folder"))
         case "s3":
-            from .content_s3 import S3Content  # noqa: PLC0415
+            from holdfast.blobs.s3 import S3Blobs  # noqa: PLC0415
 
-            return S3Content(
-                settings.email_content_bucket or "", settings.email_content_prefix, region=settings.ses_region
+            bucket = S3Blobs(
+                settings.email_content_bucket or "",
+                settings.email_content_prefix,
+                suffix=".html",
+                region=settings.ses_region,
+                timeout=timedelta(seconds=20),
+                place="content bucket",
             )
+            return Content(bucket)
         case "database":
             return None

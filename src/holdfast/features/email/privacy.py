@@ -23,10 +23,9 @@ from holdfast.contracts.times import isoformat
 from holdfast.contracts.workload import Workload
 
 from .admission import seal_context
-from .content import Content
-from .content_database import content_context
+from .content import Content, content_context, content_in_database
 from .contract import OutboxStatus
-from .records import CONTENT, OUTBOX, RECIPIENTS, content_key
+from .records import CONTENT, OUTBOX, RECIPIENTS
 from .suppression import address_hash
 from .vault import SealBroken, Vault
 
@@ -113,7 +112,7 @@ class Privacy:
         self._broker = broker
         self._vault = vault
         self._workload = workload
-        self._content = content
+        self._content = content or content_in_database(vault)
 
     async def find(self, selector: Selector) -> Person:
         """All stored data about the person. Raises ValueError for an invalid address, without repeating the address."""
@@ -297,10 +296,9 @@ class Privacy:
             ]
             if others:
                 continue
-            if self._content is not None:
-                await self._content.delete(company_id, ref)
-            else:
-                await self._store.apply([Delete(CONTENT, content_key(company_id, ref))])
+            effects = await self._content.delete(company_id, ref)
+            if effects:
+                await self._store.apply(effects)
             deleted += 1
         return deleted
 

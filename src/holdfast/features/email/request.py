@@ -20,7 +20,6 @@ from holdfast.contracts.validation import HALF_A_CHARACTER
 
 from . import contract
 from .addresses import normalised
-from .problems import problems_of
 from .texts import is_whole
 from .vault import Vault
 
@@ -186,7 +185,9 @@ def admit_request(raw_body: object, *, limits: RequestLimits, now: datetime) -> 
     try:
         body = EmailSendBody.model_validate(raw_body)
     except ValidationError as error:
-        problems = [FieldProblem(each.field, _with_advice(each.problem)) for each in problems_of(error, "body")]
+        problems = [
+            FieldProblem(each.field, _with_advice(each.problem)) for each in contract.problems_of(error, "body")
+        ]
     if isinstance(raw_body, Mapping):
         problems += _problems_between(raw_body, limits, now)
     if problems or body is None:

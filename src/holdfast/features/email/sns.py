@@ -12,16 +12,20 @@ No error quotes a message: bounces contain addresses.
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 import re
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from http import HTTPStatus
 from typing import Final, Protocol
 from urllib.parse import parse_qs, urlsplit
 
+import httpx
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
@@ -36,6 +40,9 @@ _HOST: Final = re.compile(r"sns\.[a-z0-9-]{3,32}\.amazonaws\.com(?:\.cn)?")
 _CERTIFICATE_PATH: Final = re.compile(r"/[A-Za-z0-9._-]+\.pem")
 _TOPIC: Final = re.compile(r"arn:aws[a-z-]*:sns:[a-z0-9-]+:[0-9]{12}:[A-Za-z0-9_.-]{1,256}")
 _MAX_FIELD: Final = 300_000
+_MAX_CERTIFICATE: Final = 64 * 1024
+_CACHE_SIZE: Final = 8
+_PEM: Final = b"-----BEGIN CERTIFICATE-----"
 _HASHES: Final[Mapping[str, type[hashes.SHA1 | hashes.SHA256]]] = {"1": hashes.SHA1, "2": hashes.SHA256}
 
 
@@ -264,3 +271,45 @@ def _signed_text(body: Mapping[object, object], *, notification: bool) -> bytes:
     except UnicodeEncodeError:
         message = "The message holds a half character."
         raise SnsMalformed(message) from None
+
+
+class HttpCertificates:
+    """Fetches certificates by HTTP and caches them. It does not check the URL: the caller must.
+
+    It follows no redirects and uses no proxy settings of the environment. Answers are limited in size and time.
+    """
+
+    def __init__(self, timeout: timedelta = timedelta(seconds=10)) -> None:
+        self._timeout = timeout.total_seconds()
+        self._cache: OrderedDict[str, bytes] = OrderedDict()
+        self._lock = asyncio.Lock()
+
+    async def fetch(self, url: str) -> bytes:
+        """The bytes at the URL, at most 64 KiB. Raises :class:`CertificateUnavailable`."""
+        async with self._lock:
+            if url not in self._cache:
+                self._cache[url] = await self._get(url)
+            self._cache.move_to_end(url)
+            while len(self._cache) > _CACHE_SIZE:
+                self._cache.popitem(last=False)
+            return self._cache[url]
+
+    async def _get(self, url: str) -> bytes:
+        try:
+            async with (
+                asyncio.timeout(self._timeout),
+                httpx.AsyncClient(trust_env=False, follow_redirects=False, timeout=self._timeout) as client,
+                client.stream("GET", url, headers={"accept-encoding": "identity"}) as response,
+            ):
+                content = bytearray()
+                async for piece in response.aiter_raw():
+                    content += piece
+                    if len(content) > _MAX_CERTIFICATE:
+                        break
+        except (TimeoutError, httpx.HTTPError) as error:
+            message = f"The certificate of SNS cannot be fetched ({type(error).__name__})."
+            raise CertificateUnavailable(message) from None
+        if response.status_code != HTTPStatus.OK or len(content) > _MAX_CERTIFICATE or _PEM not in content:
+            message = f"There is no certificate at the URL of SNS (status {response.status_code})."
+            raise CertificateUnavailable(message)
+        return bytes(content)

@@ -34,8 +34,7 @@ from holdfast.contracts.transitions import (
 from holdfast.contracts.workload import Adopted, Context, Job, JobState, Workload
 
 from .adopting import adopted
-from .content import Content, ContentError, ContentMissing
-from .content_database import html_in
+from .content import Content, ContentError, ContentMissing, content_in_database
 from .contract import (
     BACKOFF_DELAYS,
     DEAD_LETTER_QUEUE_NAME,
@@ -53,7 +52,7 @@ from .dead_letter import dead_letter_payload
 from .masking import log_facts, masked_job, without_names
 from .mime import BuiltMessage, Sender, build_message
 from .outbox import Outbox
-from .records import CONTENT, EMAIL_COLLECTIONS, LOG, SUPPRESSIONS, content_key
+from .records import EMAIL_COLLECTIONS, LOG, SUPPRESSIONS
 from .suppression import address_hash
 from .transports.port import (
     AccountBlocked,
@@ -142,7 +141,7 @@ class Email(Workload[EmailSendJob]):
         self._options = options
         self._vault = vault
         self._transport = transport
-        self._content = content
+        self._content = content or content_in_database(vault)
         self._outbox = Outbox(vault, options.ttl, options.retention)
 
     # --- the job's identity -----------------------------------------------------------------------------------
@@ -219,7 +218,7 @@ class Email(Workload[EmailSendJob]):
         """The message, ready to be sent; or the outcome if there can be no message."""
         tenant_sender = tenant.get("sender")
         try:
-            html = await self._html(data, context)
+            html = await self._content.get(data.companyId, data.htmlRef, context)
             sender = Sender.parse(tenant_sender) if tenant_sender else self._options.sender
             build = partial(build_message, data, html, sender=sender, domain=self._options.domain, date=data.enqueuedAt)
             # Long HTML takes time. In a thread, other emails do not have to wait.
@@ -289,12 +288,6 @@ class Email(Workload[EmailSendJob]):
         hashes = [address_hash(self._vault, address) for address in addresses]
         found = await asyncio.gather(*(context.get(SUPPRESSIONS, each) for each in hashes))
         return any(record is not None for record in found)
-
-    async def _html(self, data: EmailSendJob, context: Context) -> str:
-        if self._content is not None:
-            return await self._content.get(data.companyId, data.htmlRef)
-        kept = await context.get(CONTENT, content_key(data.companyId, data.htmlRef))
-        return html_in(self._vault, data.companyId, data.htmlRef, kept)
 
     def repeated(self, result: Mapping[str, Any] | None) -> Mapping[str, Any]:
         """``ALREADY_SENT``, with the message id of the provider (E34)."""

@@ -11,14 +11,14 @@ import math
 import re
 import wave
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 from urllib.parse import urlsplit
 
 from holdfast.features.documents.failures import Code, DocumentFailure
 
 from .gemini_answers import EMPTY_PAGE, http_failure, page_text, transcript, whole_text
 from .port import Reading
-from .protocol import Segment
+from .protocol import Segment, Spec
 
 if TYPE_CHECKING:
     import numpy as np
@@ -97,6 +97,17 @@ class _Gemini:
                 client_args={"follow_redirects": False},
             ),
         )
+
+    @classmethod
+    def of(cls, spec: Spec, key: str) -> Self:
+        """The engine for this attempt."""
+        address, timeout = spec.options["base_url"], spec.options["timeout"]
+        return cls(cls.model_of(spec), None if address is None else str(address), float(timeout or 0), key)
+
+    @staticmethod
+    def model_of(spec: Spec) -> str:
+        """The model that the operator chose."""
+        return str(spec.options["model"])
 
     def _ask(self, rules: str, blob: types.Part, order: str, **answer: Any) -> str:  # noqa: ANN401 - the SDK's options
         """The text of the model's answer. An answer without text, or no answer, raises DocumentFailure."""

@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING, Final
 
 from holdfast.features.documents.failures import Code, DocumentFailure
 
-from .port import SpeechEngine
+from .port import SpeechEngine, speech_engine
 from .protocol import Chunk, Message, Plan, Segment, Spec, Stage, Unit
-from .whisper_files import model_name
 
 if TYPE_CHECKING:
     import numpy as np
@@ -77,7 +76,7 @@ def read_recording(spec: Spec, send: Callable[[Message], None], engine: Callable
     """
     loudness, length = _measured(spec, send)
     cuts = _cuts(loudness, length, spec.chunk_seconds)
-    model = spec.gemini_model if spec.engine == "gemini" else model_name(spec.whisper_model_dir)
+    model = speech_engine(spec).model_of(spec)
     duration = round(length / RATE, 3)
     send(Plan(units=len(cuts), unit="chunk", engine=spec.engine, model=model, duration=duration))
     loaded: SpeechEngine | None = None

@@ -10,13 +10,13 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from holdfast.features.documents.failures import Code, DocumentFailure
 
 from .layout import Box, composed, reading_order
 from .port import Reading
-from .protocol import Line
+from .protocol import Line, Spec
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession
@@ -59,6 +59,18 @@ class LocalPages:
 
     def __init__(self, threads: int) -> None:
         self._engine = _loaded(threads)
+
+    @classmethod
+    def of(cls, spec: Spec, key: str) -> Self:
+        """The engine for this attempt."""
+        del key
+        return cls(spec.threads)
+
+    @staticmethod
+    def model_of(spec: Spec) -> str:
+        """Always the same model."""
+        del spec
+        return MODEL
 
     def read(self, image: Image.Image, *, scale: float, language: str | None) -> Reading:  # noqa: ARG002 - of the port
         """The text of a page in reading order, and its lines with their places on the page as it was given."""

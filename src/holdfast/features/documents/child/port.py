@@ -1,4 +1,4 @@
-"""The port of the engines that read: one method for a page, one for a chunk of sound.
+"""The port of the engines that read: a class for pages, and a class for sound.
 
 Engines run in the child process. They raise :class:`~holdfast.features.documents.failures.DocumentFailure` with a code
 of the table. Any other exception is unexpected.
@@ -7,9 +7,12 @@ of the table. Any other exception is unexpected.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from importlib import import_module
+from typing import TYPE_CHECKING, Protocol, Self, cast
 
-from .protocol import Line, Segment
+from holdfast.features.documents.engines import ENGINES, Part
+
+from .protocol import Line, Segment, Spec
 
 if TYPE_CHECKING:
     import numpy as np
@@ -30,23 +33,49 @@ class Reading:
     lines: tuple[Line, ...] = ()
 
 
-class PageEngine(Protocol):
-    """Reads the image of a page."""
+class Engine(Protocol):
+    """A class that can be imported at no cost. Only an engine that is made loads heavy libraries and models."""
 
     name: str
     model: str
+
+    @classmethod
+    def of(cls, spec: Spec, key: str) -> Self:
+        """The engine for this attempt. ``key`` is empty for an engine without a key."""
+        ...
+
+    @staticmethod
+    def model_of(spec: Spec) -> str:
+        """The model's name in results."""
+        ...
+
+
+class PageEngine(Engine, Protocol):
+    """Reads the image of a page."""
 
     def read(self, image: Image.Image, *, scale: float, language: str | None) -> Reading:
         """The text of a page. ``scale`` is the number of pixels per point; boxes are returned in points."""
         ...
 
 
-class SpeechEngine(Protocol):
+class SpeechEngine(Engine, Protocol):
     """Transcribes speech."""
-
-    name: str
-    model: str
 
     def transcribe(self, sound: np.ndarray, *, language: str | None) -> tuple[str | None, tuple[Segment, ...]]:
         """The language and the segments of mono sound at 16 kHz, float32 in [-1, 1]; times start at 0."""
         ...
+
+
+def page_engine(spec: Spec) -> type[PageEngine]:
+    """The class that reads the pages of this attempt."""
+    return cast("type[PageEngine]", _class(ENGINES[spec.engine].pages))
+
+
+def speech_engine(spec: Spec) -> type[SpeechEngine]:
+    """The class that transcribes the speech of this attempt."""
+    return cast("type[SpeechEngine]", _class(ENGINES[spec.engine].speech))
+
+
+def _class(part: Part) -> object:
+    module, _, name = part.place.partition(":")
+    return getattr(import_module(f".{module}", __package__), name)

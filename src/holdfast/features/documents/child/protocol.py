@@ -15,6 +15,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Literal
 
+from holdfast.features.documents.engines import Engine, EngineOptions
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spec:
@@ -27,7 +29,9 @@ class Spec:
     path: str
     job_type: Literal["OCR", "TRANSCRIPTION"]
     input_type: Literal["PDF", "VIDEO", "AUDIO"]
-    engine: Literal["local", "gemini"] = "local"
+    engine: Engine = "local"
+    options: EngineOptions = field(default_factory=dict)
+    """Of the engine. Its key comes in the environment, never in here."""
     language: str | None = None
     done: int = 0
     strict: bool = False
@@ -38,11 +42,6 @@ class Spec:
     """The longest recording."""
     chunk_seconds: float = 60.0
     """About how much sound is one unit."""
-    whisper_model_dir: str | None = None
-    gemini_model: str = "gemini-2.5-flash"
-    gemini_base_url: str | None = None
-    gemini_timeout: float = 120.0
-    """Seconds. The key comes in the environment, GEMINI_API_KEY, never in here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

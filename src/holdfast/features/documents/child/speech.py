@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 import os
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Self
 
 from holdfast.features.documents.failures import Code, DocumentFailure
 
-from .protocol import Segment
-from .whisper_files import whisper_files
+from .protocol import Segment, Spec
+from .whisper_files import model_name, whisper_files
 
 if TYPE_CHECKING:
     import numpy as np
@@ -49,6 +49,17 @@ class LocalSpeech:
             # The text of the error may name the folder.
             problem = "The speech model cannot be loaded: its files are damaged, or not a model for faster-whisper"
             raise DocumentFailure(Code.MODEL_FILES_DAMAGED, problem, type(error).__name__) from None
+
+    @classmethod
+    def of(cls, spec: Spec, key: str) -> Self:
+        """The engine for this attempt."""
+        del key
+        return cls(_model_dir(spec), spec.threads)
+
+    @staticmethod
+    def model_of(spec: Spec) -> str:
+        """The model's name in results. The model need not be installed."""
+        return model_name(_model_dir(spec))
 
     def transcribe(self, sound: np.ndarray, *, language: str | None) -> tuple[str | None, tuple[Segment, ...]]:
         """The language and the segments. A chunk without speech has no language and no segments.
@@ -90,3 +101,8 @@ class LocalSpeech:
             message = f"The speech model does not know the language {spoken!r}"
             raise DocumentFailure(Code.VALIDATION_FAILED, message)
         return spoken
+
+
+def _model_dir(spec: Spec) -> str | None:
+    folder = spec.options.get("model_dir")
+    return None if folder is None else str(folder)

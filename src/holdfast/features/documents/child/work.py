@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterator
 
 from holdfast.contracts.extras import EXTRA_OF, install_command
 from holdfast.contracts.redaction import scrub
+from holdfast.features.documents.engines import ENGINES
 from holdfast.features.documents.failures import Code, DocumentFailure
 
 from .limits import is_out_of_memory
-from .port import PageEngine, SpeechEngine
+from .port import page_engine, speech_engine
 from .protocol import Failed, Finished, Message, Spec
 
 _OURS = "holdfast"
@@ -32,34 +33,17 @@ def run(spec: Spec, send: Callable[[Message], None]) -> None:
 
 
 def _read(spec: Spec, send: Callable[[Message], None]) -> None:
-    key = os.environ.pop("GEMINI_API_KEY", "")
-
-    def pages() -> PageEngine:
-        if spec.engine == "gemini":
-            from .gemini import GeminiPages  # noqa: PLC0415 - heavy: only a job for this engine needs it
-
-            return GeminiPages(spec.gemini_model, spec.gemini_base_url, spec.gemini_timeout, key)
-        from .ocr import LocalPages  # noqa: PLC0415 - likewise
-
-        return LocalPages(spec.threads)
-
-    def speech() -> SpeechEngine:
-        if spec.engine == "gemini":
-            from .gemini import GeminiSpeech  # noqa: PLC0415 - likewise
-
-            return GeminiSpeech(spec.gemini_model, spec.gemini_base_url, spec.gemini_timeout, key)
-        from .speech import LocalSpeech  # noqa: PLC0415 - likewise
-
-        return LocalSpeech(spec.whisper_model_dir, spec.threads)
-
+    # No library of another engine sees a key.
+    keys = {name: os.environ.pop(kind.key, "") for name, kind in ENGINES.items() if kind.key is not None}
+    key = keys.get(spec.engine, "")
     if spec.input_type == "PDF":
-        from .pdf import read_pdf  # noqa: PLC0415 - likewise
+        from .pdf import read_pdf  # noqa: PLC0415 - heavy: only a PDF needs it
 
-        read_pdf(spec, send, pages)
+        read_pdf(spec, send, lambda: page_engine(spec).of(spec, key))
     else:
-        from .media import read_recording  # noqa: PLC0415 - likewise
+        from .media import read_recording  # noqa: PLC0415 - heavy: only a recording needs it
 
-        read_recording(spec, send, speech)
+        read_recording(spec, send, lambda: speech_engine(spec).of(spec, key))
 
 
 def _failed(error: Exception) -> Failed:

@@ -13,14 +13,8 @@ import typer
 from holdfast.cli.failures import REFUSED, Stop
 from holdfast.cli.output import say
 from holdfast.features.documents.contract import LANGUAGE, JobType
+from holdfast.features.documents.engines import EngineName
 from holdfast.features.documents.failures import kind_of
-
-
-class EngineName(StrEnum):
-    """The engines that read files."""
-
-    LOCAL = "local"
-    GEMINI = "gemini"
 
 
 class Format(StrEnum):

@@ -31,7 +31,6 @@ from holdfast.features.documents.settings import DocumentSettings
 from .kinds import FileKind, InputTypeOption, JobTypeOption, kind_of_file, opened
 from .options import (
     Engine,
-    EngineName,
     Format,
     Language,
     Strict,
@@ -76,8 +75,10 @@ def run(
         _require_place(output, file)
     settings = settings_with()
     options = document_options(settings.of(DocumentSettings), settings)
-    if (engine or options.engine) == EngineName.GEMINI and not options.has_gemini:
-        message = "--engine gemini needs GEMINI_API_KEY."
+    name_of_engine = engine or options.engine
+    key = options.missing_key(name_of_engine)
+    if key is not None:
+        message = f"--engine {name_of_engine} needs {key}."
         raise Stop(message)
     try:
         with signals_unwind():

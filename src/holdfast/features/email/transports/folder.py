@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-import re
 import secrets
 from pathlib import Path
 from typing import Final
+
+from holdfast.blobs import is_plain
+from holdfast.blobs.arriving import sync_folder, write_durably
 
 from .port import Accepted, OutgoingMessage, Refused, TryLater
 
@@ -17,7 +19,7 @@ NO_RIGHTS: Final = "FOLDER_NO_RIGHTS"
 NOT_WRITABLE: Final = "FOLDER_NOT_WRITABLE"
 BAD_NAME: Final = "FOLDER_BAD_NAME"
 
-_FILE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
+_CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 _FORBIDDEN: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 
@@ -41,7 +43,7 @@ class FolderTransport:
 
     async def send(self, outgoing: OutgoingMessage) -> Accepted:
         """Write the file, unless it exists."""
-        if not _FILE_NAME.fullmatch(outgoing.outbox_id):
+        if not is_plain(outgoing.outbox_id):
             message = "The outboxId cannot be a file name."
             raise Refused(BAD_NAME, message)
         file_name = f"{outgoing.outbox_id}.eml"
@@ -64,39 +66,24 @@ class FolderTransport:
         if not target.exists():
             unfinished = self._unfinished()
             try:
-                _write_durably(unfinished, raw)
+                write_durably(os.open(unfinished, _CREATE, 0o600), raw)
                 unfinished.replace(target)
             finally:
                 unfinished.unlink(missing_ok=True)
         # Also for a file that exists: the attempt that wrote it may have failed before this step.
-        _sync_folder(self._folder)
+        sync_folder(self._folder)
 
     def _probe(self) -> None:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         probe = self._unfinished()
         try:
-            _write_durably(probe, b"")
+            write_durably(os.open(probe, _CREATE, 0o600), b"")
         finally:
             probe.unlink(missing_ok=True)
 
     def _unfinished(self) -> Path:
         # The name starts with a dot: no outboxId does, and mail programs ignore such files.
         return self._folder / f".{secrets.token_hex(8)}.tmp"
-
-
-def _write_durably(path: Path, content: bytes) -> None:
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _later(error: OSError) -> TryLater:

@@ -20,11 +20,13 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Final, ParamSpec, TypeVar
 
-from holdfast.contracts.files import FilesUnavailable, Stored, UploadTooLarge
-from holdfast.features.documents.sniffing import HEAD
+from holdfast.contracts.files import HEAD, FilesUnavailable, Stored, UploadTooLarge
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+FOLDER: Final = "folder of files"
+"""The name of a folder in messages."""
 
 PIECE: Final = 1024 * 1024
 """Bytes that are written and hashed at a time. Smaller pieces would need more calls to a thread."""
@@ -161,7 +163,7 @@ def remove(path: Path) -> int:
 
 
 @contextmanager
-def as_unavailable() -> Iterator[None]:
+def as_unavailable(place: str = FOLDER) -> Iterator[None]:
     """Turns the system's errors into FilesUnavailable, without the paths in their messages."""
     try:
         yield
@@ -170,9 +172,9 @@ def as_unavailable() -> Iterator[None]:
         if error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}:
             message = f"There is no room for files ({reason})."
         elif error.errno in {errno.EACCES, errno.EPERM, errno.EROFS}:
-            message = f"We have no right to use the folder of files ({reason})."
+            message = f"We have no right to use the {place} ({reason})."
         else:
-            message = f"The folder of files cannot be used ({reason})."
+            message = f"The {place} cannot be used ({reason})."
         raise FilesUnavailable(message) from None
 
 
@@ -183,3 +185,11 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def write_durably(descriptor: int, content: bytes) -> None:
+    """Write a new file, and sync it to disk. Closes the descriptor."""
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())

@@ -1,7 +1,7 @@
-"""Files in an S3 bucket: ``<prefix>/uploads/<first two>/<sha256>`` and ``<prefix>/results/<job_id>/<attempt>/<name>``.
+"""Blobs in an S3 bucket: ``<prefix><name>``.
 
 The bucket removes old objects itself: give it a lifecycle rule that expires objects below the prefix, and aborts
-multipart uploads that were never completed. An object's age counts from its last write. So an object that is used again
+multipart uploads that were never completed. An object's age counts from its last write. So a file that is used again
 and is older than a day is copied onto itself, inside the bucket.
 """
 
@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 from base64 import b64encode
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256 as sha256_of
 from pathlib import Path
@@ -21,10 +21,10 @@ from aiobotocore.config import AioConfig  # type: ignore[import-untyped]
 from aiobotocore.session import get_session  # type: ignore[import-untyped]
 from botocore.exceptions import BotoCoreError, ClientError  # type: ignore[import-untyped]
 
-from holdfast.contracts.files import FileMissing, FilesUnavailable, Stored
+from holdfast.contracts.files import FileMissing, FilesUnavailable, FileTooLong, Stored
 
+from . import Effects, Reader, parts_of
 from .arriving import PIECE, Arriving, arrived, in_thread, on_disk, sweep_arriving
-from .names import RESULTS, is_plain, place_in, require_outputs, upload_name
 
 PART: Final = 8 * 1024 * 1024
 """Bytes of an upload that are in memory and sent at a time. Larger if there would be too many parts."""
@@ -35,6 +35,7 @@ _RENEWED_AFTER: Final = timedelta(days=1)
 # A missing object. A missing bucket is not in this list: its name is a wrong setting, and the file may well exist.
 _NOT_THERE: Final = frozenset({"NoSuchKey", "404", "NotFound"})
 _TYPES: Final = {
+    ".html": "text/html; charset=utf-8",
     ".json": "application/json",
     ".md": "text/markdown; charset=utf-8",
     ".srt": "application/x-subrip; charset=utf-8",
@@ -43,36 +44,43 @@ _TYPES: Final = {
 }
 
 
-class S3Files:
-    """Keeps files as objects. ``scratch`` is a folder for temporary copies."""
+class S3Blobs:
+    """Keeps blobs as objects. Every call is safe to repeat, so the library may repeat it.
+
+    ``prefix`` begins the keys of all objects, and ``suffix`` ends those of blobs. ``scratch`` is a folder for temporary
+    copies of files. ``place`` is the bucket's name in messages.
+    """
 
     def __init__(  # noqa: PLR0913 - the parts of a bucket's address
         self,
         bucket: str,
         prefix: str = "",
         *,
+        suffix: str = "",
         region: str | None = None,
         endpoint_url: str | None = None,
-        scratch: Path,
+        scratch: Path | None = None,
         timeout: timedelta = timedelta(seconds=60),
+        place: str = "bucket of files",
     ) -> None:
         self._bucket = bucket
-        self._top = f"{prefix.strip('/')}/" if prefix.strip("/") else ""
-        self._home = f"s3://{bucket}/{self._top}{RESULTS}"
+        self._prefix = prefix
+        self._suffix = suffix
         self._region = region
         self._endpoint_url = endpoint_url
-        self._scratch = scratch
+        self._scratch_folder = scratch
         self._timeout = timeout.total_seconds()
+        self._place = place
         self._resources = AsyncExitStack()
         self._client: Any = None
 
     async def open(self) -> None:
         """Make the client, and the scratch folder if it is missing."""
-        await on_disk(self._scratch.mkdir, mode=0o700, parents=True, exist_ok=True)
+        if self._scratch_folder is not None:
+            await on_disk(self._scratch_folder.mkdir, mode=0o700, parents=True, exist_ok=True)
         config = AioConfig(
             connect_timeout=self._timeout,
             read_timeout=self._timeout,
-            # Every call is safe to repeat, so the library may repeat it.
             retries={"total_max_attempts": 3, "mode": "standard"},
         )
         self._client = await self._resources.enter_async_context(
@@ -84,66 +92,95 @@ class S3Files:
         self._client = None
         await self._resources.aclose()
 
-    async def keep(self, content: AsyncIterator[bytes], limit: int) -> Stored:
-        """Keep an upload. The same content is not sent again; it counts as used now."""
+    # --- blobs ------------------------------------------------------------------------------------------------
+
+    async def put(self, name: str, content: bytes, *, until: datetime | None = None) -> Effects:
+        """Write the object."""
+        del until
+        key = self._key(name) + self._suffix
+        with self._as_unavailable():
+            await self._put_typed(key, content)
+        return ()
+
+    async def hold(self, name: str, records: Reader | None = None, *, until: datetime | None = None) -> Effects:
+        """Look whether there is an object of this name."""
+        del records, until
+        key = self._key(name) + self._suffix
+        with self._as_unavailable():
+            await self._opened().head_object(Bucket=self._bucket, Key=key)
+        return ()
+
+    async def get(self, name: str, records: Reader | None = None, *, limit: int | None) -> bytes:
+        """Read the object."""
+        del records
+        key = self._key(name) + self._suffix
+        with self._as_unavailable():
+            answer = await self._opened().get_object(Bucket=self._bucket, Key=key)
+        content = bytearray()
+        async with aclosing(self._pieces(answer["Body"])) as pieces:
+            async for piece in pieces:
+                content += piece
+                if limit is not None and len(content) > limit:
+                    raise FileTooLong
+        return bytes(content)
+
+    async def delete(self, name: str) -> Effects:
+        """Remove the object. In a bucket with versioning, older versions stay."""
+        with suppress(FileMissing):
+            key = self._key(name) + self._suffix
+            with self._as_unavailable():
+                await self._opened().delete_object(Bucket=self._bucket, Key=key)
+        return ()
+
+    # --- files ------------------------------------------------------------------------------------------------
+
+    async def keep(self, content: AsyncIterator[bytes], limit: int, name: Callable[[str], str]) -> Stored:
+        """Keep a file. The same content is not sent again."""
         async with arrived(self._scratch, content, limit) as file:
             stored = file.stored
-            key = self._key(upload_name(stored.sha256))
-            with _as_unavailable():
+            key = self._key(name(stored.sha256))
+            with self._as_unavailable():
                 if not await self._renewed(key):
                     await self._send(key, file)
             return stored
 
     @asynccontextmanager
-    async def local_copy(self, sha256: str) -> AsyncIterator[Path]:
+    async def local_copy(self, name: str, sha256: str) -> AsyncIterator[Path]:
         """A copy whose content was checked. It is removed when the context ends."""
-        key = self._key(upload_name(sha256))
-        with _as_unavailable():
+        key = self._key(name)
+        with self._as_unavailable():
             answer = await self._opened().get_object(Bucket=self._bucket, Key=key)
         size = int(answer["ContentLength"])
-        async with arrived(self._scratch, _pieces(answer["Body"]), size) as file:
+        async with arrived(self._scratch, self._pieces(answer["Body"]), size) as file:
             if file.stored.sha256 != sha256:
                 message = "The upload in the bucket does not have the content that its name says."
                 raise FilesUnavailable(message)
             yield file.path
 
-    async def write(self, place: str, outputs: Mapping[str, bytes]) -> str:
-        """Keep output files. They replace the files that were in this place."""
-        require_outputs(place, list(outputs))
-        folder = self._key(f"{RESULTS}/{place}/")
-        with _as_unavailable():
-            former = await self._keys(folder)
-            for name, content in outputs.items():
-                kind = _TYPES.get(Path(name).suffix, "application/octet-stream")
-                await self._put(folder + name, content, ContentType=kind)
-            for key in former - {folder + name for name in outputs}:
+    async def put_all(self, folder: str, contents: Mapping[str, bytes]) -> None:
+        """Keep files. They replace the files that were in this place."""
+        top = self._key(folder) + "/"
+        with self._as_unavailable():
+            former = await self._keys(top)
+            for name, content in contents.items():
+                await self._put_typed(top + name, content)
+            for key in former - {top + name for name in contents}:
                 await self._opened().delete_object(Bucket=self._bucket, Key=key)
-        return f"{self._home}/{place}"
 
-    async def read(self, output_path: str, name: str) -> bytes:
-        """One output file."""
-        folder = self._output(output_path)
-        if not is_plain(name):
-            raise FileMissing
-        with _as_unavailable():
-            answer = await self._opened().get_object(Bucket=self._bucket, Key=folder + name)
-        return b"".join([piece async for piece in _pieces(answer["Body"])])
-
-    async def touch(self, sha256: str | None = None, output_path: str | None = None) -> bool:
-        """Whether both exist. Objects that are older than a day get a new date."""
-        try:
-            uploads = [self._key(upload_name(sha256))] if sha256 is not None else []
-            folder = self._output(output_path) if output_path is not None else None
-        except FileMissing:
-            return False
-        with _as_unavailable():
-            outputs = await self._keys(folder) if folder is not None else set()
-            there = [await self._renewed(key) for key in [*uploads, *sorted(outputs)]]
-        return all(there) and (folder is None or bool(outputs))
+    async def touch(self, name: str) -> bool:
+        """Whether there are files. Files that are older than a day get a new date."""
+        key = self._key(name)
+        with self._as_unavailable():
+            found = await self._keys(f"{key}/") or {key}
+            return all([await self._renewed(each) for each in sorted(found)])
 
     async def sweep(self, older_than: timedelta) -> int:
         """Clean the scratch folder after crashes. Objects are removed by the lifecycle rule."""
         return await on_disk(sweep_arriving, self._scratch, older_than)
+
+    def address(self, name: str) -> str:
+        """The ``s3://`` address."""
+        return f"s3://{self._bucket}/{self._key(name)}"
 
     async def _send(self, key: str, file: Arriving) -> None:
         size = file.stored.size
@@ -168,6 +205,9 @@ class S3Files:
             # The parts of an upload that is never completed cost money for ever.
             await _to_the_end(self._opened().abort_multipart_upload(**place))
             raise
+
+    async def _put_typed(self, key: str, content: bytes) -> None:
+        await self._put(key, content, ContentType=_TYPES.get(Path(key).suffix, "application/octet-stream"))
 
     async def _put(self, key: str, content: bytes, **more: str) -> None:
         checksum = await in_thread(_checksum, content)
@@ -194,24 +234,42 @@ class S3Files:
         pages = self._opened().get_paginator("list_objects_v2").paginate(Bucket=self._bucket, Prefix=folder)
         return {found["Key"] async for page in pages for found in page.get("Contents", ())}
 
-    def _key(self, name: str) -> str:
-        return f"{self._top}{name}"
+    async def _pieces(self, stream: Any) -> AsyncGenerator[bytes, None]:  # noqa: ANN401 - botocore has no types
+        with self._as_unavailable():
+            async with stream as body:
+                while piece := await body.read(PIECE):
+                    yield piece
 
-    def _output(self, output_path: str) -> str:
-        return self._key(f"{RESULTS}/{place_in(output_path, self._home)}/")
+    def _key(self, name: str) -> str:
+        parts_of(name)
+        return f"{self._prefix}{name}"
+
+    @property
+    def _scratch(self) -> Path:
+        if self._scratch_folder is None:
+            message = "A bucket that keeps files needs a scratch folder."
+            raise RuntimeError(message)
+        return self._scratch_folder
+
+    @contextmanager
+    def _as_unavailable(self) -> Iterator[None]:
+        """Turns the library's errors into FileMissing or FilesUnavailable, without the text that they quote."""
+        try:
+            yield
+        except ClientError as error:
+            if _code(error) in _NOT_THERE:
+                raise FileMissing from None
+            message = f"The {self._place} cannot be used ({_code(error) or 'no reason given'})."
+            raise FilesUnavailable(message) from None
+        except (BotoCoreError, aiohttp.ClientError, OSError) as error:
+            message = f"The {self._place} cannot be reached ({type(error).__name__})."
+            raise FilesUnavailable(message) from None
 
     def _opened(self) -> Any:  # noqa: ANN401 - botocore makes its clients at run time; they have no type
         if self._client is None:
-            message = "S3Files.open() has not been called."
+            message = "S3Blobs.open() has not been called."
             raise RuntimeError(message)
         return self._client
-
-
-async def _pieces(stream: Any) -> AsyncIterator[bytes]:  # noqa: ANN401 - botocore has no types
-    with _as_unavailable():
-        async with stream as body:
-            while piece := await body.read(PIECE):
-                yield piece
 
 
 async def _to_the_end(call: Any) -> None:  # noqa: ANN401 - a coroutine of botocore
@@ -228,18 +286,3 @@ def _checksum(content: bytes) -> str:
 
 def _code(error: ClientError) -> str:
     return str(error.response.get("Error", {}).get("Code", ""))
-
-
-@contextmanager
-def _as_unavailable() -> Iterator[None]:
-    """Turns the library's errors into FileMissing or FilesUnavailable, without the text that they quote."""
-    try:
-        yield
-    except ClientError as error:
-        if _code(error) in _NOT_THERE:
-            raise FileMissing from None
-        message = f"The bucket of files cannot be used ({_code(error) or 'no reason given'})."
-        raise FilesUnavailable(message) from None
-    except (BotoCoreError, aiohttp.ClientError, OSError) as error:
-        message = f"The bucket of files cannot be reached ({type(error).__name__})."
-        raise FilesUnavailable(message) from None

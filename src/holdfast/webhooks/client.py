@@ -1,10 +1,11 @@
-"""HTTP to vetted addresses only.
+"""HTTP to vetted addresses, or to an address that the operator trusts.
 
-A name is resolved once for each connection, and all its addresses are vetted. The connection is made to one of these
-addresses and not to the name, so the name server cannot give a second, different answer (DNS rebinding). If one address
-of a name must not be reached, no connection is made at all. TLS is checked against the name.
+For vetted addresses, a name is resolved once for each connection, and all its addresses are vetted. The connection is
+made to one of these addresses and not to the name, so the name server cannot give a second, different answer (DNS
+rebinding). If one address of a name must not be reached, no connection is made at all. TLS is checked against the name.
+No connection is used twice.
 
-No proxy is used, even if the environment names one, and no connection is used twice.
+No proxy is used, even if the environment names one.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+from base64 import b64encode
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -31,6 +33,9 @@ Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
 
 
 _SocketOption = tuple[int, int, int] | tuple[int, int, bytes | bytearray] | tuple[int, int, None, int]
+
+_KEPT_SECONDS: Final = 5.0
+"""How long a connection waits for the next request."""
 
 # Lookups cannot be cancelled. They have their own threads, so that a lookup that hangs blocks no other work.
 _LOOKUPS: Final = ThreadPoolExecutor(max_workers=8, thread_name_prefix="holdfast-lookup")
@@ -121,27 +126,35 @@ def _share(deadline: float | None, addresses: int) -> float | None:
     return max(deadline - asyncio.get_running_loop().time(), 0) / addresses
 
 
-class VettedClient:
-    """Sends requests to vetted addresses. It follows no redirect, unpacks no body, and keeps no cookies."""
+class Client:
+    """Sends requests. It follows no redirect, unpacks no body, and keeps no cookies.
+
+    With a policy, only addresses that it allows are used. Without a policy, at most ``connections`` connections are
+    open, and they are kept for the next request.
+    """
 
     def __init__(
         self,
-        policy: AddressPolicy,
-        connect_timeout: timedelta,
+        policy: AddressPolicy | None,
+        connect_timeout: timedelta | None = None,
         *,
+        connections: int | None = None,
         resolve: Resolver = resolved,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        self._backend = VettedBackend(policy, resolve)
-        self._connect_timeout = connect_timeout.total_seconds()
+        self._backend = None if policy is None else VettedBackend(policy, resolve)
+        self._timeouts = {} if connect_timeout is None else {"connect": connect_timeout.total_seconds()}
+        self._connections = connections
         self._tls = tls
         self._pool: httpcore.AsyncConnectionPool | None = None
 
     async def open(self) -> None:
-        """Make the pool. Each request opens its own connection."""
+        """Make the pool. Requests open connections when they need them."""
         self._pool = httpcore.AsyncConnectionPool(
             ssl_context=self._tls or httpx.create_ssl_context(trust_env=False),
-            max_connections=None,
+            max_connections=self._connections,
+            max_keepalive_connections=self._connections,
+            keepalive_expiry=_KEPT_SECONDS,
             network_backend=self._backend,
         )
 
@@ -166,7 +179,11 @@ class VettedClient:
         if self._pool is None:
             message = "open() has not been called."
             raise RuntimeError(message)
-        sent = {"host": url.netloc.decode("ascii"), "user-agent": "holdfast", "connection": "close", **headers}
+        sent = {"host": url.netloc.decode("ascii"), "user-agent": "holdfast", **headers}
+        if self._backend is not None:
+            sent["connection"] = "close"
+        if url.userinfo:
+            sent["authorization"] = f"Basic {b64encode(f'{url.username}:{url.password}'.encode()).decode()}"
         if content is not None:
             sent["content-length"] = str(len(content))
         async with self._pool.stream(
@@ -174,7 +191,7 @@ class VettedClient:
             httpcore.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path),
             headers=list(sent.items()),
             content=content,
-            extensions={"timeout": {"connect": self._connect_timeout}},
+            extensions={"timeout": self._timeouts},
         ) as response:
             yield response
 

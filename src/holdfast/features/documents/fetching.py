@@ -22,14 +22,19 @@ from typing import Final
 import httpcore
 import httpx
 
-from holdfast.contracts.network_failures import REFUSED, RESET, TLS_FAILED, UNKNOWN_HOST, retry_after
-from holdfast.features.documents.failures import Code, DocumentFailure
+from holdfast.contracts.files import HEAD
+from holdfast.contracts.network_failures import (
+    REFUSED,
+    RESET,
+    TLS_FAILED,
+    UNKNOWN_HOST,
+    retry_after,
+    wait_asked_by,
+)
+from holdfast.webhooks.addresses import AddressBlocked, AddressPolicy, web_address
+from holdfast.webhooks.client import Client, Resolver, code_of, header, resolved
 
-from .addresses import AddressBlocked, AddressPolicy, web_address
-from .backend import Resolver, VettedClient, code_of, header, resolved
-
-HEAD_BYTES: Final = 4096
-"""How many bytes of a file's beginning are returned: enough for every format's signature."""
+from .failures import Code, DocumentFailure
 
 _BLOCK: Final = 1024 * 1024
 _WHOLE: Final = frozenset({HTTPStatus.OK, HTTPStatus.NON_AUTHORITATIVE_INFORMATION})
@@ -42,7 +47,6 @@ _MOVED: Final = frozenset(
         HTTPStatus.PERMANENT_REDIRECT,
     }
 )
-_STATUSES_WITH_RETRY_AFTER: Final = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE})
 _MEDIA_TYPE: Final = re.compile(r"[\w.+-]{1,60}/[\w.+-]{1,60}", re.ASCII)
 _HEADERS: Final = {"accept": "*/*", "accept-encoding": "identity"}
 _DETAILS: Final = {
@@ -84,7 +88,7 @@ class Fetcher:
 
     def __init__(self, options: FetchOptions) -> None:
         self._options = options
-        self._client = VettedClient(options.policy, options.connect_timeout, resolve=options.resolve, tls=options.tls)
+        self._client = Client(options.policy, options.connect_timeout, resolve=options.resolve, tls=options.tls)
 
     async def open(self) -> None:
         """Open the client."""
@@ -127,7 +131,7 @@ class Fetcher:
         size, digest, head = 0, sha256(), b""
         async for block in self._blocks(response):
             size += len(block)
-            head = head or block[:HEAD_BYTES]
+            head = head or block[:HEAD]
             # The thread opens the file each time. If we are cancelled meanwhile, the thread finds no file. An open
             # descriptor could belong to another file by then.
             await asyncio.to_thread(_append, to, block)
@@ -220,7 +224,7 @@ def _joined(url: httpx.URL, location: str) -> httpx.URL:
 
 def _refusal(response: httpcore.Response) -> _Failed:
     after = None
-    if response.status in _STATUSES_WITH_RETRY_AFTER:
+    if wait_asked_by(response.status):
         after = retry_after(header(response, "retry-after"), datetime.now(UTC))
     return _Failed(Code.HTTP_STATUS, f"HTTP {response.status}", after)
 

@@ -1,1 +1,0 @@
-"""Fetching files from URLs that come from outside. Such a URL must not reach our own network."""

@@ -1,0 +1,98 @@
+"""The files of documents: uploads by their content, results by the job they belong to.
+
+They are ``uploads/<first two of the sha256>/<sha256>`` and ``results/<job_id>/<attempt>/<name>`` in a store of blobs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager
+from datetime import timedelta
+from pathlib import Path
+from typing import Final
+
+from holdfast.blobs import StreamedBlobs, is_plain
+from holdfast.contracts.files import FileMissing, Stored
+
+UPLOADS: Final = "uploads"
+RESULTS: Final = "results"
+
+_DIGEST: Final = re.compile(r"[0-9a-f]{64}")
+_PARTS_OF_A_PLACE: Final = 2
+
+
+class Files:
+    """Keeps uploads and results. Both are removed some time after their last use. Raises FilesUnavailable."""
+
+    def __init__(self, blobs: StreamedBlobs) -> None:
+        self._blobs = blobs
+
+    async def open(self) -> None:
+        """Open the store."""
+        await self._blobs.open()
+
+    async def close(self) -> None:
+        """Close the store."""
+        await self._blobs.close()
+
+    async def keep(self, content: AsyncIterator[bytes], limit: int) -> Stored:
+        """Keep an upload while it arrives: see :meth:`~holdfast.blobs.StreamedBlobs.keep`."""
+        return await self._blobs.keep(content, limit, upload_name)
+
+    def local_copy(self, sha256: str) -> AbstractAsyncContextManager[Path]:
+        """The upload as a local file, for as long as the context lasts. Raises FileMissing."""
+        return self._blobs.local_copy(upload_name(sha256), sha256)
+
+    async def write(self, place: str, outputs: Mapping[str, bytes]) -> str:
+        """Keep the output files of a job under ``place`` (``<job_id>/<attempt>``); all are durable when this returns.
+
+        Returns the ``output_path``: a folder's path or an ``s3://`` address. Writing the same place again replaces it.
+        """
+        if not _is_place(place) or not all(map(is_plain, outputs)):
+            message = "A place is <job_id>/<attempt>, and output files have plain names."
+            raise ValueError(message)
+        folder = f"{RESULTS}/{place}"
+        await self._blobs.put_all(folder, outputs)
+        return self._blobs.address(folder)
+
+    async def read(self, output_path: str, name: str) -> bytes:
+        """One output file. Raises FileMissing, also for an ``output_path`` that is not of this storage."""
+        folder = self._folder(output_path)
+        if not is_plain(name):
+            raise FileMissing
+        return await self._blobs.get(f"{folder}/{name}", limit=None)
+
+    async def touch(self, sha256: str | None = None, output_path: str | None = None) -> bool:
+        """Whether both exist. This counts as use."""
+        try:
+            upload = None if sha256 is None else upload_name(sha256)
+            folder = None if output_path is None else self._folder(output_path)
+        except FileMissing:
+            return False
+        has_upload = upload is None or await self._blobs.touch(upload)
+        return (folder is None or await self._blobs.touch(folder)) and has_upload
+
+    async def sweep(self, older_than: timedelta) -> int:
+        """Remove files that were not used for so long, and files that a crash left. Returns the number of files."""
+        return await self._blobs.sweep(older_than)
+
+    def _folder(self, output_path: str) -> str:
+        """The name of an ``output_path`` in the store. Any other path raises FileMissing."""
+        home = f"{self._blobs.address(RESULTS)}/"
+        place = output_path.removeprefix(home)
+        if not output_path.startswith(home) or not _is_place(place):
+            raise FileMissing
+        return f"{RESULTS}/{place}"
+
+
+def upload_name(sha256: str) -> str:
+    """The name of an upload in the store. Raises FileMissing if the text is no SHA-256 in hex."""
+    if not _DIGEST.fullmatch(sha256):
+        raise FileMissing
+    return f"{UPLOADS}/{sha256[:2]}/{sha256}"
+
+
+def _is_place(place: str) -> bool:
+    parts = place.split("/")
+    return len(parts) == _PARTS_OF_A_PLACE and all(map(is_plain, parts))

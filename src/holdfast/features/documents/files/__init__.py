@@ -1,1 +1,0 @@
-"""Where uploads and results are kept: a folder, or a bucket."""
