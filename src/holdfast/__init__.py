@@ -1,9 +1,13 @@
 """Holdfast, the job gateway that never lets go.
 
-This module is the public API for your own workloads. Everything else is an implementation detail.
+This module is the public API for your own workloads. Features have four more: :mod:`holdfast.feature`,
+:mod:`holdfast.http`, :mod:`holdfast.network` and :mod:`holdfast.terminal`. Everything else is an implementation detail.
+docs/extending.md lists all public names.
 """
 
-from .contracts.dead_letters import DeadLetter, ReviewStatus
+from .contracts.admission import Admitted, FieldProblem, InvalidContent, NotAcceptable
+from .contracts.crash_points import crash_point
+from .contracts.dead_letters import DeadLetter, ReviewStatus, letter_id
 from .contracts.effects import Collection, Delete, Effect, Enqueue, Upsert
 from .contracts.entries import new_entry
 from .contracts.errors import (
@@ -12,6 +16,8 @@ from .contracts.errors import (
     DeadlinePassed,
     HandlingError,
     HoldfastError,
+    IntakeSaturated,
+    InvalidQuery,
     LeaseLost,
     NotFound,
     PermanentError,
@@ -19,16 +25,39 @@ from .contracts.errors import (
     ThrottledError,
     TransientError,
 )
+from .contracts.extras import EXTRA_OF, install_command, missing_libraries
 from .contracts.ledger import Attempt, LedgerEntry, Status
 from .contracts.outcomes import Done, Expired, Halt, Outcome, Reject, Retry, Snooze
-from .contracts.queues import RateLimit
+from .contracts.personal_data import Kind, find_personal_data, normalise_document
+from .contracts.queries import EntryQuery, LetterQuery, Page, RecordQuery, Slice
+from .contracts.queues import Delivery, RateLimit, job_id_for, usable_job_id
+from .contracts.redaction import scrub
 from .contracts.retry import ExponentialBackoff, ListedDelays, RetryPolicy
-from .contracts.workload import Adopt, App, BackgroundTask, Context, Failure, Job, Reason, Standing, Workload
+from .contracts.times import duration_ms, isoformat
+from .contracts.validation import HALF_A_CHARACTER, described, sentence_of
+from .contracts.workload import (
+    Adopt,
+    Adopted,
+    App,
+    BackgroundTask,
+    Context,
+    Failure,
+    Identity,
+    Job,
+    Reason,
+    Standing,
+    Workload,
+    readable_body,
+)
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "EXTRA_OF",
+    "HALF_A_CHARACTER",
+    "Admitted",
     "Adopt",
+    "Adopted",
     "App",
     "Attempt",
     "BackgroundTask",
@@ -39,28 +68,41 @@ __all__ = [
     "DeadLetter",
     "DeadlinePassed",
     "Delete",
+    "Delivery",
     "Done",
     "Effect",
     "Enqueue",
+    "EntryQuery",
     "Expired",
     "ExponentialBackoff",
     "Failure",
+    "FieldProblem",
     "Halt",
     "HandlingError",
     "HoldfastError",
+    "Identity",
+    "IntakeSaturated",
+    "InvalidContent",
+    "InvalidQuery",
     "Job",
+    "Kind",
     "LeaseLost",
     "LedgerEntry",
+    "LetterQuery",
     "ListedDelays",
+    "NotAcceptable",
     "NotFound",
     "Outcome",
+    "Page",
     "PermanentError",
     "RateLimit",
     "Reason",
+    "RecordQuery",
     "Reject",
     "Retry",
     "RetryPolicy",
     "ReviewStatus",
+    "Slice",
     "Snooze",
     "Standing",
     "Status",
@@ -69,5 +111,19 @@ __all__ = [
     "TransientError",
     "Upsert",
     "Workload",
+    "crash_point",
+    "described",
+    "duration_ms",
+    "find_personal_data",
+    "install_command",
+    "isoformat",
+    "job_id_for",
+    "letter_id",
+    "missing_libraries",
     "new_entry",
+    "normalise_document",
+    "readable_body",
+    "scrub",
+    "sentence_of",
+    "usable_job_id",
 ]

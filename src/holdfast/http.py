@@ -15,6 +15,7 @@ from holdfast.api.reading import (
     REQUEST_ID,
     TRACE,
     Disconnected,
+    Message,
     Receive,
     Scope,
     Send,
@@ -24,7 +25,8 @@ from holdfast.api.reading import (
     valid_trace_id,
 )
 from holdfast.api.tenant_guard import TenantGuard, tenant_of
-from holdfast.api.views import AttemptView, ErrorView, View
+from holdfast.api.views import AttemptView, ErrorView, Instant, JobReceipt, JobView, View
+from holdfast.telemetry import emit_failure, events
 
 __all__ = [
     "BODY_HEADERS",
@@ -39,6 +41,10 @@ __all__ = [
     "Endpoint",
     "ErrorView",
     "Frame",
+    "Instant",
+    "JobReceipt",
+    "JobView",
+    "Message",
     "Receive",
     "Refusal",
     "Routes",
@@ -46,6 +52,8 @@ __all__ = [
     "Send",
     "TenantGuard",
     "View",
+    "emit_failure",
+    "events",
     "field_problems",
     "intake_refusal_of",
     "pick",
