@@ -1,8 +1,7 @@
 """Holdfast, the job gateway that never lets go.
 
-This module is the public API for your own workloads. Features have four more: :mod:`holdfast.feature`,
-:mod:`holdfast.http`, :mod:`holdfast.network` and :mod:`holdfast.terminal`. Everything else is an implementation detail.
-docs/extending.md lists all public names.
+This module is the public API for your own workloads. Features have five modules more: ``holdfast.feature``, ``http``,
+``views``, ``network`` and ``terminal``. Everything else is an implementation detail. docs/extending.md lists all names.
 """
 
 from .contracts.admission import Admitted, FieldProblem, InvalidContent, NotAcceptable

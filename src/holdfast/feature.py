@@ -4,9 +4,9 @@ A feature is a class with a name, a model of its settings, and :meth:`Feature.bu
 routes, and resources that are opened and closed with the process. Holdfast finds it by an entry point of the group
 ``holdfast.features``, or in ``App(features=[...])``. docs/extending.md shows a whole one.
 
-This module is public, and so are :mod:`holdfast`, :mod:`holdfast.http` (for routes), :mod:`holdfast.network` (for code
-that talks to other servers) and :mod:`holdfast.terminal` (for commands). Importing it loads no web framework and no
-driver.
+This module is public, and so are :mod:`holdfast`, :mod:`holdfast.http` (for routes), :mod:`holdfast.views` (for their
+answers), :mod:`holdfast.network` (for code that talks to other servers) and :mod:`holdfast.terminal` (for commands).
+Importing it loads no web framework and no driver.
 """
 
 from __future__ import annotations

@@ -25,7 +25,6 @@ from holdfast.api.reading import (
     valid_trace_id,
 )
 from holdfast.api.tenant_guard import TenantGuard, tenant_of
-from holdfast.api.views import AttemptView, ErrorView, Instant, JobReceipt, JobView, View
 from holdfast.telemetry import emit_failure, events
 
 __all__ = [
@@ -35,15 +34,10 @@ __all__ = [
     "CONTENT_TYPE",
     "REQUEST_ID",
     "TRACE",
-    "AttemptView",
     "Code",
     "Disconnected",
     "Endpoint",
-    "ErrorView",
     "Frame",
-    "Instant",
-    "JobReceipt",
-    "JobView",
     "Message",
     "Receive",
     "Refusal",
@@ -51,7 +45,6 @@ __all__ = [
     "Scope",
     "Send",
     "TenantGuard",
-    "View",
     "emit_failure",
     "events",
     "field_problems",
