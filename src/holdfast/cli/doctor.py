@@ -8,7 +8,8 @@ import typer
 
 from holdfast import App
 from holdfast.config import Settings
-from holdfast.contracts.errors import HoldfastError
+from holdfast.contracts.errors import HoldfastError, message_of
+from holdfast.contracts.redaction import scrub
 from holdfast.feature import FAIL, WARN, Finding, Services
 from holdfast.installed import cluster_lack, feature_lack, features_of, lacks
 from holdfast.wiring import system_ambient
@@ -56,8 +57,12 @@ async def _features(settings: Settings, own: App | None) -> list[Finding]:
         lack = feature_lack(feature, settings)
         if lack is not None:
             found.append(lacking(lack, "Not set up here"))
-        else:
+            continue
+        try:
             found += await feature.check(settings.of(feature.settings), services)
+        except Exception as error:  # noqa: BLE001 - other people's code: its failure is a finding
+            why = f"{type(error).__name__}: {scrub(message_of(error))}"
+            found.append(Finding(feature.name, FAIL, f"Its check failed: {why}"))
     return found
 
 
