@@ -1,9 +1,12 @@
 """Holdfast, the job gateway that never lets go.
 
-This module is the public API for your own workloads. Everything else is an implementation detail.
+This module is the public API for your own workloads. Features have five modules more: ``holdfast.feature``, ``http``,
+``views``, ``network`` and ``terminal``. Everything else is an implementation detail. docs/extending.md lists all names.
 """
 
-from .contracts.dead_letters import DeadLetter, ReviewStatus
+from .contracts.admission import Admitted, FieldProblem, InvalidContent, NotAcceptable
+from .contracts.crash_points import crash_point
+from .contracts.dead_letters import DeadLetter, ReviewStatus, letter_id
 from .contracts.effects import Collection, Delete, Effect, Enqueue, Upsert
 from .contracts.entries import new_entry
 from .contracts.errors import (
@@ -12,6 +15,8 @@ from .contracts.errors import (
     DeadlinePassed,
     HandlingError,
     HoldfastError,
+    IntakeSaturated,
+    InvalidQuery,
     LeaseLost,
     NotFound,
     PermanentError,
@@ -19,10 +24,15 @@ from .contracts.errors import (
     ThrottledError,
     TransientError,
 )
+from .contracts.extras import EXTRA_OF, install_command, missing_libraries
 from .contracts.ledger import Attempt, LedgerEntry, Status
 from .contracts.outcomes import Done, Expired, Failure, Halt, Outcome, Reason, Reject, Retry, Snooze
-from .contracts.queues import RateLimit
+from .contracts.personal_data import Kind, find_personal_data, normalise_document
+from .contracts.queries import EntryQuery, LetterQuery, Page, RecordQuery, Slice
+from .contracts.queues import Delivery, RateLimit, job_id_for, usable_job_id
+from .contracts.redaction import scrub
 from .contracts.retry import ExponentialBackoff, ListedDelays, RetryPolicy
+from .contracts.times import duration_ms, isoformat
 from .contracts.transitions import (
     Accept,
     AskToStop,
@@ -34,13 +44,29 @@ from .contracts.transitions import (
     RetryLater,
     Transition,
 )
-from .contracts.workload import Adopt, App, BackgroundTask, Context, Job, JobState, Workload
+from .contracts.validation import HALF_A_CHARACTER, described, sentence_of
+from .contracts.workload import (
+    Adopt,
+    Adopted,
+    App,
+    BackgroundTask,
+    Context,
+    Identity,
+    Job,
+    JobState,
+    Workload,
+    readable_body,
+)
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "EXTRA_OF",
+    "HALF_A_CHARACTER",
     "Accept",
+    "Admitted",
     "Adopt",
+    "Adopted",
     "App",
     "AskToStop",
     "Attempt",
@@ -53,34 +79,47 @@ __all__ = [
     "DeadLetter",
     "DeadlinePassed",
     "Delete",
+    "Delivery",
     "Done",
     "Effect",
     "Enqueue",
+    "EntryQuery",
     "Expire",
     "Expired",
     "ExponentialBackoff",
     "Failure",
+    "FieldProblem",
     "Halt",
     "HandlingError",
     "HoldfastError",
+    "Identity",
+    "IntakeSaturated",
+    "InvalidContent",
+    "InvalidQuery",
     "Job",
     "JobState",
+    "Kind",
     "LeaseLost",
     "LedgerEntry",
+    "LetterQuery",
     "ListedDelays",
     "MoveToDeadLetters",
+    "NotAcceptable",
     "NotFound",
     "Outcome",
+    "Page",
     "PermanentError",
     "Publish",
     "RateLimit",
     "Reason",
+    "RecordQuery",
     "Reject",
     "Release",
     "Retry",
     "RetryLater",
     "RetryPolicy",
     "ReviewStatus",
+    "Slice",
     "Snooze",
     "Status",
     "StoreUnavailable",
@@ -89,5 +128,19 @@ __all__ = [
     "Transition",
     "Upsert",
     "Workload",
+    "crash_point",
+    "described",
+    "duration_ms",
+    "find_personal_data",
+    "install_command",
+    "isoformat",
+    "job_id_for",
+    "letter_id",
+    "missing_libraries",
     "new_entry",
+    "normalise_document",
+    "readable_body",
+    "scrub",
+    "sentence_of",
+    "usable_job_id",
 ]

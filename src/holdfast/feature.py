@@ -4,8 +4,9 @@ A feature is a class with a name, a model of its settings, and :meth:`Feature.bu
 routes, and resources that are opened and closed with the process. Holdfast finds it by an entry point of the group
 ``holdfast.features``, or in ``App(features=[...])``. docs/extending.md shows a whole one.
 
-This module is public, and so are :mod:`holdfast`, :mod:`holdfast.http` (for routes) and :mod:`holdfast.terminal` (for
-commands). Importing it loads no web framework and no driver.
+This module is public, and so are :mod:`holdfast`, :mod:`holdfast.http` (for routes), :mod:`holdfast.views` (for their
+answers), :mod:`holdfast.network` (for code that talks to other servers) and :mod:`holdfast.terminal` (for commands).
+Importing it loads no web framework and no driver.
 """
 
 from __future__ import annotations
@@ -33,11 +34,13 @@ from holdfast.config.secret_safety import WAY_OUT, weakness
 from holdfast.config.starter import fresh_secret
 from holdfast.contracts.errors import HoldfastError
 from holdfast.contracts.extras import install_command, missing_libraries
-from holdfast.contracts.ports import Ambient, Broker, Clock, Ids, Store
-from holdfast.contracts.tenants import DOMAIN, is_sender
+from holdfast.contracts.files import FileMissing, FilesUnavailable, Stored, UploadTooLarge
+from holdfast.contracts.ledger import RecordedAs
+from holdfast.contracts.ports import Ambient, Broker, Clock, Ids, Records, Store
+from holdfast.contracts.tenants import DOMAIN, TENANTS, Principal, is_sender
 from holdfast.contracts.workload import Workload
 from holdfast.engine.cancellation import Cancellation
-from holdfast.engine.intake import Intake
+from holdfast.engine.intake import Intake, Receipt
 from holdfast.engine.tenants import Tenants
 
 if TYPE_CHECKING:
@@ -47,6 +50,7 @@ __all__ = [
     "DOMAIN",
     "FAIL",
     "OK",
+    "TENANTS",
     "WARN",
     "WAY_OUT",
     "Broker",
@@ -55,6 +59,8 @@ __all__ = [
     "Command",
     "Feature",
     "FeatureSettings",
+    "FileMissing",
+    "FilesUnavailable",
     "Finding",
     "Float",
     "Ids",
@@ -66,13 +72,19 @@ __all__ = [
     "NotSetUp",
     "Opened",
     "Parts",
+    "Principal",
+    "Receipt",
+    "RecordedAs",
+    "Records",
     "Resource",
     "Schema",
     "Services",
     "Settings",
     "Shown",
     "Store",
+    "Stored",
     "Tenants",
+    "UploadTooLarge",
     "WebAddress",
     "fresh_secret",
     "install_command",

@@ -16,6 +16,7 @@ from holdfast.api.reading import (
     REQUEST_ID,
     TRACE,
     Disconnected,
+    Message,
     Receive,
     Scope,
     Send,
@@ -26,7 +27,7 @@ from holdfast.api.reading import (
 )
 from holdfast.api.routes import JSON_TYPE, AsgiRoute, Contents, Routes, json_body, read_model, unread_body
 from holdfast.api.tenant_guard import TenantGuard, tenant_of
-from holdfast.api.views import AttemptView, ErrorView, View
+from holdfast.telemetry import emit_failure, events
 
 __all__ = [
     "BODY_HEADERS",
@@ -38,20 +39,20 @@ __all__ = [
     "REQUEST_ID",
     "TRACE",
     "AsgiRoute",
-    "AttemptView",
     "Code",
     "Contents",
     "Disconnected",
-    "ErrorView",
     "FeatureRoutes",
     "Frame",
+    "Message",
     "Receive",
     "Refusal",
     "Routes",
     "Scope",
     "Send",
     "TenantGuard",
-    "View",
+    "emit_failure",
+    "events",
     "field_problems",
     "header",
     "intake_refusal_of",

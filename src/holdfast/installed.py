@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from holdfast.config import Settings, compose
-from holdfast.contracts.errors import ConfigurationError
+from holdfast.contracts.errors import ConfigurationError, message_of
 from holdfast.contracts.extras import install_command, missing_libraries
+from holdfast.contracts.redaction import scrub
 from holdfast.contracts.workload import App
 from holdfast.feature import Feature, Lack
 
@@ -17,10 +18,35 @@ GROUP: Final = "holdfast.features"
 CLUSTER: Final = ("bullmq", "msgpack", "pymongo", "redis")
 
 
+class Found(NamedTuple):
+    """The features of all installed distributions, by name; and a sentence for each that cannot be loaded."""
+
+    features: tuple[Feature[Any], ...]
+    problems: tuple[str, ...]
+
+
 @cache
+def find_features() -> Found:
+    """Load the features of all installed distributions, ours and others.
+
+    One that cannot be loaded does not hide the others: the program's help and ``holdfast doctor`` need them.
+    """
+    features: list[Feature[Any]] = []
+    problems: list[str] = []
+    for point in entry_points(group=GROUP):
+        try:
+            features.append(_loaded(point))
+        except ConfigurationError as error:
+            problems.append(error.message)
+    return Found(tuple(sorted(features, key=lambda feature: feature.name)), tuple(sorted(problems)))
+
+
 def installed_features() -> tuple[Feature[Any], ...]:
-    """The features of all installed distributions, ours and others, by name."""
-    return tuple(sorted(map(_loaded, entry_points(group=GROUP)), key=lambda feature: feature.name))
+    """The features of all installed distributions. Raises :class:`ConfigurationError` if one cannot be loaded."""
+    found = find_features()
+    if found.problems:
+        raise ConfigurationError(" ".join(found.problems))
+    return found.features
 
 
 def features_of(app: App | None) -> tuple[Feature[Any], ...]:
@@ -52,7 +78,7 @@ def _loaded(point: EntryPoint) -> Feature[Any]:
     try:
         found = point.load()
     except Exception as error:
-        message = f"{origin} cannot be imported: {type(error).__name__}: {error}"
+        message = f"{origin} cannot be imported: {type(error).__name__}: {scrub(message_of(error))}"
         raise ConfigurationError(message) from error
     if not (isinstance(found, type) and issubclass(found, Feature)):
         message = f"{origin}: {point.value} is not a subclass of holdfast.feature.Feature."

@@ -11,7 +11,7 @@ from holdfast.cli.opening import open_feature
 from holdfast.cli.output import print_json, print_line, printable, say
 from holdfast.cli.posting import Answer, base_url, connected, post, report
 from holdfast.cli.settings import settings_with
-from holdfast.cli.tables import moment, progress, show_facts, show_table
+from holdfast.cli.tables import console, heading, moment, progress, show_document, show_facts, show_table
 from holdfast.cli.unwinding import signals_unwind, signals_wait
 
 __all__ = [
@@ -22,7 +22,9 @@ __all__ = [
     "Stop",
     "base_url",
     "connected",
+    "console",
     "content",
+    "heading",
     "instant",
     "json_object",
     "moment",
@@ -37,6 +39,7 @@ __all__ = [
     "say",
     "settings_with",
     "show_attempts",
+    "show_document",
     "show_facts",
     "show_table",
     "signals_unwind",

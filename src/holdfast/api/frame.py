@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
 from fastapi import Depends
+from pydantic import BaseModel
 
-from holdfast.feature import Services
+from holdfast.contracts.effects import Effect
+from holdfast.contracts.errors import HoldfastError
+from holdfast.contracts.ledger import RecordedAs
+from holdfast.contracts.workload import Workload
+from holdfast.feature import Receipt, Services
 
+from .errors import Code, Refusal, intake_refusal_of
 from .operators import OperatorGuard
 from .routes import AsgiRoute, Routes
 from .services import ApiOptions
@@ -44,6 +51,27 @@ class Frame:
     def tenants_only(self, scope: str) -> Any:  # noqa: ANN401 - what fastapi's Depends returns
         """A dependency of a route: only requests with a tenant's key for this scope pass. See :func:`tenant_of`."""
         return Depends(TenantGuard(self.services.tenants, scope))
+
+    async def accept(
+        self,
+        workload: Workload[Any],
+        data: BaseModel,
+        *,
+        priority: int = 0,
+        delay: timedelta = timedelta(0),
+        effects: Sequence[Effect] = (),
+    ) -> Receipt:
+        """Record a job and publish it, as :meth:`Intake.accept`. The request is refused if that is not possible now.
+
+        It is refused too if its key belongs to a job with another content.
+        """
+        try:
+            receipt = await self.services.intake.accept(workload, data, priority=priority, delay=delay, effects=effects)
+        except HoldfastError as error:
+            raise intake_refusal_of(error) from error
+        if receipt.recorded_as is RecordedAs.CONFLICT:
+            raise Refusal(Code.IDEMPOTENCY_CONFLICT)
+        return receipt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

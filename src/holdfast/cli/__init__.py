@@ -15,7 +15,7 @@ from typing import Annotated
 
 import typer
 
-from holdfast import HoldfastError, __version__
+from holdfast import __version__
 
 from .failures import INTERRUPTED, PIPE_CLOSED, report_error
 from .lazy import Entry, LazyGroup, register
@@ -45,14 +45,13 @@ COMMANDS: tuple[Entry, ...] = (
 
 def _brought_commands() -> list[Entry]:
     """The commands of the installed features."""
-    from holdfast.installed import installed_features  # noqa: PLC0415 - most commands need no features
+    from holdfast.installed import find_features  # noqa: PLC0415 - most commands need no features
 
-    try:
-        features = installed_features()
-    except HoldfastError as error:
-        say(f"Warning: {error.message}")
-        return []
-    return [Entry(each.name, each.where, each.panel, each.summary) for feature in features for each in feature.commands]
+    found = find_features()
+    for problem in found.problems:
+        say(f"Warning: {problem}")
+    commands = (each for feature in found.features for each in feature.commands)
+    return [Entry(each.name, each.where, each.panel, each.summary) for each in commands]
 
 
 app = typer.Typer(

@@ -6,10 +6,12 @@ import asyncio
 
 import typer
 
+from holdfast import App
 from holdfast.config import Settings
-from holdfast.contracts.errors import HoldfastError
+from holdfast.contracts.errors import HoldfastError, message_of
+from holdfast.contracts.redaction import scrub
 from holdfast.feature import FAIL, WARN, Finding, Services
-from holdfast.installed import cluster_lack, feature_lack, installed_features, lacks
+from holdfast.installed import cluster_lack, feature_lack, features_of, lacks
 from holdfast.wiring import system_ambient
 
 from . import options
@@ -29,42 +31,53 @@ def doctor(app: options.App = None, data: options.Data = None, json: options.Jso
 
     Exit code 0: nothing is broken (there may be warnings); 1: something is broken.
     """
-    settings, configured = configuration(data)
+    own, own_problem = _own(app)
+    settings, configured = configuration(own, data)
     findings = [installation(), *versions(embedded=settings is None or not settings.cluster), *configured, clock()]
     if settings is not None:
         findings.append(port(settings))
-        findings += asyncio.run(_features(settings))
-        findings += _ledger(settings, app)
+        findings += asyncio.run(_features(settings, own))
+        findings += _ledger(settings, own, own_problem)
     _report(findings, json=json)
 
 
-async def _features(settings: Settings) -> list[Finding]:
-    """The checks of the installed features."""
+def _own(reference: str | None) -> tuple[App | None, list[Finding]]:
+    """The user's app, or the finding that it cannot be loaded."""
+    try:
+        return app_of(reference), []
+    except HoldfastError as error:
+        return None, [Finding("app", FAIL, error.message, "Correct --app, or the module it names.")]
+
+
+async def _features(settings: Settings, own: App | None) -> list[Finding]:
+    """The checks of the features: the installed ones and the app's."""
     services = Services(settings, system_ambient())
     found: list[Finding] = []
-    for feature in installed_features():
+    for feature in features_of(own):
         lack = feature_lack(feature, settings)
         if lack is not None:
             found.append(lacking(lack, "Not set up here"))
-        else:
+            continue
+        try:
             found += await feature.check(settings.of(feature.settings), services)
+        except Exception as error:  # noqa: BLE001 - other people's code: its failure is a finding
+            why = f"{type(error).__name__}: {scrub(message_of(error))}"
+            found.append(Finding(feature.name, FAIL, f"Its check failed: {why}"))
     return found
 
 
-def _ledger(settings: Settings, app: str | None) -> list[Finding]:
+def _ledger(settings: Settings, own: App | None, own_problem: list[Finding]) -> list[Finding]:
     """The checks that open the ledger."""
     lack = cluster_lack(settings)
     if lack is not None:
         return [lacking(lack, "None here")]
-    if any(each.asked_by is not None for each in lacks(settings)):
+    if any(each.asked_by is not None for each in lacks(settings, features_of(own))):
         advice = "Install what is missing (see above): until then Holdfast does not start."
         return [Finding("ledger", WARN, "Not checked.", advice)]
     found = [] if settings.cluster else asyncio.run(storage(settings))
-    try:
-        workloads = app_of(app)
-    except HoldfastError as error:
-        return [*found, Finding("app", FAIL, error.message, "Correct --app, or the module it names.")]
-    return found + asyncio.run((cluster if settings.cluster else ledger)(settings, workloads))
+    if own_problem:
+        return found + own_problem
+    return found + asyncio.run((cluster if settings.cluster else ledger)(settings, own))
 
 
 def _report(findings: list[Finding], *, json: bool) -> None:

@@ -114,7 +114,9 @@ def up(
 
     Ctrl-C or SIGTERM stops it: open requests are answered, running jobs finish or are released, which costs no attempt.
     """
-    settings = settings_with(api_host=host, api_port=port, holdfast_data=data, worker_concurrency=concurrency)
+    settings = settings_with(
+        app_of(app), api_host=host, api_port=port, holdfast_data=data, worker_concurrency=concurrency
+    )
     if processes is None:
         if api_processes is not None:
             message = "--api-processes goes with --processes, the number of worker processes."
@@ -147,7 +149,7 @@ def api(
     It accepts and records jobs. Workers in other processes, with the same data folder or in the same cluster, run them.
     With --processes, SIGHUP replaces the processes one after another; no connection is refused meanwhile.
     """
-    settings = settings_with(api_host=host, api_port=port, holdfast_data=data)
+    settings = settings_with(app_of(app), api_host=host, api_port=port, holdfast_data=data)
     if processes is None:
         _serve(settings, app, _Part(api=True, worker=False, lifeline=lifeline, listener=listener), json=json)
         return
@@ -167,7 +169,7 @@ def worker(
     Any number of workers may share a data folder or a cluster. With --processes, SIGHUP replaces the processes one
     after another: a rolling restart that costs no attempt.
     """
-    settings = settings_with(worker_concurrency=concurrency, holdfast_data=data)
+    settings = settings_with(app_of(app), worker_concurrency=concurrency, holdfast_data=data)
     if processes is None:
         _serve(settings, app, _Part(api=False, worker=True, lifeline=lifeline), json=json)
         return

@@ -48,9 +48,15 @@ def missing_libraries(libraries: Iterable[str]) -> list[str]:
 
 
 def install_command(libraries: Iterable[str]) -> str:
-    """The command that installs these libraries, each through the extra that brings it."""
-    extras = sorted({EXTRA_OF[library] for library in libraries})
-    return f"pip install '{DISTRIBUTION}[{','.join(extras)}]'"
+    """The command that installs these libraries, each through the extra that brings it.
+
+    A library that none of our extras brings belongs to another package's feature, and is named as it is.
+    """
+    libraries = list(libraries)
+    extras = sorted({EXTRA_OF[library] for library in libraries if library in EXTRA_OF})
+    ours = [f"'{DISTRIBUTION}[{','.join(extras)}]'"] if extras else []
+    others = [library for library in dict.fromkeys(libraries) if library not in EXTRA_OF]
+    return f"pip install {' '.join([*ours, *others])}"
 
 
 def _is_installed(library: str) -> bool:

@@ -47,7 +47,7 @@ _PASSING_ANSWERS: Final = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_
 _ANSWERS_WITH_A_WAIT: Final = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE})
 
 
-def network_code(error: Exception, *, broken_off: bool) -> str:
+def network_code(error: Exception, *, broken_off: bool = False) -> str:
     """The usual name of a failed exchange. ``broken_off``: the other side had accepted the connection."""
     for cause in causes(error):
         code = system_code(cause)

@@ -328,7 +328,7 @@ class Workload(Generic[Data]):
                 {"attempt": each.attempt, "outcome": each.outcome.value, "errorCode": each.error_code}
                 for each in letter.attempts
             ],
-            "payloadSnapshot": readable_body(letter.body),
+            "payloadSnapshot": self.readable(letter.body),
             "deadLetteredAt": isoformat(letter.created_at),
         }
 

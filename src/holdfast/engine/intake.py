@@ -52,6 +52,11 @@ class Receipt:
     received_at: datetime
     queued: bool
 
+    @property
+    def duplicate(self) -> bool:
+        """Whether the same job had been accepted before."""
+        return self.recorded_as is RecordedAs.DUPLICATE
+
 
 @dataclass(slots=True)
 class _Request:

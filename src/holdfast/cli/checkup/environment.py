@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import httpx
 
+from holdfast import App
 from holdfast.cli.failures import Stop
 from holdfast.cli.posting import base_url
 from holdfast.cli.settings import settings_with
@@ -39,12 +40,14 @@ def versions(*, embedded: bool) -> Iterator[Finding]:
         yield Finding("sqlite", FAIL, f"SQLite {found} is too old.", f"Use a Python that has SQLite {needed} or newer.")
 
 
-def configuration(data: Path | None) -> tuple[Settings | None, list[Finding]]:
+def configuration(app: App | None, data: Path | None) -> tuple[Settings | None, list[Finding]]:
     """The settings, if they can be loaded, and the findings about them."""
     try:
-        settings = settings_with(holdfast_data=data)
+        settings = settings_with(app, holdfast_data=data)
     except Stop as stop:
         return None, [Finding("config", FAIL, each, "Correct this setting.") for each in stop.sentences]
+    except ConfigurationError as error:  # a feature that cannot be loaded, or two that have a setting of one name
+        return None, [Finding("features", FAIL, error.message, "Correct or uninstall it: until then nothing starts.")]
     return settings, [
         Finding("config", OK, "The settings can be loaded."),
         *_privacy(),
