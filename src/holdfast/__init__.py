@@ -4,7 +4,7 @@ This module is the public API for your own workloads. Features have five modules
 ``views``, ``network`` and ``terminal``. Everything else is an implementation detail. docs/extending.md lists all names.
 """
 
-from .contracts.admission import Admitted, FieldProblem, InvalidContent, NotAcceptable
+from .contracts.admission import Admitted, ErrorCode, FieldProblem, InvalidContent, NotAcceptable
 from .contracts.crash_points import crash_point
 from .contracts.dead_letters import DeadLetter, ReviewStatus, letter_id
 from .contracts.effects import Collection, Delete, Effect, Enqueue, Upsert
@@ -84,6 +84,7 @@ __all__ = [
     "Effect",
     "Enqueue",
     "EntryQuery",
+    "ErrorCode",
     "Expire",
     "Expired",
     "ExponentialBackoff",

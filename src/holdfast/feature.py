@@ -34,7 +34,15 @@ from holdfast.config.secret_safety import WAY_OUT, weakness
 from holdfast.config.starter import fresh_secret
 from holdfast.contracts.errors import HoldfastError
 from holdfast.contracts.extras import install_command, missing_libraries
-from holdfast.contracts.files import FileMissing, FilesUnavailable, Stored, UploadTooLarge
+from holdfast.contracts.files import (
+    HEAD,
+    FileMissing,
+    FilesUnavailable,
+    FileTooLong,
+    FileUnusable,
+    Stored,
+    UploadTooLarge,
+)
 from holdfast.contracts.ledger import RecordedAs
 from holdfast.contracts.ports import Ambient, Broker, Clock, Ids, Records, Store
 from holdfast.contracts.tenants import DOMAIN, TENANTS, Principal, is_sender
@@ -49,6 +57,7 @@ if TYPE_CHECKING:
 __all__ = [
     "DOMAIN",
     "FAIL",
+    "HEAD",
     "OK",
     "TENANTS",
     "WARN",
@@ -60,6 +69,8 @@ __all__ = [
     "Feature",
     "FeatureSettings",
     "FileMissing",
+    "FileTooLong",
+    "FileUnusable",
     "FilesUnavailable",
     "Finding",
     "Float",

@@ -6,10 +6,11 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast.contracts.admission import FieldProblem, InvalidContent, NotificationRefused
+from holdfast.contracts.admission import FieldProblem, InvalidContent
 from holdfast.contracts.effects import Upsert
 from holdfast.contracts.errors import StoreUnavailable
 from holdfast.contracts.ledger import Status
+from holdfast.features.email.notifications import NotificationRefused
 from holdfast.features.email.records import OUTBOX
 from tests.api.email_world import BATCH, CPF, EVENTS, LIST, SEND, an_email, an_email_world, in_an_hour
 

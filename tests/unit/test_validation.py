@@ -8,8 +8,9 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, field_validator
 
+from holdfast import ErrorCode
 from holdfast.api.dead_letters import LetterFilter, ReplayBody
-from holdfast.api.errors import MESSAGES
+from holdfast.api.errors import Code
 from holdfast.api.operators import DecisionBody
 from holdfast.contracts.validation import describe_validation, described, sentence_of
 from holdfast.features.courier.contract import CourierEvent, CourierIntake
@@ -128,4 +129,8 @@ def test_a_broken_event_is_told_of_in_words():
 
 
 def test_senders_are_not_told_of_documents():
-    assert [message for message in MESSAGES.values() if "document" in message.lower()] == []
+    assert [
+        each.message
+        for each in vars(Code).values()
+        if isinstance(each, ErrorCode) and "document" in each.message.lower()
+    ] == []

@@ -13,18 +13,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from enum import StrEnum
-from typing import Final
 
-from holdfast.contracts.admission import (
-    FieldProblem,
-    InvalidContent,
-    NotAcceptable,
-    NotificationRefused,
-    RecipientSuppressed,
-    UnknownRecipient,
-    UnknownReference,
-)
+from holdfast.contracts.admission import ErrorCode, FieldProblem, InvalidContent, NotAcceptable
 from holdfast.contracts.errors import (
     BrokerUnavailable,
     HoldfastError,
@@ -38,98 +28,45 @@ from holdfast.contracts.files import FileMissing, FilesUnavailable, UploadTooLar
 from holdfast.contracts.tenants import KeyRefused, ScopeMissing
 
 
-class Code(StrEnum):
-    """The causes of an error, as a client sees them."""
+class Code:
+    """The causes that all routes share. A feature adds its own: an :class:`ErrorCode` each."""
 
-    INVALID_PAYLOAD = "INVALID_PAYLOAD"
-    INVALID_QUERY = "INVALID_QUERY"
-    INVALID_SIGNATURE = "INVALID_SIGNATURE"
-    UNAUTHORIZED = "UNAUTHORIZED"
-    INVALID_API_KEY = "INVALID_API_KEY"
-    MISSING_SCOPE = "MISSING_SCOPE"
-    UNTRUSTED_NOTIFICATION = "UNTRUSTED_NOTIFICATION"
-    NOT_FOUND = "NOT_FOUND"
-    METHOD_NOT_ALLOWED = "METHOD_NOT_ALLOWED"
-    REQUEST_TIMEOUT = "REQUEST_TIMEOUT"
-    IDEMPOTENCY_CONFLICT = "IDEMPOTENCY_CONFLICT"
-    REVIEW_STATE_CONFLICT = "REVIEW_STATE_CONFLICT"
-    TOO_LATE_TO_CANCEL = "TOO_LATE_TO_CANCEL"
-    NOT_FINISHED = "NOT_FINISHED"
-    GONE = "GONE"
-    PAYLOAD_TOO_LARGE = "PAYLOAD_TOO_LARGE"
-    UNSUPPORTED_MEDIA_TYPE = "UNSUPPORTED_MEDIA_TYPE"
-    RECIPIENT_SUPPRESSED = "RECIPIENT_SUPPRESSED"
-    UNKNOWN_HTML_REF = "UNKNOWN_HTML_REF"
-    UNKNOWN_RECIPIENT = "UNKNOWN_RECIPIENT"
-    NOT_ACCEPTABLE = "NOT_ACCEPTABLE"
-    TOO_MANY_REQUESTS = "TOO_MANY_REQUESTS"
-    INTERNAL_ERROR = "INTERNAL_ERROR"
-    INTAKE_UNAVAILABLE = "INTAKE_UNAVAILABLE"
-    SERVICE_UNAVAILABLE = "SERVICE_UNAVAILABLE"
-
-
-STATUS_OF: Final[Mapping[Code, int]] = {
-    Code.INVALID_PAYLOAD: 400,
-    Code.INVALID_QUERY: 400,
-    Code.INVALID_SIGNATURE: 401,
-    Code.UNAUTHORIZED: 401,
-    Code.INVALID_API_KEY: 401,
-    Code.MISSING_SCOPE: 403,
-    Code.UNTRUSTED_NOTIFICATION: 403,
-    Code.NOT_FOUND: 404,
-    Code.METHOD_NOT_ALLOWED: 405,
-    Code.REQUEST_TIMEOUT: 408,
-    Code.IDEMPOTENCY_CONFLICT: 409,
-    Code.REVIEW_STATE_CONFLICT: 409,
-    Code.TOO_LATE_TO_CANCEL: 409,
-    Code.NOT_FINISHED: 409,
-    Code.GONE: 410,
-    Code.PAYLOAD_TOO_LARGE: 413,
-    Code.UNSUPPORTED_MEDIA_TYPE: 415,
-    Code.RECIPIENT_SUPPRESSED: 422,
-    Code.UNKNOWN_HTML_REF: 422,
-    Code.UNKNOWN_RECIPIENT: 422,
-    Code.NOT_ACCEPTABLE: 422,
-    Code.TOO_MANY_REQUESTS: 429,
-    Code.INTERNAL_ERROR: 500,
-    Code.INTAKE_UNAVAILABLE: 503,
-    Code.SERVICE_UNAVAILABLE: 503,
-}
-
-MESSAGES: Final[Mapping[Code, str]] = {
-    Code.INVALID_PAYLOAD: "The body does not fulfil its contract.",
-    Code.INVALID_QUERY: "The query is not valid.",
-    # One message for every cause: the answer gives no hint to a forger.
-    Code.INVALID_SIGNATURE: "The request is not signed by its source.",
-    Code.UNAUTHORIZED: "This needs the operator token: Authorization: Bearer <OPERATOR_TOKEN>.",
-    Code.INVALID_API_KEY: "This needs a valid API key: Authorization: Bearer hf_..., or x-api-key.",
-    Code.MISSING_SCOPE: "The API key does not have the scope that this needs.",
-    Code.UNTRUSTED_NOTIFICATION: "The notification is not from a topic that is trusted here.",
-    Code.NOT_FOUND: "There is no such record.",
-    Code.METHOD_NOT_ALLOWED: "This path does not have that method.",
-    Code.REQUEST_TIMEOUT: "The body stopped arriving, and the time limit is over.",
-    Code.IDEMPOTENCY_CONFLICT: "Another request was accepted under this idempotency key.",
-    Code.REVIEW_STATE_CONFLICT: "The dead letter is not in a state that allows this step.",
-    Code.TOO_LATE_TO_CANCEL: "It is too late to cancel this.",
-    Code.NOT_FINISHED: "The job is not finished yet.",
-    Code.GONE: "The files of this result are not kept any more.",
-    Code.PAYLOAD_TOO_LARGE: "The body is too large.",
-    Code.UNSUPPORTED_MEDIA_TYPE: "The body must be application/json in UTF-8, and not compressed.",
-    Code.RECIPIENT_SUPPRESSED: "An address of this email gets no more emails.",
-    Code.UNKNOWN_HTML_REF: "The htmlRef refers to no HTML of this tenant.",
-    Code.UNKNOWN_RECIPIENT: "The recipientId names no recipient of this tenant.",
-    Code.NOT_ACCEPTABLE: "The body fulfils its contract, but it cannot be accepted here.",
-    Code.TOO_MANY_REQUESTS: "Too many requests are waiting to be recorded; try again shortly.",
-    Code.INTERNAL_ERROR: "An unexpected error occurred; search the log for the trace id.",
-    Code.INTAKE_UNAVAILABLE: "The ledger cannot record this now; try again later.",
-    Code.SERVICE_UNAVAILABLE: "The records cannot be reached now; try again later.",
-}
-
-_RETRY_AFTER: Final[Mapping[Code, str]] = {
-    Code.TOO_MANY_REQUESTS: "1",
-    Code.INTAKE_UNAVAILABLE: "5",
-    Code.SERVICE_UNAVAILABLE: "5",
-}
+    INVALID_PAYLOAD = ErrorCode("INVALID_PAYLOAD", 400, "The body does not fulfil its contract.")
+    INVALID_QUERY = ErrorCode("INVALID_QUERY", 400, "The query is not valid.")
+    UNAUTHORIZED = ErrorCode(
+        "UNAUTHORIZED", 401, "This needs the operator token: Authorization: Bearer <OPERATOR_TOKEN>."
+    )
+    INVALID_API_KEY = ErrorCode(
+        "INVALID_API_KEY", 401, "This needs a valid API key: Authorization: Bearer hf_..., or x-api-key."
+    )
+    MISSING_SCOPE = ErrorCode("MISSING_SCOPE", 403, "The API key does not have the scope that this needs.")
+    NOT_FOUND = ErrorCode("NOT_FOUND", 404, "There is no such record.")
+    METHOD_NOT_ALLOWED = ErrorCode("METHOD_NOT_ALLOWED", 405, "This path does not have that method.")
+    REQUEST_TIMEOUT = ErrorCode("REQUEST_TIMEOUT", 408, "The body stopped arriving, and the time limit is over.")
+    IDEMPOTENCY_CONFLICT = ErrorCode(
+        "IDEMPOTENCY_CONFLICT", 409, "Another request was accepted under this idempotency key."
+    )
+    REVIEW_STATE_CONFLICT = ErrorCode(
+        "REVIEW_STATE_CONFLICT", 409, "The dead letter is not in a state that allows this step."
+    )
+    TOO_LATE_TO_CANCEL = ErrorCode("TOO_LATE_TO_CANCEL", 409, "It is too late to cancel this.")
+    NOT_FINISHED = ErrorCode("NOT_FINISHED", 409, "The job is not finished yet.")
+    GONE = ErrorCode("GONE", 410, "The files of this result are not kept any more.")
+    PAYLOAD_TOO_LARGE = ErrorCode("PAYLOAD_TOO_LARGE", 413, "The body is too large.")
+    UNSUPPORTED_MEDIA_TYPE = ErrorCode(
+        "UNSUPPORTED_MEDIA_TYPE", 415, "The body must be application/json in UTF-8, and not compressed."
+    )
+    NOT_ACCEPTABLE = NotAcceptable.code
+    TOO_MANY_REQUESTS = ErrorCode(
+        "TOO_MANY_REQUESTS", 429, "Too many requests are waiting to be recorded; try again shortly.", retry_after=1
+    )
+    INTERNAL_ERROR = ErrorCode("INTERNAL_ERROR", 500, "An unexpected error occurred; search the log for the trace id.")
+    INTAKE_UNAVAILABLE = ErrorCode(
+        "INTAKE_UNAVAILABLE", 503, "The ledger cannot record this now; try again later.", retry_after=5
+    )
+    SERVICE_UNAVAILABLE = ErrorCode(
+        "SERVICE_UNAVAILABLE", 503, "The records cannot be reached now; try again later.", retry_after=5
+    )
 
 
 class Refusal(Exception):
@@ -137,7 +74,7 @@ class Refusal(Exception):
 
     def __init__(
         self,
-        code: Code,
+        code: ErrorCode,
         message: str | None = None,
         *,
         details: Sequence[FieldProblem] = (),
@@ -145,16 +82,16 @@ class Refusal(Exception):
     ) -> None:
         super().__init__(code.value)
         self.code = code
-        self.message = message or MESSAGES[code]
+        self.message = message or code.message
         self.details = tuple(details)
         self.headers = dict(headers or {})
-        if code in _RETRY_AFTER:
-            self.headers["retry-after"] = _RETRY_AFTER[code]
+        if code.retry_after is not None:
+            self.headers["retry-after"] = str(code.retry_after)
 
     @property
     def status(self) -> int:
         """The HTTP status of this code."""
-        return STATUS_OF[self.code]
+        return self.code.status
 
     def body(self, trace_id: str) -> bytes:
         """The answer's body."""
@@ -181,16 +118,8 @@ def _admission_refusal(error: HoldfastError) -> Refusal | None:
             refusal = Refusal(Code.INVALID_API_KEY, headers={"www-authenticate": 'Bearer realm="holdfast"'})
         case ScopeMissing():
             refusal = Refusal(Code.MISSING_SCOPE, error.message)
-        case RecipientSuppressed():
-            refusal = Refusal(Code.RECIPIENT_SUPPRESSED, details=error.problems)
-        case UnknownReference():
-            refusal = Refusal(Code.UNKNOWN_HTML_REF, details=error.problems)
-        case UnknownRecipient():
-            refusal = Refusal(Code.UNKNOWN_RECIPIENT, details=error.problems)
         case NotAcceptable():
-            refusal = Refusal(Code.NOT_ACCEPTABLE, details=error.problems)
-        case NotificationRefused():
-            refusal = Refusal(Code.UNTRUSTED_NOTIFICATION)
+            refusal = Refusal(error.code, details=error.problems)
         case UploadTooLarge():
             refusal = Refusal(Code.PAYLOAD_TOO_LARGE, "The file is too large.")
     return refusal

@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode, JsonSchemaValue, models_json_schema
 
 from holdfast import __version__
-from holdfast.contracts.admission import FieldProblem
+from holdfast.contracts.admission import ErrorCode, FieldProblem
 
 from .errors import Code, Refusal
 from .routes import JSON_TYPE, AsgiRoute, Routes, StrictRoute
@@ -37,7 +37,7 @@ Every answer has an `x-request-id`: the one that you sent (1 to 200 visible ASCI
 Each route says what it needs: the operator token, the API key of a tenant, a signature, or nothing.
 """
 _BODY_CODES: Final = (Code.INVALID_PAYLOAD, Code.PAYLOAD_TOO_LARGE, Code.UNSUPPORTED_MEDIA_TYPE)
-_GUARD_CODES: Final[Mapping[str, tuple[Code, ...]]] = {
+_GUARD_CODES: Final[Mapping[str, tuple[ErrorCode, ...]]] = {
     "operatorToken": (Code.SERVICE_UNAVAILABLE, Code.UNAUTHORIZED),
     "tenantKey": (Code.SERVICE_UNAVAILABLE, Code.INVALID_API_KEY, Code.MISSING_SCOPE),
 }
@@ -52,7 +52,7 @@ References = Mapping[Any, dict[str, Any]]
 # --- what routes say ----------------------------------------------------------------------------------------------
 
 
-def refusals(*codes: Code) -> dict[int | str, dict[str, Any]]:
+def refusals(*codes: ErrorCode) -> dict[int | str, dict[str, Any]]:
     """The ``responses`` of a route: the error answers that only this route gives, with an example for each code."""
     answers: dict[int | str, dict[str, Any]] = {}
     for code in codes:
@@ -191,7 +191,7 @@ def _add_errors(operation: dict[str, Any]) -> None:
     operation["responses"] = dict(sorted(answers.items()))
 
 
-def _codes_of(operation: Mapping[str, Any]) -> Iterator[Code]:
+def _codes_of(operation: Mapping[str, Any]) -> Iterator[ErrorCode]:
     places = {each["in"] for each in operation.get("parameters", ())}
     for scheme in (name for each in operation.get("security", ()) for name in each):
         yield from _GUARD_CODES.get(scheme, ())

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import ClassVar
 
 from pydantic import BaseModel
 
@@ -14,12 +14,16 @@ from .errors import HoldfastError
 
 
 @dataclass(frozen=True, slots=True)
-class SignatureMeta:
-    """How a request was signed; kept with the job as ``signatureMeta`` (C10)."""
+class ErrorCode:
+    """A cause of an error, as a client of the API sees it: its name, the HTTP status, and one sentence for a person.
 
-    algorithm: str
-    timestamp: int
-    signature: str
+    ``retry_after`` is the number of seconds after which the same request may be sent again.
+    """
+
+    value: str
+    status: int
+    message: str
+    retry_after: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,32 +56,13 @@ class Admitted:
     effects: Sequence[Effect] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class AdmittedDocument(Admitted):
-    """A file to read. ``cached`` is the finished result, if the same file was read with the same settings before."""
-
-    cached: Mapping[str, Any] | None = None
-
-
 class NotAcceptable(HoldfastError):
-    """The body fulfils its contract, and still cannot be accepted as things are."""
+    """The body fulfils its contract, and still cannot be accepted as things are. A subclass may have its own code."""
 
-    def __init__(self, problems: Sequence[FieldProblem]) -> None:
+    code: ClassVar[ErrorCode] = ErrorCode(
+        "NOT_ACCEPTABLE", 422, "The body fulfils its contract, but it cannot be accepted here."
+    )
+
+    def __init__(self, problems: Sequence[FieldProblem] = ()) -> None:
         super().__init__()
         self.problems = tuple(problems)
-
-
-class RecipientSuppressed(NotAcceptable):
-    """An address of this email bounced or complained before, or was suppressed by an operator."""
-
-
-class UnknownReference(NotAcceptable):
-    """The request refers to something that its sender does not have."""
-
-
-class UnknownRecipient(NotAcceptable):
-    """The request names a recipient that its sender does not have."""
-
-
-class NotificationRefused(HoldfastError):
-    """The notification is not from a topic that is trusted here."""

@@ -10,15 +10,15 @@ from uuid import UUID
 import pytest
 
 from holdfast.blobs.folder import FolderBlobs
-from holdfast.contracts.admission import InvalidContent, RecipientSuppressed, UnknownReference
+from holdfast.contracts.admission import InvalidContent
 from holdfast.contracts.effects import Delete
 from holdfast.contracts.errors import StoreUnavailable
 from holdfast.contracts.files import FilesUnavailable
-from holdfast.features.email.admission import EmailAdmission
+from holdfast.features.email.admission import EmailAdmission, UnknownReference
 from holdfast.features.email.content import Content
 from holdfast.features.email.records import CONTENT, OUTBOX, RECIPIENTS, SuppressionReason
 from holdfast.features.email.request import RequestLimits
-from holdfast.features.email.suppression import Suppressions, address_hash
+from holdfast.features.email.suppression import RecipientSuppressed, Suppressions, address_hash
 from holdfast.features.email.transports.folder import FolderTransport
 from holdfast.features.email.vault import Vault
 from holdfast.features.email.workload import Email

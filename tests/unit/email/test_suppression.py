@@ -6,10 +6,10 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast.contracts.admission import InvalidContent, NotificationRefused
+from holdfast.contracts.admission import InvalidContent
 from holdfast.contracts.errors import StoreUnavailable
 from holdfast.contracts.queries import Page
-from holdfast.features.email.notifications import SesNotifications
+from holdfast.features.email.notifications import NotificationRefused, SesNotifications
 from holdfast.features.email.records import SUPPRESSIONS, SUPPRESSIONS_COLLECTION, SuppressionReason
 from holdfast.features.email.sns import CertificateUnavailable, SnsVerifier
 from holdfast.features.email.suppression import Suppressions, address_hash

@@ -9,9 +9,7 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from holdfast.contracts.admission import FieldProblem, InvalidContent, SignatureMeta
-from holdfast.contracts.times import isoformat
-from holdfast.contracts.validation import sentence_of
+from holdfast import FieldProblem, InvalidContent, isoformat, sentence_of
 
 from .contract import (
     IDENTIFIER_PATTERN,
@@ -21,6 +19,7 @@ from .contract import (
     CourierIntake,
     CourierSignature,
 )
+from .signatures import SignatureMeta
 from .timeliness import problem_at_intake
 from .workload import Courier
 

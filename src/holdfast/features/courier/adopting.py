@@ -15,10 +15,7 @@ from typing import Any, Final
 
 from pydantic import TypeAdapter, ValidationError
 
-from holdfast.contracts.queues import Delivery
-from holdfast.contracts.redaction import scrub
-from holdfast.contracts.times import isoformat
-from holdfast.contracts.workload import Adopted, Identity
+from holdfast import Adopted, Delivery, Identity, isoformat, scrub
 
 from .contract import (
     IDENTIFIER_PATTERN,

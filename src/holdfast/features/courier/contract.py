@@ -25,8 +25,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from holdfast.contracts.times import isoformat
-from holdfast.contracts.validation import described
+from holdfast import described, isoformat
 
 from .portable import first_problem
 

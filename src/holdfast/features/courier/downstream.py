@@ -10,8 +10,7 @@ from datetime import timedelta
 
 import httpx
 
-from holdfast.contracts.errors import ConfigurationError
-from holdfast.contracts.outcomes import Done, Reject, Retry
+from holdfast import ConfigurationError, Done, Reject, Retry
 from holdfast.webhooks.sender import SenderOptions, WebhookSender
 from holdfast.webhooks.signing import signing_key
 

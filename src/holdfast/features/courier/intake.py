@@ -12,34 +12,36 @@ from datetime import timedelta
 from json.encoder import encode_basestring_ascii
 from typing import Final
 
-from holdfast.api import strict_json
-from holdfast.api.answering import refusal_of_any, send_json, send_refusal
-from holdfast.api.errors import Code, Refusal
-from holdfast.api.frame import FeatureRoutes, Frame
-from holdfast.api.reading import (
+from holdfast import InvalidContent, isoformat
+from holdfast.feature import Receipt, RecordedAs
+from holdfast.http import (
     BODY_HEADERS,
     CONTENT_LENGTH,
     REQUEST_ID,
+    AsgiRoute,
+    Code,
     Disconnected,
+    FeatureRoutes,
+    Frame,
     Receive,
+    Refusal,
     Scope,
     Send,
     pick,
     read_body,
+    refusal_of_any,
     require_plain_json,
+    send_json,
+    send_refusal,
+    strict_json,
     valid_trace_id,
 )
-from holdfast.api.routes import AsgiRoute
-from holdfast.contracts.admission import InvalidContent
-from holdfast.contracts.ledger import RecordedAs
-from holdfast.contracts.times import isoformat
-from holdfast.engine.intake import Receipt
 
 from .admission import CourierAdmission
 from .feature import COURIER_PATH, CourierService
 from .openapi import CHAPTER, SECURITY_SCHEMES, courier_operation
 from .routes import event_routes, shipment_routes
-from .signatures import SIGNATURE_HEADERS, SourceSecret, Verifier
+from .signatures import INVALID_SIGNATURE, SIGNATURE_HEADERS, SourceSecret, Verifier
 
 _WANTED: Final = BODY_HEADERS | SIGNATURE_HEADERS | {REQUEST_ID}
 
@@ -105,16 +107,16 @@ class CourierIntake:
 
         received_at = self._clock.now()
         if not repeated.isdisjoint(SIGNATURE_HEADERS):
-            raise Refusal(Code.INVALID_SIGNATURE)
+            raise Refusal(INVALID_SIGNATURE)
         verified = self._verifier.verify(headers, raw, received_at.timestamp())
         if verified is None:
-            raise Refusal(Code.INVALID_SIGNATURE)
+            raise Refusal(INVALID_SIGNATURE)
 
         body = strict_json.parse_object(raw)
         source = body.get("source")
         # The contract refuses a source that is not text. A source that is text must own the secret.
         if isinstance(source, str) and source not in verified.sources:
-            raise Refusal(Code.INVALID_SIGNATURE)
+            raise Refusal(INVALID_SIGNATURE)
         data = self._admission.admit(body, meta=verified.meta, trace_id=trace_id, received_at=received_at)
         if not isinstance(source, str):
             raise InvalidContent(())

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from holdfast.api.errors import Code
-from holdfast.api.openapi import INTAKE_CODES, header, refusals
-from holdfast.api.routes import JSON_TYPE
+from holdfast.http import INTAKE_CODES, JSON_TYPE, header, refusals
 
+from .signatures import INVALID_SIGNATURE
 from .views import EventReceipt
 
 CHAPTER: Final = {"name": "intake", "description": "Signed events from couriers."}
@@ -69,6 +68,6 @@ def courier_operation(schema: dict[str, Any]) -> dict[str, Any]:
         "requestBody": {"required": True, "content": {JSON_TYPE: {"schema": schema}}},
         "responses": {
             202: {"description": "The event is recorded and will be processed.", "model": EventReceipt},
-            **refusals(Code.INVALID_SIGNATURE, *INTAKE_CODES),
+            **refusals(INVALID_SIGNATURE, *INTAKE_CODES),
         },
     }

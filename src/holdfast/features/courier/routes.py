@@ -6,11 +6,9 @@ from typing import Annotated, Any, Final
 
 from fastapi import Path
 
-from holdfast.api.routes import Routes
-from holdfast.contracts.errors import NotFound
-from holdfast.contracts.ledger import LedgerEntry
-from holdfast.contracts.ports import Store
-from holdfast.contracts.queries import EntryQuery, Page
+from holdfast import EntryQuery, LedgerEntry, NotFound, Page
+from holdfast.feature import Store
+from holdfast.http import Routes
 
 from .feature import CourierService
 from .views import EventView, ShipmentView, TimelineEntry

@@ -24,9 +24,11 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
-from holdfast.contracts.admission import SignatureMeta
-from holdfast.contracts.errors import ConfigurationError
+from holdfast import ConfigurationError, ErrorCode
 from holdfast.webhooks.signing import SECRET_PREFIX, signing_key
+
+# One message for every cause: the answer gives no hint to a forger.
+INVALID_SIGNATURE: Final = ErrorCode("INVALID_SIGNATURE", 401, "The request is not signed by its source.")
 
 ALGORITHM: Final = "hmac-sha256"
 _ALGORITHM: Final = ALGORITHM.encode()
@@ -46,6 +48,15 @@ _HEX: Final = re.compile(rb"[0-9a-fA-F]{64}")
 _DIGEST_BYTES: Final = 32
 _BLOCK_BYTES: Final = 64
 _MAX_SIGNATURES: Final = 32
+
+
+@dataclass(frozen=True, slots=True)
+class SignatureMeta:
+    """How a request was signed; kept with the job as ``signatureMeta`` (C10)."""
+
+    algorithm: str
+    timestamp: int
+    signature: str
 
 
 @dataclass(frozen=True, slots=True)

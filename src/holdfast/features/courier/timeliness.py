@@ -10,7 +10,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Final
 
-from holdfast.contracts.outcomes import Reject
+from holdfast import Reject
 
 MARGIN: Final = timedelta(hours=1)
 """How far the clocks of couriers, gateways and stores may differ without an event being accepted and then rejected."""

@@ -7,9 +7,8 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from holdfast.api.views import EntryView, Instant, View
-from holdfast.contracts.ledger import LedgerEntry, Status
-from holdfast.contracts.times import isoformat
+from holdfast import LedgerEntry, Status, isoformat
+from holdfast.views import EntryView, Instant, View
 
 
 class EventReceipt(View):

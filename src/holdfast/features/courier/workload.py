@@ -7,16 +7,28 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from holdfast.contracts.dead_letters import DeadLetter
-from holdfast.contracts.effects import Collection, Upsert
-from holdfast.contracts.errors import ConfigurationError
-from holdfast.contracts.network_failures import NETWORK, REFUSED, RESET, THROTTLED, TIMEOUT, TLS_FAILED, UNKNOWN_HOST
-from holdfast.contracts.outcomes import Done, Failure, Outcome, Reason
-from holdfast.contracts.queues import Delivery
-from holdfast.contracts.redaction import scrub
-from holdfast.contracts.retry import ExponentialBackoff, RetryPolicy
-from holdfast.contracts.times import isoformat
-from holdfast.contracts.workload import Adopted, Context, Identity, Job, Workload, readable_body
+from holdfast import (
+    Adopted,
+    Collection,
+    ConfigurationError,
+    Context,
+    DeadLetter,
+    Delivery,
+    Done,
+    ExponentialBackoff,
+    Failure,
+    Identity,
+    Job,
+    Outcome,
+    Reason,
+    RetryPolicy,
+    Upsert,
+    Workload,
+    isoformat,
+    readable_body,
+    scrub,
+)
+from holdfast.network import NETWORK, REFUSED, RESET, THROTTLED, TIMEOUT, TLS_FAILED, UNKNOWN_HOST
 
 from .adopting import adopt, identify, recover
 from .contract import CourierEvent, fingerprint_of

@@ -12,14 +12,20 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, WithJsonSchema
 
-from holdfast.contracts.admission import AdmittedDocument, FieldProblem, InvalidContent, NotAcceptable
-from holdfast.contracts.effects import Effect
-from holdfast.contracts.examples import add_example
-from holdfast.contracts.files import HEAD, FileMissing, Stored
-from holdfast.contracts.personal_data import find_personal_data
-from holdfast.contracts.ports import Records as RecordStore
-from holdfast.contracts.queues import usable_job_id
-from holdfast.contracts.validation import described, sentence_of
+from holdfast import (
+    Admitted,
+    Effect,
+    FieldProblem,
+    InvalidContent,
+    NotAcceptable,
+    described,
+    find_personal_data,
+    sentence_of,
+    usable_job_id,
+)
+from holdfast.feature import HEAD, FileMissing, Stored
+from holdfast.feature import Records as RecordStore
+from holdfast.views import add_example
 
 from .contract import (
     FITTING,
@@ -105,6 +111,13 @@ class AdmissionOptions:
     max_upload_bytes: int
     local_paths: bool = False
     callbacks: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AdmittedDocument(Admitted):
+    """A file to read. ``cached`` is the finished result, if the same file was read with the same settings before."""
+
+    cached: Mapping[str, Any] | None = None
 
 
 class DocumentAdmission:

@@ -15,8 +15,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from holdfast.contracts.redaction import scrub
-from holdfast.contracts.workload import Adopted, Identity
+from holdfast import Adopted, Identity, scrub
 
 from .contract import FLAT_ONLY, DocumentJob, DocumentPayload
 

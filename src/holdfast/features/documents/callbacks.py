@@ -14,11 +14,17 @@ from typing import Annotated, Any, ClassVar, Final
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
-from holdfast.contracts.errors import ConfigurationError
-from holdfast.contracts.outcomes import Outcome
-from holdfast.contracts.retry import ExponentialBackoff, RetryPolicy
-from holdfast.contracts.validation import described
-from holdfast.contracts.workload import Context, Job, Workload, readable_body
+from holdfast import (
+    ConfigurationError,
+    Context,
+    ExponentialBackoff,
+    Job,
+    Outcome,
+    RetryPolicy,
+    Workload,
+    described,
+    readable_body,
+)
 from holdfast.webhooks.addresses import AddressBlocked, AddressPolicy, web_address
 from holdfast.webhooks.client import Resolver, resolved
 from holdfast.webhooks.sender import SenderOptions, WebhookSender

@@ -10,9 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from holdfast.contracts.effects import Effect, Upsert
-from holdfast.contracts.times import isoformat
-from holdfast.contracts.workload import Context
+from holdfast import Context, Effect, Upsert, isoformat
 
 from .records import UNITS, unit_id
 

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any, Final, cast
 
-from holdfast.contracts.redaction import scrub
+from holdfast import scrub
 
 from .child.limits import is_out_of_memory
 from .failures import Code, DocumentFailure

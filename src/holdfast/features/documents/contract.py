@@ -16,7 +16,7 @@ from pydantic import (
     model_validator,
 )
 
-from holdfast.contracts.validation import described
+from holdfast import described
 
 from .engines import Engine
 

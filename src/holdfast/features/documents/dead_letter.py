@@ -12,9 +12,7 @@ from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
-from holdfast.contracts.dead_letters import DeadLetter
-from holdfast.contracts.ledger import Attempt
-from holdfast.contracts.times import isoformat
+from holdfast import Attempt, DeadLetter, isoformat
 
 from .adopting import payload_of
 from .contract import InputType, JobType

@@ -12,7 +12,7 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import Final
 
-from holdfast.contracts.outcomes import Reject, Retry
+from holdfast import Reject, Retry
 
 
 class ErrorType(StrEnum):

@@ -22,15 +22,8 @@ from typing import Final
 import httpcore
 import httpx
 
-from holdfast.contracts.files import HEAD
-from holdfast.contracts.network_failures import (
-    REFUSED,
-    RESET,
-    TLS_FAILED,
-    UNKNOWN_HOST,
-    retry_after,
-    wait_asked_by,
-)
+from holdfast.feature import HEAD
+from holdfast.network import REFUSED, RESET, TLS_FAILED, UNKNOWN_HOST, retry_after, wait_asked_by
 from holdfast.webhooks.addresses import AddressBlocked, AddressPolicy, web_address
 from holdfast.webhooks.client import Client, Resolver, code_of, header, resolved
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from holdfast.blobs import StreamedBlobs, is_plain
-from holdfast.contracts.files import FileMissing, Stored
+from holdfast.feature import FileMissing, Stored
 
 UPLOADS: Final = "uploads"
 RESULTS: Final = "results"

@@ -8,25 +8,24 @@ from typing import Final
 from fastapi import Request
 from pydantic import ValidationError
 
-from holdfast.api import strict_json
-from holdfast.api.errors import Code, Refusal
-from holdfast.api.problems import field_problems
-from holdfast.api.reading import (
+from holdfast import FieldProblem
+from holdfast.feature import Receipt, RecordedAs, Services, Stored
+from holdfast.http import (
     BODY_HEADERS,
     CONTENT_ENCODING,
     CONTENT_LENGTH,
     CONTENT_TYPE,
+    JSON_TYPE,
+    Code,
+    Contents,
+    Refusal,
+    field_problems,
     pick,
     read_body,
     require_plain_json,
+    strict_json,
+    tenant_of,
 )
-from holdfast.api.routes import JSON_TYPE, Contents
-from holdfast.api.tenant_guard import tenant_of
-from holdfast.contracts.admission import FieldProblem
-from holdfast.contracts.files import Stored
-from holdfast.contracts.ledger import RecordedAs
-from holdfast.engine.intake import Receipt
-from holdfast.feature import Services
 
 from .admission import DocumentFields, DocumentForm, DocumentRequest
 from .feature import DocumentService

@@ -7,12 +7,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from holdfast.contracts.effects import Delete, Effect, Enqueue, Upsert
-from holdfast.contracts.entries import new_entry
-from holdfast.contracts.files import FilesUnavailable
-from holdfast.contracts.outcomes import Reason
-from holdfast.contracts.times import isoformat
-from holdfast.contracts.workload import JobState
+from holdfast import Delete, Effect, Enqueue, JobState, Reason, Upsert, isoformat, new_entry
+from holdfast.feature import FilesUnavailable
 
 from .callbacks import CallbackJob, DocumentCallbacks, callback_id
 from .contract import DocumentJob, InputType, JobType

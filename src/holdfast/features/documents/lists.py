@@ -13,8 +13,7 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Final, Protocol
 
-from holdfast.contracts.crash_points import crash_point
-from holdfast.contracts.workload import Adopt
+from holdfast import Adopt, crash_point
 
 _MOST: Final = 50
 _WAIT: Final = timedelta(seconds=1)

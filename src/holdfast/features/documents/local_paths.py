@@ -15,7 +15,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple
 
-from holdfast.contracts.files import HEAD
+from holdfast.feature import HEAD
 
 from .failures import Code, DocumentFailure
 

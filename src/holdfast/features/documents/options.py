@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
-from holdfast.contracts.retry import ExponentialBackoff, RetryPolicy
-from holdfast.contracts.workload import Workload
+from holdfast import ExponentialBackoff, RetryPolicy, Workload
 
 from .child.protocol import Spec
 from .contract import DocumentJob, InputType, JobType

@@ -10,9 +10,8 @@ from typing import Final, NamedTuple
 
 from fastapi.responses import Response
 
-from holdfast.api.errors import Code, Refusal
-from holdfast.api.reading import Receive, Scope, Send
-from holdfast.contracts.errors import StoreUnavailable
+from holdfast import StoreUnavailable
+from holdfast.http import Code, Receive, Refusal, Scope, Send
 
 _KEEP_ALIVE: Final = b": still here\n\n"
 _RECONNECT: Final = b"retry: 2000\n\n"

@@ -8,8 +8,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any, Final
 
-from holdfast.contracts.effects import Effect
-from holdfast.contracts.workload import Context, Job
+from holdfast import Context, Effect, Job
 
 from .checkpoints import Checkpoints, units_of
 from .child.protocol import Plan, Spec, Stage, Unit

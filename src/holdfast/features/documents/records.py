@@ -7,7 +7,7 @@ from enum import StrEnum
 from hashlib import sha256
 from typing import Final
 
-from holdfast.contracts.effects import Collection
+from holdfast import Collection
 
 from .contract import DocumentJob
 

@@ -13,16 +13,20 @@ from typing import Annotated, Any, Final
 from fastapi import Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from holdfast.api.errors import Code, Refusal, intake_refusal_of
-from holdfast.api.frame import FeatureRoutes, Frame
-from holdfast.api.openapi import INTAKE_CODES, refusals
-from holdfast.api.routes import Routes, unread_body
-from holdfast.api.tenant_guard import tenant_of
-from holdfast.contracts.admission import FieldProblem
-from holdfast.contracts.errors import HoldfastError, NotFound
-from holdfast.contracts.queries import Page, RecordQuery
-from holdfast.contracts.tenants import Principal
-from holdfast.feature import Services
+from holdfast import FieldProblem, HoldfastError, NotFound, Page, RecordQuery
+from holdfast.feature import Principal, Services
+from holdfast.http import (
+    INTAKE_CODES,
+    Code,
+    FeatureRoutes,
+    Frame,
+    Refusal,
+    Routes,
+    intake_refusal_of,
+    refusals,
+    tenant_of,
+    unread_body,
+)
 
 from .feature import DOCUMENTS_PATH, DocumentService, Scope
 from .intake import CONTENTS, JOBS, DocumentIntake

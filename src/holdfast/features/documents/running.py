@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Final
 
-from holdfast.contracts.redaction import scrub
+from holdfast import scrub
 
 from .child.protocol import (
     Failed,

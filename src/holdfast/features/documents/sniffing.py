@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
 
-from holdfast.contracts.files import HEAD
+from holdfast.feature import HEAD
 
 from .contract import InputType
 

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from holdfast.contracts.files import HEAD, FileMissing, FilesUnavailable
+from holdfast.feature import HEAD, FileMissing, FilesUnavailable
 
 from .contract import DocumentJob, InputType, Upload
 from .failures import Code, DocumentFailure

@@ -14,11 +14,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
-from holdfast.api.errors import Code, Refusal
-from holdfast.api.reading import Disconnected, Message, Receive
-from holdfast.contracts.admission import FieldProblem
-from holdfast.contracts.files import Stored
-from holdfast.contracts.redaction import scrub
+from holdfast import FieldProblem, scrub
+from holdfast.feature import Stored
+from holdfast.http import Code, Disconnected, Message, Receive, Refusal
 
 FILE: Final = "file"
 """The name of the part that is the file."""

@@ -8,7 +8,7 @@ from typing import Any, Final, Literal, Self
 
 from pydantic import ConfigDict, Field
 
-from holdfast.api.views import Instant, View
+from holdfast.views import Instant, View
 
 _WARNINGS: Final = "What is wrong with a file that could still be read. One sentence for each problem."
 _WARNING: Final = "The end mark is missing: the file may have been cut off, and pages may be missing."

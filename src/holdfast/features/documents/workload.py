@@ -18,25 +18,40 @@ from typing import Any, ClassVar, Final
 
 from pydantic import ValidationError
 
-from holdfast.contracts.crash_points import crash_point
-from holdfast.contracts.dead_letters import DeadLetter
-from holdfast.contracts.effects import Collection, Effect
-from holdfast.contracts.errors import HoldfastError, PermanentError
-from holdfast.contracts.files import FilesUnavailable
-from holdfast.contracts.outcomes import Done, Expired, Failure, Outcome, Reason
-from holdfast.contracts.queues import Delivery, job_id_for, usable_job_id
-from holdfast.contracts.transitions import (
+from holdfast import (
     Accept,
+    Adopt,
+    Adopted,
     AskToStop,
+    BackgroundTask,
+    Collection,
     Complete,
+    Context,
+    DeadLetter,
+    Delivery,
+    Done,
+    Effect,
     Expire,
+    Expired,
+    Failure,
+    HoldfastError,
+    Identity,
+    Job,
+    JobState,
     MoveToDeadLetters,
+    Outcome,
+    PermanentError,
     Publish,
+    Reason,
     Release,
     RetryLater,
     Transition,
+    Workload,
+    crash_point,
+    job_id_for,
+    usable_job_id,
 )
-from holdfast.contracts.workload import Adopt, Adopted, BackgroundTask, Context, Identity, Job, JobState, Workload
+from holdfast.feature import FilesUnavailable
 
 from .adopting import adopt, identify, read_job
 from .callbacks import DocumentCallbacks

@@ -17,14 +17,21 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
+from holdfast import (
+    Admitted,
+    Effect,
+    ErrorCode,
+    FieldProblem,
+    InvalidContent,
+    NotAcceptable,
+    StoreUnavailable,
+    Upsert,
+    Workload,
+    find_personal_data,
+    isoformat,
+)
 from holdfast.blobs import Effects, is_plain
-from holdfast.contracts.admission import Admitted, FieldProblem, InvalidContent, UnknownRecipient, UnknownReference
-from holdfast.contracts.effects import Effect, Upsert
-from holdfast.contracts.errors import StoreUnavailable
-from holdfast.contracts.personal_data import find_personal_data
-from holdfast.contracts.ports import Records
-from holdfast.contracts.times import isoformat
-from holdfast.contracts.workload import Workload
+from holdfast.feature import Records
 
 from .content import Content, ContentMissing, ContentUnavailable, content_in_database, content_ref
 from .contract import MAX_REQUEST_ID, EmailRecipient, EmailSendJob
@@ -37,6 +44,18 @@ IDEMPOTENCY_KEY: Final = "Idempotency-Key"
 
 _USABLE_KEY: Final = re.compile(r"[!-~]{1,255}")
 _A_DAY: Final = timedelta(days=1)
+
+
+class UnknownReference(NotAcceptable):
+    """The request refers to something that its sender does not have."""
+
+    code = ErrorCode("UNKNOWN_HTML_REF", 422, "The htmlRef refers to no HTML of this tenant.")
+
+
+class UnknownRecipient(NotAcceptable):
+    """The request names a recipient that its sender does not have."""
+
+    code = ErrorCode("UNKNOWN_RECIPIENT", 422, "The recipientId names no recipient of this tenant.")
 
 
 class EmailAdmission:

@@ -8,9 +8,7 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from holdfast.contracts.admission import FieldProblem, InvalidContent
-from holdfast.contracts.queues import Delivery
-from holdfast.contracts.workload import Adopted
+from holdfast import Adopted, Delivery, FieldProblem, InvalidContent
 
 from .contract import DEFAULT_TTL, EmailSendJob, problems_of
 

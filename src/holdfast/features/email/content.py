@@ -13,10 +13,10 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, Final
 
+from holdfast import HoldfastError
 from holdfast.blobs import Blobs, Effects, Reader, is_plain
 from holdfast.blobs.database import DatabaseBlobs
-from holdfast.contracts.errors import HoldfastError
-from holdfast.contracts.files import FileMissing, FilesUnavailable, FileTooLong, FileUnusable
+from holdfast.feature import FileMissing, FilesUnavailable, FileTooLong, FileUnusable
 
 from .records import CONTENT, content_key
 from .vault import SealBroken, Vault

@@ -27,10 +27,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from holdfast.contracts.admission import FieldProblem
-from holdfast.contracts.personal_data import find_personal_data
-from holdfast.contracts.times import isoformat
-from holdfast.contracts.validation import HALF_A_CHARACTER, sentence_of
+from holdfast import HALF_A_CHARACTER, FieldProblem, find_personal_data, isoformat, sentence_of
 
 from . import texts
 from .addresses import MAX_ADDRESS, normalised

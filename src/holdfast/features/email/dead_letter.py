@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from holdfast.contracts.dead_letters import DeadLetter
-from holdfast.contracts.ledger import Attempt
-from holdfast.contracts.times import isoformat
+from holdfast import Attempt, DeadLetter, isoformat
 
 from .contract import MAX_ERROR_CODE, MAX_ERROR_REASON
 from .texts import cut

@@ -9,9 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from holdfast.contracts.personal_data import find_personal_data
-from holdfast.contracts.redaction import scrub
-from holdfast.contracts.workload import Job
+from holdfast import Job, find_personal_data, scrub
 
 from .addresses import mask_address
 from .contract import EmailSendJob

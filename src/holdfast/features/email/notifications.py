@@ -8,8 +8,7 @@ from typing import Final
 
 import httpx
 
-from holdfast.contracts.admission import FieldProblem, InvalidContent, NotificationRefused
-from holdfast.contracts.errors import StoreUnavailable
+from holdfast import ErrorCode, FieldProblem, InvalidContent, NotAcceptable, StoreUnavailable
 
 from .feedback import Feedback, ses_feedback
 from .records import SuppressionReason
@@ -40,6 +39,12 @@ async def fetch_confirmation(url: str) -> None:
     if not answer.is_success:
         message = "Amazon SNS did not confirm the subscription."
         raise StoreUnavailable(message)
+
+
+class NotificationRefused(NotAcceptable):
+    """The notification is not from a topic that is trusted here."""
+
+    code = ErrorCode("UNTRUSTED_NOTIFICATION", 403, "The notification is not from a topic that is trusted here.")
 
 
 class SesNotifications:

@@ -10,11 +10,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from holdfast.contracts.effects import Upsert
-from holdfast.contracts.redaction import scrub
-from holdfast.contracts.times import isoformat
-from holdfast.contracts.transitions import MoveToDeadLetters, RetryLater
-from holdfast.contracts.workload import JobState
+from holdfast import JobState, MoveToDeadLetters, RetryLater, Upsert, isoformat, scrub
 
 from .addresses import mask_address
 from .contract import MAX_ERROR_CODE, MAX_ERROR_REASON, EmailSendJob, OutboxStatus

@@ -14,13 +14,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
-from holdfast.contracts.dead_letters import letter_id
-from holdfast.contracts.effects import Delete, Upsert
-from holdfast.contracts.ledger import LedgerEntry
-from holdfast.contracts.ports import Broker, Store
-from holdfast.contracts.queries import EntryQuery, Page, RecordQuery
-from holdfast.contracts.times import isoformat
-from holdfast.contracts.workload import Workload
+from holdfast import Delete, EntryQuery, LedgerEntry, Page, RecordQuery, Upsert, Workload, isoformat, letter_id
+from holdfast.feature import Broker, Store
 
 from .admission import seal_context
 from .content import Content, content_context, content_in_database

@@ -10,7 +10,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final
 
-from holdfast.contracts.effects import Collection
+from holdfast import Collection
 
 OUTBOX: Final = "email_outbox"
 LOG: Final = "email_log"

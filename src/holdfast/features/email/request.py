@@ -13,10 +13,7 @@ from typing import Annotated, Any, Final
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 from pydantic_core import PydanticCustomError
 
-from holdfast.contracts.admission import FieldProblem, InvalidContent
-from holdfast.contracts.personal_data import Kind, normalise_document
-from holdfast.contracts.times import duration_ms
-from holdfast.contracts.validation import HALF_A_CHARACTER
+from holdfast import HALF_A_CHARACTER, FieldProblem, InvalidContent, Kind, duration_ms, normalise_document
 
 from . import contract
 from .addresses import normalised

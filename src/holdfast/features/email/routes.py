@@ -13,26 +13,35 @@ from fastapi import Depends, Path, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-from holdfast.api import strict_json
-from holdfast.api.answering import refusal_of_any
-from holdfast.api.errors import Code, Refusal, intake_refusal_of
-from holdfast.api.frame import FeatureRoutes, Frame
-from holdfast.api.openapi import INTAKE_CODES, header, refusals
-from holdfast.api.reading import CONTENT_LENGTH, TRACE, pick, read_body
-from holdfast.api.routes import JSON_TYPE, Routes, json_body
-from holdfast.api.tenant_guard import tenant_of
-from holdfast.api.views import ErrorView
-from holdfast.contracts.admission import Admitted, FieldProblem
-from holdfast.contracts.errors import HoldfastError, NotFound
-from holdfast.contracts.examples import add_example
-from holdfast.contracts.ledger import RecordedAs
-from holdfast.contracts.queries import Page, RecordQuery
-from holdfast.contracts.tenants import Principal
-from holdfast.engine.intake import Receipt
-from holdfast.feature import Services
+from holdfast import Admitted, FieldProblem, HoldfastError, NotFound, Page, RecordQuery
+from holdfast.feature import Principal, Receipt, RecordedAs, Services
+from holdfast.http import (
+    CONTENT_LENGTH,
+    INTAKE_CODES,
+    JSON_TYPE,
+    TRACE,
+    Code,
+    FeatureRoutes,
+    Frame,
+    Refusal,
+    Routes,
+    header,
+    intake_refusal_of,
+    json_body,
+    pick,
+    read_body,
+    refusal_of_any,
+    refusals,
+    strict_json,
+    tenant_of,
+)
+from holdfast.views import ErrorView, add_example
 
+from .admission import UnknownRecipient, UnknownReference
 from .feature import EMAIL_PATH, SEND_PATH, EmailService, Scope
+from .notifications import NotificationRefused
 from .request import EmailSendBody
+from .suppression import RecipientSuppressed
 from .views import (
     BatchAnswer,
     BatchView,
@@ -120,7 +129,7 @@ def _add_sending(routes: Routes, email: EmailService, frame: Frame) -> None:
         dependencies=guarded,
         summary="Send an email",
         description=_SEND,
-        responses=refusals(*INTAKE_CODES, Code.RECIPIENT_SUPPRESSED, Code.UNKNOWN_HTML_REF, Code.UNKNOWN_RECIPIENT),
+        responses=refusals(*INTAKE_CODES, RecipientSuppressed.code, UnknownReference.code, UnknownRecipient.code),
         openapi_extra={"parameters": [_KEY_HEADER]},
     )
     async def send_email(
@@ -320,7 +329,7 @@ def _add_notifications(routes: Routes, email: EmailService) -> None:
         EVENTS_PATH,
         summary="Receive a notification of Amazon SNS",
         description=_EVENTS,
-        responses=refusals(Code.UNTRUSTED_NOTIFICATION, Code.SERVICE_UNAVAILABLE),
+        responses=refusals(NotificationRefused.code, Code.SERVICE_UNAVAILABLE),
         openapi_extra={"requestBody": {"required": True, "content": {JSON_TYPE: {"schema": _NOTIFICATION}}}},
     )
     async def take_notification(request: Request) -> NotificationView:

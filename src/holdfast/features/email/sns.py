@@ -32,7 +32,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from cryptography.x509.oid import NameOID
 
-from holdfast.contracts.errors import HoldfastError
+from holdfast import HoldfastError
 
 TOLERANCE: Final = timedelta(hours=1)
 

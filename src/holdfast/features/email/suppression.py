@@ -12,11 +12,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from holdfast.contracts.admission import FieldProblem, RecipientSuppressed
-from holdfast.contracts.effects import Delete, Upsert
-from holdfast.contracts.ports import Records
-from holdfast.contracts.queries import Page, RecordQuery, Slice
-from holdfast.contracts.times import isoformat
+from holdfast import Delete, ErrorCode, FieldProblem, NotAcceptable, Page, RecordQuery, Slice, Upsert, isoformat
+from holdfast.feature import Records
 
 from .addresses import mask_address, normalised
 from .masking import masked_text
@@ -56,6 +53,12 @@ def address_hash(vault: Vault, address: str) -> str:
     Raises ValueError for an invalid address, without repeating the address.
     """
     return vault.fingerprint(normalised(address).casefold(), ADDRESS_PURPOSE)
+
+
+class RecipientSuppressed(NotAcceptable):
+    """An address of this email bounced or complained before, or was suppressed by an operator."""
+
+    code = ErrorCode("RECIPIENT_SUPPRESSED", 422, "An address of this email gets no more emails.")
 
 
 class Suppressions:

@@ -13,7 +13,7 @@ from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-from holdfast.contracts.validation import HALF_A_CHARACTER
+from holdfast import HALF_A_CHARACTER
 
 # U+2028 and U+2029 end a line in many programs, for example in Python's email package.
 LINE_PATTERN: Final = r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]+$"

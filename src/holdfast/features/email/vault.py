@@ -17,7 +17,7 @@ from typing import Final
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from holdfast.contracts.errors import ConfigurationError, HoldfastError
+from holdfast import ConfigurationError, HoldfastError
 
 KEY_BYTES: Final = 32
 MIN_PEPPER_BYTES: Final = 32

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 
 from pydantic import Field
 
-from holdfast.api.views import ErrorView, Instant, View
+from holdfast.views import ErrorView, Instant, View
 
 _HASH_SHOWN: Final = 8
 _OUTBOX_ID: Final = "5d3f7a52-9c1e-5b77-8f0a-3b1f6f0c2e11"

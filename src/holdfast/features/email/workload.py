@@ -13,25 +13,38 @@ from functools import partial
 from hashlib import sha256
 from typing import Any, ClassVar, Final
 
-from holdfast.contracts.crash_points import crash_point
-from holdfast.contracts.dead_letters import DeadLetter
-from holdfast.contracts.effects import Collection, Effect
-from holdfast.contracts.outcomes import Done, Expired, Halt, Outcome, Reason, Reject, Retry, Snooze
-from holdfast.contracts.queues import Delivery, RateLimit
-from holdfast.contracts.retry import ListedDelays
-from holdfast.contracts.tenants import TENANTS
-from holdfast.contracts.transitions import (
+from holdfast import (
     Accept,
+    Adopted,
     AskToStop,
+    Collection,
     Complete,
+    Context,
+    DeadLetter,
+    Delivery,
+    Done,
+    Effect,
     Expire,
+    Expired,
+    Halt,
+    Job,
+    JobState,
+    ListedDelays,
     MoveToDeadLetters,
+    Outcome,
     Publish,
+    RateLimit,
+    Reason,
+    Reject,
     Release,
+    Retry,
     RetryLater,
+    Snooze,
     Transition,
+    Workload,
+    crash_point,
 )
-from holdfast.contracts.workload import Adopted, Context, Job, JobState, Workload
+from holdfast.feature import TENANTS
 
 from .adopting import adopted
 from .content import Content, ContentError, ContentMissing, content_in_database

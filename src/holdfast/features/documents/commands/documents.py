@@ -9,20 +9,24 @@ from typing import Annotated, Any
 
 import typer
 
-from holdfast.api.views import AttemptView
-from holdfast.cli import options
-from holdfast.cli.events import show_attempts
-from holdfast.cli.failures import REFUSED, Stop
-from holdfast.cli.output import print_json, say
-from holdfast.cli.tables import heading, moment, show_facts, show_table
-from holdfast.contracts.errors import NotFound
-from holdfast.contracts.files import FileMissing
-from holdfast.contracts.ledger import LedgerEntry
-from holdfast.contracts.queries import Page, RecordQuery, Slice
-from holdfast.feature import Store
+from holdfast import LedgerEntry, NotFound, Page, RecordQuery, Slice
+from holdfast.feature import FileMissing, Store
 from holdfast.features.documents.job_records import result_object
 from holdfast.features.documents.records import JOBS, RESULTS
 from holdfast.features.documents.views import DocumentStatus, DocumentView
+from holdfast.terminal import (
+    REFUSED,
+    Stop,
+    heading,
+    moment,
+    options,
+    print_json,
+    say,
+    show_attempts,
+    show_facts,
+    show_table,
+)
+from holdfast.views import AttemptView
 
 from .options import print_content
 from .parts import opened_documents

@@ -12,10 +12,10 @@ from urllib.parse import urlsplit
 
 import typer
 
-from holdfast.cli.failures import Stop
-from holdfast.contracts.files import HEAD
+from holdfast.feature import HEAD
 from holdfast.features.documents.contract import FITTING, InputType, JobType
 from holdfast.features.documents.sniffing import Family, family_of, mismatch
+from holdfast.terminal import Stop
 
 JobTypeOption = Annotated[
     JobType | None,

@@ -10,11 +10,10 @@ from typing import Annotated, Final
 
 import typer
 
-from holdfast.cli.failures import REFUSED, Stop
-from holdfast.cli.output import say
 from holdfast.features.documents.contract import LANGUAGE, JobType
 from holdfast.features.documents.engines import EngineName
 from holdfast.features.documents.failures import kind_of
+from holdfast.terminal import REFUSED, Stop, say
 
 
 class Format(StrEnum):

@@ -9,8 +9,7 @@ from typing import Any
 
 from rich.progress import BarColumn, DownloadColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 
-from holdfast.cli.output import printable
-from holdfast.cli.tables import console
+from holdfast.terminal import console, printable
 
 
 class ReadingBar:

@@ -15,10 +15,6 @@ from typing import Annotated, Any
 
 import typer
 
-from holdfast.cli.failures import Stop
-from holdfast.cli.output import say
-from holdfast.cli.settings import settings_with
-from holdfast.cli.unwinding import signals_unwind
 from holdfast.features.documents.child.protocol import Plan, Stage, Unit
 from holdfast.features.documents.contract import DocumentJob, DocumentPayload, InputType
 from holdfast.features.documents.failures import Code, DocumentFailure
@@ -27,6 +23,7 @@ from holdfast.features.documents.options import DocumentOptions
 from holdfast.features.documents.rendering import characters_of, confidence_of, outputs_of, warnings_of
 from holdfast.features.documents.running import ChildOptions, read_in_child
 from holdfast.features.documents.settings import DocumentSettings
+from holdfast.terminal import Stop, say, settings_with, signals_unwind
 
 from .kinds import FileKind, InputTypeOption, JobTypeOption, kind_of_file, opened
 from .options import (

@@ -14,13 +14,22 @@ from urllib.parse import quote
 import httpx
 import typer
 
-from holdfast.cli import options
-from holdfast.cli.failures import INTERRUPTED, REFUSED, Stop
-from holdfast.cli.output import print_json, say
-from holdfast.cli.posting import Answer, base_url, connected, post, report
-from holdfast.cli.settings import settings_with
-from holdfast.contracts.redaction import scrub
+from holdfast import scrub
 from holdfast.features.documents.feature import DOCUMENTS_PATH
+from holdfast.terminal import (
+    INTERRUPTED,
+    REFUSED,
+    Answer,
+    Stop,
+    base_url,
+    connected,
+    options,
+    post,
+    print_json,
+    report,
+    say,
+    settings_with,
+)
 
 from .kinds import (
     FileKind,

@@ -8,17 +8,11 @@ from typing import Annotated, Any
 
 import typer
 
-from holdfast.cli import options
-from holdfast.cli.events import show_attempts
-from holdfast.cli.failures import REFUSED, Stop
-from holdfast.cli.output import print_json, say
-from holdfast.cli.tables import moment, show_facts, show_table
-from holdfast.contracts.errors import NotFound
-from holdfast.contracts.ledger import LedgerEntry
-from holdfast.contracts.queries import Page, RecordQuery, Slice
+from holdfast import LedgerEntry, NotFound, Page, RecordQuery, Slice
 from holdfast.features.email.feature import EmailService
 from holdfast.features.email.records import OUTBOX
 from holdfast.features.email.views import EmailStatus, EmailView
+from holdfast.terminal import REFUSED, Stop, moment, options, print_json, say, show_attempts, show_facts, show_table
 
 from .parts import opened_email
 

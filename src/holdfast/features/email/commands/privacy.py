@@ -12,13 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from holdfast.cli import options
-from holdfast.cli.failures import REFUSED, Stop
-from holdfast.cli.output import print_json, say
-from holdfast.cli.settings import settings_with
 from holdfast.features.email.feature import EmailService
 from holdfast.features.email.keys import KeysUnreadable, add_key, fresh_key
 from holdfast.features.email.settings import KEY_NAME, EmailSettings
+from holdfast.terminal import REFUSED, Stop, options, print_json, say, settings_with
 
 from .parts import opened_email
 

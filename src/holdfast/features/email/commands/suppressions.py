@@ -8,14 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from holdfast.cli import options
-from holdfast.cli.deciding import user_name
-from holdfast.cli.failures import REFUSED, Stop
-from holdfast.cli.output import print_json, say
-from holdfast.cli.tables import moment, show_table
-from holdfast.contracts.queries import Page, Slice
-from holdfast.contracts.times import isoformat
+from holdfast import Page, Slice, isoformat
 from holdfast.features.email.records import SuppressionReason
+from holdfast.terminal import REFUSED, Stop, moment, options, print_json, say, show_table, user_name
 
 from .parts import opened_email
 

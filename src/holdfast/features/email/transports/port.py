@@ -20,8 +20,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final, Protocol
 
-from holdfast.contracts.errors import HoldfastError
-from holdfast.contracts.redaction import scrub
+from holdfast import HoldfastError, scrub
 
 _MAX_QUOTE: Final = 200
 _MIN_LOCAL_PART: Final = 3

@@ -19,7 +19,7 @@ from typing import Final, Literal, cast
 import aiosmtplib
 from aiosmtplib.protocol import SMTPProtocol
 
-from holdfast.contracts.errors import ConfigurationError
+from holdfast import ConfigurationError
 
 from .port import (
     Accepted,
