@@ -17,10 +17,11 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode, JsonSchemaV
 
 from holdfast import __version__
 from holdfast.contracts.admission import ErrorCode, FieldProblem
+from holdfast.contracts.examples import example_of
 
 from .errors import Code, Refusal
 from .routes import JSON_TYPE, AsgiRoute, Routes, StrictRoute
-from .views import ErrorView
+from .views import ErrorView, Problem
 
 INTAKE_CODES: Final = (Code.IDEMPOTENCY_CONFLICT, Code.TOO_MANY_REQUESTS, Code.INTAKE_UNAVAILABLE)
 """The errors of a route that records a job."""
@@ -56,7 +57,7 @@ def refusals(*codes: ErrorCode) -> dict[int | str, dict[str, Any]]:
     """The ``responses`` of a route: the error answers that only this route gives, with an example for each code."""
     answers: dict[int | str, dict[str, Any]] = {}
     for code in codes:
-        details = [FieldProblem("payload.shipmentId", "is required")] if code is Code.INVALID_PAYLOAD else ()
+        details = [FieldProblem(**example_of(Problem))] if code is Code.INVALID_PAYLOAD else ()
         refusal = Refusal(code, details=details)
         example = json.loads(refusal.body("req_a1b2c3"))
         answer: dict[str, Any] = {"content": {JSON_TYPE: {"examples": {example["errorCode"]: {"value": example}}}}}

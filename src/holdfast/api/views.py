@@ -49,8 +49,8 @@ class View(BaseModel):
 class Problem(View):
     """One problem of a request."""
 
-    field: str = Field(description="The field, as a path into the body.", examples=["payload.shipmentId"])
-    problem: str = Field(description="What is wrong. The value is never shown.", examples=["Field required"])
+    field: str = Field(description="The field, as a path into the body.", examples=["customer.name"])
+    problem: str = Field(description="What is wrong. The value is never shown.", examples=["is required"])
 
 
 class ErrorView(View):
