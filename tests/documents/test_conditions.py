@@ -31,9 +31,9 @@ from tests.support.document_arena import (
     pages,
     plan,
 )
+from tests.support.gateway import outcomes
 from tests.support.pages import encrypted_pdf, scanned_pdf, text_pdf, truncated_pdf, zero_page_pdf
 from tests.support.recordings import mp4, tone, wav
-from tests.support.stage import outcomes
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

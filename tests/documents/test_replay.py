@@ -12,8 +12,8 @@ from holdfast.contracts.errors import ReviewRefused
 from holdfast.contracts.ledger import Status
 from holdfast.contracts.queries import EntryQuery, LetterQuery, Page
 from tests.support.document_arena import CLUSTER, EMBEDDED, OCR, arena_on, eventually
+from tests.support.gateway import outcomes
 from tests.support.pages import text_pdf
-from tests.support.stage import outcomes
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -28,9 +28,9 @@ from tests.support.document_arena import (
     pages,
     plan,
 )
+from tests.support.gateway import outcomes
 from tests.support.pages import misnamed_pdf, mixed_pdf, text_pdf
 from tests.support.recordings import KENNEDY, kennedy, opus, word_error_rate, words
-from tests.support.stage import outcomes
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

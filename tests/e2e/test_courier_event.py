@@ -23,7 +23,7 @@ from holdfast.contracts.queries import LetterQuery, Page
 from holdfast.contracts.times import isoformat
 from holdfast.features.courier import ActiveShipment, CourierDeadLetter
 from holdfast.wiring import System, open_system
-from tests.support.stage import assert_counts_its_attempts
+from tests.support.gateway import assert_counts_its_attempts
 from tests.support.waiting import eventually
 
 SECRET = "a secret of courier-x, long enough for this"

@@ -41,8 +41,8 @@ from holdfast.features.documents.workload import DEAD_LETTER_QUEUE, QUEUE
 from holdfast.wiring import DATABASE_FILE, System, open_system
 
 from .file_server import FileServer
+from .gateway import assert_counts_its_attempts
 from .gemini_server import GeminiServer
-from .stage import assert_counts_its_attempts
 from .valkey_server import RedisPlace, forget
 
 EMBEDDED: Final = "embedded"
