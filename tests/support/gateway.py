@@ -128,7 +128,8 @@ class Gateway:
         return await eventually(reached)
 
     async def letters(self, **query: Any) -> list[DeadLetter]:
-        return list((await self.store.letters(LetterQuery(**query), Page(limit=100))).items)
+        found = await self.store.letters(LetterQuery(**{"workload": self.workload.name} | query), Page(limit=100))
+        return list(found.items)
 
     async def queued(self, queue: str, lease: timedelta = LEASE) -> list[tuple[str, str]]:
         """Everything in a queue: id and data. It is taken, and given to nobody until the lease is over."""
