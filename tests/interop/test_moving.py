@@ -16,15 +16,17 @@ from redis import Redis
 
 from holdfast.contracts.queries import EntryQuery, Page
 from tests.interop.courier import MAIN, a_request, post
+from tests.support.long_run import LONG_RUN
 from tests.support.node_system import NodeSystem
 from tests.support.valkey_server import OWN
 from tests.support.waiting import eventually
 
-EVENTS = 2_000
-_AT_ONCE = 50
+EVENTS = 2_000 if LONG_RUN else 600  # more than one sweep of maintenance takes
+_AT_ONCE = 100
 _LONG = 150
 
 pytestmark = [
+    pytest.mark.chaos,  # the long run has 2,000 events each
     pytest.mark.timeout(300),
     # The commands that the queue needs are tested on both servers elsewhere. Here one of them is enough.
     pytest.mark.parametrize("redis_server", [OWN], indirect=True),
@@ -41,7 +43,7 @@ def records(mongo, mongo_database):
 @pytest.fixture
 async def gateway(open_gateway_with):
     """Ours, with a grace and a lease so short that an open job is looked at many times in a test."""
-    return await open_gateway_with(publish_grace_ms=1_000, worker_lease_seconds=5, worker_concurrency=20)
+    return await open_gateway_with(publish_grace_ms=1_000, worker_lease_seconds=5, worker_concurrency=100)
 
 
 @pytest.fixture

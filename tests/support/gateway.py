@@ -37,7 +37,7 @@ from holdfast.engine.review import Review
 from holdfast.engine.tenants import Tenants
 from holdfast.sqlite import Database
 from holdfast.stores.sqlite import SqliteStore
-from holdfast.wiring import System, open_system
+from holdfast.wiring import open_system
 from tests.support.clock import ManualClock
 from tests.support.trouble import Troubled
 from tests.support.waiting import eventually
@@ -66,23 +66,33 @@ class Gateway:
     """
 
     def __init__(
-        self, system: System, *, workload: Workload[Any], keys: str = "", database: Database | None = None
+        self,
+        workload: Workload[Any],
+        store: Any,
+        broker: Any,
+        ambient: Ambient,
+        *,
+        keys: str = "",
+        database: Database | None = None,
+        system: Any = None,
     ) -> None:
-        self.system = system
         self.workload = workload
+        self.store = store
+        self.broker = broker
+        self.ambient = ambient
+        self.clock: Any = ambient.clock
         self.database = database
-        self.store: Any = system.store
-        self.broker: Any = system.broker
-        self.ambient = system.ambient
-        self.clock: Any = system.ambient.clock
-        self.intake = system.intake
-        self.review = system.review
-        self.cancellation = system.cancellation
-        self.tenants = system.tenants
+        self.system: Any = system
+        """All parts, if they were opened by settings."""
+        self.workloads = system.workloads if system else {workload.name: workload}
+        self.intake = system.intake if system else Intake(store, broker)
+        self.review = system.review if system else Review(store, broker, self.workloads)
+        self.cancellation = system.cancellation if system else Cancellation(store, broker)
+        self.tenants = system.tenants if system else Tenants(store, ambient.clock)
         self._keys = keys
         self._workers = count(1)
         self.stopping = asyncio.Event()
-        """Set it to tell the worker of :meth:`running` to stop."""
+        """Set it to tell the worker to stop, and do not wait for it."""
 
     # --- sending --------------------------------------------------------------------------------------------
 
@@ -144,7 +154,9 @@ class Gateway:
 
     @cached_property
     def maintenance(self) -> Maintenance:
-        return self.system.maintenance()
+        if self.system is not None:
+            return self.system.maintenance()
+        return Maintenance(self.store, self.broker, list(self.workloads.values()), self.ambient)
 
     def execution(self, *, concurrency: int = 20, lease: timedelta = LEASE) -> Execution:
         options = ExecutionOptions(f"worker-{next(self._workers)}", concurrency, lease)
@@ -162,17 +174,38 @@ class Gateway:
                 stop.set()
                 await running
 
+    def start(self) -> None:
+        """Start a whole worker: every workload, background tasks and maintenance."""
+        self.stopping.clear()
+        self._waits = _short_waits()
+        self._waits.start()
+        self._worker = asyncio.create_task(self.system.worker().run(self.stopping))
+
+    async def stop(self) -> None:
+        """Stop the worker as an operator does."""
+        self.stopping.set()
+        try:
+            await self._worker
+        finally:
+            self._waits.stop()
+
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """A whole worker runs during the body: every workload, background tasks and maintenance."""
-        self.stopping.clear()
-        with _short_waits():
-            worker = asyncio.create_task(self.system.worker().run(self.stopping))
-            try:
-                yield
-            finally:
-                self.stopping.set()
-                await worker
+        """A whole worker runs during the body."""
+        self.start()
+        try:
+            yield
+        finally:
+            await self.stop()
+
+    @asynccontextmanager
+    async def resting(self) -> AsyncIterator[None]:
+        """The worker that runs is stopped during the body."""
+        await self.stop()
+        try:
+            yield
+        finally:
+            self.start()
 
     async def close(self) -> None:
         if "client" in self.__dict__:
@@ -191,7 +224,8 @@ async def opened(
 ) -> AsyncIterator[Gateway]:
     """As the settings say: on a file, or on the servers that they name."""
     async with open_system(settings, app) as system:
-        gateway = Gateway(system, workload=system.workloads[workload], keys=keys)
+        about = system.workloads[workload]
+        gateway = Gateway(about, system.store, system.broker, system.ambient, keys=keys, system=system)
         yield gateway
         await gateway.close()
 
@@ -232,23 +266,9 @@ async def with_parts(
     database: Database | None = None,
 ) -> AsyncIterator[Gateway]:
     """A gateway on this store and this queue, which it opens; they fail when a test says so."""
-    store, broker = Troubled(store), Troubled(broker)
-    await store.open()
-    await broker.open()
-    workloads = {workload.name: workload}
-    system = System(
-        settings=Settings(),
-        workloads=workloads,
-        courier=None,
-        store=store,
-        broker=broker,
-        ambient=ambient,
-        intake=Intake(store, broker),
-        review=Review(store, broker, workloads),
-        cancellation=Cancellation(store, broker),
-        tenants=Tenants(store, ambient.clock),
-    )
-    gateway = Gateway(system, workload=workload, keys=keys, database=database)
+    gateway = Gateway(workload, Troubled(store), Troubled(broker), ambient, keys=keys, database=database)
+    await gateway.store.open()
+    await gateway.broker.open()
     yield gateway
     await gateway.close()
 
