@@ -31,8 +31,7 @@ from tests.support.processes import Fleet
 from tests.support.smtp_server import SmtpServer
 from tests.support.waiting import eventually
 
-EMAILS = 500 if LONG_RUN else 250
-BATCH = 50
+EMAILS, BATCH = (500, 50) if LONG_RUN else (150, 30)
 REFUSED = EMAILS // 25
 """How many people the mail server refuses. It refuses the same number twice for now, and then accepts."""
 DOMAIN = "canario.example"

@@ -43,7 +43,7 @@ def records(mongo, mongo_database):
 @pytest.fixture
 async def gateway(open_gateway_with):
     """Ours, with a grace and a lease so short that an open job is looked at many times in a test."""
-    return await open_gateway_with(publish_grace_ms=1_000, worker_lease_seconds=5, worker_concurrency=100)
+    return await open_gateway_with(publish_grace_ms=1_000, worker_lease_seconds=5, worker_concurrency=20)
 
 
 @pytest.fixture

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import inspect
 import json
 import os
 import sqlite3
@@ -40,6 +39,7 @@ from holdfast.features.documents.running import read_in_child
 from holdfast.features.documents.workload import DEAD_LETTER_QUEUE, QUEUE
 from holdfast.wiring import DATABASE_FILE
 
+from . import waiting
 from .file_server import FileServer
 from .gateway import Gateway, assert_counts_its_attempts, opened
 from .gemini_server import GeminiServer
@@ -54,23 +54,10 @@ ROUTE: Final = "/v1/documents"
 PATIENCE: Final = 100.0
 """Seconds. Reading takes long on a busy machine; nothing depends on the length."""
 
-_FIRST_PAUSE: Final = 0.005
-_LONGEST_PAUSE: Final = 0.1
-
 
 async def eventually(condition: Callable[[], Any]) -> Any:
-    """As ``tests.support.waiting.eventually``, for what takes long: it looks ever less often, and so costs little."""
-    loop = asyncio.get_running_loop()
-    end, pause = loop.time() + PATIENCE, _FIRST_PAUSE
-    while True:
-        answer = condition()
-        if inspect.isawaitable(answer):
-            answer = await answer
-        if answer:
-            return answer
-        assert loop.time() < end, f"did not become true within {PATIENCE} s: {inspect.getsource(condition).strip()}"
-        await asyncio.sleep(pause)
-        pause = min(pause * 1.5, _LONGEST_PAUSE)
+    """As :func:`tests.support.waiting.eventually`, with the patience that reading needs."""
+    return await waiting.eventually(condition, within=PATIENCE)
 
 
 # --- children that say what they are told to ------------------------------------------------------------------------
