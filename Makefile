@@ -25,6 +25,11 @@ FAST := tests/unit tests/api tests/conformance/test_sqlite.py
 # Tests with real processes wait much of their time: one test process more than two cores would need.
 TEST_PROCESSES ?= 3
 
+# Tests write small files and wait until they are on the disk, as the program does. In memory there is nothing to wait
+# for. A process that is killed loses nothing there either. /dev/shm is used where it has room for all of them.
+TEST_FOLDER ?= $(shell test -w /dev/shm && df -Pk /dev/shm | awk 'NR == 2 && $$4 > 6000000 { print "/dev/shm" }')
+PYTEST := $(if $(TEST_FOLDER),PYTEST_DEBUG_TEMPROOT=$(TEST_FOLDER)) $(BIN)/python -m pytest -o tmp_path_retention_count=1
+
 # How many rounds each crash point gets in `make chaos`; the test suite itself runs few.
 HOLDFAST_CHAOS_ROUNDS ?= 25
 
@@ -63,10 +68,10 @@ demo-cluster: $(STAMP) ## The same tour on a real Valkey and MongoDB, with three
 	@$(BIN)/holdfast demo --cluster $(ARGS)
 
 test: $(STAMP) ## Run the tests; ARGS goes to pytest, e.g. make test ARGS='tests/unit -k retry'
-	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(PYTEST) -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-fast: $(STAMP) ## Run the tests that need no server (two minutes); PYTHON=python3.12 has a .venv-3.12 of its own
-	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile -m 'not slow' $(FAST) $(ARGS)
+	$(PYTEST) -n $(TEST_PROCESSES) --dist loadfile -m 'not slow' $(FAST) $(ARGS)
 
 check: $(STAMP) ## Check style, formatting, types and the import rules
 	$(BIN)/ruff check .
@@ -91,7 +96,7 @@ mutants: $(STAMP) ## Break the engine on purpose and see that the simulation not
 	$(BIN)/python -m tests.mutants $(ARGS)
 
 chaos: $(STAMP) ## Kill and stop real processes for a long time; HOLDFAST_CHAOS_ROUNDS sets how long
-	HOLDFAST_CHAOS_ROUNDS=$(HOLDFAST_CHAOS_ROUNDS) $(BIN)/python -m pytest -m chaos --timeout 3600 $(ARGS)
+	HOLDFAST_CHAOS_ROUNDS=$(HOLDFAST_CHAOS_ROUNDS) $(PYTEST) -m chaos --timeout 3600 $(ARGS)
 
 clean: ## Remove .venv, .venv-3.12 and its like, and everything the tools left behind; data folders and holdfast.toml stay
 	rm -rf .venv .venv-* build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache .schemathesis .coverage

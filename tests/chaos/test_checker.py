@@ -12,13 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.arena import arena
 from tests.support.checker import Witnessed, check
 from tests.support.load import Outcome, Sent
 from tests.support.raw_http import Answer
+from tests.support.running_gateway import running_gateway
 from tests.support.sqlite_truth import read_file
 
 Run = tuple[Path, Witnessed]
+_REPLAYED = "SELECT count(*) FROM ledger_entries WHERE generation = 2 AND status = 'processed'"
 Lie = Callable[[Witnessed], Witnessed]
 
 
@@ -29,25 +30,25 @@ def good_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 async def _good_run(folder: Path) -> Run:
-    async with arena(folder, seed=1) as field:
-        gateway = await field.fleet.start("api", "worker")
-        plain, event = field.author.task("plain"), field.author.event("plain")
-        await field.load.send(plain, event, field.author.task("mended"), field.author.event("doomed"))
-        await field.load.send(plain, field.author.contradiction(plain), field.author.event("flaky"))
-        reviewing = asyncio.create_task(field.reviewer.run())
-        await field.until("SELECT count(*) FROM ledger_entries WHERE generation = 2 AND status = 'processed'", equals=1)
-        field.reviewer.stop()
+    async with running_gateway(folder, seed=1) as gateway:
+        process = await gateway.fleet.start("api", "worker")
+        plain, event = gateway.author.task("plain"), gateway.author.event("plain")
+        await gateway.load.send(plain, event, gateway.author.task("mended"), gateway.author.event("doomed"))
+        await gateway.load.send(plain, gateway.author.contradiction(plain), gateway.author.event("flaky"))
+        reviewing = asyncio.create_task(gateway.reviewer.run())
+        await gateway.until(_REPLAYED, equals=1)
+        gateway.reviewer.stop()
         await reviewing
-        await field.drained()
-        await gateway.terminate()
+        await gateway.drained()
+        await process.terminate()
         witnessed = Witnessed(
-            history=tuple(field.load.history),
-            asked_replays=frozenset(field.reviewer.asked),
-            acknowledged_replays=frozenset(field.reviewer.replayed),
-            runs=tuple(field.runs()),
-            taken_downstream=dict(field.downstream.taken),
+            history=tuple(gateway.load.history),
+            asked_replays=frozenset(gateway.reviewer.asked),
+            acknowledged_replays=frozenset(gateway.reviewer.replayed),
+            runs=tuple(gateway.runs()),
+            taken_downstream=dict(gateway.downstream.taken),
         )
-        return field.database, witnessed
+        return gateway.database, witnessed
 
 
 def rules_broken(good_run: Run, folder: Path, statement: str, lie: Lie) -> set[str]:

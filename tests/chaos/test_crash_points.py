@@ -7,7 +7,7 @@ import time
 from collections import Counter
 
 from holdfast.contracts.crash_points import CRASH_POINTS
-from tests.support.arena import arena
+from tests.support.running_gateway import running_gateway
 from tests.support.strikes import API_POINTS, EVERYWHERE, WORKER_POINTS, carry_out, strikes
 
 PASSED_AT_START = 3
@@ -17,21 +17,21 @@ PASSED_AT_START = 3
 async def test_every_crash_point_is_survived(tmp_path, rounds, seed, tell):
     began = time.monotonic()
     deaths: Counter[str] = Counter()
-    async with arena(tmp_path, seed) as field:
-        await field.fleet.start("api")
+    async with running_gateway(tmp_path, seed) as gateway:
+        await gateway.fleet.start("api")
         points = {"api": [*API_POINTS, *EVERYWHERE], "worker": [*WORKER_POINTS, *EVERYWHERE]}
         of_api, of_workers = (
-            strikes(field.chance, role, points[role], rounds, passed_at_start=PASSED_AT_START) for role in points
+            strikes(gateway.chance, role, points[role], rounds, passed_at_start=PASSED_AT_START) for role in points
         )
-        async with field.under_load(), asyncio.TaskGroup() as group:
-            group.create_task(carry_out(field.fleet, of_api, deaths, "api"))
-            group.create_task(carry_out(field.fleet, of_workers, deaths, "worker"))
-            group.create_task(carry_out(field.fleet, of_workers, deaths, "worker"))
-        await field.ask_again()
-        await field.drained()
-        survivors = [process for process in field.fleet.members if process.alive]
+        async with gateway.under_load(), asyncio.TaskGroup() as group:
+            group.create_task(carry_out(gateway.fleet, of_api, deaths, "api"))
+            group.create_task(carry_out(gateway.fleet, of_workers, deaths, "worker"))
+            group.create_task(carry_out(gateway.fleet, of_workers, deaths, "worker"))
+        await gateway.ask_again()
+        await gateway.drained()
+        survivors = [process for process in gateway.fleet.members if process.alive]
         assert [await process.terminate() for process in survivors] == [0, 0, 0, 0]
-        report = field.check()
+        report = gateway.check()
     tell({"seed": seed, "seconds": round(time.monotonic() - began), **report.figures, "deaths": dict(deaths)})
 
     assert report.violations == []

@@ -9,9 +9,8 @@ from collections import Counter
 
 import pytest
 
-from tests.support.arena import arena
-from tests.support.document_kills import (
-    DocumentKills,
+from tests.support.document_traffic import (
+    DocumentTraffic,
     DocumentTruth,
     Memory,
     Posted,
@@ -26,7 +25,8 @@ from tests.support.document_kills import (
 from tests.support.long_run import LONG_RUN
 from tests.support.page_server import PageServer, Reading
 from tests.support.pages import SAMPLES, text_pdf
-from tests.support.processes import Gateway
+from tests.support.processes import GatewayProcess
+from tests.support.running_gateway import running_gateway
 
 CHILD, WORKER = "child", "worker"
 ENDINGS = {CHILD: ("failed", "CHILD_CRASHED"), WORKER: ("lost", "LOST")}
@@ -42,68 +42,68 @@ only_long = pytest.mark.skipif(not LONG_RUN, reason="children take seconds to st
 
 async def test_a_document_goes_on_where_a_kill_stopped_it(tmp_path, rounds, seed, tell):
     with PageServer() as server:
-        async with arena(tmp_path, seed, **document_settings(server)) as field:
-            await killed_in_mid_page(await with_documents(field, server), max(1, rounds // 2), tell)
+        async with running_gateway(tmp_path, seed, **document_settings(server)) as gateway:
+            await killed_in_mid_page(await with_documents(gateway, server), max(1, rounds // 2), tell)
 
 
-async def killed_in_mid_page(field: DocumentKills, rounds: int, tell) -> None:
+async def killed_in_mid_page(traffic: DocumentTraffic, rounds: int, tell) -> None:
     """One child and one worker die for each document, in an order and at pages that chance chooses."""
-    began, chance, memory, kills = time.monotonic(), field.arena.chance, Memory(field.server), Counter()
-    await field.start("api")
-    worker = await field.start("worker")
+    began, chance, memory, kills = time.monotonic(), traffic.gateway.chance, Memory(traffic.server), Counter()
+    await traffic.start("api")
+    worker = await traffic.start("worker")
     for _ in range(rounds):
         pages = chance.randint(4, 8)
         places, who = sorted(chance.sample(range(pages), 2)), chance.sample([CHILD, WORKER], 2)
-        victim = await field.post(pages)
-        holds = [field.server.hold(victim.number, page) for page in places]
+        victim = await traffic.post(pages)
+        holds = [traffic.server.hold(victim.number, page) for page in places]
         for kind, page, hold in zip(who, places, holds, strict=True):
-            await field.until_in_page(victim, hold, page)
-            child = await field.reader(worker, victim)
+            await traffic.until_in_page(victim, hold, page)
+            child = await traffic.reader(worker, victim)
             if kind == CHILD:
-                await kill_beside_a_neighbour(field, worker, child)
+                await kill_beside_a_neighbour(traffic, worker, child)
             else:
-                await field.kill_worker(worker)
+                await traffic.kill_worker(worker)
                 assert gone(child)
-            memory.look(field.truth())
+            memory.look(traffic.truth())
             if kind == WORKER:
-                worker = await field.start("worker")
+                worker = await traffic.start("worker")
             kills[kind] += 1
-        await field.until_status(victim, "processed")
-        truth = field.truth()
+        await traffic.until_status(victim, "processed")
+        truth = traffic.truth()
         assert truth.outcomes(victim.job_id) == [*(ENDINGS[kind] for kind in who), SUCCEEDED]
         assert truth.results[victim.job_id]["units_reused"] == places[-1]
         # Once each, and once more for each kill in the midst of it.
-        assert field.server.times(victim.number) == Counter([*range(pages), *places])
-    truth = await field.ended()
-    tell(figures(field, truth, memory, kills, began))
-    assert field.violations(truth) == []
+        assert traffic.server.times(victim.number) == Counter([*range(pages), *places])
+    truth = await traffic.ended()
+    tell(figures(traffic, truth, memory, kills, began))
+    assert traffic.violations(truth) == []
     assert truth.units == []  # those that have served are gone
     assert memory.read_again == []
 
 
-async def kill_beside_a_neighbour(field: DocumentKills, worker: Gateway, child: int) -> None:
+async def kill_beside_a_neighbour(traffic: DocumentTraffic, worker: GatewayProcess, child: int) -> None:
     """Kill a child while another is in the midst of a page: the worker and the other go on as if nothing had been."""
-    neighbour = await field.post(2)
-    hold = field.server.hold(neighbour.number, 1)
-    await field.until_in_page(neighbour, hold, 1)
-    bystander = await field.reader(worker, neighbour)
+    neighbour = await traffic.post(2)
+    hold = traffic.server.hold(neighbour.number, 1)
+    await traffic.until_in_page(neighbour, hold, 1)
+    bystander = await traffic.reader(worker, neighbour)
     kill(child)
-    await field.until(lambda: gone(child), "it is dead")
+    await traffic.until(lambda: gone(child), "it is dead")
     hold.release()
-    await field.until_status(neighbour, "processed")
-    await field.until(lambda: gone(bystander), "its work is done")
+    await traffic.until_status(neighbour, "processed")
+    await traffic.until(lambda: gone(bystander), "its work is done")
     assert worker.alive
-    assert field.truth().outcomes(neighbour.job_id) == [SUCCEEDED]
-    assert field.server.times(neighbour.number) == Counter([0, 1])
+    assert traffic.truth().outcomes(neighbour.job_id) == [SUCCEEDED]
+    assert traffic.server.times(neighbour.number) == Counter([0, 1])
 
 
-def figures(field: DocumentKills, truth: DocumentTruth, memory: Memory, kills: Counter[str], began: float) -> dict:
-    readings = Counter(each.place for each in field.server.readings)
+def figures(traffic: DocumentTraffic, truth: DocumentTruth, memory: Memory, kills: Counter[str], began: float) -> dict:
+    readings = Counter(each.place for each in traffic.server.readings)
     return {
         "seconds": round(time.monotonic() - began),
-        "documents": len(field.posted),
+        "documents": len(traffic.posted),
         "completed": sum(each == "processed" for each in truth.entries.values()),
-        "pages": sum(each.pages for each in field.posted),
+        "pages": sum(each.pages for each in traffic.posted),
         "kills": dict(kills),
         "pages read": readings.total(),
         "read twice, uncommitted": sum(times - 1 for times in readings.values()) - len(memory.read_again),
@@ -118,40 +118,40 @@ def figures(field: DocumentKills, truth: DocumentTruth, memory: Memory, kills: C
 async def test_kills_at_any_moment_cost_no_committed_page(tmp_path, rounds, seed, tell):
     with PageServer() as server:
         settings = document_settings(server, DOCUMENT_MAX_ATTEMPTS=MANY_ATTEMPTS)
-        async with arena(tmp_path, seed, **settings) as field:
-            await killed_at_any_moment(await with_documents(field, server), rounds, tell)
+        async with running_gateway(tmp_path, seed, **settings) as gateway:
+            await killed_at_any_moment(await with_documents(gateway, server), rounds, tell)
 
 
-async def killed_at_any_moment(field: DocumentKills, rounds: int, tell) -> None:
+async def killed_at_any_moment(traffic: DocumentTraffic, rounds: int, tell) -> None:
     """Two workers with several documents each; now a child dies, now a worker, whatever they are at."""
-    began, chance, memory, kills = time.monotonic(), field.arena.chance, Memory(field.server), Counter()
-    await field.start("api")
-    workers = [await field.start("worker") for _ in range(2)]
+    began, chance, memory, kills = time.monotonic(), traffic.gateway.chance, Memory(traffic.server), Counter()
+    await traffic.start("api")
+    workers = [await traffic.start("worker") for _ in range(2)]
     for _ in range(rounds):
         for _ in range(2):
-            await field.post(chance.randint(20, 80))
+            await traffic.post(chance.randint(20, 80))
         for kind in chance.choices([CHILD, WORKER], weights=[2, 1], k=3):
-            before = len(field.server.readings)
+            before = len(traffic.server.readings)
             progress = chance.randint(1, 25)
-            await field.until(
-                lambda: len(field.server.readings) >= before + progress or field.truth().settled,  # noqa: B023 - now
+            await traffic.until(
+                lambda: len(traffic.server.readings) >= before + progress or traffic.truth().settled,  # noqa: B023 - now
                 "pages are read",
             )
             place = chance.randrange(len(workers))
             if kind == WORKER:
-                await field.kill_worker(workers[place])
-                memory.look(field.truth())
-                workers[place] = await field.start("worker")
+                await traffic.kill_worker(workers[place])
+                memory.look(traffic.truth())
+                workers[place] = await traffic.start("worker")
             elif children := children_of(workers[place]):
                 kill(chance.choice(children))
-                memory.look(field.truth())
+                memory.look(traffic.truth())
             else:
                 continue
             kills[kind] += 1
         assert all(worker.alive for worker in workers)
-    truth = await field.ended()
-    tell(figures(field, truth, memory, kills, began))
-    assert field.violations(truth) == []
+    truth = await traffic.ended()
+    tell(figures(traffic, truth, memory, kills, began))
+    assert traffic.violations(truth) == []
     assert set(truth.entries.values()) == {"processed"}
     assert truth.units == []
     assert memory.read_again == []
@@ -163,57 +163,57 @@ async def killed_at_any_moment(field: DocumentKills, rounds: int, tell) -> None:
 
 async def test_a_worker_that_slept_past_its_lease_adds_no_page_and_no_result(tmp_path, seed, tell):
     with PageServer() as server:
-        async with arena(tmp_path, seed, **document_settings(server)) as field:
-            await slept_in_mid_page(await with_documents(field, server), tell)
+        async with running_gateway(tmp_path, seed, **document_settings(server)) as gateway:
+            await slept_in_mid_page(await with_documents(gateway, server), tell)
 
 
-async def slept_in_mid_page(field: DocumentKills, tell) -> None:
+async def slept_in_mid_page(traffic: DocumentTraffic, tell) -> None:
     """When the sleeper wakes, its document is in its successor's hands; in a long run another is done by then, too.
 
     Its children did not sleep: they read on, to the end, and what they read waits for the sleeper.
     """
-    server = field.server
-    await field.start("api")
-    sleeper = await field.start("worker")
-    documents = [await field.post(3) for _ in range(2 if LONG_RUN else 1)]
+    server = traffic.server
+    await traffic.start("api")
+    sleeper = await traffic.start("worker")
+    documents = [await traffic.post(3) for _ in range(2 if LONG_RUN else 1)]
     under_way, *others = documents
     stale = [server.hold(each.number, 1) for each in documents]
     for each, hold in zip(documents, stale, strict=True):
-        await field.until_in_page(each, hold, 1)
+        await traffic.until_in_page(each, hold, 1)
     children = await asyncio.to_thread(children_of, sleeper)
     sleeper.signal(signal.SIGSTOP)
     late = server.hold(under_way.number, 2)
-    successor = await field.start("worker")
+    successor = await traffic.start("worker")
     for each in others:
-        await field.until_status(each, "processed")
-    await field.until_in_page(under_way, late, 2)
+        await traffic.until_status(each, "processed")
+    await traffic.until_in_page(under_way, late, 2)
     for hold in stale:
         hold.release()
-    await field.until(lambda: all(server.times(each.number)[2] == 2 for each in documents), "the children read on")
+    await traffic.until(lambda: all(server.times(each.number)[2] == 2 for each in documents), "the children read on")
     sleeper.signal(signal.SIGCONT)
-    await field.until(lambda: all(map(gone, children)), "the sleeper let go of them")
+    await traffic.until(lambda: all(map(gone, children)), "the sleeper let go of them")
     assert sleeper.alive
     # Nothing that they read has come in: the second page is its successor's, and there is no third yet.
-    committed = sorted(map(Reading.of, field.truth().units), key=lambda each: each.page)
+    committed = sorted(map(Reading.of, traffic.truth().units), key=lambda each: each.page)
     assert [each.page for each in committed] == [0, 1]
     assert committed[1].number > stale[0].reading.number
     late.release()
-    await field.until_status(under_way, "processed")
-    truth = field.truth()
+    await traffic.until_status(under_way, "processed")
+    truth = traffic.truth()
     for each, hold in zip(documents, stale, strict=True):
         assert truth.outcomes(each.job_id) == [ENDINGS[WORKER], SUCCEEDED]
-        first, second, last = readings_in(field.text_of(truth.results[each.job_id]))
+        first, second, last = readings_in(traffic.text_of(truth.results[each.job_id]))
         # The first page is the sleeper's, from when it was awake. No other is: its second was the one it was held in,
         # and its last came after its successor's.
         assert first.number < hold.reading.number < second.number
         assert last == next(reading for reading in server.readings if reading.place == last.place)
     # Awake again, it works as before.
     await successor.terminate()
-    afterwards = await field.post(1, text_pdf([SAMPLES["en"]]))
-    await field.until_status(afterwards, "processed")
-    truth = await field.ended()
+    afterwards = await traffic.post(1, text_pdf([SAMPLES["en"]]))
+    await traffic.until_status(afterwards, "processed")
+    truth = await traffic.ended()
     assert f".{sleeper.pid}_" in truth.attempts[afterwards.job_id][0]["worker"]
-    assert field.violations(truth) == []
+    assert traffic.violations(truth) == []
     tell({"documents": len(documents), "pages": 3 * len(documents), "pages read": len(server.readings)})
 
 
@@ -224,21 +224,21 @@ async def test_a_document_that_needs_too_much_memory_costs_its_attempts_and_noth
     with PageServer() as server:
         # Room for a text layer, and by far not for the engine that reads scans.
         settings = document_settings(server, DOCUMENT_MEMORY_MB="320", DOCUMENT_ENGINE="local")
-        async with arena(tmp_path, seed, **settings) as field:
-            await starved(await with_documents(field, server))
+        async with running_gateway(tmp_path, seed, **settings) as gateway:
+            await starved(await with_documents(gateway, server))
 
 
-async def starved(field: DocumentKills) -> None:
-    await field.start("api")
-    worker = await field.start("worker")
-    poison = await field.post(1)
-    await field.reader(worker, poison)
-    neighbour = await field.post(2, text_pdf([SAMPLES["en"], SAMPLES["pt"]]))
-    await field.until_status(poison, "dead_lettered")
-    await field.until_status(neighbour, "processed")
+async def starved(traffic: DocumentTraffic) -> None:
+    await traffic.start("api")
+    worker = await traffic.start("worker")
+    poison = await traffic.post(1)
+    await traffic.reader(worker, poison)
+    neighbour = await traffic.post(2, text_pdf([SAMPLES["en"], SAMPLES["pt"]]))
+    await traffic.until_status(poison, "dead_lettered")
+    await traffic.until_status(neighbour, "processed")
     assert worker.alive
-    truth = await field.ended()
-    assert field.violations(truth) == []
+    truth = await traffic.ended()
+    assert traffic.violations(truth) == []
     assert truth.outcomes(poison.job_id) == [("failed", "OUT_OF_MEMORY")] * MAX_ATTEMPTS
     assert truth.outcomes(neighbour.job_id) == [SUCCEEDED]
     assert_dead_lettered(truth, poison, "OUT_OF_MEMORY", worker)
@@ -246,30 +246,30 @@ async def starved(field: DocumentKills) -> None:
 
 async def test_a_document_that_takes_three_workers_with_it_is_dead_lettered(tmp_path, seed):
     with PageServer() as server:
-        async with arena(tmp_path, seed, **document_settings(server)) as field:
-            await lost_with_its_workers(await with_documents(field, server))
+        async with running_gateway(tmp_path, seed, **document_settings(server)) as gateway:
+            await lost_with_its_workers(await with_documents(gateway, server))
 
 
-async def lost_with_its_workers(field: DocumentKills) -> None:
-    await field.start("api")
-    fatal = await field.post(2)
+async def lost_with_its_workers(traffic: DocumentTraffic) -> None:
+    await traffic.start("api")
+    fatal = await traffic.post(2)
     for attempt in range(MAX_ATTEMPTS):
-        hold = field.server.hold(fatal.number, 1)  # if a child comes so far before its worker is dead, it waits
-        worker = await field.start("worker")
+        hold = traffic.server.hold(fatal.number, 1)  # if a child comes so far before its worker is dead, it waits
+        worker = await traffic.start("worker")
         if attempt == 0:
-            await field.until_in_page(fatal, hold, 1)
-        await field.reader(worker, fatal)
-        await field.kill_worker(worker)
-    await field.start("worker")
-    await field.until_status(fatal, "dead_lettered")
-    truth = await field.ended()
-    assert field.violations(truth) == []
+            await traffic.until_in_page(fatal, hold, 1)
+        await traffic.reader(worker, fatal)
+        await traffic.kill_worker(worker)
+    await traffic.start("worker")
+    await traffic.until_status(fatal, "dead_lettered")
+    truth = await traffic.ended()
+    assert traffic.violations(truth) == []
     assert truth.outcomes(fatal.job_id) == [ENDINGS[WORKER]] * MAX_ATTEMPTS
-    assert field.server.times(fatal.number)[0] == 1
+    assert traffic.server.times(fatal.number)[0] == 1
     assert_dead_lettered(truth, fatal, "WORKER_LOST", worker)
 
 
-def assert_dead_lettered(truth: DocumentTruth, posted: Posted, code: str, worker: Gateway) -> None:
+def assert_dead_lettered(truth: DocumentTruth, posted: Posted, code: str, worker: GatewayProcess) -> None:
     """Its one letter tells why, and which worker had it last."""
     ((job_id, reason),) = truth.letters
     (told,) = truth.told

@@ -9,12 +9,10 @@ from collections import Counter
 
 import pytest
 
-from tests.support.arena import arena
-from tests.support.long_run import LONG_RUN
-from tests.support.mail_arena import (
+from tests.support.email_traffic import (
     POINTS,
     UNKNOWN,
-    MailArena,
+    EmailTraffic,
     MailTruth,
     mail_server,
     mail_settings,
@@ -24,6 +22,8 @@ from tests.support.mail_arena import (
     violations,
     with_tenant,
 )
+from tests.support.long_run import LONG_RUN
+from tests.support.running_gateway import running_gateway
 from tests.support.smtp_server import HANG_TAKEN, SmtpServer
 from tests.support.strikes import carry_out, strikes
 
@@ -33,16 +33,16 @@ IN_FLIGHT = 6
 
 
 async def test_no_crash_point_makes_an_email_go_out_twice(tmp_path, rounds, seed, tell):
-    async with mail_server(tmp_path) as (port, log), arena(tmp_path, seed, **mail_settings(port)) as field:
-        mail = await with_tenant(field, lambda: messages_in(log))
+    async with mail_server(tmp_path) as (port, log), running_gateway(tmp_path, seed, **mail_settings(port)) as gateway:
+        mail = await with_tenant(gateway, lambda: messages_in(log))
         await killed_at_every_point(mail, max(1, rounds // 2), seed, tell)
 
 
-async def killed_at_every_point(mail: MailArena, rounds: int, seed: int, tell) -> None:
+async def killed_at_every_point(mail: EmailTraffic, rounds: int, seed: int, tell) -> None:
     began, deaths = time.monotonic(), Counter()
-    fleet = mail.arena.fleet
+    fleet = mail.gateway.fleet
     await fleet.start("api")
-    planned = strikes(mail.arena.chance, "worker", POINTS, rounds, passed_at_start=0)
+    planned = strikes(mail.gateway.chance, "worker", POINTS, rounds, passed_at_start=0)
     async with mail.under_load(emails=EMAILS), asyncio.TaskGroup() as group:
         group.create_task(carry_out(fleet, planned, deaths, "worker"))
         group.create_task(carry_out(fleet, planned, deaths, "worker"))
@@ -67,14 +67,14 @@ async def killed_at_every_point(mail: MailArena, rounds: int, seed: int, tell) -
 
 async def test_a_worker_that_slept_while_its_messages_were_out_cannot_say_that_they_were_sent(tmp_path, seed, tell):
     with SmtpServer() as server:
-        async with arena(tmp_path, seed, **mail_settings(server.port)) as field:
+        async with running_gateway(tmp_path, seed, **mail_settings(server.port)) as gateway:
             messages = lambda: outbox_ids([each.message_id for each in server.taken])  # noqa: E731 - short
-            await slept_with_messages_out(await with_tenant(field, messages), server, tell)
+            await slept_with_messages_out(await with_tenant(gateway, messages), server, tell)
 
 
-async def slept_with_messages_out(mail: MailArena, server: SmtpServer, tell) -> None:
+async def slept_with_messages_out(mail: EmailTraffic, server: SmtpServer, tell) -> None:
     """The server has the messages and does not answer; the worker stops, and goes on when another one took over."""
-    fleet = mail.arena.fleet
+    fleet = mail.gateway.fleet
     rule = server.rule("end", HANG_TAKEN, times=IN_FLIGHT)
     await fleet.start("api")
     sleeper = await fleet.start("worker")
@@ -82,7 +82,7 @@ async def slept_with_messages_out(mail: MailArena, server: SmtpServer, tell) -> 
     await mail.until(lambda: rule.seen == IN_FLIGHT, "all messages are out")
     sleeper.signal(signal.SIGSTOP)
     successor = await fleet.start("worker")
-    await mail.until(lambda: len(mail_truth(mail.arena).unknown) == IN_FLIGHT, "its successor dead-lettered them")
+    await mail.until(lambda: len(mail_truth(mail.gateway).unknown) == IN_FLIGHT, "its successor dead-lettered them")
     rule.release()  # the answers wait for the sleeper when it wakes
     sleeper.signal(signal.SIGCONT)
     await mail.until(lambda: stale(sleeper) == IN_FLIGHT, "the sleeper knows that they are not its own any more")

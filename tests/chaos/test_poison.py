@@ -4,27 +4,27 @@ from __future__ import annotations
 
 import signal
 
-from tests.support.arena import arena
+from tests.support.running_gateway import running_gateway
 
 MAX_ATTEMPTS = 3
 
 
 async def test_a_poison_job_kills_max_attempts_workers_and_no_more(tmp_path, seed, tell):
-    async with arena(tmp_path, seed, RETRY_MAX_ATTEMPTS=str(MAX_ATTEMPTS)) as field:
-        await field.fleet.start("api")
-        poison = field.author.task("poison", work_ms=500)  # its neighbours of the same batch are done by then
-        await field.accepted(poison, *(field.author.task("plain") for _ in range(20)))
+    async with running_gateway(tmp_path, seed, RETRY_MAX_ATTEMPTS=str(MAX_ATTEMPTS)) as gateway:
+        await gateway.fleet.start("api")
+        poison = gateway.author.task("poison", work_ms=500)  # its neighbours of the same batch are done by then
+        await gateway.accepted(poison, *(gateway.author.task("plain") for _ in range(20)))
         deaths = 0
-        while field.query("SELECT status FROM ledger_entries WHERE key = ?", poison.key) != [("dead_lettered",)]:
-            worker = await field.fleet.start("worker")
+        while gateway.query("SELECT status FROM ledger_entries WHERE key = ?", poison.key) != [("dead_lettered",)]:
+            worker = await gateway.fleet.start("worker")
             if deaths == MAX_ATTEMPTS:
-                await field.drained()
+                await gateway.drained()
                 assert await worker.terminate() == 0
             else:
                 assert await worker.ended(60) == -signal.SIGKILL
                 deaths += 1
-        report = field.check()
-        letters = field.query("SELECT key, reason_code, attempt_count FROM dead_letters")
+        report = gateway.check()
+        letters = gateway.query("SELECT key, reason_code, attempt_count FROM dead_letters")
     tell({**report.figures, "workers killed": deaths})
 
     assert report.violations == []

@@ -16,7 +16,7 @@ from tests.conformance.broker_suite import BrokerSuite
 from tests.conformance.store_suite import StoreSuite
 from tests.conformance.vocabulary import HOUR, a_job, collections, workloads
 from tests.support.clock import ManualClock
-from tests.support.stage import lose_the_queue
+from tests.support.gateway import lose_the_queue
 
 
 class SqliteHarness:

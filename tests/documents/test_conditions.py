@@ -18,22 +18,22 @@ from holdfast.features.documents.dead_letter import DocumentDeadLetter
 from holdfast.features.documents.failures import TABLE, Code
 from tests.support import file_server as replies
 from tests.support import gemini_server as gemini
-from tests.support.document_arena import (
+from tests.support.document_client import (
     AUDIO,
     CLUSTER,
     EMBEDDED,
     OCR,
     Script,
-    arena_on,
+    document_client_on,
     eventually,
     failed,
     page,
     pages,
     plan,
 )
+from tests.support.gateway import outcomes
 from tests.support.pages import encrypted_pdf, scanned_pdf, text_pdf, truncated_pdf, zero_page_pdf
 from tests.support.recordings import mp4, tone, wav
-from tests.support.stage import outcomes
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -43,18 +43,18 @@ OPTIONAL = {"error_type", "max_attempts", "worker_id", "schema_version"}
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module", params=[EMBEDDED, CLUSTER])
-async def arena(request, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("arena")
+async def client(request, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("documents")
     (folder / "no-model").mkdir()
-    async with arena_on(
+    async with document_client_on(
         request.param, request, folder, whisper_model_dir=folder / "no-model", document_max_bytes=200_000
-    ) as arena:
-        yield arena
+    ) as client:
+        yield client
 
 
-async def letter_of(arena, job_id, code, error_type, *, attempts=1, payload=None):
+async def letter_of(client, job_id, code, error_type, *, attempts=1, payload=None):
     """The job's one letter, with all that it has to have."""
-    letter = await arena.the_letter(job_id)
+    letter = await client.the_letter(job_id)
     SCHEMA.validate(letter)
     assert set(letter) >= REQUIRED | OPTIONAL
     assert {name: letter[name] for name in ("job_id", "status", "schema_version", "max_attempts")} == {
@@ -79,9 +79,9 @@ async def letter_of(arena, job_id, code, error_type, *, attempts=1, payload=None
     return letter
 
 
-async def has_failed(arena, job_id, letter):
+async def has_failed(client, job_id, letter):
     """What the job's own records say is what its letter says."""
-    job, result, entry = await arena.job(job_id), await arena.result(job_id), await arena.entry(job_id)
+    job, result, entry = await client.job(job_id), await client.result(job_id), await client.entry(job_id)
     error = {
         "error_type": letter["error_type"],
         "code": letter["error_code"],
@@ -99,17 +99,17 @@ async def has_failed(arena, job_id, letter):
 # --- maximum retry attempts are exhausted ---------------------------------------------------------------------------
 
 
-async def test_attempts_are_exhausted_by_a_server_that_never_has_the_file(arena):
-    url = arena.server.answers("/always-busy", replies.status(503)) + "?signature=do-not-tell"
+async def test_attempts_are_exhausted_by_a_server_that_never_has_the_file(client):
+    url = client.server.answers("/always-busy", replies.status(503)) + "?signature=do-not-tell"
     given = {"url": url, "language": "pt", "metadata": {"order": [1, None, {"a": "ç"}]}, "cache": True}
-    job_id = await arena.handed_in(**given)
-    letter = await letter_of(arena, job_id, "HTTP_STATUS", "IO", attempts=3, payload=given)
-    await has_failed(arena, job_id, letter)
+    job_id = await client.handed_in(**given)
+    letter = await letter_of(client, job_id, "HTTP_STATUS", "IO", attempts=3, payload=given)
+    await has_failed(client, job_id, letter)
     assert (letter["error"], letter["error_detail"]) == ("Unable to download document", "HTTP 503")
-    assert len(arena.server.to("/always-busy")) == 3
+    assert len(client.server.to("/always-busy")) == 3
     # The payload is the sender's own, whole; no error repeats the secret in it.
     without_payload = {name: value for name, value in letter.items() if name != "payload"}
-    assert "do-not-tell" not in json.dumps(without_payload) + json.dumps(await arena.job(job_id))
+    assert "do-not-tell" not in json.dumps(without_payload) + json.dumps(await client.job(job_id))
 
 
 # --- schema validation fails; unsupported job type or input type ----------------------------------------------------
@@ -135,23 +135,23 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("what", BROKEN)
-async def test_a_external_producers_job_that_breaks_the_contract_is_adopted_and_refused(arena, what):
+async def test_a_external_producers_job_that_breaks_the_contract_is_adopted_and_refused(client, what):
     job = BROKEN[what] | {"job_id": f"b-{what.replace(' ', '-')}"}
-    await arena.put(job)
-    letter = await letter_of(arena, job["job_id"], "VALIDATION_FAILED", "VALIDATION", payload=job.get("payload", {}))
+    await client.put(job)
+    letter = await letter_of(client, job["job_id"], "VALIDATION_FAILED", "VALIDATION", payload=job.get("payload", {}))
     for name in ("job_type", "input_type"):
         said = job.get(name)
         assert letter[name] == (said if isinstance(said, str) else "UNKNOWN")
-    assert await arena.job(job["job_id"]) == {}
-    assert (await arena.entry(job["job_id"])).status is Status.DEAD_LETTERED  # found by its own id
+    assert await client.job(job["job_id"]) == {}
+    assert (await client.entry(job["job_id"])).status is Status.DEAD_LETTERED  # found by its own id
 
 
 @pytest.mark.parametrize("text", ["not JSON", "17", "[]", '"text"', "null", '{"job_id": ["a list"]}'])
-async def test_what_is_no_job_at_all_is_not_lost_either(arena, text):
-    before = {each["job_id"] for each in await arena.dead_letter_queue()}
-    await arena.put(text)
-    (job_id,) = await _new_letters(arena, before)
-    letter = await letter_of(arena, job_id, "VALIDATION_FAILED", "VALIDATION")
+async def test_what_is_no_job_at_all_is_not_lost_either(client, text):
+    before = {each["job_id"] for each in await client.dead_letter_queue()}
+    await client.put(text)
+    (job_id,) = await _new_letters(client, before)
+    letter = await letter_of(client, job_id, "VALIDATION_FAILED", "VALIDATION")
     assert job_id.startswith("unreadable-")
     assert (letter["job_type"], letter["input_type"]) == ("UNKNOWN", "UNKNOWN")
     assert letter["payload"] == (text if text == "not JSON" else json.loads(text))
@@ -165,36 +165,36 @@ async def test_what_is_no_job_at_all_is_not_lost_either(arena, text):
         (OCR | {"input_type": "AUDIO", "local_path": "a.pdf"}, "input_type"),
     ],
 )
-async def test_a_tenant_is_told_at_once_of_a_type_that_is_not_supported(arena, document, field):
-    before = await arena.dead_letter_queue()
-    answer = await arena.send(document | {"job_id": "refused-by-the-api"})
+async def test_a_tenant_is_told_at_once_of_a_type_that_is_not_supported(client, document, field):
+    before = await client.dead_letter_queue()
+    answer = await client.send(document | {"job_id": "refused-by-the-api"})
     assert answer.status_code == 400
     assert field in {each["field"] for each in answer.json()["details"]}
-    assert await arena.dead_letter_queue() == before
-    assert await arena.job("refused-by-the-api") == {}
+    assert await client.dead_letter_queue() == before
+    assert await client.job("refused-by-the-api") == {}
 
 
 # --- the input is missing or unreadable -----------------------------------------------------------------------------
 
 
-async def test_an_upload_that_was_lost_is_missing(arena):
+async def test_an_upload_that_was_lost_is_missing(client):
     content = text_pdf(["To be lost"])
-    async with arena.resting():
-        job_id = await arena.handed_in(content, filename="lost.pdf")
-        uploads = arena.folder / "documents" / "uploads"
+    async with client.gateway.resting():
+        job_id = await client.handed_in(content, filename="lost.pdf")
+        uploads = client.folder / "documents" / "uploads"
         (kept,) = [each for each in uploads.rglob("*") if each.is_file() and each.read_bytes() == content]
         kept.unlink()
-    letter = await letter_of(arena, job_id, "FILE_NOT_FOUND", "IO", attempts=3)
-    await has_failed(arena, job_id, letter)
+    letter = await letter_of(client, job_id, "FILE_NOT_FOUND", "IO", attempts=3)
+    await has_failed(client, job_id, letter)
     assert letter["error"] == "File not found: lost.pdf"
     assert letter["payload"] == {"upload": {"sha256": kept.name, "size": len(content), "filename": "lost.pdf"}}
 
 
-async def test_a_path_that_is_no_file_is_unreadable(arena):
-    (arena.roots / "folder.pdf").mkdir()
-    job_id = await arena.handed_in(local_path="folder.pdf")
-    letter = await letter_of(arena, job_id, "FILE_UNREADABLE", "IO", attempts=3)
-    await has_failed(arena, job_id, letter)
+async def test_a_path_that_is_no_file_is_unreadable(client):
+    (client.roots / "folder.pdf").mkdir()
+    job_id = await client.handed_in(local_path="folder.pdf")
+    letter = await letter_of(client, job_id, "FILE_UNREADABLE", "IO", attempts=3)
+    await has_failed(client, job_id, letter)
     assert letter["error"] == "File cannot be read: folder.pdf (it is a folder)"
 
 
@@ -207,21 +207,21 @@ UNREADABLE = {
 
 
 @pytest.mark.parametrize("what", UNREADABLE)
-async def test_a_file_that_nobody_can_read_fails_at_the_first_attempt(arena, what):
+async def test_a_file_that_nobody_can_read_fails_at_the_first_attempt(client, what):
     content, given, code = UNREADABLE[what]
-    job_id = await arena.handed_in(content, **given)
-    letter = await letter_of(arena, job_id, code, "VALIDATION")
-    await has_failed(arena, job_id, letter)
+    job_id = await client.handed_in(content, **given)
+    letter = await letter_of(client, job_id, code, "VALIDATION")
+    await has_failed(client, job_id, letter)
     assert letter["error"] == TABLE[Code(code)].message
 
 
-async def test_a_file_that_is_not_what_its_job_says_is_refused_by_the_worker_too(arena):
+async def test_a_file_that_is_not_what_its_job_says_is_refused_by_the_worker_too(client):
     """The API refuses such a request of a tenant. A job of an external producer does not pass the API."""
-    (arena.roots / "tool.pdf").write_bytes(b"MZ\x90\x00" + bytes(2_000))
-    answer = await arena.send(OCR | {"local_path": "tool.pdf"})
+    (client.roots / "tool.pdf").write_bytes(b"MZ\x90\x00" + bytes(2_000))
+    answer = await client.send(OCR | {"local_path": "tool.pdf"})
     assert (answer.status_code, answer.json()["details"][0]["field"]) == (422, "local_path")
-    await arena.put({"job_id": "tool-1", **OCR, "payload": {"local_path": "tool.pdf"}})
-    await letter_of(arena, "tool-1", "CONTENT_MISMATCH", "VALIDATION", payload={"local_path": "tool.pdf"})
+    await client.put({"job_id": "tool-1", **OCR, "payload": {"local_path": "tool.pdf"}})
+    await letter_of(client, "tool-1", "CONTENT_MISMATCH", "VALIDATION", payload={"local_path": "tool.pdf"})
 
 
 @pytest.mark.parametrize(
@@ -234,100 +234,100 @@ async def test_a_file_that_is_not_what_its_job_says_is_refused_by_the_worker_too
         ({"local_path": "large.pdf"}, "TOO_LARGE"),
     ],
 )
-async def test_what_must_not_be_read_fails_at_the_first_attempt(arena, payload, code):
-    (arena.roots / "large.pdf").write_bytes(b"%PDF-1.7\n" + bytes(200_000))
+async def test_what_must_not_be_read_fails_at_the_first_attempt(client, payload, code):
+    (client.roots / "large.pdf").write_bytes(b"%PDF-1.7\n" + bytes(200_000))
     job_id = f"must-not-{uuid.uuid4()}"
-    await arena.put({"job_id": job_id, **OCR, "payload": payload})
-    letter = await letter_of(arena, job_id, code, "VALIDATION", payload=payload)
-    await has_failed(arena, job_id, letter)
+    await client.put({"job_id": job_id, **OCR, "payload": payload})
+    letter = await letter_of(client, job_id, code, "VALIDATION", payload=payload)
+    await has_failed(client, job_id, letter)
 
 
 # --- Gemini / OCR returns repeated fatal errors ---------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("arena", [EMBEDDED], indirect=True)
-async def test_a_model_that_fails_again_and_again(arena):
-    arena.gemini.script(gemini.status(500, "Internal: the page said hunter2"), gemini.html(502), gemini.status(503))
-    job_id = await arena.handed_in(scanned_pdf(["A page for Gemini"]), engine="gemini")
-    letter = await letter_of(arena, job_id, "MODEL_UNAVAILABLE", "MODEL", attempts=3)
-    await has_failed(arena, job_id, letter)
-    assert len(arena.gemini.requests) == 3
+@pytest.mark.parametrize("client", [EMBEDDED], indirect=True)
+async def test_a_model_that_fails_again_and_again(client):
+    client.gemini.script(gemini.status(500, "Internal: the page said hunter2"), gemini.html(502), gemini.status(503))
+    job_id = await client.handed_in(scanned_pdf(["A page for Gemini"]), engine="gemini")
+    letter = await letter_of(client, job_id, "MODEL_UNAVAILABLE", "MODEL", attempts=3)
+    await has_failed(client, job_id, letter)
+    assert len(client.gemini.requests) == 3
     assert "hunter2" not in json.dumps(letter)
 
 
-async def test_a_model_that_refuses_the_content_is_not_asked_again(arena):
-    arena.gemini.script(gemini.blocked())
-    job_id = await arena.handed_in(scanned_pdf(["Another page for Gemini"]), engine="gemini")
-    letter = await letter_of(arena, job_id, "MODEL_REFUSED", "MODEL")
-    await has_failed(arena, job_id, letter)
-    assert len(arena.gemini.requests) == 1
+async def test_a_model_that_refuses_the_content_is_not_asked_again(client):
+    client.gemini.script(gemini.blocked())
+    job_id = await client.handed_in(scanned_pdf(["Another page for Gemini"]), engine="gemini")
+    letter = await letter_of(client, job_id, "MODEL_REFUSED", "MODEL")
+    await has_failed(client, job_id, letter)
+    assert len(client.gemini.requests) == 1
 
 
-async def test_ocr_that_fails_again_and_again(arena):
+async def test_ocr_that_fails_again_and_again(client):
     crash = [plan(2), page(0), failed("CHILD_CRASHED", detail="signal 11 (SIGSEGV)")]
     script = Script(crash, [plan(2), *crash[2:]])
-    job_id = await arena.handed_in(script)
-    letter = await letter_of(arena, job_id, "CHILD_CRASHED", "SYSTEM", attempts=3)
-    await has_failed(arena, job_id, letter)
+    job_id = await client.handed_in(script)
+    letter = await letter_of(client, job_id, "CHILD_CRASHED", "SYSTEM", attempts=3)
+    await has_failed(client, job_id, letter)
     assert [spec.done for spec in script.specs] == [0, 1, 1]
 
 
-async def test_a_model_whose_files_are_not_there(arena):
-    job_id = await arena.handed_in(wav(tone(1.0)), filename="tone.wav", **AUDIO)
-    letter = await letter_of(arena, job_id, "MODEL_FILES_DAMAGED", "MODEL")
-    await has_failed(arena, job_id, letter)
+async def test_a_model_whose_files_are_not_there(client):
+    job_id = await client.handed_in(wav(tone(1.0)), filename="tone.wav", **AUDIO)
+    letter = await letter_of(client, job_id, "MODEL_FILES_DAMAGED", "MODEL")
+    await has_failed(client, job_id, letter)
 
 
 # --- a non-recoverable runtime exception ----------------------------------------------------------------------------
 
 
-async def test_a_surprise_in_our_own_code_goes_to_a_person_at_once(arena, monkeypatch):
+async def test_a_surprise_in_our_own_code_goes_to_a_person_at_once(client, monkeypatch):
     def surprised(*_):
         message = "page 1 says hunter2"
         raise ZeroDivisionError(message)
 
     monkeypatch.setattr("holdfast.features.documents.reading.outputs_of", surprised)
-    job_id = await arena.handed_in(Script(pages(1)))
-    letter = await letter_of(arena, job_id, "UNEXPECTED", "SYSTEM")
-    await has_failed(arena, job_id, letter)
+    job_id = await client.handed_in(Script(pages(1)))
+    letter = await letter_of(client, job_id, "UNEXPECTED", "SYSTEM")
+    await has_failed(client, job_id, letter)
     assert letter["error"] == "An unexpected error: ZeroDivisionError"
 
 
-async def test_a_folder_of_our_own_that_cannot_be_written_is_tried_again(arena, monkeypatch):
+async def test_a_folder_of_our_own_that_cannot_be_written_is_tried_again(client, monkeypatch):
     def full(self, *_):
         raise OSError(28, "No space left on device", "/secret/place")
 
     monkeypatch.setattr("holdfast.blobs.folder.StreamedFolderBlobs._replace", full)
-    job_id = await arena.handed_in(Script(pages(1), [plan(1), pages(1)[-1]]))
-    letter = await letter_of(arena, job_id, "STORAGE_UNAVAILABLE", "IO", attempts=3)
-    await has_failed(arena, job_id, letter)
+    job_id = await client.handed_in(Script(pages(1), [plan(1), pages(1)[-1]]))
+    letter = await letter_of(client, job_id, "STORAGE_UNAVAILABLE", "IO", attempts=3)
+    await has_failed(client, job_id, letter)
     assert "/secret/place" not in json.dumps(letter)
 
 
-async def test_a_child_that_promises_more_pages_than_it_reads_has_crashed(arena):
-    job_id = await arena.handed_in(Script([plan(2), page(0), pages(1)[-1]], [plan(2), pages(1)[-1]]))
-    letter = await letter_of(arena, job_id, "CHILD_CRASHED", "SYSTEM", attempts=3)
-    await has_failed(arena, job_id, letter)
+async def test_a_child_that_promises_more_pages_than_it_reads_has_crashed(client):
+    job_id = await client.handed_in(Script([plan(2), page(0), pages(1)[-1]], [plan(2), pages(1)[-1]]))
+    letter = await letter_of(client, job_id, "CHILD_CRASHED", "SYSTEM", attempts=3)
+    await has_failed(client, job_id, letter)
     assert letter["error_detail"] == "1 units are read, of a plan for 2"
 
 
 # --- the table ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("arena", [EMBEDDED], indirect=True)
+@pytest.mark.parametrize("client", [EMBEDDED], indirect=True)
 @pytest.mark.parametrize("code", Code)
-async def test_the_table_decides_how_often_a_failure_is_tried_and_what_it_is_called(arena, code):
+async def test_the_table_decides_how_often_a_failure_is_tried_and_what_it_is_called(client, code):
     kind = TABLE[code]
-    job_id = await arena.handed_in(Script([failed(code, detail="HTTP 418")]))
+    job_id = await client.handed_in(Script([failed(code, detail="HTTP 418")]))
     attempts = 3 if kind.retried else 1
-    letter = await letter_of(arena, job_id, code.value, kind.error_type.value, attempts=attempts)
-    await has_failed(arena, job_id, letter)
+    letter = await letter_of(client, job_id, code.value, kind.error_type.value, attempts=attempts)
+    await has_failed(client, job_id, letter)
     assert (letter["error"], letter["error_detail"]) == (kind.message, "HTTP 418")
-    assert outcomes(await arena.entry(job_id)) == [("failed", code.value)] * attempts
+    assert outcomes(await client.entry(job_id)) == [("failed", code.value)] * attempts
 
 
-async def _new_letters(arena, before) -> set[str]:
+async def _new_letters(client, before) -> set[str]:
     async def new() -> set[str]:
-        return {each["job_id"] for each in await arena.dead_letter_queue()} - before
+        return {each["job_id"] for each in await client.dead_letter_queue()} - before
 
     return await eventually(new)

@@ -11,165 +11,165 @@ from holdfast.contracts.dead_letters import ReviewStatus
 from holdfast.contracts.errors import ReviewRefused
 from holdfast.contracts.ledger import Status
 from holdfast.contracts.queries import EntryQuery, LetterQuery, Page
-from tests.support.document_arena import CLUSTER, EMBEDDED, OCR, arena_on, eventually
+from tests.support.document_client import CLUSTER, EMBEDDED, OCR, document_client_on, eventually
+from tests.support.gateway import outcomes
 from tests.support.pages import text_pdf
-from tests.support.stage import outcomes
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module", params=[EMBEDDED, CLUSTER])
-async def arena(request, tmp_path_factory):
-    async with arena_on(request.param, request, tmp_path_factory.mktemp("arena")) as arena:
-        yield arena
+async def client(request, tmp_path_factory):
+    async with document_client_on(request.param, request, tmp_path_factory.mktemp("documents")) as client:
+        yield client
 
 
-async def entries(arena):
-    return (await arena.system.store.find(EntryQuery(workload="documents"), Page(1_000))).items
+async def entries(client):
+    return (await client.gateway.store.find(EntryQuery(workload="documents"), Page(1_000))).items
 
 
-async def test_a_letter_is_replayed_once_as_a_new_job_that_knows_the_old_one(arena):
-    job_id = await arena.handed_in(local_path="late.pdf", job_id="late-1", language="en", metadata={"order": 7})
-    await arena.the_letter(job_id)
-    (letter,) = await arena.letters(job_id)
+async def test_a_letter_is_replayed_once_as_a_new_job_that_knows_the_old_one(client):
+    job_id = await client.handed_in(local_path="late.pdf", job_id="late-1", language="en", metadata={"order": 7})
+    await client.the_letter(job_id)
+    (letter,) = await client.letters(job_id)
     with pytest.raises(ReviewRefused):  # not looked at yet
-        await arena.system.review.replay(letter.id, actor="ana", reason="in a hurry")
-    (arena.roots / "late.pdf").write_bytes(text_pdf(["Here at last"]))
+        await client.gateway.review.replay(letter.id, actor="ana", reason="in a hurry")
+    (client.roots / "late.pdf").write_bytes(text_pdf(["Here at last"]))
 
-    replayed = await arena.replay(letter)
+    replayed = await client.replay(letter)
 
-    new_id = (await arena.job(job_id))["replayed_as"]
+    new_id = (await client.job(job_id))["replayed_as"]
     assert new_id not in {None, job_id}
     assert (replayed.review_status, replayed.replayed_as) == (ReviewStatus.REPLAYED, new_id)
     assert [(each.step, each.actor, each.reason) for each in replayed.decisions] == [
         (ReviewStatus.REVIEWED, "ana", "looked"),
         (ReviewStatus.REPLAYED, "ana", "mended"),
     ]
-    new = await arena.until(new_id, "COMPLETED")
+    new = await client.until(new_id, "COMPLETED")
     assert (new["replay_of"], new["company_id"], new["attempts"], new["metadata"]) == (
         job_id,
-        arena.companies["acme"],
+        client.companies["acme"],
         1,
         {"order": 7},
     )
-    assert b"Here at last" in await arena.output(new_id, "text.txt")
-    assert (await arena.get(job_id)).json()["replayed_as"] == new_id
-    assert (await arena.get(new_id)).json()["replay_of"] == job_id
+    assert b"Here at last" in await client.output(new_id, "text.txt")
+    assert (await client.get(job_id)).json()["replayed_as"] == new_id
+    assert (await client.get(new_id)).json()["replay_of"] == job_id
 
-    old, entry = await arena.job(job_id), await arena.entry(new_id)
-    assert (old["status"], old["attempts"], (await arena.result(job_id))["status"]) == ("FAILED", 3, "FAILED")
-    assert (await arena.entry(job_id)).status is Status.DEAD_LETTERED
+    old, entry = await client.job(job_id), await client.entry(new_id)
+    assert (old["status"], old["attempts"], (await client.result(job_id))["status"]) == ("FAILED", 3, "FAILED")
+    assert (await client.entry(job_id)).status is Status.DEAD_LETTERED
     assert (entry.status, entry.generation, entry.replay_of) == (Status.PROCESSED, 1, job_id)
     with pytest.raises(ReviewRefused):
-        await arena.system.review.replay(letter.id, actor="ana", reason="once more")
-    await arena.look_after()
-    assert await arena.told(job_id) == []
-    assert [each.key for each in await entries(arena) if each.replay_of == job_id] == [new_id]
+        await client.gateway.review.replay(letter.id, actor="ana", reason="once more")
+    await client.look_after()
+    assert await client.told(job_id) == []
+    assert [each.key for each in await entries(client) if each.replay_of == job_id] == [new_id]
 
 
-async def test_a_replay_that_fails_too_has_a_letter_of_its_own(arena):
-    job_id = await arena.handed_in(local_path="never.pdf")
-    await arena.the_letter(job_id)
-    (letter,) = await arena.letters(job_id)
-    await arena.replay(letter)
-    new_id = (await arena.job(job_id))["replayed_as"]
+async def test_a_replay_that_fails_too_has_a_letter_of_its_own(client):
+    job_id = await client.handed_in(local_path="never.pdf")
+    await client.the_letter(job_id)
+    (letter,) = await client.letters(job_id)
+    await client.replay(letter)
+    new_id = (await client.job(job_id))["replayed_as"]
 
-    told = await arena.the_letter(new_id)
+    told = await client.the_letter(new_id)
 
     assert (told["replay_of"], told["attempts"], told["payload"]) == (job_id, 3, {"local_path": "never.pdf"})
-    assert outcomes(await arena.entry(new_id)) == [("failed", "FILE_NOT_FOUND")] * 3
-    assert len(await arena.letters(job_id)) == len(await arena.letters(new_id)) == 1
+    assert outcomes(await client.entry(new_id)) == [("failed", "FILE_NOT_FOUND")] * 3
+    assert len(await client.letters(job_id)) == len(await client.letters(new_id)) == 1
 
 
-async def test_the_letter_of_an_invalid_job_cannot_be_replayed(arena):
-    await arena.put(
+async def test_the_letter_of_an_invalid_job_cannot_be_replayed(client):
+    await client.put(
         {"job_id": "broken-1", "job_type": "POETRY", "input_type": "PDF", "payload": {"local_path": "a.pdf"}}
     )
-    await arena.the_letter("broken-1")
-    (letter,) = await arena.letters("broken-1")
-    await arena.system.review.review(letter.id, actor="ana", reason="looked")
-    before = len(await entries(arena))
+    await client.the_letter("broken-1")
+    (letter,) = await client.letters("broken-1")
+    await client.gateway.review.review(letter.id, actor="ana", reason="looked")
+    before = len(await entries(client))
 
     with pytest.raises(ReviewRefused, match=r"It cannot be replayed.*job_type: must be 'OCR' or"):
-        await arena.system.review.replay(letter.id, actor="ana", reason="hope")
+        await client.gateway.review.replay(letter.id, actor="ana", reason="hope")
 
-    await arena.look_after()
-    (letter,) = await arena.letters("broken-1")
+    await client.look_after()
+    (letter,) = await client.letters("broken-1")
     assert letter.review_status is ReviewStatus.REVIEWED
-    assert len(await arena.told("broken-1")) == 1
-    assert len(await entries(arena)) == before
-    closed = await arena.system.review.close(letter.id, actor="ana", reason="the sender was told")
+    assert len(await client.told("broken-1")) == 1
+    assert len(await entries(client)) == before
+    closed = await client.gateway.review.close(letter.id, actor="ana", reason="the sender was told")
     assert closed.review_status is ReviewStatus.CLOSED
 
 
-async def test_nothing_is_ever_replayed_by_itself(arena):
+async def test_nothing_is_ever_replayed_by_itself(client):
     """Whatever is mended, and however often maintenance and a new worker look."""
-    pending = await arena.handed_in(local_path="mended.pdf")
-    reviewed = await arena.handed_in(local_path="mended.pdf", language="en")
+    pending = await client.handed_in(local_path="mended.pdf")
+    reviewed = await client.handed_in(local_path="mended.pdf", language="en")
     for job_id in (pending, reviewed):
-        await arena.the_letter(job_id)
-    (letter,) = await arena.letters(reviewed)
-    await arena.system.review.review(letter.id, actor="ana", reason="looked")
-    (arena.roots / "mended.pdf").write_bytes(text_pdf(["Mended"]))
-    before = json.dumps(sorted(each.key for each in await entries(arena)))
+        await client.the_letter(job_id)
+    (letter,) = await client.letters(reviewed)
+    await client.gateway.review.review(letter.id, actor="ana", reason="looked")
+    (client.roots / "mended.pdf").write_bytes(text_pdf(["Mended"]))
+    before = json.dumps(sorted(each.key for each in await entries(client)))
 
-    async with arena.resting():
-        await arena.look_after(rounds=10)
-    await arena.look_after(rounds=10)
+    async with client.gateway.resting():
+        await client.look_after(rounds=10)
+    await client.look_after(rounds=10)
 
-    await eventually(lambda: _quiet(arena))
-    assert json.dumps(sorted(each.key for each in await entries(arena))) == before
+    await eventually(lambda: _quiet(client))
+    assert json.dumps(sorted(each.key for each in await entries(client))) == before
     for job_id, status in ((pending, ReviewStatus.PENDING), (reviewed, ReviewStatus.REVIEWED)):
-        (letter,) = await arena.letters(job_id)
+        (letter,) = await client.letters(job_id)
         assert (letter.review_status, letter.replayed_as) == (status, None)
-        assert (await arena.job(job_id))["status"] == "FAILED"
-        assert (await arena.entry(job_id)).attempt_count == 3
+        assert (await client.job(job_id))["status"] == "FAILED"
+        assert (await client.entry(job_id)).attempt_count == 3
 
 
-async def test_letters_are_replayed_by_filter_each_as_a_job_of_its_own(arena):
-    jobs = [await arena.handed_in(local_path=f"many-{number}.pdf") for number in range(3)]
+async def test_letters_are_replayed_by_filter_each_as_a_job_of_its_own(client):
+    jobs = [await client.handed_in(local_path=f"many-{number}.pdf") for number in range(3)]
     for job_id in jobs:
-        await arena.the_letter(job_id)
-        (letter,) = await arena.letters(job_id)
+        await client.the_letter(job_id)
+        (letter,) = await client.letters(job_id)
         if job_id is not jobs[2]:
-            await arena.system.review.review(letter.id, actor="ana", reason="looked")
-        (arena.roots / f"many-{jobs.index(job_id)}.pdf").write_bytes(text_pdf([f"File {job_id}"]))
+            await client.gateway.review.review(letter.id, actor="ana", reason="looked")
+        (client.roots / f"many-{jobs.index(job_id)}.pdf").write_bytes(text_pdf([f"File {job_id}"]))
     query = LetterQuery(
-        workload="documents", labels={"company_id": arena.companies["acme"]}, reason_code="FILE_NOT_FOUND"
+        workload="documents", labels={"company_id": client.companies["acme"]}, reason_code="FILE_NOT_FOUND"
     )
 
-    report = await arena.system.review.replay_where(query, limit=50, actor="ana", reason="the folder is back")
+    report = await client.gateway.review.replay_where(query, limit=50, actor="ana", reason="the folder is back")
 
-    (first,), (second,), (third,) = [await arena.letters(job_id) for job_id in jobs]
+    (first,), (second,), (third,) = [await client.letters(job_id) for job_id in jobs]
     assert {first.id, second.id} <= set(report.moved)
     assert third.id not in report.moved
     for job_id in jobs[:2]:
-        new_id = (await arena.job(job_id))["replayed_as"]
-        await arena.until(new_id, "COMPLETED")
-        assert f"File {job_id}".encode() in await arena.output(new_id, "text.txt")
-    assert (await arena.job(jobs[2])).get("replayed_as") is None
+        new_id = (await client.job(job_id))["replayed_as"]
+        await client.until(new_id, "COMPLETED")
+        assert f"File {job_id}".encode() in await client.output(new_id, "text.txt")
+    assert (await client.job(jobs[2])).get("replayed_as") is None
 
 
-async def test_a_conflicting_job_of_a_external_producer_can_be_replayed_under_an_id_of_its_own(arena):
+async def test_a_conflicting_job_of_a_external_producer_can_be_replayed_under_an_id_of_its_own(client):
     """Its letter shows its own payload, not that of the job which had the id first and hears nothing of all this."""
-    (arena.roots / "theirs.pdf").write_bytes(text_pdf(["Theirs"]))
-    first = await arena.handed_in(local_path="theirs.pdf", job_id="same-id", language="pt")
-    await arena.until(first, "COMPLETED")
-    await arena.put({"job_id": "same-id", **OCR, "payload": {"local_path": "theirs.pdf"}})
-    told = await arena.the_letter("same-id")
+    (client.roots / "theirs.pdf").write_bytes(text_pdf(["Theirs"]))
+    first = await client.handed_in(local_path="theirs.pdf", job_id="same-id", language="pt")
+    await client.until(first, "COMPLETED")
+    await client.put({"job_id": "same-id", **OCR, "payload": {"local_path": "theirs.pdf"}})
+    told = await client.the_letter("same-id")
     assert (told["error_code"], told["error_type"], told["attempts"]) == ("IDEMPOTENCY_CONFLICT", "VALIDATION", 1)
     assert told["payload"] == {"local_path": "theirs.pdf"}
-    assert (await arena.job("same-id"))["status"] == "COMPLETED"
+    assert (await client.job("same-id"))["status"] == "COMPLETED"
 
-    (letter,) = await arena.letters("same-id")
-    replayed = await arena.replay(letter)
+    (letter,) = await client.letters("same-id")
+    replayed = await client.replay(letter)
 
-    new = await arena.until(replayed.replayed_as, "COMPLETED")
+    new = await client.until(replayed.replayed_as, "COMPLETED")
     assert (new["replay_of"], new["company_id"], new["language"]) == (None, None, None)
-    assert (await arena.entry(new["job_id"])).replay_of == letter.key
-    assert (await arena.job("same-id")).get("replayed_as") is None
+    assert (await client.entry(new["job_id"])).replay_of == letter.key
+    assert (await client.job("same-id")).get("replayed_as") is None
 
 
-async def _quiet(arena) -> bool:
-    depth = await arena.system.broker.depth("doc_jobs")
+async def _quiet(client) -> bool:
+    depth = await client.gateway.broker.depth("doc_jobs")
     return (depth.ready, depth.delayed, depth.active) == (0, 0, 0)

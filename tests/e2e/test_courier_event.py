@@ -7,23 +7,18 @@ import contextlib
 import json
 from collections import Counter
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from unittest.mock import patch
 
-import httpx
 import pytest
 
 from holdfast.contracts.dead_letters import ReviewStatus
 from holdfast.contracts.errors import ReviewRefused
 from holdfast.contracts.ledger import Status
-from holdfast.contracts.queries import LetterQuery, Page
 from holdfast.contracts.times import isoformat
 from holdfast.features.courier.contract import ActiveShipment, CourierDeadLetter
-from holdfast.features.courier.signatures import sign
-from holdfast.wiring import System, open_system
+from tests.support.gateway import Gateway, assert_counts_its_attempts, opened
 from tests.support.settings import Settings
-from tests.support.stage import assert_counts_its_attempts
 from tests.support.waiting import eventually
 
 SECRET = "a secret of courier-x, long enough for this"
@@ -68,11 +63,11 @@ class Downstream:
 
 
 @dataclass
-class Gateway:
-    system: System
-    client: httpx.AsyncClient
+class Courier:
+    """Sends events about one shipment to a gateway, which forwards them to ``downstream``."""
+
+    gateway: Gateway
     downstream: Downstream
-    stopping: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def send(self, event_id: str, *, status: str = "delivered", minutes_ago: int = 1, **changes):
         document = {
@@ -85,43 +80,21 @@ class Gateway:
         return document, await self.push(document)
 
     async def push(self, document):
-        body, timestamp = json.dumps(document).encode(), int(datetime.now(UTC).timestamp())
-        headers = {
-            "content-type": "application/json",
-            "x-signature": sign(SECRET, timestamp, body),
-            "x-signature-timestamp": str(timestamp),
-            "x-signature-algorithm": "hmac-sha256",
-            "x-request-id": f"req_{document['eventId']}",
-        }
-        return await self.client.post("/v1/events/courier", content=body, headers=headers)
-
-    async def entry(self, event_id: str):
-        entry = await self.system.store.entry("courier", f"courier-x:{event_id}")
-        assert entry is not None
-        assert_counts_its_attempts(entry)
-        return entry
-
-    async def until(self, event_id: str, status: Status, generation: int = 1):
-        async def reached():
-            entry = await self.entry(event_id)
-            return entry if (entry.status, entry.generation) == (status, generation) else None
-
-        return await eventually(reached)
+        return await self.gateway.post_event(document, SECRET, x_request_id=f"req_{document['eventId']}")
 
     async def shipment(self):
-        document = await self.system.store.get("active_shipments", "shp_1")
+        document = await self.gateway.shipment("shp_1")
         return None if document is None else ActiveShipment.model_validate(document)
 
     async def letter(self, event_id: str):
-        query = LetterQuery(workload="courier", key=f"courier-x:{event_id}")
-        (letter,) = (await self.system.store.letters(query, Page())).items
+        (letter,) = await self.gateway.letters(key=f"courier-x:{event_id}")
         assert_counts_its_attempts(letter)
         return letter
 
     async def published(self) -> list[tuple[str, dict]]:
         """Everything in the dead-letter queue; it stays taken for an hour."""
-        taken = await self.system.broker.take("courier-events-dlq", 100, wait=timedelta(0), lease=timedelta(hours=1))
-        return [(each.job_id, json.loads(each.data)) for each in taken]
+        queued = await self.gateway.queued("courier-events-dlq", lease=timedelta(hours=1))
+        return [(job_id, json.loads(data)) for job_id, data in queued]
 
 
 @asynccontextmanager
@@ -137,25 +110,11 @@ async def running(folder, downstream, *, worker=True):
         upkeep_interval_ms=20,
         worker_drain_timeout_ms=5000,
     )
-    # A worker that is told to stop still waits for its last question to the queue; no test needs a whole second.
-    with patch("holdfast.engine.execution._TAKE_WAIT", timedelta(milliseconds=20)):
-        async with _open(settings, downstream, worker=worker) as gateway:
-            yield gateway
-
-
-@asynccontextmanager
-async def _open(settings, downstream, *, worker):
-    async with open_system(settings) as system:
-        transport = httpx.ASGITransport(app=system.api())
-        async with httpx.AsyncClient(transport=transport, base_url="http://holdfast.test") as client:
-            gateway = Gateway(system, client, downstream)
-            working = asyncio.create_task(system.worker().run(gateway.stopping)) if worker else None
-            try:
-                yield gateway
-            finally:
-                gateway.stopping.set()
-                if working is not None:
-                    await working
+    async with (
+        opened(settings, keys="courier-x:") as gateway,
+        gateway.running() if worker else contextlib.nullcontext(),
+    ):
+        yield Courier(gateway, downstream)
 
 
 @pytest.fixture
@@ -168,55 +127,55 @@ async def downstream():
 
 
 @pytest.fixture
-async def gateway(tmp_path, downstream):
+async def courier(tmp_path, downstream):
     async with running(tmp_path, downstream) as made:
         yield made
 
 
-async def test_an_event_is_applied(gateway):
-    document, answer = await gateway.send("evt_1", status="out_for_delivery")
+async def test_an_event_is_applied(courier):
+    document, answer = await courier.send("evt_1", status="out_for_delivery")
 
     assert answer.status_code == 202
     assert answer.json()["traceId"] == "req_evt_1"
-    entry = await gateway.until("evt_1", Status.PROCESSED)
+    entry = await courier.gateway.until("evt_1", Status.PROCESSED)
     assert entry.attempt_count == 1
-    shipment = await gateway.shipment()
+    shipment = await courier.shipment()
     assert (shipment.currentState, shipment.lastEventId, shipment.orderId) == ("out_for_delivery", "evt_1", "ord_1")
     assert shipment.metadata == {"weight": 2.5}
-    again = await gateway.push(document)
+    again = await courier.push(document)
     assert (again.status_code, again.json()["duplicate"]) == (202, True)
     assert again.json()["receivedAt"] == answer.json()["receivedAt"]
-    assert gateway.downstream.seen == {"evt_1": 1}
+    assert courier.downstream.seen == {"evt_1": 1}
 
 
-async def test_an_event_with_other_content_is_a_conflict(gateway):
-    document, _ = await gateway.send("evt_1")
-    await gateway.until("evt_1", Status.PROCESSED)
+async def test_an_event_with_other_content_is_a_conflict(courier):
+    document, _ = await courier.send("evt_1")
+    await courier.gateway.until("evt_1", Status.PROCESSED)
 
-    answer = await gateway.push(document | {"payload": document["payload"] | {"status": "returned"}})
+    answer = await courier.push(document | {"payload": document["payload"] | {"status": "returned"}})
 
     assert (answer.status_code, answer.json()["errorCode"]) == (409, "IDEMPOTENCY_CONFLICT")
-    assert (await gateway.shipment()).currentState == "delivered"
+    assert (await courier.shipment()).currentState == "delivered"
 
 
-async def test_a_late_event_does_not_win(gateway):
-    await gateway.send("evt_new", status="delivered", minutes_ago=1)
-    await gateway.until("evt_new", Status.PROCESSED)
+async def test_a_late_event_does_not_win(courier):
+    await courier.send("evt_new", status="delivered", minutes_ago=1)
+    await courier.gateway.until("evt_new", Status.PROCESSED)
 
-    await gateway.send("evt_old", status="in_transit", minutes_ago=90)
+    await courier.send("evt_old", status="in_transit", minutes_ago=90)
 
-    assert (await gateway.until("evt_old", Status.PROCESSED)).note == "ignored_stale"
-    assert (await gateway.shipment()).currentState == "delivered"
+    assert (await courier.gateway.until("evt_old", Status.PROCESSED)).note == "ignored_stale"
+    assert (await courier.shipment()).currentState == "delivered"
 
 
-async def test_an_event_is_retried_until_its_downstream_works(gateway):
-    gateway.downstream.answers["evt_1"] = [None, 503]
+async def test_an_event_is_retried_until_its_downstream_works(courier):
+    courier.downstream.answers["evt_1"] = [None, 503]
 
-    await gateway.send("evt_1")
+    await courier.send("evt_1")
 
-    entry = await gateway.until("evt_1", Status.PROCESSED)
+    entry = await courier.gateway.until("evt_1", Status.PROCESSED)
     assert [attempt.error_code for attempt in entry.attempts] == ["TIMEOUT", "HTTP_503", None]
-    assert gateway.downstream.seen == {"evt_1": 3}
+    assert courier.downstream.seen == {"evt_1": 3}
 
 
 @pytest.mark.parametrize(
@@ -227,16 +186,16 @@ async def test_an_event_is_retried_until_its_downstream_works(gateway):
     ],
     ids=["transient", "permanent"],
 )
-async def test_an_event_that_cannot_be_settled_lives_on_as_a_dead_letter(gateway, answers, attempts, reason):
-    gateway.downstream.answers["evt_1"] = list(answers)
+async def test_an_event_that_cannot_be_settled_lives_on_as_a_dead_letter(courier, answers, attempts, reason):
+    courier.downstream.answers["evt_1"] = list(answers)
 
-    document, _ = await gateway.send("evt_1")
+    document, _ = await courier.send("evt_1")
 
-    entry = await gateway.until("evt_1", Status.DEAD_LETTERED)
-    letter = await gateway.letter("evt_1")
+    entry = await courier.gateway.until("evt_1", Status.DEAD_LETTERED)
+    letter = await courier.letter("evt_1")
     assert (entry.attempt_count, letter.attempt_count, letter.reason_code) == (attempts, attempts, reason)
-    assert await gateway.shipment() is None
-    ((letter_id, payload),) = await eventually(gateway.published)
+    assert await courier.shipment() is None
+    ((letter_id, payload),) = await eventually(courier.published)
     assert letter_id == letter.id
     assert set(payload) == LETTER_FIELDS
     CourierDeadLetter.model_validate(payload)
@@ -245,41 +204,41 @@ async def test_an_event_that_cannot_be_settled_lives_on_as_a_dead_letter(gateway
     assert payload["payloadSnapshot"] == document["payload"]
 
 
-async def test_a_dead_letter_is_reviewed_replayed_and_closed(gateway):
-    gateway.downstream.answers["evt_1"] = [422]
-    await gateway.send("evt_1")
-    await gateway.until("evt_1", Status.DEAD_LETTERED)
-    letter = await gateway.letter("evt_1")
-    review = gateway.system.review
+async def test_a_dead_letter_is_reviewed_replayed_and_closed(courier):
+    courier.downstream.answers["evt_1"] = [422]
+    await courier.send("evt_1")
+    await courier.gateway.until("evt_1", Status.DEAD_LETTERED)
+    letter = await courier.letter("evt_1")
+    review = courier.gateway.review
     with pytest.raises(ReviewRefused):
         await review.replay(letter.id, **ANA)
 
     await review.review(letter.id, **ANA)
     await review.replay(letter.id, **ANA)
 
-    entry = await gateway.until("evt_1", Status.PROCESSED, generation=2)
+    entry = await courier.gateway.until("evt_1", Status.PROCESSED, generation=2)
     assert entry.attempt_count == 1
-    assert (await gateway.shipment()).lastEventId == "evt_1"
+    assert (await courier.shipment()).lastEventId == "evt_1"
     closed = await review.close(letter.id, **ANA)
     assert [decision.step for decision in closed.decisions] == [
         ReviewStatus.REVIEWED,
         ReviewStatus.REPLAYED,
         ReviewStatus.CLOSED,
     ]
-    assert await gateway.published() == []
+    assert await courier.published() == []
 
 
-async def test_a_replayed_event_that_dies_again_gets_a_second_letter(gateway):
-    gateway.downstream.answers["evt_1"] = [422, 404]
-    await gateway.send("evt_1")
-    await gateway.until("evt_1", Status.DEAD_LETTERED)
-    first = await gateway.letter("evt_1")
-    await gateway.system.review.review(first.id, **ANA)
+async def test_a_replayed_event_that_dies_again_gets_a_second_letter(courier):
+    courier.downstream.answers["evt_1"] = [422, 404]
+    await courier.send("evt_1")
+    await courier.gateway.until("evt_1", Status.DEAD_LETTERED)
+    first = await courier.letter("evt_1")
+    await courier.gateway.review.review(first.id, **ANA)
 
-    await gateway.system.review.replay(first.id, **ANA)
+    await courier.gateway.review.replay(first.id, **ANA)
 
-    await gateway.until("evt_1", Status.DEAD_LETTERED, generation=2)
-    letters = (await gateway.system.store.letters(LetterQuery(workload="courier"), Page())).items
+    await courier.gateway.until("evt_1", Status.DEAD_LETTERED, generation=2)
+    letters = await courier.gateway.letters()
     assert [(each.generation, each.reason_code, each.review_status) for each in letters] == [
         (1, "HTTP_422", ReviewStatus.REPLAYED),
         (2, "HTTP_404", ReviewStatus.PENDING),
@@ -287,36 +246,36 @@ async def test_a_replayed_event_that_dies_again_gets_a_second_letter(gateway):
 
 
 async def test_events_that_were_accepted_without_a_worker_wait_for_one(tmp_path, downstream):
-    async with running(tmp_path, downstream, worker=False) as gateway:
-        answers = [await gateway.send(f"evt_{n}") for n in range(3)]
+    async with running(tmp_path, downstream, worker=False) as courier:
+        answers = [await courier.send(f"evt_{n}") for n in range(3)]
         assert [answer.json()["queued"] for _, answer in answers] == [True] * 3
-        assert (await gateway.entry("evt_0")).status is Status.RECEIVED
+        assert (await courier.gateway.entry("evt_0")).status is Status.RECEIVED
 
-    async with running(tmp_path, downstream) as gateway:
+    async with running(tmp_path, downstream) as courier:
         for number in range(3):
-            await gateway.until(f"evt_{number}", Status.PROCESSED)
+            await courier.gateway.until(f"evt_{number}", Status.PROCESSED)
 
 
 async def test_a_worker_that_stops_hands_its_event_to_the_next(tmp_path, downstream):
     downstream.answers["evt_1"] = [None] * 10
-    async with running(tmp_path, downstream) as gateway:
-        await gateway.send("evt_1")
+    async with running(tmp_path, downstream) as courier:
+        await courier.send("evt_1")
         await eventually(lambda: downstream.seen["evt_1"])
-        gateway.stopping.set()
+        courier.gateway.stopping.set()
 
     downstream.answers.clear()
-    async with running(tmp_path, downstream) as gateway:
-        entry = await gateway.until("evt_1", Status.PROCESSED)
+    async with running(tmp_path, downstream) as courier:
+        entry = await courier.gateway.until("evt_1", Status.PROCESSED)
 
     assert {attempt.outcome.value for attempt in entry.attempts} <= {"failed", "succeeded"}
 
 
-async def test_many_copies_of_one_event_are_one_event(gateway):
-    document, _ = await gateway.send("evt_1")
+async def test_many_copies_of_one_event_are_one_event(courier):
+    document, _ = await courier.send("evt_1")
 
-    answers = await asyncio.gather(*(gateway.push(document) for _ in range(200)))
+    answers = await asyncio.gather(*(courier.push(document) for _ in range(200)))
 
     assert {answer.status_code for answer in answers} == {202}
-    await gateway.until("evt_1", Status.PROCESSED)
-    assert gateway.downstream.seen == {"evt_1": 1}
-    assert await gateway.system.store.counts("courier") == {"processed": 1}
+    await courier.gateway.until("evt_1", Status.PROCESSED)
+    assert courier.downstream.seen == {"evt_1": 1}
+    assert await courier.gateway.store.counts("courier") == {"processed": 1}

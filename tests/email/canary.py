@@ -8,28 +8,30 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import io
 import json
 import os
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import httpx
 
+from holdfast.cli import main
 from holdfast.wiring import open_system
 from tests.support.counted_work import app
 from tests.support.long_run import LONG_RUN
 from tests.support.processes import Fleet
-from tests.support.program import ran
 from tests.support.settings import load
 from tests.support.smtp_server import SmtpServer
 from tests.support.waiting import eventually
 
-EMAILS = 500 if LONG_RUN else 250
-BATCH = 50
+EMAILS, BATCH = (500, 50) if LONG_RUN else (150, 30)
 REFUSED = EMAILS // 25
 """How many people the mail server refuses. It refuses the same number twice for now, and then accepts."""
 DOMAIN = "canario.example"
@@ -180,11 +182,13 @@ class Run:
             self.outbox_ids[person.external_id] = each["answer"]["outboxId"]
 
     async def command(self, *arguments: str) -> str:
-        """Run ``holdfast <arguments>``; its output."""
-        done = await asyncio.to_thread(ran, self.settings, *arguments)
-        self.keep(f"holdfast {arguments[0]}", done.stdout + done.stderr)
-        assert "Traceback" not in done.stderr, done.stderr
-        return done.stdout
+        """Run ``holdfast <arguments>`` in this process, with no other environment than the run's; its output."""
+        out, err = io.StringIO(), io.StringIO()
+        with patch.dict(os.environ, self.settings, clear=True), redirect_stdout(out), redirect_stderr(err):
+            await asyncio.to_thread(main, arguments)
+        self.keep(f"holdfast {arguments[0]}", out.getvalue() + err.getvalue())
+        assert "Traceback" not in err.getvalue(), err.getvalue()
+        return out.getvalue()
 
     def traces(self, *, people: bool) -> list[bytes]:
         """The data that must be found nowhere; with ``people``, names and addresses too."""

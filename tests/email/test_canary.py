@@ -83,7 +83,7 @@ def assert_it_flew(run, statuses) -> None:
     """Check that the run had every kind of ending."""
     assert sum(statuses.values()) == canary.EMAILS + len(run.planted)
     assert statuses["dead_lettered"] >= canary.REFUSED + len(run.planted)
-    assert statuses["processed"] > canary.EMAILS - 100
+    assert statuses["processed"] > max(canary.EMAILS - 100, canary.EMAILS * 0.6)
     assert "z***@c***.example" in run.said["API"]
     assert "VALIDATION_FAILED" in run.said["holdfast dlq"]
 

@@ -13,8 +13,8 @@ from redis import Redis
 from holdfast.cli.servers import start_valkey
 from tests.email import canary
 from tests.email.test_canary import assert_it_flew, erase_two
-from tests.support.cluster import DURABLE
 from tests.support.processes import Fleet
+from tests.support.running_cluster import DURABLE
 from tests.support.smtp_server import SmtpServer
 from tests.support.waiting import eventually
 

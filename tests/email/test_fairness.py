@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from tests.email.sorting_office import servers, sorting_office
+from tests.email.producer import email_producer, servers
 from tests.support.long_run import LONG_RUN
 
 # These timeouts only end a test that hangs. The tests check an order, not a speed.
@@ -27,15 +27,15 @@ def of(tenant, messages):
 
 async def test_ten_emails_do_not_wait_for_another_tenants_backlog(tmp_path, deployment):
     backlog, enough = (2_000, 300) if LONG_RUN else (600, 150)
-    async with sorting_office(tmp_path, EMAIL_RATE_MAX="100", **deployment) as office:
-        await office.tenant("big")
-        await office.tenant("small")
-        await office.hand_in("big", backlog)
-        await office.workers(2)
-        await office.until(lambda found: len(found) >= 50)
-        await office.hand_in("small", 10)
-        accepted = len(office.messages())
-        messages = await office.until(lambda found: len(of("small", found)) == 10 or len(found) >= accepted + enough)
+    async with email_producer(tmp_path, EMAIL_RATE_MAX="100", **deployment) as producer:
+        await producer.tenant("big")
+        await producer.tenant("small")
+        await producer.hand_in("big", backlog)
+        await producer.workers(2)
+        await producer.until(lambda found: len(found) >= 50)
+        await producer.hand_in("small", 10)
+        accepted = len(producer.messages())
+        messages = await producer.until(lambda found: len(of("small", found)) == 10 or len(found) >= accepted + enough)
 
     places = of("small", messages)
     assert len(places) == 10
@@ -43,12 +43,12 @@ async def test_ten_emails_do_not_wait_for_another_tenants_backlog(tmp_path, depl
 
 
 async def test_tenants_with_equal_backlogs_get_equal_shares(tmp_path, deployment):
-    async with sorting_office(tmp_path, EMAIL_RATE_MAX="100", **deployment) as office:
+    async with email_producer(tmp_path, EMAIL_RATE_MAX="100", **deployment) as producer:
         for name in ("first", "second", "third"):
-            await office.tenant(name)
-            await office.hand_in(name, 200)
-        await office.workers(2)
-        messages = await office.until(lambda found: len(found) >= 300)
+            await producer.tenant(name)
+            await producer.hand_in(name, 200)
+        await producer.workers(2)
+        messages = await producer.until(lambda found: len(found) >= 300)
 
     shares = Counter(message.tenant for message in messages[:300])
     assert set(shares) == {"first", "second", "third"}
@@ -56,14 +56,14 @@ async def test_tenants_with_equal_backlogs_get_equal_shares(tmp_path, deployment
 
 
 async def test_an_urgent_email_passes_the_backlog_of_its_own_tenant(tmp_path, deployment):
-    async with sorting_office(tmp_path, EMAIL_RATE_MAX="100", **deployment) as office:
-        await office.tenant("acme")
-        await office.hand_in("acme", 300)
-        await office.workers(1)
-        await office.until(lambda found: len(found) >= 20)
-        await office.hand_in("acme", 1, priority=1)
-        accepted = len(office.messages())
-        messages = await office.until(
+    async with email_producer(tmp_path, EMAIL_RATE_MAX="100", **deployment) as producer:
+        await producer.tenant("acme")
+        await producer.hand_in("acme", 300)
+        await producer.workers(1)
+        await producer.until(lambda found: len(found) >= 20)
+        await producer.hand_in("acme", 1, priority=1)
+        accepted = len(producer.messages())
+        messages = await producer.until(
             lambda found: any(message.number == 300 for message in found) or len(found) >= accepted + 100
         )
 

@@ -14,7 +14,7 @@ from holdfast.features.email.masking import without_names
 from holdfast.features.email.privacy import Privacy
 from holdfast.features.email.records import CONTENT, content_key
 from holdfast.features.email.vault import Vault
-from tests.email.post_office import VAULT, post_office
+from tests.support.email_client import VAULT, email_client
 from tests.support.email_content import OneRecord, exists, html_fields, html_in
 
 HTML = "<p>segredo de Maria</p>"
@@ -23,31 +23,31 @@ ONLY_NEW = Vault(bytes(range(32)), {"second": bytes(range(150, 182))}, "second")
 
 
 @pytest.fixture
-async def office():
-    async with post_office() as made:
+async def client():
+    async with email_client() as made:
         yield made
 
 
-def privacy(office, vault):
-    return Privacy(office.stage.store, office.stage.broker, vault, office.workload)
+def privacy(client, vault):
+    return Privacy(client.gateway.store, client.gateway.broker, vault, client.workload)
 
 
-async def content_of(office, outbox_id):
-    ref = (await office.outbox(outbox_id))["htmlRef"]
-    return ref, await office.stage.store.get(CONTENT, content_key(office.company, ref))
+async def content_of(client, outbox_id):
+    ref = (await client.outbox(outbox_id))["htmlRef"]
+    return ref, await client.gateway.store.get(CONTENT, content_key(client.company, ref))
 
 
 # --- sealed HTML ------------------------------------------------------------------------------------------------------
 
 
-async def test_the_database_stores_html_sealed_and_the_mail_server_gets_it_in_clear(office):
-    outbox_id = await office.post(html=HTML)
-    ref, kept = await content_of(office, outbox_id)
+async def test_the_database_stores_html_sealed_and_the_mail_server_gets_it_in_clear(client):
+    outbox_id = await client.post(html=HTML)
+    ref, kept = await content_of(client, outbox_id)
     assert "segredo" not in repr(kept)
-    assert await html_in(VAULT, office.company, ref, kept) == HTML
-    async with office.working():
-        await office.until(outbox_id, "SENT")
-    assert b"segredo de Maria" in office.delivered(outbox_id)[0].raw
+    assert await html_in(VAULT, client.company, ref, kept) == HTML
+    async with client.working():
+        await client.until(outbox_id, "SENT")
+    assert b"segredo de Maria" in client.delivered(outbox_id)[0].raw
 
 
 async def test_sealed_html_opens_in_its_own_record_only():
@@ -71,65 +71,65 @@ async def test_a_record_without_html_has_none(record):
         await html_in(VAULT, "acme", "ref", record)
 
 
-async def test_an_email_whose_html_no_key_opens_is_tried_again(office):
+async def test_an_email_whose_html_no_key_opens_is_tried_again(client):
     """Somebody may add the key again, so the email does not fail for good at once."""
-    outbox_id = await office.post(html=HTML)
-    ref, _ = await content_of(office, outbox_id)
-    foreign = html_fields(ONLY_NEW, office.company, ref, HTML)["sealed"]
-    await office.stage.store.apply([Upsert(CONTENT, content_key(office.company, ref), {"sealed": foreign})])
-    async with office.working():
-        outbox = await office.until(outbox_id, "RETRYING", lastErrorCode="CONTENT_UNAVAILABLE")
+    outbox_id = await client.post(html=HTML)
+    ref, _ = await content_of(client, outbox_id)
+    foreign = html_fields(ONLY_NEW, client.company, ref, HTML)["sealed"]
+    await client.gateway.store.apply([Upsert(CONTENT, content_key(client.company, ref), {"sealed": foreign})])
+    async with client.working():
+        outbox = await client.until(outbox_id, "RETRYING", lastErrorCode="CONTENT_UNAVAILABLE")
     assert outbox["attempt"] == 1
-    assert office.delivered(outbox_id) == []
+    assert client.delivered(outbox_id) == []
 
 
 # --- another key ------------------------------------------------------------------------------------------------------
 
 
-async def test_html_of_an_older_key_is_sealed_under_the_current_one(office):
-    outbox_ids = [await office.post(html=f"{HTML}{number}") for number in range(12)]
-    before = [await content_of(office, each) for each in outbox_ids]
+async def test_html_of_an_older_key_is_sealed_under_the_current_one(client):
+    outbox_ids = [await client.post(html=f"{HTML}{number}") for number in range(12)]
+    before = [await content_of(client, each) for each in outbox_ids]
 
-    done = await privacy(office, BOTH).reseal()
+    done = await privacy(client, BOTH).reseal()
 
     assert (done.contents, done.broken) == (12, [])
     for number, (outbox_id, (_, old)) in enumerate(zip(outbox_ids, before, strict=True)):
-        ref, kept = await content_of(office, outbox_id)
-        assert await html_in(ONLY_NEW, office.company, ref, kept) == f"{HTML}{number}"
+        ref, kept = await content_of(client, outbox_id)
+        assert await html_in(ONLY_NEW, client.company, ref, kept) == f"{HTML}{number}"
         assert {name: kept[name] for name in ("expiresAt", "bytes", "sha256")} == {
             name: old[name] for name in ("expiresAt", "bytes", "sha256")
         }
-    assert (await privacy(office, BOTH).reseal()).contents == 0
+    assert (await privacy(client, BOTH).reseal()).contents == 0
 
 
-async def test_html_that_no_key_opens_is_named_and_the_rest_is_done(office):
-    first, second = await office.post(html=HTML), await office.post(html=f"{HTML}2")
-    ref, _ = await content_of(office, first)
-    key = content_key(office.company, ref)
-    await office.stage.store.apply([Upsert(CONTENT, key, {"sealed": "v1.lost.AAAA"})])
+async def test_html_that_no_key_opens_is_named_and_the_rest_is_done(client):
+    first, second = await client.post(html=HTML), await client.post(html=f"{HTML}2")
+    ref, _ = await content_of(client, first)
+    key = content_key(client.company, ref)
+    await client.gateway.store.apply([Upsert(CONTENT, key, {"sealed": "v1.lost.AAAA"})])
 
-    done = await privacy(office, BOTH).reseal()
+    done = await privacy(client, BOTH).reseal()
 
     assert (done.contents, done.broken) == (1, [f"{CONTENT}/{key}"])
-    ref, kept = await content_of(office, second)
-    assert await html_in(ONLY_NEW, office.company, ref, kept) == f"{HTML}2"
+    ref, kept = await content_of(client, second)
+    assert await html_in(ONLY_NEW, client.company, ref, kept) == f"{HTML}2"
 
 
-async def test_html_in_clear_is_left_as_it_is_when_keys_change(office):
-    await office.keep_html(HTML)
-    assert (await privacy(office, BOTH).reseal()).contents == 0
+async def test_html_in_clear_is_left_as_it_is_when_keys_change(client):
+    await client.keep_html(HTML)
+    assert (await privacy(client, BOTH).reseal()).contents == 0
 
 
 # --- a mail server's words --------------------------------------------------------------------------------------------
 
 
-async def test_names_in_a_mail_servers_answer_are_masked(office):
-    office.server.rule("rcpt", "550 5.1.1 MARIA SOUZA <maria@example.com> 12ABC34501DE35 unknown")
-    outbox_id = await office.post(recipient={"externalId": "C-1", "nome": "Maria Souza"})
-    async with office.working():
-        outbox = await office.until(outbox_id, "FAILED")
-    (letter,) = await office.letters()
-    everything = repr((outbox, letter, await office.entry(outbox_id), await office.published_letters()))
+async def test_names_in_a_mail_servers_answer_are_masked(client):
+    client.server.rule("rcpt", "550 5.1.1 MARIA SOUZA <maria@example.com> 12ABC34501DE35 unknown")
+    outbox_id = await client.post(recipient={"externalId": "C-1", "nome": "Maria Souza"})
+    async with client.working():
+        outbox = await client.until(outbox_id, "FAILED")
+    (letter,) = await client.letters()
+    everything = repr((outbox, letter, await client.entry(outbox_id), await client.published_letters()))
     words = repr((outbox["lastErrorMessage"], letter.reason_message, letter.attempts))
     assert "M***" in words
     assert [each for each in ("MARIA", "Souza", "12ABC34501DE35", "maria@") if each in words] == []

@@ -7,7 +7,7 @@ from bisect import bisect_left
 
 import pytest
 
-from tests.email.sorting_office import servers, sorting_office
+from tests.email.producer import email_producer, servers
 from tests.support.long_run import LONG_RUN
 
 # These timeouts only end a test that hangs. The assertions hold on any machine.
@@ -37,11 +37,11 @@ def test_the_fullest_second_is_found_wherever_it_begins():
 
 @pytest.mark.parametrize(("limit", "emails"), [(100, MANY), (20, 80)])  # the second: far less than anything can do
 async def test_no_second_at_the_mail_server_has_more_than_the_limit(tmp_path, deployment, limit, emails):
-    async with sorting_office(tmp_path, EMAIL_RATE_MAX=str(limit), **deployment) as office:
-        await office.tenant("acme")
-        await office.hand_in("acme", emails)
-        await office.workers(3)
-        messages = await office.until(lambda found: len(found) >= emails)
+    async with email_producer(tmp_path, EMAIL_RATE_MAX=str(limit), **deployment) as producer:
+        await producer.tenant("acme")
+        await producer.hand_in("acme", emails)
+        await producer.workers(3)
+        messages = await producer.until(lambda found: len(found) >= emails)
 
     assert sorted(message.number for message in messages) == list(range(emails))
     assert most_in_a_second([message.at for message in messages]) <= limit
@@ -49,15 +49,15 @@ async def test_no_second_at_the_mail_server_has_more_than_the_limit(tmp_path, de
 
 async def test_a_tenants_own_rate_spreads_its_emails_and_delays_no_other_tenant(tmp_path, deployment):
     own, emails, others = 5, 25, 10
-    async with sorting_office(tmp_path, EMAIL_RATE_MAX="100", **deployment) as office:
-        await office.tenant("slow", rate=own)
-        await office.tenant("free")
+    async with email_producer(tmp_path, EMAIL_RATE_MAX="100", **deployment) as producer:
+        await producer.tenant("slow", rate=own)
+        await producer.tenant("free")
         began = time.time()
-        ids = await office.hand_in("slow", emails)
-        await office.hand_in("free", others)
-        await office.workers(2)
-        messages = await office.until(lambda found: len(found) >= emails + others)
-        entries = [await office.settled(outbox_id) for outbox_id in ids]
+        ids = await producer.hand_in("slow", emails)
+        await producer.hand_in("free", others)
+        await producer.workers(2)
+        messages = await producer.until(lambda found: len(found) >= emails + others)
+        entries = [await producer.settled(outbox_id) for outbox_id in ids]
 
     slow = [message.at for message in messages if message.tenant == "slow"]
     free = [message.at for message in messages if message.tenant == "free"]

@@ -7,9 +7,10 @@ import contextlib
 import pytest
 
 from holdfast.brokers.bullmq import BullmqBroker
-from tests.interop.gateway import forwarding_to, open_gateway, settings_for
+from tests.interop.courier import forwarding_to, settings_for
 from tests.interop.node_queue import NodeQueue
 from tests.support.downstream import Downstream
+from tests.support.gateway import opened
 
 
 @pytest.fixture
@@ -59,7 +60,7 @@ async def open_gateway_with(redis_place, mongo, mongo_database):
 
         async def open_one(**changes):
             settings = settings_for(redis_place.url, redis_place.prefix, mongo.uri, mongo_database, **changes)
-            return await stack.enter_async_context(open_gateway(settings))
+            return await stack.enter_async_context(opened(settings))
 
         yield open_one
 

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.contracts.ledger import Status
 from holdfast.contracts.times import isoformat
-from tests.interop.gateway import DEAD, MAIN, a_request, an_event
+from tests.interop.courier import DEAD, MAIN, a_request, an_event, post
 from tests.interop.specified_schemas import MAIN_QUEUE_PAYLOAD
 from tests.support.courier_documents import without
 from tests.support.waiting import eventually
@@ -31,7 +31,7 @@ WAYS = {
 
 async def test_an_event_that_node_adds_is_recorded_and_processed(main, gateway):
     """Without an id of its own and with one, with a priority, and delayed."""
-    async with gateway.working():
+    async with gateway.running():
         for number, options in enumerate(WAYS.values()):
             job_id = await main.add("courier.event", an_event(f"plain-{number}", status="delivered"), **options)
             outcome = await (await main.waiting_for(job_id))
@@ -47,13 +47,13 @@ async def test_an_event_that_node_adds_is_recorded_and_processed(main, gateway):
 async def test_a_bulk_of_events_from_node_is_processed_each_once(main, gateway, downstream):
     events = [an_event(f"plain-{n}") for n in range(60)]
     jobs = [{"name": "courier.event", "data": event} for event in events]
-    async with gateway.working():
+    async with gateway.running():
         await main.add_bulk(jobs)
         await eventually(lambda: _all_processed(gateway, 60))
         await main.add_bulk(jobs)
         await eventually(lambda: _settled(main))
 
-    assert await gateway.system.store.counts("courier") == {"processed": 60}
+    assert await gateway.store.counts("courier") == {"processed": 60}
     assert downstream.taken == {event["idempotencyKey"]: 1 for event in events}
 
 
@@ -69,7 +69,7 @@ BROKEN = {
 
 
 async def test_an_event_that_breaks_the_contract_becomes_a_dead_letter(main, gateway):
-    async with gateway.working():
+    async with gateway.running():
         for number, document in enumerate(BROKEN.values(), start=1):
             job_id = await main.add("courier.event", document)
             outcome = await (await main.waiting_for(job_id))
@@ -77,13 +77,13 @@ async def test_an_event_that_breaks_the_contract_becomes_a_dead_letter(main, gat
             assert "VALIDATION_FAILED" in outcome["rejected"]
             assert [each.reason_code for each in await gateway.letters()] == ["VALIDATION_FAILED"] * number
 
-    assert await gateway.system.store.counts("courier") == {"dead_lettered": len(BROKEN)}
+    assert await gateway.store.counts("courier") == {"dead_lettered": len(BROKEN)}
     assert await gateway.shipment("shp_1") is None
 
 
 async def test_a_broken_event_is_found_by_its_own_names(main, open_queue, gateway):
     dead = open_queue(DEAD)
-    async with gateway.working():
+    async with gateway.running():
         for _ in range(2):  # the same again changes nothing
             await (await main.waiting_for(await main.add("courier-event", BROKEN["has no order"])))
             await eventually(lambda: _one_letter(dead))
@@ -104,7 +104,7 @@ async def test_a_broken_event_is_found_by_its_own_names(main, open_queue, gatewa
 
 async def test_a_broken_event_does_not_touch_the_good_one_of_its_key(main, gateway):
     good, broken = an_event("plain-3"), an_event("plain-3") | {"payload": {"shipmentId": "shp_1"}}
-    async with gateway.working():
+    async with gateway.running():
         for document, end in ((good, "resolved"), (broken, "rejected")):
             assert end in await (await main.waiting_for(await main.add("courier-event", document)))
 
@@ -127,12 +127,12 @@ LENIENT = {
 
 
 async def test_an_event_with_the_required_fields_is_worked_whatever_the_others_say(main, gateway):
-    async with gateway.working():
+    async with gateway.running():
         for document in LENIENT.values():
             job_id = await main.add("courier-event", document, attempts=0)
             assert "resolved" in await (await main.waiting_for(job_id))
 
-    assert await gateway.system.store.counts("courier") == {"processed": len(LENIENT)}
+    assert await gateway.store.counts("courier") == {"processed": len(LENIENT)}
     entries = [await gateway.entry(document["idempotencyKey"]) for document in LENIENT.values()]
     assert [entry.warnings for entry in entries] == [(), (), ("occurredAt could not be used and was left out.",)]
     assert json.loads(entries[1].body)["signatureMeta"] == LENIENT["another shape of signature"]["signatureMeta"]
@@ -144,9 +144,9 @@ async def _one_letter(dead):
 
 async def test_a_duplicate_from_node_of_an_accepted_event_has_no_second_effect(main, gateway, downstream):
     """Whether it is processed already, and whatever job id Node gives it."""
-    async with gateway.working():
+    async with gateway.running():
         request = a_request("plain-1")
-        receipt = await gateway.post(request)
+        receipt = await post(gateway, request)
         assert (receipt["duplicate"], receipt["queued"]) == (False, True)
         await eventually(lambda: _is_processed(gateway, receipt["idempotencyKey"]))
         (first,) = await main.call("getCompleted")
@@ -155,33 +155,33 @@ async def test_a_duplicate_from_node_of_an_accepted_event_has_no_second_effect(m
         for options in ({}, {"jobId": "another-id"}):
             job_id = await main.add("courier.event", first["data"], **options)
             assert "resolved" in await (await main.waiting_for(job_id))
-        assert (await gateway.post(request))["duplicate"] is True
+        assert (await post(gateway, request))["duplicate"] is True
 
     assert downstream.taken == {"courier-x:plain-1": 1}
     assert await gateway.shipment("shp_plain-1") == before
-    assert await gateway.system.store.counts("courier") == {"processed": 1}
+    assert await gateway.store.counts("courier") == {"processed": 1}
     assert (await gateway.entry("courier-x:plain-1")).attempt_count == 1
 
 
 async def test_the_same_event_through_both_routes_at_once_has_one_effect(main, gateway, downstream):
     requests = [a_request(f"plain-{n}") for n in range(30)]
-    async with gateway.working():
+    async with gateway.running():
         # What Node adds tells the same as the request: only the request's own fields differ.
         doubles = [an_event(each["eventId"]) | {"occurredAt": each["occurredAt"]} for each in requests]
         await asyncio.gather(
-            *(gateway.post(each) for each in requests),
+            *(post(gateway, each) for each in requests),
             main.add_bulk([{"name": "courier.event", "data": each} for each in doubles]),
         )
         await eventually(lambda: _all_processed(gateway, 30))
         await eventually(lambda: _settled(main))
 
     assert downstream.taken == {each["idempotencyKey"]: 1 for each in doubles}
-    assert await gateway.system.store.counts("courier") == {"processed": 30}
+    assert await gateway.store.counts("courier") == {"processed": 30}
 
 
 async def test_an_event_of_node_with_a_known_key_and_other_content_becomes_a_dead_letter(main, gateway, downstream):
-    async with gateway.working():
-        receipt = await gateway.post(a_request("plain-1", status="delivered"))
+    async with gateway.running():
+        receipt = await post(gateway, a_request("plain-1", status="delivered"))
         await eventually(lambda: _is_processed(gateway, receipt["idempotencyKey"]))
 
         job_id = await main.add("courier.event", an_event("plain-1", status="returned"))
@@ -192,7 +192,7 @@ async def test_an_event_of_node_with_a_known_key_and_other_content_becomes_a_dea
 
 
 async def test_what_the_intake_accepts_is_in_the_queue_as_the_specification_says(main, gateway, node):
-    receipt = await gateway.post(a_request("plain-1"))
+    receipt = await post(gateway, a_request("plain-1"))
 
     (job,) = await main.call("getWaiting")
 
@@ -216,10 +216,10 @@ async def test_a_late_event_in_the_same_batch_is_flagged(main, open_gateway_with
         if whence == "node":
             job_id = await main.add("courier.event", an_event(name, shipmentId="shp_1") | changes)
         else:
-            await gateway.post(a_request(name, shipmentId="shp_1") | changes)
+            await post(gateway, a_request(name, shipmentId="shp_1") | changes)
             job_id = f"courier-x.{name}"
 
-    async with gateway.working():
+    async with gateway.running():
         await eventually(lambda: _all_processed(gateway, 2))
         await eventually(lambda: _settled(main))
 
@@ -231,7 +231,7 @@ async def test_a_late_event_in_the_same_batch_is_flagged(main, open_gateway_with
 
 
 async def _all_processed(gateway, count) -> bool:
-    return (await gateway.system.store.counts("courier")).get("processed") == count
+    return (await gateway.store.counts("courier")).get("processed") == count
 
 
 async def _settled(queue) -> bool:

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from holdfast.cli.servers import free_port
-from tests.interop.gateway import DEAD, MAIN, a_request, an_event
+from tests.interop.courier import DEAD, MAIN, a_request, an_event, post
 from tests.interop.specified_schemas import DEAD_LETTER_PAYLOAD
 from tests.support.courier_documents import without
 from tests.support.waiting import eventually
@@ -34,8 +34,8 @@ async def test_node_reads_dead_letters_as_the_specification_says(main, dead, gat
         17,
         [1, 2],
     ]
-    async with gateway.working():
-        await gateway.post(a_request("doomed-1"))
+    async with gateway.running():
+        await post(gateway, a_request("doomed-1"))
         for document in broken:
             await main.add("courier.event", document)
         await eventually(lambda: _holds(dead, 1 + len(broken)))
@@ -60,8 +60,8 @@ async def test_node_reads_dead_letters_as_the_specification_says(main, dead, gat
 async def test_node_reads_how_often_an_exhausted_event_was_tried(main, dead, open_gateway_with, node):
     nobody = f"http://127.0.0.1:{free_port()}/"
     gateway = await open_gateway_with(courier_downstream_url=nobody, courier_downstream_secret="downstream secret 0123")
-    async with gateway.working():
-        receipt = await gateway.post(a_request("evt_123"))
+    async with gateway.running():
+        receipt = await post(gateway, a_request("evt_123"))
         await eventually(lambda: _holds(dead, 1))
 
     (job,) = await dead.call("getWaiting")

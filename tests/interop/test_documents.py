@@ -66,16 +66,16 @@ def a_job(job_id: str, **payload):
 
 async def test_a_job_that_node_adds_is_adopted_and_its_producer_gets_the_result(jobs, gateway, folder):
     (folder / "deed.pdf").write_bytes(text_pdf(["Deed of sale", "Second page"]))
-    async with gateway.working():
+    async with gateway.running():
         await jobs.add("ocr", a_job("node-1", local_path="deed.pdf", metadata={"from": "Node"}), jobId="node-1")
         outcome = await (await jobs.waiting_for("node-1"))
 
     result = outcome["resolved"]
     assert set(result) == {"job_id", "status", "duration_sec", "output_path", "pages"}
     assert (result["job_id"], result["status"], result["pages"]) == ("node-1", "COMPLETED", 2)
-    document = await gateway.system.store.get("document_jobs", "node-1")
+    document = await gateway.store.get("document_jobs", "node-1")
     assert (document["status"], document["metadata"]) == ("COMPLETED", {"from": "Node"})
-    stored = await gateway.system.store.get("document_results", "node-1")
+    stored = await gateway.store.get("document_results", "node-1")
     assert b"Deed of sale" in await gateway.system.service("documents").admission.output(stored, "text.txt")
     assert stored["output_path"] == result["output_path"]
 
@@ -83,7 +83,7 @@ async def test_a_job_that_node_adds_is_adopted_and_its_producer_gets_the_result(
 async def test_a_document_that_nodes_worker_read_is_completed_with_what_it_returned(jobs, gateway):
     documents = gateway.system.workloads["documents"]
     data = documents.contract.model_validate(a_job("read-by-node", local_path="deed.pdf"))
-    await gateway.system.intake.accept(documents, data)
+    await gateway.intake.accept(documents, data)
     result = {"job_id": "read-by-node", "status": "COMPLETED", "duration_sec": 1.5, "output_path": "out/1", "pages": 3}
     worker = await jobs.work(result=result)
     await worker.has_run(1)
@@ -91,10 +91,10 @@ async def test_a_document_that_nodes_worker_read_is_completed_with_what_it_retur
 
     await gateway.system.maintenance().round()
 
-    entry = await gateway.system.store.entry("documents", "read-by-node")
+    entry = await gateway.store.entry("documents", "read-by-node")
     assert (entry.status, entry.note, entry.result) == ("processed", "worked_elsewhere", result)
-    assert (await gateway.system.store.get("document_jobs", "read-by-node"))["status"] == "COMPLETED"
-    stored = await gateway.system.store.get("document_results", "read-by-node")
+    assert (await gateway.store.get("document_jobs", "read-by-node"))["status"] == "COMPLETED"
+    stored = await gateway.store.get("document_results", "read-by-node")
     assert {name: stored[name] for name in result} == result
 
 
@@ -120,7 +120,7 @@ async def test_node_consumes_dead_letters_that_are_as_published_and_as_specified
         17,
         [1, 2],
     ]
-    async with gateway.working():
+    async with gateway.running():
         for job in [*good, *strange]:
             await jobs.add("ocr", job)
         await eventually(lambda: _holds(dead, len(good) + len(strange)))
@@ -189,4 +189,4 @@ async def _holds(queue, count) -> bool:
 
 
 async def _letters(gateway):
-    return (await gateway.system.store.letters(LetterQuery(workload="documents"), Page(limit=100))).items
+    return (await gateway.store.letters(LetterQuery(workload="documents"), Page(limit=100))).items

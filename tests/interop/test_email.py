@@ -60,9 +60,9 @@ async def gateway(mailing):
 
 @pytest.fixture
 async def company(gateway) -> str:
-    company_id = (await gateway.system.tenants.add("acme")).company_id
+    company_id = (await gateway.tenants.add("acme")).company_id
     html = Upsert(CONTENT, content_key(company_id, "boleto"), {"companyId": company_id, "html": "<p>Olá</p>"})
-    await gateway.system.store.apply([html])
+    await gateway.store.apply([html])
     return company_id
 
 
@@ -108,17 +108,17 @@ async def posted(gateway, key, document) -> dict:
 
 
 async def status_of(gateway, outbox_id) -> str | None:
-    return (await gateway.system.store.get(OUTBOX, outbox_id) or {}).get("status")
+    return (await gateway.store.get(OUTBOX, outbox_id) or {}).get("status")
 
 
 async def letters_of(gateway):
-    return (await gateway.system.store.letters(LetterQuery(workload="email"), Page(limit=100))).items
+    return (await gateway.store.letters(LetterQuery(workload="email"), Page(limit=100))).items
 
 
 async def test_emails_that_node_adds_are_sent_once_each_and_removed_from_the_queue(send, gateway, company, mail_server):
     jobs = [a_job(company) for _ in range(10)]
     ids = [each["outboxId"] for each in jobs]
-    async with gateway.working():
+    async with gateway.running():
         assert [await add(send, each, priority=number % 10 + 1) for number, each in enumerate(jobs)] == ids
         for each in ids:
             await eventually(lambda each=each: _is(gateway, each, "SENT"))
@@ -129,14 +129,14 @@ async def test_emails_that_node_adds_are_sent_once_each_and_removed_from_the_que
     assert sorted(each.message_id for each in mail_server.taken) == sorted(f"<{each}@sender.example>" for each in ids)
     assert [await send.state(each) for each in ids] == ["unknown"] * 10
     for each in ids:
-        document = await gateway.system.store.get(OUTBOX, each)
+        document = await gateway.store.get(OUTBOX, each)
         assert (document["companyId"], document["to"], document["attempt"]) == (company, "c***@e***.com", 1)
-        assert (await gateway.system.store.get(LOG, each))["status"] == "SENT"
+        assert (await gateway.store.get(LOG, each))["status"] == "SENT"
 
 
 async def test_a_producer_in_node_that_waits_gets_the_result_of_the_specification(send, gateway, company):
     job = a_job(company)
-    async with gateway.working():
+    async with gateway.running():
         await add(send, job, removeOnComplete=False, delay=300)
         outcome = await (await send.waiting_for(job["outboxId"]))
 
@@ -147,8 +147,8 @@ async def test_a_producer_in_node_that_waits_gets_the_result_of_the_specificatio
 
 @pytest.mark.parametrize("remove", [False, True])
 async def test_an_email_that_nodes_worker_sent_is_not_sent_by_ours(send, gateway, mail_server, remove):
-    company_id = (await gateway.system.tenants.add("acme")).company_id
-    _, key = await gateway.system.tenants.create_key(company_id)
+    company_id = (await gateway.tenants.add("acme")).company_id
+    _, key = await gateway.tenants.create_key(company_id)
     document = {"to": "a@example.com", "subject": "Oi", "html": "<p>Oi</p>", "recipient": {"externalId": "C-1"}}
     async with httpx.AsyncClient(transport=httpx.ASGITransport(gateway.system.api()), base_url="http://test") as client:
         answer = await client.post("/v1/email/send", json=document, headers={"authorization": f"Bearer {key}"})
@@ -160,14 +160,14 @@ async def test_an_email_that_nodes_worker_sent_is_not_sent_by_ours(send, gateway
     await worker.rest()
 
     await gateway.system.maintenance().round()
-    async with gateway.working():
-        await send.add("email:send", (await gateway.system.store.entry("email", outbox_id)).body, jobId=outbox_id)
+    async with gateway.running():
+        await send.add("email:send", (await gateway.store.entry("email", outbox_id)).body, jobId=outbox_id)
         await eventually(lambda: _is_empty(send))
 
     assert mail_server.taken == []
-    entry = await gateway.system.store.entry("email", outbox_id)
+    entry = await gateway.store.entry("email", outbox_id)
     assert (entry.status, entry.note, entry.result) == ("processed", "worked_elsewhere", result)
-    outbox, log = [await gateway.system.store.get(each, outbox_id) for each in (OUTBOX, LOG)]
+    outbox, log = [await gateway.store.get(each, outbox_id) for each in (OUTBOX, LOG)]
     assert (outbox["status"], outbox["sesMessageId"], outbox["attempt"]) == ("SENT", "0100018c-node", 1)
     assert (log["status"], log["sesMessageId"], log["transport"]) == ("SENT", "0100018c-node", "elsewhere")
 
@@ -175,7 +175,7 @@ async def test_an_email_that_nodes_worker_sent_is_not_sent_by_ours(send, gateway
 async def test_a_producer_in_node_that_adds_a_job_again_gets_already_sent(send, gateway, company, mail_server):
     job = a_job(company)
     outcomes = []
-    async with gateway.working():
+    async with gateway.running():
         for options in ({"removeOnComplete": True}, {"removeOnComplete": True}, {"removeOnComplete": False}):
             await add(send, job, **options, delay=300)
             outcomes.append((await (await send.waiting_for(job["outboxId"])))["resolved"])
@@ -188,8 +188,8 @@ async def test_a_producer_in_node_that_adds_a_job_again_gets_already_sent(send, 
 
 
 async def test_node_sees_what_the_api_accepted_with_its_priority_and_without_html(send, gateway):
-    company_id = (await gateway.system.tenants.add("acme")).company_id
-    _, key = await gateway.system.tenants.create_key(company_id)
+    company_id = (await gateway.tenants.add("acme")).company_id
+    _, key = await gateway.tenants.create_key(company_id)
     document = {
         "to": "cliente@example.com",
         "subject": "Seu boleto está disponível",
@@ -211,7 +211,7 @@ async def test_node_sees_what_the_api_accepted_with_its_priority_and_without_htm
 
 async def test_a_job_of_node_is_sent_whatever_its_name_is(send, gateway, company, mail_server):
     job = a_job(company)
-    async with gateway.working():
+    async with gateway.running():
         await send.add("boleto", job, **SPECIFIED_OPTIONS | {"jobId": job["outboxId"]})
         await eventually(lambda: _is(gateway, job["outboxId"], "SENT"))
 
@@ -230,7 +230,7 @@ BROKEN = {
 
 async def test_a_job_of_node_that_is_to_live_for_longer_than_a_day_breaks_the_contract(send, gateway, company):
     good, bad = a_job(company), a_job(company)
-    async with gateway.working():
+    async with gateway.running():
         await add(send, bad, ttl=86_400_001)
         outcome = await (await send.waiting_for(bad["outboxId"]))
         await add(send, good, ttl=86_400_000)
@@ -245,13 +245,13 @@ async def test_a_job_of_node_that_is_to_live_for_longer_than_a_day_breaks_the_co
 async def test_a_job_of_node_under_another_id_is_sent_once_with_a_warning(send, gateway, company, mail_server, options):
     job = a_job(company)
     given = {name: value for name, value in (SPECIFIED_OPTIONS | options).items() if value is not None}
-    async with gateway.working():
+    async with gateway.running():
         for _ in range(2):
             await send.add(QUEUE_NAME, job, **given)
             await eventually(lambda: _is(gateway, job["outboxId"], "SENT"))
             await eventually(lambda: _is_empty(send))
 
-    entry = await gateway.system.store.entry("email", job["outboxId"])
+    entry = await gateway.store.entry("email", job["outboxId"])
     assert (entry.job_id, entry.status, entry.warnings) == (job["outboxId"], Status.PROCESSED, (OTHER_JOB_ID,))
     assert len(mail_server.taken) == 1
     assert await letters_of(gateway) == []
@@ -260,7 +260,7 @@ async def test_a_job_of_node_under_another_id_is_sent_once_with_a_warning(send, 
 async def test_jobs_of_node_that_break_the_contract_become_masked_dead_letters(
     send, dead, gateway, company, redis_place, mail_server
 ):
-    async with gateway.working():
+    async with gateway.running():
         for each in BROKEN.values():
             job = a_job(company, **each)
             await add(send, job)
@@ -284,7 +284,7 @@ async def test_jobs_of_node_that_break_the_contract_become_masked_dead_letters(
 async def test_the_same_broken_job_again_leaves_no_clear_copy_either(send, gateway, company, redis_place):
     """The second one is known and not dead-lettered again; a producer that wants to keep it keeps the masked one."""
     job = a_job(company, subject=f"Boleto de {CPF}")
-    async with gateway.working():
+    async with gateway.running():
         for job_id in ("first", "second"):
             await add(send, job, jobId=job_id, removeOnComplete=False)
             await (await send.waiting_for(job_id))
@@ -314,7 +314,7 @@ async def test_emails_move_to_a_queue_of_another_name_and_each_is_sent_once(
 ):
     """As docs/operations/email.md says: a worker stays with the old queue until it is empty."""
     new = await mailing(email_queue="email-send", publish_grace_ms=0)
-    _, key = await gateway.system.tenants.create_key(company)
+    _, key = await gateway.tenants.create_key(company)
     document = {"to": "cliente@example.com", "subject": "Boleto", "html": "<p>Olá</p>"}
     accepted = [
         (await posted(gateway, key, document | {"recipient": {"externalId": f"CUST-{number}"}}))["outboxId"]
@@ -327,7 +327,7 @@ async def test_emails_move_to_a_queue_of_another_name_and_each_is_sent_once(
         for each in accepted:
             await eventually(lambda each=each: _is(new, each, "SENT"))
     assert await status_of(new, foreign["outboxId"]) is None
-    async with gateway.working():
+    async with gateway.running():
         await eventually(lambda: _is(gateway, foreign["outboxId"], "SENT"))
         await eventually(lambda: _is_empty(send))
 

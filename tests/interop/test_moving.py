@@ -15,16 +15,18 @@ from pymongo import MongoClient
 from redis import Redis
 
 from holdfast.contracts.queries import EntryQuery, Page
-from tests.interop.gateway import MAIN, a_request
+from tests.interop.courier import MAIN, a_request, post
+from tests.support.long_run import LONG_RUN
 from tests.support.node_system import NodeSystem
 from tests.support.valkey_server import OWN
 from tests.support.waiting import eventually
 
-EVENTS = 2_000
-_AT_ONCE = 50
+EVENTS = 2_000 if LONG_RUN else 600  # more than one sweep of maintenance takes
+_AT_ONCE = 100
 _LONG = 150
 
 pytestmark = [
+    pytest.mark.chaos,  # the long run has 2,000 events each
     pytest.mark.timeout(300),
     # The commands that the queue needs are tested on both servers elsewhere. Here one of them is enough.
     pytest.mark.parametrize("redis_server", [OWN], indirect=True),
@@ -77,7 +79,7 @@ async def post_to_us(gateway, numbers) -> None:
 
     async def one(number):
         async with slots:
-            await gateway.post(named(number))
+            await post(gateway, named(number))
 
     await asyncio.gather(*(one(number) for number in numbers))
 
@@ -95,7 +97,7 @@ async def maintained(gateway):
 
 
 async def all_processed(gateway, number=EVENTS) -> bool:
-    return await gateway.system.store.counts("courier") == {"processed": number}
+    return await gateway.store.counts("courier") == {"processed": number}
 
 
 async def check(gateway, records, open_queue, number=EVENTS) -> Counter:
@@ -123,7 +125,7 @@ async def check(gateway, records, open_queue, number=EVENTS) -> Counter:
 async def _entries(gateway):
     found, cursor = [], None
     while True:
-        page = await gateway.system.store.find(EntryQuery(workload="courier"), Page(limit=500, cursor=cursor))
+        page = await gateway.store.find(EntryQuery(workload="courier"), Page(limit=500, cursor=cursor))
         found += page.items
         cursor = page.next
         if cursor is None:
@@ -147,7 +149,7 @@ async def _quiet(gateway, open_queue) -> None:
 @pytest.mark.parametrize(("received", "remove"), [(True, True), (False, False)])
 async def test_their_api_our_worker(gateway, node_system, records, open_queue, received, remove):
     api = await node_system.start_api(received=received, remove_on_complete=remove)
-    async with gateway.working():
+    async with gateway.running():
         await node_system.post(api, map(named, range(EVENTS)))
 
         assert (await check(gateway, records, open_queue))["us"] == EVENTS
@@ -173,7 +175,7 @@ async def test_our_api_their_worker_with_records_of_its_own(gateway, apart, reco
 
 async def test_our_api_both_workers(gateway, node_system, records, open_queue):
     await node_system.start_worker(remove_on_complete=True, concurrency=50)
-    async with gateway.working():
+    async with gateway.running():
         await post_to_us(gateway, range(EVENTS))
 
         applied = await check(gateway, records, open_queue)
@@ -184,7 +186,7 @@ async def test_our_api_both_workers(gateway, node_system, records, open_queue):
 async def test_both_apis_both_workers(gateway, node_system, records, open_queue):
     api = await node_system.start_api()
     await node_system.start_worker(concurrency=50)
-    async with gateway.working():
+    async with gateway.running():
         await asyncio.gather(
             node_system.post(api, map(named, range(EVENTS // 2))),
             post_to_us(gateway, range(EVENTS // 2, EVENTS)),
@@ -208,7 +210,7 @@ async def test_our_api_and_their_worker_through_a_queue_that_forgets_everything(
     gateway, node_system, records, open_queue, redis_place, ours_too
 ):
     await node_system.start_worker(remove_on_complete=True, concurrency=20)
-    async with gateway.working() if ours_too else maintained(gateway):
+    async with gateway.running() if ours_too else maintained(gateway):
         posting = asyncio.create_task(post_to_us(gateway, range(EVENTS)))
         for share in (4, 2):
             await eventually(
@@ -232,5 +234,5 @@ async def test_our_processes_are_away_while_their_worker_goes_on(
     await eventually(lambda: records.applied.count_documents({}) == EVENTS, within=_LONG)
     await asyncio.sleep(1.2)  # the grace, which nobody of ours watches pass
 
-    async with gateway.working():
+    async with gateway.running():
         assert (await check(gateway, records, open_queue))["node"] == EVENTS

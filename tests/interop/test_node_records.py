@@ -11,8 +11,12 @@ from pymongo import MongoClient
 
 from holdfast.contracts.ledger import Status
 from holdfast.contracts.queries import EntryQuery, LetterQuery, Page
-from tests.interop.gateway import DEAD, MAIN, a_request
+from tests.interop.courier import DEAD, MAIN, a_request, post
+from tests.support.valkey_server import OWN
 from tests.support.waiting import eventually
+
+# This is about records in MongoDB; the commands that the queue needs are tested on both servers elsewhere.
+pytestmark = pytest.mark.parametrize("redis_server", [OWN], indirect=True)
 
 TOKEN = "a-token-for-the-interop-tests-0123456789"
 WHO = {"actor": "ana", "reason": "the courier has mended it"}
@@ -56,7 +60,7 @@ async def test_what_node_worked_is_listed_migrated_and_not_worked_again(
 ):
     await fill(node_system, records, dates)
     gateway = await open_gateway_with()
-    store = gateway.system.store
+    store = gateway.store
 
     async def listed() -> set[tuple[str, str]]:
         page = await store.find(EntryQuery(workload="courier"), Page(limit=100))
@@ -75,8 +79,8 @@ async def test_what_node_worked_is_listed_migrated_and_not_worked_again(
     # The courier sends some of it again, through either API. Node's half makes its indexes anew when it starts.
     api = await node_system.start_api(dates=dates, indexes=True)
     await node_system.post(api, [a_request(f"e{n}", status="returned") for n in range(6)])
-    async with gateway.working():
-        assert (await gateway.post(a_request("e7", status="returned")))["duplicate"] is True
+    async with gateway.running():
+        assert (await post(gateway, a_request("e7", status="returned")))["duplicate"] is True
         main = open_queue(MAIN)
         await eventually(lambda: _is_empty(main))
     assert await listed() == before
@@ -91,14 +95,14 @@ async def test_dead_letters_of_node_are_reviewed_replayed_and_worked(
     await fill(node_system, records, dates, count=10)
     gateway = await open_gateway_with()
     if migrated:
-        await gateway.system.store.migrate()
-    review = gateway.system.review
+        await gateway.store.migrate()
+    review = gateway.review
     letters = await gateway.letters()
     assert {each.reason_code for each in letters} == {"VALIDATION_FAILED"}
 
     for letter in letters:
         await review.review(letter.id, **WHO)
-    async with gateway.working():
+    async with gateway.running():
         report = await review.replay_where(LetterQuery(workload="courier"), limit=10, **WHO)
         assert len(report.moved) == 2
         for letter in letters:
@@ -124,9 +128,9 @@ async def test_events_that_node_accepted_and_did_not_work_are_worked_by_us_once(
         courier_downstream_url=downstream.url, courier_downstream_secret="for the downstream 0123456789"
     )
     if migrated:
-        await gateway.system.store.migrate()
+        await gateway.store.migrate()
 
-    async with gateway.working():
+    async with gateway.running():
         await eventually(lambda: _counts(gateway, {"processed": 30}))
 
     assert downstream.taken == {f"courier-x:e{n}": 1 for n in range(30)}
@@ -135,7 +139,7 @@ async def test_events_that_node_accepted_and_did_not_work_are_worked_by_us_once(
     # What Node had begun keeps its attempt.
     lost = {"attemptHistory.worker": "another system", "attemptCount": 2}
     assert records.processed_events.count_documents(lost) == 5
-    assert await gateway.system.store.foreign() == []
+    assert await gateway.store.foreign() == []
 
 
 async def test_a_worker_of_node_that_writes_into_our_entries_hinders_no_reading(
@@ -148,7 +152,7 @@ async def test_a_worker_of_node_that_writes_into_our_entries_hinders_no_reading(
     await eventually(lambda: records.applied.count_documents({"times": 1}) == 10)
     await eventually(lambda: records.processed_events.count_documents({"status": "processed"}) == 10)
 
-    page = await gateway.system.store.find(EntryQuery(workload="courier"), Page(limit=100))
+    page = await gateway.store.find(EntryQuery(workload="courier"), Page(limit=100))
     assert {each.status for each in page.items} == {Status.PROCESSED}
     assert sorted(each.attempt_count for each in page.items) == [1] * 5 + [2] * 5
     assert all(each.attempt_count == len(each.attempts) for each in page.items)
@@ -160,11 +164,11 @@ async def test_a_worker_of_node_that_writes_into_our_entries_hinders_no_reading(
     assert (shown["attemptCount"], shown["status"]) == (2, "processed")
     assert (shipment["currentState"], len(shipment["timeline"])) == ("fail_transiently_1", 1)
 
-    await gateway.system.store.migrate()
+    await gateway.store.migrate()
 
     mended = {"dueAt": {"$exists": False}, "updatedAt": {"$type": "date"}, "expiresAt": {"$type": "date"}}
     assert records.processed_events.count_documents(mended) == 10
-    assert (await gateway.post(requests[0]))["duplicate"] is True
+    assert (await post(gateway, requests[0]))["duplicate"] is True
 
 
 async def _is(gateway, key, status) -> bool:
@@ -173,7 +177,7 @@ async def _is(gateway, key, status) -> bool:
 
 
 async def _counts(gateway, wanted) -> bool:
-    return await gateway.system.store.counts("courier") == wanted
+    return await gateway.store.counts("courier") == wanted
 
 
 async def _is_empty(queue) -> bool:

@@ -8,7 +8,7 @@ import pytest
 from bson import ObjectId
 from pymongo import MongoClient
 
-from tests.interop.gateway import DEAD, MAIN, a_request
+from tests.interop.courier import DEAD, MAIN, a_request
 from tests.support.waiting import eventually
 
 RECORD = {

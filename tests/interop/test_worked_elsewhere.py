@@ -13,7 +13,7 @@ from redis.asyncio import Redis
 
 from holdfast.contracts.ledger import Status
 from holdfast.telemetry import attach, detach, events
-from tests.interop.gateway import MAIN, a_request
+from tests.interop.courier import MAIN, a_request, post
 from tests.support.node_system import NodeSystem
 from tests.support.waiting import eventually
 
@@ -69,9 +69,9 @@ def key(name):
     return f"courier-x:{name}"
 
 
-async def post(gateway, *names, **facts):
+async def post_all(gateway, *names, **facts):
     for name in names:
-        await gateway.post(a_request(name, **facts))
+        await post(gateway, a_request(name, **facts))
 
 
 async def worked(open_queue, *, left=0):
@@ -91,7 +91,7 @@ def make_due(records):
 
 
 async def test_what_node_completes_is_processed_with_its_return_value(gateway, node_workers, open_queue, records):
-    await post(gateway, *(f"e{n}" for n in range(30)))
+    await post_all(gateway, *(f"e{n}" for n in range(30)))
     await node_workers.start_worker()
     await worked(open_queue)
 
@@ -101,7 +101,7 @@ async def test_what_node_completes_is_processed_with_its_return_value(gateway, n
     entry = await gateway.entry(key("e7"))
     assert (entry.status, entry.note, entry.result) == (PROCESSED, "worked_elsewhere", {"status": "processed"})
     assert [(each.attempt, each.outcome, each.worker) for each in entry.attempts] == [(1, "succeeded", "elsewhere")]
-    assert await gateway.system.store.counts("courier") == {"processed": 30}
+    assert await gateway.store.counts("courier") == {"processed": 30}
     make_due(records)
     assert (await gateway.system.maintenance().round()).republished == 0
 
@@ -110,17 +110,17 @@ async def test_what_node_completes_and_removes_is_found_in_the_history(gateway, 
     await node_workers.start_worker(remove_on_complete=True)
     maintenance = gateway.system.maintenance()
     for batch in range(3):  # the second and the third follow from where the first was read
-        await post(gateway, *(f"e{batch}-{n}" for n in range(20)))
+        await post_all(gateway, *(f"e{batch}-{n}" for n in range(20)))
         await worked(open_queue)
         assert (await maintenance.round()).worked_elsewhere == 20
 
     assert (await open_queue(MAIN).counts())["completed"] == 0
-    assert await gateway.system.store.counts("courier") == {"processed": 60}
+    assert await gateway.store.counts("courier") == {"processed": 60}
     assert [each["times"] for each in records.applied.find()] == [1] * 60
 
 
 async def test_what_node_keeps_is_known_when_its_history_is_gone(gateway, node_workers, open_queue, records, redis):
-    await post(gateway, "e1", "e2")
+    await post_all(gateway, "e1", "e2")
     await node_workers.start_worker()
     await worked(open_queue)
     await redis.xtrim(f"{open_queue(MAIN).at['prefix']}:{MAIN}:events", maxlen=0)
@@ -129,12 +129,12 @@ async def test_what_node_keeps_is_known_when_its_history_is_gone(gateway, node_w
     report = await gateway.system.maintenance().round()
 
     assert report.republished == 0
-    assert await gateway.system.store.counts("courier") == {"processed": 2}
+    assert await gateway.store.counts("courier") == {"processed": 2}
 
 
 @pytest.mark.parametrize("remove", [False, True])
 async def test_what_node_fails_is_one_dead_letter_with_its_reason(gateway, node_workers, open_queue, records, remove):
-    await post(gateway, "e1", status="fail_permanently")
+    await post_all(gateway, "e1", status="fail_permanently")
     await node_workers.start_worker(remove_on_fail=remove)
     await worked(open_queue)
 
@@ -149,13 +149,13 @@ async def test_what_node_fails_is_one_dead_letter_with_its_reason(gateway, node_
 
 
 async def test_the_failure_before_a_replay_does_not_end_the_replay(gateway, node_workers, open_queue):
-    await post(gateway, "e1", status="fail_permanently")
+    await post_all(gateway, "e1", status="fail_permanently")
     worker = await node_workers.start_worker()
     await worked(open_queue)
     await gateway.system.maintenance().round()
     await worker.terminate()
     (letter,) = await gateway.letters()
-    store = gateway.system.store
+    store = gateway.store
     await store.review([letter.id], actor="ana", reason="looked at it")
 
     # The replay is decided while the queue is away: the queue has nothing but the old failure.
@@ -169,8 +169,8 @@ async def test_the_failure_before_a_replay_does_not_end_the_replay(gateway, node
 
 async def test_our_own_work_is_not_taken_for_somebody_elses(gateway, open_queue, records):
     """Not even by a ledger that was restored from an older copy, and does not know it any more."""
-    async with gateway.working():
-        await post(gateway, "e1", "e2")
+    async with gateway.running():
+        await post_all(gateway, "e1", "e2")
         await eventually(lambda: _processed(gateway, 2))
     await worked(open_queue)
     restored = {"status": "received", "fence": 0, "attemptCount": 0, "attemptHistory": [], "dueAt": LONG_AGO}
@@ -180,7 +180,7 @@ async def test_our_own_work_is_not_taken_for_somebody_elses(gateway, open_queue,
     report = await gateway.system.maintenance().round()
 
     assert (report.worked_elsewhere, report.republished) == (0, 2)
-    async with gateway.working():
+    async with gateway.running():
         await eventually(lambda: _processed(gateway, 2))
     assert (await gateway.shipment("shp_e1"))["lastEventId"] == "e1"
 
@@ -190,7 +190,7 @@ async def test_what_cannot_be_told_from_loss_is_published_again_with_one_warning
 ):
     maintenance = gateway.system.maintenance()
     worker = await node_workers.start_worker(remove_on_complete=True)
-    await post(gateway, "e1")
+    await post_all(gateway, "e1")
     await worked(open_queue)
     await maintenance.round()
     for name in ("e2", "e3"):
@@ -206,13 +206,13 @@ async def test_what_cannot_be_told_from_loss_is_published_again_with_one_warning
         await worked(open_queue)
         await maintenance.round()
 
-    assert await gateway.system.store.counts("courier") == {"processed": 3}
+    assert await gateway.store.counts("courier") == {"processed": 3}
     assert [event for event, _ in seen].count(events.QUEUE_UNSURE) == 1
     assert [event for event, _ in seen].count(events.QUEUE_SHARED) == 1
 
 
 async def test_a_lost_queue_of_our_own_warns_of_nobody(gateway, open_queue, redis, seen, records):
-    await post(gateway, "e1")
+    await post_all(gateway, "e1")
     await gateway.system.maintenance().round()
     await open_queue(MAIN).call("obliterate", {"force": True})
     make_due(records)
@@ -223,7 +223,7 @@ async def test_a_lost_queue_of_our_own_warns_of_nobody(gateway, open_queue, redi
 
 async def test_a_job_that_bullmq_gave_up_as_stalled_is_run_again(gateway, open_queue, records, redis):
     """Node's workers look for lost workers, ours too, and fail their jobs. How often is too often, the ledger says."""
-    await post(gateway, "e1")
+    await post_all(gateway, "e1")
     base = f"{open_queue(MAIN).at['prefix']}:{MAIN}:"
     job_id = (await gateway.entry(key("e1"))).job_id
     await redis.lrem(f"{base}wait", 0, job_id)
@@ -237,10 +237,10 @@ async def test_a_job_that_bullmq_gave_up_as_stalled_is_run_again(gateway, open_q
     report = await gateway.system.maintenance().round()
 
     assert (report.worked_elsewhere, report.republished) == (0, 1)
-    async with gateway.working():
+    async with gateway.running():
         await eventually(lambda: _processed(gateway, 1))
     assert await gateway.letters() == []
 
 
 async def _processed(gateway, number):
-    return (await gateway.system.store.counts("courier")).get("processed") == number
+    return (await gateway.store.counts("courier")).get("processed") == number

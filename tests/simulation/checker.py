@@ -33,7 +33,7 @@ _CHECKS: Final = (
 )
 
 
-def check(world: Any) -> list[str]:
+def check(simulation: Any) -> list[str]:
     """Everything that is wrong; an empty list is what we want."""
-    facts = Facts(world)
-    return [*world.findings, *(finding for each in _CHECKS for finding in each(facts))]
+    facts = Facts(simulation)
+    return [*simulation.findings, *(finding for each in _CHECKS for finding in each(facts))]

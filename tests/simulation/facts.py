@@ -16,12 +16,12 @@ Identity = tuple[str, str]
 class Facts:
     """The tables, read directly, and the history."""
 
-    def __init__(self, world: Any) -> None:
-        self.world = world
-        self.history = world.history
-        self.runs = world.runs
-        self.connection = world.connection
-        self.workloads = {each.name: each for each in world.workloads}
+    def __init__(self, simulation: Any) -> None:
+        self.simulation = simulation
+        self.history = simulation.history
+        self.runs = simulation.runs
+        self.connection = simulation.connection
+        self.workloads = {each.name: each for each in simulation.workloads}
         self.entries: dict[Identity, dict[str, Any]] = {}
         for row in self._rows("SELECT * FROM ledger_entries ORDER BY id"):
             self.entries[row["workload"], row["key"]] = row | {"attempts": json.loads(row["attempts"])}

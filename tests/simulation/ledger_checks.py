@@ -143,7 +143,7 @@ def waits(facts: Facts) -> Findings:
 
 def stops(facts: Facts) -> Findings:
     """I17: a worker that was not killed, frozen or lied to loses no attempt, stopped or not."""
-    sound = {each.name for each in facts.world.servers if each.alive and not each.disturbed}
+    sound = {each.name for each in facts.simulation.servers if each.alive and not each.disturbed}
     for identity, attempts in facts.generations():
         for each in attempts:
             if each["outcome"] == "lost" and each["worker"] in sound:

@@ -11,7 +11,7 @@ from typing import Any, Final
 from holdfast.telemetry import events
 
 from .checker import check
-from .world import World
+from .simulation import Simulation
 
 _PLAIN: Final = {
     events.JOB_ADOPTED: "adopted",
@@ -44,29 +44,29 @@ class Report:
 
 def run_seed(seed: int) -> Report:
     """Run one seed and check the run."""
-    world = World(seed)
+    simulation = Simulation(seed)
     try:
         try:
-            world.live()
+            simulation.live()
         except Exception as error:  # noqa: BLE001 - a day that cannot end is a finding, with its seed
-            world.findings.append(f"the day did not end: {error!r}")
-        return Report(seed, check(world), world.trace, frozenset(_reached(world)))
+            simulation.findings.append(f"the day did not end: {error!r}")
+        return Report(seed, check(simulation), simulation.trace, frozenset(_reached(simulation)))
     finally:
-        world.end()
+        simulation.end()
 
 
-def _reached(world: World) -> Iterator[str]:
+def _reached(simulation: Simulation) -> Iterator[str]:
     """What happened in the run, for the test that the runs reach everything."""
-    for old, new in world.connection.execute("SELECT DISTINCT old, new FROM watch_moves WHERE old IS NOT NULL"):
+    for old, new in simulation.connection.execute("SELECT DISTINCT old, new FROM watch_moves WHERE old IS NOT NULL"):
         yield f"step {old} -> {new}"
-    yield from (f"handled {run.behaviour}" for run in world.runs)
-    yield from (f"told {request.receipt.recorded_as}" for request in world.history.requests if request.receipt)
-    for step in world.history.steps:
+    yield from (f"handled {run.behaviour}" for run in simulation.runs)
+    yield from (f"told {request.receipt.recorded_as}" for request in simulation.history.requests if request.receipt)
+    for step in simulation.history.steps:
         if step.answer is not None:
             yield f"{step.kind} {'confirmed' if step.answer else 'refused'}"
-    if world.connection.execute("SELECT 1 FROM dead_letters WHERE key LIKE 'UNREADABLE:%'").fetchone():
+    if simulation.connection.execute("SELECT 1 FROM dead_letters WHERE key LIKE 'UNREADABLE:%'").fetchone():
         yield "foreign dead-lettered"
-    for _, who, what, *details in world.trace:
+    for _, who, what, *details in simulation.trace:
         match what, *details:
             case "killed", str(why):
                 yield f"killed {why}"

@@ -24,7 +24,7 @@ from tests.support.node import FOLDER
 
 START_SECONDS = 60
 END_SECONDS = 30
-_AT_ONCE = 20
+_AT_ONCE = 100
 
 
 class NodeProcess:

@@ -16,7 +16,7 @@ ROOT: Final = Path(__file__).parents[2]
 START_SECONDS: Final = 60
 
 
-class Gateway:
+class GatewayProcess:
     """One process. ``address`` is its API's; None for a worker, and for a process that died before it was ready."""
 
     def __init__(self, process: Child, roles: tuple[str, ...], log: Path) -> None:
@@ -69,10 +69,10 @@ class Fleet:
     """All processes of one test. Whatever happens in the test, none of them is left when it ends."""
 
     def __init__(self, environment: Mapping[str, str], logs: Path) -> None:
-        self._environment = dict(environment)
+        self.environment = dict(environment)
         self._logs = logs
         self._numbers = itertools.count()
-        self.members: list[Gateway] = []
+        self.members: list[GatewayProcess] = []
 
     async def __aenter__(self) -> Self:
         return self
@@ -83,11 +83,11 @@ class Fleet:
         for member in self.members:
             await member.ended(START_SECONDS)
 
-    async def start(self, *roles: str, **settings: str) -> Gateway:
+    async def start(self, *roles: str, **settings: str) -> GatewayProcess:
         """Start a process and wait until it is ready, or dead."""
         log = self._logs / f"{next(self._numbers):04d}-{'-'.join(roles)}.log"
-        process = await nursery().start(self._environment | settings, roles, log)
-        member = Gateway(process, roles, log)
+        process = await nursery().start(self.environment | settings, roles, log)
+        member = GatewayProcess(process, roles, log)
         self.members.append(member)
         await member.wait_until_ready()
         return member

@@ -15,7 +15,7 @@ from holdfast.engine.background import run_repeatedly
 from holdfast.engine.execution import ExecutionOptions
 from holdfast.telemetry import events
 from holdfast.worker import Worker
-from tests.support.stage import GRACE, a_stage
+from tests.support.gateway import GRACE, assembled
 from tests.support.waiting import eventually
 from tests.support.workloads import Parcel, Parcels
 
@@ -51,11 +51,17 @@ def text(name, **changes):
     return Parcel(id=name, **changes).model_dump_json()
 
 
-async def working(stage, condition):
+async def working(gateway, condition):
     """Let a whole worker process's worth run until it is so."""
     stop, options = asyncio.Event(), ExecutionOptions("worker-1")
     worker = Worker(
-        [stage.workload], stage.store, stage.broker, stage.ambient, stage.maintenance, options, drain=timedelta(0)
+        [gateway.workload],
+        gateway.store,
+        gateway.broker,
+        gateway.ambient,
+        gateway.maintenance,
+        options,
+        drain=timedelta(0),
     )
     with (
         patch("holdfast.engine.execution._TAKE_WAIT", timedelta(milliseconds=20)),
@@ -72,39 +78,39 @@ async def working(stage, condition):
 @pytest.mark.parametrize("outbox", [False, True], ids=["store and queue apart", "in one commit"])
 async def test_jobs_that_a_workload_finds_by_itself_are_recorded_and_worked_once(outbox):
     found = [[text("a"), text("b"), text("a")], [text("a")], ['{"id": 17'], [text("a", place="elsewhere")]]
-    async with a_stage(Finder(found), outbox=outbox) as stage:
+    async with assembled(Finder(found), outbox=outbox) as gateway:
 
         async def settled():
-            return len(await stage.letters()) == 2 and len(stage.workload.handled) == 2
+            return len(await gateway.letters()) == 2 and len(gateway.workload.handled) == 2
 
-        await working(stage, settled)
+        await working(gateway, settled)
 
-        assert sorted(job.data.id for job in stage.workload.handled) == ["a", "b"]
-        assert [(await stage.entry(name)).status for name in "ab"] == [Status.PROCESSED] * 2
-        codes = {letter.reason_code for letter in await stage.letters()}
+        assert sorted(job.data.id for job in gateway.workload.handled) == ["a", "b"]
+        assert [(await gateway.entry(name)).status for name in "ab"] == [Status.PROCESSED] * 2
+        codes = {letter.reason_code for letter in await gateway.letters()}
         assert codes == {"VALIDATION_FAILED", "IDEMPOTENCY_CONFLICT"}
 
 
 async def test_a_queue_that_is_away_gets_what_was_found_later():
-    async with a_stage(Finder([[text("a")]])) as stage:
-        stage.broker.fail("publish", BrokerUnavailable("away"), times=1)
+    async with assembled(Finder([[text("a")]])) as gateway:
+        gateway.broker.fail("publish", BrokerUnavailable("away"), times=1)
 
         async def recorded():
-            return await stage.store.entry("parcels", "parcel:a")
+            return await gateway.store.entry("parcels", "parcel:a")
 
-        await working(stage, recorded)
-        assert (await stage.entry("a")).status is Status.RECEIVED
-        assert await stage.queued("parcels-main") == []
+        await working(gateway, recorded)
+        assert (await gateway.entry("a")).status is Status.RECEIVED
+        assert await gateway.queued("parcels-main") == []
 
-        stage.clock.advance(GRACE)
-        await working(stage, lambda: stage.workload.handled)
-        assert (await stage.entry("a")).attempt_count == 1
+        gateway.clock.advance(GRACE)
+        await working(gateway, lambda: gateway.workload.handled)
+        assert (await gateway.entry("a")).attempt_count == 1
 
 
 async def test_a_task_that_fails_is_told_of_and_goes_on(seen):
     troubles = [BrokerUnavailable("the list is away"), StoreUnavailable("the store is away"), LookupError("a bug")]
-    async with a_stage(Finder([*troubles, [text("a")]])) as stage:
-        await working(stage, lambda: stage.workload.handled)
+    async with assembled(Finder([*troubles, [text("a")]])) as gateway:
+        await working(gateway, lambda: gateway.workload.handled)
 
     told = {
         event: fields["reason"] for event, fields in seen if fields.get("where") == "finding" and "reason" in fields
@@ -145,28 +151,28 @@ class Copying(Parcels):
 
 
 async def test_letters_are_copied_as_they_are_published_and_again_where_the_place_was_away():
-    async with a_stage(Copying(BrokerUnavailable("away"))) as stage:
-        await stage.accept("p")
-        async with stage.working():
-            await stage.until("p", Status.DEAD_LETTERED)
-            await eventually(lambda: stage.workload.copied)
-        (letter,) = await stage.letters()
-        assert await stage.store.letters_to_publish("parcels", 10) == [letter]
+    async with assembled(Copying(BrokerUnavailable("away"))) as gateway:
+        await gateway.accept("p")
+        async with gateway.working():
+            await gateway.until("p", Status.DEAD_LETTERED)
+            await eventually(lambda: gateway.workload.copied)
+        (letter,) = await gateway.letters()
+        assert await gateway.store.letters_to_publish("parcels", 10) == [letter]
 
-        await stage.maintenance.round()
-        await stage.maintenance.round()
+        await gateway.maintenance.round()
+        await gateway.maintenance.round()
 
-        queued = dict(await stage.queued("parcels-dead"))
-        assert stage.workload.copied == [queued, queued]
+        queued = dict(await gateway.queued("parcels-dead"))
+        assert gateway.workload.copied == [queued, queued]
         assert list(queued) == [letter.id]
-        assert await stage.store.letters_to_publish("parcels", 10) == []
+        assert await gateway.store.letters_to_publish("parcels", 10) == []
 
 
 async def test_a_copy_that_cannot_be_made_holds_up_no_letter(seen):
-    async with a_stage(Copying(LookupError("a bug"))) as stage:
-        await stage.accept("p")
-        async with stage.working():
-            await stage.until("p", Status.DEAD_LETTERED)
-            await eventually(lambda: stage.workload.copied)
-        assert await stage.store.letters_to_publish("parcels", 10) == []
+    async with assembled(Copying(LookupError("a bug"))) as gateway:
+        await gateway.accept("p")
+        async with gateway.working():
+            await gateway.until("p", Status.DEAD_LETTERED)
+            await eventually(lambda: gateway.workload.copied)
+        assert await gateway.store.letters_to_publish("parcels", 10) == []
     assert ("copy_letters", "a bug") in [(fields.get("hook"), fields.get("reason")) for _, fields in seen]

@@ -11,31 +11,31 @@ from holdfast import Done, Expired, PermanentError, Reject, Retry, Snooze, Throt
 from holdfast.contracts.ledger import Status
 from holdfast.contracts.queues import QueueJob
 from holdfast.telemetry import events
-from tests.support.stage import a_stage, empty, outcomes
+from tests.support.gateway import assembled, empty, outcomes
 from tests.support.valve import Valve
 from tests.support.waiting import eventually
 from tests.support.workloads import RETRY_AFTER, BatchedParcels, Parcel, Parcels, deliver
 
 
-async def _ready(stage, queue):
-    return (await stage.broker.depth(queue)).ready
+async def _ready(gateway, queue):
+    return (await gateway.broker.depth(queue)).ready
 
 
 # --- what an outcome leads to -----------------------------------------------------------------------------------------
 
 
 async def test_a_job_is_taken_handled_settled_and_acknowledged():
-    async with a_stage() as stage:
-        await stage.accept("p", place="home")
-        async with stage.working():
-            entry = await stage.until("p", Status.PROCESSED)
+    async with assembled() as gateway:
+        await gateway.accept("p", place="home")
+        async with gateway.working():
+            entry = await gateway.until("p", Status.PROCESSED)
 
         assert outcomes(entry) == [("succeeded", None)]
         assert entry.attempts[0].worker == "worker-1"
         assert entry.result == {"at": "home"}
-        assert (await stage.store.get("parcel_places", "p"))["place"] == "home"
-        assert await stage.broker.depth("parcels-main") == await stage.broker.depth("parcels-dead")
-        (job,) = stage.workload.handled
+        assert (await gateway.store.get("parcel_places", "p"))["place"] == "home"
+        assert await gateway.broker.depth("parcels-main") == await gateway.broker.depth("parcels-dead")
+        (job,) = gateway.workload.handled
         assert (job.key, job.job_id, job.attempt, job.generation) == ("parcel:p", "parcel.p", 1, 1)
 
 
@@ -56,20 +56,20 @@ class Repeating(Parcels):
     ],
 )
 async def test_a_job_that_comes_again_returns_what_its_workload_says(workload, script, status, returned):
-    async with a_stage(workload(script)) as stage:
-        await stage.accept("p")
-        async with stage.working():
-            await stage.until("p", status)
-            await eventually(lambda: empty(stage))
+    async with assembled(workload(script)) as gateway:
+        await gateway.accept("p")
+        async with gateway.working():
+            await gateway.until("p", status)
+            await eventually(lambda: empty(gateway))
             handlings = []
-            stage.broker.before("settle", lambda given: _note(handlings, given))
-            claims = stage.store.calls["claim"]
-            await stage.broker.publish("parcels-main", [QueueJob("parcel.p", Parcel(id="p").model_dump_json())])
-            await eventually(lambda: empty(stage))
+            gateway.broker.before("settle", lambda given: _note(handlings, given))
+            claims = gateway.store.calls["claim"]
+            await gateway.broker.publish("parcels-main", [QueueJob("parcel.p", Parcel(id="p").model_dump_json())])
+            await eventually(lambda: empty(gateway))
 
         assert [each.result for each in handlings] == [returned]
-        assert stage.store.calls["claim"] == claims + 1  # the claim itself brings the result
-        assert len(stage.workload.handled) == 1
+        assert gateway.store.calls["claim"] == claims + 1  # the claim itself brings the result
+        assert len(gateway.workload.handled) == 1
 
 
 async def _note(handlings, acknowledgements):
@@ -77,10 +77,10 @@ async def _note(handlings, acknowledgements):
 
 
 async def test_the_log_tells_each_attempt_once(seen):
-    async with a_stage() as stage:
-        await stage.accept("p")
-        async with stage.working():
-            await stage.until("p", Status.PROCESSED)
+    async with assembled() as gateway:
+        await gateway.accept("p")
+        async with gateway.working():
+            await gateway.until("p", Status.PROCESSED)
 
     (told,) = [fields for event, fields in seen if event == events.ATTEMPT_SETTLED]
     assert (told["workload"], told["key"], told["attempt"], told["outcome"]) == ("parcels", "parcel:p", 1, "processed")
@@ -89,50 +89,50 @@ async def test_the_log_tells_each_attempt_once(seen):
 
 
 async def test_a_transient_failure_is_tried_again_after_its_wait():
-    async with a_stage(Parcels(lambda job: Retry("BUSY", "later") if job.attempt == 1 else deliver(job))) as stage:
-        await stage.accept("p")
-        async with stage.working():
-            failed = await stage.until("p", Status.FAILED)
-            assert failed.not_before - stage.clock.now() == RETRY_AFTER
+    async with assembled(Parcels(lambda job: Retry("BUSY", "later") if job.attempt == 1 else deliver(job))) as gateway:
+        await gateway.accept("p")
+        async with gateway.working():
+            failed = await gateway.until("p", Status.FAILED)
+            assert failed.not_before - gateway.clock.now() == RETRY_AFTER
             assert (failed.last_error_code, failed.last_error_message) == ("BUSY", "later")
-            stage.clock.advance(RETRY_AFTER)
-            entry = await stage.until("p", Status.PROCESSED)
+            gateway.clock.advance(RETRY_AFTER)
+            entry = await gateway.until("p", Status.PROCESSED)
 
         assert outcomes(entry) == [("failed", "BUSY"), ("succeeded", None)]
-        assert [(job.attempt, job.data.attempt) for job in stage.workload.handled] == [(1, 1), (2, 2)]
+        assert [(job.attempt, job.data.attempt) for job in gateway.workload.handled] == [(1, 1), (2, 2)]
 
 
 async def test_the_queue_carries_the_number_of_the_next_attempt():
-    async with a_stage(Parcels(lambda job: Retry("BUSY"))) as stage:
-        await stage.accept("p")
-        async with stage.working():
-            await stage.until("p", Status.FAILED)
-        stage.clock.advance(RETRY_AFTER)
+    async with assembled(Parcels(lambda job: Retry("BUSY"))) as gateway:
+        await gateway.accept("p")
+        async with gateway.working():
+            await gateway.until("p", Status.FAILED)
+        gateway.clock.advance(RETRY_AFTER)
 
-        ((_, data),) = await stage.queued("parcels-main")
+        ((_, data),) = await gateway.queued("parcels-main")
 
         assert Parcel.model_validate_json(data).attempt == 2
-        assert Parcel.model_validate_json((await stage.entry("p")).body).attempt == 1
+        assert Parcel.model_validate_json((await gateway.entry("p")).body).attempt == 1
 
 
 async def test_the_last_attempt_that_fails_becomes_a_dead_letter(seen):
-    async with a_stage(Parcels(lambda job: Retry("BUSY", "later"))) as stage:
-        await stage.accept("p")
-        async with stage.working():
+    async with assembled(Parcels(lambda job: Retry("BUSY", "later"))) as gateway:
+        await gateway.accept("p")
+        async with gateway.working():
             for attempt in (1, 2):
-                await eventually(lambda attempt=attempt: len(stage.workload.handled) == attempt)
-                await stage.until("p", Status.FAILED)
-                stage.clock.advance(RETRY_AFTER)
-            entry = await stage.until("p", Status.DEAD_LETTERED)
-            await eventually(lambda: _ready(stage, "parcels-dead"))
+                await eventually(lambda attempt=attempt: len(gateway.workload.handled) == attempt)
+                await gateway.until("p", Status.FAILED)
+                gateway.clock.advance(RETRY_AFTER)
+            entry = await gateway.until("p", Status.DEAD_LETTERED)
+            await eventually(lambda: _ready(gateway, "parcels-dead"))
 
         assert outcomes(entry) == [("failed", "BUSY")] * 3
-        (letter,) = await stage.letters()
+        (letter,) = await gateway.letters()
         assert (letter.reason_code, letter.attempt_count, letter.attempts) == ("BUSY_EXHAUSTED", 3, entry.attempts)
         assert Parcel.model_validate_json(letter.body).attempt == 3
         assert Parcel.model_validate_json(entry.body).attempt == 1  # what a replay runs
-        assert [job_id for job_id, _ in await stage.queued("parcels-dead")] == [letter.id]
-        assert await stage.queued("parcels-main") == []
+        assert [job_id for job_id, _ in await gateway.queued("parcels-dead")] == [letter.id]
+        assert await gateway.queued("parcels-main") == []
     (told,) = [fields for event, fields in seen if event == events.JOB_DEAD_LETTERED]
     assert (told["letter"], told["reason_code"]) == (letter.id, "BUSY_EXHAUSTED")
 
@@ -145,13 +145,13 @@ async def test_the_last_attempt_that_fails_becomes_a_dead_letter(seen):
     ],
 )
 async def test_a_permanent_failure_is_dead_lettered_at_once(script, code):
-    async with a_stage(Parcels(script)) as stage:
-        await stage.accept("p")
-        async with stage.working():
-            entry = await stage.until("p", Status.DEAD_LETTERED)
+    async with assembled(Parcels(script)) as gateway:
+        await gateway.accept("p")
+        async with gateway.working():
+            entry = await gateway.until("p", Status.DEAD_LETTERED)
 
         assert outcomes(entry) == [("failed", code)]
-        assert [letter.reason_code for letter in await stage.letters()] == [code]
+        assert [letter.reason_code for letter in await gateway.letters()] == [code]
 
 
 @pytest.mark.parametrize(
@@ -166,12 +166,12 @@ async def test_a_surprise_is_retried_not_before_the_other_side_wants_it(error, w
     def script(job):
         raise error
 
-    async with a_stage(Parcels(script)) as stage:
-        await stage.accept("p")
-        async with stage.working():
-            entry = await stage.until("p", Status.FAILED)
+    async with assembled(Parcels(script)) as gateway:
+        await gateway.accept("p")
+        async with gateway.working():
+            entry = await gateway.until("p", Status.FAILED)
 
-        assert entry.not_before - stage.clock.now() == wait
+        assert entry.not_before - gateway.clock.now() == wait
         assert entry.last_error_code == getattr(error, "code", "UNCLASSIFIED")
 
 
@@ -184,12 +184,12 @@ async def test_no_handler_can_end_its_worker(trouble):
             raise trouble
         return deliver(job)
 
-    async with a_stage(Parcels(script)) as stage:
-        await stage.accept("bad")
-        await stage.accept("good")
-        async with stage.working():
-            await stage.until("good", Status.PROCESSED)
-            entry = await stage.until("bad", Status.FAILED)
+    async with assembled(Parcels(script)) as gateway:
+        await gateway.accept("bad")
+        await gateway.accept("good")
+        async with gateway.working():
+            await gateway.until("good", Status.PROCESSED)
+            entry = await gateway.until("bad", Status.FAILED)
 
         assert entry.last_error_code in {"UNCLASSIFIED", "BAD_OUTCOME"}
 
@@ -197,10 +197,10 @@ async def test_no_handler_can_end_its_worker(trouble):
 async def test_a_handler_that_takes_too_long_is_ended_and_retried():
     workload = Parcels(Valve())
     workload.timeout = timedelta(milliseconds=10)
-    async with a_stage(workload) as stage:
-        await stage.accept("p")
-        async with stage.working():
-            entry = await stage.until("p", Status.FAILED)
+    async with assembled(workload) as gateway:
+        await gateway.accept("p")
+        async with gateway.working():
+            entry = await gateway.until("p", Status.FAILED)
 
         assert entry.last_error_code == "TIMEOUT"
         assert workload.script.cancelled == ["p"]
@@ -211,50 +211,50 @@ async def test_an_error_text_that_no_store_can_keep_costs_the_job_nothing_more()
         message = "cannot open caf\udce9\0"
         raise FileNotFoundError(message)
 
-    async with a_stage(Parcels(script)) as stage:
-        await stage.accept("p")
-        async with stage.working():
-            entry = await stage.until("p", Status.FAILED)
+    async with assembled(Parcels(script)) as gateway:
+        await gateway.accept("p")
+        async with gateway.working():
+            entry = await gateway.until("p", Status.FAILED)
 
         assert "cannot open caf" in entry.last_error_message
 
 
 async def test_a_snoozed_job_costs_no_attempt():
-    async with a_stage(Parcels(lambda job: Snooze(timedelta(seconds=60)))) as stage:
-        await stage.accept("p")
-        async with stage.working():
-            await eventually(lambda: len(stage.workload.handled) == 1)
-            entry = await stage.until("p", Status.RECEIVED)
-            assert (entry.attempts, entry.not_before - stage.clock.now()) == ((), timedelta(seconds=60))
-            stage.workload.script = deliver
-            stage.clock.advance(timedelta(seconds=60))
-            entry = await stage.until("p", Status.PROCESSED)
+    async with assembled(Parcels(lambda job: Snooze(timedelta(seconds=60)))) as gateway:
+        await gateway.accept("p")
+        async with gateway.working():
+            await eventually(lambda: len(gateway.workload.handled) == 1)
+            entry = await gateway.until("p", Status.RECEIVED)
+            assert (entry.attempts, entry.not_before - gateway.clock.now()) == ((), timedelta(seconds=60))
+            gateway.workload.script = deliver
+            gateway.clock.advance(timedelta(seconds=60))
+            entry = await gateway.until("p", Status.PROCESSED)
 
         assert outcomes(entry) == [("succeeded", None)]
-        assert [job.attempt for job in stage.workload.handled] == [1, 1]
+        assert [job.attempt for job in gateway.workload.handled] == [1, 1]
 
 
 async def test_a_handler_may_say_that_a_job_has_expired():
     effects = [Upsert("parcel_places", "p", {"place": "returned"})]
-    async with a_stage(Parcels(lambda job: Expired(effects))) as stage:
-        await stage.accept("p")
-        async with stage.working():
-            await stage.until("p", Status.EXPIRED)
+    async with assembled(Parcels(lambda job: Expired(effects))) as gateway:
+        await gateway.accept("p")
+        async with gateway.working():
+            await gateway.until("p", Status.EXPIRED)
 
-        assert (await stage.store.get("parcel_places", "p"))["place"] == "returned"
+        assert (await gateway.store.get("parcel_places", "p"))["place"] == "returned"
 
 
 async def test_a_job_past_its_deadline_is_not_handled():
     workload = Parcels()
     workload.ttl = timedelta(seconds=60)
-    async with a_stage(workload) as stage:
-        await stage.accept("p")
-        stage.clock.advance(timedelta(seconds=60))
-        async with stage.working():
-            entry = await stage.until("p", Status.EXPIRED)
+    async with assembled(workload) as gateway:
+        await gateway.accept("p")
+        gateway.clock.advance(timedelta(seconds=60))
+        async with gateway.working():
+            entry = await gateway.until("p", Status.EXPIRED)
 
         assert (entry.attempts, workload.handled) == ((), [])
-        assert (await stage.store.get("parcel_places", "p"))["place"] == "lost"
+        assert (await gateway.store.get("parcel_places", "p"))["place"] == "lost"
 
 
 async def test_a_handler_reads_what_other_jobs_have_written():
@@ -265,12 +265,12 @@ async def test_a_handler_reads_what_other_jobs_have_written():
             found.append((context.worker, await context.get("parcel_places", "p")))
             return deliver(job)
 
-    async with a_stage(Reader()) as stage:
-        await stage.accept("p", place="home")
-        async with stage.working():
-            await stage.until("p", Status.PROCESSED)
-            await stage.accept("q")
-            await stage.until("q", Status.PROCESSED)
+    async with assembled(Reader()) as gateway:
+        await gateway.accept("p", place="home")
+        async with gateway.working():
+            await gateway.until("p", Status.PROCESSED)
+            await gateway.accept("q")
+            await gateway.until("q", Status.PROCESSED)
 
     assert found[0] == ("worker-1", None)
     assert found[1][1]["place"] == "home"
@@ -281,30 +281,30 @@ async def test_a_handler_reads_what_other_jobs_have_written():
 
 async def test_a_slow_job_does_not_hold_its_batch():
     valve = Valve()
-    async with a_stage(Parcels(lambda job: valve(job) if job.data.id == "slow" else deliver(job))) as stage:
-        await asyncio.gather(stage.accept("slow"), *(stage.accept(f"p{n}") for n in range(30)))
-        async with stage.working(concurrency=40):
+    async with assembled(Parcels(lambda job: valve(job) if job.data.id == "slow" else deliver(job))) as gateway:
+        await asyncio.gather(gateway.accept("slow"), *(gateway.accept(f"p{n}") for n in range(30)))
+        async with gateway.working(concurrency=40):
             for number in range(30):
-                await stage.until(f"p{number}", Status.PROCESSED)
-            assert await stage.status("slow") is Status.PROCESSING
-            await stage.accept("later")
-            await stage.until("later", Status.PROCESSED)
+                await gateway.until(f"p{number}", Status.PROCESSED)
+            assert await gateway.status("slow") is Status.PROCESSING
+            await gateway.accept("later")
+            await gateway.until("later", Status.PROCESSED)
             valve.open.set()
-            await stage.until("slow", Status.PROCESSED)
+            await gateway.until("slow", Status.PROCESSED)
 
 
 async def test_no_more_jobs_are_in_work_than_there_are_slots():
     valve = Valve()
-    async with a_stage(Parcels(valve)) as stage:
+    async with assembled(Parcels(valve)) as gateway:
         for number in range(5):
-            await stage.accept(f"p{number}")
-        async with stage.working(concurrency=2) as execution:
+            await gateway.accept(f"p{number}")
+        async with gateway.working(concurrency=2) as execution:
             await eventually(lambda: len(valve.entered) == 2)
-            depth = await stage.broker.depth("parcels-main")
+            depth = await gateway.broker.depth("parcels-main")
             assert (execution.in_flight, depth.ready, depth.active) == (2, 3, 2)
             valve.open.set()
             for number in range(5):
-                await stage.until(f"p{number}", Status.PROCESSED)
+                await gateway.until(f"p{number}", Status.PROCESSED)
 
 
 async def test_an_impossible_effect_dead_letters_its_job_and_no_other(seen):
@@ -313,15 +313,15 @@ async def test_an_impossible_effect_dead_letters_its_job_and_no_other(seen):
             return Done([Upsert("no_such_collection", "x", {"a": 1})])
         return deliver(job)
 
-    async with a_stage(Parcels(script)) as stage:
-        await asyncio.gather(*(stage.accept(name) for name in ("a", "bad", "b")))
-        async with stage.working():
-            await stage.until("a", Status.PROCESSED)
-            await stage.until("b", Status.PROCESSED)
-            entry = await stage.until("bad", Status.DEAD_LETTERED)
+    async with assembled(Parcels(script)) as gateway:
+        await asyncio.gather(*(gateway.accept(name) for name in ("a", "bad", "b")))
+        async with gateway.working():
+            await gateway.until("a", Status.PROCESSED)
+            await gateway.until("b", Status.PROCESSED)
+            entry = await gateway.until("bad", Status.DEAD_LETTERED)
 
         assert outcomes(entry) == [("failed", "EFFECT_REFUSED")]
-        (letter,) = await stage.letters()
+        (letter,) = await gateway.letters()
         assert letter.reason_code == "EFFECT_REFUSED"
         assert "no_such_collection" in letter.reason_message
     assert [fields["jobs"] for event, fields in seen if event == events.BATCH_SPLIT] == [3]
@@ -332,38 +332,38 @@ async def test_a_result_that_cannot_be_kept_dead_letters_its_job_and_no_other(re
     def script(job):
         return Done(result=result) if job.data.id == "bad" else deliver(job)
 
-    async with a_stage(Parcels(script)) as stage:
-        await asyncio.gather(*(stage.accept(name) for name in ("a", "bad", "b")))
-        async with stage.working():
-            await stage.until("a", Status.PROCESSED)
-            await stage.until("b", Status.PROCESSED)
-            await stage.until("bad", Status.DEAD_LETTERED)
+    async with assembled(Parcels(script)) as gateway:
+        await asyncio.gather(*(gateway.accept(name) for name in ("a", "bad", "b")))
+        async with gateway.working():
+            await gateway.until("a", Status.PROCESSED)
+            await gateway.until("b", Status.PROCESSED)
+            await gateway.until("bad", Status.DEAD_LETTERED)
 
 
 async def test_jobs_that_finish_together_share_a_commit():
     valve = Valve()
-    async with a_stage(Parcels(valve)) as stage:
-        await asyncio.gather(*(stage.accept(f"p{n}") for n in range(20)))
-        async with stage.working():
+    async with assembled(Parcels(valve)) as gateway:
+        await asyncio.gather(*(gateway.accept(f"p{n}") for n in range(20)))
+        async with gateway.working():
             await eventually(lambda: len(valve.entered) == 20)
             valve.open.set()
             for number in range(20):
-                await stage.until(f"p{number}", Status.PROCESSED)
+                await gateway.until(f"p{number}", Status.PROCESSED)
 
-        assert stage.store.calls["settle"] <= 2
+        assert gateway.store.calls["settle"] <= 2
 
 
 async def test_a_batch_handler_gets_its_jobs_together():
     async def deliver_all(jobs):
         return [deliver(job) for job in jobs]
 
-    async with a_stage(BatchedParcels(deliver_all)) as stage:
-        await asyncio.gather(*(stage.accept(f"p{n}") for n in range(25)))
-        async with stage.working(concurrency=50):
+    async with assembled(BatchedParcels(deliver_all)) as gateway:
+        await asyncio.gather(*(gateway.accept(f"p{n}") for n in range(25)))
+        async with gateway.working(concurrency=50):
             for number in range(25):
-                await stage.until(f"p{number}", Status.PROCESSED)
+                await gateway.until(f"p{number}", Status.PROCESSED)
 
-        assert sorted(map(len, stage.workload.batches)) == [5, 10, 10]
+        assert sorted(map(len, gateway.workload.batches)) == [5, 10, 10]
 
 
 async def test_a_batch_that_fails_as_a_whole_is_no_shared_fate():
@@ -373,12 +373,12 @@ async def test_a_batch_that_fails_as_a_whole_is_no_shared_fate():
             raise RuntimeError(message)
         return [deliver(job) for job in jobs]
 
-    async with a_stage(BatchedParcels(not_with_bad)) as stage:
-        await asyncio.gather(*(stage.accept(name) for name in ("a", "bad", "b")))
-        async with stage.working():
-            await stage.until("a", Status.PROCESSED)
-            await stage.until("b", Status.PROCESSED)
-            assert (await stage.until("bad", Status.FAILED)).last_error_code == "UNCLASSIFIED"
+    async with assembled(BatchedParcels(not_with_bad)) as gateway:
+        await asyncio.gather(*(gateway.accept(name) for name in ("a", "bad", "b")))
+        async with gateway.working():
+            await gateway.until("a", Status.PROCESSED)
+            await gateway.until("b", Status.PROCESSED)
+            assert (await gateway.until("bad", Status.FAILED)).last_error_code == "UNCLASSIFIED"
 
 
 # --- a workload's own code --------------------------------------------------------------------------------------------
@@ -396,19 +396,19 @@ class Unreliable(Parcels):
 
 
 async def test_hooks_that_raise_do_not_keep_a_job_from_its_end():
-    async with a_stage(Unreliable()) as stage:
-        await stage.accept("p")
-        async with stage.working():
+    async with assembled(Unreliable()) as gateway:
+        await gateway.accept("p")
+        async with gateway.working():
             for attempt in (1, 2):
 
                 async def failed(attempt=attempt):
-                    entry = await stage.entry("p")
+                    entry = await gateway.entry("p")
                     return entry.status is Status.FAILED and entry.attempt_count == attempt
 
                 await eventually(failed)
-                stage.clock.advance(RETRY_AFTER)
-            entry = await stage.until("p", Status.DEAD_LETTERED)
-            await eventually(lambda: stage.queued("parcels-dead"))
+                gateway.clock.advance(RETRY_AFTER)
+            entry = await gateway.until("p", Status.DEAD_LETTERED)
+            await eventually(lambda: gateway.queued("parcels-dead"))
 
         assert outcomes(entry) == [("failed", "UNCLASSIFIED")] * 3
 
@@ -422,9 +422,9 @@ async def test_a_policy_that_raises_is_replaced_by_the_default_one():
 
     workload = Parcels(lambda job: Retry("BUSY"))
     workload.retry = NoPolicy()
-    async with a_stage(workload) as stage:
-        await stage.accept("p")
-        async with stage.working():
-            entry = await stage.until("p", Status.FAILED)
+    async with assembled(workload) as gateway:
+        await gateway.accept("p")
+        async with gateway.working():
+            entry = await gateway.until("p", Status.FAILED)
 
-        assert timedelta(seconds=1) <= entry.not_before - stage.clock.now() <= timedelta(seconds=1.2)
+        assert timedelta(seconds=1) <= entry.not_before - gateway.clock.now() <= timedelta(seconds=1.2)

@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.contracts.ledger import NewEntry, QueuePlaces, Status
 from holdfast.engine.fairness import LAST_PLACE, fairness_key_of, with_places
-from tests.support.stage import a_stage
+from tests.support.gateway import assembled
 from tests.support.workloads import Parcel, Parcels, deliver
 
 
@@ -96,23 +96,23 @@ async def test_ten_jobs_do_not_wait_for_a_thousand_of_somebody_else(outbox):
         order.append(job.data)
         return deliver(job)
 
-    async with a_stage(Shared(script), outbox=outbox) as stage:
+    async with assembled(Shared(script), outbox=outbox) as gateway:
 
         async def hand_in(name, place):
-            return await stage.intake.accept(stage.workload, Parcel(id=name, place=place), priority=5)
+            return await gateway.intake.accept(gateway.workload, Parcel(id=name, place=place), priority=5)
 
         for number in range(300):
             await hand_in(f"big{number:04}", "big")
-        async with stage.working(concurrency=5):
-            await stage.until("big0020", Status.PROCESSED)
+        async with gateway.working(concurrency=5):
+            await gateway.until("big0020", Status.PROCESSED)
             few = [f"few{number}" for number in range(10)]
             for name in few:
                 await hand_in(name, "few")
             began = len(order)
             for name in few:
-                await stage.until(name, Status.PROCESSED)
+                await gateway.until(name, Status.PROCESSED)
             ended = len(order)
-            await stage.until("big0299", Status.PROCESSED)
+            await gateway.until("big0299", Status.PROCESSED)
 
     assert ended - began < 60, "the few were served while the many still waited"
     served = [parcel.id for parcel in order if parcel.place == "big"]

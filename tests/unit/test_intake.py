@@ -11,7 +11,7 @@ from holdfast.contracts.admission import InvalidContent
 from holdfast.contracts.errors import BrokerUnavailable, IntakeSaturated, StoreUnavailable
 from holdfast.contracts.ledger import RecordedAs, Status
 from holdfast.engine.intake import Intake
-from tests.support.stage import GRACE, a_stage
+from tests.support.gateway import GRACE, assembled
 from tests.support.waiting import eventually
 from tests.support.workloads import Parcel, Parcels
 
@@ -19,8 +19,8 @@ NEW, DUPLICATE, CONFLICT = RecordedAs.NEW, RecordedAs.DUPLICATE, RecordedAs.CONF
 
 
 @pytest.fixture
-async def stage():
-    async with a_stage() as made:
+async def gateway():
+    async with assembled() as made:
         yield made
 
 
@@ -41,75 +41,75 @@ class Gate:
 # --- one job --------------------------------------------------------------------------------------------------
 
 
-async def test_an_accepted_job_is_recorded_and_queued(stage):
-    receipt = await stage.accept("p", place="home")
+async def test_an_accepted_job_is_recorded_and_queued(gateway):
+    receipt = await gateway.accept("p", place="home")
 
     assert (receipt.recorded_as, receipt.key, receipt.job_id, receipt.queued) == (NEW, "parcel:p", "parcel.p", True)
     assert receipt.labels == {"place": "home", "traceId": "trace-p"}
-    entry = await stage.entry("p")
+    entry = await gateway.entry("p")
     assert (entry.status, entry.body) == (Status.RECEIVED, Parcel(id="p", place="home").model_dump_json())
     assert receipt.received_at == entry.first_seen_at
-    assert await stage.queued("parcels-main") == [("parcel.p", entry.body)]
+    assert await gateway.queued("parcels-main") == [("parcel.p", entry.body)]
 
 
-async def test_priority_and_delay_reach_ledger_and_queue(stage):
-    await stage.intake.accept(stage.workload, Parcel(id="low"), priority=5)
-    await stage.intake.accept(stage.workload, Parcel(id="later"), delay=timedelta(seconds=60))
-    await stage.intake.accept(stage.workload, Parcel(id="top"))
+async def test_priority_and_delay_reach_ledger_and_queue(gateway):
+    await gateway.intake.accept(gateway.workload, Parcel(id="low"), priority=5)
+    await gateway.intake.accept(gateway.workload, Parcel(id="later"), delay=timedelta(seconds=60))
+    await gateway.intake.accept(gateway.workload, Parcel(id="top"))
 
-    assert [job_id for job_id, _ in await stage.queued("parcels-main")] == ["parcel.top", "parcel.low"]
-    assert (await stage.entry("low")).priority == 5
-    assert (await stage.entry("later")).not_before == stage.clock.now() + timedelta(seconds=60)
-    stage.clock.advance(timedelta(seconds=60))
-    assert [job_id for job_id, _ in await stage.queued("parcels-main")] == ["parcel.later"]
+    assert [job_id for job_id, _ in await gateway.queued("parcels-main")] == ["parcel.top", "parcel.low"]
+    assert (await gateway.entry("low")).priority == 5
+    assert (await gateway.entry("later")).not_before == gateway.clock.now() + timedelta(seconds=60)
+    gateway.clock.advance(timedelta(seconds=60))
+    assert [job_id for job_id, _ in await gateway.queued("parcels-main")] == ["parcel.later"]
 
 
-async def test_a_duplicate_gets_the_first_receipt(stage):
-    first = await stage.accept("p", place="home")
-    stage.clock.advance(timedelta(seconds=9))
+async def test_a_duplicate_gets_the_first_receipt(gateway):
+    first = await gateway.accept("p", place="home")
+    gateway.clock.advance(timedelta(seconds=9))
 
-    second = await stage.accept("p", place="home", attempt=4)
+    second = await gateway.accept("p", place="home", attempt=4)
 
     assert (second.recorded_as, second.received_at, second.job_id) == (DUPLICATE, first.received_at, first.job_id)
-    assert len(await stage.queued("parcels-main")) == 1
+    assert len(await gateway.queued("parcels-main")) == 1
 
 
-async def test_other_content_under_the_same_key_is_a_conflict(stage):
-    await stage.accept("p", place="home")
+async def test_other_content_under_the_same_key_is_a_conflict(gateway):
+    await gateway.accept("p", place="home")
 
-    assert (await stage.accept("p", place="work")).recorded_as is CONFLICT
-    assert '"home"' in (await stage.entry("p")).body
-    assert len(await stage.queued("parcels-main")) == 1
+    assert (await gateway.accept("p", place="work")).recorded_as is CONFLICT
+    assert '"home"' in (await gateway.entry("p")).body
+    assert len(await gateway.queued("parcels-main")) == 1
 
 
-async def test_a_thousand_senders_of_one_job_make_one_job(stage):
-    receipts = await asyncio.gather(*(stage.accept("p") for _ in range(1000)))
+async def test_a_thousand_senders_of_one_job_make_one_job(gateway):
+    receipts = await asyncio.gather(*(gateway.accept("p") for _ in range(1000)))
 
     transitions = [receipt.recorded_as for receipt in receipts]
     assert (transitions.count(NEW), transitions.count(DUPLICATE)) == (1, 999)
-    assert len(await stage.queued("parcels-main")) == 1
+    assert len(await gateway.queued("parcels-main")) == 1
 
 
 @pytest.mark.parametrize("name", ["", "x" * 500, "line\nbreak", "nul\0", "half \ud800"])
-async def test_a_key_that_cannot_be_kept_is_refused(stage, name):
+async def test_a_key_that_cannot_be_kept_is_refused(gateway, name):
     workload = Parcels()
     workload.key = lambda data: name
 
     with pytest.raises(InvalidContent):
-        await stage.intake.accept(workload, Parcel(id="p"))
+        await gateway.intake.accept(workload, Parcel(id="p"))
 
-    assert await stage.store.counts("parcels") == {}
+    assert await gateway.store.counts("parcels") == {}
 
 
 # --- shared commits -------------------------------------------------------------------------------------------
 
 
-async def test_requests_that_arrive_during_a_commit_share_the_next_one(stage):
+async def test_requests_that_arrive_during_a_commit_share_the_next_one(gateway):
     gate = Gate()
-    stage.store.before("record", gate)
-    first = asyncio.create_task(stage.accept("first"))
+    gateway.store.before("record", gate)
+    first = asyncio.create_task(gateway.accept("first"))
     await gate.waiting.wait()
-    others = [asyncio.create_task(stage.accept(f"p{n}")) for n in range(50)]
+    others = [asyncio.create_task(gateway.accept(f"p{n}")) for n in range(50)]
     await asyncio.sleep(0)
 
     gate.open.set()
@@ -118,12 +118,12 @@ async def test_requests_that_arrive_during_a_commit_share_the_next_one(stage):
     assert gate.sizes == [1, 50]
 
 
-async def test_a_commit_has_a_largest_size(stage):
+async def test_a_commit_has_a_largest_size(gateway):
     gate = Gate()
-    stage.store.before("record", gate)
-    first = asyncio.create_task(stage.accept("first"))
+    gateway.store.before("record", gate)
+    first = asyncio.create_task(gateway.accept("first"))
     await gate.waiting.wait()
-    others = [asyncio.create_task(stage.accept(f"p{n}")) for n in range(600)]
+    others = [asyncio.create_task(gateway.accept(f"p{n}")) for n in range(600)]
     await asyncio.sleep(0)
 
     gate.open.set()
@@ -133,18 +133,18 @@ async def test_a_commit_has_a_largest_size(stage):
     assert max(gate.sizes) <= 256
 
 
-async def test_the_next_commit_does_not_wait_for_the_queue(stage):
+async def test_the_next_commit_does_not_wait_for_the_queue(gateway):
     gate = Gate()
 
     async def hold_back(queue, jobs):
         await gate(jobs)
 
-    stage.broker.before("publish", hold_back)
-    first = asyncio.create_task(stage.accept("a"))
+    gateway.broker.before("publish", hold_back)
+    first = asyncio.create_task(gateway.accept("a"))
     await gate.waiting.wait()
-    second = asyncio.create_task(stage.accept("b"))
+    second = asyncio.create_task(gateway.accept("b"))
 
-    await eventually(lambda: stage.store.entry("parcels", "parcel:b"))
+    await eventually(lambda: gateway.store.entry("parcels", "parcel:b"))
 
     assert not first.done()
     gate.open.set()
@@ -152,122 +152,122 @@ async def test_the_next_commit_does_not_wait_for_the_queue(stage):
 
 
 async def test_a_file_serves_many_requests_with_few_commits(tmp_path):
-    async with a_stage(path=tmp_path / "holdfast.db") as stage:
-        await asyncio.gather(*(stage.accept(f"p{n}") for n in range(500)))
+    async with assembled(path=tmp_path / "holdfast.db") as gateway:
+        await asyncio.gather(*(gateway.accept(f"p{n}") for n in range(500)))
 
-        assert stage.store.calls["record"] <= 20
-        assert await stage.store.counts("parcels") == {"received": 500}
+        assert gateway.store.calls["record"] <= 20
+        assert await gateway.store.counts("parcels") == {"received": 500}
 
 
 async def test_a_store_that_publishes_by_itself_is_not_helped():
-    async with a_stage(outbox=True) as stage:
-        stage.broker.break_down(BrokerUnavailable(), "publish")
+    async with assembled(outbox=True) as gateway:
+        gateway.broker.break_down(BrokerUnavailable(), "publish")
 
-        receipts = await asyncio.gather(*(stage.accept(f"p{n}") for n in range(3)))
+        receipts = await asyncio.gather(*(gateway.accept(f"p{n}") for n in range(3)))
 
         assert [receipt.queued for receipt in receipts] == [True] * 3
-        assert len(await stage.queued("parcels-main")) == 3
-        assert stage.broker.calls["publish"] == 0
+        assert len(await gateway.queued("parcels-main")) == 3
+        assert gateway.broker.calls["publish"] == 0
 
 
 # --- when things are away -------------------------------------------------------------------------------------
 
 
-async def test_a_queue_that_is_away_does_not_stop_intake(stage):
-    stage.broker.break_down(BrokerUnavailable(), "publish")
+async def test_a_queue_that_is_away_does_not_stop_intake(gateway):
+    gateway.broker.break_down(BrokerUnavailable(), "publish")
 
-    receipt = await stage.accept("p")
+    receipt = await gateway.accept("p")
 
     assert (receipt.recorded_as, receipt.queued) == (NEW, False)
-    assert await stage.status("p") is Status.RECEIVED
-    stage.broker.repair()
-    stage.clock.advance(GRACE)
-    assert (await stage.maintenance.round()).republished == 1
-    assert [job_id for job_id, _ in await stage.queued("parcels-main")] == ["parcel.p"]
+    assert await gateway.status("p") is Status.RECEIVED
+    gateway.broker.repair()
+    gateway.clock.advance(GRACE)
+    assert (await gateway.maintenance.round()).republished == 1
+    assert [job_id for job_id, _ in await gateway.queued("parcels-main")] == ["parcel.p"]
 
 
-async def test_a_duplicate_of_a_job_that_was_never_queued_queues_it(stage):
-    stage.broker.fail("publish", BrokerUnavailable())
-    assert (await stage.accept("p")).queued is False
+async def test_a_duplicate_of_a_job_that_was_never_queued_queues_it(gateway):
+    gateway.broker.fail("publish", BrokerUnavailable())
+    assert (await gateway.accept("p")).queued is False
 
-    second = await stage.accept("p")
+    second = await gateway.accept("p")
 
     assert (second.recorded_as, second.queued) == (DUPLICATE, True)
-    assert len(await stage.queued("parcels-main")) == 1
+    assert len(await gateway.queued("parcels-main")) == 1
 
 
-async def test_a_duplicate_of_a_settled_job_is_not_queued(stage):
-    await stage.accept("p")
-    async with stage.working():
-        await stage.until("p", Status.PROCESSED)
+async def test_a_duplicate_of_a_settled_job_is_not_queued(gateway):
+    await gateway.accept("p")
+    async with gateway.working():
+        await gateway.until("p", Status.PROCESSED)
 
-    assert (await stage.accept("p")).recorded_as is DUPLICATE
-    assert await stage.queued("parcels-main") == []
+    assert (await gateway.accept("p")).recorded_as is DUPLICATE
+    assert await gateway.queued("parcels-main") == []
 
 
-async def test_nobody_waits_for_a_queue_that_is_silent(stage, monkeypatch):
+async def test_nobody_waits_for_a_queue_that_is_silent(gateway, monkeypatch):
     monkeypatch.setattr("holdfast.engine.intake._PATIENCE", timedelta(milliseconds=20))
     never = asyncio.Event()
 
     async def silence(*_):
         await never.wait()
 
-    stage.broker.before("publish", silence)
-    assert (await stage.accept("p")).queued is False
+    gateway.broker.before("publish", silence)
+    assert (await gateway.accept("p")).queued is False
 
-    receipts = await asyncio.gather(*(stage.accept(f"q{n}") for n in range(20)))
+    receipts = await asyncio.gather(*(gateway.accept(f"q{n}") for n in range(20)))
 
     assert [receipt.queued for receipt in receipts] == [False] * 20
-    assert stage.broker.calls["publish"] == 1  # the others did not even ask
-    assert await stage.status("q19") is Status.RECEIVED
+    assert gateway.broker.calls["publish"] == 1  # the others did not even ask
+    assert await gateway.status("q19") is Status.RECEIVED
 
 
-async def test_whatever_is_wrong_with_the_queue_the_sender_gets_an_answer(stage):
-    stage.broker.fail("publish", RuntimeError("a bug in the adapter"))
+async def test_whatever_is_wrong_with_the_queue_the_sender_gets_an_answer(gateway):
+    gateway.broker.fail("publish", RuntimeError("a bug in the adapter"))
 
-    receipt = await asyncio.wait_for(stage.accept("p"), 5)
+    receipt = await asyncio.wait_for(gateway.accept("p"), 5)
 
     assert (receipt.recorded_as, receipt.queued) == (NEW, False)
 
 
 @pytest.mark.parametrize("error", [StoreUnavailable("disk full"), RuntimeError("a bug in the adapter")])
-async def test_a_ledger_that_cannot_record_means_not_accepted(stage, error):
-    stage.store.fail("record", error)
+async def test_a_ledger_that_cannot_record_means_not_accepted(gateway, error):
+    gateway.store.fail("record", error)
 
     with pytest.raises(StoreUnavailable):
-        await stage.accept("p")
+        await gateway.accept("p")
 
-    assert await stage.store.counts("parcels") == {}
-    assert await stage.queued("parcels-main") == []
-    assert (await stage.accept("p")).recorded_as is NEW
+    assert await gateway.store.counts("parcels") == {}
+    assert await gateway.queued("parcels-main") == []
+    assert (await gateway.accept("p")).recorded_as is NEW
 
 
-async def test_a_failed_commit_fails_its_requests_and_no_others(stage):
+async def test_a_failed_commit_fails_its_requests_and_no_others(gateway):
     gate = Gate()
-    stage.store.before("record", gate)
-    first = asyncio.create_task(stage.accept("first"))
+    gateway.store.before("record", gate)
+    first = asyncio.create_task(gateway.accept("first"))
     await gate.waiting.wait()
-    stage.store.fail("record", StoreUnavailable())
-    second = [asyncio.create_task(stage.accept(f"p{n}")) for n in range(3)]
+    gateway.store.fail("record", StoreUnavailable())
+    second = [asyncio.create_task(gateway.accept(f"p{n}")) for n in range(3)]
     await asyncio.sleep(0)
     gate.open.set()
 
     assert (await first).recorded_as is NEW
     assert [type(error) for error in await asyncio.gather(*second, return_exceptions=True)] == [StoreUnavailable] * 3
-    assert (await stage.accept("third")).recorded_as is NEW
+    assert (await gateway.accept("third")).recorded_as is NEW
 
 
-async def test_a_job_that_cannot_be_kept_takes_no_other_with_it(stage):
+async def test_a_job_that_cannot_be_kept_takes_no_other_with_it(gateway):
     class Careless(Parcels):
         def labels(self, data):
             return {"place": "half \ud800"}
 
     gate = Gate()
-    stage.store.before("record", gate)
-    first = asyncio.create_task(stage.accept("first"))
+    gateway.store.before("record", gate)
+    first = asyncio.create_task(gateway.accept("first"))
     await gate.waiting.wait()
-    good = [asyncio.create_task(stage.accept(f"p{n}")) for n in range(3)]
-    bad = asyncio.create_task(stage.intake.accept(Careless(), Parcel(id="bad")))
+    good = [asyncio.create_task(gateway.accept(f"p{n}")) for n in range(3)]
+    bad = asyncio.create_task(gateway.intake.accept(Careless(), Parcel(id="bad")))
     await asyncio.sleep(0)
     gate.open.set()
 
@@ -276,27 +276,27 @@ async def test_a_job_that_cannot_be_kept_takes_no_other_with_it(stage):
         await bad
 
 
-async def test_too_many_waiting_requests_are_turned_away(stage):
-    intake, gate = Intake(stage.store, stage.broker, max_pending=3), Gate()
-    stage.store.before("record", gate)
-    waiting = [asyncio.create_task(intake.accept(stage.workload, Parcel(id=f"p{n}"))) for n in range(3)]
+async def test_too_many_waiting_requests_are_turned_away(gateway):
+    intake, gate = Intake(gateway.store, gateway.broker, max_pending=3), Gate()
+    gateway.store.before("record", gate)
+    waiting = [asyncio.create_task(intake.accept(gateway.workload, Parcel(id=f"p{n}"))) for n in range(3)]
     await gate.waiting.wait()
 
     with pytest.raises(IntakeSaturated):
-        await intake.accept(stage.workload, Parcel(id="one too many"))
+        await intake.accept(gateway.workload, Parcel(id="one too many"))
 
     gate.open.set()
     assert [receipt.recorded_as for receipt in await asyncio.gather(*waiting)] == [NEW] * 3
-    assert (await intake.accept(stage.workload, Parcel(id="later"))).recorded_as is NEW
+    assert (await intake.accept(gateway.workload, Parcel(id="later"))).recorded_as is NEW
 
 
-async def test_a_sender_that_hangs_up_does_not_lose_the_job(stage):
+async def test_a_sender_that_hangs_up_does_not_lose_the_job(gateway):
     gate = Gate()
-    stage.store.before("record", gate)
-    impatient = asyncio.create_task(stage.accept("p"))
+    gateway.store.before("record", gate)
+    impatient = asyncio.create_task(gateway.accept("p"))
     await gate.waiting.wait()
-    patient = asyncio.create_task(stage.accept("q"))
-    waiting_too = asyncio.create_task(stage.accept("r"))
+    patient = asyncio.create_task(gateway.accept("q"))
+    waiting_too = asyncio.create_task(gateway.accept("r"))
     await asyncio.sleep(0)
 
     impatient.cancel()
@@ -304,17 +304,17 @@ async def test_a_sender_that_hangs_up_does_not_lose_the_job(stage):
     gate.open.set()
 
     assert (await patient).recorded_as is NEW
-    await stage.intake.drain()
-    assert await stage.store.counts("parcels") == {"received": 3}
-    assert len(await stage.queued("parcels-main")) == 3
+    await gateway.intake.drain()
+    assert await gateway.store.counts("parcels") == {"received": 3}
+    assert len(await gateway.queued("parcels-main")) == 3
 
 
-async def test_draining_waits_for_everything_that_was_accepted(stage):
+async def test_draining_waits_for_everything_that_was_accepted(gateway):
     gate = Gate()
-    stage.store.before("record", gate)
-    accepting = asyncio.create_task(stage.accept("p"))
+    gateway.store.before("record", gate)
+    accepting = asyncio.create_task(gateway.accept("p"))
     await gate.waiting.wait()
-    draining = asyncio.create_task(stage.intake.drain())
+    draining = asyncio.create_task(gateway.intake.drain())
     await asyncio.sleep(0)
     assert not draining.done()
 

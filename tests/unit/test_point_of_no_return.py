@@ -11,7 +11,7 @@ from holdfast import Done, Halt, MoveToDeadLetters, Reason, Release, Retry, Retr
 from holdfast.contracts.errors import DeadlinePassed, LeaseLost, StoreUnavailable
 from holdfast.contracts.ledger import Status
 from holdfast.telemetry import events
-from tests.support.stage import LEASE, a_stage, outcomes
+from tests.support.gateway import LEASE, assembled, outcomes
 from tests.support.waiting import eventually
 from tests.support.workloads import RETRY_AFTER, Parcels
 
@@ -59,31 +59,31 @@ class Rockets(Parcels):
         return [Upsert("parcel_places", job.data.id, {"place": place})]
 
 
-async def place(stage, name):
-    return (await stage.store.get("parcel_places", name) or {}).get("place")
+async def place(gateway, name):
+    return (await gateway.store.get("parcel_places", name) or {}).get("place")
 
 
 async def test_what_the_handler_returns_beyond_the_point_counts():
-    async with a_stage(Rockets()) as stage:
-        await stage.accept("p")
-        async with stage.working():
-            entry = await stage.until("p", Status.PROCESSED)
+    async with assembled(Rockets()) as gateway:
+        await gateway.accept("p")
+        async with gateway.working():
+            entry = await gateway.until("p", Status.PROCESSED)
         assert outcomes(entry) == [("succeeded", None)]
-        assert await place(stage, "p") == "landed"
-        assert stage.workload.lit == ["p"]
+        assert await place(gateway, "p") == "landed"
+        assert gateway.workload.lit == ["p"]
 
 
 async def test_the_effects_are_there_before_the_handler_goes_on():
     seen = []
 
     async def look(job):
-        seen.append(await place(stage, job.data.id))
+        seen.append(await place(gateway, job.data.id))
         return Done()
 
-    async with a_stage(Rockets(look)) as stage:
-        await stage.accept("p")
-        async with stage.working():
-            await stage.until("p", Status.PROCESSED)
+    async with assembled(Rockets(look)) as gateway:
+        await gateway.accept("p")
+        async with gateway.working():
+            await gateway.until("p", Status.PROCESSED)
     assert seen == ["rising"]
 
 
@@ -91,13 +91,13 @@ async def test_a_failure_that_the_handler_reports_is_retried_as_ever():
     async def dud(job):
         return Retry("DUD", "It never left.") if job.attempt == 1 else Done()
 
-    async with a_stage(Rockets(dud)) as stage:
-        await stage.accept("p")
-        async with stage.working():
-            await stage.until("p", Status.FAILED)
-            assert await place(stage, "p") == "retry 1 of 1"
-            stage.clock.advance(RETRY_AFTER)
-            entry = await stage.until("p", Status.PROCESSED)
+    async with assembled(Rockets(dud)) as gateway:
+        await gateway.accept("p")
+        async with gateway.working():
+            await gateway.until("p", Status.FAILED)
+            assert await place(gateway, "p") == "retry 1 of 1"
+            gateway.clock.advance(RETRY_AFTER)
+            entry = await gateway.until("p", Status.PROCESSED)
         assert outcomes(entry) == [("failed", "DUD"), ("succeeded", None)]
 
 
@@ -118,15 +118,15 @@ async def _cancel_itself(job):
 async def test_no_surprise_beyond_the_point_lights_another_rocket(trouble):
     workload = Rockets(trouble)
     workload.timeout = timedelta(milliseconds=200)
-    async with a_stage(workload) as stage:
-        await stage.accept("p")
-        async with stage.working():
-            entry = await stage.until("p", Status.DEAD_LETTERED)
-            stage.clock.advance(timedelta(hours=1))
-        (letter,) = await stage.letters()
+    async with assembled(workload) as gateway:
+        await gateway.accept("p")
+        async with gateway.working():
+            entry = await gateway.until("p", Status.DEAD_LETTERED)
+            gateway.clock.advance(timedelta(hours=1))
+        (letter,) = await gateway.letters()
         assert letter.reason_code == "ROCKET_LOST"
         assert outcomes(entry) == [("failed", "ROCKET_LOST")]
-        assert await place(stage, "p") == "ROCKET_LOST"
+        assert await place(gateway, "p") == "ROCKET_LOST"
         assert workload.lit == ["p"]
 
 
@@ -134,55 +134,55 @@ async def test_with_a_repeatable_step_a_surprise_is_retried():
     async def once(job):
         return await _raise(job) if job.attempt == 1 else Done()
 
-    async with a_stage(Rockets(once, repeatable=True)) as stage:
-        await stage.accept("p")
-        async with stage.working():
-            await stage.until("p", Status.FAILED)
-            stage.clock.advance(RETRY_AFTER)
-            await stage.until("p", Status.PROCESSED)
-        assert stage.workload.lit == ["p", "p"]
+    async with assembled(Rockets(once, repeatable=True)) as gateway:
+        await gateway.accept("p")
+        async with gateway.working():
+            await gateway.until("p", Status.FAILED)
+            gateway.clock.advance(RETRY_AFTER)
+            await gateway.until("p", Status.PROCESSED)
+        assert gateway.workload.lit == ["p", "p"]
 
 
-async def _vanish(stage, execution):
+async def _vanish(gateway, execution):
     """The worker is gone without a word: nothing of it is settled, and its lease runs out."""
-    stage.store.break_down(StoreUnavailable(), "settle", "renew")
+    gateway.store.break_down(StoreUnavailable(), "settle", "renew")
     execution.cancel()
     await asyncio.gather(execution, return_exceptions=True)
-    stage.store.repair()
-    stage.clock.advance(LEASE + timedelta(seconds=1))
+    gateway.store.repair()
+    gateway.clock.advance(LEASE + timedelta(seconds=1))
 
 
 async def test_a_rocket_whose_worker_vanished_is_not_lit_again():
     workload = Rockets(_hang)
-    async with a_stage(workload) as stage:
-        await stage.accept("p")
-        running = asyncio.create_task(stage.execution().run(asyncio.Event(), timedelta(0)))
+    async with assembled(workload) as gateway:
+        await gateway.accept("p")
+        running = asyncio.create_task(gateway.execution().run(asyncio.Event(), timedelta(0)))
         await eventually(lambda: workload.lit)
-        await _vanish(stage, running)
+        await _vanish(gateway, running)
 
-        async with stage.working():
-            await stage.broker.recover("parcels-main")
-            entry = await stage.until("p", Status.DEAD_LETTERED)
-        (letter,) = await stage.letters()
+        async with gateway.working():
+            await gateway.broker.recover("parcels-main")
+            entry = await gateway.until("p", Status.DEAD_LETTERED)
+        (letter,) = await gateway.letters()
         assert (letter.reason_code, letter.attempt_count) == ("ROCKET_LOST", 1)
         assert outcomes(entry) == [("lost", "LOST")]
-        assert await place(stage, "p") == "ROCKET_LOST"
+        assert await place(gateway, "p") == "ROCKET_LOST"
         assert workload.lit == ["p"]
 
 
 async def test_a_worker_that_vanished_before_the_point_costs_an_attempt_and_no_more():
     workload = Rockets()
     workload.ready.clear()
-    async with a_stage(workload) as stage:
-        await stage.accept("p")
-        running = asyncio.create_task(stage.execution().run(asyncio.Event(), timedelta(0)))
+    async with assembled(workload) as gateway:
+        await gateway.accept("p")
+        running = asyncio.create_task(gateway.execution().run(asyncio.Event(), timedelta(0)))
         await eventually(lambda: workload.handled)
-        await _vanish(stage, running)
+        await _vanish(gateway, running)
         workload.ready.set()
 
-        async with stage.working():
-            await stage.broker.recover("parcels-main")
-            entry = await stage.until("p", Status.PROCESSED)
+        async with gateway.working():
+            await gateway.broker.recover("parcels-main")
+            entry = await gateway.until("p", Status.PROCESSED)
         assert outcomes(entry) == [("lost", "LOST"), ("succeeded", None)]
         assert workload.lit == ["p"]
 
@@ -191,24 +191,24 @@ async def test_a_person_may_light_it_again():
     async def first_time(job):
         return await _raise(job) if job.generation == 1 else Done()
 
-    async with a_stage(Rockets(first_time)) as stage:
-        await stage.accept("p")
-        async with stage.working():
-            await stage.until("p", Status.DEAD_LETTERED)
-            (letter,) = await stage.letters()
-            await stage.review.review(letter.id, actor="ana", reason="saw it fall into the sea")
-            await stage.review.replay(letter.id, actor="ana", reason="light another")
-            await stage.until("p", Status.PROCESSED)
-        assert stage.workload.lit == ["p", "p"]
+    async with assembled(Rockets(first_time)) as gateway:
+        await gateway.accept("p")
+        async with gateway.working():
+            await gateway.until("p", Status.DEAD_LETTERED)
+            (letter,) = await gateway.letters()
+            await gateway.review.review(letter.id, actor="ana", reason="saw it fall into the sea")
+            await gateway.review.replay(letter.id, actor="ana", reason="light another")
+            await gateway.until("p", Status.PROCESSED)
+        assert gateway.workload.lit == ["p", "p"]
 
 
 async def test_a_worker_that_is_stopped_does_not_release_what_may_have_happened():
     workload = Rockets(_hang)
-    async with a_stage(workload) as stage:
-        await stage.accept("p")
-        async with stage.working(drain=timedelta(0)):
+    async with assembled(workload) as gateway:
+        await gateway.accept("p")
+        async with gateway.working(drain=timedelta(0)):
             await eventually(lambda: workload.lit)
-        entry = await stage.entry("p")
+        entry = await gateway.entry("p")
         assert entry.status is Status.DEAD_LETTERED
         assert outcomes(entry) == [("failed", "ROCKET_LOST")]
 
@@ -216,100 +216,100 @@ async def test_a_worker_that_is_stopped_does_not_release_what_may_have_happened(
 async def test_a_worker_that_is_stopped_releases_jobs_that_have_not_begun():
     workload = Rockets()
     workload.ready.clear()
-    async with a_stage(workload) as stage:
-        await stage.accept("p")
-        async with stage.working(drain=timedelta(0)):
+    async with assembled(workload) as gateway:
+        await gateway.accept("p")
+        async with gateway.working(drain=timedelta(0)):
             await eventually(lambda: workload.handled)
-        entry = await stage.entry("p")
+        entry = await gateway.entry("p")
         assert (entry.status, outcomes(entry)) == (Status.RECEIVED, [])
-        assert await place(stage, "p") == "back 1"
+        assert await place(gateway, "p") == "back 1"
 
 
 async def test_a_job_that_another_worker_has_by_now_goes_no_further():
     workload = Rockets()
     workload.ready.clear()
-    async with a_stage(workload) as stage:
-        await stage.accept("p")
-        async with stage.working():
+    async with assembled(workload) as gateway:
+        await gateway.accept("p")
+        async with gateway.working():
             await eventually(lambda: workload.handled)
-            stage.clock.advance(LEASE + timedelta(seconds=1))
-            await stage.store.claim("parcels", ["parcel.p"], worker="other", lease=LEASE, max_attempts=3)
+            gateway.clock.advance(LEASE + timedelta(seconds=1))
+            await gateway.store.claim("parcels", ["parcel.p"], worker="other", lease=LEASE, max_attempts=3)
             workload.ready.set()
             await eventually(lambda: workload.refused)
         assert workload.refused == [LeaseLost]
         assert workload.lit == []
-        assert await place(stage, "p") is None
+        assert await place(gateway, "p") is None
 
 
 async def test_an_expired_job_goes_no_further():
     workload = Rockets()
     workload.ttl = timedelta(minutes=1)
     workload.ready.clear()
-    async with a_stage(workload) as stage:
-        await stage.accept("p")
-        async with stage.working(lease=timedelta(hours=1)):
+    async with assembled(workload) as gateway:
+        await gateway.accept("p")
+        async with gateway.working(lease=timedelta(hours=1)):
             await eventually(lambda: workload.handled)
-            stage.clock.advance(timedelta(minutes=1))
+            gateway.clock.advance(timedelta(minutes=1))
             workload.ready.set()
-            await stage.until("p", Status.EXPIRED)
+            await gateway.until("p", Status.EXPIRED)
         assert workload.refused == [DeadlinePassed]
         assert workload.lit == []
-        assert await place(stage, "p") == "lost"
+        assert await place(gateway, "p") == "lost"
 
 
 async def test_jobs_that_come_to_the_point_together_share_a_commit():
     workload = Rockets(_hang)
     workload.ready.clear()
-    async with a_stage(workload) as stage:
+    async with assembled(workload) as gateway:
         for number in range(10):
-            await stage.accept(f"p{number}")
-        async with stage.working(drain=timedelta(0)):
+            await gateway.accept(f"p{number}")
+        async with gateway.working(drain=timedelta(0)):
             await eventually(lambda: len(workload.handled) == 10)
-            before = stage.store.calls["settle"]
+            before = gateway.store.calls["settle"]
             workload.ready.set()
             await eventually(lambda: len(workload.lit) == 10)
             # The first does not wait for the others; whatever came while its commit was under way shares the next.
-            assert stage.store.calls["settle"] - before <= 2
+            assert gateway.store.calls["settle"] - before <= 2
 
 
 async def test_a_store_that_is_away_at_the_point_costs_no_attempt():
-    async with a_stage(Rockets()) as stage:
-        await stage.accept("p")
-        stage.store.fail("settle", StoreUnavailable("away"))
-        async with stage.working():
-            await eventually(lambda: stage.workload.handled)
-            await eventually(lambda: _waits(stage))
-            stage.clock.advance(timedelta(seconds=2))
-            entry = await stage.until("p", Status.PROCESSED)
+    async with assembled(Rockets()) as gateway:
+        await gateway.accept("p")
+        gateway.store.fail("settle", StoreUnavailable("away"))
+        async with gateway.working():
+            await eventually(lambda: gateway.workload.handled)
+            await eventually(lambda: _waits(gateway))
+            gateway.clock.advance(timedelta(seconds=2))
+            entry = await gateway.until("p", Status.PROCESSED)
         assert outcomes(entry) == [("succeeded", None)]
-        assert stage.workload.lit == ["p"]
+        assert gateway.workload.lit == ["p"]
 
 
-async def _waits(stage):
-    return (await stage.broker.depth("parcels-main")).delayed == 1
+async def _waits(gateway):
+    return (await gateway.broker.depth("parcels-main")).delayed == 1
 
 
 async def test_a_halt_pauses_the_queue_says_why_and_costs_no_attempt(seen):
     async def blocked(job):
-        return Halt("ACCOUNT", "The account is closed.") if len(stage.workload.lit) == 1 else Done()
+        return Halt("ACCOUNT", "The account is closed.") if len(gateway.workload.lit) == 1 else Done()
 
-    async with a_stage(Rockets(blocked)) as stage:
-        await stage.accept("p")
-        await stage.accept("q")
-        async with stage.working(concurrency=1):
-            depth = await eventually(lambda: _paused(stage))
+    async with assembled(Rockets(blocked)) as gateway:
+        await gateway.accept("p")
+        await gateway.accept("q")
+        async with gateway.working(concurrency=1):
+            depth = await eventually(lambda: _paused(gateway))
             assert depth.paused_because == "ACCOUNT: The account is closed."
-            entry = await stage.until("p", Status.RECEIVED)
+            entry = await gateway.until("p", Status.RECEIVED)
             assert outcomes(entry) == []
-            assert await place(stage, "p") == "back 1"
-            await stage.broker.resume("parcels-main")
-            await stage.until("p", Status.PROCESSED)
-            await stage.until("q", Status.PROCESSED)
-            assert (await stage.broker.depth("parcels-main")).paused_because is None
+            assert await place(gateway, "p") == "back 1"
+            await gateway.broker.resume("parcels-main")
+            await gateway.until("p", Status.PROCESSED)
+            await gateway.until("q", Status.PROCESSED)
+            assert (await gateway.broker.depth("parcels-main")).paused_because is None
     (told,) = [fields for event, fields in seen if event == events.QUEUE_HALTED]
     assert (told["queue"], told["reason"]) == ("parcels-main", "ACCOUNT: The account is closed.")
 
 
-async def _paused(stage):
-    depth = await stage.broker.depth("parcels-main")
+async def _paused(gateway):
+    depth = await gateway.broker.depth("parcels-main")
     return depth if depth.paused else None

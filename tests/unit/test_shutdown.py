@@ -9,7 +9,7 @@ from holdfast import Retry
 from holdfast.contracts.errors import StoreUnavailable
 from holdfast.contracts.ledger import Status
 from holdfast.telemetry import events
-from tests.support.stage import a_stage, outcomes
+from tests.support.gateway import assembled, outcomes
 from tests.support.valve import Valve
 from tests.support.waiting import eventually
 from tests.support.workloads import RETRY_AFTER, BatchedParcels, Parcels, deliver
@@ -19,47 +19,47 @@ AT_ONCE = timedelta(0)
 
 async def test_a_stopping_worker_lets_its_jobs_finish():
     valve = Valve()
-    async with a_stage(Parcels(valve)) as stage:
-        await stage.accept("p")
-        async with stage.working():
+    async with assembled(Parcels(valve)) as gateway:
+        await gateway.accept("p")
+        async with gateway.working():
             await eventually(lambda: valve.entered)
             asyncio.get_running_loop().call_soon(valve.open.set)
 
-        assert outcomes(await stage.entry("p")) == [("succeeded", None)]
+        assert outcomes(await gateway.entry("p")) == [("succeeded", None)]
 
 
 async def test_a_stopping_worker_releases_unfinished_jobs_and_no_attempt_is_spent():
     valve = Valve()
     workload = Parcels(lambda job: valve(job) if job.attempt == 2 or job.data.id == "new" else Retry("BUSY"))
-    async with a_stage(workload) as stage:
-        await stage.accept("tried")
-        async with stage.working(drain=AT_ONCE):
-            await stage.until("tried", Status.FAILED)
-            await stage.accept("new")
-            stage.clock.advance(RETRY_AFTER)
+    async with assembled(workload) as gateway:
+        await gateway.accept("tried")
+        async with gateway.working(drain=AT_ONCE):
+            await gateway.until("tried", Status.FAILED)
+            await gateway.accept("new")
+            gateway.clock.advance(RETRY_AFTER)
             await eventually(lambda: sorted(valve.entered) == ["new", "tried"])
 
         assert sorted(valve.cancelled) == ["new", "tried"]
-        new, tried = await stage.entry("new"), await stage.entry("tried")
+        new, tried = await gateway.entry("new"), await gateway.entry("tried")
         assert (new.status, new.attempts) == (Status.RECEIVED, ())
         assert (tried.status, outcomes(tried)) == (Status.FAILED, [("failed", "BUSY")])
         # The next worker gets them at once: no lease has to run out, no time to pass.
         workload.script = deliver
-        async with stage.working():
-            await stage.until("new", Status.PROCESSED)
-            entry = await stage.until("tried", Status.PROCESSED)
+        async with gateway.working():
+            await gateway.until("new", Status.PROCESSED)
+            entry = await gateway.until("tried", Status.PROCESSED)
         assert outcomes(entry) == [("failed", "BUSY"), ("succeeded", None)]
 
 
 async def test_a_worker_whose_slots_are_all_taken_can_be_stopped():
     valve = Valve()
-    async with a_stage(Parcels(valve)) as stage:
-        await stage.accept("p")
-        await stage.accept("waits")
-        async with asyncio.timeout(20), stage.working(concurrency=1, drain=AT_ONCE):
+    async with assembled(Parcels(valve)) as gateway:
+        await gateway.accept("p")
+        await gateway.accept("waits")
+        async with asyncio.timeout(20), gateway.working(concurrency=1, drain=AT_ONCE):
             await eventually(lambda: valve.entered)
 
-        assert [await stage.status(name) for name in ("p", "waits")] == [Status.RECEIVED] * 2
+        assert [await gateway.status(name) for name in ("p", "waits")] == [Status.RECEIVED] * 2
 
 
 async def test_a_batch_that_does_not_finish_is_released_whole():
@@ -69,13 +69,13 @@ async def test_a_batch_that_does_not_finish_is_released_whole():
         valve.entered.extend(job.data.id for job in jobs)
         await valve.open.wait()
 
-    async with a_stage(BatchedParcels(hold)) as stage:
-        await asyncio.gather(*(stage.accept(f"p{n}") for n in range(3)))
-        async with stage.working(drain=AT_ONCE):
+    async with assembled(BatchedParcels(hold)) as gateway:
+        await asyncio.gather(*(gateway.accept(f"p{n}") for n in range(3)))
+        async with gateway.working(drain=AT_ONCE):
             await eventually(lambda: len(valve.entered) == 3)
 
         for number in range(3):
-            entry = await stage.entry(f"p{number}")
+            entry = await gateway.entry(f"p{number}")
             assert (entry.status, entry.attempts) == (Status.RECEIVED, ())
 
 
@@ -89,26 +89,26 @@ async def test_a_handler_that_finishes_while_it_is_being_stopped_has_its_say_onc
             return deliver(job)
 
     entered = asyncio.Event()
-    async with a_stage(Parcels(finishes_anyway)) as stage:
-        await stage.accept("p")
-        async with stage.working(drain=AT_ONCE):
+    async with assembled(Parcels(finishes_anyway)) as gateway:
+        await gateway.accept("p")
+        async with gateway.working(drain=AT_ONCE):
             await entered.wait()
 
-        assert outcomes(await stage.entry("p")) == [("succeeded", None)]
+        assert outcomes(await gateway.entry("p")) == [("succeeded", None)]
     assert [event for event, _ in seen if event.startswith("attempt.")] == [events.ATTEMPT_SETTLED]
 
 
 async def test_a_store_that_is_away_does_not_keep_a_worker_from_stopping(monkeypatch):
     monkeypatch.setattr("holdfast.engine.execution._LAST_WAIT", timedelta(milliseconds=50))
     valve = Valve()
-    async with a_stage(Parcels(valve)) as stage:
-        await stage.accept("p")
-        async with asyncio.timeout(20), stage.working(drain=AT_ONCE):
+    async with assembled(Parcels(valve)) as gateway:
+        await gateway.accept("p")
+        async with asyncio.timeout(20), gateway.working(drain=AT_ONCE):
             await eventually(lambda: valve.entered)
-            stage.store.break_down(StoreUnavailable(), "settle")
+            gateway.store.break_down(StoreUnavailable(), "settle")
 
-        stage.store.repair()
-        assert await stage.status("p") is Status.PROCESSING  # its lease will run out
+        gateway.store.repair()
+        assert await gateway.status("p") is Status.PROCESSING  # its lease will run out
 
 
 async def test_a_handler_that_will_not_be_cancelled_does_not_keep_a_worker_from_stopping(monkeypatch):
@@ -124,11 +124,11 @@ async def test_a_handler_that_will_not_be_cancelled_does_not_keep_a_worker_from_
                 continue
         return Retry("TOO_LATE")
 
-    async with a_stage(Parcels(stubborn)) as stage:
-        await stage.accept("p")
-        async with stage.working(drain=AT_ONCE):
+    async with assembled(Parcels(stubborn)) as gateway:
+        await gateway.accept("p")
+        async with gateway.working(drain=AT_ONCE):
             await eventually(entered.is_set)
 
-        entry = await stage.entry("p")
+        entry = await gateway.entry("p")
         assert (entry.status, entry.attempts) == (Status.RECEIVED, ())
         release.set()

@@ -131,8 +131,8 @@ KEPT: Final = (
                 "tests/simulation/",
                 "tests/chaos/",
                 "tests/mutants/",
-                "tests/support/arena.py",
-                "tests/support/cluster.py",
+                "tests/support/running_gateway.py",
+                "tests/support/running_cluster.py",
             ),
             *(
                 "tests/support/pages.py",

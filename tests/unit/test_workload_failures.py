@@ -36,7 +36,7 @@ from holdfast.engine.transitions import Decider, attempt_limit
 from holdfast.telemetry import emit_failure, events
 from holdfast.telemetry.failures import traceback_of
 from holdfast.telemetry.logs import LogExporter
-from tests.support.stage import a_stage
+from tests.support.gateway import assembled
 from tests.support.workloads import BatchedParcels, Parcel, Parcels, deliver, running
 
 ANA = {"actor": "ana", "reason": "the place was closed"}
@@ -184,13 +184,13 @@ async def test_a_job_of_a_workload_whose_hooks_all_raise_still_comes_to_its_end(
     workload = Broken(lambda job: Reject("CLOSED", "nobody there"))
     workload.labels = lambda data: {}
     workload.at_attempt = lambda data, attempt: data
-    async with a_stage(workload) as stage:
-        await stage.accept("p")
-        async with stage.working():
-            await stage.until("p", Status.DEAD_LETTERED)
-        (letter,) = await stage.letters()
+    async with assembled(workload) as gateway:
+        await gateway.accept("p")
+        async with gateway.working():
+            await gateway.until("p", Status.DEAD_LETTERED)
+        (letter,) = await gateway.letters()
         assert letter.reason_code == "CLOSED"
-        assert len(await stage.queued("parcels-dead")) == 1
+        assert len(await gateway.queued("parcels-dead")) == 1
 
     told = failures(seen)
     assert told.count("on_transition") == 3  # accepted, published, dead-lettered
@@ -200,21 +200,21 @@ async def test_a_job_of_a_workload_whose_hooks_all_raise_still_comes_to_its_end(
 async def test_a_replay_that_the_workload_cannot_make_is_told(seen):
     workload = Parcels(lambda job: Reject("CLOSED", "nobody there"))
     workload.replayed = broken
-    async with a_stage(workload) as stage:
-        await stage.accept("p")
-        async with stage.working():
-            await stage.until("p", Status.DEAD_LETTERED)
-        (letter,) = await stage.letters()
-        await stage.review.review(letter.id, **ANA)
+    async with assembled(workload) as gateway:
+        await gateway.accept("p")
+        async with gateway.working():
+            await gateway.until("p", Status.DEAD_LETTERED)
+        (letter,) = await gateway.letters()
+        await gateway.review.review(letter.id, **ANA)
         with pytest.raises(Exception, match="cannot make a new job"):
-            await stage.review.replay(letter.id, **ANA)
+            await gateway.review.replay(letter.id, **ANA)
 
     assert failures(seen) == ["replayed"]
 
 
 async def test_a_job_that_the_workload_cannot_adopt_becomes_a_dead_letter_and_the_cause_is_told(seen):
-    async with a_stage(Broken()) as stage:
-        await adopt(stage.store, stage.workload, [Delivery("parcels-main", "j1", BODY, "token")])
+    async with assembled(Broken()) as gateway:
+        await adopt(gateway.store, gateway.workload, [Delivery("parcels-main", "j1", BODY, "token")])
 
     assert failures(seen) == ["adopt", "identify", "letter_body"]
 
@@ -225,12 +225,12 @@ async def test_a_batch_that_fails_as_a_whole_is_told_although_each_job_succeeds_
             broken()
         return [deliver(job) for job in jobs]
 
-    async with a_stage(BatchedParcels(script)) as stage:
+    async with assembled(BatchedParcels(script)) as gateway:
         for name in "ab":
-            await stage.accept(name)
-        async with stage.working():
+            await gateway.accept(name)
+        async with gateway.working():
             for name in "ab":
-                await stage.until(name, Status.PROCESSED)
+                await gateway.until(name, Status.PROCESSED)
 
     assert failures(seen) == ["handle_batch"]
 

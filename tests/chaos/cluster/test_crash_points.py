@@ -7,8 +7,8 @@ import time
 from collections import Counter
 
 from holdfast.contracts.crash_points import CRASH_POINTS
-from tests.support.cluster import cluster
 from tests.support.long_run import ENTRIES, LONG_RUN
+from tests.support.running_cluster import running_cluster
 from tests.support.strikes import API_POINTS, EVERYWHERE, WORKER_POINTS, carry_out, strikes
 
 
@@ -16,15 +16,15 @@ async def test_every_crash_point_is_survived(tmp_path, rounds, seed, tell, mongo
     began = time.monotonic()
     rounds = max(2, rounds // 5) if LONG_RUN else 1
     deaths: Counter[str] = Counter()
-    async with cluster(tmp_path, seed, mongo) as field:
-        await field.start(("api",), ("api", "worker"))
+    async with running_cluster(tmp_path, seed, mongo) as gateway:
+        await gateway.start(("api",), ("api", "worker"))
         points = {"api": [*API_POINTS, *EVERYWHERE], "worker": [*WORKER_POINTS, *EVERYWHERE]}
-        of_api, of_workers = (strikes(field.chance, role, points[role], rounds, passed_at_start=0) for role in points)
-        async with field.under_load(entries=ENTRIES), asyncio.TaskGroup() as group:
-            group.create_task(carry_out(field.fleet, of_api, deaths, "api"))
-            group.create_task(carry_out(field.fleet, of_workers, deaths, "worker"))
-            group.create_task(carry_out(field.fleet, of_workers, deaths, "worker"))
-        report = await field.ended()
+        of_api, of_workers = (strikes(gateway.chance, role, points[role], rounds, passed_at_start=0) for role in points)
+        async with gateway.under_load(entries=ENTRIES), asyncio.TaskGroup() as group:
+            group.create_task(carry_out(gateway.fleet, of_api, deaths, "api"))
+            group.create_task(carry_out(gateway.fleet, of_workers, deaths, "worker"))
+            group.create_task(carry_out(gateway.fleet, of_workers, deaths, "worker"))
+        report = await gateway.ended()
     tell({"seed": seed, "seconds": round(time.monotonic() - began), **report.figures, "deaths": dict(deaths)})
 
     assert report.violations == []

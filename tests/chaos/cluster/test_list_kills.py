@@ -12,19 +12,19 @@ from dataclasses import dataclass, field
 
 from holdfast.contracts.crash_points import POINTS_OF_LISTS
 from holdfast.wiring.running import CRASH_POINT_VARIABLE
-from tests.support.arena import DRAIN_SECONDS
-from tests.support.cluster import ClusterArena, cluster
 from tests.support.pages import text_pdf
 from tests.support.plain_lists import PlainLists, flat
+from tests.support.running_cluster import ClusterGateway, running_cluster
+from tests.support.running_gateway import DRAIN_SECONDS
 
 FINAL = {"processed", "dead_lettered"}
 
 
 @dataclass
-class Yard:
-    """A cluster whose documents come from a list, and the producer and the reader at its lists."""
+class ListTraffic:
+    """A producer and a reader at the lists of a cluster whose documents come from a list."""
 
-    arena: ClusterArena
+    gateway: ClusterGateway
     lists: PlainLists
     numbers: Iterator[int] = field(default_factory=itertools.count)
     good: list[str] = field(default_factory=list)
@@ -45,16 +45,16 @@ class Yard:
 
     @property
     def settled(self) -> bool:
-        entries = list(self.arena.database["document_ledger"].find({}, {"status": 1}))
+        entries = list(self.gateway.database["document_ledger"].find({}, {"status": 1}))
         ended = len(entries) == len(self.good) + len(self.bad) and {each["status"] for each in entries} <= FINAL
         return ended and not self.lists.jobs and not self.lists.taken and len(self.lists.letters) >= len(self.bad)
 
     async def ended(self) -> None:
         """Everything is settled; the workers stop in good order; and then nothing is missing, and nothing is double."""
-        await self.arena.until(lambda: self.settled, "every job of the list is settled")
-        codes = [await each.terminate() for each in self.arena.fleet.members if each.alive]
+        await self.gateway.until(lambda: self.settled, "every job of the list is settled")
+        codes = [await each.terminate() for each in self.gateway.fleet.members if each.alive]
         assert set(codes) <= {0}
-        entries = {each["idempotencyKey"]: each for each in self.arena.database["document_ledger"].find()}
+        entries = {each["idempotencyKey"]: each for each in self.gateway.database["document_ledger"].find()}
         assert set(entries) == {*self.good, *self.bad}
         for name in self.good:
             outcomes = Counter(each["outcome"] for each in entries[name]["attemptHistory"])
@@ -64,7 +64,7 @@ class Yard:
 
 
 @contextlib.asynccontextmanager
-async def a_yard(folder, seed, mongo) -> AsyncIterator[Yard]:
+async def with_lists(folder, seed, mongo) -> AsyncIterator[ListTraffic]:
     (folder / "roots").mkdir()
     (folder / "roots" / "deed.pdf").write_bytes(text_pdf(["Deed of sale"]))
     settings = {
@@ -75,31 +75,31 @@ async def a_yard(folder, seed, mongo) -> AsyncIterator[Yard]:
         "DOCUMENT_MAX_ATTEMPTS": "100",  # kills cost attempts, and are not what the jobs should end by
         "WORKER_LEASE_SECONDS": "1",
     }
-    async with cluster(folder, seed, mongo, **settings) as arena:
-        yield Yard(arena, PlainLists(arena.looking))
+    async with running_cluster(folder, seed, mongo, **settings) as gateway:
+        yield ListTraffic(gateway, PlainLists(gateway.looking))
 
 
 async def test_a_worker_that_dies_at_any_point_of_the_lists_loses_and_doubles_nothing(tmp_path, seed, mongo):
-    async with a_yard(tmp_path, seed, mongo) as yard:
+    async with with_lists(tmp_path, seed, mongo) as traffic:
         for point in POINTS_OF_LISTS:
-            worker = await yard.arena.fleet.start("worker", **{CRASH_POINT_VARIABLE: f"{point}:1"})
-            yard.push(3)
+            worker = await traffic.gateway.fleet.start("worker", **{CRASH_POINT_VARIABLE: f"{point}:1"})
+            traffic.push(3)
             assert await worker.ended(DRAIN_SECONDS) == -signal.SIGKILL, point
             if point != "lists.letters_sent":
-                assert yard.lists.taken, "the jobs that the dead worker had taken are there"
-        await yard.arena.fleet.start("worker")
-        await yard.ended()
+                assert traffic.lists.taken, "the jobs that the dead worker had taken are there"
+        await traffic.gateway.fleet.start("worker")
+        await traffic.ended()
 
 
 async def test_workers_that_are_killed_at_any_moment_lose_and_double_nothing(tmp_path, seed, rounds, mongo, tell):
-    async with a_yard(tmp_path, seed, mongo) as yard:
-        await yard.arena.fleet.start("api")  # its maintenance publishes letters too
+    async with with_lists(tmp_path, seed, mongo) as traffic:
+        await traffic.gateway.fleet.start("api")  # its maintenance publishes letters too
         for _ in range(rounds):
-            worker = await yard.arena.fleet.start("worker")
+            worker = await traffic.gateway.fleet.start("worker")
             for _ in range(10):
-                yard.push(1)
-                await asyncio.sleep(yard.arena.chance.uniform(0, 0.1))
+                traffic.push(1)
+                await asyncio.sleep(traffic.gateway.chance.uniform(0, 0.1))
             await worker.kill()
-        await yard.arena.fleet.start("worker")
-        await yard.ended()
-        tell({"seed": seed, "jobs": len(yard.good) + len(yard.bad), "kills": rounds})
+        await traffic.gateway.fleet.start("worker")
+        await traffic.ended()
+        tell({"seed": seed, "jobs": len(traffic.good) + len(traffic.bad), "kills": rounds})

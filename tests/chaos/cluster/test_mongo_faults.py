@@ -8,8 +8,8 @@ import time
 import pytest
 
 from holdfast.cli.servers import MongoServer
-from tests.support.cluster import ClusterArena, cluster
 from tests.support.long_run import CALM, ENTRIES, LONG_RUN, often, one_by_one
+from tests.support.running_cluster import ClusterGateway, running_cluster
 
 AWAY_SECONDS = 8 if LONG_RUN else 3
 """Longer than an election: the others choose a new primary, and the old one comes back to a set that moved on."""
@@ -17,20 +17,20 @@ AWAY_SECONDS = 8 if LONG_RUN else 3
 CREWS = (("api", "worker"), ("api", "worker"))
 
 
-async def stepped_down(field: ClusterArena) -> None:
-    await asyncio.to_thread(field.mongo.step_down)
+async def stepped_down(gateway: ClusterGateway) -> None:
+    await asyncio.to_thread(gateway.mongo.step_down)
 
 
-async def killed(field: ClusterArena) -> None:
-    primary = await asyncio.to_thread(field.mongo.wait_for_primary)
+async def killed(gateway: ClusterGateway) -> None:
+    primary = await asyncio.to_thread(gateway.mongo.wait_for_primary)
     await asyncio.to_thread(primary.kill)
-    await succeeded(field, primary)
-    await field.more(CALM)
+    await succeeded(gateway, primary)
+    await gateway.more(CALM)
     await asyncio.to_thread(primary.start)
 
 
-async def frozen(field: ClusterArena) -> None:
-    primary = await asyncio.to_thread(field.mongo.wait_for_primary)
+async def frozen(gateway: ClusterGateway) -> None:
+    primary = await asyncio.to_thread(gateway.mongo.wait_for_primary)
     primary.pause()
     try:
         await asyncio.sleep(AWAY_SECONDS)  # this long a pause is what is tested
@@ -38,29 +38,29 @@ async def frozen(field: ClusterArena) -> None:
         primary.resume()
 
 
-async def outvoted(field: ClusterArena) -> None:
+async def outvoted(gateway: ClusterGateway) -> None:
     """Two of three are frozen: nothing can be promised, and so nothing is, until somebody was told to come again."""
-    primary = await asyncio.to_thread(field.mongo.wait_for_primary)
-    others = [member for member in field.mongo.members if member is not primary]
-    before = refusals(field)
+    primary = await asyncio.to_thread(gateway.mongo.wait_for_primary)
+    others = [member for member in gateway.mongo.members if member is not primary]
+    before = refusals(gateway)
     for member in others:
         member.pause()
     try:
-        while refusals(field) == before:  # noqa: ASYNC110 - it is counted in passing
+        while refusals(gateway) == before:  # noqa: ASYNC110 - it is counted in passing
             await asyncio.sleep(0.1)
     finally:
         for member in others:
             member.resume()
 
 
-def refusals(field: ClusterArena) -> int:
+def refusals(gateway: ClusterGateway) -> int:
     """How many requests were answered with 503."""
-    return sum(sent.answer is not None and sent.answer.status == 503 for sent in field.load.history)
+    return sum(sent.answer is not None and sent.answer.status == 503 for sent in gateway.load.history)
 
 
-async def succeeded(field: ClusterArena, old: MongoServer) -> None:
+async def succeeded(gateway: ClusterGateway, old: MongoServer) -> None:
     """Wait until another member is primary."""
-    while await asyncio.to_thread(field.mongo.primary) in {None, old}:  # noqa: ASYNC110 - it is asked over the network
+    while await asyncio.to_thread(gateway.mongo.primary) in {None, old}:  # noqa: ASYNC110 - it is asked over the network
         await asyncio.sleep(0.1)
 
 
@@ -68,17 +68,17 @@ async def succeeded(field: ClusterArena, old: MongoServer) -> None:
 async def test_a_lost_primary_costs_seconds_and_no_data(tmp_path, seed, tell, rounds, three_mongod, faults):
     began = time.monotonic()
     faults = often(faults, rounds)
-    async with cluster(tmp_path, seed, three_mongod) as field:
-        await field.start(*CREWS)
-        await field.endure(faults, entries=ENTRIES, calm=CALM)
-        report = await field.ended()
+    async with running_cluster(tmp_path, seed, three_mongod) as gateway:
+        await gateway.start(*CREWS)
+        await gateway.endure(faults, entries=ENTRIES, calm=CALM)
+        report = await gateway.ended()
     tell(
         {
             "seed": seed,
             "seconds": round(time.monotonic() - began),
             **report.figures,
             "primaries lost": len(faults),
-            "told to come again": refusals(field),
+            "told to come again": refusals(gateway),
         }
     )
 

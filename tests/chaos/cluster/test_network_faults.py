@@ -14,8 +14,8 @@ import pytest
 from holdfast.brokers.bullmq.scripts import load_scripts
 from holdfast.cli.servers import MongoServer, ReplicaSet, ServerMissing, free_port
 from tests.support.checker import Report
-from tests.support.cluster import ClusterArena, cluster
 from tests.support.long_run import CALM, ENTRIES, LONG_RUN, often, one_by_one
+from tests.support.running_cluster import ClusterGateway, running_cluster
 from tests.support.tcp_proxy import TcpProxy, Way
 from tests.support.valkey_server import absent
 
@@ -31,32 +31,32 @@ CREWS = (("api", "worker"), ("api", "worker"))
 # --- troubles of any line -----------------------------------------------------------------------------------------
 
 
-async def slow(line: TcpProxy, field: ClusterArena) -> None:
+async def slow(line: TcpProxy, gateway: ClusterGateway) -> None:
     line.latency = LATENCY
-    await field.more(CALM)
+    await gateway.more(CALM)
     line.latency = 0
 
 
-async def cut(line: TcpProxy, field: ClusterArena) -> None:
+async def cut(line: TcpProxy, gateway: ClusterGateway) -> None:
     for _ in range(RESETS):
         line.reset()
-        await field.more(2)
+        await gateway.more(2)
 
 
-async def swallowed(line: TcpProxy, field: ClusterArena) -> None:
+async def swallowed(line: TcpProxy, gateway: ClusterGateway) -> None:
     """Nothing gets through; then requests do, and no reply comes back."""
     for ways in (tuple(Way), (Way.REPLIES,)):
         async with line.blackhole(*ways):
             await asyncio.sleep(SWALLOWED_SECONDS)  # this long a silence is what is tested
-        await field.more(2)
+        await gateway.more(2)
 
 
-async def unheard(line: TcpProxy, field: ClusterArena, kinds: dict[str, Callable[[bytes], bool]]) -> None:
+async def unheard(line: TcpProxy, gateway: ClusterGateway, kinds: dict[str, Callable[[bytes], bool]]) -> None:
     """Commands are executed, and whoever sent them never hears of it: the line is cut, or stays silent."""
     for name, request in kinds.items():
         for silent in (False, True):
             line.lose_reply(f"{name} unheard", request, times=LOSSES, silent=silent)
-    await field.until(lambda: not line.owed, "every reply that was to be lost was asked for")
+    await gateway.until(lambda: not line.owed, "every reply that was to be lost was asked for")
 
 
 def containing(marker: bytes) -> Callable[[bytes], bool]:
@@ -66,10 +66,10 @@ def containing(marker: bytes) -> Callable[[bytes], bool]:
 # --- Redis --------------------------------------------------------------------------------------------------------
 
 
-async def unheard_of_redis(line: TcpProxy, field: ClusterArena) -> None:
+async def unheard_of_redis(line: TcpProxy, gateway: ClusterGateway) -> None:
     scripts = load_scripts()
     kinds = (scripts.take, scripts.publish, scripts.settle, scripts.recover, scripts.renew, scripts.remove)
-    await unheard(line, field, {script.name: containing(script.sha.encode()) for script in kinds})
+    await unheard(line, gateway, {script.name: containing(script.sha.encode()) for script in kinds})
 
 
 @pytest.mark.parametrize("troubles", one_by_one([slow, cut, swallowed, unheard_of_redis]))
@@ -78,8 +78,8 @@ async def test_a_bad_line_to_redis_loses_nothing(tmp_path, seed, tell, rounds, m
     port = free_port()
     async with TcpProxy(port) as line:
         address = f"redis://127.0.0.1:{line.port}/0"
-        async with cluster(tmp_path, seed, mongo, redis_port=port, REDIS_URL=address) as field:
-            report = await endured(field, line, troubles, rounds)
+        async with running_cluster(tmp_path, seed, mongo, redis_port=port, REDIS_URL=address) as gateway:
+            report = await endured(gateway, line, troubles, rounds)
     tell(figures(seed, began, report, line))
     checked(report)
 
@@ -87,10 +87,10 @@ async def test_a_bad_line_to_redis_loses_nothing(tmp_path, seed, tell, rounds, m
 # --- MongoDB ------------------------------------------------------------------------------------------------------
 
 
-async def unheard_of_mongo(line: TcpProxy, field: ClusterArena) -> None:
+async def unheard_of_mongo(line: TcpProxy, gateway: ClusterGateway) -> None:
     """The names are those of the wire: a command's first field is its name."""
     kinds = {"commit": b"\x10commitTransaction\0", "insert": b"\x02insert\0", "update": b"\x02update\0"}
-    await unheard(line, field, {name: containing(marker) for name, marker in kinds.items()})
+    await unheard(line, gateway, {name: containing(marker) for name, marker in kinds.items()})
 
 
 class BehindProxy(ReplicaSet):
@@ -126,9 +126,9 @@ async def test_a_bad_line_to_mongo_loses_nothing(tmp_path, seed, tell, rounds, t
     began = time.monotonic()
     async with (
         mongod_behind(tmp_path / "mongo") as (replica_set, line, address),
-        cluster(tmp_path, seed, replica_set, MONGO_URI=address) as field,
+        running_cluster(tmp_path, seed, replica_set, MONGO_URI=address) as gateway,
     ):
-        report = await endured(field, line, troubles, rounds)
+        report = await endured(gateway, line, troubles, rounds)
     tell(figures(seed, began, report, line))
     checked(report)
 
@@ -136,11 +136,11 @@ async def test_a_bad_line_to_mongo_loses_nothing(tmp_path, seed, tell, rounds, t
 # --- both ---------------------------------------------------------------------------------------------------------
 
 
-async def endured(field: ClusterArena, line: TcpProxy, troubles: tuple, rounds: int) -> Report:
-    await field.start(*CREWS)
+async def endured(gateway: ClusterGateway, line: TcpProxy, troubles: tuple, rounds: int) -> Report:
+    await gateway.start(*CREWS)
     faults = [partial(trouble, line) for trouble in often(troubles, rounds)]
-    await field.endure(faults, entries=ENTRIES, calm=CALM)
-    return await field.ended()
+    await gateway.endure(faults, entries=ENTRIES, calm=CALM)
+    return await gateway.ended()
 
 
 def figures(seed: int, began: float, report: Report, line: TcpProxy) -> dict[str, object]:

@@ -7,65 +7,65 @@ import signal
 import time
 from collections import Counter
 
-from tests.support.cluster import ClusterArena, cluster
 from tests.support.long_run import CALM, ENTRIES, LONG_RUN
-from tests.support.processes import Gateway
+from tests.support.processes import GatewayProcess
+from tests.support.running_cluster import ClusterGateway, running_cluster
 
 JOBS = 12
 """More than nothing and less than a worker's slots: one worker can hold them all."""
 
 
-def held(field: ClusterArena, worker: Gateway) -> int:
+def held(gateway: ClusterGateway, worker: GatewayProcess) -> int:
     """How many jobs this process has in work, by the ledger."""
     running = {"worker": {"$regex": rf"\.{worker.pid}_"}, "outcome": "running"}
-    return field.entries(status="processing", attemptHistory={"$elemMatch": running})
+    return gateway.entries(status="processing", attemptHistory={"$elemMatch": running})
 
 
-def stale_results(worker: Gateway) -> int:
+def stale_results(worker: GatewayProcess) -> int:
     """How many results this worker brought too late, by its own log."""
     lines = [json.loads(line) for line in worker.log.read_text().splitlines()]
     return sum(line["event"] == "attempt.stale" and "attempt" in line for line in lines)
 
 
-async def one_takes_over(field: ClusterArena, sleeper: Gateway) -> Gateway:
+async def one_takes_over(gateway: ClusterGateway, sleeper: GatewayProcess) -> GatewayProcess:
     """Every job that the sleeper held is worked by another; half of them are settled when it wakes."""
-    tasks = [field.author.task("plain", gate=gate) for gate in ("early", "late") for _ in range(JOBS // 2)]
-    await field.accepted(*tasks)
-    await field.until(lambda: held(field, sleeper) == JOBS, "the sleeper holds all jobs")
+    tasks = [gateway.author.task("plain", gate=gate) for gate in ("early", "late") for _ in range(JOBS // 2)]
+    await gateway.accepted(*tasks)
+    await gateway.until(lambda: held(gateway, sleeper) == JOBS, "the sleeper holds all jobs")
     sleeper.signal(signal.SIGSTOP)
-    successor = await field.fleet.start("worker")
-    await field.until(lambda: held(field, successor) == JOBS, "its successor holds all jobs")
+    successor = await gateway.fleet.start("worker")
+    await gateway.until(lambda: held(gateway, successor) == JOBS, "its successor holds all jobs")
     # Half of the jobs are settled when the sleeper wakes, the other half are in the successor's hands: its handlers
     # and the sleeper's see the gate open at the same moment, and both bring their results.
-    field.open_gate("early")
-    await field.until(lambda: field.entries(status="processing") == JOBS // 2, "half are settled")
-    field.open_gate("late")
+    gateway.open_gate("early")
+    await gateway.until(lambda: gateway.entries(status="processing") == JOBS // 2, "half are settled")
+    gateway.open_gate("late")
     sleeper.signal(signal.SIGCONT)
-    await field.drained()
+    await gateway.drained()
     return successor
 
 
-async def sleeps_under_load(field: ClusterArena, sleeper: Gateway) -> None:
+async def sleeps_under_load(gateway: ClusterGateway, sleeper: GatewayProcess) -> None:
     """It stops with jobs in its hands and goes on when none of them is its own any more."""
-    await field.until(lambda: held(field, sleeper) > 0, "the sleeper has work")
+    await gateway.until(lambda: held(gateway, sleeper) > 0, "the sleeper has work")
     sleeper.signal(signal.SIGSTOP)
-    await field.until(lambda: held(field, sleeper) == 0, "others took its work over")
+    await gateway.until(lambda: held(gateway, sleeper) == 0, "others took its work over")
     sleeper.signal(signal.SIGCONT)
-    await field.more(CALM)
+    await gateway.more(CALM)
 
 
 async def test_a_worker_that_slept_past_its_lease_commits_nothing(tmp_path, rounds, seed, tell, mongo):
     began = time.monotonic()
     sleeps = max(1, rounds // 3) if LONG_RUN else 1
-    async with cluster(tmp_path, seed, mongo) as field:
-        _, sleeper = await field.start(("api",), ("worker",))
-        await one_takes_over(field, sleeper)
-        async with field.under_load(entries=ENTRIES):
+    async with running_cluster(tmp_path, seed, mongo) as gateway:
+        _, sleeper = await gateway.start(("api",), ("worker",))
+        await one_takes_over(gateway, sleeper)
+        async with gateway.under_load(entries=ENTRIES):
             for _ in range(sleeps):
-                await sleeps_under_load(field, sleeper)
-        report = await field.ended()
+                await sleeps_under_load(gateway, sleeper)
+        report = await gateway.ended()
         stale = stale_results(sleeper)
-        runs = Counter((key, generation) for key, generation, *_ in field.runs())
+        runs = Counter((key, generation) for key, generation, *_ in gateway.runs())
     tell(
         {
             "seed": seed,

@@ -7,12 +7,12 @@ from typing import get_args
 
 import pytest
 
-from holdfast.config import Settings
 from holdfast.features.documents.child.port import page_engine, speech_engine
 from holdfast.features.documents.child.protocol import Spec, spec_line, spec_of
 from holdfast.features.documents.contract import DocumentJob
 from holdfast.features.documents.engines import ENGINES, Engine, EngineName, engine_keys, engine_options
 from holdfast.features.documents.options import DocumentOptions
+from tests.support.settings import Settings
 
 
 def job(engine, input_type="PDF"):

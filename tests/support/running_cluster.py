@@ -1,4 +1,4 @@
-"""The arena of a cluster: any number of processes on one Redis and one MongoDB, each of which a test may ruin."""
+"""A gateway of real processes on one Redis and one MongoDB, each of which a test may ruin."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from holdfast.cli.servers import ReplicaSet, ServerMissing, ValkeyServer, start_
 from holdfast.contracts.dead_letters import ReviewStatus
 from holdfast.contracts.ledger import Status
 
-from .arena import DRAIN_SECONDS, Arena, staged
 from .checker import Report
 from .cluster_truth import DEAD_LETTER_QUEUES, LEDGERS, LETTERS, Document, beginning, queued, read_cluster
 from .load import MODES
-from .processes import Gateway
+from .processes import GatewayProcess
+from .running_gateway import DRAIN_SECONDS, RunningGateway, parts_of
 from .truth import Truth
 from .valkey_server import absent
 
@@ -39,11 +39,11 @@ _FOLLOWS: Final = frozenset({"PRIMARY", "SECONDARY"})
 _WAITS: Final = [status.value for status in Status if not status.terminal]
 _DEALT_WITH: Final = [ReviewStatus.REPLAYED.value, ReviewStatus.CLOSED.value]
 
-Fault = Callable[["ClusterArena"], Awaitable[Any]]
+Fault = Callable[["ClusterGateway"], Awaitable[Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterArena(Arena):
+class ClusterGateway(RunningGateway):
     """What a fault test works with. Its own look at MongoDB and Redis goes past every proxy."""
 
     redis: ValkeyServer
@@ -99,7 +99,7 @@ class ClusterArena(Arena):
 
     # --- acting -------------------------------------------------------------------------------------------
 
-    async def start(self, *crews: Sequence[str], **settings: str) -> list[Gateway]:
+    async def start(self, *crews: Sequence[str], **settings: str) -> list[GatewayProcess]:
         """Start a process for each crew of roles, all at once."""
         return list(await asyncio.gather(*(self.fleet.start(*crew, **settings) for crew in crews)))
 
@@ -139,7 +139,7 @@ def _status(mongo: ReplicaSet) -> list[Document]:
 
 
 @contextlib.asynccontextmanager
-async def cluster(
+async def running_cluster(
     folder: Path,
     seed: int,
     mongo: ReplicaSet,
@@ -147,8 +147,8 @@ async def cluster(
     modes: tuple[str, ...] = MODES,
     redis_port: int | None = None,
     **settings: str,
-) -> AsyncIterator[ClusterArena]:
-    """An arena with a Redis and a database of its own; all that runs in it ends with it.
+) -> AsyncIterator[ClusterGateway]:
+    """A gateway with a Redis and a database of its own; all that runs in it ends with it.
 
     ``settings`` may name other addresses (REDIS_URL, MONGO_URI): those of proxies.
     """
@@ -165,8 +165,8 @@ async def cluster(
     try:
         await asyncio.to_thread(_complete, mongo)
         began = await asyncio.to_thread(beginning, client[name])
-        async with staged(folder, seed, settings, modes) as parts:
-            yield ClusterArena(**parts, redis=redis, mongo=mongo, database=client[name], began=began, looking=looking)
+        async with parts_of(folder, seed, settings, modes) as parts:
+            yield ClusterGateway(**parts, redis=redis, mongo=mongo, database=client[name], began=began, looking=looking)
     finally:
         await asyncio.to_thread(redis.kill)
         looking.close()

@@ -1,6 +1,6 @@
-"""A place for kill tests: a store, real processes on it, load from outside, and a checker at the end.
+"""A gateway of real processes: a store, any number of APIs and workers on it, load from outside, and a checker.
 
-:func:`arena` is the embedded one, on one SQLite file; ``cluster`` has the one on Redis and MongoDB.
+:func:`running_gateway` is the embedded one, on one SQLite file; ``running_cluster`` has the one on Redis and MongoDB.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ SELECT (SELECT count(*) FROM ledger_entries WHERE status NOT IN ('processed', 'd
 
 
 @dataclass(frozen=True, slots=True)
-class Arena:
-    """What a kill test works with."""
+class RunningGateway:
+    """What a kill test works with. The two deployments differ in how they are looked at."""
 
     folder: Path
     chance: random.Random
@@ -116,7 +116,7 @@ class Arena:
         )
 
 
-class SqliteArena(Arena):
+class EmbeddedGateway(RunningGateway):
     """The embedded deployment."""
 
     @property
@@ -143,31 +143,31 @@ class SqliteArena(Arena):
 
 
 @contextlib.asynccontextmanager
-async def arena(
+async def running_gateway(
     folder: Path,
     seed: int,
     *,
     modes: tuple[str, ...] = MODES,
     **settings: str,
-) -> AsyncIterator[SqliteArena]:
-    """An arena with its tables made and its witness in place; all that runs in it ends with it."""
+) -> AsyncIterator[EmbeddedGateway]:
+    """A gateway with its tables made and its witness in place, and no process yet; all of them end with it."""
 
     def watched() -> None:
         witness.install(folder / DATABASE_FILE)
 
-    async with staged(folder, seed, settings, modes, watched) as parts:
-        yield SqliteArena(**parts)
+    async with parts_of(folder, seed, settings, modes, watched) as parts:
+        yield EmbeddedGateway(**parts)
 
 
 @contextlib.asynccontextmanager
-async def staged(
+async def parts_of(
     folder: Path,
     seed: int,
     settings: Mapping[str, str],
     modes: tuple[str, ...],
     made: Callable[[], None] = lambda: None,
 ) -> AsyncIterator[dict[str, Any]]:
-    """The parts of an arena. ``made`` is called when the store is ready and before the first process starts."""
+    """The parts of a gateway. ``made`` is called when the store is ready and before the first process starts."""
     chance = random.Random(seed)
     author = Author(chance, modes)
     (folder / "gates").mkdir()

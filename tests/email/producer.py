@@ -1,4 +1,4 @@
-"""Real worker processes on one store and one queue, a mail server that notes when each message came, and tenants.
+"""A producer of emails for a running gateway, and the mail server that notes when each message came.
 
 The test itself is the producer: it has the same system open as the workers, and hands emails in as the API does.
 """
@@ -6,7 +6,6 @@ The test itself is the producer: it has the same system open as the workers, and
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -15,13 +14,23 @@ from typing import Any
 
 from holdfast.contracts.ledger import LedgerEntry
 from holdfast.wiring import System, open_system
-from tests.support.counted_work import GATES_VARIABLE, RUNS_VARIABLE, app
-from tests.support.mail_arena import mail_server, mail_settings
-from tests.support.processes import Fleet
+from tests.support.counted_work import app
+from tests.support.email_traffic import mail_server, mail_settings
+from tests.support.load import MODES
+from tests.support.running_gateway import RunningGateway, parts_of
 from tests.support.settings import load
 from tests.support.smtp_server import taken_in
 
 _AT_A_TIME = 250
+_UNHURRIED = {
+    "WORKER_CONCURRENCY": "100",
+    "WORKER_LEASE_SECONDS": "30",
+    "WORKER_DRAIN_TIMEOUT_MS": "2000",
+    "UPKEEP_INTERVAL_MS": "1000",
+    "PUBLISH_GRACE_MS": "5000",
+    "LOG_LEVEL": "info",
+}
+"""As shipped: these tests look at the pace of a gateway that nothing happens to."""
 
 
 @dataclass(frozen=True)
@@ -34,11 +43,11 @@ class Message:
 
 
 @dataclass
-class SortingOffice:
-    """The world of a test of limits."""
+class EmailProducer:
+    """Tenants who hand in emails, and what the mail server took."""
 
     system: System
-    fleet: Fleet
+    gateway: RunningGateway
     log: Path
     companies: dict[str, str] = field(default_factory=dict)
     _submitted: int = 0
@@ -82,7 +91,7 @@ class SortingOffice:
         return receipt.job_id
 
     async def workers(self, count: int) -> None:
-        started = await asyncio.gather(*(self.fleet.start("worker") for _ in range(count)))
+        started = await asyncio.gather(*(self.gateway.fleet.start("worker") for _ in range(count)))
         assert all(worker.ready for worker in started)
 
     def messages(self) -> list[Message]:
@@ -113,27 +122,19 @@ class SortingOffice:
 
 
 @asynccontextmanager
-async def sorting_office(folder: Path, **settings: str) -> AsyncIterator[SortingOffice]:
-    """Without servers in ``settings``, this is the embedded deployment, on a file. All its processes end with it."""
+async def email_producer(folder: Path, **settings: str) -> AsyncIterator[EmailProducer]:
+    """Without servers in ``settings``, the gateway is the embedded deployment, on a file. It has no process yet."""
     async with mail_server(folder) as (port, log):
-        variables = {
-            "PATH": os.environ.get("PATH", ""),
-            "PYTHONPATH": os.environ.get("PYTHONPATH", ""),
-            "HOLDFAST_DATA": str(folder),
-            "LOG_FORMAT": "json",
-            "WORKER_DRAIN_TIMEOUT_MS": "2000",
-            RUNS_VARIABLE: str(folder / "runs"),
-            GATES_VARIABLE: str(folder),
-            **mail_settings(port),
-            **settings,
-        }
-        async with open_system(load(variables, folder), app) as system, Fleet(variables, folder) as fleet:
-            try:
-                yield SortingOffice(system, fleet, log)
-            finally:
-                # Stop, not kill: MongoDB keeps the transaction of a killed client open for a minute.
-                await asyncio.gather(*(member.terminate() for member in fleet.members))
-                await system.intake.drain()
+        variables = _UNHURRIED | mail_settings(port) | settings
+        async with parts_of(folder, 0, variables, MODES) as parts:
+            gateway = RunningGateway(**parts)
+            async with open_system(load(gateway.fleet.environment, folder), app) as system:
+                try:
+                    yield EmailProducer(system, gateway, log)
+                finally:
+                    # Stop, not kill: MongoDB keeps the transaction of a killed client open for a minute.
+                    await asyncio.gather(*(member.terminate() for member in gateway.fleet.members))
+                    await system.intake.drain()
 
 
 def servers(valkey: Any, mongo: Any, database: str) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Documents from intake to their end: the real system of either deployment, with a real worker in it.
+"""Tenants who have documents read by a gateway in this process, of either deployment, with a real worker in it.
 
 Tenants use the real HTTP routes, external producers put jobs straight into the queue, and a real child process reads
 every file. A test may also write a :class:`Script`: a file whose child is a small program that says what the script
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import inspect
 import json
 import os
 import sqlite3
@@ -37,12 +36,13 @@ from holdfast.features.documents.child.protocol import Failed as ChildFailed
 from holdfast.features.documents.child.protocol import Finished, Message, Plan, Spec, Unit, encoded
 from holdfast.features.documents.running import read_in_child
 from holdfast.features.documents.workload import DEAD_LETTER_QUEUE, QUEUE
-from holdfast.wiring import DATABASE_FILE, System, open_system
+from holdfast.wiring import DATABASE_FILE
 from tests.support.settings import Settings
 
+from . import waiting
 from .file_server import FileServer
+from .gateway import Gateway, assert_counts_its_attempts, opened
 from .gemini_server import GeminiServer
-from .stage import assert_counts_its_attempts
 from .valkey_server import RedisPlace, forget
 
 EMBEDDED: Final = "embedded"
@@ -54,23 +54,10 @@ ROUTE: Final = "/v1/documents"
 PATIENCE: Final = 100.0
 """Seconds. Reading takes long on a busy machine; nothing depends on the length."""
 
-_FIRST_PAUSE: Final = 0.005
-_LONGEST_PAUSE: Final = 0.1
-
 
 async def eventually(condition: Callable[[], Any]) -> Any:
-    """As ``tests.support.waiting.eventually``, for what takes long: it looks ever less often, and so costs little."""
-    loop = asyncio.get_running_loop()
-    end, pause = loop.time() + PATIENCE, _FIRST_PAUSE
-    while True:
-        answer = condition()
-        if inspect.isawaitable(answer):
-            answer = await answer
-        if answer:
-            return answer
-        assert loop.time() < end, f"did not become true within {PATIENCE} s: {inspect.getsource(condition).strip()}"
-        await asyncio.sleep(pause)
-        pause = min(pause * 1.5, _LONGEST_PAUSE)
+    """As :func:`tests.support.waiting.eventually`, with the patience that reading needs."""
+    return await waiting.eventually(condition, within=PATIENCE)
 
 
 # --- children that say what they are told to ------------------------------------------------------------------------
@@ -132,14 +119,14 @@ def failed(code: str, message: str | None = None, **facts: Any) -> ChildFailed:
     return ChildFailed(code=code, message=message, **facts)
 
 
-# --- the place ------------------------------------------------------------------------------------------------------
+# --- the client ------------------------------------------------------------------------------------------------------
 
 
 @dataclass
-class DocumentArena:
-    """What a test works with. ``server`` has files and takes callbacks; ``roots`` is the folder for local paths."""
+class DocumentClient:
+    """What a test does with documents. ``server`` has files and takes callbacks; ``roots`` has local files."""
 
-    system: System
+    gateway: Gateway
     folder: Path
     server: FileServer
     gemini: GeminiServer
@@ -147,9 +134,6 @@ class DocumentArena:
     scripts: dict[str, Script] = field(default_factory=dict)
     keys: dict[str, str] = field(default_factory=dict)
     companies: dict[str, str] = field(default_factory=dict)
-    _client: httpx.AsyncClient | None = None
-    _stop: asyncio.Event | None = None
-    _running: asyncio.Task[None] | None = None
 
     @property
     def roots(self) -> Path:
@@ -157,20 +141,21 @@ class DocumentArena:
 
     @property
     def workload(self) -> Any:
-        return self.system.workloads["documents"]
+        return self.gateway.system.workloads["documents"]
 
     # --- tenants --------------------------------------------------------------------------------------------
 
     async def send(self, document: Mapping[str, Any], *, who: str = "acme") -> httpx.Response:
         """Ask for a file that is elsewhere."""
-        return await self._http.post(ROUTE, json=document, headers=self._bearer(who))
+        return await self.gateway.client.post(ROUTE, json=document, headers=self._bearer(who))
 
     async def upload(
         self, content: bytes, *, who: str = "acme", filename: str = "contract.pdf", **given: str
     ) -> httpx.Response:
         """Ask with the file. ``given`` are other fields of the form."""
         form = OCR | given
-        return await self._http.post(ROUTE, files={"file": (filename, content)}, data=form, headers=self._bearer(who))
+        files = {"file": (filename, content)}
+        return await self.gateway.client.post(ROUTE, files=files, data=form, headers=self._bearer(who))
 
     async def handed_in(self, file: bytes | Script | None = None, *, who: str = "acme", **given: Any) -> str:
         """The id of a job that was accepted: with the file, or with the word where it is."""
@@ -185,25 +170,25 @@ class DocumentArena:
         return answer.json()["job_id"]
 
     async def cancel(self, job_id: str, *, who: str = "acme") -> httpx.Response:
-        return await self._http.post(f"{ROUTE}/{job_id}/cancel", headers=self._bearer(who))
+        return await self.gateway.client.post(f"{ROUTE}/{job_id}/cancel", headers=self._bearer(who))
 
     async def get(self, path: str, *, who: str = "acme") -> httpx.Response:
-        return await self._http.get(f"{ROUTE}/{path}", headers=self._bearer(who))
+        return await self.gateway.client.get(f"{ROUTE}/{path}", headers=self._bearer(who))
 
     # --- external producers ------------------------------------------------------------------------------------------
 
     async def put(self, document: Any, name: str | None = None) -> None:
         """Put a job straight into the queue, as a producer does that knows nothing of our API."""
         data = document if isinstance(document, str) else json.dumps(document)
-        await self.system.broker.publish(QUEUE, [QueueJob(name or f"external-{uuid.uuid4()}", data)])
+        await self.gateway.broker.publish(QUEUE, [QueueJob(name or f"external-{uuid.uuid4()}", data)])
 
     # --- looking --------------------------------------------------------------------------------------------
 
     async def job(self, job_id: str) -> dict[str, Any]:
-        return dict(await self.system.store.get("document_jobs", job_id) or {})
+        return dict(await self.gateway.store.get("document_jobs", job_id) or {})
 
     async def result(self, job_id: str) -> dict[str, Any] | None:
-        found = await self.system.store.get("document_results", job_id)
+        found = await self.gateway.store.get("document_results", job_id)
         return None if found is None else dict(found)
 
     async def until(self, job_id: str, status: str, **facts: Any) -> dict[str, Any]:
@@ -220,18 +205,18 @@ class DocumentArena:
         return await eventually(reached)
 
     async def entry(self, job_id: str) -> LedgerEntry:
-        entry = await self.system.store.entry("documents", job_id)
+        entry = await self.gateway.store.entry("documents", job_id)
         assert entry is not None, f"no entry for {job_id}"
         assert_counts_its_attempts(entry)
         return entry
 
     async def output(self, job_id: str, name: str) -> bytes:
         """An output file of a completed job."""
-        return await self.system.service("documents").admission.output(await self.result(job_id), name)
+        return await self.gateway.system.service("documents").admission.output(await self.result(job_id), name)
 
     async def letters(self, job_id: str) -> list[DeadLetter]:
         """The dead letters of a job in the store, also of one that was refused and has another name there."""
-        found = await self.system.store.letters(LetterQuery(workload="documents"), Page(1_000))
+        found = await self.gateway.store.letters(LetterQuery(workload="documents"), Page(1_000))
         return [each for each in found.items if self.workload.dead_letter_payload(each)["job_id"] == job_id]
 
     async def told(self, job_id: str) -> list[dict[str, Any]]:
@@ -253,7 +238,7 @@ class DocumentArena:
 
     async def look_after(self, rounds: int = 2) -> None:
         """Let maintenance do what it does."""
-        maintenance = self.system.maintenance()
+        maintenance = self.gateway.maintenance
         for _ in range(rounds):
             await maintenance.round()
 
@@ -279,37 +264,10 @@ class DocumentArena:
     # --- people ---------------------------------------------------------------------------------------------
 
     async def replay(self, letter: DeadLetter) -> DeadLetter:
-        await self.system.review.review(letter.id, actor="ana", reason="looked")
-        return await self.system.review.replay(letter.id, actor="ana", reason="mended")
-
-    # --- the worker -----------------------------------------------------------------------------------------
-
-    def start(self) -> None:
-        self._stop = asyncio.Event()
-        self._running = asyncio.create_task(self.system.worker().run(self._stop))
-
-    async def stop(self) -> None:
-        """Let the worker go as an operator does."""
-        assert self._stop is not None
-        assert self._running is not None
-        self._stop.set()
-        await self._running
-
-    @contextlib.asynccontextmanager
-    async def resting(self) -> AsyncIterator[None]:
-        """Nobody works inside."""
-        await self.stop()
-        try:
-            yield
-        finally:
-            self.start()
+        await self.gateway.review.review(letter.id, actor="ana", reason="looked")
+        return await self.gateway.review.replay(letter.id, actor="ana", reason="mended")
 
     # --- parts ----------------------------------------------------------------------------------------------
-
-    @property
-    def _http(self) -> httpx.AsyncClient:
-        assert self._client is not None
-        return self._client
 
     def _bearer(self, who: str) -> dict[str, str]:
         return {"authorization": f"Bearer {self.keys[who]}"}
@@ -334,9 +292,9 @@ def alive(pid: int) -> bool:
 
 
 @contextlib.asynccontextmanager
-async def document_arena(
+async def document_client(
     folder: Path, *, place: RedisPlace | None = None, mongo: Any = None, **settings: Any
-) -> AsyncIterator[DocumentArena]:
+) -> AsyncIterator[DocumentClient]:
     """The embedded deployment in ``folder``; with a ``place`` and a ``mongo``, a cluster on those servers."""
     (folder / "roots").mkdir()
     with FileServer() as server, GeminiServer() as gemini, _database(mongo) as name:
@@ -355,37 +313,31 @@ async def document_arena(
         if place is not None:
             facts |= {"redis_url": place.url, "queue_prefix": place.prefix, "mongo_uri": mongo.uri}
             facts |= {"mongo_db_name": name, "publish_grace_ms": 200}
-        async with open_system(Settings(**facts | settings)) as system:
-            arena = DocumentArena(system, folder, server, gemini, place)
-            callbacks = system.workloads["document_callbacks"]
+        async with opened(Settings(**facts | settings), workload="documents") as gateway:
+            client = DocumentClient(gateway, folder, server, gemini, place)
+            callbacks = gateway.system.workloads["document_callbacks"]
             callbacks.retry = ExponentialBackoff(max_attempts=3, base=timedelta(0))
             for who in ("acme", "other"):
-                arena.companies[who] = (await system.tenants.add(who)).company_id
-                _, arena.keys[who] = await system.tenants.create_key(arena.companies[who])
-            transport = httpx.ASGITransport(system.api())
-            async with httpx.AsyncClient(transport=transport, base_url="http://holdfast.test") as client:
-                arena._client = client
-                with patch("holdfast.features.documents.reading.read_in_child", arena._read):
-                    arena.start()
-                    try:
-                        yield arena
-                    finally:
-                        await arena.stop()
+                client.companies[who] = (await gateway.tenants.add(who)).company_id
+                _, client.keys[who] = await gateway.tenants.create_key(client.companies[who])
+            with patch("holdfast.features.documents.reading.read_in_child", client._read):
+                async with gateway.running():
+                    yield client
 
 
 @contextlib.asynccontextmanager
-async def arena_on(
+async def document_client_on(
     deployment: str, request: pytest.FixtureRequest, folder: Path, **settings: Any
-) -> AsyncIterator[DocumentArena]:
-    """An arena of this deployment; the servers of a cluster are those of this pytest process."""
+) -> AsyncIterator[DocumentClient]:
+    """A client of this deployment; the servers of a cluster are those of this pytest process."""
     if deployment == EMBEDDED:
-        async with document_arena(folder, **settings) as arena:
-            yield arena
+        async with document_client(folder, **settings) as client:
+            yield client
         return
     place = RedisPlace(request.getfixturevalue("valkey").url, f"hf{uuid.uuid4().hex[:12]}")
     try:
-        async with document_arena(folder, place=place, mongo=request.getfixturevalue("mongo"), **settings) as arena:
-            yield arena
+        async with document_client(folder, place=place, mongo=request.getfixturevalue("mongo"), **settings) as client:
+            yield client
     finally:
         await asyncio.to_thread(forget, place)
 

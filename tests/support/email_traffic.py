@@ -1,7 +1,7 @@
-"""A place for kill tests of emails: a tenant who posts, a mail server that outlives every worker, and a checker.
+"""Emails for a running gateway: a tenant who posts, a mail server that outlives every worker, and a checker.
 
-It stands on an arena (``tests.support.arena`` or ``tests.support.cluster``) and asks three witnesses who know nothing
-of each other: what the tenant was told, what the store holds at the end, and what the mail server took.
+Three witnesses who know nothing of each other are asked: what the tenant was told, what the store holds at the end, and
+what the mail server took.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from typing import Any, Final
 from holdfast.wiring import open_system
 from tests.support.settings import load
 
-from .arena import DRAIN_SECONDS, Arena, SqliteArena
-from .cluster import ClusterArena
 from .counted_work import app
 from .processes import ROOT, START_SECONDS
 from .raw_http import NoAnswer, NotSent, request
+from .running_cluster import ClusterGateway
+from .running_gateway import DRAIN_SECONDS, EmbeddedGateway, RunningGateway
 from .smtp_server import taken_in
 
 POINTS: Final = (
@@ -197,24 +197,24 @@ class MailTruth:
         return [each for each, reason in self.letters if reason == UNKNOWN]
 
 
-def mail_truth(arena: Arena) -> MailTruth:
+def mail_truth(gateway: RunningGateway) -> MailTruth:
     """Read past Holdfast's own code."""
-    return _of_cluster(arena) if isinstance(arena, ClusterArena) else _of_file(arena)
+    return _of_cluster(gateway) if isinstance(gateway, ClusterGateway) else _of_file(gateway)
 
 
-def _of_file(arena: SqliteArena) -> MailTruth:
+def _of_file(gateway: EmbeddedGateway) -> MailTruth:
     return MailTruth(
-        entries=dict(arena.query("SELECT key, status FROM ledger_entries WHERE workload = 'email'")),
-        outbox=dict(arena.query("SELECT outboxId, body ->> '$.status' FROM email_outbox")),
-        log=dict(arena.query("SELECT outboxId, body ->> '$.status' FROM email_log")),
-        letters=arena.query("SELECT key, reason_code FROM dead_letters WHERE workload = 'email'"),
-        waiting=arena.query("SELECT count(*) FROM queue_jobs WHERE queue = ?", _QUEUE)[0][0],
-        told=arena.query("SELECT count(*) FROM queue_jobs WHERE queue = ?", _LETTERS)[0][0],
+        entries=dict(gateway.query("SELECT key, status FROM ledger_entries WHERE workload = 'email'")),
+        outbox=dict(gateway.query("SELECT outboxId, body ->> '$.status' FROM email_outbox")),
+        log=dict(gateway.query("SELECT outboxId, body ->> '$.status' FROM email_log")),
+        letters=gateway.query("SELECT key, reason_code FROM dead_letters WHERE workload = 'email'"),
+        waiting=gateway.query("SELECT count(*) FROM queue_jobs WHERE queue = ?", _QUEUE)[0][0],
+        told=gateway.query("SELECT count(*) FROM queue_jobs WHERE queue = ?", _LETTERS)[0][0],
     )
 
 
-def _of_cluster(arena: ClusterArena) -> MailTruth:
-    database, redis = arena.database, arena.looking
+def _of_cluster(gateway: ClusterGateway) -> MailTruth:
+    database, redis = gateway.database, gateway.looking
 
     def held(queue: str) -> int:
         lists = sum(redis.llen(f"bull:{queue}:{part}") for part in ("wait", "paused", "active"))
@@ -265,14 +265,14 @@ def _of_fate(outbox_id: str, truth: MailTruth, messages: int) -> Iterator[str]:
         yield f"{outbox_id} is {status} ({letter}), and the mail server has it"
 
 
-# --- the place ------------------------------------------------------------------------------------------------------
+# --- the traffic ------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class MailArena:
-    """What a kill test works with."""
+class EmailTraffic:
+    """A tenant at a running gateway, and what became of its emails."""
 
-    arena: Arena
+    gateway: RunningGateway
     tenant: Tenant
     messages: Callable[[], Counter[str]]
     """What the mail server has taken so far, by outbox id."""
@@ -292,23 +292,23 @@ class MailArena:
         clock = asyncio.get_running_loop().time
         end = clock() + DRAIN_SECONDS
         while not await asyncio.to_thread(condition):
-            assert clock() < end, f"{what}: not so after {DRAIN_SECONDS} s; logs in {self.arena.folder}"
+            assert clock() < end, f"{what}: not so after {DRAIN_SECONDS} s; logs in {self.gateway.folder}"
             await asyncio.sleep(0.1)
 
     async def ended(self) -> MailTruth:
         """Everything settled, every process stopped in good order."""
         try:
-            await self.until(lambda: mail_truth(self.arena).settled, "drained")
+            await self.until(lambda: mail_truth(self.gateway).settled, "drained")
         except AssertionError as error:
-            truth = mail_truth(self.arena)
+            truth = mail_truth(self.gateway)
             found = (
                 f"{Counter(truth.entries.values())}, {truth.waiting} jobs, {truth.told} of {len(truth.letters)} letters"
             )
             message = f"{error}: {found}"
             raise AssertionError(message) from None
-        living = [member for member in self.arena.fleet.members if member.alive]
+        living = [member for member in self.gateway.fleet.members if member.alive]
         assert {await member.terminate() for member in living} == {0}
-        return await asyncio.to_thread(mail_truth, self.arena)
+        return await asyncio.to_thread(mail_truth, self.gateway)
 
     def violations(self, truth: MailTruth) -> list[str]:
         return list(violations(self.tenant.receipts, truth, self.messages()))
@@ -324,9 +324,9 @@ def messages_in(log: Path) -> Counter[str]:
     return outbox_ids([each["messageId"] for each in taken_in(log)])
 
 
-async def with_tenant(arena: Arena, messages: Callable[[], Counter[str]]) -> MailArena:
-    """The arena with a tenant in it. ``messages`` tells what the mail server has taken so far."""
-    async with open_system(load(arena.fleet._environment, arena.folder), app) as system:
+async def with_tenant(gateway: RunningGateway, messages: Callable[[], Counter[str]]) -> EmailTraffic:
+    """A tenant of the gateway. ``messages`` tells what the mail server has taken so far."""
+    async with open_system(load(gateway.fleet.environment, gateway.folder), app) as system:
         company = await system.tenants.add("acme")
         _, api_key = await system.tenants.create_key(company.company_id)
-    return MailArena(arena, Tenant(api_key, arena.chance, lambda: arena.fleet.addresses), messages)
+    return EmailTraffic(gateway, Tenant(api_key, gateway.chance, lambda: gateway.fleet.addresses), messages)

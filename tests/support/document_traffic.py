@@ -1,11 +1,10 @@
-"""A place for kill tests of documents: a tenant who uploads, a model that sees every page, and a checker.
+"""Documents for a running gateway: a tenant who uploads, a model that sees every page, and a checker.
 
 Each page is a picture that says which document and which page it is. The engine is Gemini, played by a server that
 outlives every worker and child: it writes down each page that it is asked to read, and can keep a child waiting in the
 midst of one. What it answers names the reading, so that a result shows which reading each of its pages came from.
 
-It stands on an arena (``tests.support.arena`` or ``tests.support.cluster``). What became of the jobs is read past
-Holdfast's own code.
+What became of the jobs is read past Holdfast's own code.
 """
 
 from __future__ import annotations
@@ -27,12 +26,12 @@ import httpx
 from holdfast.wiring import open_system
 from tests.support.settings import load
 
-from .arena import DRAIN_SECONDS, Arena, SqliteArena
-from .cluster import ClusterArena
 from .counted_work import app
 from .gemini_server import GeminiServer
 from .page_server import Hold, PageServer, Reading, numbered_pdf
-from .processes import Gateway
+from .processes import GatewayProcess
+from .running_cluster import ClusterGateway
+from .running_gateway import DRAIN_SECONDS, EmbeddedGateway, RunningGateway
 
 KEY: Final = "a-key-for-the-kill-tests-of-documents"
 _QUEUE: Final = "doc_jobs"
@@ -89,31 +88,31 @@ class DocumentTruth:
         return {Reading.of(each).place for each in self.units if each.startswith("document ")}
 
 
-def document_truth(arena: Arena) -> DocumentTruth:
+def document_truth(gateway: RunningGateway) -> DocumentTruth:
     """Read past Holdfast's own code."""
-    return _of_cluster(arena) if isinstance(arena, ClusterArena) else _of_file(arena)
+    return _of_cluster(gateway) if isinstance(gateway, ClusterGateway) else _of_file(gateway)
 
 
-def _of_file(arena: SqliteArena) -> DocumentTruth:
+def _of_file(gateway: EmbeddedGateway) -> DocumentTruth:
     def bodies(table: str, key: str) -> dict[str, Any]:
-        return {name: json.loads(body) for name, body in arena.query(f"SELECT {key}, body FROM {table}")}  # noqa: S608
+        return {name: json.loads(body) for name, body in gateway.query(f"SELECT {key}, body FROM {table}")}  # noqa: S608
 
-    entries = arena.query("SELECT key, status, attempts FROM ledger_entries WHERE workload = 'documents'")
-    told = arena.query("SELECT data FROM queue_jobs WHERE queue = ?", _LETTERS)
+    entries = gateway.query("SELECT key, status, attempts FROM ledger_entries WHERE workload = 'documents'")
+    told = gateway.query("SELECT data FROM queue_jobs WHERE queue = ?", _LETTERS)
     return DocumentTruth(
         entries={key: status for key, status, _ in entries},
         attempts={key: json.loads(attempts) for key, _, attempts in entries},
         jobs=bodies("document_jobs", "job_id"),
         results=bodies("document_results", "job_id"),
         units=[each["result"]["text"] for each in bodies("document_units", "unit_id").values()],
-        letters=arena.query("SELECT key, reason_code FROM dead_letters WHERE workload = 'documents'"),
+        letters=gateway.query("SELECT key, reason_code FROM dead_letters WHERE workload = 'documents'"),
         told=[json.loads(data) for (data,) in told],
-        waiting=arena.query("SELECT count(*) FROM queue_jobs WHERE queue = ?", _QUEUE)[0][0],
+        waiting=gateway.query("SELECT count(*) FROM queue_jobs WHERE queue = ?", _QUEUE)[0][0],
     )
 
 
-def _of_cluster(arena: ClusterArena) -> DocumentTruth:
-    database, redis = arena.database, arena.looking
+def _of_cluster(gateway: ClusterGateway) -> DocumentTruth:
+    database, redis = gateway.database, gateway.looking
     entries = list(database["document_ledger"].find())
     lists = sum(redis.llen(f"bull:{_QUEUE}:{part}") for part in ("wait", "paused", "active"))
     sets = sum(redis.zcard(f"bull:{_QUEUE}:{part}") for part in ("delayed", "prioritized"))
@@ -219,7 +218,7 @@ class Memory:
 # --- processes ------------------------------------------------------------------------------------------------------
 
 
-def children_of(worker: Gateway) -> list[int]:
+def children_of(worker: GatewayProcess) -> list[int]:
     """The processes that a worker started and that are there."""
     found = [int(each.name) for each in Path("/proc").iterdir() if each.name.isdigit()]
     return [pid for pid in found if _parent_of(pid) == worker.pid]
@@ -247,20 +246,20 @@ def _has_open(pid: int, name: str) -> bool:
     return False
 
 
-# --- the place ------------------------------------------------------------------------------------------------------
+# --- the traffic ------------------------------------------------------------------------------------------------------
 
 
 @dataclass
-class DocumentKills:
-    """What a kill test works with."""
+class DocumentTraffic:
+    """A tenant at a running gateway, the model that reads its pages, and what became of them."""
 
-    arena: Arena
+    gateway: RunningGateway
     api_key: str
     server: PageServer
     posted: list[Posted] = field(default_factory=list)
 
-    async def start(self, *roles: str, **settings: str) -> Gateway:
-        member = await self.arena.fleet.start(*roles, **settings)
+    async def start(self, *roles: str, **settings: str) -> GatewayProcess:
+        member = await self.gateway.fleet.start(*roles, **settings)
         assert member.ready, f"it did not start; see {member.log}"
         return member
 
@@ -270,7 +269,7 @@ class DocumentKills:
         content = content or numbered_pdf(len(self.posted), pages)
         headers = {"authorization": f"Bearer {self.api_key}"}
         given = {"job_type": "OCR", "input_type": "PDF", **form}
-        async with httpx.AsyncClient(base_url=self.arena.fleet.addresses[0], timeout=DRAIN_SECONDS) as client:
+        async with httpx.AsyncClient(base_url=self.gateway.fleet.addresses[0], timeout=DRAIN_SECONDS) as client:
             answer = await client.post("/v1/documents", files={"file": content}, data=given, headers=headers)
         assert answer.status_code == 202, answer.text
         self.posted.append(Posted(answer.json()["job_id"], number, pages, sha256(content).hexdigest()))
@@ -279,14 +278,14 @@ class DocumentKills:
     # --- looking ------------------------------------------------------------------------------------------
 
     def truth(self) -> DocumentTruth:
-        return document_truth(self.arena)
+        return document_truth(self.gateway)
 
     async def until(self, condition: Callable[[], Any], what: str) -> Any:
         """Wait until it is so, and return what it said."""
         clock = asyncio.get_running_loop().time
         end = clock() + DRAIN_SECONDS
         while not (found := await asyncio.to_thread(condition)):
-            assert clock() < end, f"{what}: not so after {DRAIN_SECONDS} s; logs in {self.arena.folder}"
+            assert clock() < end, f"{what}: not so after {DRAIN_SECONDS} s; logs in {self.gateway.folder}"
             await asyncio.sleep(0.1)
         return found
 
@@ -299,11 +298,11 @@ class DocumentKills:
     async def until_status(self, posted: Posted, status: str) -> None:
         await self.until(lambda: self.truth().entries[posted.job_id] == status, f"{posted.job_id} is {status}")
 
-    def child_of(self, worker: Gateway, posted: Posted) -> int | None:
+    def child_of(self, worker: GatewayProcess, posted: Posted) -> int | None:
         """The child of this worker that reads this document."""
         return next((each for each in children_of(worker) if _has_open(each, posted.upload)), None)
 
-    async def reader(self, worker: Gateway, posted: Posted) -> int:
+    async def reader(self, worker: GatewayProcess, posted: Posted) -> int:
         return await self.until(lambda: self.child_of(worker, posted), f"a child has {posted.job_id} open")
 
     def text_of(self, result: Mapping[str, Any]) -> str:
@@ -311,7 +310,7 @@ class DocumentKills:
 
     # --- acting -------------------------------------------------------------------------------------------
 
-    async def kill_worker(self, worker: Gateway) -> None:
+    async def kill_worker(self, worker: GatewayProcess) -> None:
         """Kill it with SIGKILL, and see that its children end with it."""
         children = await asyncio.to_thread(children_of, worker)
         await worker.kill()
@@ -322,7 +321,7 @@ class DocumentKills:
     async def ended(self) -> DocumentTruth:
         """Everything settled, every process stopped in good order, no child left."""
         await self.until(lambda: self.truth().settled, "everything is settled")
-        living = [member for member in self.arena.fleet.members if member.alive]
+        living = [member for member in self.gateway.fleet.members if member.alive]
         left = [child for member in living for child in children_of(member)]
         assert left == [], "a child outlived its document"
         assert {await member.terminate() for member in living} <= {0}
@@ -338,9 +337,9 @@ def kill(pid: int) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-async def with_documents(arena: Arena, server: PageServer) -> DocumentKills:
-    """The arena with a tenant in it."""
-    async with open_system(load(arena.fleet._environment, arena.folder), app) as system:
+async def with_documents(gateway: RunningGateway, server: PageServer) -> DocumentTraffic:
+    """A tenant of the gateway."""
+    async with open_system(load(gateway.fleet.environment, gateway.folder), app) as system:
         company = await system.tenants.add("acme")
         _, api_key = await system.tenants.create_key(company.company_id)
-    return DocumentKills(arena, api_key, server)
+    return DocumentTraffic(gateway, api_key, server)

@@ -1,15 +1,14 @@
-"""The email workload with everything around it: the real engine, a real mail server, and a tenant.
+"""A tenant who sends emails through a gateway in this process, and the mail server that takes them.
 
-``post_office`` is the embedded deployment on a clock that a test moves. With ``apart=True`` its store does not
-publish by itself, as in a cluster, so that the queue may be unavailable. ``branch_office`` is the same on MongoDB and
-Valkey, in real time.
+``email_client`` has the embedded deployment on a clock that a test moves. With ``apart=True`` its store does not
+publish by itself, as in a cluster, so that the queue may be unavailable. ``email_client_of_cluster`` is the same on
+MongoDB and Valkey, in real time.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-import random
 import uuid
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
@@ -19,21 +18,15 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from holdfast.brokers.sqlite import SqliteBroker
 from holdfast.contracts.dead_letters import DeadLetter
 from holdfast.contracts.effects import Upsert
 from holdfast.contracts.errors import StoreUnavailable
 from holdfast.contracts.ledger import LedgerEntry
-from holdfast.contracts.ports import Ambient
 from holdfast.contracts.queries import LetterQuery, Page
 from holdfast.contracts.queues import Depth, QueueJob
 from holdfast.contracts.tenants import TENANT_COLLECTIONS
 from holdfast.contracts.times import isoformat
-from holdfast.engine.cancellation import Cancellation
-from holdfast.engine.intake import Intake, Receipt
-from holdfast.engine.maintenance import Maintenance
-from holdfast.engine.review import Review
-from holdfast.engine.tenants import Tenants
+from holdfast.engine.intake import Receipt
 from holdfast.features.email.admission import EmailAdmission
 from holdfast.features.email.contract import (
     DEAD_LETTER_QUEUE_NAME,
@@ -47,13 +40,10 @@ from holdfast.features.email.suppression import Suppressions
 from holdfast.features.email.transports.smtp import SmtpOptions, SmtpTransport
 from holdfast.features.email.vault import Vault
 from holdfast.features.email.workload import Email, EmailOptions
-from holdfast.sqlite import Database
-from holdfast.stores.sqlite import SqliteStore
 from holdfast.wiring.ambient import system_ambient
 from tests.support.clock import ManualClock
+from tests.support.gateway import LEASE, Gateway, assembled, assert_counts_its_attempts, with_parts
 from tests.support.smtp_server import SmtpServer, Taken
-from tests.support.stage import GRACE, LEASE, CountingIds, Stage, assert_counts_its_attempts
-from tests.support.trouble import Troubled
 from tests.support.waiting import eventually
 
 DOMAIN = "sender.example"
@@ -62,7 +52,6 @@ VAULT = Vault(bytes(range(32)), {"first": bytes(range(100, 132))}, "first")
 DAY = timedelta(hours=24)
 
 _PATIENCE = timedelta(seconds=10)
-_POLL = timedelta(milliseconds=5)
 _numbers = count(1)
 
 
@@ -93,15 +82,13 @@ def a_letter(**changes: Any) -> dict[str, Any]:
 
 
 @dataclass
-class PostOffice:
-    """The world of a test. Emails are named by their outbox ids."""
+class EmailClient:
+    """What a test does with emails. They are named by their outbox ids."""
 
-    stage: Stage
+    gateway: Gateway
     workload: Email
     server: SmtpServer
     admission: EmailAdmission
-    tenants: Tenants
-    cancellation: Cancellation
     suppressions: Suppressions
     company: str
 
@@ -114,9 +101,9 @@ class PostOffice:
             company_id=self.company,
             idempotency_key=key,
             request_id="req-abc123",
-            received_at=self.stage.ambient.clock.now(),
+            received_at=self.gateway.ambient.clock.now(),
         )
-        return await self.stage.intake.accept(
+        return await self.gateway.intake.accept(
             self.workload,
             admitted.data,
             priority=admitted.priority,
@@ -139,30 +126,30 @@ class PostOffice:
             "htmlRef": "ref",
             "recipient": {"externalId": "NODE-1", "email": "jose@example.com"},
             "attempt": 1,
-            "enqueuedAt": isoformat(self.stage.ambient.clock.now()),
+            "enqueuedAt": isoformat(self.gateway.ambient.clock.now()),
         } | changes
         job = QueueJob(job_id or data["outboxId"], json.dumps(data))
-        await self.stage.broker.publish(QUEUE_NAME, [job])
+        await self.gateway.broker.publish(QUEUE_NAME, [job])
         return data["outboxId"]
 
     async def keep_html(self, html: str = "<p>Olá</p>", ref: str = "ref") -> None:
         """Store HTML of the tenant, for jobs that refer to it."""
         facts = {"companyId": self.company, "html": html}
-        await self.stage.store.apply([Upsert(CONTENT, content_key(self.company, ref), facts)])
+        await self.gateway.store.apply([Upsert(CONTENT, content_key(self.company, ref), facts)])
 
     # --- looking --------------------------------------------------------------------------------------------
 
     async def outbox(self, outbox_id: str) -> dict[str, Any]:
-        return dict(await self.stage.store.get(OUTBOX, outbox_id) or {})
+        return dict(await self.gateway.store.get(OUTBOX, outbox_id) or {})
 
     async def status(self, outbox_id: str) -> str | None:
         return (await self.outbox(outbox_id)).get("status")
 
     async def log(self, outbox_id: str) -> dict[str, Any] | None:
-        return await self.stage.store.get(LOG, outbox_id)
+        return await self.gateway.store.get(LOG, outbox_id)
 
     async def entry(self, outbox_id: str) -> LedgerEntry:
-        entry = await self.stage.store.entry("email", outbox_id)
+        entry = await self.gateway.store.entry("email", outbox_id)
         assert entry is not None, f"no entry for {outbox_id}"
         assert_counts_its_attempts(entry)
         return entry
@@ -178,12 +165,12 @@ class PostOffice:
         return await eventually(reached)
 
     async def letters(self) -> list[DeadLetter]:
-        return (await self.stage.store.letters(LetterQuery(), Page())).items
+        return (await self.gateway.store.letters(LetterQuery(), Page())).items
 
     async def published_letters(self) -> list[dict[str, Any]]:
         """Take the jobs of ``email:send:dlq``, and validate each by the contract."""
-        await self.stage.maintenance.round()
-        taken = await self.stage.queued(DEAD_LETTER_QUEUE_NAME)
+        await self.gateway.maintenance.round()
+        taken = await self.gateway.queued(DEAD_LETTER_QUEUE_NAME)
         for _, data in taken:
             EmailDeadLetter.model_validate_json(data)
         return [json.loads(data) for _, data in taken]
@@ -193,7 +180,7 @@ class PostOffice:
         return [each for each in self.server.taken if each.message_id == f"<{outbox_id}@{DOMAIN}>"]
 
     async def depth(self) -> Depth:
-        return await self.stage.broker.depth(QUEUE_NAME)
+        return await self.gateway.broker.depth(QUEUE_NAME)
 
     async def idle(self) -> None:
         """Wait until the queue has no waiting or active job."""
@@ -207,34 +194,34 @@ class PostOffice:
     # --- time and work --------------------------------------------------------------------------------------
 
     def working(self, **options: Any) -> AbstractAsyncContextManager[Any]:
-        return self.stage.working(**options)
+        return self.gateway.working(**options)
 
     def later(self, duration: timedelta) -> None:
         """Move the clock of the test. On a real clock, do nothing: the delays are short there."""
-        if isinstance(self.stage.clock, ManualClock):
-            self.stage.clock.advance(duration)
+        if isinstance(self.gateway.clock, ManualClock):
+            self.gateway.clock.advance(duration)
 
     async def lose_worker(self, reached: Callable[[], Any], *, lease: timedelta = LEASE) -> None:
         """Run a worker until this point, and then lose the worker: it settles nothing more."""
-        execution, stop = self.stage.execution(lease=lease), asyncio.Event()
+        execution, stop = self.gateway.execution(lease=lease), asyncio.Event()
         running = asyncio.create_task(execution.run(stop, timedelta(0)))
         await eventually(reached)
-        self.stage.store.break_down(StoreUnavailable(), "settle", "renew")
+        self.gateway.store.break_down(StoreUnavailable(), "settle", "renew")
         stop.set()
         tasks = [running, *(each.task for each in execution._running.values() if each.task)]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await execution._context.settle()
-        self.stage.store.repair()
+        self.gateway.store.repair()
 
     async def replay(self, letter: DeadLetter) -> None:
-        await self.stage.review.review(letter.id, actor="ana", reason="looked")
-        await self.stage.review.replay(letter.id, actor="ana", reason="mended")
+        await self.gateway.review.review(letter.id, actor="ana", reason="looked")
+        await self.gateway.review.replay(letter.id, actor="ana", reason="mended")
 
 
 @asynccontextmanager
-async def post_office(
+async def email_client(
     transport: Any = None,
     *,
     apart: bool = False,
@@ -242,26 +229,18 @@ async def post_office(
     smtp_options: dict[str, Any] | None = None,
     server_options: dict[str, Any] | None = None,
     **options: Any,
-) -> AsyncIterator[PostOffice]:
+) -> AsyncIterator[EmailClient]:
     """The embedded deployment. Without a ``transport``, mail goes to a mail server of this test."""
     with SmtpServer(**(server_options or {})) as server:
         workload = email(transport or smtp(server, **(smtp_options or {})), **options)
-        clock = ManualClock()
-        database = Database(path, now=clock.ms)
-        queues = SqliteBroker(database, poll=_POLL)
-        store = Troubled(SqliteStore(database, [workload], grace=GRACE, outbox=None if apart else queues))
-        ambient = Ambient(clock, CountingIds(), random.Random(1))
-        try:
-            async with _opened(workload, server, store, Troubled(queues), ambient, database=database) as office:
-                yield office
-        finally:
-            await database.close()
+        async with assembled(workload, path, outbox=not apart) as gateway, _client(gateway, server) as client:
+            yield client
 
 
 @asynccontextmanager
-async def branch_office(
+async def email_client_of_cluster(
     mongo_uri: str, database: str, redis_url: str, prefix: str, **options: Any
-) -> AsyncIterator[PostOffice]:
+) -> AsyncIterator[EmailClient]:
     """The cluster's own adapters on real servers."""
     from holdfast.brokers.bullmq import BullmqBroker
     from holdfast.stores.mongo import MongoStore
@@ -273,49 +252,25 @@ async def branch_office(
         stack.push_async_callback(store.disconnect)
         broker = BullmqBroker(redis_url, prefix=prefix, keep_completed=0)
         stack.push_async_callback(broker.close)
-        office = _opened(workload, server, Troubled(store), Troubled(broker), system_ambient())
-        yield await stack.enter_async_context(office)
+        gateway = await stack.enter_async_context(with_parts(workload, store, broker, system_ambient()))
+        yield await stack.enter_async_context(_client(gateway, server))
 
 
 @asynccontextmanager
-async def _opened(
-    workload: Email,
-    server: SmtpServer,
-    store: Any,
-    broker: Any,
-    ambient: Ambient,
-    *,
-    database: Any = None,
-) -> AsyncIterator[PostOffice]:
-    await store.open()
-    await broker.open()
-    stage = Stage(
-        workload=workload,
-        clock=ambient.clock,
-        database=database,
-        store=store,
-        broker=broker,
-        intake=Intake(store, broker),
-        review=Review(store, broker, {workload.name: workload}),
-        maintenance=Maintenance(store, broker, [workload], ambient, again_after=LEASE),
-        ambient=ambient,
-    )
-    tenants = Tenants(store, ambient.clock)
-    company = (await tenants.add("acme")).company_id
+async def _client(gateway: Gateway, server: SmtpServer) -> AsyncIterator[EmailClient]:
+    workload: Any = gateway.workload
+    limits = RequestLimits(ttl=workload.ttl, horizon=workload.ttl)
+    company = (await gateway.tenants.add("acme")).company_id
     await workload.start()
     try:
-        yield PostOffice(
-            stage=stage,
+        yield EmailClient(
+            gateway=gateway,
             workload=workload,
             server=server,
-            admission=EmailAdmission(
-                workload, store, VAULT, limits=RequestLimits(ttl=workload.ttl, horizon=workload.ttl)
-            ),
-            tenants=tenants,
-            cancellation=Cancellation(store, broker),
-            suppressions=Suppressions(store, VAULT),
+            admission=EmailAdmission(workload, gateway.store, VAULT, limits=limits),
+            suppressions=Suppressions(gateway.store, VAULT),
             company=company,
         )
-        await stage.intake.drain()
+        await gateway.intake.drain()
     finally:
         await workload.stop()

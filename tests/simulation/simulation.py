@@ -1,4 +1,4 @@
-"""The simulated world: processes over one in-memory database, people around them, and a bad day.
+"""The simulated simulation: processes over one in-memory database, people around them, and a bad day.
 
 The engine, the store and the broker are the real ones. A seed decides everything: who is there, what each job does,
 the weather of each process, the order of callbacks. The day has three parts: trouble, healing, and the quiet after it.
@@ -68,45 +68,47 @@ class CountedIds:
 class Server(Member):
     """One simulated process: an API, or a worker. Both look after the ledger and the queues."""
 
-    def __init__(self, world: World, name: str, weather: Weather, *, works: bool) -> None:
+    def __init__(self, simulation: Simulation, name: str, weather: Weather, *, works: bool) -> None:
         super().__init__(name, weather)
-        random = world.random
+        random = simulation.random
         self.works = works
         self.stop = asyncio.Event()
-        queue = SqliteBroker(world.database, poll=timedelta(seconds=1))
+        queue = SqliteBroker(simulation.database, poll=timedelta(seconds=1))
         ledger = SqliteStore(
-            world.database,
-            world.workloads,
-            grace=world.grace,
-            outbox=queue if world.one_commit else None,
+            simulation.database,
+            simulation.workloads,
+            grace=simulation.grace,
+            outbox=queue if simulation.one_commit else None,
         )
-        store = Port(ledger, self, world.sky, StoreUnavailable)
-        broker = Port(queue, self, world.sky, BrokerUnavailable)
-        ambient = Ambient(SkewedClock(world.loop, random.uniform(-600, 600)), CountedIds(name), random)
+        store = Port(ledger, self, simulation.sky, StoreUnavailable)
+        broker = Port(queue, self, simulation.sky, BrokerUnavailable)
+        ambient = Ambient(SkewedClock(simulation.loop, random.uniform(-600, 600)), CountedIds(name), random)
         self.intake = Intake(store, broker)
-        self.review = Review(store, broker, {each.name: each for each in world.workloads})
+        self.review = Review(store, broker, {each.name: each for each in simulation.workloads})
         maintenance = Maintenance(
             store,
             broker,
-            world.workloads,
+            simulation.workloads,
             ambient,
             interval=timedelta(seconds=random.choice((1, 2, 3))),
             again_after=timedelta(seconds=3),
         )
         if works:
-            options = ExecutionOptions(name, concurrency=random.choice((1, 2, 4, 8)), lease=world.lease)
+            options = ExecutionOptions(name, concurrency=random.choice((1, 2, 4, 8)), lease=simulation.lease)
             drain = timedelta(seconds=random.choice((0, 0.2, 2)))
-            self._main: Any = Worker(world.workloads, store, broker, ambient, maintenance, options, drain=drain).run
+            self._main: Any = Worker(
+                simulation.workloads, store, broker, ambient, maintenance, options, drain=drain
+            ).run
         else:
             self._main = maintenance.run
-        self.task: asyncio.Task[Any] = world.loop.spawn(self, self._main(self.stop))
+        self.task: asyncio.Task[Any] = simulation.loop.spawn(self, self._main(self.stop))
 
 
 _ROCKETS = 0.3
-"""In how many worlds there are jobs that do what cannot be undone. The other worlds run as they always did."""
+"""In how many simulations there are jobs that do what cannot be undone. The others run as they always did."""
 
 
-class World:
+class Simulation:
     """Everything that one seed decides. :meth:`live` runs it."""
 
     def __init__(self, seed: int) -> None:
