@@ -21,7 +21,7 @@ from unittest.mock import patch
 
 import httpx
 
-from holdfast.api import sign
+from holdfast.features.courier.signatures import sign
 from holdfast.brokers.sqlite import SqliteBroker
 from holdfast.contracts.dead_letters import DeadLetter
 from holdfast.contracts.ledger import LedgerEntry, Status

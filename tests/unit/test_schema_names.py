@@ -179,7 +179,7 @@ async def test_a_job_without_a_fairness_key_is_in_no_index_of_the_fairness_keys(
 
 @pytest.mark.parametrize("statement", [entries._CANCEL, entries._REDACT, entries._REDACT_LETTERS])
 async def test_jobs_to_change_are_looked_up(query, statement):
-    parameters = {"workload": "w", "job_ids": "[]", "bodies": "{}", "now": 1}
+    parameters = {"workload": "w", "job_ids": "[]", "bodies": "{}", "now": 1, "running": 1}
 
     plan = await plan_of(query, statement, {name: each for name, each in parameters.items() if f":{name}" in statement})
 

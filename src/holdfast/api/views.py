@@ -14,7 +14,6 @@ from holdfast.contracts.examples import add_example
 from holdfast.contracts.ledger import AttemptOutcome, LedgerEntry, Status
 from holdfast.contracts.times import isoformat
 
-from .errors import Code
 
 Instant = Annotated[
     datetime,
@@ -57,7 +56,9 @@ class ErrorView(View):
     """Why a request was refused. Nothing was accepted."""
 
     acknowledged: Literal[False]
-    error_code: Code
+    error_code: str = Field(
+        description="The cause, for programs. Each route lists its causes.", examples=["INVALID_PAYLOAD"]
+    )
     message: str = Field(description="A sentence for a person.", examples=["The body does not fulfil its contract."])
     trace_id: str = Field(description="Quote it when you ask for help.", examples=["req_a1b2c3"])
     details: list[Problem] | None = Field(default=None, description="Present if single fields are wrong.")
