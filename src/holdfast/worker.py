@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 from datetime import timedelta
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
+from holdfast.contracts.errors import BrokerUnavailable, StoreUnavailable
 from holdfast.contracts.ports import Ambient, Broker, Store
-from holdfast.contracts.workload import Workload
+from holdfast.contracts.workload import BackgroundTask, Workload
 from holdfast.engine.adoption import adopt_texts
-from holdfast.engine.background import run_repeatedly
 from holdfast.engine.execution import Execution, ExecutionOptions
 from holdfast.engine.maintenance import Maintenance
-from holdfast.telemetry import emit, events
+from holdfast.telemetry import emit, emit_failure, events
+
+_PAUSE: Final = timedelta(seconds=1)
 
 
 class Worker:
@@ -65,3 +68,21 @@ class Worker:
             for workload in reversed(started):
                 await workload.stop()
             emit(events.WORKER_STOPPED, worker=self._options.worker)
+
+
+async def run_repeatedly(task: BackgroundTask, stop: asyncio.Event) -> None:
+    """Call the step of the task again and again. An error is logged, and the step is called again after a pause."""
+    while not stop.is_set():
+        try:
+            await task.step()
+        except BrokerUnavailable as error:
+            emit(events.QUEUE_UNAVAILABLE, where=task.name, reason=error.message)
+        except StoreUnavailable as error:
+            emit(events.STORE_UNAVAILABLE, where=task.name, reason=error.message)
+        except Exception as error:  # noqa: BLE001 - a workload's own code
+            emit_failure(events.WORKER_FAULT, error, where=task.name)
+        else:
+            continue
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_PAUSE.total_seconds()):
+                await stop.wait()

@@ -128,7 +128,9 @@ ON CONFLICT (workload, key) DO UPDATE SET body = excluded.body, fingerprint = ex
                  "first[each.workload, each.lease.job_id, each.lease.fence, position] = str(position)"),
             Edit(_SETTLING, "leases = {position: lease for lease, position in first.items()}",
                  "leases = {position: lease[:3] for lease, position in first.items()}"),
-            Edit(_EXECUTION, " is not running or running.transition is not None:", " is not running:"),
+            Edit("engine/settling.py", "await self._store.settle(settlements), strict=True",
+                 "await self._store.settle([*settlements, *(replace(each, transition=Release()) for each in settlements"
+                 ")])"),
         ),
     ),
     # --- attempts

@@ -21,7 +21,6 @@ from unittest.mock import patch
 
 import httpx
 
-from holdfast.features.courier.signatures import sign
 from holdfast.brokers.sqlite import SqliteBroker
 from holdfast.contracts.dead_letters import DeadLetter
 from holdfast.contracts.ledger import LedgerEntry, Status
@@ -34,6 +33,7 @@ from holdfast.engine.intake import Intake, Receipt
 from holdfast.engine.maintenance import Maintenance
 from holdfast.engine.review import Review
 from holdfast.engine.tenants import Tenants
+from holdfast.features.courier.signatures import sign
 from holdfast.sqlite import Database
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.wiring import open_system

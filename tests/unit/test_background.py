@@ -11,10 +11,9 @@ import pytest
 from holdfast import Reject
 from holdfast.contracts.errors import BrokerUnavailable, StoreUnavailable
 from holdfast.contracts.ledger import Status
-from holdfast.engine.background import run_repeatedly
 from holdfast.engine.execution import ExecutionOptions
 from holdfast.telemetry import events
-from holdfast.worker import Worker
+from holdfast.worker import Worker, run_repeatedly
 from tests.support.gateway import GRACE, assembled
 from tests.support.waiting import eventually
 from tests.support.workloads import Parcel, Parcels
@@ -65,7 +64,7 @@ async def working(gateway, condition):
     )
     with (
         patch("holdfast.engine.execution._TAKE_WAIT", timedelta(milliseconds=20)),
-        patch("holdfast.engine.background._PAUSE", timedelta(milliseconds=5)),
+        patch("holdfast.worker._PAUSE", timedelta(milliseconds=5)),
     ):
         running = asyncio.create_task(worker.run(stop))
         try:

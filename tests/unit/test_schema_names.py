@@ -177,13 +177,15 @@ async def test_a_job_without_a_fairness_key_is_in_no_index_of_the_fairness_keys(
     assert all("WHERE lane IS NOT NULL" in sql for _, sql in indexes)
 
 
-@pytest.mark.parametrize("statement", [entries._CANCEL, entries._REDACT, entries._REDACT_LETTERS])
+@pytest.mark.parametrize(
+    "statement", [entries._CANCEL, entries._ASKED_TO_STOP, entries._REDACT, entries._REDACT_LETTERS]
+)
 async def test_jobs_to_change_are_looked_up(query, statement):
-    parameters = {"workload": "w", "job_ids": "[]", "bodies": "{}", "now": 1, "running": 1}
+    parameters = {"workload": "w", "job_ids": "[]", "bodies": "{}", "now": 1, "running": 1, "leases": "[]"}
 
     plan = await plan_of(query, statement, {name: each for name, each in parameters.items() if f":{name}" in statement})
 
-    assert [step for step in plan if step.startswith(("SCAN ledger_entries", "SCAN dead_letters"))] == []
+    assert [step for step in plan if step.startswith(("SCAN ledger_entries", "SCAN e", "SCAN dead_letters"))] == []
 
 
 async def test_the_newest_documents_of_somebody_are_listed_from_the_index(query):

@@ -9,7 +9,7 @@ from holdfast import Retry
 from holdfast.contracts.errors import StoreUnavailable
 from holdfast.contracts.ledger import Status
 from holdfast.telemetry import events
-from tests.support.gateway import assembled, outcomes
+from tests.support.gateway import assembled, empty, outcomes
 from tests.support.valve import Valve
 from tests.support.waiting import eventually
 from tests.support.workloads import RETRY_AFTER, BatchedParcels, Parcels, deliver
@@ -49,6 +49,27 @@ async def test_a_stopping_worker_releases_unfinished_jobs_and_no_attempt_is_spen
             await gateway.until("new", Status.PROCESSED)
             entry = await gateway.until("tried", Status.PROCESSED)
         assert outcomes(entry) == [("failed", "BUSY"), ("succeeded", None)]
+
+
+async def test_what_a_handler_returns_while_it_is_stopped_counts_and_is_not_released_too():
+    entered, settling = asyncio.Event(), asyncio.Event()
+
+    async def finishes(job):
+        entered.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            asyncio.get_running_loop().call_later(0.1, settling.set)
+            return deliver(job)
+
+    async with assembled(Parcels(finishes)) as gateway:
+        gateway.store.before("settle", lambda *_: settling.wait())  # the commit takes longer than the last wait
+        await gateway.accept("p")
+        async with gateway.working(drain=AT_ONCE):
+            await entered.wait()
+
+        assert outcomes(await gateway.entry("p")) == [("succeeded", None)]
+        assert await empty(gateway)
 
 
 async def test_a_worker_whose_slots_are_all_taken_can_be_stopped():

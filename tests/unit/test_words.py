@@ -50,6 +50,7 @@ RETIRED: Final = {
     rf"{word('upkeep')}|[a-z]Upkeep": "maintenance",
     word("strangers?"): "an external producer; its jobs are adopted",
     word("gatherings?"): "`GroupCommit`",
+    r"\bInFlight\b|\bStanding\b": "`RunningJob` in the engine; for a hook `JobState`",
     word("shelf", "shelves"): "collection",
     r"\bParcel\b": "`OutgoingMessage`",
     rf"{word('desks?')}|[a-z]Desk{_AFTER}": "the review",

@@ -14,7 +14,6 @@ from holdfast.contracts.examples import add_example
 from holdfast.contracts.ledger import AttemptOutcome, LedgerEntry, Status
 from holdfast.contracts.times import isoformat
 
-
 Instant = Annotated[
     datetime,
     PlainSerializer(isoformat, return_type=str),

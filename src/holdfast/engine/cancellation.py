@@ -8,19 +8,18 @@ otherwise in the meantime keeps that end; a job that would be tried again is end
 from __future__ import annotations
 
 import contextlib
-from datetime import timedelta
 from typing import Any, Final
 
 from holdfast.contracts.errors import BrokerUnavailable
-from holdfast.contracts.ledger import Cancelled, Lease, Overdue
+from holdfast.contracts.ledger import Cancelled
 from holdfast.contracts.ports import Broker, Store
-from holdfast.contracts.transitions import CANCELLED, AskToStop, Expire, Settlement
+from holdfast.contracts.transitions import CANCELLED, AskToStop, Expire
 from holdfast.contracts.workload import Workload
 from holdfast.telemetry import emit, events
 
 from .hooks import Hooks
+from .settling import end
 
-_SHORT_LEASE: Final = timedelta(seconds=30)
 _NAME: Final = "cancellation"
 
 
@@ -48,12 +47,11 @@ class Cancellation:
         return answer
 
     async def _end(self, workload: Workload[Any], job_id: str) -> None:
-        # With ``max_attempts=0`` the claim opens no attempt: the job is not worked here.
-        (claim,) = await self._store.claim(workload.name, [job_id], worker=_NAME, lease=_SHORT_LEASE, max_attempts=0)
-        if isinstance(claim, Overdue):
-            hooks = Hooks(workload)
-            transition = hooks.with_effects(Expire(workload.retention, note=CANCELLED), hooks.job_of(claim))
-            await self._store.settle([Settlement(workload.name, Lease(job_id, claim.fence), transition)])
+        hooks, expire = Hooks(workload), Expire(workload.retention, note=CANCELLED)
+        settled, _ = await end(
+            self._store, workload, [job_id], lambda job: hooks.with_effects(expire, job.job), worker=_NAME
+        )
+        if settled:
             emit(events.JOB_CANCELLED, workload=workload.name, job_id=job_id)
         with contextlib.suppress(BrokerUnavailable):  # a worker will find the job settled
             await self._broker.remove(workload.queue, [job_id])

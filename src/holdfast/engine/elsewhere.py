@@ -19,12 +19,11 @@ from holdfast.contracts.personal_data import find_personal_data
 from holdfast.contracts.ports import Ambient, Broker, Store
 from holdfast.contracts.queues import WorkedElsewhere
 from holdfast.contracts.redaction import scrub
-from holdfast.contracts.transitions import Ending, Settlement
+from holdfast.contracts.transitions import Ending
 from holdfast.contracts.workload import Workload
 from holdfast.telemetry import emit, events
 
-from .hooks import Hooks
-from .running_job import Held, RunningJob
+from .running_job import RunningJob
 from .settling import end
 from .transitions import Decider
 
@@ -32,7 +31,6 @@ FAILED_ELSEWHERE: Final = "FAILED_ELSEWHERE"
 
 _NAME: Final = "elsewhere"
 """The worker's name in the attempt: the real name is not known."""
-_SHORT_LEASE: Final = timedelta(seconds=30)
 _NO_ATTEMPT_LIMIT: Final = 1_000_000
 """Such a job was tried already, so the limit of our policy does not count."""
 _OLDEST: Final = "0"
@@ -109,28 +107,23 @@ class Elsewhere:
         ended = {entry.job_id: each for entry, each in found if entry.generation == 1 or each.at > entry.changed_at}
         if not ended:
             return 0, {}
-        claims = await self._store.claim(
-            workload.name, list(ended), worker=_NAME, lease=_SHORT_LEASE, max_attempts=_NO_ATTEMPT_LIMIT
+        decider = Decider(workload, self._ambient.random)
+
+        def decide(job: RunningJob) -> Ending:
+            each = ended[job.claim.job_id]
+            if each.failure is None:
+                return decider.elsewhere(job, _result(each.result))
+            message = scrub(f"Another system's worker gave it up: {each.failure}")
+            return decider.dead_letter(job, Reason(FAILED_ELSEWHERE, message))
+
+        settled, claims = await end(
+            self._store, workload, list(ended), decide, worker=_NAME, max_attempts=_NO_ATTEMPT_LIMIT
         )
-        decider, hooks = Decider(workload, self._ambient.random), Hooks(workload)
-        settlements = []
-        for claim in claims:
-            if isinstance(claim, Held):
-                job = RunningJob(claim, hooks.job_of(claim))
-                transition = _transition(decider, job, ended[claim.job_id])
-                settlements.append(Settlement(workload.name, job.lease, transition))
-        outcomes = {each.job_id: each.status for each in await end(self._store, settlements) if each.status is not None}
+        outcomes = {each.job_id: each.status for each in settled if each.status is not None}
         for job_id, status in outcomes.items():
             emit(events.JOB_WORKED_ELSEWHERE, workload=workload.name, job_id=job_id, outcome=status.value)
         postponed = [claim.job_id for claim in claims if isinstance(claim, NotNow)]
         return len(outcomes), {job_id: ended[job_id] for job_id in postponed[:_MOST_POSTPONED]}
-
-
-def _transition(decider: Decider, job: RunningJob, ended: WorkedElsewhere) -> Ending:
-    if ended.failure is not None:
-        message = scrub(f"Another system's worker gave it up: {ended.failure}")
-        return decider.dead_letter(job, Reason(FAILED_ELSEWHERE, message))
-    return decider.elsewhere(job, _result(ended.result))
 
 
 def _result(text: str) -> Mapping[str, Any] | None:

@@ -17,7 +17,7 @@ from holdfast.contracts.errors import BrokerUnavailable, StoreUnavailable
 from holdfast.contracts.ledger import DueEntry, Interrupted, Overdue, Status
 from holdfast.contracts.ports import Ambient, Broker, Store
 from holdfast.contracts.queues import Presence, QueueJob, WorkedElsewhere
-from holdfast.contracts.transitions import Publish, Release, Settlement
+from holdfast.contracts.transitions import Ending, Publish, Release
 from holdfast.contracts.workload import Workload
 from holdfast.telemetry import emit, emit_failure, events
 
@@ -25,7 +25,7 @@ from .elsewhere import Elsewhere
 from .entries import queue_job
 from .hooks import Hooks
 from .projection import Projection
-from .running_job import Held, RunningJob
+from .running_job import RunningJob
 from .settling import end
 from .transitions import Decider
 
@@ -33,7 +33,6 @@ _SWEEP_BATCH: Final = 500
 _SWEEP_SOME: Final = 200
 _PRUNE_BATCH: Final = 1000
 _LONG_QUEUE: Final = 1000
-_SHORT_LEASE: Final = timedelta(seconds=30)
 
 
 @dataclass(slots=True)
@@ -174,24 +173,14 @@ class Maintenance:
         job_ids = await self._store.overdue(workload.name, _SWEEP_BATCH)
         if not job_ids:
             return 0
-        claims = await self._store.claim(
-            workload.name,
-            job_ids,
-            worker=self._name,
-            lease=_SHORT_LEASE,
-            max_attempts=0,  # a job that is not overdue after all must not open an attempt here
-        )
-        settlements = []
-        decider, hooks = Decider(workload, self._ambient.random), Hooks(workload)
-        for claim in claims:
-            if not isinstance(claim, Held):
-                continue
-            job = RunningJob(claim, hooks.job_of(claim))
-            # A claim that is neither got a new deadline in the meantime: leave its job as it was.
-            ends = isinstance(claim, Overdue | Interrupted)
-            transition = decider.without_attempt(job) if ends else Release()
-            settlements.append(Settlement(workload.name, job.lease, transition))
-        settled = await end(self._store, settlements)
+        decider = Decider(workload, self._ambient.random)
+
+        def decide(job: RunningJob) -> Ending:
+            if isinstance(job.claim, Overdue | Interrupted):
+                return decider.without_attempt(job)
+            return Release()  # the job got a new deadline in the meantime: leave it as it was
+
+        settled, _ = await end(self._store, workload, job_ids, decide, worker=self._name)
         expired = [each.job_id for each in settled if each.status is Status.EXPIRED]
         for job_id in expired:
             emit(events.JOB_EXPIRED, workload=workload.name, job_id=job_id)

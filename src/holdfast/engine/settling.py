@@ -14,14 +14,14 @@ from typing import Any, Final
 
 from holdfast.contracts.crash_points import crash_point
 from holdfast.contracts.errors import BrokerUnavailable, EffectRefused, HoldfastError, StoreContended, StoreUnavailable
-from holdfast.contracts.ledger import Claimed, Status
+from holdfast.contracts.ledger import Claimed, ClaimResult, Status
 from holdfast.contracts.outcomes import Reason
 from holdfast.contracts.ports import Broker, Clock, Store
 from holdfast.contracts.queues import Acknowledgement, Again, Failed, Finished, Handling
 from holdfast.contracts.redaction import scrub
 from holdfast.contracts.transitions import (
     Complete,
-    Expire,
+    Ending,
     MoveToDeadLetters,
     Release,
     RetryLater,
@@ -35,12 +35,13 @@ from holdfast.telemetry import emit, emit_failure, events
 from .entries import body_at_attempt
 from .failures import EFFECT_REFUSED
 from .group_commit import GroupCommit
-from .hooks import result_text
+from .hooks import Hooks, result_text
 from .projection import Projection
-from .running_job import RunningJob
+from .running_job import Held, RunningJob
 from .transitions import Decider
 
 _MOST_IN_ONE_COMMIT: Final = 100
+_SHORT_LEASE: Final = timedelta(seconds=30)
 _FIRST_WAIT: Final = timedelta(milliseconds=50)
 _LONGEST_WAIT: Final = timedelta(seconds=2)
 _POSTPONEMENT: Final = timedelta(milliseconds=500)
@@ -223,11 +224,27 @@ class Settler:
                 )
 
 
-async def end(store: Store, settlements: Sequence[Settlement]) -> list[Settled]:
-    """Settle jobs without a handler of ours, which expired or ended elsewhere.
+async def end(  # noqa: PLR0913 - jobs, and how they are claimed
+    store: Store,
+    workload: Workload[Any],
+    job_ids: Sequence[str],
+    decide: Callable[[RunningJob], Ending],
+    *,
+    worker: str,
+    max_attempts: int = 0,
+) -> tuple[list[Settled], list[ClaimResult]]:
+    """End jobs that no handler of ours works: claim them, and settle those that are ours now.
 
-    Effects that cannot be applied are left out, so that they do not keep a job open.
+    With ``max_attempts=0`` no attempt is opened. Returns the answers to the settlements and to the claims.
     """
+    claims = await store.claim(workload.name, job_ids, worker=worker, lease=_SHORT_LEASE, max_attempts=max_attempts)
+    hooks = Hooks(workload)
+    jobs = [RunningJob(claim, hooks.job_of(claim)) for claim in claims if isinstance(claim, Held)]
+    return await _settle_bare(store, [Settlement(workload.name, job.lease, decide(job)) for job in jobs]), claims
+
+
+async def _settle_bare(store: Store, settlements: Sequence[Settlement]) -> list[Settled]:
+    """Settle. Effects that cannot be applied are left out, so that they do not keep a job open."""
     if not settlements:
         return []
     try:
@@ -235,10 +252,10 @@ async def end(store: Store, settlements: Sequence[Settlement]) -> list[Settled]:
     except EffectRefused as error:
         bare = [
             replace(each, transition=replace(each.transition, effects=()))
-            if each.lease.job_id == error.job_id and isinstance(each.transition, Complete | MoveToDeadLetters | Expire)
+            if each.lease.job_id == error.job_id
             else each
             for each in settlements
         ]
         if bare == list(settlements):
             raise
-        return await end(store, bare)
+        return await _settle_bare(store, bare)

@@ -43,8 +43,8 @@ _DRAIN_SECONDS: Final = 1.0
 class SenderOptions:
     """``key`` signs, see :func:`~holdfast.webhooks.signing.signing_key`. ``timeout`` is for one whole exchange.
 
-    ``policy`` checks the addresses of receivers that senders of jobs name. Without a policy, every address is used, and its
-    connections are kept for the next message. ``connections`` is the largest number of messages at the same time.
+    ``policy`` checks the addresses of receivers that senders of jobs name. Without a policy, every address is used, and
+    its connections are kept for the next message. ``connections`` is the largest number of messages at the same time.
     ``resolve`` and ``tls`` replace the system's DNS and its certificate authorities; ``resolve`` needs a policy.
 
     ``receiver``, ``message`` and ``it`` are the words of the outcomes: "The receiver refused it.", "The message was not
