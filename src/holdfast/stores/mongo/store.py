@@ -58,8 +58,9 @@ class MongoStore(Recording, Claiming, Settling, Sweeping, Letters):
         collections: Sequence[Collection] = (),
         grace: timedelta = timedelta(seconds=5),
     ) -> None:
-        super().__init__(Link(uri, database), workloads, collections, grace)
-        self._schema = Schema(self.link, workloads, collections)
+        link = Link(uri, database)
+        self._schema = Schema(link, workloads, collections)  # first: refuses names that MongoDB does not accept
+        super().__init__(link, workloads, collections, grace)
 
     async def open(self) -> None:
         """Find the server and check it; create missing collections.
