@@ -103,7 +103,8 @@ class WebhookSender:
             asyncio.timeout_at(deadline) as limit,
             self._client.exchange("POST", address, sent, body) as response,
         ):
-            limit.reschedule(None)  # the status is known
+            if not limit.expired():
+                limit.reschedule(None)  # the status is known: nothing after it is a timeout
             if not self._client.vets:
                 await _drain(response, deadline)
             after = retry_after(header(response, "retry-after"), self._now())
