@@ -50,7 +50,7 @@ class Words:
 class WebhookSender:
     """Sends signed messages. Errors of the other side are returned as outcomes, not raised.
 
-    The client decides which addresses may be reached: give it a policy if strangers name the receivers. ``key`` signs,
+    The client decides which addresses may be reached: give it a policy if senders name the receivers. ``key`` signs,
     see :func:`~holdfast.webhooks.signing.signing_key`. ``timeout`` is for one whole exchange.
     """
 
