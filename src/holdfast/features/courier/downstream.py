@@ -12,9 +12,9 @@ import httpx
 
 from holdfast.contracts.errors import ConfigurationError
 from holdfast.contracts.outcomes import Done, Reject, Retry
-from holdfast.webhooks import signing_key
 from holdfast.webhooks.client import Client
 from holdfast.webhooks.sender import WebhookSender, Words
+from holdfast.webhooks.signing import signing_key
 
 from .contract import CourierEvent
 

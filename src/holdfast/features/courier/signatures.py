@@ -26,7 +26,7 @@ from typing import Final
 
 from holdfast.contracts.admission import SignatureMeta
 from holdfast.contracts.errors import ConfigurationError
-from holdfast.webhooks import SECRET_PREFIX, signing_key
+from holdfast.webhooks.signing import SECRET_PREFIX, signing_key
 
 ALGORITHM: Final = "hmac-sha256"
 _ALGORITHM: Final = ALGORITHM.encode()

@@ -19,10 +19,10 @@ from holdfast.contracts.outcomes import Outcome
 from holdfast.contracts.retry import ExponentialBackoff, RetryPolicy
 from holdfast.contracts.validation import described
 from holdfast.contracts.workload import Context, Job, Workload, readable_body
-from holdfast.webhooks import signing_key
 from holdfast.webhooks.addresses import AddressBlocked, AddressPolicy, web_address
 from holdfast.webhooks.client import Client, Resolver, resolved
 from holdfast.webhooks.sender import WebhookSender, Words
+from holdfast.webhooks.signing import signing_key
 
 from .contract import JOB_ID
 

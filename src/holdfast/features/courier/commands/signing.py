@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from holdfast.cli.failures import Stop
 from holdfast.config import Settings
 from holdfast.features.courier.signatures import ALGORITHM, sign
-from holdfast.webhooks import signed_headers, signing_key
+from holdfast.webhooks.signing import signed_headers, signing_key
 
 
 def headers(secret: str, body: bytes) -> dict[str, str]:
