@@ -148,6 +148,11 @@ class Client:
         self._tls = tls
         self._pool: httpcore.AsyncConnectionPool | None = None
 
+    @property
+    def vets(self) -> bool:
+        """Whether there is a policy. Then no connection is used twice."""
+        return self._backend is not None
+
     async def open(self) -> None:
         """Make the pool. Requests open connections when they need them."""
         self._pool = httpcore.AsyncConnectionPool(
@@ -180,7 +185,7 @@ class Client:
             message = "open() has not been called."
             raise RuntimeError(message)
         sent = {"host": url.netloc.decode("ascii"), "user-agent": "holdfast", **headers}
-        if self._backend is not None:
+        if self.vets:
             sent["connection"] = "close"
         if url.userinfo:
             sent["authorization"] = f"Basic {b64encode(f'{url.username}:{url.password}'.encode()).decode()}"

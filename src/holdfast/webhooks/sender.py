@@ -8,10 +8,9 @@ followed, and no proxy of the environment is used.
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
 from typing import Final
@@ -29,8 +28,8 @@ from holdfast.contracts.network_failures import (
 )
 from holdfast.contracts.outcomes import Done, Reject, Retry
 
-from .addresses import AddressBlocked, AddressPolicy, web_address
-from .client import Client, Resolver, code_of, header, resolved
+from .addresses import AddressBlocked, web_address
+from .client import Client, code_of, header
 from .signing import signed_headers
 
 BLOCKED: Final = "ADDRESS_BLOCKED"
@@ -39,43 +38,35 @@ _MAX_DRAINED: Final = 64 * 1024
 _DRAIN_SECONDS: Final = 1.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SenderOptions:
-    """``key`` signs, see :func:`~holdfast.webhooks.signing.signing_key`. ``timeout`` is for one whole exchange.
+@dataclass(frozen=True, slots=True)
+class Words:
+    """The words of the outcomes: "The receiver refused it.", "The message was not sent."."""
 
-    ``policy`` checks the addresses of receivers that senders of jobs name. Without a policy, every address is used, and
-    its connections are kept for the next message. ``connections`` is the largest number of messages at the same time.
-    ``resolve`` and ``tls`` replace the system's DNS and its certificate authorities; ``resolve`` needs a policy.
-
-    ``receiver``, ``message`` and ``it`` are the words of the outcomes: "The receiver refused it.", "The message was not
-    sent."
-    """
-
-    key: bytes = field(repr=False)
-    timeout: timedelta
-    policy: AddressPolicy | None = None
-    connect_timeout: timedelta | None = None
-    connections: int | None = None
-    resolve: Resolver = field(default=resolved, repr=False)
-    tls: ssl.SSLContext | None = field(default=None, repr=False)
     receiver: str = "The receiver"
     message: str = "The message"
     it: str = "it"
 
 
 class WebhookSender:
-    """Sends signed messages. Errors of the other side are returned as outcomes, not raised."""
+    """Sends signed messages. Errors of the other side are returned as outcomes, not raised.
 
-    def __init__(self, options: SenderOptions, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
-        self._options = options
+    The client decides which addresses may be reached: give it a policy if senders name the receivers. ``key`` signs,
+    see :func:`~holdfast.webhooks.signing.signing_key`. ``timeout`` is for one whole exchange.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        key: bytes,
+        timeout: timedelta,
+        words: Words,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._client = client
+        self._key = key
+        self._timeout = timeout.total_seconds()
+        self._words = words
         self._now = now
-        self._client = Client(
-            options.policy,
-            options.connect_timeout,
-            connections=options.connections,
-            resolve=options.resolve,
-            tls=options.tls,
-        )
 
     async def open(self) -> None:
         """Make the connection pool. Connections are opened by the messages that need them."""
@@ -89,35 +80,35 @@ class WebhookSender:
         self, url: str, message_id: str, body: bytes, headers: Mapping[str, str] | None = None
     ) -> Done | Retry | Reject:
         """Send JSON. The status of the answer alone decides the outcome; it is the result of ``Done``."""
-        options = self._options
+        words = self._words
         try:
             return await self._exchange(url, message_id, body, headers or {})
         except AddressBlocked as error:
-            return Reject(BLOCKED, f"{options.message} was not sent. {error}")
+            return Reject(BLOCKED, f"{words.message} was not sent. {error}")
         except (TimeoutError, httpcore.TimeoutException):
-            waited = f"{options.timeout.total_seconds():g} s"
-            return Retry(TIMEOUT, f"{options.receiver} did not answer within {waited}.")
+            return Retry(TIMEOUT, f"{words.receiver} did not answer within {self._timeout:g} s.")
         except (httpcore.NetworkError, httpcore.ProtocolError) as error:
             code = code_of(error)
-            return Retry(code, f"{options.receiver} could not be reached ({code}).")
+            return Retry(code, f"{words.receiver} could not be reached ({code}).")
 
     async def _exchange(
         self, url: str, message_id: str, body: bytes, headers: Mapping[str, str]
     ) -> Done | Retry | Reject:
-        address = httpx.URL(url) if self._options.policy is None else web_address(url)
-        signed = signed_headers(self._options.key, message_id, int(self._now().timestamp()), body)
+        address = web_address(url) if self._client.vets else httpx.URL(url)
+        signed = signed_headers(self._key, message_id, int(self._now().timestamp()), body)
         sent = {"content-type": "application/json", **signed, **headers}
         # httpcore limits each read. This limits all reads together: a very slow answer must not hold its slot for ever.
-        deadline = asyncio.get_running_loop().time() + self._options.timeout.total_seconds()
+        deadline = asyncio.get_running_loop().time() + self._timeout
         async with (
             asyncio.timeout_at(deadline) as limit,
             self._client.exchange("POST", address, sent, body) as response,
         ):
-            limit.reschedule(None)  # the status is known
-            if self._options.policy is None:
+            if not limit.expired():
+                limit.reschedule(None)  # the status is known: nothing after it is a timeout
+            if not self._client.vets:
                 await _drain(response, deadline)
             after = retry_after(header(response, "retry-after"), self._now())
-            return outcome_of_answer(response.status, after, self._options)
+            return outcome_of_answer(response.status, after, self._words)
 
 
 async def _drain(response: httpcore.Response, deadline: float) -> None:
@@ -134,7 +125,7 @@ async def _drain(response: httpcore.Response, deadline: float) -> None:
                     break
 
 
-def outcome_of_answer(status: int, after: timedelta | None, words: SenderOptions) -> Done | Retry | Reject:
+def outcome_of_answer(status: int, after: timedelta | None, words: Words) -> Done | Retry | Reject:
     """What an answer means for the job. ``after`` is the wait that it asked for."""
     if HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
         return Done(result={"status": status})

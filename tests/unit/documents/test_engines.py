@@ -7,7 +7,7 @@ from typing import get_args
 
 import pytest
 
-from holdfast.features.documents.child.port import page_engine, speech_engine
+from holdfast.features.documents.child.port import engine_class
 from holdfast.features.documents.child.protocol import Spec, spec_line, spec_of
 from holdfast.features.documents.contract import DocumentJob
 from holdfast.features.documents.engines import ENGINES, Engine, EngineName, engine_keys, engine_options
@@ -32,10 +32,12 @@ def test_jobs_commands_and_the_table_have_the_same_names():
 
 @pytest.mark.parametrize("name", ENGINES)
 def test_every_engine_is_found_by_its_name_and_has_a_model(name):
-    spec = Spec(path="a", job_type="OCR", input_type="PDF", engine=name, options=options().engines[name])
-    for found in (page_engine(spec), speech_engine(spec)):
+    for kind in ("PDF", "AUDIO"):
+        spec = Spec(path="a", job_type="OCR", input_type=kind, engine=name, options=options().engines[name])
+        found = engine_class(spec)
         assert found.name == name
         assert found.model_of(spec)
+        assert hasattr(found, "read" if kind == "PDF" else "transcribe")
 
 
 def test_the_settings_of_an_engine_reach_the_child():

@@ -11,7 +11,8 @@ from datetime import timedelta
 import httpx
 
 from holdfast import ConfigurationError, Done, Reject, Retry
-from holdfast.webhooks.sender import SenderOptions, WebhookSender
+from holdfast.webhooks.client import Client
+from holdfast.webhooks.sender import WebhookSender, Words
 from holdfast.webhooks.signing import signing_key
 
 from .contract import CourierEvent
@@ -26,15 +27,8 @@ class Downstream(WebhookSender):
     def __init__(self, url: str, secret: str, timeout: timedelta, connections: int) -> None:
         _check(url, secret)
         self._url = url
-        super().__init__(
-            SenderOptions(
-                key=signing_key(secret),
-                timeout=timeout,
-                connections=connections,
-                receiver="The downstream",
-                it="the event",
-            )
-        )
+        client = Client(None, connections=connections)
+        super().__init__(client, signing_key(secret), timeout, Words("The downstream", "The event", "the event"))
 
     async def forward(self, event: CourierEvent) -> Done | Retry | Reject:
         """Send one event. ``Done``: the downstream accepted it."""

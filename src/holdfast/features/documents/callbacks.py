@@ -26,8 +26,8 @@ from holdfast import (
     readable_body,
 )
 from holdfast.webhooks.addresses import AddressBlocked, AddressPolicy, web_address
-from holdfast.webhooks.client import Resolver, resolved
-from holdfast.webhooks.sender import SenderOptions, WebhookSender
+from holdfast.webhooks.client import Client, Resolver, resolved
+from holdfast.webhooks.sender import WebhookSender, Words
 from holdfast.webhooks.signing import signing_key
 
 from .contract import JOB_ID
@@ -102,17 +102,9 @@ class DocumentCallbacks(Workload[CallbackJob]):
         self.retention = options.retention
         self.letter_retention = options.letter_retention
         self.concurrency = options.concurrency
-        sender = SenderOptions(
-            key=signing_key(options.secret),
-            timeout=options.timeout,
-            policy=options.policy,
-            connect_timeout=options.connect_timeout,
-            resolve=options.resolve,
-            tls=options.tls,
-            receiver="The callback's receiver",
-            message="The callback",
-        )
-        self._sender = WebhookSender(sender, now)
+        client = Client(options.policy, options.connect_timeout, resolve=options.resolve, tls=options.tls)
+        words = Words("The callback's receiver", "The callback")
+        self._sender = WebhookSender(client, signing_key(options.secret), options.timeout, words, now)
 
     # --- the job's identity -----------------------------------------------------------------------------------
 

@@ -7,12 +7,13 @@ its row here.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 from typing import Any, Final, Literal
 
-EngineOptions = Mapping[str, str | float | None]
-"""The settings of an engine, by the names that its classes use."""
+EngineOptions = Mapping[str, Any]
+"""The settings of an engine as JSON, by the names that its classes use."""
 
 Engine = Literal["local", "gemini"]
 
@@ -24,39 +25,39 @@ class EngineName(StrEnum):
     GEMINI = "gemini"
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """A class of an engine, as ``module:class`` in ``child/``. ``model`` names the option that decides its results."""
-
-    place: str
-    model: str | None = None
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineKind:
-    """What an engine needs.
+    """What an engine is and needs.
 
-    ``options`` are its options and the settings that they come from. ``key`` is the environment variable of its key,
-    and in lower case the setting. ``library`` is what must be installed besides the libraries of ``local``.
+    ``pages`` and ``speech`` are its classes, as ``module:class`` in ``child/``. ``options`` are its options and the
+    settings that they come from; ``pages_by`` and ``speech_by`` name the option that decides the result. ``key`` is the
+    environment variable of its key, and in lower case the setting. ``library`` is what must be installed besides the
+    libraries of ``local``.
     """
 
-    pages: Part
-    speech: Part
-    options: Mapping[str, str] = field(default_factory=dict)
+    pages: str
+    speech: str
+    options: Mapping[str, str]
+    pages_by: str | None
+    speech_by: str | None
     key: str | None = None
     library: str | None = None
 
 
 ENGINES: Final[Mapping[str, EngineKind]] = {
     "local": EngineKind(
-        pages=Part("ocr:LocalPages"),
-        speech=Part("speech:LocalSpeech", model="model_dir"),
+        pages="ocr:LocalPages",
+        speech="speech:LocalSpeech",
         options={"model_dir": "whisper_model_dir"},
+        pages_by=None,
+        speech_by="model_dir",
     ),
     "gemini": EngineKind(
-        pages=Part("gemini:GeminiPages", model="model"),
-        speech=Part("gemini:GeminiSpeech", model="model"),
+        pages="gemini:GeminiPages",
+        speech="gemini:GeminiSpeech",
         options={"model": "gemini_model", "base_url": "gemini_base_url", "timeout": "gemini_timeout_seconds"},
+        pages_by="model",
+        speech_by="model",
         key="GEMINI_API_KEY",
         library="google.genai",
     ),
@@ -66,7 +67,7 @@ ENGINES: Final[Mapping[str, EngineKind]] = {
 def engine_options(settings: Any) -> dict[str, EngineOptions]:  # noqa: ANN401 - of every class that has the settings
     """The options of all engines, as configured."""
     return {
-        name: {option: _plain(getattr(settings, setting)) for option, setting in kind.options.items()}
+        name: {option: _as_json(getattr(settings, setting)) for option, setting in kind.options.items()}
         for name, kind in ENGINES.items()
     }
 
@@ -77,5 +78,5 @@ def engine_keys(settings: Any) -> dict[str, str]:  # noqa: ANN401 - as above
     return {name: key.get_secret_value() for name, key in keys.items() if key is not None}
 
 
-def _plain(value: object) -> str | float | None:
-    return value if value is None or isinstance(value, int | float) else str(value)
+def _as_json(value: object) -> object:
+    return str(value) if isinstance(value, Path) else value

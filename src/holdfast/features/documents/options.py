@@ -77,7 +77,7 @@ class DocumentOptions:
         """
         engine, pages = self.engine_of(data), data.input_type is InputType.PDF
         kind = ENGINES[engine]
-        decides = (kind.pages if pages else kind.speech).model
+        decides = kind.pages_by if pages else kind.speech_by
         model = None if decides is None else self.engines.get(engine, {}).get(decides)
         chunk = None if pages else self.chunk_seconds
         return (data.company_id, data.job_type.value, engine, model, self.language_of(data), chunk)

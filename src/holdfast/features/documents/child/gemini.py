@@ -101,8 +101,7 @@ class _Gemini:
     @classmethod
     def of(cls, spec: Spec, key: str) -> Self:
         """The engine for this attempt."""
-        address, timeout = spec.options["base_url"], spec.options["timeout"]
-        return cls(cls.model_of(spec), None if address is None else str(address), float(timeout or 0), key)
+        return cls(spec.options["model"], spec.options["base_url"], spec.options["timeout"], key)
 
     @staticmethod
     def model_of(spec: Spec) -> str:

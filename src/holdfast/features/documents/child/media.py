@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from holdfast.features.documents.failures import Code, DocumentFailure
 
-from .port import SpeechEngine, speech_engine
+from .port import SpeechEngine, engine_class
 from .protocol import Chunk, Message, Plan, Segment, Spec, Stage, Unit
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def read_recording(spec: Spec, send: Callable[[Message], None], engine: Callable
     """
     loudness, length = _measured(spec, send)
     cuts = _cuts(loudness, length, spec.chunk_seconds)
-    model = speech_engine(spec).model_of(spec)
+    model = engine_class(spec).model_of(spec)
     duration = round(length / RATE, 3)
     send(Plan(units=len(cuts), unit="chunk", engine=spec.engine, model=model, duration=duration))
     loaded: SpeechEngine | None = None

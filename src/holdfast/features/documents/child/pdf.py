@@ -25,7 +25,7 @@ from holdfast.features.documents.failures import Code, DocumentFailure
 
 from . import ocr
 from .legibility import Legibility, agree
-from .port import PageEngine, page_engine
+from .port import PageEngine, engine_class
 from .protocol import Message, Page, Plan, Spec, Stage, Unit
 from .text_layer import TextLayer, text_layer
 
@@ -77,7 +77,7 @@ def read_pdf(spec: Spec, send: Callable[[Message], None], engine: Callable[[], P
         pages = len(document)
         if pages > spec.max_pages:
             raise DocumentFailure(Code.TOO_LARGE, f"The PDF has {pages} pages; {spec.max_pages} are the most")
-        model = page_engine(spec).model_of(spec)
+        model = engine_class(spec).model_of(spec)
         warnings = () if damage is None else (damage,)
         send(Plan(units=pages, unit="page", engine=spec.engine, model=model, warnings=warnings))
         reader = _Reader(document, spec, send, engine)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Protocol, Self, cast
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
-from holdfast.features.documents.engines import ENGINES, Part
+from holdfast.features.documents.engines import ENGINES
 
 from .protocol import Line, Segment, Spec
 
@@ -66,16 +66,8 @@ class SpeechEngine(Engine, Protocol):
         ...
 
 
-def page_engine(spec: Spec) -> type[PageEngine]:
-    """The class that reads the pages of this attempt."""
-    return cast("type[PageEngine]", _class(ENGINES[spec.engine].pages))
-
-
-def speech_engine(spec: Spec) -> type[SpeechEngine]:
-    """The class that transcribes the speech of this attempt."""
-    return cast("type[SpeechEngine]", _class(ENGINES[spec.engine].speech))
-
-
-def _class(part: Part) -> object:
-    module, _, name = part.place.partition(":")
+def engine_class(spec: Spec) -> Any:  # noqa: ANN401 - a class of a PageEngine or of a SpeechEngine
+    """The class of the engine that reads this attempt's file."""
+    kind = ENGINES[spec.engine]
+    module, _, name = (kind.pages if spec.input_type == "PDF" else kind.speech).partition(":")
     return getattr(import_module(f".{module}", __package__), name)

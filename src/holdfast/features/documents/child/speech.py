@@ -54,12 +54,12 @@ class LocalSpeech:
     def of(cls, spec: Spec, key: str) -> Self:
         """The engine for this attempt."""
         del key
-        return cls(_model_dir(spec), spec.threads)
+        return cls(spec.options.get("model_dir"), spec.threads)
 
     @staticmethod
     def model_of(spec: Spec) -> str:
         """The model's name in results. The model need not be installed."""
-        return model_name(_model_dir(spec))
+        return model_name(spec.options.get("model_dir"))
 
     def transcribe(self, sound: np.ndarray, *, language: str | None) -> tuple[str | None, tuple[Segment, ...]]:
         """The language and the segments. A chunk without speech has no language and no segments.
@@ -101,8 +101,3 @@ class LocalSpeech:
             message = f"The speech model does not know the language {spoken!r}"
             raise DocumentFailure(Code.VALIDATION_FAILED, message)
         return spoken
-
-
-def _model_dir(spec: Spec) -> str | None:
-    folder = spec.options.get("model_dir")
-    return None if folder is None else str(folder)

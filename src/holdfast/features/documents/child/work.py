@@ -6,13 +6,14 @@ import errno
 import os
 import traceback
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from holdfast import EXTRA_OF, install_command, scrub
 from holdfast.features.documents.engines import ENGINES
 from holdfast.features.documents.failures import Code, DocumentFailure
 
 from .limits import is_out_of_memory
-from .port import page_engine, speech_engine
+from .port import engine_class
 from .protocol import Failed, Finished, Message, Spec
 
 _OURS = "holdfast"
@@ -34,15 +35,18 @@ def run(spec: Spec, send: Callable[[Message], None]) -> None:
 def _read(spec: Spec, send: Callable[[Message], None]) -> None:
     # No library of another engine sees a key.
     keys = {name: os.environ.pop(kind.key, "") for name, kind in ENGINES.items() if kind.key is not None}
-    key = keys.get(spec.engine, "")
+
+    def engine() -> Any:  # noqa: ANN401 - of the kind that the file needs
+        return engine_class(spec).of(spec, keys.get(spec.engine, ""))
+
     if spec.input_type == "PDF":
         from .pdf import read_pdf  # noqa: PLC0415 - heavy: only a PDF needs it
 
-        read_pdf(spec, send, lambda: page_engine(spec).of(spec, key))
+        read_pdf(spec, send, engine)
     else:
         from .media import read_recording  # noqa: PLC0415 - heavy: only a recording needs it
 
-        read_recording(spec, send, lambda: speech_engine(spec).of(spec, key))
+        read_recording(spec, send, engine)
 
 
 def _failed(error: Exception) -> Failed:
