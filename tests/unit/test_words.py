@@ -17,7 +17,7 @@ from typing import Final
 import pytest
 
 ROOT: Final = Path(__file__).parents[2]
-FOLDERS: Final = ("src", "tests", "bench", "docs", "deploy")
+FOLDERS: Final = ("src", "tests", "bench", "docs", "deploy", "examples")
 PAGES: Final = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "Makefile")
 SUFFIXES: Final = frozenset({".py", ".md", ".lua", ".mjs", ".json", ".toml", ".sql", ".service", ".yml", ".yaml", ""})
 NOT_SEARCHED: Final = ("tests/assets/", "tests/unit/test_words.py")
@@ -119,7 +119,7 @@ KEPT: Final = (
     Kept(r"(?i)\bturns? (?:[^.;]{1,90} )?(?:into|off|away|over)\b", EVERYWHERE, "to turn something into something"),
     Kept(r"\bup to ten turns for one turn\b", ("docs/adr/0014-fairness.md",), "tenants take turns"),
     Kept(r"(?i)\bturns?\b", ("tests/support/pages.py", "bench/documents/"), "pages of a PDF that lie turned"),
-    Kept(r"(?i)\bturns\b|\bturns good lines\b", ("src/holdfast/workloads/documents/child/",), "the same"),
+    Kept(r"(?i)\bturns\b|\bturns good lines\b", ("src/holdfast/features/documents/child/",), "the same"),
     Kept(r"\bMill Lane\b", ("bench/documents/texts.py",), "an address in a text to read"),
     Kept(r"(?i)\bsigns? of life\b|\b_SIGN_OF_LIFE\b", EVERYWHERE, "English"),
     Kept(r"next scan at the door\.", ("bench/",), "the note of a courier"),
