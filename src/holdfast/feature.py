@@ -33,7 +33,7 @@ from holdfast.config.field_types import (
 from holdfast.config.secret_safety import WAY_OUT, weakness
 from holdfast.config.starter import fresh_secret
 from holdfast.contracts.errors import HoldfastError
-from holdfast.contracts.extras import install_command
+from holdfast.contracts.extras import install_command, missing_libraries
 from holdfast.contracts.files import FileMissing, FilesUnavailable, Stored, UploadTooLarge
 from holdfast.contracts.ledger import RecordedAs
 from holdfast.contracts.ports import Ambient, Broker, Clock, Ids, Records, Store
@@ -87,9 +87,11 @@ __all__ = [
     "UploadTooLarge",
     "WebAddress",
     "fresh_secret",
+    "install_command",
     "is_sender",
     "listed",
     "lower",
+    "missing_libraries",
     "path",
     "refuse",
     "weakness",

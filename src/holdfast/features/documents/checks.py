@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from holdfast import ConfigurationError, HoldfastError, install_command, missing_libraries
-from holdfast.feature import FAIL, OK, WARN, Finding, Services
+from holdfast import ConfigurationError, HoldfastError
+from holdfast.feature import FAIL, OK, WARN, Finding, Services, install_command, missing_libraries
 
 from .child.whisper_files import model_problem
 from .feature import DocumentService, document_options

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from holdfast import install_command, missing_libraries
+from holdfast.feature import install_command, missing_libraries
 from holdfast.features.documents.feature import LIBRARIES, DocumentService, DocumentsFeature
 from holdfast.terminal import Stop, open_feature
 
