@@ -258,3 +258,11 @@ def test_where_it_is_not_set_up_routes_commands_and_doctor_say_so(bare):
     assert checks["sms"]["message"] == "Not set up here."
     half = bare.run("config", "show", code=2, SMS_PROVIDER_URL="http://127.0.0.1:1")
     assert "SMS_PROVIDER_URL needs SMS_PROVIDER_KEY" in half.stderr
+
+
+def test_its_own_tests_pass(site):
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n0", EXAMPLE / "tests"]
+    done = subprocess.run(
+        command, env=os.environ | {"PYTHONPATH": str(site)}, capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.returncode == 0, done.stdout + done.stderr

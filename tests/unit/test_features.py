@@ -233,8 +233,8 @@ def test_only_a_feature_can_be_announced(announced, what):
 # --- the program ------------------------------------------------------------------------------------------------------
 
 
-def run(folder, *arguments):
-    environment = {**os.environ, **ENVIRONMENT, "PYTHONPATH": str(folder), "API_PORT": "0"}
+def run(folder, *arguments, **more):
+    environment = {**os.environ, **ENVIRONMENT, "PYTHONPATH": str(folder), "API_PORT": "0", **more}
     return subprocess.run(
         [sys.executable, "-m", "holdfast", *arguments],
         cwd=folder,
@@ -316,3 +316,23 @@ def test_up_and_doctor_have_the_features_of_the_app(tmp_path):
     found = checks_of(run(tmp_path, "doctor", "--json", "--app", "own_echo:app"))
     assert found["config"]["verdict"] == "OK"
     assert (found["echo"]["verdict"], found["echo"]["message"]) == ("FAIL", "Its check failed: OSError: no way")
+
+
+def test_holdfast_app_is_the_app_of_every_command(tmp_path):
+    (tmp_path / "own_echo.py").write_text(
+        OWN.replace('title = "echoes"', 'title = "echoes"\n    scopes = {"echo:hear": ""}')
+    )
+    (tmp_path / "holdfast.toml").write_text('[echo]\nword = "hello"\n')
+    unknown = run(tmp_path, "config", "show")
+    assert (unknown.returncode, "unknown key 'echo'" in unknown.stderr) == (2, True)
+    shown = run(tmp_path, "config", "show", "--json", HOLDFAST_APP="own_echo:app")
+    assert {"ECHO_WORD": "hello"}.items() <= {each["name"]: each["value"] for each in json.loads(shown.stdout)}.items()
+    assert run(tmp_path, "migrate", HOLDFAST_APP="own_echo:app").returncode == 0
+    assert run(tmp_path, "tenants", "add", "acme", HOLDFAST_APP="own_echo:app").returncode == 0
+    made = run(tmp_path, "keys", "create", "acme", "--scope", "echo:hear", HOLDFAST_APP="own_echo:app")
+    assert made.returncode == 0, made.stderr
+    broken = run(tmp_path, "config", "show", HOLDFAST_APP="own_echo:nothing")
+    assert (broken.returncode, broken.stderr) == (
+        2,
+        "Error: --app own_echo:nothing: the module 'own_echo' has no 'nothing'.\n",
+    )

@@ -17,7 +17,7 @@ from typing import Final
 import pytest
 
 ROOT: Final = Path(__file__).parents[2]
-FOLDERS: Final = ("src", "tests", "bench", "docs", "deploy")
+FOLDERS: Final = ("src", "tests", "bench", "docs", "deploy", "examples")
 PAGES: Final = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "Makefile")
 SUFFIXES: Final = frozenset({".py", ".md", ".lua", ".mjs", ".json", ".toml", ".sql", ".service", ".yml", ".yaml", ""})
 NOT_SEARCHED: Final = ("tests/assets/", "tests/unit/test_words.py")

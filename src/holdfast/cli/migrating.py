@@ -9,9 +9,8 @@ from holdfast.config import Settings
 from holdfast.wiring import DATABASE_FILE, open_cluster, open_system
 
 from . import options
-from .opening import app_of
 from .output import print_json, print_line, say
-from .settings import settings_with
+from .settings import app_of, settings_with
 
 
 def migrate(app: options.App = None, data: options.Data = None, json: options.Json = False) -> None:
@@ -21,8 +20,9 @@ def migrate(app: options.App = None, data: options.Data = None, json: options.Js
     of another system in the same MongoDB collections; that system may keep running. The embedded ledger is updated by
     every start; this command does the same without a start. You can run it again safely.
     """
-    settings = settings_with(holdfast_data=data)
-    done = asyncio.run(_done(settings, app_of(app)))
+    own = app_of(app)
+    settings = settings_with(own, holdfast_data=data)
+    done = asyncio.run(_done(settings, own))
     place = settings.mongo_db_name if settings.cluster else str(settings.holdfast_data.absolute() / DATABASE_FILE)
     if json:
         print_json({"place": place, "done": done})

@@ -1,4 +1,4 @@
-"""Opening the settings, the user's app and the store for a command."""
+"""Opening the store for a command."""
 
 from __future__ import annotations
 
@@ -9,26 +9,11 @@ from typing import Any
 
 from holdfast import App
 from holdfast.config import Settings
-from holdfast.contracts.errors import ConfigurationError, HoldfastError
-from holdfast.contracts.redaction import scrub
 from holdfast.feature import NotSetUp
-from holdfast.wiring import DATABASE_FILE, System, check_data_folder, load_app, open_cluster, open_system
+from holdfast.wiring import DATABASE_FILE, System, check_data_folder, open_cluster, open_system
 
 from .failures import Stop
-from .settings import settings_with
-
-
-def app_of(reference: str | None) -> App | None:
-    """The user's app. An exception while its module is imported is an error of the user's code, not our bug."""
-    if reference is None:
-        return None
-    try:
-        return load_app(reference)
-    except HoldfastError:
-        raise
-    except Exception as error:
-        message = f"--app {reference} cannot be imported: {type(error).__name__}: {scrub(str(error))}"
-        raise ConfigurationError(message) from error
+from .settings import app_of, settings_with
 
 
 @asynccontextmanager

@@ -18,7 +18,12 @@ Data = Annotated[
 ]
 App = Annotated[
     str | None,
-    typer.Option("--app", metavar="MODULE:APP", help="Your own workloads, such as mymodule:app.", show_default=False),
+    typer.Option(
+        "--app",
+        metavar="MODULE:APP",
+        help="Your own workloads, such as mymodule:app; otherwise HOLDFAST_APP.",
+        show_default=False,
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="JSON on standard output, for scripts.")]
 Url = Annotated[

@@ -16,8 +16,8 @@ from holdfast.feature import Schema
 from holdfast.installed import features_of
 
 from . import options
-from .opening import app_of
 from .output import print_json, say
+from .settings import app_of
 from .tables import show_table
 
 schema = typer.Typer(help="List and export the contracts as JSON Schemas.", no_args_is_help=True, add_completion=False)

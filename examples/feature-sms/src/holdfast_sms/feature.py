@@ -64,7 +64,6 @@ class SmsFeature(Feature[SmsSettings]):
         provider = _provider(settings)
         if provider is None:
             return [Finding("sms", OK, "Not set up here.", "Wanted? Set SMS_PROVIDER_URL and SMS_PROVIDER_KEY.")]
-        await provider.open()
         try:
             trouble = await provider.trouble()
         finally:

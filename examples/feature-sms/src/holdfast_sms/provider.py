@@ -15,20 +15,23 @@ from .contract import Sms
 class Provider:
     """The client of the provider: a resource, opened and closed with the process."""
 
-    def __init__(self, url: str, key: str, timeout: timedelta) -> None:
-        # Made in open(): the connections of a client belong to one event loop.
-        self._client: httpx.AsyncClient | None = None
-        self._url, self._key, self._timeout = url, key, timeout
+    def __init__(
+        self, url: str, key: str, timeout: timedelta, transport: httpx.AsyncBaseTransport | None = None
+    ) -> None:
+        self._client = httpx.AsyncClient(
+            base_url=url,
+            headers={"authorization": f"Bearer {key}"},
+            timeout=timeout.total_seconds(),
+            transport=transport,
+            trust_env=False,
+        )
 
     async def open(self) -> None:
-        """Make the connection pool. Nothing is sent yet."""
-        headers = {"authorization": f"Bearer {self._key}"}
-        timeout = self._timeout.total_seconds()
-        self._client = httpx.AsyncClient(base_url=self._url, headers=headers, timeout=timeout, trust_env=False)
+        """Nothing to do: the first message makes the first connection."""
 
     async def close(self) -> None:
         """Close all connections."""
-        await self._opened.aclose()
+        await self._client.aclose()
 
     async def send(self, key: str, sms: Sms) -> Done | Retry | Reject:
         """Send a message. The provider knows the key, so a message that is sent again is not delivered again.
@@ -36,9 +39,8 @@ class Provider:
         No outcome repeats what the provider says: it may repeat the number.
         """
         try:
-            answer = await self._opened.post(
-                "/messages", json={"to": sms.to, "text": sms.text}, headers={"idempotency-key": key}
-            )
+            body = {"to": sms.to, "text": sms.text}
+            answer = await self._client.post("/messages", json=body, headers={"idempotency-key": key})
         except httpx.TransportError as error:
             return Retry(failure := _failure(error), f"The SMS provider could not be reached ({failure}).")
         status = answer.status_code
@@ -52,17 +54,10 @@ class Provider:
     async def trouble(self) -> str | None:
         """Why the provider cannot send now; None: it can."""
         try:
-            answer = await self._opened.get("/status")
+            answer = await self._client.get("/status")
         except httpx.TransportError as error:
             return f"could not be reached ({_failure(error)})"
         return None if answer.is_success else f"answered {answer.status_code}"
-
-    @property
-    def _opened(self) -> httpx.AsyncClient:
-        if self._client is None:
-            message = "Provider.open() has not been called."
-            raise RuntimeError(message)
-        return self._client
 
 
 def _failure(error: httpx.TransportError) -> str:
