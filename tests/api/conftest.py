@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.api.world import a_world
+from tests.api.courier_api import courier_api
 
 
 @pytest.fixture
-async def world(tmp_path):
-    async with a_world(tmp_path) as made:
+async def api(tmp_path):
+    async with courier_api(tmp_path) as made:
         yield made

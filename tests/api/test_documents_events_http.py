@@ -15,23 +15,23 @@ from holdfast.contracts.effects import Delete
 from holdfast.contracts.errors import StoreUnavailable
 from holdfast.wiring.opening import open_system
 from holdfast.wiring.running import run
-from tests.api.documents_world import DOCUMENTS, ELSEWHERE, a_documents_world, events_in
+from tests.api.document_api import DOCUMENTS, ELSEWHERE, document_api, events_in
 from tests.support.settings import load
 from tests.support.waiting import eventually
 
 
 @pytest.fixture
-async def world(tmp_path):
-    async with a_documents_world(tmp_path, streams=2) as made:
+async def api(tmp_path):
+    async with document_api(tmp_path, streams=2) as made:
         yield made
 
 
 class Listener:
     """A client that reads the stream as it comes, and may disconnect."""
 
-    def __init__(self, world, job_id: str) -> None:
-        self._app = world.app
-        headers = [(name.encode(), value.encode()) for name, value in world.bearer().items()]
+    def __init__(self, api, job_id: str) -> None:
+        self._app = api.app
+        headers = [(name.encode(), value.encode()) for name, value in api.bearer().items()]
         path = f"{DOCUMENTS}/{job_id}/events"
         self._scope = {"type": "http", "method": "GET", "path": path, "query_string": b"", "headers": headers}
         self._asked = False
@@ -73,42 +73,42 @@ class Listener:
             self.ended = not message.get("more_body", False)
 
 
-async def test_a_client_gets_every_change_and_the_end(world):
-    job_id = await world.submitted()
-    listener = Listener(world, job_id)
+async def test_a_client_gets_every_change_and_the_end(api):
+    job_id = await api.submitted()
+    listener = Listener(api, job_id)
     async with listener.listening() as running:
         assert listener.status == 200
         assert listener.headers["content-type"].startswith("text/event-stream")
         assert "content-length" not in listener.headers
         await eventually(lambda: len(listener.events()) == 1)
-        assert listener.events()[0] == ("progress", (await world.get(f"/{job_id}")).json())
-        lease, data = await world.claim(job_id)
+        assert listener.events()[0] == ("progress", (await api.get(f"/{job_id}")).json())
+        lease, data = await api.claim(job_id)
         for done in range(1, 4):
-            await world.reach(data, done, 3)
+            await api.reach(data, done, 3)
             await eventually(lambda done=done: listener.events()[-1][1]["pages_done"] == done)
-        await world.finish(lease, data)
+        await api.finish(lease, data)
         await running
     assert listener.ended
     events = listener.events()
     assert [name for name, _ in events[:-1]] == ["progress"] * (len(events) - 1)
-    last = (await world.get(f"/{job_id}")).json()
+    last = (await api.get(f"/{job_id}")).json()
     assert events[-2:] == [("progress", last), ("end", last)]
     assert all(before != after for before, after in pairwise(events))
 
 
-async def test_the_stream_of_a_finished_job_ends_at_once(world):
-    job_id = await world.submitted()
-    await world.cancel(job_id)
-    answer = await world.get(f"/{job_id}/events")
+async def test_the_stream_of_a_finished_job_ends_at_once(api):
+    job_id = await api.submitted()
+    await api.cancel(job_id)
+    answer = await api.get(f"/{job_id}/events")
     assert [(name, view["status"]) for name, view in events_in(answer.text)] == [
         ("progress", "CANCELLED"),
         ("end", "CANCELLED"),
     ]
 
 
-async def test_a_client_that_disconnects_frees_its_stream(world):
-    job_id = await world.submitted()
-    first, second, third = (Listener(world, job_id) for _ in range(3))
+async def test_a_client_that_disconnects_frees_its_stream(api):
+    job_id = await api.submitted()
+    first, second, third = (Listener(api, job_id) for _ in range(3))
     async with first.listening(), second.listening() as other:
         async with third.listening():
             assert third.status == 429
@@ -116,32 +116,32 @@ async def test_a_client_that_disconnects_frees_its_stream(world):
             assert "TOO_MANY_REQUESTS" in third.received
         second.disconnect()
         await other
-        async with Listener(world, job_id).listening() as running:
+        async with Listener(api, job_id).listening() as running:
             assert not running.done()
 
 
-async def test_a_process_that_stops_breaks_off_the_streams_without_an_end_event(world):
-    job_id = await world.submitted()
-    listener = Listener(world, job_id)
+async def test_a_process_that_stops_breaks_off_the_streams_without_an_end_event(api):
+    job_id = await api.submitted()
+    listener = Listener(api, job_id)
     async with listener.listening() as running:
         await eventually(listener.events)
-        world.app.leave()
+        api.app.leave()
         await running
         assert listener.ended
         assert [name for name, _ in listener.events()] == ["progress"]
 
 
 async def test_a_stream_without_changes_sends_keep_alive_comments(tmp_path):
-    async with a_documents_world(tmp_path, stream_keep_alive=timedelta(0)) as world:
-        listener = Listener(world, await world.submitted())
+    async with document_api(tmp_path, stream_keep_alive=timedelta(0)) as api:
+        listener = Listener(api, await api.submitted())
         async with listener.listening():
             await eventually(lambda: listener.received.count("\n\n: ") >= 2)
         assert len(listener.events()) == 1
 
 
-async def test_an_unavailable_store_does_not_break_a_stream(world, monkeypatch):
-    job_id = await world.submitted()
-    listener = Listener(world, job_id)
+async def test_an_unavailable_store_does_not_break_a_stream(api, monkeypatch):
+    job_id = await api.submitted()
+    listener = Listener(api, job_id)
     refused = []
 
     async def away(self, collection, key):
@@ -151,19 +151,19 @@ async def test_an_unavailable_store_does_not_break_a_stream(world, monkeypatch):
     async with listener.listening() as running:
         await eventually(listener.events)
         with monkeypatch.context() as patch:
-            patch.setattr(type(world.system.store), "get", away)
+            patch.setattr(type(api.system.store), "get", away)
             await eventually(lambda: len(refused) > 2)
-        await world.cancel(job_id)
+        await api.cancel(job_id)
         await running
     assert [name for name, _ in listener.events()] == ["progress", "progress", "end"]
 
 
-async def test_a_job_whose_record_is_deleted_ends_its_stream(world):
-    job_id = await world.submitted()
-    listener = Listener(world, job_id)
+async def test_a_job_whose_record_is_deleted_ends_its_stream(api):
+    job_id = await api.submitted()
+    listener = Listener(api, job_id)
     async with listener.listening() as running:
         await eventually(listener.events)
-        await world.system.store.apply([Delete("document_jobs", job_id)])
+        await api.system.store.apply([Delete("document_jobs", job_id)])
         await running
     assert listener.ended
     assert [name for name, _ in listener.events()] == ["progress"]

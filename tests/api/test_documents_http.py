@@ -9,7 +9,8 @@ from datetime import timedelta
 import pytest
 
 from holdfast.contracts.files import FilesUnavailable
-from tests.api.documents_world import (
+from tests.api.courier_api import AwayStore
+from tests.api.document_api import (
     BOUNDARY,
     ELSEWHERE,
     MAX_BYTES,
@@ -17,29 +18,28 @@ from tests.api.documents_world import (
     PDF,
     SPEECH,
     Sender,
-    a_documents_world,
     a_pdf,
     app_of,
+    document_api,
     fields,
     form,
     part,
     problems,
 )
-from tests.api.world import AwayStore
 
 
 @pytest.fixture
-async def world(tmp_path):
-    async with a_documents_world(tmp_path) as made:
+async def api(tmp_path):
+    async with document_api(tmp_path) as made:
         yield made
 
 
 # --- accepted ---------------------------------------------------------------------------------------------------------
 
 
-async def test_a_file_is_stored_and_its_job_is_recorded_queued_and_acknowledged(world):
+async def test_a_file_is_stored_and_its_job_is_recorded_queued_and_acknowledged(api):
     content = a_pdf()
-    answer = await world.upload(
+    answer = await api.upload(
         content, job_id="ocr-009", language="pt", metadata='{"case": 17}', cache="false", strict="true"
     )
     assert answer.status_code == 202
@@ -51,26 +51,26 @@ async def test_a_file_is_stored_and_its_job_is_recorded_queued_and_acknowledged(
         "queued": True,
         "accepted_at": None,
     }
-    (entry,) = await world.entries()
+    (entry,) = await api.entries()
     payload = json.loads(entry.body)["payload"]
     assert payload["upload"]["size"] == len(content)
     assert (payload["upload"]["filename"], payload["language"]) == ("contract.pdf", "pt")
     assert (payload["metadata"], payload["cache"], payload["strict"]) == ({"case": 17}, False, True)
-    assert json.loads(entry.body)["company_id"] == world.ids["acme"]
-    assert world.kept() == [content]
-    assert world.arriving() == []
-    assert (await world.system.broker.depth("doc_jobs")).ready == 1
+    assert json.loads(entry.body)["company_id"] == api.ids["acme"]
+    assert api.kept() == [content]
+    assert api.arriving() == []
+    assert (await api.system.broker.depth("doc_jobs")).ready == 1
 
 
-async def test_a_file_at_a_url_is_named_in_json_and_gets_an_id(world):
-    answer = await world.send(ELSEWHERE | {"metadata": {"case": "17"}})
+async def test_a_file_at_a_url_is_named_in_json_and_gets_an_id(api):
+    answer = await api.send(ELSEWHERE | {"metadata": {"case": "17"}})
     assert answer.status_code == 202
-    (entry,) = await world.entries()
+    (entry,) = await api.entries()
     assert entry.job_id == answer.json()["job_id"]
     assert json.loads(entry.body)["payload"]["url"] == ELSEWHERE["url"]
 
 
-async def test_fields_may_come_before_and_after_the_file_and_the_body_in_any_pieces(world):
+async def test_fields_may_come_before_and_after_the_file_and_the_body_in_any_pieces(api):
     content = a_pdf() + f"\r\n--{BOUNDARY[:9]}\r\n--\r\n".encode()
     file = part("file", content, filename="C:\\Documents\\contráct.pdf", content_type="application/pdf")
     (kind,), (of,) = fields(job_type="OCR"), fields(input_type="PDF")
@@ -81,35 +81,35 @@ async def test_fields_may_come_before_and_after_the_file_and_the_body_in_any_pie
             yield body[start : start + step]
 
     for step in (1, 7, 4_096):
-        answer = await world.post(drip(step))
+        answer = await api.post(drip(step))
         assert answer.status_code == 202, answer.text
-        entry = await world.system.store.entry("documents", answer.json()["job_id"])
+        entry = await api.system.store.entry("documents", answer.json()["job_id"])
         assert json.loads(entry.body)["payload"]["upload"]["filename"] == "contráct.pdf"
-    assert world.kept() == [content]
+    assert api.kept() == [content]
 
 
-async def test_the_same_job_again_is_a_duplicate_with_the_present_status(world):
+async def test_the_same_job_again_is_a_duplicate_with_the_present_status(api):
     content = a_pdf()
-    first = (await world.upload(content, job_id="one")).json()
-    await world.claim("one")
-    again = await world.upload(content, job_id="one", filename="another name.pdf")
+    first = (await api.upload(content, job_id="one")).json()
+    await api.claim("one")
+    again = await api.upload(content, job_id="one", filename="another name.pdf")
     assert again.status_code == 202
     assert again.json() == first | {"duplicate": True, "status": "PROCESSING"}
-    assert len(await world.entries()) == 1
+    assert len(await api.entries()) == 1
 
 
 @pytest.mark.parametrize("who", ["acme", "other"])
-async def test_another_job_under_the_same_id_is_a_conflict(world, who):
-    await world.upload(a_pdf(), job_id="one")
-    answer = await world.upload(a_pdf(), job_id="one", who=who)
+async def test_another_job_under_the_same_id_is_a_conflict(api, who):
+    await api.upload(a_pdf(), job_id="one")
+    answer = await api.upload(a_pdf(), job_id="one", who=who)
     assert (answer.status_code, answer.json()["errorCode"]) == (409, "IDEMPOTENCY_CONFLICT")
-    assert len(await world.entries()) == 1
+    assert len(await api.entries()) == 1
 
 
-async def test_a_file_that_was_read_before_is_answered_with_its_result(world):
+async def test_a_file_that_was_read_before_is_answered_with_its_result(api):
     content = a_pdf()
-    await world.complete(await world.submitted(content), "What it says.")
-    answer = await world.upload(content, job_id="again")
+    await api.complete(await api.submitted(content), "What it says.")
+    answer = await api.upload(content, job_id="again")
     assert answer.status_code == 200
     body = answer.json()
     assert (body["job_id"], body["status"], body["cached"], body["duplicate"]) == (
@@ -120,18 +120,18 @@ async def test_a_file_that_was_read_before_is_answered_with_its_result(world):
     )
     assert (body["result"]["job_id"], body["result"]["pages"]) == ("again", 1)
     assert body["result"]["cached"] is True
-    shown = (await world.get("/again")).json()
+    shown = (await api.get("/again")).json()
     assert (shown["status"], shown["cached"], shown["progress"]) == ("COMPLETED", True, 100)
-    assert "What it says." in (await world.get("/again/text")).text
-    once_more = await world.upload(content, job_id="again")
+    assert "What it says." in (await api.get("/again/text")).text
+    once_more = await api.upload(content, job_id="again")
     assert (once_more.status_code, once_more.json()["duplicate"], once_more.json()["cached"]) == (202, True, True)
 
 
 @pytest.mark.parametrize(("who", "given"), [("other", {}), ("acme", {"language": "pt"}), ("acme", {"cache": "false"})])
-async def test_a_file_of_another_tenant_or_with_other_options_or_without_cache_is_read(world, who, given):
+async def test_a_file_of_another_tenant_or_with_other_options_or_without_cache_is_read(api, who, given):
     content = a_pdf()
-    await world.complete(await world.submitted(content))
-    answer = await world.upload(content, who=who, **given)
+    await api.complete(await api.submitted(content))
+    answer = await api.upload(content, who=who, **given)
     assert (answer.status_code, answer.json()["cached"]) == (202, False)
 
 
@@ -139,30 +139,30 @@ async def test_a_file_of_another_tenant_or_with_other_options_or_without_cache_i
 
 
 @pytest.mark.parametrize(("content", "given"), [(b"MZ\x90\x00 a program", OCR), (b"", OCR), (PDF, SPEECH)])
-async def test_a_file_that_does_not_match_its_input_type_is_refused(world, content, given):
-    answer = await world.upload(content, **given)
+async def test_a_file_that_does_not_match_its_input_type_is_refused(api, content, given):
+    answer = await api.upload(content, **given)
     assert (answer.status_code, answer.json()["errorCode"]) == (422, "NOT_ACCEPTABLE")
     assert set(problems(answer)) == {"file"}
-    assert await world.entries() == []
+    assert await api.entries() == []
 
 
-async def test_a_file_of_the_largest_size_is_accepted_and_a_larger_one_is_not(world):
+async def test_a_file_of_the_largest_size_is_accepted_and_a_larger_one_is_not(api):
     largest = PDF.ljust(MAX_BYTES, b"\n")
-    assert (await world.upload(largest)).status_code == 202
-    answer = await world.upload(largest + b"\n")
+    assert (await api.upload(largest)).status_code == 202
+    answer = await api.upload(largest + b"\n")
     assert (answer.status_code, answer.json()["errorCode"]) == (413, "PAYLOAD_TOO_LARGE")
-    assert world.kept() == [largest]
-    assert world.arriving() == []
+    assert api.kept() == [largest]
+    assert api.arriving() == []
 
 
 async def test_a_sender_that_sends_nothing_is_refused_after_the_idle_timeout(tmp_path):
-    async with a_documents_world(tmp_path, upload_idle=timedelta(milliseconds=50)) as world:
-        assert await Sender(world, part("file", PDF, filename="a.pdf"), silent=True).run() == 408
-        assert await world.empty()
+    async with document_api(tmp_path, upload_idle=timedelta(milliseconds=50)) as api:
+        assert await Sender(api, part("file", PDF, filename="a.pdf"), silent=True).run() == 408
+        assert await api.empty()
 
 
-async def test_no_more_of_a_file_is_read_than_is_stored(world):
-    asked, real = [], world.documents.admission
+async def test_no_more_of_a_file_is_read_than_is_stored(api):
+    asked, real = [], api.documents.admission
 
     class Watched:
         def __getattr__(self, name):
@@ -172,34 +172,34 @@ async def test_no_more_of_a_file_is_read_than_is_stored(world):
             async for _ in content:
                 asked.append(sender.asked)  # noqa: PERF401 - what was asked counts, though the sender goes away
 
-    world.documents.admission = Watched()
-    app = app_of(world.services, world.documents)
+    api.documents.admission = Watched()
+    app = app_of(api.services, api.documents)
     start = part("file", PDF, filename="a.pdf").removesuffix(b"\r\n")
-    sender = Sender(replace(world, app=app), start, *[b"x" * 1_000] * 20)
+    sender = Sender(replace(api, app=app), start, *[b"x" * 1_000] * 20)
     await sender.run()
     assert asked == list(range(1, 22))
 
 
-async def test_an_unavailable_file_store_answers_503_with_retry_after(world, monkeypatch):
+async def test_an_unavailable_file_store_answers_503_with_retry_after(api, monkeypatch):
     async def away(content, limit):
         message = "the disk at /secret is full"
         raise FilesUnavailable(message)
 
-    monkeypatch.setattr(world.documents.files, "keep", away)
-    answer = await world.upload(a_pdf())
+    monkeypatch.setattr(api.documents.files, "keep", away)
+    answer = await api.upload(a_pdf())
     assert (answer.status_code, answer.json()["errorCode"]) == (503, "INTAKE_UNAVAILABLE")
     assert answer.headers["retry-after"]
     assert "secret" not in answer.text
 
 
-async def test_a_ledger_that_cannot_record_answers_503(world, monkeypatch):
-    monkeypatch.setattr(type(world.system.store), "record", AwayStore.record)
-    answer = await world.send(ELSEWHERE)
+async def test_a_ledger_that_cannot_record_answers_503(api, monkeypatch):
+    monkeypatch.setattr(type(api.system.store), "record", AwayStore.record)
+    answer = await api.send(ELSEWHERE)
     assert (answer.status_code, answer.json()["errorCode"]) == (503, "INTAKE_UNAVAILABLE")
 
 
-async def test_a_key_for_reading_cannot_submit_or_cancel(world):
-    job_id = await world.submitted()
-    assert (await world.upload(a_pdf(), who="reads only")).status_code == 403
-    assert (await world.cancel(job_id, who="reads only")).status_code == 403
-    assert (await world.get(f"/{job_id}", who="reads only")).status_code == 200
+async def test_a_key_for_reading_cannot_submit_or_cancel(api):
+    job_id = await api.submitted()
+    assert (await api.upload(a_pdf(), who="reads only")).status_code == 403
+    assert (await api.cancel(job_id, who="reads only")).status_code == 403
+    assert (await api.get(f"/{job_id}", who="reads only")).status_code == 200

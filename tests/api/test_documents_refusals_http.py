@@ -1,4 +1,4 @@
-"""``POST /v1/documents``: refused requests, which store nothing. The tests share a world that stays empty."""
+"""``POST /v1/documents``: refused requests, which store nothing. The tests share a api that stays empty."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from holdfast.api.app import create_app
 from holdfast.api.frame import FeatureApi
 from holdfast.api.services import ApiOptions
 from holdfast.features.documents.feature import DocumentsFeature
-from tests.api.documents_world import (
+from tests.api.courier_api import OPERATOR
+from tests.api.document_api import (
     BOUNDARY,
     DOCUMENTS,
     ELSEWHERE,
@@ -18,20 +19,19 @@ from tests.api.documents_world import (
     OCR,
     PDF,
     Sender,
-    a_documents_world,
+    document_api,
     fields,
     form,
     part,
     problems,
 )
-from tests.api.world import OPERATOR
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def world(tmp_path_factory):
-    async with a_documents_world(tmp_path_factory.mktemp("documents")) as made:
+async def api(tmp_path_factory):
+    async with document_api(tmp_path_factory.mktemp("documents")) as made:
         yield made
 
 
@@ -62,11 +62,11 @@ KIND = fields(**OCR)
         (form(FILE, *KIND, part("", "x")), "(no name)"),
     ],
 )
-async def test_a_form_that_breaks_a_rule_is_refused_by_field_and_nothing_is_stored(world, body, field):
-    answer = await world.post(body)
+async def test_a_form_that_breaks_a_rule_is_refused_by_field_and_nothing_is_stored(api, body, field):
+    answer = await api.post(body)
     assert (answer.status_code, answer.json()["errorCode"]) == (400, "INVALID_PAYLOAD"), answer.text
     assert set(problems(answer)) == {field}
-    assert await world.empty()
+    assert await api.empty()
 
 
 @pytest.mark.parametrize(
@@ -86,10 +86,10 @@ async def test_a_form_that_breaks_a_rule_is_refused_by_field_and_nothing_is_stor
         (form(*KIND, part("file", PDF, **{f"x_{number}": "x" for number in range(10)})), {}),
     ],
 )
-async def test_a_malformed_form_is_refused_and_nothing_is_stored(world, body, headers, caplog):
-    answer = await world.post(body, **headers)
+async def test_a_malformed_form_is_refused_and_nothing_is_stored(api, body, headers, caplog):
+    answer = await api.post(body, **headers)
     assert (answer.status_code, answer.json()["errorCode"]) == (400, "INVALID_PAYLOAD"), answer.text
-    assert await world.empty()
+    assert await api.empty()
     assert caplog.records == []
 
 
@@ -110,12 +110,12 @@ async def test_a_malformed_form_is_refused_and_nothing_is_stored(world, body, he
         ),
     ],
 )
-async def test_a_body_that_is_not_valid_json_is_refused(world, content, headers, status):
-    headers = world.bearer() | {"content-type": "application/json"} | headers
-    answer = await world.client.post(DOCUMENTS, content=content, headers=headers)
+async def test_a_body_that_is_not_valid_json_is_refused(api, content, headers, status):
+    headers = api.bearer() | {"content-type": "application/json"} | headers
+    answer = await api.client.post(DOCUMENTS, content=content, headers=headers)
     assert answer.status_code == status
     assert answer.json()["acknowledged"] is False
-    assert await world.empty()
+    assert await api.empty()
 
 
 @pytest.mark.parametrize(
@@ -128,30 +128,30 @@ async def test_a_body_that_is_not_valid_json_is_refused(world, content, headers,
         (ELSEWHERE | {"engine": "gemini"}, 422, "engine"),
     ],
 )
-async def test_a_refusal_of_the_admission_names_the_field(world, body, status, field):
-    answer = await world.send(body)
+async def test_a_refusal_of_the_admission_names_the_field(api, body, status, field):
+    answer = await api.send(body)
     assert answer.status_code == status
     assert answer.json()["errorCode"] == ("INVALID_PAYLOAD" if status == 400 else "NOT_ACCEPTABLE")
     assert set(problems(answer)) == {field}
-    assert await world.entries() == []
+    assert await api.entries() == []
 
 
-async def test_a_body_that_is_declared_too_large_is_refused_before_it_is_read(world):
-    sender = Sender(world, FILE, content_length=str(MAX_BYTES * 1_000))
+async def test_a_body_that_is_declared_too_large_is_refused_before_it_is_read(api):
+    sender = Sender(api, FILE, content_length=str(MAX_BYTES * 1_000))
     assert await sender.run() == 413
     assert sender.asked == 0
 
 
-async def test_a_file_that_grows_too_large_is_refused_without_waiting_for_its_end(world):
+async def test_a_file_that_grows_too_large_is_refused_without_waiting_for_its_end(api):
     start = FILE.removesuffix(b"\r\n")
-    sender = Sender(world, start, *[b"x" * 10_000] * 1_000)
+    sender = Sender(api, start, *[b"x" * 10_000] * 1_000)
     assert await sender.run() == 413
     assert sender.asked < 20
-    assert await world.empty()
+    assert await api.empty()
 
 
-async def test_a_form_whose_other_parts_never_end_is_refused(world):
-    sender = Sender(world, b"\r\n", *[b"\n" * 100_000] * 1_000)
+async def test_a_form_whose_other_parts_never_end_is_refused(api):
+    sender = Sender(api, b"\r\n", *[b"\n" * 100_000] * 1_000)
     assert await sender.run() == 413
     assert sender.asked < 100
 
@@ -159,9 +159,9 @@ async def test_a_form_whose_other_parts_never_end_is_refused(world):
 @pytest.mark.parametrize(
     "pieces", [[], [FILE[:50]], [FILE.removesuffix(b"\r\n"), b"more of it"], [FILE, KIND[0]], [*KIND]]
 )
-async def test_a_sender_that_disconnects_leaves_nothing_behind(world, pieces):
-    await Sender(world, *pieces).run()
-    assert await world.empty()
+async def test_a_sender_that_disconnects_leaves_nothing_behind(api, pieces):
+    await Sender(api, *pieces).run()
+    assert await api.empty()
 
 
 # --- keys, and where there are no documents ---------------------------------------------------------------------------
@@ -175,24 +175,24 @@ PATHS = [
 
 
 @pytest.mark.parametrize(("method", "path"), PATHS)
-async def test_every_route_needs_a_key_with_its_scope(world, method, path):
+async def test_every_route_needs_a_key_with_its_scope(api, method, path):
     scope = "documents:write" if method == "POST" else "documents:read"
-    answer = await world.client.request(method, path, content=b"not even a form")
+    answer = await api.client.request(method, path, content=b"not even a form")
     assert (answer.status_code, answer.json()["errorCode"]) == (401, "INVALID_API_KEY")
-    answer = await world.client.request(method, path, headers=world.bearer("emails only"))
+    answer = await api.client.request(method, path, headers=api.bearer("emails only"))
     assert (answer.status_code, answer.json()["errorCode"]) == (403, "MISSING_SCOPE")
     assert scope in answer.json()["message"]
 
 
-async def test_the_operators_route_for_jobs_accepts_no_files(world):
-    answer = await world.client.post("/v1/jobs/documents", json={}, headers=OPERATOR)
+async def test_the_operators_route_for_jobs_accepts_no_files(api):
+    answer = await api.client.post("/v1/jobs/documents", json={}, headers=OPERATOR)
     assert answer.status_code == 404
     assert DOCUMENTS in answer.json()["message"]
 
 
-async def test_without_documents_every_path_answers_404_with_the_reason(world):
+async def test_without_documents_every_path_answers_404_with_the_reason(api):
     absent = FeatureApi(paths=DocumentsFeature.paths, refusal="Documents are not set up here: no libraries.")
-    app = create_app(world.services, ApiOptions(), [absent])
+    app = create_app(api.services, ApiOptions(), [absent])
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://holdfast.test") as client:
         for method, path in PATHS:
             answer = await client.request(method, path)

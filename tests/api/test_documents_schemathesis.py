@@ -14,7 +14,7 @@ from schemathesis import Case, GenerationMode
 from schemathesis.checks import negative_data_rejection
 from schemathesis.core.parameters import ParameterLocation
 
-from tests.api.documents_world import DOCUMENTS, ELSEWHERE, SPEECH, a_documents_world, a_pdf, a_wav
+from tests.api.document_api import DOCUMENTS, ELSEWHERE, SPEECH, a_pdf, a_wav, document_api
 from tests.api.serving import ApiThread
 from tests.api.test_schemathesis import CHECKS
 
@@ -49,8 +49,8 @@ class Server(ApiThread):
 
     @asynccontextmanager
     async def opened(self):
-        async with a_documents_world(self.folder) as world:
-            self.key = world.keys["acme"]
+        async with document_api(self.folder) as api:
+            self.key = api.keys["acme"]
             for job_id, content, kind in (
                 ("a-pdf", a_pdf(), {}),
                 ("a-recording", a_wav(), SPEECH),
@@ -58,12 +58,12 @@ class Server(ApiThread):
                 ("a-waiting", a_pdf(), {}),
                 ("a-working", a_pdf(), {}),
             ):
-                await world.submitted(content, job_id=job_id, **kind)
-            await world.complete("a-pdf")
-            await world.complete("a-recording")
-            await world.fail("a-failed")
-            await world.claim("a-working")
-            yield world.app
+                await api.submitted(content, job_id=job_id, **kind)
+            await api.complete("a-pdf")
+            await api.complete("a-recording")
+            await api.fail("a-failed")
+            await api.claim("a-working")
+            yield api.app
 
 
 @pytest.fixture(scope="module")

@@ -7,26 +7,26 @@ import pytest
 from holdfast.contracts.queries import EntryQuery, Page
 from holdfast.features.email.records import SuppressionReason
 from holdfast.stores.sqlite import SqliteStore
-from tests.api.email_world import BATCH, an_email, an_email_world
+from tests.api.email_api import BATCH, an_email, email_api
 
 
 @pytest.fixture
-async def world(tmp_path):
-    async with an_email_world(tmp_path) as made:
+async def api(tmp_path):
+    async with email_api(tmp_path) as made:
         yield made
 
 
-async def entries(world):
-    return (await world.store.find(EntryQuery(workload="email"), Page(1000))).items
+async def entries(api):
+    return (await api.store.find(EntryQuery(workload="email"), Page(1000))).items
 
 
-async def test_each_email_gets_its_own_answer_in_order(world):
-    await world.suppressions.add(
-        ["gone@example.com"], SuppressionReason.COMPLAINT, detail=None, source="tests", now=world.clock.now()
+async def test_each_email_gets_its_own_answer_in_order(api):
+    await api.suppressions.add(
+        ["gone@example.com"], SuppressionReason.COMPLAINT, detail=None, source="tests", now=api.clock.now()
     )
     good, conflicting = an_email(), an_email()
-    await world.send(conflicting, idempotency_key="taken")
-    answer = await world.send_batch(
+    await api.send(conflicting, idempotency_key="taken")
+    answer = await api.send_batch(
         [
             good,
             an_email(to="nobody"),
@@ -57,25 +57,25 @@ async def test_each_email_gets_its_own_answer_in_order(world):
     assert view["answers"][1]["answer"]["details"][0]["field"] == "to"
     assert view["answers"][7]["answer"]["details"][0]["field"] == "Idempotency-Key"
     assert view["answers"][5]["answer"]["duplicate"] is True
-    assert len(await entries(world)) == 2
+    assert len(await entries(api)) == 2
 
 
-async def test_an_answer_equals_the_answer_to_the_email_alone(world):
+async def test_an_answer_equals_the_answer_to_the_email_alone(api):
     email = an_email()
-    alone = (await world.send(email, idempotency_key="order-1")).json()
-    (in_batch,) = (await world.send_batch([email | {"idempotencyKey": "order-1"}])).json()["answers"]
+    alone = (await api.send(email, idempotency_key="order-1")).json()
+    (in_batch,) = (await api.send_batch([email | {"idempotencyKey": "order-1"}])).json()["answers"]
     assert in_batch["answer"] == alone | {"duplicate": True}
 
 
-async def test_of_two_equal_emails_in_a_batch_the_second_is_the_duplicate(world):
+async def test_of_two_equal_emails_in_a_batch_the_second_is_the_duplicate(api):
     email, other = an_email(), an_email()
-    answers = (await world.send_batch([email, other, email])).json()["answers"]
+    answers = (await api.send_batch([email, other, email])).json()["answers"]
     assert [each["answer"]["duplicate"] for each in answers] == [False, False, True]
     assert answers[0]["answer"]["outboxId"] == answers[2]["answer"]["outboxId"]
-    assert len(await entries(world)) == 2
+    assert len(await entries(api)) == 2
 
 
-async def test_five_hundred_emails_share_a_few_commits(world, monkeypatch):
+async def test_five_hundred_emails_share_a_few_commits(api, monkeypatch):
     batches = []
 
     async def record(self, entries):
@@ -84,7 +84,7 @@ async def test_five_hundred_emails_share_a_few_commits(world, monkeypatch):
 
     real = SqliteStore.record
     monkeypatch.setattr(SqliteStore, "record", record)
-    answer = await world.send_batch([an_email() for _ in range(500)])
+    answer = await api.send_batch([an_email() for _ in range(500)])
     assert answer.json()["accepted"] == 500
     assert sum(batches) == 500
     assert len(batches) <= 4
@@ -101,31 +101,31 @@ async def test_five_hundred_emails_share_a_few_commits(world, monkeypatch):
         {"emails": [{}] * 501},
     ],
 )
-async def test_a_body_that_is_not_a_batch_is_refused(world, body):
-    answer = await world.client.post(BATCH, json=body, headers=world.bearer())
+async def test_a_body_that_is_not_a_batch_is_refused(api, body):
+    answer = await api.client.post(BATCH, json=body, headers=api.bearer())
     assert (answer.status_code, answer.json()["errorCode"]) == (400, "INVALID_PAYLOAD")
 
 
-async def test_a_batch_that_is_too_large_is_refused_unread(world):
+async def test_a_batch_that_is_too_large_is_refused_unread(api):
     emails = [an_email(html="x" * 9_000) for _ in range(150)]
-    answer = await world.send_batch(emails)
+    answer = await api.send_batch(emails)
     assert answer.status_code == 413
-    assert await entries(world) == []
+    assert await entries(api) == []
 
 
-async def test_a_ledger_that_cannot_record_refuses_each_email_and_no_other_answer_is_lost(world, monkeypatch):
+async def test_a_ledger_that_cannot_record_refuses_each_email_and_no_other_answer_is_lost(api, monkeypatch):
     async def away(self, entries):
         from holdfast.contracts.errors import StoreUnavailable
 
         raise StoreUnavailable
 
     monkeypatch.setattr(SqliteStore, "record", away)
-    answers = (await world.send_batch([an_email(), an_email(to="nobody")])).json()["answers"]
+    answers = (await api.send_batch([an_email(), an_email(to="nobody")])).json()["answers"]
     assert [each["statusCode"] for each in answers] == [503, 400]
 
 
-async def test_an_unexpected_error_with_one_email_is_answered_and_the_others_are_accepted(world, monkeypatch):
-    admission = world.email.admission
+async def test_an_unexpected_error_with_one_email_is_answered_and_the_others_are_accepted(api, monkeypatch):
+    admission = api.email.admission
 
     async def admit(body, **given):
         if body.get("subject") == "surprise":
@@ -135,10 +135,10 @@ async def test_an_unexpected_error_with_one_email_is_answered_and_the_others_are
 
     real = admission.admit
     monkeypatch.setattr(admission, "admit", admit)
-    answer = await world.send_batch([an_email(subject="surprise"), an_email()])
+    answer = await api.send_batch([an_email(subject="surprise"), an_email()])
     assert [each["statusCode"] for each in answer.json()["answers"]] == [500, 202]
     assert "canary" not in answer.text
 
 
-async def test_a_batch_needs_the_scope_for_sending(world):
-    assert (await world.send_batch([an_email()], who="reads only")).status_code == 403
+async def test_a_batch_needs_the_scope_for_sending(api):
+    assert (await api.send_batch([an_email()], who="reads only")).status_code == 403

@@ -13,7 +13,7 @@ from schemathesis import Case, GenerationMode
 from schemathesis.checks import negative_data_rejection
 from schemathesis.core.parameters import ParameterLocation
 
-from tests.api.email_world import BATCH, EVENTS, LIST, SEND, an_email, an_email_world, in_an_hour
+from tests.api.email_api import BATCH, EVENTS, LIST, SEND, an_email, email_api, in_an_hour
 from tests.api.serving import ApiThread
 from tests.api.test_schemathesis import CHECKS, generated
 
@@ -49,11 +49,11 @@ class Server(ApiThread):
 
     @asynccontextmanager
     async def opened(self):
-        async with an_email_world(self.folder) as world:
-            self.key = world.keys["acme"]
-            answers = [await world.send(an_email(sendAt=in_an_hour(world))) for _ in range(2)]
+        async with email_api(self.folder) as api:
+            self.key = api.keys["acme"]
+            answers = [await api.send(an_email(sendAt=in_an_hour(api))) for _ in range(2)]
             self.outbox_ids = tuple(each.json()["outboxId"] for each in answers)
-            yield world.client._transport.app
+            yield api.client._transport.app
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from holdfast.features.documents import admission as document_admission
 from holdfast.features.documents import views as document_views
 from holdfast.features.email import routes as email_routes
 from holdfast.features.email import views as email_views
-from tests.api.world import OPERATOR, TOKEN, AwayBroker, AwayStore, event
+from tests.api.courier_api import OPERATOR, TOKEN, AwayBroker, AwayStore, event
 
 OPERATOR_ROUTES = [
     ("GET", "/v1/events/courier-x:evt_1"),
@@ -70,34 +70,34 @@ def applied(sent, *, shipment=None) -> Complete:
     ],
     ids=repr,
 )
-async def test_operator_routes_need_the_token(world, method, path, authorization):
+async def test_operator_routes_need_the_token(api, method, path, authorization):
     headers = [(b"authorization", value.encode("latin-1")) for value in authorization]
-    response = await world.client.request(method, path, headers=headers)
+    response = await api.client.request(method, path, headers=headers)
     assert response.status_code == 401
     assert response.json()["errorCode"] == "UNAUTHORIZED"
     assert response.headers["www-authenticate"].startswith("Bearer")
 
 
 @pytest.mark.parametrize(("method", "path"), OPERATOR_ROUTES)
-async def test_the_token_is_accepted(world, method, path):
-    response = await world.client.request(method, path, headers=OPERATOR)
+async def test_the_token_is_accepted(api, method, path):
+    response = await api.client.request(method, path, headers=OPERATOR)
     assert response.status_code in {200, 404, 415}
 
 
-async def test_the_scheme_may_be_written_in_any_case(world):
-    response = await world.client.get("/v1/dead-letters", headers={"authorization": f"bearer {TOKEN}"})
+async def test_the_scheme_may_be_written_in_any_case(api):
+    response = await api.client.get("/v1/dead-letters", headers={"authorization": f"bearer {TOKEN}"})
     assert response.status_code == 200
 
 
 # --- events -------------------------------------------------------------------------------------------------------
 
 
-async def test_an_event_shows_its_state_and_history(world):
+async def test_an_event_shows_its_state_and_history(api):
     sent = event(eventId="evt/with/slashes")
-    await world.push(sent, x_request_id="trace-1")
+    await api.push(sent, x_request_id="trace-1")
     path = "/v1/events/courier-x:evt%2Fwith%2Fslashes"
 
-    fresh = (await world.client.get(path, headers=OPERATOR)).json()
+    fresh = (await api.client.get(path, headers=OPERATOR)).json()
     assert fresh | {"firstSeenAt": 0, "updatedAt": 0, "expiresAt": 0} == {
         "idempotencyKey": "courier-x:evt/with/slashes",
         "eventId": "evt/with/slashes",
@@ -118,8 +118,8 @@ async def test_an_event_shows_its_state_and_history(world):
     }
 
     retry = RetryLater(after=timedelta(minutes=1), code="TIMEOUT", message="No answer.")
-    await world.settle("courier", fresh["idempotencyKey"], retry)
-    failed = (await world.client.get(path.replace("%2F", "/"), headers=OPERATOR)).json()
+    await api.settle("courier", fresh["idempotencyKey"], retry)
+    failed = (await api.client.get(path.replace("%2F", "/"), headers=OPERATOR)).json()
     assert (failed["status"], failed["attemptCount"], failed["lastErrorCode"]) == ("failed", 1, "TIMEOUT")
     assert failed["lastErrorMessage"] == "No answer."
     (attempt,) = failed["attemptHistory"]
@@ -129,16 +129,16 @@ async def test_an_event_shows_its_state_and_history(world):
     assert wait == timedelta(minutes=1)
 
 
-async def test_an_unknown_event_is_not_found(world):
+async def test_an_unknown_event_is_not_found(api):
     for path in ("/v1/events/courier-x:nope", "/v1/events/", "/v1/shipments/nope", "/v1/jobs/invoices/nope"):
-        response = await world.client.get(path, headers=OPERATOR)
+        response = await api.client.get(path, headers=OPERATOR)
         assert (response.status_code, response.json()["errorCode"]) == (404, "NOT_FOUND")
 
 
 # --- shipments ----------------------------------------------------------------------------------------------------
 
 
-async def test_a_shipment_shows_its_state_and_its_timeline(world):
+async def test_a_shipment_shows_its_state_and_its_timeline(api):
     now = datetime.now(UTC).replace(microsecond=0)
     shipment = "shp/one"
 
@@ -149,16 +149,16 @@ async def test_a_shipment_shows_its_state_and_its_timeline(world):
 
     delivered, picked_up, waiting = event_at("delivered", -1), event_at("picked_up", -20), event_at("returned", 0)
     for sent in (delivered, picked_up, waiting):
-        assert (await world.push(sent)).status_code == 202
+        assert (await api.push(sent)).status_code == 202
 
-    before = (await world.client.get("/v1/shipments/shp%2Fone", headers=OPERATOR)).json()
+    before = (await api.client.get("/v1/shipments/shp%2Fone", headers=OPERATOR)).json()
     assert before["currentState"] is None
     assert len(before["timeline"]) == 3
 
-    await world.settle("courier", f"courier-x:{delivered['eventId']}", applied(delivered))
-    await world.settle("courier", f"courier-x:{picked_up['eventId']}", applied(picked_up))
+    await api.settle("courier", f"courier-x:{delivered['eventId']}", applied(delivered))
+    await api.settle("courier", f"courier-x:{picked_up['eventId']}", applied(picked_up))
 
-    shown = (await world.client.get("/v1/shipments/shp/one", headers=OPERATOR)).json()
+    shown = (await api.client.get("/v1/shipments/shp/one", headers=OPERATOR)).json()
     timeline = shown.pop("timeline")
     assert shown.pop("createdAt")
     assert shown.pop("updatedAt")
@@ -182,10 +182,10 @@ async def test_a_shipment_shows_its_state_and_its_timeline(world):
     assert timeline[0]["receivedAt"]
 
 
-async def test_a_long_timeline_is_read_page_by_page_to_its_end(world):
+async def test_a_long_timeline_is_read_page_by_page_to_its_end(api):
     for _ in range(205):
-        await world.push(event(payload={"shipmentId": "busy"}))
-    shown = (await world.client.get("/v1/shipments/busy", headers=OPERATOR)).json()
+        await api.push(event(payload={"shipmentId": "busy"}))
+    shown = (await api.client.get("/v1/shipments/busy", headers=OPERATOR)).json()
     assert len({each["eventId"] for each in shown["timeline"]}) == 205
     assert shown["timelineComplete"] is True
 
@@ -194,25 +194,25 @@ async def test_a_long_timeline_is_read_page_by_page_to_its_end(world):
 
 
 @pytest.mark.parametrize("path", ["/health", "/ready"])
-async def test_load_balancers_may_use_head(world, path):
-    assert (await world.client.head(path)).status_code == 200
+async def test_load_balancers_may_use_head(api, path):
+    assert (await api.client.head(path)).status_code == 200
 
 
-async def test_health_shows_the_version_without_a_token(world):
-    response = await world.client.get("/health")
+async def test_health_shows_the_version_without_a_token(api):
+    response = await api.client.get("/health")
     assert response.json() == {"status": "ok", "version": __version__}
 
 
-async def test_ready_means_that_the_ledger_can_commit(world):
-    assert (await world.client.get("/ready")).json() == {"ready": True, "store": "ok", "queue": "ok"}
+async def test_ready_means_that_the_ledger_can_commit(api):
+    assert (await api.client.get("/ready")).json() == {"ready": True, "store": "ok", "queue": "ok"}
 
-    async with world.with_services(broker=AwayBroker(world.services.broker._database)) as client:
+    async with api.with_services(broker=AwayBroker(api.services.broker._database)) as client:
         response = await client.get("/ready")
     assert response.status_code == 200
     assert response.json() == {"ready": True, "store": "ok", "queue": "unavailable"}
 
-    store = AwayStore(world.services.store._database, list(world.services.workloads.values()))
-    async with world.with_services(store=store) as client:
+    store = AwayStore(api.services.store._database, list(api.services.workloads.values()))
+    async with api.with_services(store=store) as client:
         response = await client.get("/ready")
         assert response.status_code == 503
         assert response.json() == {"ready": False, "store": "unavailable", "queue": "ok"}
@@ -223,8 +223,8 @@ async def test_ready_means_that_the_ledger_can_commit(world):
 
 
 @pytest.mark.parametrize("path", ["/", "/nope", "/v1/events", "/v1/dead-letters/dl_1/nope", "/health/", "/docs/x"])
-async def test_unknown_paths_are_refused_in_the_same_shape(world, path):
-    response = await world.client.get(path, headers=OPERATOR | {"x-request-id": "mine"})
+async def test_unknown_paths_are_refused_in_the_same_shape(api, path):
+    response = await api.client.get(path, headers=OPERATOR | {"x-request-id": "mine"})
     body = response.json()
     assert response.status_code == 404
     assert (body["acknowledged"], body["errorCode"], body["traceId"]) == (False, "NOT_FOUND", "mine")
@@ -243,25 +243,25 @@ async def test_unknown_paths_are_refused_in_the_same_shape(world, path):
         ("POST", "/v1/shipments/shp_1", "GET"),
     ],
 )
-async def test_other_methods_are_refused_with_what_is_allowed(world, method, path, allowed):
-    response = await world.client.request(method, path, headers=OPERATOR)
+async def test_other_methods_are_refused_with_what_is_allowed(api, method, path, allowed):
+    response = await api.client.request(method, path, headers=OPERATOR)
     assert response.status_code == 405
     assert response.headers["allow"] == allowed
     assert response.json()["errorCode"] == "METHOD_NOT_ALLOWED"
 
 
-async def test_every_answer_has_one_request_id(world):
+async def test_every_answer_has_one_request_id(api):
     for path in ("/health", "/ready", "/docs", "/openapi.json", "/nope", "/v1/dead-letters"):
-        mine = await world.client.get(path, headers={"x-request-id": "mine"})
+        mine = await api.client.get(path, headers={"x-request-id": "mine"})
         assert mine.headers.get_list("x-request-id") == ["mine"]
-        made = await world.client.get(path, headers={"x-request-id": "not mine"})
+        made = await api.client.get(path, headers={"x-request-id": "not mine"})
         assert made.headers["x-request-id"].startswith("req_")
         assert made.headers["x-content-type-options"] == "nosniff"
 
 
-async def test_an_unavailable_store_is_reported_without_internals(world):
-    store = AwayStore(world.services.store._database, list(world.services.workloads.values()))
-    async with world.with_services(store=store) as client:
+async def test_an_unavailable_store_is_reported_without_internals(api):
+    store = AwayStore(api.services.store._database, list(api.services.workloads.values()))
+    async with api.with_services(store=store) as client:
         response = await client.get("/v1/events/courier-x:evt_1", headers=OPERATOR)
     assert response.status_code == 503
     assert response.json()["errorCode"] == "SERVICE_UNAVAILABLE"
@@ -269,12 +269,12 @@ async def test_an_unavailable_store_is_reported_without_internals(world):
     assert "secret" not in response.text
 
 
-async def test_an_unexpected_error_is_a_500_in_the_same_shape(world):
+async def test_an_unexpected_error_is_a_500_in_the_same_shape(api):
     async def show(letter_id):
         message = "inside /secret/path"
         raise RuntimeError(message)
 
-    async with world.with_services(review=SimpleNamespace(show=show)) as client:
+    async with api.with_services(review=SimpleNamespace(show=show)) as client:
         response = await client.get("/v1/dead-letters/dl_1", headers=OPERATOR | {"x-request-id": "mine"})
     body = response.json()
     assert (response.status_code, body["errorCode"], body["traceId"]) == (500, "INTERNAL_ERROR", "mine")
@@ -285,8 +285,8 @@ async def test_an_unexpected_error_is_a_500_in_the_same_shape(world):
 # --- documentation ------------------------------------------------------------------------------------------------
 
 
-async def test_the_openapi_document_is_complete(world):
-    document = (await world.client.get("/openapi.json")).json()
+async def test_the_openapi_document_is_complete(api):
+    document = (await api.client.get("/openapi.json")).json()
     assert set(document["paths"]) == {
         "/v1/events/courier",
         "/v1/events/{idempotencyKey}",
@@ -319,8 +319,8 @@ async def test_the_openapi_document_is_complete(world):
             assert guarded == path.startswith(("/v1/events/{", "/v1/ship", "/v1/jobs", "/v1/dead")), path
 
 
-async def test_every_reference_in_the_document_exists(world):
-    text = (await world.client.get("/openapi.json")).text
+async def test_every_reference_in_the_document_exists(api):
+    text = (await api.client.get("/openapi.json")).text
     schemas = json.loads(text)["components"]["schemas"]
     references = {part.split('"')[0] for part in text.split('"$ref":"')[1:]}
     assert references
@@ -349,16 +349,16 @@ def test_every_example_matches_its_schema(model):
     assert "..." not in EXAMPLES[model].values()
 
 
-async def test_the_document_shows_the_examples_as_they_are(world):
+async def test_the_document_shows_the_examples_as_they_are(api):
     """FastAPI drops every null."""
-    schemas = (await world.client.get("/openapi.json")).json()["components"]["schemas"]
+    schemas = (await api.client.get("/openapi.json")).json()["components"]["schemas"]
     shown = {model: schemas[model.__name__]["examples"] for model in EXAMPLES if model.__name__ in schemas}
     assert len(shown) >= 15
     assert shown == {model: [EXAMPLES[model]] for model in shown}
 
 
-async def test_the_docs_page_loads_nothing(world):
-    response = await world.client.get("/docs")
+async def test_the_docs_page_loads_nothing(api):
+    response = await api.client.get("/docs")
     assert response.headers["content-type"] == "text/html; charset=utf-8"
     policy = response.headers["content-security-policy"]
     assert "default-src 'none'" in policy

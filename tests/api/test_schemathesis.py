@@ -27,8 +27,8 @@ from schemathesis.checks import (
 from schemathesis.core.parameters import ParameterLocation
 
 from holdfast.contracts.transitions import Complete, RetryLater
+from tests.api.courier_api import COURIER, OPERATOR, OTHER_SECRET, SECRET, courier_api, event, signed
 from tests.api.serving import ApiThread
-from tests.api.world import COURIER, OPERATOR, OTHER_SECRET, SECRET, a_world, event, signed
 
 pytestmark = pytest.mark.slow
 
@@ -65,15 +65,15 @@ class Server(ApiThread):
 
     @asynccontextmanager
     async def opened(self):
-        async with a_world(self.folder) as world:
-            self.letter = await world.dead_letter(event())
+        async with courier_api(self.folder) as api:
+            self.letter = await api.dead_letter(event())
             applied = event(payload={"shipmentId": "shp_applied"})
             failed = event(payload={"shipmentId": "shp_applied"})
-            keys = [(await world.push(each)).json()["idempotencyKey"] for each in (applied, failed)]
-            await world.settle("courier", keys[0], Complete(timedelta(days=1)))
-            await world.settle("courier", keys[1], RetryLater(timedelta(hours=1), "TIMEOUT", "No answer."))
+            keys = [(await api.push(each)).json()["idempotencyKey"] for each in (applied, failed)]
+            await api.settle("courier", keys[0], Complete(timedelta(days=1)))
+            await api.settle("courier", keys[1], RetryLater(timedelta(hours=1), "TIMEOUT", "No answer."))
             self.key, self.shipment = keys[1], "shp_applied"
-            yield world.client._transport.app
+            yield api.client._transport.app
 
 
 @pytest.fixture(scope="module")

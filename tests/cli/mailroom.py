@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.wiring import open_system
-from tests.api.email_world import an_email
+from tests.api.email_api import an_email
 from tests.cli.commands import settings
 from tests.support.waiting import eventually
 

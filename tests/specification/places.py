@@ -13,10 +13,8 @@ import sqlite3
 import uuid
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
-from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
-from unittest.mock import patch
 
 import pytest
 from bson import Timestamp
@@ -25,9 +23,9 @@ from redis import Redis
 
 from holdfast.cli import main
 from holdfast.contracts.queues import QueueJob
-from holdfast.wiring import DATABASE_FILE, System, open_system
+from holdfast.wiring import DATABASE_FILE
 from tests.interop.node_queue import NodeQueue
-from tests.support import witness
+from tests.support import gateway, witness
 from tests.support.cluster_truth import beginning, read_cluster
 from tests.support.counted_work import app
 from tests.support.node import Node
@@ -52,7 +50,7 @@ _COLUMNS: Final = {
 
 @dataclass
 class Place:
-    """One deployment with a system open on it."""
+    """One deployment with a gateway open on it, and the ways past Holdfast's own code to look at it."""
 
     deployment: str
     settings: dict[str, Any]
@@ -62,7 +60,7 @@ class Place:
     database: str = ""
     node: Node | None = None
     began: Timestamp | None = None
-    system: System = field(init=False)
+    gateway: gateway.Gateway = field(init=False)
 
     # --- queues ---------------------------------------------------------------------------------------------
 
@@ -79,7 +77,7 @@ class Place:
         if self.redis is not None:
             return await self.queue(queue).add(name, data, **options)
         job_id = options.get("jobId", f"external-{uuid.uuid4()}")
-        await self.system.broker.publish(queue, [QueueJob(job_id, json.dumps(data), name=name)])
+        await self.gateway.system.broker.publish(queue, [QueueJob(job_id, json.dumps(data), name=name)])
         return job_id
 
     async def waiting(self, queue: str) -> list[dict[str, Any]]:
@@ -146,19 +144,6 @@ class Place:
         monkeypatch.chdir(self.folder)
         return await asyncio.to_thread(main, arguments)
 
-    @contextlib.asynccontextmanager
-    async def working(self) -> AsyncIterator[None]:
-        """A worker runs, and stops when the block is left."""
-        stop = asyncio.Event()
-        # A worker that is to stop still waits for its last question to the queue; no test needs a whole second.
-        with patch("holdfast.engine.execution._TAKE_WAIT", timedelta(milliseconds=20)):
-            worker = asyncio.create_task(self.system.worker().run(stop))
-            try:
-                yield
-            finally:
-                stop.set()
-                await worker
-
     # --- parts ----------------------------------------------------------------------------------------------
 
     def _read(self, statement: str, *parameters: Any) -> list[dict[str, Any]]:
@@ -188,7 +173,7 @@ async def opened(deployment: str, request: pytest.FixtureRequest, folder: Path, 
             place = Place(deployment, facts | changes, folder)
         else:
             place = _cluster(request, folder, facts | changes, stack)
-        place.system = await stack.enter_async_context(open_system(Settings(**place.settings), app))
+        place.gateway = await stack.enter_async_context(gateway.opened(Settings(**place.settings), app))
         if deployment == EMBEDDED:
             witness.install(folder / DATABASE_FILE)
         yield place

@@ -60,7 +60,7 @@ async def post(
         "x-signature-timestamp": str(timestamp),
         "x-signature-algorithm": "hmac-sha256",
     }
-    transport = httpx.ASGITransport(place.system.api())
+    transport = httpx.ASGITransport(place.gateway.system.api())
     async with httpx.AsyncClient(transport=transport, base_url="http://gateway") as client:
         return await client.post("/v1/events/courier", content=body, headers=headers)
 
@@ -138,7 +138,7 @@ async def test_the_example_comes_over_http_and_is_processed(open_place, statemen
     with statement("C38", "a record that is open has no expiresAt"):
         assert received.get("expiresAt") is None
 
-    async with place.working():
+    async with place.gateway.running():
         processed = await until(place, key, "processed")
         with statement("C5", "the worker takes the job out of the queue"):
             await eventually(lambda: _is_empty(place, MAIN))
@@ -156,7 +156,7 @@ async def test_the_example_comes_over_http_and_is_processed(open_place, statemen
             await post(place, late)
             await until(place, late["idempotencyKey"], "processed")
             assert await place.records(SHIPMENTS) == before
-            assert (await place.system.store.entry("courier", late["idempotencyKey"])).note == "ignored_stale"
+            assert (await place.gateway.system.store.entry("courier", late["idempotencyKey"])).note == "ignored_stale"
 
     with statement("C35", "the record has the example's idempotencyKey, eventId, eventType and one attempt"):
         assert {name: processed[name] for name in ("idempotencyKey", "eventId", "eventType", "attemptCount")} == {
@@ -219,7 +219,7 @@ async def test_what_the_api_refuses(open_place, statement):
 async def test_an_external_producer_adds_the_example_to_the_queue(open_place, statement, deployment):
     place = await open_place(**LONG_MEMORY)
     bare = {name: value for name, value in an_event("bare").items() if name in REQUIRED}
-    async with place.working():
+    async with place.gateway.running():
         job_id = await place.add(MAIN, "courier-event", JOB)
         processed = await until(place, JOB["idempotencyKey"], "processed")
         with statement("C3 C5 C6", "the example, added to the queue by its producer, is processed"):
@@ -273,7 +273,7 @@ async def test_the_example_that_times_out_five_times_is_the_example_of_a_dead_le
     hurry = {"courier_downstream_timeout_ms": 50, "retry_backoff_base_ms": 5}
     place = await open_place(**LONG_MEMORY, **hurry, **forwarding(silent))
     key = JOB["idempotencyKey"]
-    async with place.working():
+    async with place.gateway.running():
         job_id = await place.add(MAIN, "courier-event", JOB)
         dead = await until(place, key, "dead_lettered")
         (job,) = await eventually(lambda: place.waiting(DEAD))
@@ -357,7 +357,7 @@ async def _review_status(place: Place) -> str:
 
 async def test_a_failure_that_passes_and_one_that_does_not(open_place, statement, downstream):
     place = await open_place(**OURS, retry_backoff_base_ms=5, **forwarding(downstream.url))
-    async with place.working():
+    async with place.gateway.running():
         for name in ("flaky-1", "doomed-1"):
             assert (await post(place, an_event(name))).status_code == 202
         processed = await until(place, "courier-x:flaky-1", "processed")

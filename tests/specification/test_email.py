@@ -58,7 +58,7 @@ async def open_office(open_place, mail_server):
         place = await open_place(**settings | changes)
         company, ref = JOB["companyId"], JOB["htmlRef"]
         html = Upsert(CONTENT, content_key(company, ref), {"companyId": company, "html": HTML})
-        await place.system.store.apply([html])
+        await place.gateway.system.store.apply([html])
         return place
 
     return open_one
@@ -120,7 +120,7 @@ class Results:
         self._place = place
         self._seen: list[Any] = []
         if place.deployment != CLUSTER:
-            broker = place.system.broker
+            broker = place.gateway.system.broker
             settle = broker.settle
 
             async def settling(acknowledgements):
@@ -137,10 +137,10 @@ class Results:
             waiting = await queue.waiting_for(job["outboxId"])
             await asyncio.sleep(0)  # the question is sent
             await queue.counts()  # and has been read
-            async with self._place.working():
+            async with self._place.gateway.running():
                 return (await waiting)["resolved"]
         count = len(self._seen)
-        async with self._place.working():
+        async with self._place.gateway.running():
             await eventually(lambda: len(self._seen) > count)
         return self._seen[-1]
 
@@ -215,7 +215,7 @@ async def test_every_field_of_the_contract_reaches_the_message(open_office, stat
         recipient=recipient(recipientId=str(uuid.uuid4()), razaoSocial="Silva Comércio Ltda."),
     )
     await add(place, job)
-    async with place.working():
+    async with place.gateway.running():
         await until(place, job["outboxId"], "SENT")
     (message,) = mail_server.taken
     parsed = message_from_bytes(message.raw, policy=policy.default)
@@ -284,7 +284,7 @@ async def test_the_worker_validates_every_rule(open_office, statement, mail_serv
     jobs = {what: a_job(**{"requestId": f"req-{number}"} | change) for number, (what, (_, _, change)) in _numbered()}
     for job in jobs.values():
         await place.add(QUEUE, QUEUE, job, **OPTIONS | {"jobId": f"job-{uuid.uuid4()}"})
-    async with place.working():
+    async with place.gateway.running():
         told = await letters(place, len(jobs))
     by_request = {each["payload"].get("requestId"): each for each in told}
     for what, (cited, field, _) in BROKEN.items():
@@ -324,10 +324,10 @@ def a_tenant():
     """Makes a tenant of a place; what it gives posts the request above, with changes."""
 
     async def make(place: Place) -> Send:
-        company = (await place.system.tenants.add("acme")).company_id
-        _, key = await place.system.tenants.create_key(company)
+        company = (await place.gateway.system.tenants.add("acme")).company_id
+        _, key = await place.gateway.system.tenants.create_key(company)
         headers = {"authorization": f"Bearer {key}", "x-request-id": JOB["requestId"]}
-        transport = httpx.ASGITransport(place.system.api())
+        transport = httpx.ASGITransport(place.gateway.system.api())
 
         async def send(**changes: Any) -> httpx.Response:
             async with httpx.AsyncClient(transport=transport, base_url="http://gateway") as client:
@@ -378,7 +378,7 @@ async def test_an_email_over_http(open_office, a_tenant, statement, mail_server,
         shown = repr(known)
         assert [each for each in (CPF, CPF_DIGITS, "cliente@", "João") if each in shown] == []
         assert {"cpfCnpjSealed", "emailSealed", "nomeSealed"} <= set(known)
-    entry = await place.system.store.entry("email", outbox_id)
+    entry = await place.gateway.system.store.entry("email", outbox_id)
     with statement("E8", "the job may live for 24 hours"):
         ttl = entry.deadline - entry.first_seen_at
         assert abs(ttl - timedelta(milliseconds=DEFAULTS["DEFAULT_TTL"])) < timedelta(seconds=5)
@@ -396,7 +396,7 @@ async def test_an_email_over_http(open_office, a_tenant, statement, mail_server,
     with statement("E27", "priority is 1 to 10"):
         assert [(await send(priority=each)).status_code for each in (0, 11)] == [400, 400]
     later = (await send(subject="Mais tarde", delay=3_600_000)).json()["outboxId"]
-    async with place.working():
+    async with place.gateway.running():
         await until(place, outbox_id, "SENT")
         with statement("E28", "an email with a delay is not sent yet"):
             assert (await until(place, later, "ENQUEUED"))["attempt"] == 0
@@ -422,7 +422,7 @@ async def test_failures_of_the_mail_server(open_office, statement, mail_server):
     }
     for job in jobs.values():
         await add(place, job)
-    async with place.working():
+    async with place.gateway.running():
         later = await until(place, jobs["later"]["outboxId"], "SENT")
         told = {each["outboxId"]: each for each in await letters(place, 2)}
     with statement("E32 E54", "a temporary error is retried, and the email is sent then"):
@@ -448,7 +448,7 @@ async def test_an_email_expires(open_office, a_tenant, statement, mail_server):
     place = await open_office(email_ttl_ms=1_000)
     send = await a_tenant(place)
     outbox_id = (await send()).json()["outboxId"]
-    maintenance = place.system.maintenance()
+    maintenance = place.gateway.system.maintenance()
 
     async def expired() -> bool:
         await maintenance.round()
@@ -457,7 +457,7 @@ async def test_an_email_expires(open_office, a_tenant, statement, mail_server):
     with statement("E9", "an email whose time is over is EXPIRED in email_outbox, without a worker"):
         await eventually(expired)
     with statement("E9", "an expired email is not sent"):
-        async with place.working():
+        async with place.gateway.running():
             await eventually(lambda: _is_empty(place))
         assert mail_server.connections == 0
 
@@ -510,9 +510,9 @@ def test_redis_may_be_reached_over_tls():
 
 async def test_the_delays_between_the_attempts(open_office, statement):
     place = await open_office()
-    retry = place.system.workloads["email"].retry
+    retry = place.gateway.system.workloads["email"].retry
     for attempt, seconds in enumerate(DEFAULTS["BACKOFF_DELAYS"][:4], start=1):
         with statement("E54", f"after attempt {attempt} the email waits for {seconds} s"):
-            assert retry.delay(attempt, place.system.ambient.random) == timedelta(seconds=seconds)
+            assert retry.delay(attempt, place.gateway.system.ambient.random) == timedelta(seconds=seconds)
     with statement("E30 E55", "an email has five attempts"):
         assert retry.max_attempts == DEFAULTS["MAX_ATTEMPTS"]

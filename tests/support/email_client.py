@@ -63,10 +63,7 @@ def smtp(server: SmtpServer, **changes: Any) -> SmtpTransport:
 def email(transport: Any, **options: Any) -> Email:
     """The workload; the options are those of ``EmailOptions``, with the defaults of the specification."""
     given = {"sender": Sender("mail@sender.example", "Holdfast"), "domain": DOMAIN} | options
-    workload = Email(EmailOptions(**given), VAULT, transport)
-    # The store of a test has one workload, so the collection of tenants is added here.
-    workload.collections = (*workload.collections, *TENANT_COLLECTIONS)
-    return workload
+    return Email(EmailOptions(**given), VAULT, transport)
 
 
 def a_letter(**changes: Any) -> dict[str, Any]:
@@ -248,7 +245,8 @@ async def email_client_of_cluster(
     async with AsyncExitStack() as stack:
         server = stack.enter_context(SmtpServer())
         workload = email(smtp(server, **options.pop("smtp_options", {})), **options)
-        store = MongoStore(mongo_uri, database, [workload], grace=timedelta(milliseconds=200))
+        grace = timedelta(milliseconds=200)
+        store = MongoStore(mongo_uri, database, [workload], collections=TENANT_COLLECTIONS, grace=grace)
         stack.push_async_callback(store.disconnect)
         broker = BullmqBroker(redis_url, prefix=prefix, keep_completed=0)
         stack.push_async_callback(broker.close)

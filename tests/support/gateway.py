@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
@@ -21,11 +21,13 @@ from unittest.mock import patch
 
 import httpx
 
+from holdfast.api.services import ApiServices
 from holdfast.brokers.sqlite import SqliteBroker
 from holdfast.contracts.dead_letters import DeadLetter
 from holdfast.contracts.ledger import LedgerEntry, Status
 from holdfast.contracts.ports import Ambient
 from holdfast.contracts.queries import LetterQuery, Page
+from holdfast.contracts.tenants import TENANT_COLLECTIONS
 from holdfast.contracts.workload import App, Workload
 from holdfast.engine.cancellation import Cancellation
 from holdfast.engine.execution import Execution, ExecutionOptions
@@ -37,7 +39,7 @@ from holdfast.features.courier.signatures import sign
 from holdfast.sqlite import Database
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.wiring import open_system
-from tests.support.clock import ManualClock
+from tests.support.clock import ManualClock, SettableClock
 from tests.support.settings import Settings
 from tests.support.trouble import Troubled
 from tests.support.waiting import eventually
@@ -72,6 +74,7 @@ class Gateway:
         broker: Any,
         ambient: Ambient,
         *,
+        others: Sequence[Workload[Any]] = (),
         keys: str = "",
         database: Database | None = None,
         system: Any = None,
@@ -84,7 +87,7 @@ class Gateway:
         self.database = database
         self.system: Any = system
         """All parts, if they were opened by settings."""
-        self.workloads = system.workloads if system else {workload.name: workload}
+        self.workloads = system.workloads if system else {each.name: each for each in (workload, *others)}
         self.intake = system.intake if system else Intake(store, broker)
         self.review = system.review if system else Review(store, broker, self.workloads)
         self.cancellation = system.cancellation if system else Cancellation(store, broker)
@@ -100,6 +103,19 @@ class Gateway:
     def client(self) -> httpx.AsyncClient:
         """A client of the API."""
         return httpx.AsyncClient(transport=httpx.ASGITransport(self.system.api()), base_url="http://holdfast.test")
+
+    @cached_property
+    def services(self) -> ApiServices:
+        """What the API is made of, for a test that changes a part of it."""
+        return ApiServices(
+            store=self.store,
+            broker=self.broker,
+            intake=self.intake,
+            review=self.review,
+            clock=self.ambient.clock,
+            ids=self.ambient.ids,
+            workloads=self.workloads,
+        )
 
     async def accept(self, name: str, **changes: Any) -> Receipt:
         """Accept a parcel, as the API does."""
@@ -235,21 +251,30 @@ async def assembled(
     workload: Workload[Any] | None = None,
     path: Path | None = None,
     *,
+    others: Sequence[Workload[Any]] = (),
+    clock: ManualClock | SettableClock | None = None,
     outbox: bool = False,
 ) -> AsyncIterator[Gateway]:
-    """One workload on a clock of the test; in memory, or in a file where a path is given.
+    """A workload, and ``others`` beside it, on a clock of the test; in memory, or in a file where a path is given.
 
     Store and queue commit apart, as in a cluster, so that every gap between them is there to be tested. With
     ``outbox`` the store publishes what it records in the same commit, as it does in the embedded deployment.
     """
     workload = workload or Parcels()
-    clock = ManualClock()
-    database = Database(path, now=clock.ms)
+    clock = clock or ManualClock()
+    database = Database(path, now=clock.ms) if isinstance(clock, ManualClock) else Database(path)
     queues = SqliteBroker(database, poll=_POLL)
-    store = SqliteStore(database, [workload], grace=GRACE, outbox=queues if outbox else None)
+    store = SqliteStore(
+        database,
+        [workload, *others],
+        grace=GRACE,
+        outbox=queues if outbox else None,
+        collections=TENANT_COLLECTIONS,
+    )
     ambient = Ambient(clock, CountingIds(), random.Random(1))
     try:
-        async with with_parts(workload, store, queues, ambient, keys="parcel:", database=database) as gateway:
+        parts = with_parts(workload, store, queues, ambient, others=others, keys="parcel:", database=database)
+        async with parts as gateway:
             yield gateway
     finally:
         await database.close()
@@ -261,12 +286,10 @@ async def with_parts(
     store: Any,
     broker: Any,
     ambient: Ambient,
-    *,
-    keys: str = "",
-    database: Database | None = None,
+    **more: Any,
 ) -> AsyncIterator[Gateway]:
-    """A gateway on this store and this queue, which it opens; they fail when a test says so."""
-    gateway = Gateway(workload, Troubled(store), Troubled(broker), ambient, keys=keys, database=database)
+    """A gateway on this store and this queue, which it opens; they fail when a test says so. ``more`` is Gateway's."""
+    gateway = Gateway(workload, Troubled(store), Troubled(broker), ambient, **more)
     await gateway.store.open()
     await gateway.broker.open()
     yield gateway

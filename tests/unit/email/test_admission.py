@@ -24,7 +24,7 @@ from holdfast.features.email.vault import Vault
 from holdfast.features.email.workload import Email
 from holdfast.sqlite import Database
 from holdfast.stores.sqlite import SqliteStore
-from tests.api.email_world import CPF, CPF_DIGITS, OPTIONS, VAULT, an_email
+from tests.api.email_api import CPF, CPF_DIGITS, OPTIONS, VAULT, an_email
 from tests.support.email_content import folder_content, html_in
 
 NOW = datetime(2026, 11, 16, 12, 0, 0, 123456, tzinfo=UTC)

@@ -15,7 +15,7 @@ from holdfast.features.email.sns import CertificateUnavailable, SnsVerifier
 from holdfast.features.email.suppression import Suppressions, address_hash
 from holdfast.sqlite import Database
 from holdfast.stores.sqlite import SqliteStore
-from tests.api.email_world import VAULT
+from tests.api.email_api import VAULT
 from tests.email.test_sns import NOW, PEM, SUBSCRIBE, TOPIC, notification, sign
 
 

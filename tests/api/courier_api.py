@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -17,7 +16,8 @@ import httpx
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from holdfast import Done, ExponentialBackoff, Workload
-from holdfast.api.app import Gateway, create_app
+from holdfast.api.app import Gateway as Api
+from holdfast.api.app import create_app
 from holdfast.api.frame import FeatureApi, Frame
 from holdfast.api.services import ApiOptions, ApiServices
 from holdfast.brokers.sqlite import SqliteBroker
@@ -28,8 +28,6 @@ from holdfast.contracts.ports import Ambient
 from holdfast.contracts.times import isoformat
 from holdfast.contracts.transitions import MoveToDeadLetters, Settlement, Transition
 from holdfast.engine.cancellation import Cancellation
-from holdfast.engine.intake import Intake
-from holdfast.engine.review import Review
 from holdfast.engine.tenants import Tenants
 from holdfast.feature import Opened, Services
 from holdfast.features.courier.feature import CourierFeature, CourierService
@@ -37,8 +35,9 @@ from holdfast.features.courier.settings import CourierSettings
 from holdfast.features.courier.signatures import sign
 from holdfast.features.courier.workload import Courier
 from holdfast.installed import installed_features
-from holdfast.sqlite import Database
 from holdfast.stores.sqlite import SqliteStore
+from tests.support.clock import SettableClock
+from tests.support.gateway import Gateway, assembled
 from tests.support.settings import Settings
 
 COURIER = "/v1/events/courier"
@@ -50,24 +49,6 @@ TOKEN = "operators only, please"
 OPERATOR = {"authorization": f"Bearer {TOKEN}"}
 
 _numbers = count(1)
-
-
-class SettableClock:
-    """The process's clock, which a test can move."""
-
-    def __init__(self) -> None:
-        self.ahead = timedelta(0)
-
-    def now(self) -> datetime:
-        return datetime.now(UTC) + self.ahead
-
-    def monotonic(self) -> float:
-        return time.monotonic()
-
-
-class CountingIds:
-    def new(self, prefix: str) -> str:
-        return f"{prefix}_{next(_numbers)}"
 
 
 class InvoiceLine(BaseModel):
@@ -136,11 +117,20 @@ class AwayStore(SqliteStore):
 
 
 @dataclass(frozen=True)
-class World:
+class CourierApi:
+    """A courier and an operator at the API of a gateway with the courier workload and a user's own."""
+
+    gateway: Gateway
     client: httpx.AsyncClient
-    services: ApiServices
     options: ApiOptions
-    clock: SettableClock
+
+    @property
+    def services(self) -> ApiServices:
+        return self.gateway.services
+
+    @property
+    def clock(self) -> SettableClock:
+        return self.gateway.clock
 
     def with_services(self, **changes: Any) -> httpx.AsyncClient:
         """A client of an API that has other services."""
@@ -212,29 +202,11 @@ def signed(body: bytes, *, secret: str = SECRET, now: datetime | None = None, **
 
 
 @asynccontextmanager
-async def a_world(folder: Path) -> AsyncIterator[World]:
-    database = Database(folder / "holdfast.db")
-    courier, invoices = Courier(), Invoices()
-    workloads = {each.name: each for each in (courier, invoices)}
-    store = SqliteStore(database, list(workloads.values()))
-    broker = SqliteBroker(database)
-    await store.open()
-    await broker.open()
-    clock = SettableClock()
-    services = ApiServices(
-        store=store,
-        broker=broker,
-        intake=Intake(store, broker),
-        review=Review(store, broker, workloads),
-        clock=clock,
-        ids=CountingIds(),
-        workloads=workloads,
-    )
+async def courier_api(folder: Path) -> AsyncIterator[CourierApi]:
     options = ApiOptions(operator_token=TOKEN)
-    async with _client(services, options) as client:
-        yield World(client, services, options, clock)
-        await services.intake.drain()
-    await database.close()
+    parts = assembled(Courier(), folder / "holdfast.db", others=[Invoices()], clock=SettableClock())
+    async with parts as gateway, _client(gateway.services, options) as client:
+        yield CourierApi(gateway, client, options)
 
 
 def feature_services(services: ApiServices, settings: Settings | None = None) -> Services:
@@ -248,7 +220,7 @@ def feature_services(services: ApiServices, settings: Settings | None = None) ->
     return made
 
 
-def app_of(services: ApiServices, options: ApiOptions, secrets: Mapping[str, Any] = SECRETS) -> Gateway:
+def app_of(services: ApiServices, options: ApiOptions, secrets: Mapping[str, Any] = SECRETS) -> Api:
     """The API with the courier's routes. ``secrets`` are the couriers'."""
     courier = services.workloads["courier"]
     service = CourierService(courier, CourierSettings(courier_secrets=secrets), feature_services(services))

@@ -14,7 +14,8 @@ from typing import Any
 
 import httpx
 
-from holdfast.api.app import Gateway, create_app
+from holdfast.api.app import Gateway as Api
+from holdfast.api.app import create_app
 from holdfast.api.frame import FeatureApi, Frame
 from holdfast.api.services import ApiOptions, ApiServices
 from holdfast.contracts.dead_letters import letter_id
@@ -29,9 +30,8 @@ from holdfast.features.documents.feature import DocumentService, DocumentsFeatur
 from holdfast.features.documents.job_records import Reached
 from holdfast.features.documents.records import Stage, work_id
 from holdfast.features.documents.rendering import outputs_of
-from holdfast.wiring.opening import open_system
-from holdfast.wiring.system import System
-from tests.api.world import TOKEN, CountingIds
+from tests.api.courier_api import TOKEN
+from tests.support.gateway import Gateway, opened
 from tests.support.settings import load
 
 DOCUMENTS = "/v1/documents"
@@ -76,16 +76,25 @@ def fields(**given: str) -> list[bytes]:
 
 
 @dataclass(frozen=True)
-class DocumentsWorld:
+class DocumentApi:
+    """Tenants at the document routes of a gateway. The test itself is the worker."""
+
+    gateway: Gateway
     client: httpx.AsyncClient
-    app: Gateway
-    system: System
-    services: ApiServices
+    app: Api
     documents: DocumentService
     keys: Mapping[str, str]
     """API keys: ``acme`` and ``other`` may do everything."""
     ids: Mapping[str, str]
     folder: Path
+
+    @property
+    def system(self) -> Any:
+        return self.gateway.system
+
+    @property
+    def services(self) -> ApiServices:
+        return self.gateway.services
 
     # --- as a tenant ------------------------------------------------------------------------------------------
 
@@ -215,37 +224,27 @@ class DocumentsWorld:
 
 
 @asynccontextmanager
-async def a_documents_world(folder: Path, **changes: Any) -> AsyncIterator[DocumentsWorld]:
+async def document_api(folder: Path, **changes: Any) -> AsyncIterator[DocumentApi]:
     """``changes`` are fields of ``HttpLimits``."""
     settings = load({"HOLDFAST_DATA": str(folder), "DOCUMENT_MAX_BYTES": str(MAX_BYTES)}, folder)
-    async with open_system(settings) as system:
-        documents: DocumentService = system.service("documents")
+    async with opened(settings, workload="documents") as gateway:
+        documents: DocumentService = gateway.system.service("documents")
         documents.limits = HttpLimits(**{"stream_interval": timedelta(milliseconds=10), **changes})
-        services = ApiServices(
-            store=system.store,
-            broker=system.broker,
-            intake=system.intake,
-            review=system.review,
-            clock=system.ambient.clock,
-            ids=CountingIds(),
-            workloads=system.workloads,
-        )
+        tenants = gateway.tenants
         keys, ids = {}, {}
         for name in ("acme", "other"):
-            tenant = await system.tenants.add(name)
+            tenant = await tenants.add(name)
             ids[name] = tenant.company_id
-            _, keys[name] = await system.tenants.create_key(tenant.company_id)
-        _, keys["reads only"] = await system.tenants.create_key(ids["acme"], scopes=[Scope.DOCUMENTS_READ])
-        _, keys["emails only"] = await system.tenants.create_key(ids["acme"], scopes=["email:send"])
-        app = app_of(services, documents)
-        transport = httpx.ASGITransport(app=app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://holdfast.test") as client:
-            yield DocumentsWorld(client, app, system, services, documents, keys, ids, folder)
-            await system.intake.drain()
+            _, keys[name] = await tenants.create_key(tenant.company_id)
+        _, keys["reads only"] = await tenants.create_key(ids["acme"], scopes=[Scope.DOCUMENTS_READ])
+        _, keys["emails only"] = await tenants.create_key(ids["acme"], scopes=["email:send"])
+        app = app_of(gateway.services, documents)
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://holdfast.test") as client:
+            yield DocumentApi(gateway, client, app, documents, keys, ids, folder)
         await asyncio.sleep(0)
 
 
-def app_of(services: ApiServices, documents: DocumentService) -> Gateway:
+def app_of(services: ApiServices, documents: DocumentService) -> Api:
     """The API with the routes of documents."""
     options = ApiOptions(operator_token=TOKEN)
     routes = documents.routes(Frame(documents.services, options))
@@ -271,11 +270,11 @@ def events_in(stream: str) -> list[tuple[str, Any]]:
 class Sender:
     """A client that sends its request in pieces. Then it disconnects, or with ``silent`` sends nothing more."""
 
-    def __init__(self, world, *pieces: bytes, silent: bool = False, **headers: str) -> None:
-        self._world = world
+    def __init__(self, api, *pieces: bytes, silent: bool = False, **headers: str) -> None:
+        self._world = api
         self._silent = silent
         self._pieces = list(pieces)
-        headers = {"content-type": f"multipart/form-data; boundary={BOUNDARY}"} | headers | world.bearer()
+        headers = {"content-type": f"multipart/form-data; boundary={BOUNDARY}"} | headers | api.bearer()
         self._headers = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
         self.asked = 0
         self.received: list[Any] = []

@@ -16,11 +16,7 @@ import httpx
 from holdfast.api.app import create_app
 from holdfast.api.frame import FeatureApi, Frame
 from holdfast.api.services import ApiOptions, ApiServices
-from holdfast.brokers.sqlite import SqliteBroker
-from holdfast.contracts.tenants import TENANT_COLLECTIONS
 from holdfast.contracts.times import isoformat
-from holdfast.engine.intake import Intake
-from holdfast.engine.review import Review
 from holdfast.engine.tenants import Tenants
 from holdfast.features.email.feature import EmailFeature, EmailService, Scope
 from holdfast.features.email.keys import EmailSecrets
@@ -29,9 +25,9 @@ from holdfast.features.email.suppression import Suppressions
 from holdfast.features.email.transports.folder import FolderTransport
 from holdfast.features.email.vault import Vault
 from holdfast.features.email.workload import Email, EmailOptions
-from holdfast.sqlite import Database
-from holdfast.stores.sqlite import SqliteStore
-from tests.api.world import TOKEN, CountingIds, SettableClock, feature_services
+from tests.api.courier_api import TOKEN, feature_services
+from tests.support.clock import SettableClock
+from tests.support.gateway import Gateway, assembled
 from tests.support.settings import Settings
 
 SEND = "/v1/email/send"
@@ -62,20 +58,29 @@ class StubFeedback:
 
 
 @dataclass(frozen=True)
-class EmailWorld:
+class EmailApi:
+    """Tenants at the email routes of a gateway."""
+
+    gateway: Gateway
     client: httpx.AsyncClient
-    services: ApiServices
     email: EmailService
     tenants: Tenants
-    clock: SettableClock
     feedback: StubFeedback
     keys: Mapping[str, str]
     """API keys: ``acme`` and ``other`` may do everything."""
     ids: Mapping[str, str]
 
     @property
-    def store(self) -> SqliteStore:
-        return self.services.store
+    def services(self) -> ApiServices:
+        return self.gateway.services
+
+    @property
+    def clock(self) -> SettableClock:
+        return self.gateway.clock
+
+    @property
+    def store(self) -> Any:
+        return self.gateway.store
 
     @property
     def suppressions(self) -> Suppressions:
@@ -110,49 +115,33 @@ def an_email(**changes: Any) -> dict[str, Any]:
     return {name: value for name, value in body.items() if value is not None}
 
 
-def in_an_hour(world: EmailWorld) -> str:
-    return isoformat(world.clock.now() + timedelta(hours=1))
+def in_an_hour(api: EmailApi) -> str:
+    return isoformat(api.clock.now() + timedelta(hours=1))
 
 
 @asynccontextmanager
-async def an_email_world(folder: Path, **changes: Any) -> AsyncIterator[EmailWorld]:
+async def email_api(folder: Path, **changes: Any) -> AsyncIterator[EmailApi]:
     """``content`` is the blob store of the HTML."""
-    database = Database(folder / "holdfast.db")
     content = changes.get("content")
-    email = Email(OPTIONS, VAULT, FolderTransport(folder / "mail"), content)
-    workloads = {email.name: email}
-    broker = SqliteBroker(database)
-    store = SqliteStore(database, [email], outbox=broker, collections=TENANT_COLLECTIONS)
-    await store.open()
-    await broker.open()
-    clock, feedback = SettableClock(), StubFeedback()
-    services = ApiServices(
-        store=store,
-        broker=broker,
-        intake=Intake(store, broker),
-        review=Review(store, broker, workloads),
-        clock=clock,
-        ids=CountingIds(),
-        workloads=workloads,
-    )
-    settings = Settings(
-        holdfast_data=folder, max_body_bytes=20_000, email_max_html_bytes=10_000, email_max_batch_bytes=1_000_000
-    )
-    secrets = EmailSecrets(bytes(range(32)), {"first": bytes(range(100, 132))}, "first")
-    service = EmailService(settings, feature_services(services, settings), secrets)
-    service.vault, service.workload, service.content, service.feedback = VAULT, email, content, feedback
-    tenants = service.services.tenants
-    keys, ids = {}, {}
-    for name in ("acme", "other"):
-        tenant = await tenants.add(name)
-        ids[name] = tenant.company_id
-        _, keys[name] = await tenants.create_key(tenant.company_id)
-    _, keys["reads only"] = await tenants.create_key(ids["acme"], scopes=[Scope.EMAIL_READ])
-    options = ApiOptions(operator_token=TOKEN)
-    feature = FeatureApi(intakes=EmailFeature.intakes, routes=service.routes(Frame(service.services, options)))
-    transport = httpx.ASGITransport(app=create_app(services, options, [feature]))
-    async with httpx.AsyncClient(transport=transport, base_url="http://holdfast.test") as client:
-        yield EmailWorld(client, services, service, tenants, clock, feedback, keys, ids)
-        await services.intake.drain()
-    await asyncio.sleep(0)
-    await database.close()
+    workload = Email(OPTIONS, VAULT, FolderTransport(folder / "mail"), content)
+    async with assembled(workload, folder / "holdfast.db", clock=SettableClock(), outbox=True) as gateway:
+        settings = Settings(
+            holdfast_data=folder, max_body_bytes=20_000, email_max_html_bytes=10_000, email_max_batch_bytes=1_000_000
+        )
+        secrets = EmailSecrets(bytes(range(32)), {"first": bytes(range(100, 132))}, "first")
+        service = EmailService(settings, feature_services(gateway.services, settings), secrets)
+        feedback = StubFeedback()
+        service.vault, service.workload, service.content, service.feedback = VAULT, workload, content, feedback
+        tenants = service.services.tenants
+        keys, ids = {}, {}
+        for name in ("acme", "other"):
+            tenant = await tenants.add(name)
+            ids[name] = tenant.company_id
+            _, keys[name] = await tenants.create_key(tenant.company_id)
+        _, keys["reads only"] = await tenants.create_key(ids["acme"], scopes=[Scope.EMAIL_READ])
+        options = ApiOptions(operator_token=TOKEN)
+        feature = FeatureApi(intakes=EmailFeature.intakes, routes=service.routes(Frame(service.services, options)))
+        transport = httpx.ASGITransport(app=create_app(gateway.services, options, [feature]))
+        async with httpx.AsyncClient(transport=transport, base_url="http://holdfast.test") as client:
+            yield EmailApi(gateway, client, service, tenants, feedback, keys, ids)
+        await asyncio.sleep(0)
