@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from holdfast.cli.demo.mail_server import MailServer
+from holdfast.demo.mail_server import MailServer
 
 SENDER = "shop@example.com"
 TEXT = "Subject: dots\r\n\r\n.\r\n..two\r\nend\r\n"

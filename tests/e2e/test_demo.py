@@ -17,17 +17,17 @@ from pathlib import Path
 import pytest
 
 from holdfast.cli import main
-from holdfast.cli.demo import command
-from holdfast.cli.demo.chapters import CHAPTERS, Chapter
-from holdfast.cli.demo.document_chapters import DOCUMENT_CHAPTERS, LETTER, LOGBOOK
-from holdfast.cli.demo.downstream import Behaviour
-from holdfast.cli.demo.email_chapters import EMAIL_CHAPTERS, INVOICE, LATE, MISTYPED, PATIENT
-from holdfast.cli.demo.fates import NOT_REACHED, Fate, all_as_expected
-from holdfast.cli.demo.folder import LOG_FILE, MARKER, claimed
-from holdfast.cli.demo.leftovers import COMPANY_ID, DOCUMENTS, MAILBOX
-from holdfast.cli.demo.server import announced
-from holdfast.cli.demo.tour import take_tour
 from holdfast.contracts.errors import ConfigurationError
+from holdfast.demo import command
+from holdfast.demo.chapters import CHAPTERS, Chapter
+from holdfast.demo.document_chapters import DOCUMENT_CHAPTERS, LETTER, LOGBOOK
+from holdfast.demo.downstream import Behaviour
+from holdfast.demo.email_chapters import EMAIL_CHAPTERS, INVOICE, LATE, MISTYPED, PATIENT
+from holdfast.demo.fates import NOT_REACHED, Fate, all_as_expected
+from holdfast.demo.folder import LOG_FILE, MARKER, claimed
+from holdfast.demo.leftovers import COMPANY_ID, DOCUMENTS, MAILBOX
+from holdfast.demo.server import announced
+from holdfast.demo.tour import take_tour
 from tests.support.demo import environment, run_demo, start_demo, ticked, told_until, tour
 
 DATABASE = "holdfast.db"

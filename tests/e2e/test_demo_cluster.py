@@ -14,15 +14,15 @@ from pathlib import Path
 import pytest
 
 from holdfast.cli import main
-from holdfast.cli.demo import command
-from holdfast.cli.demo.chapters import CHAPTERS, Chapter
-from holdfast.cli.demo.document_chapters import DOCUMENT_CHAPTERS, LETTER, LOGBOOK
-from holdfast.cli.demo.email_chapters import EMAIL_CHAPTERS
-from holdfast.cli.demo.folder import LOG_FILE, claimed
-from holdfast.cli.demo.leftovers import CLUSTER_FILE, COMPANY_ID, MONGO_DATABASE, SERVERS
-from holdfast.cli.demo.tour import take_tour
 from holdfast.cli.servers import ServerMissing, ServerPair, require_servers
 from holdfast.contracts.errors import ConfigurationError
+from holdfast.demo import command
+from holdfast.demo.chapters import CHAPTERS, Chapter
+from holdfast.demo.document_chapters import DOCUMENT_CHAPTERS, LETTER, LOGBOOK
+from holdfast.demo.email_chapters import EMAIL_CHAPTERS
+from holdfast.demo.folder import LOG_FILE, claimed
+from holdfast.demo.leftovers import CLUSTER_FILE, COMPANY_ID, MONGO_DATABASE, SERVERS
+from holdfast.demo.tour import take_tour
 from tests.support.demo import environment, processes_in, run_demo, start_demo, ticked, told_until, tour
 from tests.support.valkey_server import absent
 
@@ -46,7 +46,7 @@ def servers_are_installed():
 
 @pytest.fixture
 def cluster():
-    from holdfast.cli.demo.cluster import Cluster
+    from holdfast.demo.cluster import Cluster
 
     return Cluster()
 
@@ -54,8 +54,8 @@ def cluster():
 @pytest.fixture
 def small_cluster():
     """With one worker: what goes wrong does not depend on their number."""
-    from holdfast.cli.demo.cluster import Cluster
-    from holdfast.cli.demo.server import COMMAND
+    from holdfast.demo.cluster import Cluster
+    from holdfast.demo.server import COMMAND
 
     class Small(Cluster):
         command = (*COMMAND, "--processes", "1")

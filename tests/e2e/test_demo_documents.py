@@ -5,11 +5,11 @@ from __future__ import annotations
 import pypdfium2
 import pytest
 
-from holdfast.cli.demo import scan
-from holdfast.cli.demo.chapters import Chapter
-from holdfast.cli.demo.document_chapters import DOCUMENT_CHAPTERS, LOGBOOK
-from holdfast.cli.demo.folder import MARKER, claimed
-from holdfast.cli.demo.leftovers import DOCUMENTS, INBOX, LATE_FILE
+from holdfast.demo import scan
+from holdfast.demo.chapters import Chapter
+from holdfast.demo.document_chapters import DOCUMENT_CHAPTERS, LOGBOOK
+from holdfast.demo.folder import MARKER, claimed
+from holdfast.demo.leftovers import DOCUMENTS, INBOX, LATE_FILE
 from tests.support.demo import tour
 
 pytestmark = pytest.mark.slow

@@ -9,12 +9,12 @@ from functools import partial
 import pytest
 
 from holdfast.cli import main
-from holdfast.cli.demo import command
-from holdfast.cli.demo.chapters import CHAPTERS, Chapter
-from holdfast.cli.demo.deployment import Embedded
-from holdfast.cli.demo.email_chapters import EMAIL_CHAPTERS, INVOICE
-from holdfast.cli.demo.leftovers import MAILBOX
-from holdfast.cli.demo.tour import take_tour
+from holdfast.demo import command
+from holdfast.demo.chapters import CHAPTERS, Chapter
+from holdfast.demo.deployment import Embedded
+from holdfast.demo.email_chapters import EMAIL_CHAPTERS, INVOICE
+from holdfast.demo.leftovers import MAILBOX
+from holdfast.demo.tour import take_tour
 from tests.support.demo import ticked, tour
 
 pytestmark = pytest.mark.slow

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from holdfast.cli.demo.narration import Narrator
-from holdfast.cli.demo.tour import take_tour
+from holdfast.demo.narration import Narrator
+from holdfast.demo.tour import take_tour
 
 
 def environment() -> dict[str, str]:

@@ -26,7 +26,7 @@ COMMANDS: tuple[Entry, ...] = (
     Entry("up", "holdfast.cli.serving:up", RUN, "Run everything: API, worker and maintenance."),
     Entry("api", "holdfast.cli.serving:api", RUN, "Run only the API."),
     Entry("worker", "holdfast.cli.serving:worker", RUN, "Run a worker with maintenance, without the API."),
-    Entry("demo", "holdfast.cli.demo:demo_command", RUN, "Take a guided tour in a separate data folder."),
+    Entry("demo", "holdfast.demo:demo_command", RUN, "Take a guided tour in a separate data folder."),
     Entry(
         "send",
         "holdfast.features.courier.commands.sending:send",

@@ -33,7 +33,7 @@ Value = int | tuple[int, ...]
 """The value of a shortened setting."""
 
 
-def take_tour(
+def take_tour(  # noqa: PLR0913 - tests choose its parts
     narrator: Narrator,
     data: Path,
     *,
