@@ -25,7 +25,7 @@ from holdfast.demo.documents import DOCUMENTS as ON_DOCUMENTS
 from holdfast.demo.documents import LETTER, LOGBOOK
 from holdfast.demo.emails import EMAILS, INVOICE, LATE, MISTYPED, PATIENT
 from holdfast.demo.folder import COMPANY_ID, DOCUMENTS, LOG_FILE, MAILBOX, MARKER, claimed
-from holdfast.demo.narration import Fate, Narrator
+from holdfast.demo.narration import Narrator
 from holdfast.demo.servers import Behaviour, announced
 from holdfast.demo.stage import Chapter
 from holdfast.demo.tour import NOT_REACHED, Embedded, take_tour
@@ -335,7 +335,7 @@ def test_two_demos_do_not_share_a_folder(tmp_path):
 
 def test_no_fates_are_not_good_fates():
     narrator = Narrator(Console(file=io.StringIO()), fast=True)
-    good, bad = Fate("a", "processed", "processed"), Fate("b", "processed", "dead_lettered")
+    good, bad = ("a", "processed", "processed"), ("b", "processed", "dead_lettered")
     assert not narrator.closing([], 1)
     assert narrator.closing([good], 1)
     assert not narrator.closing([good, bad], 1)

@@ -17,8 +17,10 @@ from typing import Final, TypeVar
 from bullmq import Job, Queue
 
 from holdfast.cli.servers import ServerPair
+from holdfast.contracts.extras import missing_libraries
 
 from .courier import EVENTS, EVERYWHERE, INTERRUPTED, count, taken_over
+from .emails import EMAILS
 from .folder import CLUSTER_FILE, DOCUMENTS, MONGO_DATABASE, SERVERS
 from .stage import Body, Event, Stage, Unexpected, chapter, program
 from .tour import Embedded
@@ -60,8 +62,9 @@ def queue_lost(stage: Stage) -> str:
     stage.narrator.line("**", f"Valkey is back: process {servers.valkey.pid}. It is empty.")
     stage.narrator.say("""The workers notice that the queue was reset. They publish every waiting event of the ledger
         again, also the events that were in the old queue.""")
-    ends = {stage.settled(event)["status"] for event in (IN_WORK, *WITHOUT_QUEUE)}
+    ends = set()
     for event in (IN_WORK, *WITHOUT_QUEUE):
+        ends.add(stage.settled(event)["status"])
         stage.shipment(event)
     unqueued = f"{queued} queued" if queued else "202 unqueued"
     return f"{unqueued}, {'all' if len(ends) == 1 else 'some'} {', '.join(sorted(ends))}"
@@ -82,7 +85,7 @@ def adopted(stage: Stage) -> str:
 
     job_ids = _in_bullmq(servers, _QUEUE, add)
     path = f"/v1/events/{FOREIGN.key}"
-    stage.poll(lambda: stage.ask(stage.operator, path).status, HTTPStatus.OK.__eq__, "not in the ledger")
+    stage.poll(lambda: stage.ask(stage.operator, path).status == HTTPStatus.OK, bool, "not in the ledger")
     stage.narrator.say("""The first worker that gets such a job validates it, and records it in the ledger first. Then
         it is an event like any other.""")
     entry = stage.settled(FOREIGN)
@@ -131,7 +134,7 @@ class Cluster(Embedded):
     servers: ServerPair
 
     @contextlib.contextmanager
-    def surroundings(self, *, emails: bool) -> Iterator[dict[str, str]]:
+    def surroundings(self) -> Iterator[dict[str, str]]:
         """Run both servers during the body. Raises ``ServerMissing`` if they do not start."""
         self.servers = ServerPair(self.folder / SERVERS)
         settings = {
@@ -140,7 +143,7 @@ class Cluster(Embedded):
             "MONGO_DB_NAME": MONGO_DATABASE,
             "DOCUMENT_FOLDER": str(self.folder / DOCUMENTS),
         }
-        if emails:  # an embedded Holdfast makes its own keys
+        if not missing_libraries(EMAILS.libraries):  # an embedded Holdfast makes its own keys
             key = base64.b64encode(secrets.token_bytes(_KEY_BYTES)).decode()
             pepper = secrets.token_urlsafe(_KEY_BYTES)
             settings |= {"EMAIL_PEPPER": pepper, "EMAIL_KEYS": json.dumps({"demo": key})}

@@ -84,6 +84,7 @@ def unlucky(stage: Stage) -> str:
     entry = stage.settled(UNLUCKY)
     stage.narrator.say("The event is not lost: it is a dead letter, which a person can review.")
     letter = stage.letter_of(UNLUCKY.key, show=True)
+    stage.narrator.command("or", stage.cli(f"dlq show {letter['id']}"))
     return f"{entry['status']} after {letter['attemptCount']} attempts, {letter['terminalReasonCode']}"
 
 

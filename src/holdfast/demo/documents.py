@@ -78,7 +78,8 @@ def missing(stage: Stage) -> str:
 
     published = stage.poll(look, bool, f"not in {_DEAD_LETTERS}")[0]
     schema = {name: published[name] for name in _DEAD_LETTER if name in published}
-    stage.narrator.show(shown(json.dumps(schema, indent=2, ensure_ascii=False)), 6)
+    for line in json.dumps(schema, indent=2, ensure_ascii=False).splitlines():
+        stage.narrator.show(shown(line), 6)
     stage.narrator.facts({"more fields": ", ".join(name for name in published if name not in schema)})
     stage.narrator.command("or", stage.cli(f"dlq show {letter_id}"))
     wrong = [name for name, value in _DEAD_LETTER.items() if value is not None and published.get(name) != value]

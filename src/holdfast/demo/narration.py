@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from rich.box import ROUNDED
 from rich.console import Console, RenderableType
@@ -24,19 +24,6 @@ _STATUSES: Final[Mapping[str, str]] = {
     "yellow": "failed|lost|RETRYING",
     "red": "dead_lettered|FAILED|EXPIRED",
 }
-
-
-class Fate(NamedTuple):
-    """How something should end, and how it ended."""
-
-    name: str
-    expected: str
-    actual: str
-
-    @property
-    def as_expected(self) -> bool:
-        """Whether it ended as it should."""
-        return self.expected == self.actual
 
 
 class Narrator:
@@ -104,19 +91,19 @@ class Narrator:
         if log:
             self._console.print(Panel(shown(log), title="the end of its log", border_style="red"))
 
-    def closing(self, fates: Sequence[Fate], seconds: float) -> bool:
-        """The table of fates and the result: whether there are fates, and all are as expected."""
+    def closing(self, fates: Sequence[tuple[str, str, str]], seconds: float) -> bool:
+        """The table of fates, each with its name, the expected and the actual fate; and whether all are as expected."""
         self.heading("What became of everything")
         table = Table("", "event", "expected", "actual", header_style="bold", box=ROUNDED)
         good, bad = ("ok", "NO") if self._console.options.ascii_only else ("✓", "✗")
-        for fate in fates:
-            tick, style = (Text(good, "bold green"), "") if fate.as_expected else (Text(bad, "bold red"), "red")
-            table.add_row(tick, Text(fate.name), Text(fate.expected), Text(fate.actual, style))
-        wrong = sum(not fate.as_expected for fate in fates)
+        for name, expected, actual in fates:
+            tick, style = (Text(good, "bold green"), "") if actual == expected else (Text(bad, "bold red"), "red")
+            table.add_row(tick, Text(name), Text(expected), Text(actual, style))
+        self._console.print(table)
+        wrong = sum(expected != actual for _, expected, actual in fates)
         result = f"[bold red]{wrong} of {len(fates)} fates are not as expected.[/]"
         if fates and not wrong:
             result = f"[bold green]All {len(fates)} fates are as expected.[/] The tour took {seconds:.0f} s."
-        self._console.print(table)
         self._console.print(result)
         return bool(fates) and not wrong
 

@@ -44,11 +44,7 @@ class Program(ServerProcess):
 
     def __init__(self, folder: Path, lock: int, environ: Mapping[str, str], command: Sequence[str]) -> None:
         super().__init__("The server", command, folder, 0, env=environ, pass_fds=(lock,))
-
-    @property
-    def log_file(self) -> Path:
-        """The server's log."""
-        return self.folder / LOG_FILE
+        self.log_file = folder / LOG_FILE
 
     def start(self) -> None:
         """Start the program and wait for its ready message."""

@@ -113,7 +113,7 @@ class Stage:
         self._tenant: dict[str, str] = {}
 
     @contextlib.contextmanager
-    def surroundings(self, *, emails: bool) -> Iterator[dict[str, str]]:  # noqa: ARG002 - of a cluster
+    def surroundings(self) -> Iterator[dict[str, str]]:
         """Start what the program needs, and stop it after the body; yields settings."""
         yield {}
 
@@ -128,8 +128,8 @@ class Stage:
 
     def queued(self, name: str) -> Sequence[Body]:
         """The waiting jobs of a queue."""
-        query = "SELECT data FROM queue_jobs WHERE queue = ? ORDER BY seq"
-        with contextlib.closing(sqlite3.connect(self.folder / DATABASE_FILE)) as connection:
+        database, query = self.folder / DATABASE_FILE, "SELECT data FROM queue_jobs WHERE queue = ? ORDER BY seq"
+        with contextlib.closing(sqlite3.connect(f"{database.as_uri()}?mode=ro", uri=True)) as connection:
             return [json.loads(job) for (job,) in connection.execute(query, (name,))]
 
     def ways_to_look(self, commands: Mapping[str, Sequence[str]]) -> Mapping[str, Sequence[str]]:
@@ -151,8 +151,7 @@ class Stage:
     def tenant(self) -> Who:
         """The tenant, with the key. The first chapter that needs the tenant creates both."""
         if not self._tenant:
-            self.narrator.say("""Emails and documents come from tenants. A tenant has an API key. The operator creates
-                both.""")
+            self.narrator.say("Emails and documents come from tenants, with an API key. The operator creates both.")
             self.run("tenants", "add", "Demo Shop", "--id", COMPANY_ID, "--json")
             self._tenant["x-api-key"] = json.loads(self.run("keys", "create", COMPANY_ID, "--json"))["key"]
             self.narrator.say("A key is shown once, when it is created. Only its hash is stored.")
@@ -268,7 +267,6 @@ class Stage:
             reason = f"{letter['terminalReasonCode']}: {letter['terminalReasonMessage']}"
             facts = {"dead letter": letter["id"], "reason": reason, "attempts": letter["attemptCount"]}
             self.narrator.facts(facts | {"review": letter["reviewStatus"]})
-            self.narrator.command("or", self.cli(f"dlq show {letter['id']}"))
         return letter
 
     def decide(self, letter_id: str, step: str, reason: str, status: HTTPStatus = HTTPStatus.OK) -> Body:

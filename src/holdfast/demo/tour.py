@@ -21,7 +21,6 @@ from . import folder
 from .courier import EVENTS
 from .documents import DOCUMENTS
 from .emails import EMAILS
-from .narration import Fate
 from .servers import PROGRAM, Downstream, MailServer, Program, serving
 from .stage import Chapter, Part, Stage, Unexpected
 
@@ -51,7 +50,7 @@ def take_tour(stage: Stage, chapters: Sequence[Chapter] | None = None) -> bool:
         stage.mail = MailServer(stage.folder / folder.MAILBOX)
         opened.enter_context(serving(stage.mail))
         _open(stage, parts)
-        settings = opened.enter_context(stage.surroundings(emails=EMAILS in parts))
+        settings = opened.enter_context(stage.surroundings())
         stage.server = Program(stage.folder, lock, _environment(stage, parts) | settings, stage.command)
         opened.callback(stage.server.stop)
         try:
@@ -132,7 +131,7 @@ def _environment(stage: Stage, parts: Sequence[Part]) -> dict[str, str]:
     }
 
 
-def _play(stage: Stage, chapters: Sequence[Chapter]) -> list[Fate]:
+def _play(stage: Stage, chapters: Sequence[Chapter]) -> list[tuple[str, str, str]]:
     """Run the chapters in order. A chapter that fails does not stop the others."""
     fates = []
     for number, chapter in enumerate(chapters, start=1):
@@ -142,7 +141,7 @@ def _play(stage: Stage, chapters: Sequence[Chapter]) -> list[Fate]:
             if chapter.play.__doc__:
                 stage.narrator.say(chapter.play.__doc__)
             actual = _played(stage, chapter)
-        fates.append(Fate(chapter.name, chapter.expected, actual))
+        fates.append((chapter.name, chapter.expected, actual))
     return fates
 
 

@@ -38,6 +38,7 @@ class ServerProcess:
         self.name = name
         self.folder = folder
         self.port = port
+        self.log_file = folder / f"{name}-{port}.log"
         self._command = list(command)
         self._options = options
         self._process: subprocess.Popen[bytes] | None = None
@@ -54,11 +55,6 @@ class ServerProcess:
     def running(self) -> bool:
         """Whether the process runs."""
         return self._process is not None and self._process.poll() is None
-
-    @property
-    def log_file(self) -> Path:
-        """The server's log."""
-        return self.folder / f"{self.name}-{self.port}.log"
 
     def start(self) -> None:
         """Start it and wait until it answers."""
