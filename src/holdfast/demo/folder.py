@@ -25,18 +25,12 @@ COMPANY_ID: Final = "de300000-0000-4000-8000-000000000001"
 
 MARKER: Final = ".made-by-holdfast-demo"
 LOG_FILE: Final = "server.log"
-MAILBOX: Final = "mailbox"
-"""The emails that the demo's mail server accepted."""
-DOCUMENTS: Final = "documents"
-"""The documents of the demo and their results."""
-INBOX: Final = "inbox"
-"""The folder with files that jobs of the demo may name."""
-LATE_FILE: Final = "samples/missing.pdf"
-"""In the inbox; missing at first."""
-SERVERS: Final = "servers"
-"""The data of Valkey and mongod."""
-CLUSTER_FILE: Final = "cluster.toml"
-"""The addresses of Valkey and mongod, for commands."""
+MAILBOX: Final = "mailbox"  # the emails that the demo's mail server accepted
+DOCUMENTS: Final = "documents"  # the documents of the demo and their results
+INBOX: Final = "inbox"  # files that jobs of the demo may name
+LATE_FILE: Final = "samples/missing.pdf"  # in the inbox; missing at first
+SERVERS: Final = "servers"  # the data of Valkey and mongod
+CLUSTER_FILE: Final = "cluster.toml"  # the addresses of Valkey and mongod, for commands
 MONGO_DATABASE: Final = "holdfast_demo"
 
 _OTHERS_IN_SQLITE: Final = {

@@ -94,7 +94,9 @@ class Narrator:
     def closing(self, fates: Sequence[tuple[str, str, str]], seconds: float) -> bool:
         """The table of fates, each with its name, the expected and the actual fate; and whether all are as expected."""
         self.heading("What became of everything")
-        table = Table("", "event", "expected", "actual", header_style="bold", box=ROUNDED)
+        table = Table(header_style="bold", box=ROUNDED)
+        for heading in ("", "event", "expected", "actual"):
+            table.add_column(heading, overflow="fold")
         good, bad = ("ok", "NO") if self._console.options.ascii_only else ("✓", "✗")
         for name, expected, actual in fates:
             tick, style = (Text(good, "bold green"), "") if actual == expected else (Text(bad, "bold red"), "red")

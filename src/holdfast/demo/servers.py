@@ -39,8 +39,7 @@ class Program(ServerProcess):
     It inherits the lock, so that no other demo empties the folder while it runs, even if this demo is gone.
     """
 
-    ready: Mapping[str, Any] = {}
-    """The program's ready message: its address, and its processes if it has several."""
+    ready: Mapping[str, Any] = {}  # the program's ready message: its address, and its processes if it has several
 
     def __init__(self, folder: Path, lock: int, environ: Mapping[str, str], command: Sequence[str]) -> None:
         super().__init__("The server", command, folder, 0, env=environ, pass_fds=(lock,))
@@ -100,8 +99,7 @@ class Behaviour(Enum):
     WORKING = HTTPStatus.NO_CONTENT
     BROKEN = HTTPStatus.SERVICE_UNAVAILABLE
     REFUSING = HTTPStatus.UNPROCESSABLE_ENTITY
-    SILENT = None
-    """It reads the request and does not answer, until the client gives up."""
+    SILENT = None  # it reads the request and does not answer, until the client gives up
 
 
 class Downstream(ThreadingHTTPServer):

@@ -33,16 +33,13 @@ from .narration import Narrator, shown
 from .servers import PROGRAM, Behaviour, Downstream, MailServer, Program
 
 ACTOR: Final = "ana"
-TIMEOUT_SECONDS: Final = 30.0
-"""The longest single wait of the demo."""
+TIMEOUT_SECONDS: Final = 30.0  # the longest single wait of the demo
 _POLL_SECONDS: Final = 0.1
 _REQUEST_SECONDS: Final = 10.0
 
 T = TypeVar("T")
-Body = Mapping[str, Any]
-"""A JSON document of the server."""
-Who = Mapping[str, str]
-"""The headers that say who asks."""
+Body = Mapping[str, Any]  # a JSON document of the server
+Who = Mapping[str, str]  # headers that say who asks
 
 
 class Unexpected(Exception):
@@ -107,6 +104,7 @@ class Stage:
         self.folder = data.expanduser().absolute()
         self.behaviour = behaviour  # of the downstream, for events without another
         self.secrets = {name: secrets.token_urlsafe(24) for name in ("courier", "operator", "downstream")}
+        self.operator: Who = {"authorization": f"Bearer {self.secrets['operator']}"}
         self.http = httpx.Client(trust_env=False, timeout=_REQUEST_SECONDS)
         self.began = datetime.now(UTC)  # times in events are relative to this: the same event has the same bytes
         self.receipts: dict[str, Body] = {}  # the first receipt of every accepted event, by idempotency key
@@ -141,11 +139,6 @@ class Stage:
         return {**commands, tables: [f"python3 -c '{code}' {shlex.quote(str(self.data / DATABASE_FILE))}"]}
 
     # --- requests and commands ------------------------------------------------------------------------------------
-
-    @property
-    def operator(self) -> Who:
-        """The operator, with the token."""
-        return {"authorization": f"Bearer {self.secrets['operator']}"}
 
     @property
     def tenant(self) -> Who:
@@ -323,10 +316,7 @@ class Part(NamedTuple):
 
     subject: str
     chapters: Sequence[Chapter]
-    shortened: Mapping[str, int | tuple[int, ...]]
-    """Settings that make the chapters quick. The tour shows them with their defaults."""
+    shortened: Mapping[str, int | tuple[int, ...]]  # settings that make the chapters quick; the tour shows them
     settings: Mapping[str, str] = {}
-    look: Mapping[str, Sequence[str]] = {}
-    """For the reader, after the tour: what to look at, and commands for that."""
-    libraries: Sequence[str] = ()
-    """Without these, the chapters are skipped."""
+    look: Mapping[str, Sequence[str]] = {}  # for the reader, after the tour: what to look at, and commands for that
+    libraries: Sequence[str] = ()  # without these, the chapters are skipped

@@ -21,7 +21,8 @@ from . import folder
 from .courier import EVENTS
 from .documents import DOCUMENTS
 from .emails import EMAILS
-from .servers import PROGRAM, Downstream, MailServer, Program, serving
+from .narration import shown
+from .servers import Downstream, MailServer, Program, serving
 from .stage import Chapter, Part, Stage, Unexpected
 
 NOT_REACHED: Final = "not reached"
@@ -89,32 +90,24 @@ def _open(stage: Stage, parts: Sequence[Part]) -> None:
 {stage.introduction} The tour itself plays the senders, the operator and the systems behind Holdfast, which fail on \
 purpose. Everything stays on this machine.""")
     stage.narrator.say("To make the tour short, these settings are smaller than their defaults:")
-    shortened = {name: value for part in parts for name, value in part.shortened.items()}
-    defaults = {name: Settings.model_fields[name.lower()].default for name in shortened}
-    stage.narrator.facts(
-        {name: f"{_shown(value)}  (default {_shown(defaults[name])})" for name, value in shortened.items()}
-    )
+    for name, value in (each for part in parts for each in part.shortened.items()):
+        default = Settings.model_fields[name.lower()].default
+        here, there = (f"{each:,}" if isinstance(each, int) else str(each).strip("()") for each in (value, default))
+        stage.narrator.show(shown(f"{name:29}  {here}  (default {there})"), 6)
     for part in stage.parts:
-        if part in parts:
-            continue
-        absent = missing_libraries(part.libraries)
-        what = f"The chapters on {part.subject} are skipped: {', '.join(absent)} not installed."
-        stage.narrator.say(f"{what} To see them, install:")
-        stage.narrator.plain(f"      {install_command(absent)}", "cyan")
-
-
-def _shown(value: int | tuple[int, ...]) -> str:
-    return f"{value:,}" if isinstance(value, int) else ", ".join(map(str, value))
+        if absent := missing_libraries(part.libraries):
+            what = f"The chapters on {part.subject} are skipped: {', '.join(absent)} not installed."
+            stage.narrator.say(f"{what} To see them, install:")
+            stage.narrator.plain(f"      {install_command(absent)}", "cyan")
 
 
 def _environment(stage: Stage, parts: Sequence[Part]) -> dict[str, str]:
     """Our own environment without any setting of Holdfast, plus the demo's settings."""
     ours = {name.upper() for name in Settings.model_fields}
-    others = {name: value for name, value in os.environ.items() if name not in ours and name[:9] != "HOLDFAST_"}
-    shortened = {name: str(value).strip("()") for part in parts for name, value in part.shortened.items()}
-    settings = {name: value for part in parts for name, value in part.settings.items()}
-    return {
-        **others,
+    environ = {name: value for name, value in os.environ.items() if name not in ours and name[:9] != "HOLDFAST_"}
+    for part in parts:
+        environ |= {**part.settings, **{name: str(value).strip("()") for name, value in part.shortened.items()}}
+    return environ | {
         "HOLDFAST_DATA": str(stage.folder),
         "HOLDFAST_DEMO": "true",
         "API_HOST": "127.0.0.1",
@@ -126,35 +119,29 @@ def _environment(stage: Stage, parts: Sequence[Part]) -> dict[str, str]:
         "SMTP_PORT": str(stage.mail.server_address[1]),
         "LOG_LEVEL": "debug",
         "LOG_FORMAT": "json",
-        **settings,
-        **shortened,
     }
 
 
 def _play(stage: Stage, chapters: Sequence[Chapter]) -> list[tuple[str, str, str]]:
-    """Run the chapters in order. A chapter that fails does not stop the others."""
+    """Run the chapters in order. A chapter that fails does not stop the others. Returns the fates."""
     fates = []
     for number, chapter in enumerate(chapters, start=1):
-        actual = NOT_REACHED
-        if stage.server.running:
-            stage.narrator.heading(f"{number}. {chapter.name[0].upper()}{chapter.name[1:]}")
-            if chapter.play.__doc__:
-                stage.narrator.say(chapter.play.__doc__)
-            actual = _played(stage, chapter)
+        actual, log = NOT_REACHED, None
+        try:
+            if stage.server.running:
+                stage.narrator.heading(f"{number}. {chapter.name[0].upper()}{chapter.name[1:]}")
+                if chapter.play.__doc__:
+                    stage.narrator.say(chapter.play.__doc__)
+                actual = chapter.play(stage)
+        except Unexpected as unexpected:
+            actual, log = str(unexpected), ""
+        except subprocess.TimeoutExpired as error:
+            actual, log = f"`{shlex.join(error.cmd)}` took more than {error.timeout:.0f} s", ""
+        except httpx.HTTPError as error:
+            actual, log = f"no answer from the server ({type(error).__name__})", stage.server.log_tail()
+        except ServerMissing as error:
+            actual, log = f"{'Valkey' if stage.server.running else 'the server'} did not start", str(error)
+        if log is not None:
+            stage.narrator.trouble(f"That was not expected: {actual}.", log)
         fates.append((chapter.name, chapter.expected, actual))
     return fates
-
-
-def _played(stage: Stage, chapter: Chapter) -> str:
-    try:
-        return chapter.play(stage)
-    except Unexpected as unexpected:
-        actual, log = str(unexpected), ""
-    except httpx.HTTPError as error:
-        actual, log = f"no answer from the server ({type(error).__name__})", stage.server.log_tail()
-    except subprocess.TimeoutExpired as error:
-        actual, log = f"`{' '.join(error.cmd[len(PROGRAM) :][:2])}` took more than {error.timeout:.0f} s", ""
-    except ServerMissing as error:
-        actual, log = f"{'Valkey' if stage.server.running else 'the server'} did not start", str(error)
-    stage.narrator.trouble(f"That was not expected: {actual}.", log)
-    return actual
