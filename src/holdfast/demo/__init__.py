@@ -1,11 +1,7 @@
 """``holdfast demo``: a guided tour that starts the real program and shows what it does with events.
 
-- ``tour``: runs the chapters and compares their fates with the expected ones. ``cluster``: the same on a cluster.
-- ``courier``, ``emails``, ``documents``: the chapters. ``scan`` makes the pages that are read.
-- ``stage``: what chapters use: the ``servers``, and the clients. ``narration``: all terminal output.
-- ``folder``: the demo's data folder.
-
-Here are the options and the exit code.
+``tour`` runs the chapters and compares their fates with the expected ones; ``cluster`` does the same on a cluster. The
+chapters are in ``courier``, ``emails`` and ``documents``. They use a ``stage``. Here are the options and the exit code.
 """
 
 from __future__ import annotations

@@ -107,13 +107,13 @@ class Downstream(ThreadingHTTPServer):
 
     daemon_threads = True  # a thread that does not answer must not delay the end of the demo
 
-    def __init__(self, secret: str, behaviour: Behaviour = Behaviour.WORKING) -> None:
+    def __init__(self, secret: str) -> None:
         super().__init__(("127.0.0.1", 0), _Request)
         self.url = f"http://127.0.0.1:{self.server_port}/events"
         self.signing_key = signing_key(secret)
         # By idempotency key: the next behaviours, the last of which is repeated; how often the event was sent here; and
         # how often it was answered with success.
-        self.behaviours: dict[str, list[Behaviour]] = defaultdict(lambda: [behaviour])
+        self.behaviours: dict[str, list[Behaviour]] = defaultdict(lambda: [Behaviour.WORKING])
         self.seen: Counter[str] = Counter()
         self.taken: Counter[str] = Counter()
 
@@ -206,8 +206,10 @@ class _Connection(StreamRequestHandler):
                 case b"DATA" if recipients:
                     self._say("354 Go ahead")
                     self._take(recipients)
-                case b"EHLO" | b"HELO" | b"MAIL" | b"RSET" | b"NOOP":
+                case b"EHLO" | b"HELO" | b"MAIL" | b"RSET":
                     recipients = []
+                    self._say("250 OK")
+                case b"NOOP":
                     self._say("250 OK")
                 case b"QUIT":
                     self._say("221 2.0.0 Goodbye")

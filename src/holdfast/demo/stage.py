@@ -92,17 +92,17 @@ class Stage:
     """A running demo, with the embedded deployment: one process, and one SQLite file."""
 
     parts: Sequence[Part]
+    behaviour = Behaviour.WORKING  # of the downstream, for events without another
     introduction = "This tour starts the real server."
     command: Sequence[str] = (*PROGRAM, "up", "--json")
     server: Program
     downstream: Downstream
     mail: MailServer
 
-    def __init__(self, narrator: Narrator, data: Path, behaviour: Behaviour = Behaviour.WORKING) -> None:
+    def __init__(self, narrator: Narrator, data: Path) -> None:
         self.narrator = narrator
         self.data = data
         self.folder = data.expanduser().absolute()
-        self.behaviour = behaviour  # of the downstream, for events without another
         self.secrets = {name: secrets.token_urlsafe(24) for name in ("courier", "operator", "downstream")}
         self.operator: Who = {"authorization": f"Bearer {self.secrets['operator']}"}
         self.http = httpx.Client(trust_env=False, timeout=_REQUEST_SECONDS)

@@ -46,7 +46,7 @@ def take_tour(stage: Stage, chapters: Sequence[Chapter] | None = None) -> bool:
     with contextlib.ExitStack() as opened:
         opened.callback(stage.http.close)
         lock = opened.enter_context(folder.claimed(data))
-        stage.downstream = Downstream(stage.secrets["downstream"], stage.behaviour)
+        stage.downstream = Downstream(stage.secrets["downstream"])
         opened.enter_context(serving(stage.downstream))
         stage.mail = MailServer(stage.folder / folder.MAILBOX)
         opened.enter_context(serving(stage.mail))
