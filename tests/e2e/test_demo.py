@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -11,25 +12,26 @@ import subprocess
 import sys
 from contextlib import closing
 from datetime import datetime
-from functools import partial
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
+from holdfast import demo
 from holdfast.cli import main
-from holdfast.cli.demo import command
-from holdfast.cli.demo.chapters import CHAPTERS, Chapter
-from holdfast.cli.demo.document_chapters import DOCUMENT_CHAPTERS, LETTER, LOGBOOK
-from holdfast.cli.demo.downstream import Behaviour
-from holdfast.cli.demo.email_chapters import EMAIL_CHAPTERS, INVOICE, LATE, MISTYPED, PATIENT
-from holdfast.cli.demo.fates import NOT_REACHED, Fate, all_as_expected
-from holdfast.cli.demo.folder import LOG_FILE, MARKER, claimed
-from holdfast.cli.demo.leftovers import COMPANY_ID, DOCUMENTS, MAILBOX
-from holdfast.cli.demo.server import announced
-from holdfast.cli.demo.tour import take_tour
 from holdfast.contracts.errors import ConfigurationError
+from holdfast.demo.courier import EVENTS
+from holdfast.demo.documents import DOCUMENTS as ON_DOCUMENTS
+from holdfast.demo.documents import LETTER, LOGBOOK
+from holdfast.demo.emails import EMAILS, INVOICE, LATE, MISTYPED, PATIENT
+from holdfast.demo.folder import COMPANY_ID, DOCUMENTS, LOG_FILE, MAILBOX, MARKER, claimed
+from holdfast.demo.narration import Narrator
+from holdfast.demo.servers import Behaviour, announced
+from holdfast.demo.stage import Chapter
+from holdfast.demo.tour import NOT_REACHED, Embedded, take_tour
 from tests.support.demo import environment, run_demo, start_demo, ticked, told_until, tour
 
+CHAPTERS = EVENTS.chapters
 DATABASE = "holdfast.db"
 
 pytestmark = pytest.mark.slow
@@ -53,8 +55,8 @@ def test_ends_well_and_lists_every_fate(finished):
     _, done = finished
     assert done.returncode == 0, done.stdout + done.stderr
     table = done.stdout.partition("What became of everything")[2]
-    chapters = [*CHAPTERS, *EMAIL_CHAPTERS, *DOCUMENT_CHAPTERS]
-    assert ticked(done.stdout) == [chapter.event for chapter in chapters]
+    chapters = [*CHAPTERS, *EMAILS.chapters, *ON_DOCUMENTS.chapters]
+    assert ticked(done.stdout) == [chapter.name for chapter in chapters]
     assert "✗" not in table
     assert f"All {len(chapters)} fates are as expected." in table
     assert done.stderr == ""
@@ -62,10 +64,10 @@ def test_ends_well_and_lists_every_fate(finished):
 
 def test_tells_the_shortened_settings_with_their_defaults(finished):
     _, done = finished
-    assert re.search(r"RETRY_BACKOFF_BASE_MS +300 +1,000", done.stdout)
-    assert re.search(r"EMAIL_BACKOFF_SECONDS +1, 2, 3, 4, 5 +1, 5, 30, 120, 600", done.stdout)
-    assert re.search(r"EMAIL_TTL_MS +6,000 +86,400,000", done.stdout)
-    assert re.search(r"DOCUMENT_RETRY_BASE_MS +300 +5,000", done.stdout)
+    assert re.search(r"RETRY_BACKOFF_BASE_MS +300 +\(default 1,000\)", done.stdout)
+    assert re.search(r"EMAIL_BACKOFF_SECONDS +1, 2, 3, 4, 5 +\(default 1, 5, 30, 120, 600\)", done.stdout)
+    assert re.search(r"EMAIL_TTL_MS +6,000 +\(default 86,400,000\)", done.stdout)
+    assert re.search(r"DOCUMENT_RETRY_BASE_MS +300 +\(default 5,000\)", done.stdout)
 
 
 def test_uses_no_colour_where_there_is_no_terminal(finished):
@@ -199,7 +201,11 @@ def test_a_second_run_in_the_same_folder_starts_afresh(tmp_path):
 
 
 def test_an_event_with_another_fate_is_told_and_fails_the_demo(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(command, "take_tour", partial(take_tour, chapters=CHAPTERS[:1], behaviour=Behaviour.REFUSING))
+    def refuse(stage):
+        stage.behaviour = Behaviour.REFUSING
+        return take_tour(stage, CHAPTERS[:1])
+
+    monkeypatch.setattr(demo, "take_tour", refuse)
     assert main(["demo", "--fast", "--data", str(tmp_path / "tour")]) == 1
     told = capsys.readouterr().out
     assert re.search(r"✗ │ a good event +│ 202, processed, forwarded once +│ 202, dead_lettered, forwarded once", told)
@@ -208,7 +214,7 @@ def test_an_event_with_another_fate_is_told_and_fails_the_demo(tmp_path, monkeyp
 
 def test_a_chapter_that_goes_wrong_does_not_hide_the_next(tmp_path):
     # Nobody wrote the dead letter that the replay needs.
-    replay = next(chapter for chapter in CHAPTERS if chapter.event == "its replay by a person")
+    replay = next(chapter for chapter in CHAPTERS if chapter.name == "its replay by a person")
     well, told = tour(tmp_path, chapters=[replay, CHAPTERS[0]])
     assert not well
     assert "0 dead letters instead of one" in told
@@ -216,10 +222,12 @@ def test_a_chapter_that_goes_wrong_does_not_hide_the_next(tmp_path):
 
 
 def test_a_server_that_does_not_start_is_told_with_its_log(tmp_path):
-    program = "import sys; sys.exit('the disk is made of cheese')"
-    well, told = tour(tmp_path, command=[sys.executable, "-c", program])
+    class Broken(Embedded):
+        command = (sys.executable, "-c", "import sys; sys.exit('the disk is made of cheese')")
+
+    well, told = tour(tmp_path, Broken)
     assert not well
-    assert "ended with exit code 1 before it was ready" in told
+    assert "ended with exit code 1, and did not answer" in told
     assert "the disk is made of cheese" in told
 
 
@@ -228,7 +236,7 @@ def test_a_server_that_dies_leaves_the_other_fates_unreached(tmp_path):
         stage.server.kill()
         return "as planned"
 
-    last_words = Chapter("The end", "the end", "as planned", die)
+    last_words = Chapter("the end", "as planned", die)
     well, told = tour(tmp_path, chapters=[last_words, CHAPTERS[0]])
     assert not well
     assert re.search(rf"✗ │ a good event +│ [^│]+│ {NOT_REACHED}", told)
@@ -296,14 +304,15 @@ def keep(database: Path, entries: list[tuple[str, dict]], *, tenants: list[str])
     ids=["an event", "an email", "a document", "a tenant"],
 )
 def test_refuses_a_demo_folder_that_holds_work_of_others(tmp_path, entry, tenants):
-    with claimed(tmp_path) as folder:
-        keep(folder.database, OF_THE_DEMO, tenants=[COMPANY_ID])
-    with claimed(tmp_path) as folder:
-        assert not folder.database.exists()  # an earlier demo's ledger goes
-    keep(folder.database, [*OF_THE_DEMO, entry], tenants=tenants)
+    database = tmp_path / DATABASE
+    with claimed(tmp_path):
+        keep(database, OF_THE_DEMO, tenants=[COMPANY_ID])
+    with claimed(tmp_path):
+        assert not database.exists()  # an earlier demo's ledger goes
+    keep(database, [*OF_THE_DEMO, entry], tenants=tenants)
     with pytest.raises(ConfigurationError, match="not the demo's"), claimed(tmp_path):
         pass
-    assert folder.database.exists()
+    assert database.exists()
 
 
 def test_refuses_a_demo_folder_whose_ledger_it_cannot_read(tmp_path):
@@ -325,9 +334,11 @@ def test_two_demos_do_not_share_a_folder(tmp_path):
 
 
 def test_no_fates_are_not_good_fates():
-    assert not all_as_expected([])
-    assert all_as_expected([Fate("a", "processed", "processed")])
-    assert not all_as_expected([Fate("a", "processed", "processed"), Fate("b", "processed", "dead_lettered")])
+    narrator = Narrator(Console(file=io.StringIO()), fast=True)
+    good, bad = ("a", "processed", "processed"), ("b", "processed", "dead_lettered")
+    assert not narrator.closing([], 1)
+    assert narrator.closing([good], 1)
+    assert not narrator.closing([good, bad], 1)
 
 
 @pytest.mark.parametrize(
@@ -340,4 +351,4 @@ def test_no_fates_are_not_good_fates():
     ],
 )
 def test_finds_the_address_in_what_the_server_prints(printed, address):
-    assert announced(printed) == address
+    assert announced(printed).get("address") == address

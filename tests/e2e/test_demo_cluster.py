@@ -13,20 +13,22 @@ from pathlib import Path
 
 import pytest
 
+from holdfast import demo
 from holdfast.cli import main
-from holdfast.cli.demo import command
-from holdfast.cli.demo.chapters import CHAPTERS, Chapter
-from holdfast.cli.demo.document_chapters import DOCUMENT_CHAPTERS, LETTER, LOGBOOK
-from holdfast.cli.demo.email_chapters import EMAIL_CHAPTERS
-from holdfast.cli.demo.folder import LOG_FILE, claimed
-from holdfast.cli.demo.leftovers import CLUSTER_FILE, COMPANY_ID, MONGO_DATABASE, SERVERS
-from holdfast.cli.demo.tour import take_tour
 from holdfast.cli.servers import ServerMissing, ServerPair, require_servers
 from holdfast.contracts.errors import ConfigurationError
+from holdfast.demo.courier import EVENTS
+from holdfast.demo.documents import DOCUMENTS, LETTER, LOGBOOK
+from holdfast.demo.emails import EMAILS
+from holdfast.demo.folder import CLUSTER_FILE, COMPANY_ID, LOG_FILE, MONGO_DATABASE, SERVERS, claimed
+from holdfast.demo.stage import Chapter
+from holdfast.demo.tour import Embedded, take_tour
 from tests.support.demo import environment, processes_in, run_demo, start_demo, ticked, told_until, tour
 from tests.support.valkey_server import absent
 
 pytestmark = pytest.mark.slow
+
+CHAPTERS = EVENTS.chapters
 
 # Somebody else's settings: no demo and no command that it recommends may listen to them.
 ELSEWHERE = {"REDIS_URL": "redis://127.0.0.1:1/0", "EMAIL_PEPPER": "too short", "DOCUMENT_FOLDER": "/nowhere"}
@@ -46,21 +48,20 @@ def servers_are_installed():
 
 @pytest.fixture
 def cluster():
-    from holdfast.cli.demo.cluster import Cluster
+    from holdfast.demo.cluster import Cluster
 
-    return Cluster()
+    return Cluster
 
 
 @pytest.fixture
 def small_cluster():
     """With one worker: what goes wrong does not depend on their number."""
-    from holdfast.cli.demo.cluster import Cluster
-    from holdfast.cli.demo.server import COMMAND
+    from holdfast.demo.cluster import Cluster
 
     class Small(Cluster):
-        command = (*COMMAND, "--processes", "1")
+        command = (*Cluster.command[:-1], "1")
 
-    return Small()
+    return Small
 
 
 @contextlib.contextmanager
@@ -108,17 +109,17 @@ def started_again(finished):
 def test_ends_well_and_lists_every_fate(finished, cluster):
     _, done = finished
     assert done.returncode == 0, done.stdout + done.stderr
-    chapters = [*cluster.chapters, *EMAIL_CHAPTERS, *DOCUMENT_CHAPTERS]
-    assert ticked(done.stdout) == [chapter.event for chapter in chapters]
+    chapters = [*cluster.parts[0].chapters, *EMAILS.chapters, *DOCUMENTS.chapters]
+    assert ticked(done.stdout) == [chapter.name for chapter in chapters]
     assert "✗" not in done.stdout
     assert f"All {len(chapters)} fates are as expected." in done.stdout
     assert done.stderr == ""
 
 
 def test_tells_the_chapters_of_the_embedded_tour_but_for_the_kill(cluster):
-    shared = [chapter for chapter in CHAPTERS if chapter in cluster.chapters]
+    shared = [chapter for chapter in CHAPTERS if chapter in cluster.parts[0].chapters]
     assert len(shared) == len(CHAPTERS) - 2  # the kill; and the count, which counts more
-    assert {chapter.event for chapter in CHAPTERS} < {chapter.event for chapter in cluster.chapters}
+    assert {chapter.name for chapter in CHAPTERS} < {chapter.name for chapter in cluster.parts[0].chapters}
 
 
 def test_runs_three_workers_and_replaces_the_one_that_was_killed(finished):
@@ -229,12 +230,11 @@ def test_a_queue_that_does_not_come_back_is_told_and_fails_the_demo(tmp_path, mo
         stage.servers.valkey._command[1:] = ["--no-such-option"]
         return "ruined"
 
-    sabotage = Chapter("Sabotage", "sabotage", "ruined", ruin)
-    needed = [
-        each for each in small_cluster.chapters if each.event in {"events without a queue", "a BullMQ job, added twice"}
-    ]
-    story = partial(take_tour, chapters=[sabotage, *needed])
-    monkeypatch.setattr(command, "take_tour", lambda *how, **kept: story(*how, **kept | {"deployment": small_cluster}))
+    sabotage = Chapter("sabotage", "ruined", ruin)
+    names = {"events without a queue", "a BullMQ job, added twice"}
+    needed = [each for each in small_cluster.parts[0].chapters if each.name in names]
+    monkeypatch.setattr(demo, "_cluster", lambda: small_cluster)
+    monkeypatch.setattr(demo, "take_tour", partial(take_tour, chapters=[sabotage, *needed]))
     assert main(["demo", "--cluster", "--fast", "--data", str(tmp_path / "tour")]) == 1
     told = capsys.readouterr().out
     assert re.search(r"✗ │ events without a queue +│ [^│]+│ Valkey did not start", told)
@@ -248,7 +248,7 @@ def test_a_surprise_in_the_tour_itself_leaves_no_process(tmp_path, small_cluster
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        tour(tmp_path, deployment=small_cluster, chapters=[Chapter("A bug", "a bug", "none", stumble)])
+        tour(tmp_path, small_cluster, chapters=[Chapter("a bug", "none", stumble)])
     assert processes_in(tmp_path) == []
 
 
@@ -299,17 +299,18 @@ def test_without_the_drivers_it_says_so_before_anything_starts(tmp_path):
 
 
 def test_an_embedded_demo_in_the_same_folder_starts_afresh(tmp_path, small_cluster):
-    for deployment, chapters in ((small_cluster, CHAPTERS[:1]), (None, [CHAPTERS[0], EMAIL_CHAPTERS[0]])):
-        well, told = tour(tmp_path, deployment=deployment, chapters=chapters)
+    for kind, chapters in ((small_cluster, CHAPTERS[:1]), (Embedded, [CHAPTERS[0], EMAILS.chapters[0]])):
+        well, told = tour(tmp_path, kind, chapters)
         assert well, told
     assert not (tmp_path / SERVERS).exists()
     assert not (tmp_path / CLUSTER_FILE).exists()
 
 
 def test_refuses_a_folder_whose_servers_run_or_hold_jobs_of_others(tmp_path):
-    with claimed(tmp_path) as folder:
+    with claimed(tmp_path):
         pass
-    with running(ServerPair(folder.servers)) as pair, mongo(pair) as client:
+    servers = tmp_path / SERVERS
+    with running(ServerPair(servers)) as pair, mongo(pair) as client:
         ledger = client[MONGO_DATABASE]["processed_events"]
         ledger.insert_one({"_id": "1", "idempotencyKey": "demo-courier:evt_1"})
         client[MONGO_DATABASE]["email_jobs"].insert_one(
@@ -323,17 +324,17 @@ def test_refuses_a_folder_whose_servers_run_or_hold_jobs_of_others(tmp_path):
         ledger.insert_one({"_id": "2", "idempotencyKey": "courier-x:evt_1"})
     with pytest.raises(ConfigurationError, match="not the demo's"), claimed(tmp_path):
         pass
-    with running(ServerPair(folder.servers)) as pair, mongo(pair) as client:
+    with running(ServerPair(servers)) as pair, mongo(pair) as client:
         ledger = client[MONGO_DATABASE]["processed_events"]
         assert ledger.count_documents({}) == 2  # nothing was changed
         ledger.delete_one({"_id": "2"})
         client[MONGO_DATABASE]["tenants"].insert_one({"companyId": "11111111-2222-4333-8444-555555555555"})
     with pytest.raises(ConfigurationError, match="not the demo's"), claimed(tmp_path):
         pass
-    with running(ServerPair(folder.servers)) as pair, mongo(pair) as client:
+    with running(ServerPair(servers)) as pair, mongo(pair) as client:
         client[MONGO_DATABASE]["tenants"].delete_one({"companyId": {"$ne": COMPANY_ID}})
     with claimed(tmp_path):
-        assert not folder.servers.exists()  # an earlier demo's ledger goes
+        assert not servers.exists()  # an earlier demo's ledger goes
 
 
 def test_servers_do_not_take_a_port_that_somebody_else_took_meanwhile(tmp_path):

@@ -5,16 +5,16 @@ from __future__ import annotations
 import pypdfium2
 import pytest
 
-from holdfast.cli.demo import scan
-from holdfast.cli.demo.chapters import Chapter
-from holdfast.cli.demo.document_chapters import DOCUMENT_CHAPTERS, LOGBOOK
-from holdfast.cli.demo.folder import MARKER, claimed
-from holdfast.cli.demo.leftovers import DOCUMENTS, INBOX, LATE_FILE
+from holdfast.demo import scan
+from holdfast.demo.documents import DOCUMENTS as ON_DOCUMENTS
+from holdfast.demo.documents import LOGBOOK
+from holdfast.demo.folder import DOCUMENTS, INBOX, LATE_FILE, MARKER, claimed
+from holdfast.demo.stage import Chapter
 from tests.support.demo import tour
 
 pytestmark = pytest.mark.slow
 
-SCANNED, MISSING, REPLAYED = DOCUMENT_CHAPTERS
+SCANNED, MISSING, REPLAYED = ON_DOCUMENTS.chapters
 
 
 def sabotage(how) -> Chapter:
@@ -22,7 +22,7 @@ def sabotage(how) -> Chapter:
         how(stage)
         return "ruined"
 
-    return Chapter("Sabotage", "sabotage", "ruined", ruin)
+    return Chapter("sabotage", "ruined", ruin)
 
 
 def fates(told: str) -> dict[str, str]:
@@ -62,7 +62,7 @@ def test_a_wrong_word_and_a_wrong_dead_letter_are_told_and_nothing_of_it_is_left
     # With its text in it, so that nothing has to be recognised.
     monkeypatch.setattr(scan, "scanned", lambda lines: printed([*lines[:-1], "My daughter broke the lenses."]))
     monkeypatch.setattr(scan, "printed", lambda lines: printed(lines[:2]))
-    well, told = tour(tmp_path, chapters=[sabotage(lie), *DOCUMENT_CHAPTERS])
+    well, told = tour(tmp_path, chapters=[sabotage(lie), *ON_DOCUMENTS.chapters])
     assert not well
     assert fates(told) == {
         "sabotage": "ruined",
@@ -83,7 +83,7 @@ def test_a_wrong_word_and_a_wrong_dead_letter_are_told_and_nothing_of_it_is_left
 
 def test_a_file_that_is_there_is_not_the_story(tmp_path):
     def put_it_there(stage):
-        file = stage.folder.inbox / LATE_FILE
+        file = stage.folder / INBOX / LATE_FILE
         file.parent.mkdir(parents=True)
         file.write_bytes(scan.printed(["already here"]))
 

@@ -8,18 +8,19 @@ from functools import partial
 
 import pytest
 
+from holdfast import demo
 from holdfast.cli import main
-from holdfast.cli.demo import command
-from holdfast.cli.demo.chapters import CHAPTERS, Chapter
-from holdfast.cli.demo.deployment import Embedded
-from holdfast.cli.demo.email_chapters import EMAIL_CHAPTERS, INVOICE
-from holdfast.cli.demo.leftovers import MAILBOX
-from holdfast.cli.demo.tour import take_tour
+from holdfast.demo.courier import EVENTS
+from holdfast.demo.emails import EMAILS, INVOICE
+from holdfast.demo.folder import MAILBOX
+from holdfast.demo.stage import Chapter
+from holdfast.demo.tour import Embedded, take_tour
 from tests.support.demo import ticked, tour
 
 pytestmark = pytest.mark.slow
 
-SENT, HELD_UP, REFUSED, EXPIRED = EMAIL_CHAPTERS
+GOOD = EVENTS.chapters[0]
+SENT, HELD_UP, REFUSED, EXPIRED = EMAILS.chapters
 
 
 def sabotage(how) -> Chapter:
@@ -27,15 +28,15 @@ def sabotage(how) -> Chapter:
         how(stage)
         return "ruined"
 
-    return Chapter("Sabotage", "sabotage", "ruined", ruin)
+    return Chapter("sabotage", "ruined", ruin)
 
 
 # --- when things are not as they should be ------------------------------------------------------------------------
 
 
 def test_the_exit_code_tells_that_the_email_did_not_meet_its_fate(tmp_path, monkeypatch, capsys):
-    chapters = [sabotage(lambda stage: stage.mail.refuse(INVOICE.to)), SENT]
-    monkeypatch.setattr(command, "take_tour", partial(take_tour, chapters=chapters))
+    chapters = [sabotage(lambda stage: stage.mail.refused.add(INVOICE.to)), SENT]
+    monkeypatch.setattr(demo, "take_tour", partial(take_tour, chapters=chapters))
     assert main(["demo", "--fast", "--data", str(tmp_path / "tour")]) == 1
     told = capsys.readouterr().out
     assert ticked(told) == ["sabotage"]
@@ -62,8 +63,12 @@ def test_a_mail_server_that_was_never_down_is_not_the_story(tmp_path):
 
 
 def test_an_unknown_address_that_is_known_and_a_queue_that_is_not_paused_are_not_the_story(tmp_path):
+    class Nobody(set):
+        def add(self, address):
+            pass
+
     def be_kind(stage):
-        stage.mail.refuse = lambda address: None
+        stage.mail.refused = Nobody()
         run = stage.server.run
         stage.server.run = lambda arguments, seconds: run(
             ["queue", "status"] if "pause" in arguments else arguments, seconds
@@ -80,7 +85,7 @@ def test_a_command_that_fails_is_told_and_the_next_chapter_is_played(tmp_path):
         run = stage.server.run
         stage.server.run = lambda arguments, seconds: run(["no-such-command"], seconds)
 
-    well, told = tour(tmp_path, chapters=[sabotage(deny), SENT, CHAPTERS[0]])
+    well, told = tour(tmp_path, chapters=[sabotage(deny), SENT, GOOD])
     assert not well
     assert re.search(r"✗ │ an email +│ [^│]+│ `tenants add` ended with exit code 2", told)
     assert ticked(told) == ["sabotage", "a good event"]
@@ -99,11 +104,11 @@ def test_a_second_run_in_the_same_folder_starts_afresh(tmp_path):
 
 def test_without_the_libraries_it_says_so_and_leaves_emails_and_documents_out(tmp_path, monkeypatch):
     class Short(Embedded):
-        chapters = CHAPTERS[:1]
+        parts = (EVENTS._replace(chapters=[GOOD]), *Embedded.parts[1:])
 
     for library in ("aiosmtplib", "rapidocr"):
         monkeypatch.setitem(sys.modules, library, None)
-    well, told = tour(tmp_path, deployment=Short())
+    well, told = tour(tmp_path, Short)
     assert well, told
     assert "emails are skipped: aiosmtplib not installed." in told
     assert "documents are skipped: rapidocr not installed." in told

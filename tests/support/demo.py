@@ -7,12 +7,14 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
 
-from holdfast.cli.demo.narration import Narrator
-from holdfast.cli.demo.tour import take_tour
+from holdfast.demo.narration import Narrator
+from holdfast.demo.stage import Chapter
+from holdfast.demo.tour import Embedded, take_tour
 
 
 def environment() -> dict[str, str]:
@@ -55,10 +57,10 @@ def told_until(demo: subprocess.Popen[str], pattern: str) -> re.Match[str]:
     return found
 
 
-def tour(folder: Path, **how) -> tuple[bool, str]:
+def tour(folder: Path, kind: type[Embedded] = Embedded, chapters: Sequence[Chapter] | None = None) -> tuple[bool, str]:
     """The tour in this process, with chapters of the test's own."""
     console = Console(file=io.StringIO(), width=200, highlight=False)
-    well = take_tour(Narrator(console, fast=True), folder, **how)
+    well = take_tour(kind(Narrator(console, fast=True), folder), chapters)
     return well, console.file.getvalue()
 
 

@@ -27,7 +27,7 @@ COMMANDS: tuple[Entry, ...] = (
     Entry("up", "holdfast.cli.serving:up", RUN, "Run everything: API, worker and maintenance."),
     Entry("api", "holdfast.cli.serving:api", RUN, "Run only the API."),
     Entry("worker", "holdfast.cli.serving:worker", RUN, "Run a worker with maintenance, without the API."),
-    Entry("demo", "holdfast.cli.demo:demo_command", RUN, "Take a guided tour in a separate data folder."),
+    Entry("demo", "holdfast.demo:demo_command", RUN, "Take a guided tour in a separate data folder."),
     Entry("submit", "holdfast.cli.submitting:submit", SEND, "Submit a job to one of your own workloads."),
     Entry("events", "holdfast.cli.events:events", READ, "Look jobs up in the ledger."),
     Entry("dlq", "holdfast.cli.letters:dlq", READ, "Read, review, replay and close dead letters."),

@@ -4,8 +4,7 @@
 production. ``python -m holdfast.cli.servers FOLDER`` runs one of each.
 """
 
-from .look import looking_at
-from .mongo import MongoServer, ReplicaSet, start_replica_set
+from .mongo import MongoServer, ReplicaSet, looking_at, start_replica_set
 from .pair import ServerPair, require_servers
 from .process import ServerMissing, ServerProcess, free_port
 from .valkey import ValkeyServer, start_valkey

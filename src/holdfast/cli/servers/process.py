@@ -10,12 +10,12 @@ import subprocess
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from holdfast.cli.unwinding import signals_wait
 
 _START_SECONDS: Final = 60.0
-_STOP_SECONDS: Final = 30.0
+_STOP_SECONDS: Final = 45.0
 _LOOK_EVERY: Final = 0.02
 _TAIL_BYTES: Final = 2_000
 
@@ -32,13 +32,15 @@ def free_port() -> int:
 
 
 class ServerProcess:
-    """One server on one port of the loopback, with its data in ``folder``."""
+    """One server on one port of the loopback, with its data in ``folder``. ``options`` are those of ``Popen``."""
 
-    def __init__(self, name: str, command: Sequence[str], folder: Path, port: int) -> None:
+    def __init__(self, name: str, command: Sequence[str], folder: Path, port: int, **options: Any) -> None:  # noqa: ANN401 - as Popen takes them
         self.name = name
         self.folder = folder
         self.port = port
+        self.log_file = folder / f"{name}-{port}.log"
         self._command = list(command)
+        self._options = options
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -54,18 +56,14 @@ class ServerProcess:
         """Whether the process runs."""
         return self._process is not None and self._process.poll() is None
 
-    @property
-    def log_file(self) -> Path:
-        """The server's log."""
-        return self.folder / f"{self.name}-{self.port}.log"
-
     def start(self) -> None:
         """Start it and wait until it answers."""
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         with self.log_file.open("ab") as log, signals_wait():
             # A new session: Ctrl-C in the terminal must reach only us, and we stop the server.
+            options: dict[str, Any] = {"stdout": log, "stderr": log, "start_new_session": True} | self._options
             self._process = subprocess.Popen(  # noqa: S603 - a fixed program and our own arguments
-                self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.folder, start_new_session=True
+                self._command, stdin=subprocess.DEVNULL, cwd=self.folder, **options
             )
         self.wait_for(self.answers, "answer")
 
@@ -80,14 +78,15 @@ class ServerProcess:
         end = time.monotonic() + _START_SECONDS
         while not condition():
             if not self.running or time.monotonic() > end:
+                ended = "" if self.running else f" ended with exit code {self.stop()}, and"
                 self.kill()
-                message = f"{self.name} on port {self.port} did not {what}. Its log ends with:\n{self._tail()}"
+                message = f"{self.name}{ended} did not {what}. Its log ends with:\n{self.log_tail()}"
                 raise ServerMissing(message)
             time.sleep(_LOOK_EVERY)
 
-    def stop(self) -> None:
-        """Ask it to stop and wait for its end."""
-        self._end(signal.SIGTERM)
+    def stop(self) -> int | None:
+        """Ask it to stop and wait for its end; returns the exit code. None: it was not started."""
+        return self._end(signal.SIGTERM)
 
     def kill(self) -> None:
         """End it without warning."""
@@ -101,19 +100,23 @@ class ServerProcess:
         """Continue after :meth:`pause`."""
         os.kill(self.pid, signal.SIGCONT)
 
-    def _end(self, number: signal.Signals) -> None:
-        process = self._process
-        if process is None or process.poll() is not None:
-            return
-        process.send_signal(number)
-        process.send_signal(signal.SIGCONT)  # a frozen process does not get SIGTERM
-        try:
-            process.wait(_STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-    def _tail(self) -> str:
+    def log_tail(self) -> str:
+        """The end of the server's log."""
         with contextlib.suppress(OSError):
             return self.log_file.read_bytes()[-_TAIL_BYTES:].decode(errors="replace")
         return ""
+
+    def _end(self, number: signal.Signals) -> int | None:
+        process = self._process
+        if process is None:
+            return None
+        if process.poll() is None:
+            process.send_signal(number)
+            process.send_signal(signal.SIGCONT)  # a frozen process does not get SIGTERM
+            try:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(_STOP_SECONDS)
+            finally:  # also when a second Ctrl-C ends the wait
+                process.kill()
+                process.wait()
+        return process.returncode

@@ -1,4 +1,8 @@
-"""``holdfast demo``: the options and the exit code."""
+"""``holdfast demo``: a guided tour that starts the real program and shows what it does with events.
+
+``tour`` runs the chapters and compares their fates with the expected ones; ``cluster`` does the same on a cluster. The
+chapters are in ``courier``, ``emails`` and ``documents``. They use a ``stage``. Here are the options and the exit code.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +19,8 @@ from holdfast.cli.unwinding import signals_unwind
 from holdfast.contracts.extras import install_command, missing_libraries
 from holdfast.installed import CLUSTER
 
-from .deployment import Deployment, Embedded
 from .narration import Narrator
-from .tour import take_tour
+from .tour import Embedded, take_tour
 
 _WIDTH_IN_A_FILE: Final = 100
 
@@ -51,11 +54,11 @@ def demo_command(
     """
     width = None if sys.stdout.isatty() else _WIDTH_IN_A_FILE
     console = Console(width=width, no_color=no_color or None, highlight=False, emoji=False)
-    deployment = _cluster() if cluster else Embedded()
+    tour = _cluster() if cluster else Embedded
     folder = data or Path("holdfast-demo-cluster" if cluster else "holdfast-demo")
     try:
         with signals_unwind():
-            as_expected = take_tour(Narrator(console, fast=fast), folder, deployment=deployment)
+            as_expected = take_tour(tour(Narrator(console, fast=fast), folder))
     except KeyboardInterrupt:
         console.print(f"\nStopped, and the {'servers' if cluster else 'server'} with it.")
         raise typer.Exit(INTERRUPTED) from None
@@ -65,16 +68,17 @@ def demo_command(
         raise typer.Exit(REFUSED)
 
 
-def _cluster() -> Deployment:
-    """The cluster. Raises :class:`Stop` if it cannot run here: macOS has no package with a MongoDB."""
+def _cluster() -> type[Embedded]:
+    """The tour of a cluster. Raises :class:`Stop` if it cannot run here: macOS has no package with a MongoDB."""
     missing = missing_libraries(CLUSTER)
     if missing:
         message = f"The cluster's tour needs {', '.join(missing)}. Nothing was started."
         raise Stop(message, f"Install what is missing: {install_command(missing)}")
     try:
         require_servers()
-        from .cluster import Cluster  # noqa: PLC0415 - the embedded tour needs no drivers
     except ServerMissing as error:
         message = "The cluster's tour needs a Valkey and a MongoDB from Python packages. Nothing was started."
         raise Stop(message, str(error), "`holdfast demo` without --cluster needs neither.") from error
-    return Cluster()
+    from .cluster import Cluster  # noqa: PLC0415 - the embedded tour needs no drivers
+
+    return Cluster
