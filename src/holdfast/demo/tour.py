@@ -14,8 +14,8 @@ from typing import Final
 import httpx
 
 from holdfast.cli.servers import ServerMissing
-from holdfast.config import Settings
 from holdfast.contracts.extras import install_command, missing_libraries
+from holdfast.installed import settings_model
 
 from . import folder
 from .courier import EVENTS
@@ -91,7 +91,7 @@ def _open(stage: Stage, parts: Sequence[Part]) -> None:
 purpose. Everything stays on this machine.""")
     stage.narrator.say("To make the tour short, these settings are smaller than their defaults:")
     for name, value in (each for part in parts for each in part.shortened.items()):
-        default = Settings.model_fields[name.lower()].default
+        default = settings_model().model_fields[name.lower()].default
         here, there = (f"{each:,}" if isinstance(each, int) else str(each).strip("()") for each in (value, default))
         stage.narrator.show(shown(f"{name:29}  {here}  (default {there})"), 6)
     for part in stage.parts:
@@ -103,7 +103,7 @@ purpose. Everything stays on this machine.""")
 
 def _environment(stage: Stage, parts: Sequence[Part]) -> dict[str, str]:
     """Our own environment without any setting of Holdfast, plus the demo's settings."""
-    ours = {name.upper() for name in Settings.model_fields}
+    ours = {name.upper() for name in settings_model().model_fields}
     environ = {name: value for name, value in os.environ.items() if name not in ours and name[:9] != "HOLDFAST_"}
     for part in parts:
         environ |= {**part.settings, **{name: str(value).strip("()") for name, value in part.shortened.items()}}
