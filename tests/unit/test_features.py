@@ -268,11 +268,10 @@ def test_the_program_names_a_package_whose_feature_cannot_be_imported(tmp_path):
 
 
 OWN = """
-from fastapi import APIRouter
 from pydantic import Field
 from holdfast import App
 from holdfast.feature import WARN, Feature, FeatureSettings, Finding, Parts
-from holdfast.http import Routes
+from holdfast.http import FeatureRoutes, Routes
 
 class EchoSettings(FeatureSettings):
     echo_word: str = Field("nothing", description="What to say.")
@@ -284,11 +283,11 @@ class EchoFeature(Feature[EchoSettings]):
 
     def build(self, settings, services):
         def routes(frame):
-            routes = APIRouter()
+            routes = Routes("echo", "Echoes.")
             @routes.get("/v1/echo", dependencies=[frame.operators_only()])
             async def echo() -> str:
                 return settings.echo_word
-            return Routes([routes])
+            return FeatureRoutes([routes])
         return Parts(routes=routes)
 
     async def check(self, settings, services):

@@ -12,7 +12,7 @@ import typer
 
 from holdfast.contracts.tenants import ApiKey, Tenant
 from holdfast.contracts.times import isoformat
-from holdfast.installed import installed_features
+from holdfast.installed import features_of
 
 from . import options
 from .arguments import instant
@@ -20,6 +20,7 @@ from .deciding import user_name
 from .failures import Stop
 from .opening import existing_system
 from .output import print_json, print_line, say
+from .settings import app_of
 from .tables import moment, show_table
 
 keys = typer.Typer(help="Create, list and revoke API keys of tenants.", no_args_is_help=True, add_completion=False)
@@ -29,7 +30,11 @@ _LONGEST_DAYS: Final = 3_650
 
 def _meanings() -> str:
     """What keys may be made for: the scopes of all features, each with its meaning."""
-    return "; ".join(f"{name} {meaning}" for each in installed_features() for name, meaning in each.scopes.items())
+    return "; ".join(f"{name} {meaning}" for name, meaning in _scopes().items())
+
+
+def _scopes() -> dict[str, str]:
+    return {str(name): meaning for each in features_of(app_of(None)) for name, meaning in each.scopes.items()}
 
 
 TenantName = Annotated[str, typer.Argument(metavar="TENANT", help="The tenant's id or name.", show_default=False)]
@@ -55,7 +60,7 @@ def create(
     json: options.Json = False,
 ) -> None:
     """Create a key for a tenant. It is shown only once: only its hash is stored."""
-    known = [str(each) for feature in installed_features() for each in feature.scopes]
+    known = _scopes()
     if not set(scope or ()) <= set(known):
         message = f"--scope must be among {', '.join(known)}."
         raise Stop(message)
