@@ -187,8 +187,8 @@ def test_doctor_says_what_is_left_out(bare, home):
     assert code == 0
     assert found["installation"]["message"] == f"holdfast-gateway {holdfast.__version__}"
     for check, told, libraries, extra in (
-        ("emails", "Not sent here", SENDING, "email"),
-        ("documents", "Not read here", READING, "documents"),
+        ("emails", "Not set up here", SENDING, "email"),
+        ("documents", "Not set up here", READING, "documents"),
     ):
         assert found[check]["message"] == f"{told}: {libraries} not installed."
         assert found[check]["advice"] == f"Wanted? pip install 'holdfast-gateway[{extra}]'"
