@@ -16,12 +16,11 @@ from redis import Redis
 
 from holdfast.contracts.queries import EntryQuery, Page
 from tests.interop.courier import MAIN, a_request, post
-from tests.support.long_run import LONG_RUN
 from tests.support.node_system import NodeSystem
 from tests.support.valkey_server import OWN
 from tests.support.waiting import eventually
 
-EVENTS = 2_000 if LONG_RUN else 600  # more than one sweep of maintenance takes
+EVENTS = 2_000
 _AT_ONCE = 100
 _LONG = 150
 
