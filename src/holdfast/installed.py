@@ -15,6 +15,12 @@ from holdfast.contracts.workload import App
 from holdfast.feature import Feature, Lack
 
 GROUP: Final = "holdfast.features"
+_OURS: Final = {
+    "courier": "holdfast.features.courier.feature:CourierFeature",
+    "documents": "holdfast.features.documents.feature:DocumentsFeature",
+    "email": "holdfast.features.email.feature:EmailFeature",
+}
+"""Our own entry points, for a copy of the files that no installer has registered."""
 CLUSTER: Final = ("bullmq", "msgpack", "pymongo", "redis")
 
 
@@ -33,7 +39,10 @@ def find_features() -> Found:
     """
     features: list[Feature[Any]] = []
     problems: list[str] = []
-    for point in entry_points(group=GROUP):
+    points = list(entry_points(group=GROUP))
+    registered = {point.value for point in points}
+    points += [EntryPoint(name, value, GROUP) for name, value in _OURS.items() if value not in registered]
+    for point in points:
         try:
             features.append(_loaded(point))
         except ConfigurationError as error:

@@ -202,6 +202,17 @@ def announced(monkeypatch):
     find_features.cache_clear()
 
 
+def test_a_copy_of_the_files_that_nobody_installed_has_our_features(monkeypatch):
+    registered = {point.name: point.value for point in installed.entry_points(group=installed.GROUP)}
+    monkeypatch.setattr(installed, "entry_points", lambda group: [])
+    find_features.cache_clear()
+    try:
+        assert [each.name for each in find_features().features] == ["courier", "documents", "email"]
+    finally:
+        find_features.cache_clear()
+    assert registered.items() >= installed._OURS.items(), "pyproject.toml says the same"
+
+
 def test_an_announced_feature_is_found(announced):
     announced("pager", lambda: PagerFeature)
     assert [each.name for each in installed_features()] == ["courier", "documents", "email", "pager"]
