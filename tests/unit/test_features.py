@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 from pydantic import Field
 
-from holdfast import App, ConfigurationError, Workload, config
+from holdfast import App, ConfigurationError, Workload, config, installed
 from holdfast.feature import Feature, FeatureSettings, Needs, NotSetUp, Parts
 from holdfast.installed import feature_lack, find_features, installed_features, lacks, require_libraries, settings_model
 from holdfast.wiring import open_system
@@ -189,8 +189,6 @@ def test_a_setting_that_asks_for_the_feature_makes_its_library_needed(tmp_path):
 @pytest.fixture
 def announced(monkeypatch):
     """A function that announces one more feature, as an installed package does."""
-    from holdfast import installed
-
     points = list(installed.entry_points(group=installed.GROUP))
 
     def announce(name, load):
