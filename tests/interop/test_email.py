@@ -302,7 +302,7 @@ async def test_a_queue_without_a_colon_is_opened_by_its_name_and_so_are_its_dead
     other = await mailing(email_queue="email-send")
     queue, dead = open_queue("email-send"), open_queue("email-send-dlq")
     good, bad = a_job(company), a_job(company, to="nobody")
-    async with other.working():
+    async with other.running():
         for each in (good, bad):
             await add(queue, each)
         await eventually(lambda: _is(other, good["outboxId"], "SENT"))
@@ -323,7 +323,7 @@ async def test_emails_move_to_a_queue_of_another_name_and_each_is_sent_once(
     foreign = a_job(company)
     await add(send, foreign)
 
-    async with new.working():  # what the ledger has goes through the new queue
+    async with new.running():  # what the ledger has goes through the new queue
         for each in accepted:
             await eventually(lambda each=each: _is(new, each, "SENT"))
     assert await status_of(new, foreign["outboxId"]) is None

@@ -147,7 +147,7 @@ async def test_a_worker_of_node_that_writes_into_our_entries_hinders_no_reading(
 ):
     gateway = await open_gateway_with(operator_token=TOKEN)
     requests = [a_request(f"e{n}", status="fail_transiently_1" if n % 2 else "delivered") for n in range(10)]
-    receipts = await asyncio.gather(*map(gateway.post, requests))
+    receipts = await asyncio.gather(*(post(gateway, each) for each in requests))
     await node_system.start_worker(dates=dates, retry_backoff_base_ms=1)
     await eventually(lambda: records.applied.count_documents({"times": 1}) == 10)
     await eventually(lambda: records.processed_events.count_documents({"status": "processed"}) == 10)
