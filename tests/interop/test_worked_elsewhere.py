@@ -194,7 +194,7 @@ async def test_what_cannot_be_told_from_loss_is_published_again_with_one_warning
     await worked(open_queue)
     await maintenance.round()
     for name in ("e2", "e3"):
-        await post(gateway, name)
+        await post_all(gateway, name)
         await worked(open_queue)
         await redis.xtrim(f"{open_queue(MAIN).at['prefix']}:{MAIN}:events", maxlen=0)
         make_due(records)
