@@ -451,7 +451,7 @@ async def test_looks_for_cancellations_that_fail_stop_nothing_and_the_next_worke
     other = await client.handed_in(untouched)
     await client.until(other, "COMPLETED", attempts=1)
     assert alive(script.pid)
-    async with client.resting():
+    async with client.gateway.resting():
         assert not alive(script.pid)
     await cancelled(client, job_id)
     assert len(script.specs) == 1

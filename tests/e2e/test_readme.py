@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.cli import COMMANDS, main
+from holdfast.installed import installed_features
 from tests.support.pages import text_pdf
 
 README = Path(__file__).parents[2] / "README.md"
@@ -201,7 +202,8 @@ def test_a_document_is_read_with_the_commands_of_the_readme(checkout, shell):
 
 
 def test_every_command_of_the_readme_exists(capsys):
-    known = {entry.name for entry in COMMANDS}
+    brought = [command for feature in installed_features() for command in feature.commands]
+    known = {entry.name for entry in (*COMMANDS, *brought)}
     used = {words.split()[0] for block in blocks("console") for words in re.findall(r"holdfast (\w[\w ]*)", block)}
     assert used <= known
     for command in used:
