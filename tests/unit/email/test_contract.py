@@ -16,8 +16,8 @@ from holdfast.features.email.contract import (
     EmailDeadLetter,
     EmailSendJob,
     EmailSendResult,
-    OutboxStatus,
 )
+from holdfast.features.email.records import EmailStatus
 
 JOB = EmailSendJob.model_json_schema()["examples"][0]
 HASH = "0123456789abcdef" * 4
@@ -413,10 +413,10 @@ def test_a_dead_letter_accepts_any_payload():
 
 
 def test_four_statuses_are_final():
-    final = {each.value for each in OutboxStatus if each.terminal}
+    final = {each.value for each in EmailStatus if each.terminal}
 
     assert final == {"SENT", "FAILED", "EXPIRED", "CANCELLED"}
-    assert {each.value for each in OutboxStatus} - final == {"PENDING", "ENQUEUED", "SENDING", "RETRYING"}
+    assert {each.value for each in EmailStatus} - final == {"PENDING", "ENQUEUED", "SENDING", "RETRYING"}
 
 
 @pytest.mark.parametrize("model", [EmailSendJob, EmailSendResult, EmailDeadLetter])

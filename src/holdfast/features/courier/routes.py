@@ -12,8 +12,8 @@ from holdfast.http import Routes
 
 from .feature import CourierService
 from .views import EventView, ShipmentView, TimelineEntry
+from .workload import ACTIVE_SHIPMENTS
 
-SHIPMENTS: Final = "active_shipments"
 _PAGE: Final = 200
 _MAX_TIMELINE: Final = 1000
 
@@ -44,7 +44,7 @@ def shipment_routes(courier: CourierService, guard: Any) -> Routes:  # noqa: ANN
     async def show_shipment(
         shipment_id: Annotated[str, Path(alias="shipmentId", examples=["shp_456"])],
     ) -> ShipmentView:
-        record = await courier.services.store.get(SHIPMENTS, shipment_id)
+        record = await courier.services.store.get(ACTIVE_SHIPMENTS, shipment_id)
         entries, complete = await _events_of(courier.services.store, workload, shipment_id)
         if record is None and not entries:
             raise NotFound

@@ -123,8 +123,6 @@ class AdmittedDocument(Admitted):
 class DocumentAdmission:
     """Admits requests to read a file."""
 
-    request_model: type[BaseModel] = DocumentRequest
-
     def __init__(
         self,
         workload: Documents,

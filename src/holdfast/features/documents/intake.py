@@ -29,10 +29,9 @@ from holdfast.http import (
 
 from .admission import DocumentFields, DocumentForm, DocumentRequest
 from .feature import DocumentService
+from .records import JOBS, DocumentStatus
 from .uploads import FORM_OVERHEAD, FormRules, boundary_of, read_form
-from .views import CachedDocument, DocumentReceipt, DocumentResult, DocumentStatus, status_of
-
-JOBS: Final = "document_jobs"
+from .views import CachedDocument, DocumentReceipt, DocumentResult, status_of
 
 CONTENTS: Final[Contents] = {"multipart/form-data": DocumentForm, JSON_TYPE: DocumentRequest}
 """What a request may contain, by media type."""

@@ -18,7 +18,7 @@ CACHE: Final = "document_cache"
 
 
 class DocumentStatus(StrEnum):
-    """The status of a job, for its sender."""
+    """The status of a job."""
 
     PENDING = "PENDING"
     PROCESSING = "PROCESSING"

@@ -29,21 +29,20 @@ from holdfast.http import (
 )
 
 from .feature import DOCUMENTS_PATH, DocumentService, Scope
-from .intake import CONTENTS, JOBS, DocumentIntake
+from .intake import CONTENTS, DocumentIntake
 from .progress_stream import Progress, ProgressStream, Streams
+from .records import JOBS, RESULTS, DocumentStatus
 from .views import (
     CachedDocument,
     DocumentCancel,
     DocumentContent,
     DocumentList,
     DocumentReceipt,
-    DocumentStatus,
     DocumentView,
     status_of,
 )
 
 JOB_PATH: Final = f"{DOCUMENTS_PATH}/{{job_id}}"
-RESULTS: Final = "document_results"
 
 _ABOUT: Final = "Files that tenants send to be read. Needs an API key. The jobs of other tenants count as not found."
 _MAX_PAGE: Final = 200

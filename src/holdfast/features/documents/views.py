@@ -3,32 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import StrEnum
 from typing import Any, Final, Literal, Self
 
 from pydantic import ConfigDict, Field
 
 from holdfast.views import Instant, View
 
+from .records import DocumentStatus
+
 _WARNINGS: Final = "What is wrong with a file that could still be read. One sentence for each problem."
 _WARNING: Final = "The end mark is missing: the file may have been cut off, and pages may be missing."
 _JOB_ID: Final = "ocr-009"
-
-
-class DocumentStatus(StrEnum):
-    """The status of a job."""
-
-    PENDING = "PENDING"
-    PROCESSING = "PROCESSING"
-    RETRYING = "RETRYING"
-    COMPLETED = "COMPLETED"
-    FAILED = "FAILED"
-    CANCELLED = "CANCELLED"
-
-    @property
-    def final(self) -> bool:
-        """Whether nothing more will happen to the job."""
-        return self in {DocumentStatus.COMPLETED, DocumentStatus.FAILED, DocumentStatus.CANCELLED}
 
 
 class _View(View):

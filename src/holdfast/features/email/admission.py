@@ -15,8 +15,6 @@ from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import Any, Final
 
-from pydantic import BaseModel
-
 from holdfast import (
     Admitted,
     Effect,
@@ -36,7 +34,7 @@ from holdfast.feature import Records
 from .content import Content, ContentMissing, ContentUnavailable, content_in_database, content_ref
 from .contract import MAX_REQUEST_ID, EmailRecipient, EmailSendJob
 from .records import OUTBOX, RECIPIENTS
-from .request import EmailRequest, EmailSendBody, RequestLimits, RequestRecipient, admit_request
+from .request import EmailRequest, RequestLimits, RequestRecipient, admit_request
 from .suppression import Suppressions, address_hash
 from .vault import Vault
 
@@ -60,8 +58,6 @@ class UnknownRecipient(NotAcceptable):
 
 class EmailAdmission:
     """Admits requests to send an email. ``content`` stores the HTML; None: the database stores it."""
-
-    request_model: type[BaseModel] = EmailSendBody
 
     def __init__(
         self,

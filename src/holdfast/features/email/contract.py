@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
-from enum import StrEnum
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import (
@@ -278,27 +277,6 @@ class EmailSendResult(_Closed):
     processedAt: Instant
     durationMs: Annotated[int, Field(ge=0)]
     attempt: Annotated[int, Field(ge=1)]
-
-
-class OutboxStatus(StrEnum):
-    """The status of an email in ``email_outbox``."""
-
-    PENDING = "PENDING"
-    ENQUEUED = "ENQUEUED"
-    SENDING = "SENDING"
-    SENT = "SENT"
-    RETRYING = "RETRYING"
-    FAILED = "FAILED"
-    EXPIRED = "EXPIRED"
-    CANCELLED = "CANCELLED"
-
-    @property
-    def terminal(self) -> bool:
-        """Whether nothing more happens to the email, unless a person replays it."""
-        return self in _TERMINAL
-
-
-_TERMINAL: Final = frozenset({OutboxStatus.SENT, OutboxStatus.FAILED, OutboxStatus.EXPIRED, OutboxStatus.CANCELLED})
 
 
 class EmailAttempt(_Closed):

@@ -13,8 +13,8 @@ from typing import Any, Final
 from holdfast import JobState, MoveToDeadLetters, RetryLater, Upsert, isoformat, scrub
 
 from .addresses import mask_address
-from .contract import MAX_ERROR_CODE, MAX_ERROR_REASON, EmailSendJob, OutboxStatus
-from .records import LOG, OUTBOX
+from .contract import MAX_ERROR_CODE, MAX_ERROR_REASON, EmailSendJob
+from .records import LOG, OUTBOX, EmailStatus
 from .suppression import address_hash
 from .texts import cut
 from .transports.port import Accepted
@@ -36,7 +36,7 @@ class Outbox:
     def arrived(self, job: EmailSendJob, *, queued: bool) -> Upsert:
         """The email is accepted. Data that identifies its recipient is masked, or hashed with a key."""
         recipient = job.recipient
-        status = OutboxStatus.ENQUEUED if queued else OutboxStatus.PENDING
+        status = EmailStatus.ENQUEUED if queued else EmailStatus.PENDING
         fields: dict[str, Any] = {
             "companyId": job.companyId,
             "requestId": job.requestId,
@@ -60,12 +60,12 @@ class Outbox:
     @staticmethod
     def enqueued(job: EmailSendJob, generation: int) -> Upsert:
         """The email is in the queue. If a worker has started it already, the status of the worker stays."""
-        return _status_update(job, OutboxStatus.ENQUEUED, _step(generation, 0, 1), only_if_newer="step")
+        return _status_update(job, EmailStatus.ENQUEUED, _step(generation, 0, 1), only_if_newer="step")
 
     @staticmethod
     def sending(job: EmailSendJob, generation: int, attempt: int) -> Upsert:
         """The provider is about to be called."""
-        return _status_update(job, OutboxStatus.SENDING, _step(generation, attempt, 2), {"attempt": attempt})
+        return _status_update(job, EmailStatus.SENDING, _step(generation, attempt, 2), {"attempt": attempt})
 
     @staticmethod
     def retrying(job: JobState[EmailSendJob], retry: RetryLater) -> Upsert:
@@ -75,23 +75,23 @@ class Outbox:
             "retryAfterMs": round(retry.after.total_seconds() * 1000),
             **_error(retry.code, retry.message),
         }
-        return _status_update(job.data, OutboxStatus.RETRYING, _step(job.generation, job.attempt, 3), fields)
+        return _status_update(job.data, EmailStatus.RETRYING, _step(job.generation, job.attempt, 3), fields)
 
     @staticmethod
     def released(job: JobState[EmailSendJob]) -> Upsert:
         """The attempt was released and does not count: the email waits as before."""
         before = max(0, job.attempt - 1)
-        status = OutboxStatus.RETRYING if before else OutboxStatus.ENQUEUED
+        status = EmailStatus.RETRYING if before else EmailStatus.ENQUEUED
         return _status_update(job.data, status, _step(job.generation, before, 4), {"attempt": before})
 
     @staticmethod
     def failed(job: JobState[EmailSendJob], dead_letter: MoveToDeadLetters) -> Upsert:
         """The email became a dead letter."""
         fields = {"attempt": job.attempt, **_error(dead_letter.reason_code, dead_letter.reason_message)}
-        return _status_update(job.data, OutboxStatus.FAILED, _step(job.generation, job.attempt, 9), fields)
+        return _status_update(job.data, EmailStatus.FAILED, _step(job.generation, job.attempt, 9), fields)
 
     @staticmethod
-    def ended(job: EmailSendJob, status: OutboxStatus) -> Upsert:
+    def ended(job: EmailSendJob, status: EmailStatus) -> Upsert:
         """The email expired, or its tenant cancelled it."""
         return _status_update(job, status, _LAST_STEP)
 
@@ -115,7 +115,7 @@ class Outbox:
                 "companyId": job.companyId,
                 "recipientId": job.recipient.recipientId,
                 "sesMessageId": message_id,
-                "status": OutboxStatus.SENT.value,
+                "status": EmailStatus.SENT.value,
                 "durationMs": duration_ms,
                 "attempt": attempt,
                 "transport": transport,
@@ -125,7 +125,7 @@ class Outbox:
             },
         )
         fields = {"attempt": attempt, "sesMessageId": message_id, "sentAt": isoformat(at), **_error(None, None)}
-        return _status_update(job, OutboxStatus.SENT, _LAST_STEP, fields), log
+        return _status_update(job, EmailStatus.SENT, _LAST_STEP, fields), log
 
     def sent_elsewhere(self, job: JobState[EmailSendJob], result: Mapping[str, Any]) -> tuple[Upsert, Upsert]:
         """A worker of another system sent the email, with this result (E50)."""
@@ -142,7 +142,7 @@ class Outbox:
     @staticmethod
     def was_sent(job: EmailSendJob, message_id: str) -> Upsert:
         """The log shows that an earlier attempt sent the email."""
-        return _status_update(job, OutboxStatus.SENT, _LAST_STEP, {"sesMessageId": message_id})
+        return _status_update(job, EmailStatus.SENT, _LAST_STEP, {"sesMessageId": message_id})
 
 
 def _step(generation: int, attempt: int, place: int) -> int:
@@ -158,7 +158,7 @@ def _error(code: str | None, message: str | None) -> dict[str, str | None]:
 
 def _status_update(
     job: EmailSendJob,
-    status: OutboxStatus,
+    status: EmailStatus,
     step: int,
     fields: Mapping[str, Any] | None = None,
     *,

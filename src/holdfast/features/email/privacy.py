@@ -19,8 +19,7 @@ from holdfast.feature import Broker, Store
 
 from .admission import seal_context
 from .content import Content, content_context, content_in_database
-from .contract import OutboxStatus
-from .records import CONTENT, OUTBOX, RECIPIENTS
+from .records import CONTENT, OUTBOX, RECIPIENTS, EmailStatus
 from .suppression import address_hash
 from .vault import SealBroken, Vault
 
@@ -299,7 +298,7 @@ class Privacy:
 
 
 def _has_ended(email: Mapping[str, Any]) -> bool:
-    return OutboxStatus(email.get("status", OutboxStatus.PENDING)).terminal
+    return EmailStatus(email.get("status", EmailStatus.PENDING)).terminal
 
 
 def _erased_emails(person: Person, now: datetime) -> Iterator[Upsert | Delete]:

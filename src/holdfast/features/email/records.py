@@ -19,6 +19,24 @@ CONTENT: Final = "email_content"
 SUPPRESSIONS: Final = "email_suppressions"
 
 
+class EmailStatus(StrEnum):
+    """The status of an email."""
+
+    PENDING = "PENDING"
+    ENQUEUED = "ENQUEUED"
+    SENDING = "SENDING"
+    SENT = "SENT"
+    RETRYING = "RETRYING"
+    FAILED = "FAILED"
+    EXPIRED = "EXPIRED"
+    CANCELLED = "CANCELLED"
+
+    @property
+    def terminal(self) -> bool:
+        """Whether nothing more happens to the email, unless a person replays it."""
+        return self in {EmailStatus.SENT, EmailStatus.FAILED, EmailStatus.EXPIRED, EmailStatus.CANCELLED}
+
+
 class SuppressionReason(StrEnum):
     """Why an address gets no more emails."""
 

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from holdfast import Admitted, FieldProblem, HoldfastError, NotFound, Page, RecordQuery
-from holdfast.feature import Principal, Receipt, RecordedAs, Services
+from holdfast.feature import Principal, Receipt, Services
 from holdfast.http import (
     CONTENT_LENGTH,
     INTAKE_CODES,
@@ -40,6 +40,7 @@ from holdfast.views import ErrorView, add_example
 from .admission import UnknownRecipient, UnknownReference
 from .feature import EMAIL_PATH, SEND_PATH, EmailService, Scope
 from .notifications import NotificationRefused
+from .records import OUTBOX, EmailStatus
 from .request import EmailSendBody
 from .suppression import RecipientSuppressed
 from .views import (
@@ -48,7 +49,6 @@ from .views import (
     CancelView,
     EmailList,
     EmailReceipt,
-    EmailStatus,
     EmailView,
     NotificationView,
     instant_of,
@@ -57,7 +57,6 @@ from .views import (
 
 BATCH_PATH: Final = f"{EMAIL_PATH}/batch"
 EVENTS_PATH: Final = f"{EMAIL_PATH}/events/ses"
-OUTBOX: Final = "email_outbox"
 MAX_BATCH: Final = 500
 MAX_NOTIFICATION: Final = 1024 * 1024
 
@@ -121,7 +120,7 @@ def email_routes(email: EmailService, frame: Frame) -> FeatureRoutes:
 
 def _add_sending(routes: Routes, email: EmailService, frame: Frame) -> None:
     guarded = [frame.tenants_only(Scope.EMAIL_SEND)]
-    intake = _EmailIntake(email)
+    intake = _EmailIntake(email, frame)
 
     @routes.post(
         SEND_PATH,
@@ -164,9 +163,10 @@ async def _idempotency_key(request: Request) -> str | None:
 class _EmailIntake:
     """Admits emails and records them. The emails of a batch share commits."""
 
-    def __init__(self, email: EmailService) -> None:
+    def __init__(self, email: EmailService, frame: Frame) -> None:
         self._services = email.services
         self._email = email
+        self._frame = frame
 
     async def admit(self, body: object, who: Principal, key: str | None, trace_id: str) -> Admitted:
         return await self._email.admission.admit(
@@ -179,15 +179,13 @@ class _EmailIntake:
 
     async def accept(self, admitted: Admitted) -> EmailReceipt:
         """Record the email. Raises a refusal for an idempotency key that another email has."""
-        receipt = await self._services.intake.accept(
-            self._email.admission.workload,
+        receipt = await self._frame.accept(
+            self._email.workload,
             admitted.data,
             priority=admitted.priority,
             delay=admitted.delay,
             effects=admitted.effects,
         )
-        if receipt.recorded_as is RecordedAs.CONFLICT:
-            raise Refusal(Code.IDEMPOTENCY_CONFLICT)
         return await self._receipt(receipt, admitted)
 
     async def accept_all(self, emails: Sequence[object], who: Principal, trace_id: str) -> BatchView:
@@ -219,7 +217,7 @@ class _EmailIntake:
 
     async def _receipt(self, receipt: Receipt, admitted: Admitted) -> EmailReceipt:
         """The receipt. A duplicate gets the values of the first email."""
-        duplicate = receipt.recorded_as is RecordedAs.DUPLICATE
+        duplicate = receipt.duplicate
         outbox: Mapping[str, Any] = {}
         if duplicate:
             outbox = await self._services.store.get(OUTBOX, receipt.job_id) or {}

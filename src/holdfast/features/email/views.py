@@ -4,28 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from enum import StrEnum
 from typing import Any, Final, Literal
 
 from pydantic import Field
 
 from holdfast.views import ErrorView, Instant, View
 
+from .records import EmailStatus
+
 _HASH_SHOWN: Final = 8
 _OUTBOX_ID: Final = "5d3f7a52-9c1e-5b77-8f0a-3b1f6f0c2e11"
-
-
-class EmailStatus(StrEnum):
-    """The status of an email."""
-
-    PENDING = "PENDING"
-    ENQUEUED = "ENQUEUED"
-    SENDING = "SENDING"
-    SENT = "SENT"
-    RETRYING = "RETRYING"
-    FAILED = "FAILED"
-    EXPIRED = "EXPIRED"
-    CANCELLED = "CANCELLED"
 
 
 class EmailReceipt(View):

@@ -58,14 +58,13 @@ from .contract import (
     QUEUE_NAME,
     EmailSendJob,
     EmailSendResult,
-    OutboxStatus,
     dead_letter_queue_of,
 )
 from .dead_letter import dead_letter_payload
 from .masking import log_facts, masked_job, without_names
 from .mime import BuiltMessage, Sender, build_message
 from .outbox import Outbox
-from .records import EMAIL_COLLECTIONS, LOG, SUPPRESSIONS
+from .records import EMAIL_COLLECTIONS, LOG, SUPPRESSIONS, EmailStatus
 from .suppression import address_hash
 from .transports.port import (
     AccountBlocked,
@@ -201,7 +200,7 @@ class Email(Workload[EmailSendJob]):
         if job.received_at >= data.enqueuedAt + self.ttl:
             return Expired()  # its ttl ended in the queue, before we recorded it (I10)
         log, tenant = await asyncio.gather(context.get(LOG, data.outboxId), context.get(TENANTS, data.companyId))
-        if log is not None and log.get("status") == OutboxStatus.SENT:
+        if log is not None and log.get("status") == EmailStatus.SENT:
             context.log(_PROCESSING, **log_facts(job))
             answer = _already_sent(log)
             return Done([Outbox.was_sent(data, answer["sesMessageId"])], answer)
@@ -329,7 +328,7 @@ class Email(Workload[EmailSendJob]):
             case MoveToDeadLetters():
                 return [outbox.failed(job, transition)]
             case Expire(cancelled=cancelled):
-                return [outbox.ended(data, OutboxStatus.CANCELLED if cancelled else OutboxStatus.EXPIRED)]
+                return [outbox.ended(data, EmailStatus.CANCELLED if cancelled else EmailStatus.EXPIRED)]
             case Complete(elsewhere=True, result=result):
                 return outbox.sent_elsewhere(job, result or {})
             case AskToStop() | Complete():  # an email in work is not stopped; the handler returned its effects

@@ -12,8 +12,8 @@ import typer
 from holdfast import LedgerEntry, NotFound, Page, RecordQuery, Slice
 from holdfast.feature import FileMissing, Store
 from holdfast.features.documents.job_records import result_object
-from holdfast.features.documents.records import JOBS, RESULTS
-from holdfast.features.documents.views import DocumentStatus, DocumentView
+from holdfast.features.documents.records import JOBS, RESULTS, DocumentStatus
+from holdfast.features.documents.views import DocumentView
 from holdfast.terminal import (
     REFUSED,
     Stop,

@@ -10,8 +10,8 @@ import typer
 
 from holdfast import LedgerEntry, NotFound, Page, RecordQuery, Slice
 from holdfast.features.email.feature import EmailService
-from holdfast.features.email.records import OUTBOX
-from holdfast.features.email.views import EmailStatus, EmailView
+from holdfast.features.email.records import OUTBOX, EmailStatus
+from holdfast.features.email.views import EmailView
 from holdfast.terminal import REFUSED, Stop, moment, options, print_json, say, show_attempts, show_facts, show_table
 
 from .parts import opened_email
