@@ -77,11 +77,9 @@ __all__ = [
     "Ids",
     "Int",
     "Intake",
-    "Lack",
     "MaybeInt",
     "Needs",
     "NotSetUp",
-    "Opened",
     "Parts",
     "Principal",
     "Receipt",
@@ -306,26 +304,3 @@ class Feature(Generic[OwnSettings]):
     def starter(self) -> str:
         """The feature's part of the ``holdfast.toml`` that ``holdfast init`` writes: TOML with comments."""
         return ""
-
-
-@dataclass(frozen=True, slots=True)
-class Lack:
-    """Libraries that a part of Holdfast needs and that are not installed here.
-
-    ``asked_by`` is the setting that needs the part. None: no setting needs it, and Holdfast runs without the part.
-    """
-
-    part: str
-    missing: tuple[str, ...]
-    asked_by: str | None = None
-
-    @property
-    def message(self) -> str:
-        """What is missing, in one sentence."""
-        who = f"{self.asked_by} needs" if self.asked_by else f"{self.part.capitalize()} need"
-        return f"{who} what is not installed here: {', '.join(self.missing)}."
-
-    @property
-    def remedy(self) -> str:
-        """The command that installs it."""
-        return install_command(self.missing)

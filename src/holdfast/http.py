@@ -25,9 +25,8 @@ from holdfast.api.reading import (
     require_plain_json,
     valid_trace_id,
 )
-from holdfast.api.routes import JSON_TYPE, AsgiRoute, Contents, Routes, json_body, read_model, unread_body
-from holdfast.api.tenant_guard import TenantGuard, tenant_of
-from holdfast.telemetry import emit_failure, events
+from holdfast.api.routes import JSON_TYPE, AsgiRoute, Contents, Routes, json_body, unread_body
+from holdfast.api.tenant_guard import tenant_of
 
 __all__ = [
     "BODY_HEADERS",
@@ -50,16 +49,12 @@ __all__ = [
     "Routes",
     "Scope",
     "Send",
-    "TenantGuard",
-    "emit_failure",
-    "events",
     "field_problems",
     "header",
     "intake_refusal_of",
     "json_body",
     "pick",
     "read_body",
-    "read_model",
     "refusal_of",
     "refusal_of_any",
     "refusals",

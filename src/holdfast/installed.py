@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Final, NamedTuple
@@ -12,7 +13,7 @@ from holdfast.contracts.errors import ConfigurationError, message_of
 from holdfast.contracts.extras import install_command, missing_libraries
 from holdfast.contracts.redaction import scrub
 from holdfast.contracts.workload import App
-from holdfast.feature import Feature, Lack
+from holdfast.feature import Feature
 
 GROUP: Final = "holdfast.features"
 _OURS: Final = {
@@ -22,6 +23,29 @@ _OURS: Final = {
 }
 """Our own entry points, for a copy of the files that no installer has registered."""
 CLUSTER: Final = ("bullmq", "msgpack", "pymongo", "redis")
+
+
+@dataclass(frozen=True, slots=True)
+class Lack:
+    """Libraries that a part of Holdfast needs and that are not installed here.
+
+    ``asked_by`` is the setting that needs the part. None: no setting needs it, and Holdfast runs without the part.
+    """
+
+    part: str
+    missing: tuple[str, ...]
+    asked_by: str | None = None
+
+    @property
+    def message(self) -> str:
+        """What is missing, in one sentence."""
+        who = f"{self.asked_by} needs" if self.asked_by else f"{self.part.capitalize()} need"
+        return f"{who} what is not installed here: {', '.join(self.missing)}."
+
+    @property
+    def remedy(self) -> str:
+        """The command that installs it."""
+        return install_command(self.missing)
 
 
 class Found(NamedTuple):

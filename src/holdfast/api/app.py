@@ -106,19 +106,19 @@ def create_app(services: ApiServices, options: ApiOptions, features: Sequence[Fe
         name: sentence for each in features for name, sentence in each.intakes.items() if name in services.workloads
     }
     guard = [Depends(OperatorGuard(options))]
+    brought = [group for each in routes for group in each.groups]  # with guards of their own
     guarded = [job_routes(services, options, intakes), dead_letter_routes(services, options)]
-    open_to_all = [*(group for each in routes for group in each.groups), health_routes(services)]
+    health = health_routes(services)
     for group in guarded:
         rest.include_router(group, dependencies=guard)
-    for group in open_to_all:  # the groups of features have guards of their own
+    for group in (*brought, health):
         rest.include_router(group)
     for each in features:
         if each.routes is None:
             for path in each.paths:
                 rest.include_router(not_set_up(path, each.refusal))
     direct = [each for one in routes for each in one.direct]
-    groups = [*open_to_all[:-1], *guarded, open_to_all[-1]]
-    _add_documentation(rest, lambda: describe(rest, groups, direct))
+    _add_documentation(rest, lambda: describe(rest, [*brought, *guarded, health], direct))
     return Gateway(rest, services.ids, routes)
 
 

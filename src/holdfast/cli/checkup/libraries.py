@@ -6,7 +6,8 @@ from importlib.metadata import distributions
 from typing import Final
 
 from holdfast.contracts.extras import DISTRIBUTION
-from holdfast.feature import FAIL, OK, WARN, Finding, Lack
+from holdfast.feature import FAIL, OK, WARN, Finding
+from holdfast.installed import Lack
 
 _NAMESAKE: Final = "holdfast"
 """Another project's distribution on PyPI, with a package of the same name."""
