@@ -47,6 +47,8 @@ class Counted(Workload[Task]):
     retry = ListedDelays(
         (timedelta(milliseconds=20),), max_attempts=int(os.environ.get("RETRY_MAX_ATTEMPTS", MAX_ATTEMPTS))
     )
+    timeout = timedelta(minutes=10)
+    """Longer than any test keeps a gate closed, also on a slow machine: a timeout would be an attempt."""
     collections = (Collection(EFFECTS, key="effectId"),)
 
     def key(self, data: Task) -> str:
