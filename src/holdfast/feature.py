@@ -50,6 +50,7 @@ from holdfast.contracts.workload import Workload
 from holdfast.engine.cancellation import Cancellation
 from holdfast.engine.intake import Intake, Receipt
 from holdfast.engine.tenants import Tenants
+from holdfast.telemetry import refused
 
 if TYPE_CHECKING:
     from holdfast.api.frame import FeatureRoutes, Frame
@@ -103,6 +104,7 @@ __all__ = [
     "missing_libraries",
     "path",
     "refuse",
+    "refused",
     "weakness",
     "without_query",
 ]

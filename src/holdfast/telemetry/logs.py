@@ -18,6 +18,7 @@ _WARNINGS: Final = frozenset(
         events.API_UNEXPECTED,
         events.ATTEMPT_STALE,
         events.BATCH_SPLIT,
+        events.BOUND_REACHED,
         events.JOB_DEAD_LETTERED,
         events.PROCESS_KILLED,
         events.PROCESS_LOST,
