@@ -33,13 +33,16 @@ PYTEST := $(if $(TEST_FOLDER),PYTEST_DEBUG_TEMPROOT=$(TEST_FOLDER)) $(BIN)/pytho
 # How many rounds each crash point gets in `make chaos`; the test suite itself runs few.
 HOLDFAST_CHAOS_ROUNDS ?= 25
 
+# How often each attack is repeated in `make attack`; the test suite itself runs each once.
+HOLDFAST_ATTACK_ROUNDS ?= 10
+
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Programs are started hundreds of times here: they should find their bytecode.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo demo-cluster test test-fast check format bench bench-cluster bench-documents mutants chaos clean
+.PHONY: help install demo demo-cluster test test-fast check format bench bench-cluster bench-documents mutants chaos attack clean
 
 help: ## Show this list
 	@echo "Holdfast. Usage: make <target> [ARGS='...'] [PYTHON=python3.12]"
@@ -97,6 +100,9 @@ mutants: $(STAMP) ## Break the engine on purpose and see that the simulation not
 
 chaos: $(STAMP) ## Kill and stop real processes for a long time; HOLDFAST_CHAOS_ROUNDS sets how long
 	HOLDFAST_CHAOS_ROUNDS=$(HOLDFAST_CHAOS_ROUNDS) $(PYTEST) -m chaos --timeout 3600 $(ARGS)
+
+attack: $(STAMP) ## Attack a running gateway for a long time; HOLDFAST_ATTACK_ROUNDS sets how long
+	HOLDFAST_ATTACK_ROUNDS=$(HOLDFAST_ATTACK_ROUNDS) $(PYTEST) tests/attack --timeout 3600 $(ARGS)
 
 clean: ## Remove .venv, .venv-3.12 and its like, and everything the tools left behind; data folders and holdfast.toml stay
 	rm -rf .venv .venv-* build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache .schemathesis .coverage
