@@ -21,6 +21,8 @@ from holdfast.contracts.redaction import MAX_MESSAGE, scrub
         ("operator_token: t0ps3cret", "t0ps3cret"),
         ("x-signature=deadbeefdeadbeef", "deadbeefdeadbeef"),
         ("sent to maria.silva@example.com.br", "maria.silva"),
+        ("sent to _maria.silva@example.com.br", "maria.silva"),
+        ("sent to <.maria.silva@example.com.br>", "maria.silva"),
         ("CPF 529.982.247-25 is unknown", "529.982.247-25"),
         ("cpf=52998224725", "52998224725"),
         ("CNPJ 11.222.333/0001-81", "11.222.333/0001-81"),
@@ -67,3 +69,16 @@ def test_any_text_becomes_text_of_bounded_length_that_can_be_kept(text):
 @given(st.text(max_size=600))
 def test_scrubbing_twice_changes_nothing_more(text):
     assert scrub(scrub(text)) == scrub(text)
+
+
+@pytest.mark.parametrize("secret", ["maria.silva@example.com", "password=hunter2hunter2", "4111 1111 1111 1111"])
+@pytest.mark.parametrize("short", ["a" * 7 + " ", "token=" + "a" * 10 + " "])
+def test_a_secret_at_the_end_of_what_is_read_is_not_shown_in_part(secret, short):
+    # With the second filler, masking leaves so little that the end of what is read comes into the message.
+    for shift in range(len(secret) + 2):
+        text = (short * 1_000)[: 4_000 - shift] + secret + " and more" * 1_000
+        assert secret[:5] not in scrub(text)
+
+
+def test_a_long_secret_leaves_what_stands_before_it():
+    assert scrub("Cannot sign in: password=" + "x" * 10_000) == "Cannot sign in: password=***…"

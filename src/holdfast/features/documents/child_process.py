@@ -321,7 +321,7 @@ _KNOWN: Final = re.compile(
     r"|terminate called after throwing an instance of '[\w:<>, ]+'$"
     r"|ModuleNotFoundError: No module named '[\w.]+'$"
     r"|(?:\w+\.)*\w+(?:Error|Exception|Warning)(?=:|$)"
-    r"|(?:free|malloc|munmap_chunk|realloc|corrupted|double free)[\w ()]*[:a-z ]*$)"
+    r"|(?:free|malloc|munmap_chunk|realloc|corrupted|double free)[\w ()]*+[:a-z ]*$)"
 )
 
 

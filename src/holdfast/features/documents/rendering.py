@@ -36,7 +36,7 @@ _GAP: Final = 0.7
 
 _CONTROLS: Final = re.compile(r"[\x00-\x08\x0b\x0e-\x1f\x7f-\x84\x86-\x9f\ufeff\ufffe\uffff]")
 _LINE_ENDS: Final = re.compile(r"\r\n|[\r\x0c\x85\u2028\u2029]")
-_ARROW: Final = re.compile(r"--+>")
+_ARROW: Final = re.compile(r"(?<!-)--++>")
 _SURROGATES: Final = re.compile(r"[\ud800-\udfff]")
 _ITEM: Final = re.compile(r"(?:[\u2022\u2023\u25e6\u25aa\u25cf\u00b7*\u2013\u2014-]|\(?\d{1,3}[.)])\s")
 _RESULT: Final = (

@@ -24,7 +24,8 @@ from holdfast import HoldfastError, scrub
 
 _MAX_QUOTE: Final = 200
 _MIN_LOCAL_PART: Final = 3
-_ADDRESS: Final = re.compile(r"[^\s<>()\[\],;:\"']*@[^\s<>()\[\],;:\"']+")
+_RUN: Final = r"[^\s<>()\[\],;:\"'@]"
+_ADDRESS: Final = re.compile(rf"(?<!{_RUN}){_RUN}*+@(?:{_RUN}|@)++")
 
 
 @dataclass(frozen=True, slots=True)

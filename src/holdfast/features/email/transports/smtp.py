@@ -51,7 +51,7 @@ _DOT: Final = b".\r\n"
 _LINE_END: Final = re.compile(rb"\r\n|\r|\n")
 _DOT_AT_LINE_START: Final = re.compile(rb"(?m)^\.")
 # Without the characters that could end the command or the brackets around the address.
-_ADDRESS: Final = re.compile(r"[!-;=?-~]+@[!-;=?-~]+")
+_ADDRESS: Final = re.compile(r"[!-;=?-~][!-;=?A-~]*+@[!-;=?-~]+")
 _HOST: Final = re.compile(r"[A-Za-z0-9.:_\[\]-]+")
 
 
