@@ -43,6 +43,7 @@ def test_the_defaults_are_the_documented_ones(tmp_path):
         "API_HOST": "127.0.0.1",
         "API_PORT": "8080",
         "OPERATOR_TOKEN": "(not set)",
+        "API_DOCS": "true",
         "MAX_BODY_BYTES": "262144",
         "INTAKE_MAX_PENDING": "5000",
         "COURIER_SECRETS": "(not set)",

@@ -6,12 +6,12 @@ usual error body. A plain ASGI route does the same for itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Final, cast
+from collections.abc import Sequence
+from typing import Final, cast
 
 from fastapi import Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import Response
 from pydantic_core import ErrorDetails
 from starlette.exceptions import HTTPException
 
@@ -21,7 +21,7 @@ from holdfast.telemetry import emit_failure, events
 
 from .answering import send_refusal
 from .dead_letters import dead_letter_routes
-from .docs_page import CONTENT_SECURITY_POLICY, render
+from .documentation import add_documentation
 from .errors import Code, Refusal, refusal_of
 from .frame import FeatureApi, FeatureRoutes
 from .health import health_routes
@@ -34,6 +34,7 @@ from .routes import not_set_up
 from .services import ApiOptions, ApiServices
 
 _SAFE_HEADERS: Final = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"))
+"""What an answer has, unless its route says otherwise."""
 
 
 class Gateway:
@@ -69,11 +70,10 @@ class Gateway:
             nonlocal started
             if message["type"] == "http.response.start":
                 started = True
-                message["headers"] = [
-                    *message.get("headers", ()),
-                    *_SAFE_HEADERS,
-                    (REQUEST_ID, trace_id.encode("ascii")),
-                ]
+                own = message.get("headers", ())
+                named = {name for name, _ in own}
+                safe = [each for each in _SAFE_HEADERS if each[0] not in named]
+                message["headers"] = [*own, *safe, (REQUEST_ID, trace_id.encode("ascii"))]
             await send(message)
 
         try:
@@ -118,19 +118,10 @@ def create_app(services: ApiServices, options: ApiOptions, features: Sequence[Fe
             for path in each.paths:
                 rest.include_router(not_set_up(path, each.refusal))
     direct = [each for one in routes for each in one.direct]
-    _add_documentation(rest, lambda: describe(rest, [*brought, *guarded, health], direct))
+    rest.state.docs = options.docs
+    if options.docs:
+        add_documentation(rest, lambda: describe(rest, [*brought, *guarded, health], direct))
     return Gateway(rest, services.ids, routes)
-
-
-def _add_documentation(rest: FastAPI, describe_api: Callable[[], dict[str, Any]]) -> None:
-    @rest.get("/openapi.json", include_in_schema=False)
-    async def openapi() -> JSONResponse:
-        return JSONResponse(describe_api())
-
-    @rest.get("/docs", include_in_schema=False)
-    async def docs() -> Response:
-        headers = {"content-security-policy": CONTENT_SECURITY_POLICY, "referrer-policy": "no-referrer"}
-        return Response(render(describe_api()), media_type="text/html; charset=utf-8", headers=headers)
 
 
 # --- errors of the routes behind FastAPI --------------------------------------------------------------------------
@@ -164,7 +155,8 @@ async def _answer_routing(request: Request, error: Exception) -> Response:
     routing = cast("HTTPException", error)
     if routing.status_code == 405:  # noqa: PLR2004 - Method Not Allowed
         return _answer(request, Refusal(Code.METHOD_NOT_ALLOWED, headers=routing.headers))
-    return _answer(request, Refusal(Code.NOT_FOUND, "This path does not exist; /docs lists all paths."))
+    hint = "; /docs lists all paths." if request.app.state.docs else "."
+    return _answer(request, Refusal(Code.NOT_FOUND, f"This path does not exist{hint}"))
 
 
 async def _answer_unexpected(request: Request, _: Exception) -> Response:

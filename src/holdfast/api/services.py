@@ -31,3 +31,5 @@ class ApiOptions:
 
     operator_token: str | None = field(default=None, repr=False)
     max_body_bytes: int = 256 * 1024
+    docs: bool = True
+    """Whether ``/docs`` and ``/openapi.json`` are there."""

@@ -81,6 +81,7 @@ class Settings(BaseModel):
     api_host: str = Field("127.0.0.1", description="Address the API listens on.")
     api_port: Int = Field(8080, ge=0, le=65_535, description="Port the API listens on; 0 takes any free one.")
     operator_token: SecretStr | None = Field(None, description="Bearer token for dead letters and other operator work.")
+    api_docs: bool = Field(default=True, description="Whether the API serves /docs and /openapi.json, without a token.")
     max_body_bytes: Int = Field(262_144, ge=1_024, le=16_777_216, description="The largest request body accepted.")
     intake_max_pending: Int = Field(
         5_000, ge=1, le=1_000_000, description="Requests that may wait for a commit before more are turned away."

@@ -67,6 +67,7 @@ class System:
         options = ApiOptions(
             operator_token=token.get_secret_value() if token else None,
             max_body_bytes=self.settings.max_body_bytes,
+            docs=self.settings.api_docs,
         )
         from holdfast.api.app import create_app  # noqa: PLC0415 - workers and commands do without a web framework
         from holdfast.api.frame import FeatureApi, Frame  # noqa: PLC0415 - likewise
