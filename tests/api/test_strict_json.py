@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.api.strict_json import MAX_DEPTH, NotStrictJson, parse
+from holdfast.api.strict_json import MAX_DEPTH, MAX_MEMBERS, MAX_VALUES, NotStrictJson, parse
 
 scalars = (
     st.none()
@@ -121,3 +121,29 @@ def test_the_message_does_not_repeat_the_body():
             parse(raw)
         for piece in ("secret", "nope", "cpf", "1234567890"):
             assert piece not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (b"[" + b"1," * MAX_VALUES + b"1]", "The body has more than 5,000 values."),
+        (b"[" + b"[]," * (MAX_VALUES // 2) + b"[]]", "The body has more than 5,000 values."),
+        (b"{" + b",".join(b'"%d":1' % each for each in range(MAX_MEMBERS + 1)) + b"}", "more than 1,000 members"),
+    ],
+)
+def test_bodies_with_too_many_values_are_refused(body, message):
+    with pytest.raises(NotStrictJson, match=message):
+        parse(body)
+
+
+def test_what_stands_in_texts_is_no_value():
+    assert parse(b'["' + b",[{" * MAX_VALUES + b'"]') == [",[{" * MAX_VALUES]
+
+
+def test_the_most_values_are_taken():
+    assert len(parse(b"[" + b"1," * (MAX_VALUES - 2) + b"1]")) == MAX_VALUES - 1
+    assert len(parse(b"{" + b",".join(b'"%d":1' % each for each in range(MAX_MEMBERS)) + b"}")) == MAX_MEMBERS
+
+
+def test_a_route_may_take_more_values():
+    assert len(parse(b"[" + b"1," * MAX_VALUES + b"1]", 2 * MAX_VALUES)) == MAX_VALUES + 1

@@ -17,7 +17,7 @@ from starlette.exceptions import HTTPException
 
 from holdfast.contracts.errors import HoldfastError
 from holdfast.contracts.ports import Ids
-from holdfast.telemetry import emit_failure, events
+from holdfast.telemetry import emit_failure, events, refused
 
 from .answering import send_refusal
 from .dead_letters import dead_letter_routes
@@ -35,6 +35,8 @@ from .services import ApiOptions, ApiServices
 
 _SAFE_HEADERS: Final = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"))
 """What an answer has, unless its route says otherwise."""
+_MOST_PARAMETERS: Final = 100
+_TOO_MANY_PARAMETERS: Final = f"The query has more than {_MOST_PARAMETERS} parameters."
 
 
 class Gateway:
@@ -65,6 +67,10 @@ class Gateway:
         trace_id = valid_trace_id(None if repeated else headers.get(REQUEST_ID)) or self._ids.new("req")
         scope[TRACE] = trace_id
         started = False
+        if scope["query_string"].count(b"&") >= _MOST_PARAMETERS:
+            refused("query_parameters")
+            await send_refusal(send, Refusal(Code.INVALID_QUERY, _TOO_MANY_PARAMETERS), trace_id)
+            return
 
         async def send_traced(message: Message) -> None:
             nonlocal started

@@ -38,6 +38,7 @@ Contents = Mapping[str, type[BaseModel] | tuple[type[BaseModel], ...]]
 
 _BODIES: Final = "holdfast_bodies"
 _REQUEST: Final = "http_request"
+_LARGE: Final = 64 * 1024
 
 
 # --- the body of a route ------------------------------------------------------------------------------------------
@@ -47,6 +48,13 @@ _REQUEST: Final = "http_request"
 class _JsonBody:
     limit: int
     like: type[BaseModel] | None = None
+    most_values: int = strict_json.MAX_VALUES
+
+    async def parsed(self, raw: bytes) -> Any:  # noqa: ANN401 - any JSON value
+        """The JSON value. A large one is read in a thread: the other requests go on."""
+        if len(raw) <= _LARGE:
+            return strict_json.parse(raw, self.most_values)
+        return await run_in_threadpool(strict_json.parse, raw, self.most_values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +62,16 @@ class _UnreadBody:
     contents: Contents
 
 
-def json_body(*, limit: int = MAX_BODY, like: type[BaseModel] | None = None) -> Any:  # noqa: ANN401 - a default value
+def json_body(
+    *, limit: int = MAX_BODY, like: type[BaseModel] | None = None, most_values: int = strict_json.MAX_VALUES
+) -> Any:  # noqa: ANN401 - a default value
     """The default of the parameter that gets the body.
 
     For example: ``async def send(body: Sms = json_body(limit=10_000))``. Without this default, a parameter that is
     a model is the body, too. With ``like``, the body is described as this model, but the route gets the JSON value as
-    it is, and validates it by itself.
+    it is, and validates it by itself. ``most_values`` limits the members of objects and elements of lists in it.
     """
-    return _JsonBody(limit, like)
+    return _JsonBody(limit, like, most_values)
 
 
 def unread_body(contents: Contents) -> Any:  # noqa: ANN401 - a default value
@@ -164,7 +174,7 @@ def _with_strict_body(endpoint: Callable[..., Any]) -> Callable[..., Any]:
             values[parameter.name] = await read_model(request, parameter.annotation, body.limit)
         else:
             raw = await read_json_bytes(request.scope["headers"], request.receive, body.limit)
-            values[parameter.name] = strict_json.parse(raw)
+            values[parameter.name] = await body.parsed(raw)
         if inspect.iscoroutinefunction(endpoint):
             return await endpoint(**values)
         return await run_in_threadpool(endpoint, **values)  # as in FastAPI

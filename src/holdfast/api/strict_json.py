@@ -2,7 +2,8 @@
 
 Python's ``json`` takes the last of two equal keys, reads NaN, turns 1e999 into infinity, accepts half a surrogate pair
 and recurses without limit. What we accept is stored, queued and read by other programs, for example in Node. So this
-module refuses what they could read differently: it enforces the I-JSON profile (RFC 7493) and a depth limit.
+module refuses what they could read differently: it enforces the I-JSON profile (RFC 7493). It also limits how deep and
+how many values are: checking a hundred thousand empty lists would keep the event loop busy for long (I18).
 """
 
 from __future__ import annotations
@@ -12,13 +13,19 @@ import math
 import re
 from typing import Any, Final
 
+from holdfast.telemetry import refused
+
 from .errors import Code, Refusal
 
 MAX_DEPTH: Final = 32
+MAX_VALUES: Final = 5_000
+"""The most values in a body: members of objects and elements of lists, at all levels."""
+MAX_MEMBERS: Final = 1_000
+"""The most members of one object."""
 _MAX_SAFE_INTEGER: Final = 2**53 - 1
 _MAX_SAFE_DIGITS: Final = 17  # a sign and sixteen digits
 
-_STRING_OR_BRACKET: Final = re.compile(r'"(?:[^"\\]|\\.)*+"?|[\[\]{}]', re.DOTALL)
+_STRING_OR_SIGN: Final = re.compile(r'"(?:[^"\\]|\\.)*+"?|[\[\]{},]', re.DOTALL)
 _SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
 
 
@@ -32,7 +39,7 @@ class NotStrictJson(Refusal):
         return self.message
 
 
-def parse(raw: bytes) -> Any:  # noqa: ANN401 - any JSON value
+def parse(raw: bytes, most_values: int = MAX_VALUES) -> Any:  # noqa: ANN401 - any JSON value
     """The JSON value in ``raw``. Raises :class:`NotStrictJson`."""
     try:
         text = raw.decode("utf-8")
@@ -42,9 +49,11 @@ def parse(raw: bytes) -> Any:  # noqa: ANN401 - any JSON value
     if text.startswith("\ufeff"):
         message = "The body starts with a byte order mark."
         raise NotStrictJson(message)
-    # With fewer opening brackets than levels, the body cannot be too deep. Most bodies need no other check.
-    if raw.count(b"{") + raw.count(b"[") > MAX_DEPTH:
-        _check_depth(text)
+    # With fewer opening brackets than levels, the body cannot be too deep; and each value but the first of its list or
+    # object has a comma before it. Most bodies need no other check.
+    opening = raw.count(b"{") + raw.count(b"[")
+    if opening > MAX_DEPTH or opening + raw.count(b",") > most_values:
+        _check_shape(text, most_values)
     try:
         value = _DECODER.decode(text)
     except json.JSONDecodeError as error:
@@ -64,16 +73,23 @@ def parse_object(raw: bytes) -> dict[str, Any]:
     return body
 
 
-def _check_depth(text: str) -> None:
-    depth = 0
-    for token in _STRING_OR_BRACKET.finditer(text):
-        bracket = token.group()
-        if bracket in "{[":
+def _check_shape(text: str, most_values: int) -> None:
+    depth = values = 0
+    for token in _STRING_OR_SIGN.finditer(text):
+        sign = token.group()
+        if sign in "{[,":
+            values += 1
+            if values > most_values:
+                refused("json_values")
+                message = f"The body has more than {most_values:,} values."
+                raise NotStrictJson(message)
+        if sign in "{[":
             depth += 1
             if depth > MAX_DEPTH:
+                refused("json_depth")
                 message = f"The body is nested deeper than {MAX_DEPTH} levels."
                 raise NotStrictJson(message)
-        elif bracket in "}]":
+        elif sign in "}]":
             depth -= 1
 
 
@@ -89,6 +105,10 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members = dict(pairs)
     if len(members) != len(pairs):
         message = "An object contains the same key twice."
+        raise NotStrictJson(message)
+    if len(members) > MAX_MEMBERS:
+        refused("json_members")
+        message = f"An object has more than {MAX_MEMBERS:,} members."
         raise NotStrictJson(message)
     return members
 

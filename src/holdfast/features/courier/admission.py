@@ -46,8 +46,8 @@ class CourierAdmission:
             intake = CourierIntake.model_validate(body)
             signature = CourierSignature(algorithm=meta.algorithm, timestamp=meta.timestamp, signature=meta.signature)
         except ValidationError as error:
-            problems = [_problem(each) for each in error.errors(include_url=False, include_input=False)]
-            raise InvalidContent(problems[:_MAX_PROBLEMS]) from None
+            found = error.errors(include_url=False, include_input=False)
+            raise InvalidContent([_problem(each) for each in found[:_MAX_PROBLEMS]]) from None
         problem = problem_at_intake(intake.occurredAt, received_at, self.workload.retention)
         if problem is not None:
             raise InvalidContent([FieldProblem("occurredAt", problem)])

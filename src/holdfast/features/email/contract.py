@@ -71,6 +71,7 @@ _HEADERS_ALLOWED: Final = re.compile(
     r"(?i)X-(?!Amz|SES-)[!-9;-~]+|List-Unsubscribe|List-Unsubscribe-Post|List-ID|Auto-Submitted|Precedence|In-Reply-To"
     r"|References|Importance|Priority|Feedback-ID|Entity-Ref-ID",
 )
+_MOST_PROBLEMS: Final = 50
 _FIELD_NAME: Final = re.compile(rf"[!-9;-~]{{1,{MAX_HEADER_NAME}}}")
 _SAFE_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 _NAME_TO_SHOW: Final = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,75}")
@@ -325,7 +326,8 @@ def problems_of(error: ValidationError, whole: str) -> list[FieldProblem]:
 
     The order is that in which pydantic found them. ``whole`` is the name of the object with the fields.
     """
-    return [_problem(each, whole) for each in error.errors(include_url=False, include_input=False)]
+    found = error.errors(include_url=False, include_input=False)
+    return [_problem(each, whole) for each in found[:_MOST_PROBLEMS]]
 
 
 def _problem(error: Mapping[str, Any], whole: str) -> FieldProblem:
