@@ -21,9 +21,8 @@ from .checkup.ledger import ledger
 from .checkup.libraries import installation, lacking
 from .checkup.storage import storage
 from .failures import REFUSED
-from .output import print_json, say
-from .settings import app_of
-from .tables import show_table
+from .opening import app_of
+from .output import print_json, say, show_table
 
 
 def doctor(app: options.App = None, data: options.Data = None, json: options.Json = False) -> None:

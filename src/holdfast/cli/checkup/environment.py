@@ -15,8 +15,8 @@ import httpx
 
 from holdfast import App
 from holdfast.cli.failures import Stop
+from holdfast.cli.opening import settings_with
 from holdfast.cli.posting import base_url
-from holdfast.cli.settings import settings_with
 from holdfast.config import CONFIG_FILE, Settings
 from holdfast.contracts.errors import ConfigurationError
 from holdfast.feature import FAIL, OK, WARN, Finding
