@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from holdfast import Page, isoformat
 from holdfast.features.email.feature import EmailFeature, EmailService
-from holdfast.features.email.records import SuppressionReason
+from holdfast.features.email.records import SuppressionReason, shown_hash
 from holdfast.terminal import REFUSED, Stop, moment, open_feature, options, print_json, say, show_list, user_name
 
 if TYPE_CHECKING:  # the core install does without the libraries of the email extra
@@ -17,8 +17,6 @@ if TYPE_CHECKING:  # the core install does without the libraries of the email ex
 suppressions = typer.Typer(
     help="List, add and remove addresses that get no emails.", no_args_is_help=True, add_completion=False
 )
-
-_HASH_SHOWN: Final = 8
 
 Address = Annotated[str, typer.Argument(help="The full address, not masked.", show_default=False)]
 
@@ -80,18 +78,14 @@ def _row(suppression: Suppression) -> dict[str, object]:
         "detail": suppression.detail,
         "from": suppression.source,
         "since": moment(suppression.since),
-        "hash": _hash(suppression),
+        "hash": shown_hash(suppression.address_hash),
     }
-
-
-def _hash(suppression: Suppression) -> str:
-    return f"{suppression.address_hash[:_HASH_SHOWN]}..."
 
 
 def _document(suppression: Suppression) -> dict[str, Any]:
     return {
         "address": suppression.address,
-        "addressHash": _hash(suppression),
+        "addressHash": shown_hash(suppression.address_hash),
         "reason": suppression.reason.value,
         "detail": suppression.detail,
         "source": suppression.source,
