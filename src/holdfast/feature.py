@@ -30,8 +30,7 @@ from holdfast.config.field_types import (
     refuse,
     without_query,
 )
-from holdfast.config.secret_safety import WAY_OUT, weakness
-from holdfast.config.starter import fresh_secret
+from holdfast.config.secret_safety import WAY_OUT, fresh_secret, weakness
 from holdfast.contracts.errors import HoldfastError
 from holdfast.contracts.extras import install_command, missing_libraries
 from holdfast.contracts.files import (

@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 from holdfast.cli import options
-from holdfast.cli.arguments import content, instant, json_object
-from holdfast.cli.deciding import user_name
-from holdfast.cli.events import show_attempts
 from holdfast.cli.failures import INTERRUPTED, MISUSED, REFUSED, Stop
-from holdfast.cli.opening import open_feature
-from holdfast.cli.output import print_json, print_line, printable, say
+from holdfast.cli.opening import open_feature, settings_with
+from holdfast.cli.options import content, instant, json_object, user_name
+from holdfast.cli.output import (
+    console,
+    heading,
+    moment,
+    print_json,
+    print_line,
+    printable,
+    progress,
+    require_item,
+    say,
+    show_attempts,
+    show_document,
+    show_facts,
+    show_item,
+    show_list,
+    show_table,
+)
 from holdfast.cli.posting import Answer, base_url, connected, post, report
-from holdfast.cli.settings import settings_with
-from holdfast.cli.tables import console, heading, moment, progress, show_document, show_facts, show_table
 from holdfast.cli.unwinding import signals_unwind, signals_wait
 
 __all__ = [
@@ -36,11 +48,14 @@ __all__ = [
     "printable",
     "progress",
     "report",
+    "require_item",
     "say",
     "settings_with",
     "show_attempts",
     "show_document",
     "show_facts",
+    "show_item",
+    "show_list",
     "show_table",
     "signals_unwind",
     "signals_wait",

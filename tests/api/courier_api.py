@@ -16,10 +16,10 @@ import httpx
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from holdfast import Done, ExponentialBackoff, Workload
+from holdfast.api import ApiOptions, ApiServices
 from holdfast.api.app import Gateway as Api
 from holdfast.api.app import create_app
 from holdfast.api.frame import FeatureApi, Frame
-from holdfast.api.services import ApiOptions, ApiServices
 from holdfast.brokers.sqlite import SqliteBroker
 from holdfast.contracts.dead_letters import letter_id
 from holdfast.contracts.errors import BrokerUnavailable, StoreUnavailable

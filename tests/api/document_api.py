@@ -14,10 +14,10 @@ from typing import Any
 
 import httpx
 
+from holdfast.api import ApiOptions, ApiServices
 from holdfast.api.app import Gateway as Api
 from holdfast.api.app import create_app
 from holdfast.api.frame import FeatureApi, Frame
-from holdfast.api.services import ApiOptions, ApiServices
 from holdfast.contracts.dead_letters import letter_id
 from holdfast.contracts.ledger import Claimed, Lease, LedgerEntry
 from holdfast.contracts.outcomes import Reason

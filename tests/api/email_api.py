@@ -13,9 +13,9 @@ from typing import Any
 
 import httpx
 
+from holdfast.api import ApiOptions, ApiServices
 from holdfast.api.app import create_app
 from holdfast.api.frame import FeatureApi, Frame
-from holdfast.api.services import ApiOptions, ApiServices
 from holdfast.contracts.times import isoformat
 from holdfast.engine.tenants import Tenants
 from holdfast.features.email.feature import EmailFeature, EmailService, Scope

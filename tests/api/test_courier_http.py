@@ -12,8 +12,8 @@ import httpx
 import pytest
 from standardwebhooks import Webhook
 
+from holdfast.api import ApiOptions
 from holdfast.api.app import create_app
-from holdfast.api.services import ApiOptions
 from holdfast.contracts.ledger import Status
 from holdfast.contracts.times import isoformat
 from holdfast.engine.intake import Intake

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.api import app as app_module
 from holdfast.api.app import create_app
-from holdfast.api.services import ApiOptions
+from holdfast.api import ApiOptions
 
 PATHS = ["/docs", "/openapi.json"]
 

@@ -6,9 +6,9 @@ import httpx
 import pytest
 import pytest_asyncio
 
+from holdfast.api import ApiOptions
 from holdfast.api.app import create_app
 from holdfast.api.frame import FeatureApi
-from holdfast.api.services import ApiOptions
 from holdfast.features.documents.feature import DocumentsFeature
 from tests.api.courier_api import OPERATOR
 from tests.api.document_api import (

@@ -382,9 +382,9 @@ async def test_the_operators_route_for_jobs_takes_no_emails(api):
 async def test_without_emails_every_path_answers_404_with_the_reason(api):
     import httpx
 
+    from holdfast.api import ApiOptions
     from holdfast.api.app import create_app
     from holdfast.api.frame import FeatureApi
-    from holdfast.api.services import ApiOptions
 
     absent = FeatureApi(paths=EmailFeature.paths, refusal="Emails are not set up here: no keys.")
     app = create_app(api.services, ApiOptions(), [absent])

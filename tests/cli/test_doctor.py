@@ -80,7 +80,7 @@ def test_a_config_file_that_others_can_read(program, home):
 def test_a_port_that_somebody_else_has(program, monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as other:  # it never answers
         monkeypatch.setenv("API_PORT", str(other.getsockname()[1]))
-        monkeypatch.setattr("holdfast.cli.checkup.environment._TIMEOUT_SECONDS", 0.2)
+        monkeypatch.setattr("holdfast.cli.doctor.environment._TIMEOUT_SECONDS", 0.2)
         said = program("doctor", "--json")
     assert said.code == 1
     assert "in use" in findings(said, "FAIL")["port"]["message"]
@@ -149,7 +149,7 @@ def test_jobs_of_vanished_workers(program, home, monkeypatch):
 
     asyncio.run(prepare())
     assert "leases, parcels" in findings(program("doctor", "--json", "--app", APP), "OK")
-    monkeypatch.setattr("holdfast.cli.checkup.ledger._SLACK", timedelta(0))
+    monkeypatch.setattr("holdfast.cli.doctor.ledger._SLACK", timedelta(0))
     found = findings(program("doctor", "--json", "--app", APP), "WARN")["leases, parcels"]
     assert "1 jobs" in found["message"]
 

@@ -127,7 +127,7 @@ class Installed(Distribution):
 )
 def test_doctor_finds_the_other_project_of_this_name(found, monkeypatch, names, level):
     distributions = [Installed(name) for name in names]
-    monkeypatch.setattr("holdfast.cli.checkup.libraries.distributions", lambda: distributions)
+    monkeypatch.setattr("holdfast.cli.doctor.environment.distributions", lambda: distributions)
     code, checks = found()
     assert code == (1 if level == "FAIL" else 0)
     told = checks["installation"]
@@ -139,7 +139,7 @@ def test_doctor_finds_the_other_project_of_this_name(found, monkeypatch, names, 
 
 def test_our_own_old_name_is_told_from_the_other_project(found, monkeypatch):
     distributions = [Installed("holdfast", "holdfast.cli:main"), Installed("holdfast-gateway", "holdfast.cli:main")]
-    monkeypatch.setattr("holdfast.cli.checkup.libraries.distributions", lambda: distributions)
+    monkeypatch.setattr("holdfast.cli.doctor.environment.distributions", lambda: distributions)
     code, checks = found()
     assert code == 0
     assert checks["installation"]["verdict"] == "WARN"

@@ -7,7 +7,7 @@ import sys
 import pytest
 import typer
 
-import holdfast.cli.versions
+import holdfast.cli
 from holdfast import __version__
 from holdfast.cli import COMMANDS
 from holdfast.cli.lazy import load
@@ -97,7 +97,7 @@ def test_errors_become_a_sentence_and_an_exit_code(program, monkeypatch, error, 
     def fail(*_):
         raise error
 
-    monkeypatch.setattr(holdfast.cli.versions, "print_line", fail)
+    monkeypatch.setattr(holdfast.cli, "print_line", fail)
     said = program("version")
     assert said.code == code
     assert words in said.err
@@ -108,7 +108,7 @@ def test_the_traceback_is_there_for_who_asks(home, capsys, monkeypatch):
     def fail(*_):
         raise RuntimeError
 
-    monkeypatch.setattr(holdfast.cli.versions, "print_line", fail)
+    monkeypatch.setattr(holdfast.cli, "print_line", fail)
     monkeypatch.setenv("HOLDFAST_DEBUG", "1")
     assert holdfast.cli.main(["version"]) == 70
     assert "Traceback" in capsys.readouterr().err

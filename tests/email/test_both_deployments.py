@@ -15,8 +15,8 @@ import pytest
 from holdfast.contracts.effects import Upsert
 from holdfast.contracts.errors import BrokerUnavailable
 from holdfast.contracts.ledger import Status
-from holdfast.features.email.adopting import OTHER_JOB_ID
 from holdfast.features.email.contract import QUEUE_NAME
+from holdfast.features.email.queues import OTHER_JOB_ID
 from holdfast.features.email.records import LOG, SuppressionReason
 from tests.support.email_client import CPF, EmailClient, email_client, email_client_of_cluster
 from tests.support.gateway import outcomes

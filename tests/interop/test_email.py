@@ -16,8 +16,8 @@ from holdfast.contracts.effects import Upsert
 from holdfast.contracts.ledger import Status
 from holdfast.contracts.queries import LetterQuery, Page
 from holdfast.contracts.queues import Acknowledgement, Failed, Finished, QueueJob
-from holdfast.features.email.adopting import OTHER_JOB_ID
 from holdfast.features.email.contract import QUEUE_NAME, EmailDeadLetter
+from holdfast.features.email.queues import OTHER_JOB_ID
 from holdfast.features.email.records import CONTENT, LOG, OUTBOX, content_key
 from tests.support.smtp_server import SmtpServer
 from tests.support.waiting import eventually

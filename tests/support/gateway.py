@@ -21,7 +21,7 @@ from unittest.mock import patch
 
 import httpx
 
-from holdfast.api.services import ApiServices
+from holdfast.api import ApiServices
 from holdfast.brokers.sqlite import SqliteBroker
 from holdfast.contracts.dead_letters import DeadLetter
 from holdfast.contracts.ledger import LedgerEntry, Status

@@ -109,7 +109,7 @@ KEPT: Final = (
     ),
     # --- names on the wire and in the environment ---
     Kept(r"(?i)\bupkeep_interval_ms\b", EVERYWHERE, "a setting"),
-    Kept(r'"verdict"', ("src/holdfast/cli/doctor.py", "tests/"), "a key of `doctor --json`"),
+    Kept(r'"verdict"', ("src/holdfast/cli/doctor/__init__.py", "tests/"), "a key of `doctor --json`"),
     Kept(
         r"`(?:life|mortal|lane|turn|buried|handed_back|withdrawn|upkeep\.done|upkeep\.failed)`",
         ("CHANGELOG.md",),

@@ -1,5 +1,40 @@
 """The HTTP API: the frame around the routes of the features, and the routes of jobs, dead letters and health.
 
-Start at ``app.create_app``. It is not imported here: commands that only read a store need no web framework, which takes
-longer to load than such a command takes to run. The package knows no feature: each brings its own routes.
+Start at ``app.create_app``. This module has only what the wiring passes to it: commands that only read a store need no
+web framework, which takes longer to load than such a command takes to run. The package knows no feature: each brings
+its own routes.
 """
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from holdfast.contracts.ports import Broker, Clock, Ids, Store
+from holdfast.contracts.workload import Workload
+from holdfast.engine.intake import Intake
+from holdfast.engine.review import Review
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiServices:
+    """Everything that the routes of the frame call."""
+
+    store: Store
+    broker: Broker
+    intake: Intake
+    review: Review
+    clock: Clock
+    ids: Ids
+    workloads: Mapping[str, Workload[Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiOptions:
+    """The settings of the API. Without an operator token, every request to an operator route is refused."""
+
+    operator_token: str | None = field(default=None, repr=False)
+    max_body_bytes: int = 256 * 1024
+    docs: bool = True
+    """Whether ``/docs`` and ``/openapi.json`` are there."""

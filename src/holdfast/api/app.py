@@ -19,19 +19,17 @@ from holdfast.contracts.errors import HoldfastError
 from holdfast.contracts.ports import Ids
 from holdfast.telemetry import emit_failure, events, refused
 
-from .answering import send_refusal
+from . import ApiOptions, ApiServices
+from .asgi import REQUEST_ID, TRACE, Disconnected, Message, Receive, Scope, Send, pick, send_refusal, valid_trace_id
 from .dead_letters import dead_letter_routes
 from .documentation import add_documentation
-from .errors import Code, Refusal, refusal_of
+from .errors import Code, Refusal, field_problems, refusal_of
 from .frame import FeatureApi, FeatureRoutes
 from .health import health_routes
 from .jobs import job_routes
 from .openapi import describe
 from .operators import OperatorGuard
-from .problems import field_problems
-from .reading import REQUEST_ID, TRACE, Disconnected, Message, Receive, Scope, Send, pick, valid_trace_id
 from .routes import not_set_up
-from .services import ApiOptions, ApiServices
 
 _SAFE_HEADERS: Final = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"))
 """What an answer has, unless its route says otherwise."""

@@ -13,11 +13,11 @@ from holdfast.contracts.dead_letters import DeadLetter, ReviewStatus
 from holdfast.contracts.queries import LetterQuery, Page
 from holdfast.contracts.workload import readable_body
 
+from . import ApiOptions, ApiServices
 from .errors import Code
 from .openapi import refusals
 from .operators import DecisionBody
 from .routes import Routes, json_body
-from .services import ApiOptions, ApiServices
 from .views import LetterList, LetterSummary, LetterView, RefusedLetter, ReplayView
 
 _PATH: Final = "/v1/dead-letters"

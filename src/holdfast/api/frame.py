@@ -16,10 +16,10 @@ from holdfast.contracts.ledger import RecordedAs
 from holdfast.contracts.workload import Workload
 from holdfast.feature import Receipt, Services
 
+from . import ApiOptions
 from .errors import Code, Refusal, intake_refusal_of
 from .operators import OperatorGuard
 from .routes import AsgiRoute, Routes
-from .services import ApiOptions
 from .tenant_guard import TenantGuard
 
 

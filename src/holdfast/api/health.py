@@ -11,8 +11,8 @@ from fastapi import Response
 from holdfast import __version__
 from holdfast.contracts.errors import BrokerUnavailable, StoreUnavailable
 
+from . import ApiServices
 from .routes import Routes
-from .services import ApiServices
 from .views import HealthView, ReadinessView
 
 _TIMEOUT_SECONDS: Final = 5.0

@@ -12,10 +12,10 @@ from holdfast.contracts.errors import HoldfastError, NotFound
 from holdfast.contracts.ledger import RecordedAs
 from holdfast.contracts.workload import Workload
 
+from . import ApiOptions, ApiServices
 from .errors import Code, Refusal, intake_refusal_of
 from .openapi import INTAKE_CODES, refusals
 from .routes import JSON_TYPE, Routes, read_model, unread_body
-from .services import ApiOptions, ApiServices
 from .views import JobReceipt, JobView
 
 _MAX_DELAY_MS: Final = 365 * 24 * 60 * 60 * 1000

@@ -13,8 +13,8 @@ from pydantic.alias_generators import to_camel
 
 from holdfast.contracts.examples import add_example
 
+from . import ApiOptions
 from .errors import Code, Refusal
-from .services import ApiOptions
 
 _BEARER: Final = HTTPBearer(
     auto_error=False,

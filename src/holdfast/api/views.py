@@ -40,6 +40,10 @@ class View(BaseModel):
             values = {name: getattr(record, name, None) for name in cls.model_fields}
         return cls.model_validate(values | changed, from_attributes=True)
 
+    def as_json(self) -> dict[str, Any]:
+        """The answer as a JSON object, with the names of the wire."""
+        return self.model_dump(mode="json", by_alias=True)
+
 
 # --- errors and acknowledgements ----------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import platform
 import sys
 from collections.abc import Sequence
 from typing import Annotated
@@ -19,7 +20,8 @@ from holdfast import __version__
 
 from .failures import INTERRUPTED, PIPE_CLOSED, report_error
 from .lazy import Entry, LazyGroup, register
-from .output import say
+from .options import Json
+from .output import print_json, print_line, say
 
 RUN, SEND, READ, SET_UP = "Run", "Send", "Read and decide", "Set up and check"
 
@@ -28,7 +30,7 @@ COMMANDS: tuple[Entry, ...] = (
     Entry("api", "holdfast.cli.serving:api", RUN, "Run only the API."),
     Entry("worker", "holdfast.cli.serving:worker", RUN, "Run a worker with maintenance, without the API."),
     Entry("demo", "holdfast.demo:demo_command", RUN, "Take a guided tour in a separate data folder."),
-    Entry("submit", "holdfast.cli.submitting:submit", SEND, "Submit a job to one of your own workloads."),
+    Entry("submit", "holdfast.cli.posting:submit", SEND, "Submit a job to one of your own workloads."),
     Entry("events", "holdfast.cli.events:events", READ, "Look jobs up in the ledger."),
     Entry("dlq", "holdfast.cli.letters:dlq", READ, "Read, review, replay and close dead letters."),
     Entry("queue", "holdfast.cli.queues:queue", READ, "See how many jobs wait; pause and resume."),
@@ -36,10 +38,10 @@ COMMANDS: tuple[Entry, ...] = (
     Entry("tenants", "holdfast.cli.tenants:tenants", SET_UP, "Add and list tenants: those who may submit work."),
     Entry("keys", "holdfast.cli.keys:keys", SET_UP, "Create, list and revoke API keys of tenants."),
     Entry("config", "holdfast.cli.configuring:config", SET_UP, "See the settings in force."),
-    Entry("migrate", "holdfast.cli.migrating:migrate", SET_UP, "Create the ledger's tables or collections."),
+    Entry("migrate", "holdfast.cli.configuring:migrate", SET_UP, "Create the ledger's tables or collections."),
     Entry("doctor", "holdfast.cli.doctor:doctor", SET_UP, "Check this installation; show how to repair it."),
     Entry("schema", "holdfast.cli.schemas:schema", SET_UP, "List and export the contracts as JSON Schemas."),
-    Entry("version", "holdfast.cli.versions:version", SET_UP, "Show the versions of Holdfast, Python and SQLite."),
+    Entry("version", "holdfast.cli:version", SET_UP, "Show the versions of Holdfast, Python and SQLite."),
 )
 
 
@@ -79,6 +81,17 @@ def _program(
     ] = False,
 ) -> None:
     """Holdfast, the job gateway that never lets go."""
+
+
+def version(json: Json = False) -> None:
+    """Show the versions of Holdfast, Python and SQLite."""
+    import sqlite3  # noqa: PLC0415 - no other command needs it at its start
+
+    facts = {"holdfast": __version__, "python": platform.python_version(), "sqlite": sqlite3.sqlite_version}
+    if json:
+        print_json(facts)
+    else:
+        print_line(f"holdfast {__version__} (Python {facts['python']}, SQLite {facts['sqlite']})")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

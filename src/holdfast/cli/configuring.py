@@ -1,7 +1,8 @@
-"""``init`` and ``config show``."""
+"""``init``, ``config show`` and ``migrate``: set up a file, a ledger, and see what is set up."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import tempfile
 from pathlib import Path
@@ -9,14 +10,15 @@ from typing import Annotated
 
 import typer
 
-from holdfast.config import CONFIG_FILE, fresh_config_text
+from holdfast import App
+from holdfast.config import CONFIG_FILE, Settings, fresh_config_text
 from holdfast.installed import installed_features, settings_model
+from holdfast.wiring import DATABASE_FILE, open_cluster, open_system
 
 from . import options
 from .failures import Stop
-from .output import print_json, say
-from .settings import settings_with
-from .tables import show_table
+from .opening import app_of, settings_with
+from .output import print_json, print_line, say, show_list
 
 config = typer.Typer(help="See the settings in force.", no_args_is_help=True, add_completion=False)
 
@@ -32,10 +34,13 @@ def show(data: options.Data = None, json: options.Json = False) -> None:
     given = {} if data is None else {"HOLDFAST_DATA": "--data"}
     settings = settings_with(holdfast_data=data).describe()
     rows = [(row.name, row.shown, given.get(row.name, row.origin), row.help) for row in settings]
-    if json:
-        print_json([dict(zip(("name", "value", "origin", "help"), row, strict=True)) for row in rows])
-        return
-    show_table(("setting", "value", "from", "what it is for"), rows, whole=("setting", "from"))
+    show_list(
+        rows,
+        lambda row: dict(zip(("setting", "value", "from", "what it is for"), row, strict=True)),
+        lambda row: dict(zip(("name", "value", "origin", "help"), row, strict=True)),
+        json=json,
+        whole=("setting", "from"),
+    )
 
 
 def init(
@@ -72,3 +77,33 @@ def _replace(path: Path, text: str) -> None:
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         file.write(text)
     Path(name).replace(path)
+
+
+def migrate(app: options.App = None, data: options.Data = None, json: options.Json = False) -> None:
+    """Create the ledger's tables or collections.
+
+    In a cluster, run it before a new version starts, as a user that may create indexes. It also converts the records
+    of another system in the same MongoDB collections; that system may keep running. The embedded ledger is updated by
+    every start; this command does the same without a start. You can run it again safely.
+    """
+    own = app_of(app)
+    settings = settings_with(own, holdfast_data=data)
+    done = asyncio.run(_migrated(settings, own))
+    place = settings.mongo_db_name if settings.cluster else str(settings.holdfast_data.absolute() / DATABASE_FILE)
+    if json:
+        print_json({"place": place, "done": done})
+        return
+    for sentence in done:
+        print_line(sentence)
+    say(f"{place} is up to date." if done else f"{place} is up to date; there was nothing to do.")
+
+
+async def _migrated(settings: Settings, app: App | None) -> list[str]:
+    """The changes that were made, one sentence each."""
+    if settings.cluster:
+        async with open_cluster(settings, app) as cluster:
+            return await cluster.store.migrate()
+    file = settings.holdfast_data / DATABASE_FILE
+    there = file.is_file()
+    async with open_system(settings, app):
+        return [] if there else [f"Created {file.absolute()}."]

@@ -15,13 +15,10 @@ from holdfast.contracts.times import isoformat
 from holdfast.installed import features_of
 
 from . import options
-from .arguments import instant
-from .deciding import user_name
 from .failures import Stop
-from .opening import existing_system
-from .output import print_json, print_line, say
-from .settings import app_of
-from .tables import moment, show_table
+from .opening import app_of, existing_system
+from .options import instant, user_name
+from .output import moment, print_json, print_line, say, show_list
 
 keys = typer.Typer(help="Create, list and revoke API keys of tenants.", no_args_is_help=True, add_completion=False)
 
@@ -76,7 +73,7 @@ def create(
 
 
 @keys.command("list")
-def list_(
+async def list_(
     tenant: Annotated[
         str | None, typer.Option(metavar="TENANT", help="Only keys of this tenant, by id or name.", show_default=False)
     ] = None,
@@ -84,25 +81,23 @@ def list_(
     json: options.Json = False,
 ) -> None:
     """List keys, oldest first. The keys themselves cannot be shown again."""
-    found, names = asyncio.run(_list(tenant, data))
-    if json:
-        print_json([_document(each) for each in found])
-        return
-    if not found:
-        say("There are no keys yet: holdfast keys create TENANT")
-        return
-    rows = (
-        (
-            each.key_id,
-            names.get(each.company_id, each.company_id),
-            each.label,
-            " ".join(sorted(each.scopes)),
-            moment(each.created_at),
-            _state(each),
-        )
-        for each in found
-    )
-    show_table(("id", "tenant", "label", "scopes", "made", "state"), rows, whole=("id", "made"))
+    async with existing_system(data, None) as system:
+        company_id = None if tenant is None else (await system.tenants.named(tenant)).company_id
+        names = {each.company_id: each.name for each in await system.tenants.everyone()}
+        found = await system.tenants.keys(company_id)
+
+    def row(key: ApiKey) -> dict[str, object]:
+        return {
+            "id": key.key_id,
+            "tenant": names.get(key.company_id, key.company_id),
+            "label": key.label,
+            "scopes": " ".join(sorted(key.scopes)),
+            "made": moment(key.created_at),
+            "state": _state(key),
+        }
+
+    empty = "There are no keys yet: holdfast keys create TENANT"
+    show_list(found, row, _document, json=json, whole=("id", "made"), empty=empty)
 
 
 @keys.command("revoke")
@@ -163,13 +158,6 @@ async def _create(
         return await system.tenants.create_key(
             found.company_id, label=label, scopes=scopes, not_after=not_after, created_by=user_name()
         )
-
-
-async def _list(tenant: str | None, data: Path | None) -> tuple[list[ApiKey], dict[str, str]]:
-    async with existing_system(data, None) as system:
-        company_id = None if tenant is None else (await system.tenants.named(tenant)).company_id
-        names = {each.company_id: each.name for each in await system.tenants.everyone()}
-        return await system.tenants.keys(company_id), names
 
 
 async def _revoke(key_id: str, data: Path | None) -> ApiKey:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Any, NamedTuple
@@ -66,7 +68,7 @@ def register(app: typer.Typer, entries: Sequence[Entry], brought: Callable[[], S
 
 
 def load(name: str, where: Mapping[str, str]) -> Any:  # noqa: ANN401 - a command of whichever click typer has
-    """The command itself: a function with typer's annotations, or a ``Typer`` of several."""
+    """The command itself: a function with typer's annotations (it may be ``async``), or a ``Typer`` of several."""
     module, _, attribute = where[name].partition(":")
     found = getattr(import_module(module), attribute)
     if not isinstance(found, typer.Typer):
@@ -77,7 +79,23 @@ def load(name: str, where: Mapping[str, str]) -> Any:  # noqa: ANN401 - a comman
     command.name = name
     for each in (command, *getattr(command, "commands", {}).values()):
         each.help = _rewrapped(each.help or "")
+        each.callback = each.callback and _run_to_its_end(each.callback)
     return command
+
+
+def _run_to_its_end(callback: Callable[..., Any]) -> Callable[..., Any]:
+    """The function of a command, which may be a coroutine function."""
+
+    @functools.wraps(callback)
+    def run(*arguments: Any, **options: Any) -> Any:  # noqa: ANN401 - of any command
+        result = callback(*arguments, **options)
+        if not inspect.iscoroutine(result):
+            return result
+        import asyncio  # noqa: PLC0415 - the help does without it
+
+        return asyncio.run(result)
+
+    return run
 
 
 def _rewrapped(text: str) -> str:

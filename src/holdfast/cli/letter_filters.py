@@ -8,8 +8,8 @@ from typing import Any, Final
 from holdfast.contracts.dead_letters import ReviewStatus
 from holdfast.contracts.queries import LetterQuery
 
-from .arguments import conditions, instant
 from .failures import Stop
+from .options import conditions, instant
 
 # The names of the options, and the JSON names of the same fields.
 _FIELDS: Final[Mapping[str, str]] = {

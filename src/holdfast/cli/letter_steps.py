@@ -16,19 +16,20 @@ from pathlib import Path
 from typing import Annotated, Final
 
 import typer
+from pydantic import ValidationError
 
 from holdfast.api.operators import DecisionBody
 from holdfast.contracts.dead_letters import DeadLetter, ReviewStatus
-from holdfast.contracts.errors import ReviewRefused
+from holdfast.contracts.errors import NotFound, ReviewRefused
+from holdfast.contracts.validation import sentence_of
 from holdfast.engine.review import STEPS_FROM, Chosen, StepReport
 
 from . import options
-from .deciding import Decided, decide_each, decision, report
 from .failures import REFUSED, Stop
 from .letter_filters import HELP, query_of
 from .opening import existing_system
-from .output import print_json, print_line, say
-from .tables import progress
+from .options import user_name
+from .output import print_json, print_line, progress, say
 
 _DEFAULT_LIMIT: Final = 100
 _NO_REASON: Final = "Replayed from the command line; no reason was given."
@@ -62,7 +63,7 @@ def review(
     choice. The reason is required: write what you found.
     """
     choice = _Choice(letter_ids or (), tuple(where or ()), limit, dry_run, yes)
-    _Step(ReviewStatus.REVIEWED, decision(actor, reason), app, data, json).take(choice)
+    _Step(ReviewStatus.REVIEWED, _decision(actor, reason), app, data, json).take(choice)
 
 
 def replay(
@@ -85,7 +86,7 @@ def replay(
     the choice. A letter without a review is never replayed, and no letter is replayed twice. The reason is optional.
     """
     choice = _Choice(letter_ids or (), tuple(where or ()), limit, dry_run, yes)
-    _Step(ReviewStatus.REPLAYED, decision(actor, reason), app, data, json).take(choice)
+    _Step(ReviewStatus.REPLAYED, _decision(actor, reason), app, data, json).take(choice)
 
 
 def close(
@@ -106,7 +107,7 @@ def close(
     narrows the choice (status=replayed). The reason is required.
     """
     choice = _Choice(letter_ids or (), tuple(where or ()), limit, dry_run, yes)
-    _Step(ReviewStatus.CLOSED, decision(actor, reason), app, data, json).take(choice)
+    _Step(ReviewStatus.CLOSED, _decision(actor, reason), app, data, json).take(choice)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,8 +146,7 @@ class _Step:
             message = f"Which letters? Give ids, --where field=value, or --limit N for the N oldest {self.states} ones."
             raise Stop(message)
         if choice.ids:
-            done = f"would be {self.step.value}" if choice.dry_run else f"is {self.step.value}"
-            report(asyncio.run(self._named(choice.ids, dry_run=choice.dry_run)), done, json=self.json)
+            self._report_each(asyncio.run(self._named(choice.ids, dry_run=choice.dry_run)), dry_run=choice.dry_run)
             return
         if not (choice.yes or choice.dry_run or sys.stdin.isatty()):
             message = "--where and --limit need a confirmation, and this is no terminal: add --yes, or --dry-run."
@@ -163,7 +163,8 @@ class _Step:
 
     # --- the letters that were named ------------------------------------------------------------------------
 
-    async def _named(self, letter_ids: Sequence[str], *, dry_run: bool) -> Decided:
+    async def _named(self, letter_ids: Sequence[str], *, dry_run: bool) -> StepReport:
+        """Take the step for each letter. A refused letter does not stop the others."""
         async with existing_system(self.data, self.app) as system:
             reviews, by = system.review, {"actor": self.why.actor, "reason": self.why.reason}
 
@@ -183,7 +184,24 @@ class _Step:
                     case _:
                         return await reviews.close(letter_id, **by)
 
-            return await decide_each(letter_ids, check if dry_run else decide)
+            found = StepReport(len(letter_ids))
+            for letter_id in dict.fromkeys(letter_ids):
+                try:
+                    await (check if dry_run else decide)(letter_id)
+                except (NotFound, ReviewRefused) as error:
+                    found.refused[letter_id] = error.message
+                else:
+                    found.moved.append(letter_id)
+            return found
+
+    def _report_each(self, found: StepReport, *, dry_run: bool) -> None:
+        if self.json:
+            print_json({"moved": found.moved, "refused": _refusals(found)})
+        else:
+            done = f"would be {self.step.value}" if dry_run else f"is {self.step.value}"
+            for letter_id in found.moved:
+                say(f"{letter_id} {done}.")
+        _stop_if_refused(found)
 
     # --- the letters that conditions choose -----------------------------------------------------------------
 
@@ -205,9 +223,8 @@ class _Step:
         typer.confirm(question, abort=True, err=True)
 
     def _report(self, found: StepReport, *, dry_run: bool) -> None:
-        refused = [{"id": letter_id, "message": why} for letter_id, why in found.refused.items()]
         if self.json:
-            moved = {self.step.value: found.moved, "skipped": found.skipped, "refused": refused}
+            moved = {self.step.value: found.moved, "skipped": found.skipped, "refused": _refusals(found)}
             print_json({"dryRun": dry_run, "matched": found.matched, **moved})
         else:
             for letter_id in found.moved:
@@ -219,8 +236,7 @@ class _Step:
                 say(f"{len(found.moved)} of {found.matched} {self.states} dead letters {done}.")
             if found.skipped:
                 say(f"{len(found.skipped)} were skipped: somebody else changed them in the meantime.")
-        if refused:
-            raise Stop(*(f"{letter_id}: {why}" for letter_id, why in found.refused.items()), code=REFUSED)
+        _stop_if_refused(found)
 
     def _report_unreviewed(self, chosen: Chosen, choice: _Choice) -> None:
         """Report matching letters without a review. It is an error if no other letter matched."""
@@ -231,3 +247,21 @@ class _Step:
             message = f"{waiting} for review; only reviewed ones can be {self.step.value}. Review first: {how}"
             raise Stop(message, code=REFUSED)
         say(f"{waiting} for review: {how}")
+
+
+def _decision(actor: str | None, reason: str) -> DecisionBody:
+    """Actor and reason, checked by the same rules as over HTTP."""
+    try:
+        return DecisionBody(actor=actor or user_name(), reason=reason)
+    except ValidationError as error:
+        sentences = [f"--{each['loc'][0]} {sentence_of(each)}." for each in error.errors(include_url=False)]
+        raise Stop(*sentences) from None
+
+
+def _refusals(found: StepReport) -> list[dict[str, str]]:
+    return [{"id": letter_id, "message": why} for letter_id, why in found.refused.items()]
+
+
+def _stop_if_refused(found: StepReport) -> None:
+    if found.refused:
+        raise Stop(*(f"{letter_id}: {why}" for letter_id, why in found.refused.items()), code=REFUSED)

@@ -1,19 +1,66 @@
-"""Opening the store for a command."""
+"""What a command works on: the user's app, the settings, and the store."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Final, TypeVar
 
-from holdfast import App
-from holdfast.config import Settings
+from holdfast import App, ConfigurationError, HoldfastError, scrub
+from holdfast.config import Settings, SettingsError, load
 from holdfast.feature import NotSetUp
-from holdfast.wiring import DATABASE_FILE, System, check_data_folder, open_cluster, open_system
+from holdfast.installed import settings_model
 
 from .failures import Stop
-from .settings import app_of, settings_with
+
+if TYPE_CHECKING:  # a command that only sends does without a store
+    from holdfast.wiring import System
+
+APP_VARIABLE: Final = "HOLDFAST_APP"
+
+Service = TypeVar("Service")
+
+
+def app_of(reference: str | None) -> App | None:
+    """The user's app: that of ``--app``, or of HOLDFAST_APP, which every command reads.
+
+    An exception while its module is imported is an error of the user's code, not our bug.
+    """
+    reference = reference or os.environ.get(APP_VARIABLE) or None
+    if reference is None:
+        return None
+    from holdfast.wiring import load_app  # noqa: PLC0415 - see above
+
+    try:
+        return load_app(reference)
+    except HoldfastError:
+        raise
+    except Exception as error:
+        message = f"--app {reference} cannot be imported: {type(error).__name__}: {scrub(str(error))}"
+        raise ConfigurationError(message) from error
+
+
+def settings_with(app: App | None = None, **given: str | int | Path | None) -> Settings:
+    """The settings, with those of the installed features and of the app.
+
+    An option of the command has priority over the environment; None: the option was not given.
+
+    Raises :class:`Stop` with every problem of the settings.
+    """
+    overlay = {}
+    for name, value in given.items():
+        if value is None:
+            continue
+        if not str(value):
+            message = f"--{name.rpartition('_')[2]} must not be empty."
+            raise Stop(message)
+        overlay[name.upper()] = str(value)
+    try:
+        return load({**os.environ, **overlay}, model=settings_model(app or app_of(None)))
+    except SettingsError as error:
+        raise Stop(*error.problems) from None
 
 
 @asynccontextmanager
@@ -22,6 +69,8 @@ async def existing_system(data: Path | None, app: str | None) -> AsyncIterator[S
 
     A folder or a database without a ledger is refused: to list nothing from a mistyped one would look like good news.
     """
+    from holdfast.wiring import DATABASE_FILE, check_data_folder, open_system  # noqa: PLC0415 - see above
+
     workloads = app_of(app)
     settings = settings_with(workloads, holdfast_data=data)
     folder = settings.holdfast_data
@@ -40,6 +89,8 @@ async def existing_system(data: Path | None, app: str | None) -> AsyncIterator[S
 
 
 async def _expect_ledger(settings: Settings, app: App | None) -> None:
+    from holdfast.wiring import open_cluster  # noqa: PLC0415 - see above
+
     async with open_cluster(settings, app) as cluster:
         if (await cluster.store.facts())["collections"] == "0":
             message = (
@@ -50,8 +101,8 @@ async def _expect_ledger(settings: Settings, app: App | None) -> None:
 
 
 @asynccontextmanager
-async def open_feature(name: str, data: Path | None) -> AsyncIterator[Any]:
-    """The own object (``Parts.service``) of a feature, over a ledger that is there.
+async def open_feature(name: str, kind: type[Service], data: Path | None) -> AsyncIterator[Service]:
+    """The own object of a feature (``Parts.service``), which is of this kind, over a ledger that is there.
 
     Where the feature is not set up, raises :class:`Stop` with the reason.
     """
@@ -60,4 +111,7 @@ async def open_feature(name: str, data: Path | None) -> AsyncIterator[Any]:
             service = system.service(name)
         except NotSetUp as error:
             raise Stop(error.message) from None
+        if not isinstance(service, kind):
+            message = f"The feature {name} has no {kind.__name__} for its commands."
+            raise TypeError(message)
         yield service

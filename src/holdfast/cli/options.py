@@ -1,11 +1,19 @@
-"""Options that several commands share."""
+"""Options that several commands share, and how the values of options and arguments are read."""
 
 from __future__ import annotations
 
+import getpass
+import json
+import os
+import sys
+from collections.abc import Iterable
+from datetime import datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+
+from .failures import Stop
 
 Data = Annotated[
     Path | None,
@@ -41,3 +49,74 @@ Cursor = Annotated[
     str | None, typer.Option("--cursor", metavar="NEXT", help="Continue where the last list ended.", show_default=False)
 ]
 Workload = Annotated[str, typer.Option("--workload", metavar="NAME", help="The workload.")]
+
+
+def content(name: str, given: str) -> bytes:
+    """The content of an argument: the argument itself, or with ``@`` the content of that file (``@-``: stdin)."""
+    if not given.startswith("@"):
+        return given.encode(errors="surrogateescape")
+    if given == "@-":
+        return sys.stdin.buffer.read()
+    try:
+        return Path(given[1:]).read_bytes()
+    except OSError as error:
+        message = f"{name}: {given[1:]} cannot be read: {error.strerror}."
+        raise Stop(message) from error
+    except ValueError as error:  # a NUL in the name
+        message = f"{name}: that is not the name of a file."
+        raise Stop(message) from error
+
+
+def json_object(name: str, given: str) -> dict[str, Any]:
+    """A JSON object, given as text or as ``@file``. Error messages name the place of a mistake and quote nothing."""
+    try:
+        found = json.loads(content(name, given))
+    except json.JSONDecodeError as error:
+        message = f"{name} is not JSON: {error.msg} (line {error.lineno}, column {error.colno})."
+        raise Stop(message) from None
+    except (ValueError, RecursionError):
+        message = f"{name} is not JSON in UTF-8."
+        raise Stop(message) from None
+    if not isinstance(found, dict):
+        message = f'{name} must be a JSON object, such as {{"name": "value"}}.'
+        raise Stop(message)
+    return found
+
+
+def conditions(given: Iterable[str]) -> dict[str, str]:
+    """``field=value``, each field once."""
+    found: dict[str, str] = {}
+    for each in given:
+        name, equals, value = (part.strip() for part in each.partition("="))
+        if not name or not equals or not value:
+            message = f"--where takes field=value, such as reason=HTTP_422, not {each!r}."
+            raise Stop(message)
+        if name in found:
+            message = f"--where {name}=... is given twice; all conditions must hold, so one of them could never match."
+            raise Stop(message)
+        found[name] = value
+    return found
+
+
+def instant(name: str, given: str) -> datetime:
+    """An ISO-8601 instant. It must have an offset: without one, every machine would read another moment."""
+    try:
+        found = datetime.fromisoformat(given)
+    except ValueError:
+        found = None
+    if found is None or found.tzinfo is None:
+        message = f"{name} takes an instant with its offset, such as 2026-02-26T12:00:00Z, not {given!r}."
+        raise Stop(message)
+    return found
+
+
+def user_name() -> str:
+    """The name of the user who runs this program. Raises :class:`Stop` for a user without a name."""
+    for name in ("USER", "LOGNAME", "USERNAME"):
+        if os.environ.get(name):
+            return os.environ[name]
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError, ImportError):  # a container's user may have no name
+        message = "Give the name of the person who decides with --actor: this user has no name here."
+        raise Stop(message) from None

@@ -1,12 +1,48 @@
-"""Printing. Results go to standard output, messages about them to standard error.
+"""Results on standard output: JSON, lines, facts, tables, lists. Messages about them go to standard error.
 
-Every start of the program imports this module, so it imports nothing heavy.
+Every start of the program imports this module, so it imports nothing heavy: rich comes with the first table.
 """
 
 from __future__ import annotations
 
-import json
+import json as json_module
 import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final, TextIO, TypeVar
+
+from holdfast.contracts.errors import NotFound
+from holdfast.contracts.ledger import Attempt
+from holdfast.contracts.queries import Slice
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+Item = TypeVar("Item")
+
+_WIDTH_IN_A_FILE: Final = 160
+
+_STYLES: Final[Mapping[str, str]] = {
+    "processed": "green",
+    "closed": "green",
+    "OK": "green",
+    "received": "cyan",
+    "processing": "cyan",
+    "replayed": "cyan",
+    "reviewed": "blue",
+    "failed": "yellow",
+    "pending": "yellow",
+    "expired": "yellow",
+    "lost": "yellow",
+    "WARN": "yellow",
+    "dead_lettered": "red",
+    "FAIL": "bold red",
+}
+
+
+# --- lines --------------------------------------------------------------------------------------------------------
 
 
 def printable(text: str) -> str:
@@ -21,7 +57,7 @@ def printable(text: str) -> str:
 
 def print_json(document: object, *, one_line: bool = False) -> None:
     """Print JSON on standard output, in ASCII: every terminal, locale and parser can read it."""
-    sys.stdout.write(json.dumps(document, indent=None if one_line else 2) + "\n")
+    sys.stdout.write(json_module.dumps(document, indent=None if one_line else 2) + "\n")
     sys.stdout.flush()
 
 
@@ -34,3 +70,160 @@ def print_line(line: str) -> None:
 def say(message: str) -> None:
     """Print a message for people on standard error, where no script reads it."""
     sys.stderr.write(printable(message) + "\n")
+
+
+# --- lists, and single items --------------------------------------------------------------------------------------
+
+
+def show_list(
+    found: Slice[Item] | Sequence[Item],
+    row: Callable[[Item], Mapping[str, object]],
+    document: Callable[[Item], object],
+    *,
+    json: bool,
+    whole: Sequence[str] = (),
+    empty: str = "",
+    total: int | None = None,
+) -> None:
+    """Show a list: as JSON, or as a table with a row for each item, or the sentence ``empty`` instead of a table.
+
+    The names in a row are the titles of the columns. Columns in ``whole`` are never wrapped. A page of a longer list
+    (:class:`Slice`) also says how to get the next page; ``total`` is the length of the whole list, if it is known.
+    """
+    items, following = (found.items, found.next) if isinstance(found, Slice) else (found, None)
+    if json:
+        documents = [document(each) for each in items]
+        count = {} if total is None else {"total": total}
+        print_json({"items": documents, **count, "next": following} if isinstance(found, Slice) else documents)
+    elif not items:
+        say(empty)
+    else:
+        rows = [row(each) for each in items]
+        show_table(list(rows[0]), [list(each.values()) for each in rows], whole=whole)
+    if following and not json:
+        more = "There are more" if total is None else f"{len(items)} of {total}; the next ones"
+        say(f"{more}: --cursor {following}")
+
+
+def show_item(
+    document: object,
+    facts: Mapping[str, object],
+    *,
+    json: bool,
+    attempts: Iterable[Attempt] | None = None,
+    sections: Mapping[str, Callable[[], None]] | None = None,
+) -> None:
+    """Show one item: as JSON, or its facts, then its attempts, then each section under its title."""
+    if json:
+        print_json(document)
+        return
+    show_facts(facts)
+    if attempts is not None:
+        show_attempts(attempts)
+    for title, show in (sections or {}).items():
+        heading(title)
+        show()
+
+
+def require_item(found: Item | None, what: str, listing: str) -> Item:
+    """The item. If there is none, the command ends with exit code 1, and names the command that lists such items."""
+    if found is None:
+        message = f"There is no such {what}; `{listing}` shows them."
+        raise NotFound(message)
+    return found
+
+
+def show_attempts(attempts: Iterable[Attempt]) -> None:
+    """The history of a job's attempts, as a table."""
+    rows = [
+        (each.attempt, each.outcome, each.error_code, each.error_message, moment(each.started_at), _took(each))
+        for each in attempts
+    ]
+    heading("Attempts")
+    if rows:
+        show_table(("#", "outcome", "error", "message", "started", "took"), rows, whole=("started", "took"))
+    else:
+        show_facts({"none": "No worker has claimed it."})
+
+
+def _took(attempt: Attempt) -> str | None:
+    if attempt.finished_at is None:
+        return None
+    return f"{(attempt.finished_at - attempt.started_at).total_seconds():.3f} s"
+
+
+def moment(instant: datetime | None) -> str | None:
+    """An instant for people: to the second, in UTC."""
+    return None if instant is None else f"{instant:%Y-%m-%d %H:%M:%S}Z"
+
+
+# --- tables and texts for people ----------------------------------------------------------------------------------
+
+
+def console(stream: TextIO | None = None) -> Console:
+    """A console for tables on standard output, or on another stream. Files and pipes get a fixed width."""
+    from rich.console import Console  # noqa: PLC0415 - see above
+
+    stream = stream or sys.stdout
+    width = None if stream.isatty() else _WIDTH_IN_A_FILE
+    return Console(file=stream, width=width, highlight=False, markup=False, emoji=False)
+
+
+def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, whole: Sequence[str] = ()) -> None:
+    """Print a table. Columns in ``whole`` are never wrapped, because people copy from them."""
+    from rich.box import SIMPLE_HEAD  # noqa: PLC0415 - see above
+    from rich.table import Table  # noqa: PLC0415 - see above
+
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for column in columns:
+        table.add_column(column, no_wrap=column in whole, overflow="fold")
+    _fill(table, rows)
+    console().print(table)
+
+
+def show_facts(facts: Mapping[str, object]) -> None:
+    """Print names and values, one per line. Values that are None are left out."""
+    from rich.table import Table  # noqa: PLC0415 - see above
+
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    _fill(table, ((name, value) for name, value in facts.items() if value is not None))
+    console().print(table)
+
+
+def show_document(document: object) -> None:
+    """Print JSON for people: letters of every script as they are, invisible characters as escapes."""
+    text = json_module.dumps(document, indent=2, ensure_ascii=False)
+    console().print("\n".join(printable(line) for line in text.splitlines()), soft_wrap=True)
+
+
+def heading(text: str) -> None:
+    """Print a title above a table."""
+    console().print(f"\n{printable(text)}", style="bold")
+
+
+@contextmanager
+def progress(what: str, total: int) -> Iterator[Callable[[int, int], None]]:
+    """A progress bar on standard error, if it is a terminal. The block calls it with the number done and the total."""
+    from rich.progress import (  # noqa: PLC0415 - see above
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    bar = Progress(*columns, console=console(sys.stderr), transient=True, disable=not sys.stderr.isatty())
+    with bar:
+        task = bar.add_task(what, total=total)
+        yield lambda done, of: bar.update(task, completed=done, total=of)
+
+
+def _fill(table: Table, rows: Iterable[Sequence[Any]]) -> None:
+    from rich.text import Text  # noqa: PLC0415 - see above
+
+    for row in rows:
+        cells = ["" if value is None else printable(str(value)) for value in row]
+        table.add_row(*(Text(cell, style=_STYLES.get(cell, "")) for cell in cells))

@@ -14,8 +14,7 @@ from holdfast.wiring import System
 
 from . import options
 from .opening import existing_system
-from .output import print_json, say
-from .tables import show_table
+from .output import say, show_list
 
 queue = typer.Typer(help="See how many jobs wait; pause and resume.", no_args_is_help=True, add_completion=False)
 
@@ -30,34 +29,23 @@ Name = Annotated[
 
 
 @queue.command("status")
-def status(name: Name = None, app: options.App = None, data: options.Data = None, json: options.Json = False) -> None:
+async def status(
+    name: Name = None, app: options.App = None, data: options.Data = None, json: options.Json = False
+) -> None:
     """Show how many jobs each queue holds, dead-letter queues included."""
+    async with existing_system(data, app) as system:
+        queues = _queues(system, name, every=True)
+        found = [(queue, workload, await system.broker.depth(queue)) for queue, workload in queues]
 
-    async def depths() -> list[tuple[str, str, Depth]]:
-        async with existing_system(data, app) as system:
-            queues = _queues(system, name, every=True)
-            return [(queue, workload, await system.broker.depth(queue)) for queue, workload in queues]
+    def facts(queue: str, workload: str, depth: Depth) -> dict[str, object]:
+        jobs = {"ready": depth.ready, "delayed": depth.delayed, "active": depth.active}
+        return {"queue": queue, "workload": workload, **jobs}
 
-    rows = asyncio.run(depths())
-    if json:
-        print_json(
-            [
-                {
-                    "queue": queue,
-                    "workload": workload,
-                    "ready": depth.ready,
-                    "delayed": depth.delayed,
-                    "active": depth.active,
-                    "paused": depth.paused,
-                    "pausedBecause": depth.paused_because,
-                }
-                for queue, workload, depth in rows
-            ]
-        )
-        return
-    show_table(
-        ("queue", "workload", "ready", "delayed", "active", ""),
-        ((queue, workload, d.ready, d.delayed, d.active, _pause(d)) for queue, workload, d in rows),
+    show_list(
+        found,
+        lambda each: {**facts(*each), "": _pause(each[2])},
+        lambda each: {**facts(*each), "paused": each[2].paused, "pausedBecause": each[2].paused_because},
+        json=json,
         whole=("queue",),
     )
 

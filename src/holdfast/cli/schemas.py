@@ -16,9 +16,8 @@ from holdfast.feature import Schema
 from holdfast.installed import features_of
 
 from . import options
-from .output import print_json, say
-from .settings import app_of
-from .tables import show_table
+from .opening import app_of
+from .output import say, show_list
 
 schema = typer.Typer(help="List and export the contracts as JSON Schemas.", no_args_is_help=True, add_completion=False)
 
@@ -59,11 +58,13 @@ def _document(schema: Schema) -> dict[str, Any]:
 @schema.command("list")
 def list_(app: options.App = None, json: options.Json = False) -> None:
     """List all contracts."""
-    found = schemas(app)
-    if json:
-        print_json([{"name": each.name, "file": _file(each), "what": each.what} for each in found])
-        return
-    show_table(("name", "file", "what it is"), ((each.name, _file(each), each.what) for each in found), whole=("name",))
+    show_list(
+        schemas(app),
+        lambda each: {"name": each.name, "file": _file(each), "what it is": each.what},
+        lambda each: {"name": each.name, "file": _file(each), "what": each.what},
+        json=json,
+        whole=("name",),
+    )
 
 
 @schema.command("export")

@@ -21,8 +21,8 @@ from holdfast.wiring import address_of, listen, run
 
 from . import options
 from .failures import REFUSED, Stop
+from .opening import app_of, settings_with
 from .output import print_json, print_line
-from .settings import app_of, settings_with
 from .supervision import Duty, Member, Supervisor, inherited_listener, keep_private, tell_ready
 
 Host = Annotated[

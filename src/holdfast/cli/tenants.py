@@ -13,10 +13,8 @@ from holdfast.wiring import open_system
 
 from . import options
 from .failures import Stop
-from .opening import existing_system
-from .output import print_json, print_line, say
-from .settings import settings_with
-from .tables import show_table
+from .opening import existing_system, settings_with
+from .output import print_json, print_line, say, show_list
 
 tenants = typer.Typer(
     help="Add and list tenants: those who may submit work.", no_args_is_help=True, add_completion=False
@@ -59,17 +57,12 @@ def add(
 
 
 @tenants.command("list")
-def list_(data: options.Data = None, json: options.Json = False) -> None:
+async def list_(data: options.Data = None, json: options.Json = False) -> None:
     """List all tenants, by name."""
-    found = asyncio.run(_everyone(data))
-    if json:
-        print_json([tenant_document(each) for each in found])
-        return
-    if not found:
-        say("There are no tenants yet: holdfast tenants add NAME")
-        return
-    rows = ((each.company_id, each.name, each.sender, each.rate_per_second, _state(each)) for each in found)
-    show_table(("id", "name", "from", "per second", ""), rows, whole=("id",))
+    async with existing_system(data, None) as system:
+        found = await system.tenants.everyone()
+    empty = "There are no tenants yet: holdfast tenants add NAME"
+    show_list(found, _row, tenant_document, json=json, whole=("id",), empty=empty)
 
 
 def tenant_document(tenant: Tenant) -> dict[str, Any]:
@@ -83,15 +76,16 @@ def tenant_document(tenant: Tenant) -> dict[str, Any]:
     }
 
 
-def _state(tenant: Tenant) -> str:
-    return "" if tenant.active else "inactive"
+def _row(tenant: Tenant) -> dict[str, object]:
+    return {
+        "id": tenant.company_id,
+        "name": tenant.name,
+        "from": tenant.sender,
+        "per second": tenant.rate_per_second,
+        "": "" if tenant.active else "inactive",
+    }
 
 
 async def _add(name: str, company_id: str | None, sender: str | None, rate: int | None, data: Path | None) -> Tenant:
     async with open_system(settings_with(holdfast_data=data)) as system:
         return await system.tenants.add(name, company_id=company_id, sender=sender, rate_per_second=rate)
-
-
-async def _everyone(data: Path | None) -> list[Tenant]:
-    async with existing_system(data, None) as system:
-        return await system.tenants.everyone()

@@ -4,9 +4,9 @@ A setting has one name everywhere: ``API_PORT`` in the environment, ``api_port``
 package imports nothing else of Holdfast, and knows no feature: :func:`compose` adds the settings of the features.
 """
 
-from .loading import CONFIG_FILE, SettingsError, load
+from .loading import CONFIG_FILE, SettingsError, fresh_config_text, load
+from .secret_safety import fresh_secret
 from .settings import FeatureSettings, SettingRow, Settings, compose
-from .starter import fresh_config_text, fresh_secret
 
 __all__ = [
     "CONFIG_FILE",

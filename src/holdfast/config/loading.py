@@ -1,11 +1,12 @@
-"""Loading the settings. All problems are reported at once."""
+"""Loading the settings; all problems are reported at once. And the ``holdfast.toml`` that ``holdfast init`` writes."""
 
 from __future__ import annotations
 
 import difflib
+import json
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal, get_args, get_origin
 
@@ -15,12 +16,25 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from .cluster_addresses import half_a_cluster
+from .secret_safety import fresh_secret
 from .settings import Origin, Settings
 
 CONFIG_FILE: Final = "holdfast.toml"
 _CONFIG_VARIABLE: Final = "HOLDFAST_CONFIG"
 _TIMES: Final = frozenset({"notBefore", "notAfter"})
 _PLACES: Final[Mapping[Origin, str]] = {"environment": "in the environment", "holdfast.toml": f"in {CONFIG_FILE}"}
+_LEFT_OUT: Final = frozenset({"operator_token", "holdfast_demo"})
+
+_HEAD: Final = """\
+# Holdfast's settings. The environment wins over this file: API_PORT=9000 over api_port = 8080.
+# This file holds secrets: keep it out of version control, and readable by you alone.
+# `holdfast config show` prints what is in force, and where each value comes from.
+
+# Bearer token for dead letters and other operator work.
+operator_token = "{operator_token}"
+
+# Everything below is the default; remove the # to change it.
+"""
 
 
 class SettingsError(ValueError):
@@ -147,3 +161,25 @@ def _bounds(field: FieldInfo) -> tuple[Any, Any] | None:
 def _is_plain_number(field: FieldInfo, given: object) -> bool:
     # A value is repeated only if it cannot be a secret: a number in a field for numbers.
     return _bounds(field) is not None and re.fullmatch(r"-?[0-9]{1,12}(\.[0-9]{1,6})?", str(given)) is not None
+
+
+# --- a starter file --------------------------------------------------------------------------------------------------
+
+
+def fresh_config_text(model: type[Settings], tables: Sequence[str] = ()) -> str:
+    """The text of a starter ``holdfast.toml`` with newly made secrets. Write it so that only its owner can read it.
+
+    ``tables`` are the features' own parts: TOML tables with the settings that have no useful default.
+    """
+    head = _HEAD.format(operator_token=fresh_secret())
+    written = {name for name in model.model_fields if any(f"[{name}]" in table for table in tables)}
+    return head + "\n".join(_defaults(model, _LEFT_OUT | written)) + "\n" + "".join(f"\n{each}" for each in tables)
+
+
+def _defaults(model: type[Settings], left_out: frozenset[str]) -> Iterator[str]:
+    for name, field in model.model_fields.items():
+        if name in left_out:
+            continue
+        default = field.get_default()
+        example = '"..."' if default is None else json.dumps(str(default) if isinstance(default, Path) else default)
+        yield f"\n# {field.description}\n# {name} = {example}"

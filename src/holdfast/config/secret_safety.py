@@ -1,4 +1,4 @@
-"""Weak secrets: missing, short, repetitive, or well-known from manuals.
+"""Fresh secrets, and weak ones: missing, short, repetitive, or well-known from manuals.
 
 Outside the demo Holdfast refuses to start with a weak secret. The sentences name the setting and the remedy, and never
 the secret.
@@ -7,12 +7,14 @@ the secret.
 from __future__ import annotations
 
 import re
+import secrets
 from typing import Final
 
 from pydantic import SecretStr
 
 MIN_LENGTH: Final = 16
 _MIN_DISTINCT: Final = 6
+_FRESH_BYTES: Final = 32
 _STANDARD_WEBHOOKS: Final = "whsec_"
 
 WAY_OUT: Final = "`holdfast init` writes a holdfast.toml with fresh secrets."
@@ -58,6 +60,11 @@ _KNOWN_BEGINNINGS: Final = (
     "yourtoken",
 )
 _THROWAWAY: Final = re.compile(r"(demo|dev|dummy|test|todo)[-_. ]", re.IGNORECASE)
+
+
+def fresh_secret() -> str:
+    """A random secret, as text."""
+    return secrets.token_urlsafe(_FRESH_BYTES)
 
 
 def weakness(name: str, secret: SecretStr) -> list[str]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
 
-from holdfast.api.services import ApiOptions, ApiServices
+from holdfast.api import ApiOptions, ApiServices
 from holdfast.config import Settings
 from holdfast.contracts.ports import Ambient, Broker, Store
 from holdfast.contracts.workload import Workload

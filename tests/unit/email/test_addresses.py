@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.features.email.addresses import mask_address, normalised
+from holdfast.features.email.texts import mask_address, normalised
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,7 @@ from holdfast.cli.failures import INTERRUPTED, MISUSED
 from holdfast.cli.output import print_line, say
 from holdfast.cli.unwinding import signals_unwind
 
-from .pair import ServerPair
-from .process import ServerMissing
+from . import ServerMissing, ServerPair
 
 
 def main() -> int:

@@ -29,7 +29,7 @@ from pydantic_core import PydanticCustomError
 from holdfast import HALF_A_CHARACTER, FieldProblem, find_personal_data, isoformat, sentence_of
 
 from . import texts
-from .addresses import MAX_ADDRESS, normalised
+from .texts import MAX_ADDRESS, normalised
 
 QUEUE_NAME: Final = "email:send"
 DEAD_LETTER_QUEUE_NAME: Final = "email:send:dlq"

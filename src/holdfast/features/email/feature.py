@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from enum import StrEnum
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from holdfast import ConfigurationError, RateLimit
-from holdfast.feature import Command, Feature, Finding, Needs, NotSetUp, Parts, Services, Settings
+from holdfast import ConfigurationError, HoldfastError, RateLimit
+from holdfast.feature import FAIL, OK, WARN, Command, Feature, Finding, Needs, NotSetUp, Parts, Services, Settings
 
-from .keys import EmailSecrets, KeysUnreadable, email_secrets
+from .keys import KEYS_FILE, EmailSecrets, KeysUnreadable, email_secrets
 from .settings import EmailSettings
 
 if (
@@ -33,7 +35,7 @@ SEND_PATH: Final = f"{EMAIL_PATH}/send"
 
 _DATA_FOLDER_MAIL: Final = "mail"
 _DATA_FOLDER_CONTENT: Final = "mail-content"
-NO_KEYS: Final = (
+_NO_KEYS: Final = (
     "a cluster needs EMAIL_PEPPER and EMAIL_KEYS, the same in every process. "
     "`openssl rand -base64 32` makes a pepper, and a key."
 )
@@ -97,7 +99,7 @@ class EmailFeature(Feature[EmailSettings]):
             message = f"{error.filename} {error.strerror}."
             raise ConfigurationError(message) from error
         if secrets is None:
-            raise NotSetUp(NO_KEYS)
+            raise NotSetUp(_NO_KEYS)
         email = EmailService(settings, services, secrets)
         return Parts(
             workloads=[email.workload],
@@ -107,10 +109,20 @@ class EmailFeature(Feature[EmailSettings]):
         )
 
     async def check(self, settings: EmailSettings, services: Services) -> Sequence[Finding]:
-        """Whether emails can be sent, and whether the mail server answers."""
-        from .checks import checked  # noqa: PLC0415 - only here
-
-        return await checked(settings, services.settings)
+        """Whether emails can be sent, and whether the mail server answers. Nothing is sent."""
+        found = _check_keys(settings, services.settings)
+        if settings.email_transport == "folder":
+            return [found]
+        transport = transport_of(settings, services.settings)
+        try:
+            await transport.open()
+            await transport.check()
+        except HoldfastError as error:
+            advice = "Emails wait until it works; see the settings of the transport."
+            return [found, Finding("mail server", WARN, error.message, advice)]
+        finally:
+            await transport.close()
+        return [found, Finding("mail server", OK, f"{settings.email_transport} answers.")]
 
 
 class EmailService:
@@ -190,6 +202,21 @@ def _rate(settings: EmailSettings) -> RateLimit | None:
     if not settings.email_rate_max:
         return None
     return RateLimit(settings.email_rate_max, timedelta(milliseconds=settings.email_rate_duration_ms))
+
+
+def _check_keys(settings: EmailSettings, process: Settings) -> Finding:
+    """Whether there are usable keys, and by which transport emails are sent."""
+    try:
+        ready = email_secrets(process, create=False) is not None or not process.cluster
+    except KeysUnreadable as error:
+        advice = "Restore it from a backup: without it, what was sealed cannot be read."
+        return Finding("emails", FAIL, f"{error.filename} holds no usable keys.", advice)
+    if not ready:
+        return Finding("emails", WARN, "Emails are not set up here.", f"{_NO_KEYS[:1].upper()}{_NO_KEYS[1:]}")
+    keys = process.holdfast_data / KEYS_FILE
+    if os.name == "posix" and keys.is_file() and keys.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+        return Finding("emails", WARN, f"{keys} holds secrets, and others may read it.", f"chmod 600 {keys}")
+    return Finding("emails", OK, f"They are sent by {settings.email_transport}.")
 
 
 def transport_of(settings: EmailSettings, process: Settings) -> Transport:

@@ -11,14 +11,14 @@ from typing import Any, Final
 
 from holdfast import Job, find_personal_data, scrub
 
-from .addresses import mask_address
 from .contract import EmailSendJob
+from .records import shown_hash
+from .texts import mask_address
 
 HIDDEN: Final = "***"
 MAX_DEPTH: Final = 32
 
 _MAX_TEXT: Final = 2000
-_HASH_SHOWN: Final = 8
 _CPF_DIGITS: Final = 11
 _MIN_DIGITS: Final = 9
 """A number with fewer digits is a count or a duration, although 191 could be the CPF 000.000.001-91."""
@@ -61,7 +61,7 @@ def log_facts(job: Job[EmailSendJob]) -> dict[str, Any]:
     recipient = job.data.recipient
     shown = {"email": mask_address(recipient.email)}
     if recipient.cpfCnpjHash is not None:
-        shown["cpfCnpjHash"] = _masked_hash(recipient.cpfCnpjHash)
+        shown["cpfCnpjHash"] = shown_hash(recipient.cpfCnpjHash)
     return {
         "jobId": job.job_id,
         "outboxId": job.data.outboxId,
@@ -113,16 +113,12 @@ def _masked_string(text: str, field: str) -> str:
     if field in _NAMES:
         return _initial(text)
     if field in _HASHES:
-        return _masked_hash(text) if _HEX.fullmatch(text) else HIDDEN
+        return shown_hash(text) if _HEX.fullmatch(text) else HIDDEN
     if field in _IDENTIFIERS and "@" not in text and text.isprintable() and len(text) <= _MAX_TEXT:
         # scrub would take any eleven digits for a CPF; an identifier is hidden only when it really holds one.
         kind = find_personal_data(text)
         return text if kind is None else f"***{kind.name}***"
     return masked_text(text)
-
-
-def _masked_hash(digest: str) -> str:
-    return f"{digest[:_HASH_SHOWN]}..."
 
 
 def _initial(name: str) -> str:

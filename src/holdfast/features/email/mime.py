@@ -18,10 +18,9 @@ from hashlib import sha256
 from itertools import count
 from typing import Any, Final, Self
 
-from .addresses import normalised
 from .contract import EmailSendJob
 from .plain_text import text_of
-from .texts import LINE_PATTERN
+from .texts import LINE_PATTERN, normalised
 
 _DOMAIN: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9-]*[a-z0-9])?)*")
 _NAMED: Final = re.compile(r"(?P<name>[^<>]*)<(?P<address>[^<>]*)>\s*")

@@ -1,16 +1,24 @@
-"""Notifications of Amazon: bounces and complaints put addresses on the suppression list."""
+"""Notifications of Amazon: bounces and complaints put addresses on the suppression list.
+
+SES reports them in two shapes. The older shape (``notificationType``) comes from the notifications of an identity, the
+newer shape (``eventType``) from the event publishing of a configuration set. Of the fields that we read, only this one
+differs.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import json
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final
+from email.utils import parseaddr
+from typing import Any, Final, Literal
 
 import httpx
 
 from holdfast import ErrorCode, FieldProblem, InvalidContent, NotAcceptable, StoreUnavailable
 
-from .feedback import Feedback, ses_feedback
 from .records import SuppressionReason
 from .sns import (
     CertificateUnavailable,
@@ -26,6 +34,9 @@ from .suppression import Suppressions
 _SOURCE: Final = "ses"
 _TIMEOUT_SECONDS: Final = 10.0
 _REASONS: Final = {"bounce": SuppressionReason.BOUNCE, "complaint": SuppressionReason.COMPLAINT}
+# SES sends this sentence to a new topic. It is not JSON.
+_TOPIC_TEST: Final = "Successfully validated SNS topic"
+_WORD: Final = re.compile(r"[A-Za-z0-9. _-]{1,64}")
 
 
 async def fetch_confirmation(url: str) -> None:
@@ -86,3 +97,107 @@ class SesNotifications:
     async def _suppress(self, feedback: Feedback, now: datetime) -> int:
         reason = _REASONS[feedback.kind]
         return await self._suppressions.add([feedback.address], reason, detail=feedback.detail, source=_SOURCE, now=now)
+
+
+# --- bounces and complaints -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Feedback:
+    """The bounce or complaint of one recipient. ``permanent``: no more mail may be sent to this address.
+
+    ``detail`` is a short text of SES, never an address.
+    """
+
+    address: str = field(repr=False)
+    kind: Literal["bounce", "complaint"]
+    permanent: bool
+    detail: str
+
+
+def ses_feedback(sns: SnsMessage) -> list[Feedback]:
+    """The bounces and complaints of a notification; an empty list for other kinds of notification.
+
+    Raises :class:`SnsMalformed` for content that SES does not send.
+    """
+    if sns.type is not SnsType.NOTIFICATION or sns.message.startswith(_TOPIC_TEST):
+        return []
+    try:
+        event = json.loads(sns.message)
+    except (ValueError, RecursionError):
+        event = None
+    if not isinstance(event, Mapping):
+        message = "Message is not a JSON object."
+        raise SnsMalformed(message)
+    match event.get("notificationType", event.get("eventType")):
+        case "Bounce":
+            return _bounces(event)
+        case "Complaint":
+            return _complaints(event)
+        case str():
+            return []
+        case _:
+            message = "Message has neither notificationType nor eventType."
+            raise SnsMalformed(message)
+
+
+def _bounces(event: Mapping[str, Any]) -> list[Feedback]:
+    bounce = _object(event, "bounce")
+    kind, subtype = _word(bounce.get("bounceType")), _word(bounce.get("bounceSubType"))
+    if not kind:
+        message = "bounce.bounceType is missing."
+        raise SnsMalformed(message)
+    return [
+        Feedback(
+            address=_address(recipient),
+            kind="bounce",
+            permanent=kind == "Permanent",
+            detail=" ".join(filter(None, (kind, subtype, _word(recipient.get("status"))))),
+        )
+        for recipient in _recipients(bounce, "bouncedRecipients")
+    ]
+
+
+def _complaints(event: Mapping[str, Any]) -> list[Feedback]:
+    complaint = _object(event, "complaint")
+    reason = _word(complaint.get("complaintFeedbackType"))
+    return [
+        Feedback(
+            address=_address(recipient),
+            kind="complaint",
+            # SES also reports a person who moves a message out of the spam folder. This person wants our mail.
+            permanent=reason != "not-spam",
+            detail=" ".join(filter(None, ("Complaint", reason, _word(complaint.get("complaintSubType"))))),
+        )
+        for recipient in _recipients(complaint, "complainedRecipients")
+    ]
+
+
+def _recipients(part: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
+    recipients = part.get(name)
+    if not isinstance(recipients, list) or not all(isinstance(recipient, Mapping) for recipient in recipients):
+        message = f"{name} is not a list of objects."
+        raise SnsMalformed(message)
+    return recipients
+
+
+def _address(recipient: Mapping[str, Any]) -> str:
+    text = recipient.get("emailAddress")
+    address = parseaddr(text)[1] if isinstance(text, str) else ""
+    if "@" not in address or not address.isprintable():
+        message = "emailAddress is not an address."
+        raise SnsMalformed(message)
+    return address
+
+
+def _object(event: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    part = event.get(name)
+    if not isinstance(part, Mapping):
+        message = f"{name} is not an object."
+        raise SnsMalformed(message)
+    return part
+
+
+def _word(value: object) -> str:
+    """A short text of plain letters, or an empty text: any other text could contain an address."""
+    return value if isinstance(value, str) and _WORD.fullmatch(value) else ""

@@ -12,11 +12,10 @@ from typing import Any, Final
 
 from holdfast import JobState, MoveToDeadLetters, RetryLater, Upsert, isoformat, scrub
 
-from .addresses import mask_address
 from .contract import MAX_ERROR_CODE, MAX_ERROR_REASON, EmailSendJob
 from .records import LOG, OUTBOX, EmailStatus
 from .suppression import address_hash
-from .texts import cut
+from .texts import cut, mask_address
 from .transports.port import Accepted
 from .vault import Vault
 

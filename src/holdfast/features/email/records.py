@@ -12,6 +12,8 @@ from typing import Final
 
 from holdfast import Collection
 
+_HASH_SHOWN: Final = 8
+
 OUTBOX: Final = "email_outbox"
 LOG: Final = "email_log"
 RECIPIENTS: Final = "recipients"
@@ -113,6 +115,11 @@ EMAIL_COLLECTIONS: Final = (
     CONTENT_COLLECTION,
     SUPPRESSIONS_COLLECTION,
 )
+
+
+def shown_hash(digest: str) -> str:
+    """The beginning of a hash. People can compare it, and nobody can search with it."""
+    return f"{digest[:_HASH_SHOWN]}..."
 
 
 def content_key(company_id: str, ref: str) -> str:

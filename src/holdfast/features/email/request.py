@@ -16,8 +16,7 @@ from pydantic_core import PydanticCustomError
 from holdfast import HALF_A_CHARACTER, FieldProblem, InvalidContent, Kind, duration_ms, normalise_document
 
 from . import contract
-from .addresses import normalised
-from .texts import is_whole
+from .texts import is_whole, normalised
 from .vault import Vault
 
 MAX_PROBLEMS: Final = 50

@@ -15,9 +15,9 @@ from typing import Any, Final
 from holdfast import Delete, ErrorCode, FieldProblem, NotAcceptable, Page, RecordQuery, Slice, Upsert, isoformat
 from holdfast.feature import Records
 
-from .addresses import mask_address, normalised
 from .masking import masked_text
 from .records import SUPPRESSIONS, SuppressionReason
+from .texts import mask_address, normalised
 from .vault import Vault
 
 ADDRESS_PURPOSE: Final = "address"

@@ -1,4 +1,4 @@
-"""Rules for the texts of an email, with a sentence for people. Pydantic's own message would show a regular expression.
+"""Rules for the texts and addresses of an email, with sentences for people. Pydantic's would show regular expressions.
 
 Lengths are counted as in JavaScript, in UTF-16 code units, because producers in Node check them in this way.
 """
@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
+from email_validator import EmailNotValidError, validate_email
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
@@ -24,6 +26,14 @@ _VISIBLE_ASCII: Final = r"^[!-~]+$"
 _NOT_BLANK: Final = (
     r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]*[^\s\x00-\x1f\x7f-\x9f\u2028\u2029][^\x00-\x1f\x7f-\x9f\u2028\u2029]*$"
 )
+
+MAX_ADDRESS: Final = 254
+"""RFC 5321: what fits between the angle brackets of a command."""
+
+MAX_LOCAL_PART: Final = 64
+
+_MAX_TOP_LEVEL: Final = 24
+_CACHE_SIZE: Final = 4096
 
 
 def length_of(text: str) -> int:
@@ -98,3 +108,45 @@ def line(most: int) -> TextRule:
 def words(most: int) -> TextRule:
     """One line that is not blank."""
     return TextRule(_NOT_BLANK, "must not be blank and must not contain line breaks or control characters", most)
+
+
+# --- addresses --------------------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=_CACHE_SIZE)  # one email normalises the same few addresses several times
+def normalised(address: str) -> str:
+    """The address in the form that every server reads: an ASCII domain in lower case, the local part unchanged.
+
+    Raises ValueError with a sentence that explains the rule and never repeats the address.
+    """
+    if len(address) > MAX_ADDRESS:
+        message = f"must not be longer than {MAX_ADDRESS} characters"
+        raise ValueError(message)
+    try:
+        found = validate_email(address, check_deliverability=False, allow_smtputf8=False)
+    except EmailNotValidError:
+        # The library's own message may quote characters of the address.
+        message = "must be an email address, such as name@example.com"
+        raise ValueError(message) from None
+    # email-validator lets 65 characters pass before the @.
+    if len(found.local_part) > MAX_LOCAL_PART:
+        message = f"must not have more than {MAX_LOCAL_PART} characters before the @"
+        raise ValueError(message)
+    return f"{found.local_part}@{found.ascii_domain.lower()}"
+
+
+def mask_address(address: str) -> str:
+    """``user@example.com`` as ``u***@e***.com``. It accepts any text and never shows more of it than this."""
+    local, at, domain = address.rpartition("@")
+    if not at:
+        return "***"
+    name, dot, top = domain.rpartition(".")
+    if not dot:
+        name, top = domain, ""
+    # A top-level domain is a word. Any other text after the last dot may be something that must be hidden.
+    shown_top = f".{top}" if 1 < len(top) <= _MAX_TOP_LEVEL and top.isalpha() else ""
+    return f"{_first(local)}***@{_first(name)}***{shown_top}"
+
+
+def _first(text: str) -> str:
+    return text[0] if text and text[0].isalnum() else ""

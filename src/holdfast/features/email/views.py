@@ -10,9 +10,8 @@ from pydantic import Field
 
 from holdfast.views import ErrorView, Instant, View
 
-from .records import EmailStatus
+from .records import EmailStatus, shown_hash
 
-_HASH_SHOWN: Final = 8
 _OUTBOX_ID: Final = "5d3f7a52-9c1e-5b77-8f0a-3b1f6f0c2e11"
 
 
@@ -79,12 +78,13 @@ class EmailView(View):
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> EmailView:
         """The view of an outbox record."""
+        digest = record.get("cpfCnpjHash")
         return cls.picked(
             record,
             status=status_of(record),
             cc_count=record.get("ccCount") or 0,
             bcc_count=record.get("bccCount") or 0,
-            cpf_cnpj_hash=_cut(record.get("cpfCnpjHash")),
+            cpf_cnpj_hash=None if digest is None else shown_hash(digest),
             tags=record.get("tags") or [],
             attempt=record.get("attempt") or 0,
         )
@@ -119,7 +119,3 @@ def instant_of(record: Mapping[str, Any], name: str) -> datetime | None:
     """An instant of a record; None if the record has none."""
     text = record.get(name)
     return None if text is None else datetime.fromisoformat(text)
-
-
-def _cut(digest: str | None) -> str | None:
-    return None if digest is None else f"{digest[:_HASH_SHOWN]}..."

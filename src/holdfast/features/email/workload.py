@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import json
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -46,7 +46,6 @@ from holdfast import (
 )
 from holdfast.feature import TENANTS
 
-from .adopting import adopted
 from .content import Content, ContentError, ContentMissing, content_in_database
 from .contract import (
     BACKOFF_DELAYS,
@@ -60,10 +59,10 @@ from .contract import (
     EmailSendResult,
     dead_letter_queue_of,
 )
-from .dead_letter import dead_letter_payload
 from .masking import log_facts, masked_job, without_names
 from .mime import BuiltMessage, Sender, build_message
 from .outbox import Outbox
+from .queues import adopted, dead_letter_payload
 from .records import EMAIL_COLLECTIONS, LOG, SUPPRESSIONS, EmailStatus
 from .suppression import address_hash
 from .transports.port import (
@@ -181,7 +180,7 @@ class Email(Workload[EmailSendJob]):
         return data.companyId
 
     def adopt(self, delivery: Delivery) -> Adopted[EmailSendJob]:
-        """See :func:`holdfast.features.email.adopting.adopted`."""
+        """See :func:`holdfast.features.email.queues.adopted`."""
         return adopted(delivery)
 
     # --- the work ---------------------------------------------------------------------------------------------
@@ -276,7 +275,7 @@ class Email(Workload[EmailSendJob]):
 
     def _permit(self, context: Context) -> contextlib.AbstractAsyncContextManager[None]:
         rate = self._options.rate
-        return _no_permit() if rate is None else context.limit(_LIMIT_NAME, rate)
+        return contextlib.nullcontext() if rate is None else context.limit(_LIMIT_NAME, rate)
 
     def _not_sent(self, error: TransportError, message: str) -> Outcome:
         """The outcome for a transport error. The error shows whether the message may have been sent."""
@@ -360,8 +359,3 @@ def _already_sent(known: Mapping[str, Any]) -> dict[str, str]:
 def _per_second(rate: float) -> RateLimit:
     """One email per interval. A rate below 1 gives an interval longer than a second."""
     return RateLimit(1, timedelta(seconds=1 / rate))
-
-
-@contextlib.asynccontextmanager
-async def _no_permit() -> AsyncIterator[None]:
-    yield

@@ -2,34 +2,35 @@
 
 from __future__ import annotations
 
-import asyncio
 import json as json_module
-from pathlib import Path
+from collections.abc import Mapping
+from functools import partial
 from typing import Annotated, Any
 
 import typer
 
-from holdfast import LedgerEntry, NotFound, Page, RecordQuery, Slice
+from holdfast import Page, RecordQuery
 from holdfast.feature import FileMissing, Store
+from holdfast.features.documents.feature import DocumentService, DocumentsFeature
 from holdfast.features.documents.job_records import result_object
 from holdfast.features.documents.records import JOBS, RESULTS, DocumentStatus
 from holdfast.features.documents.views import DocumentView
 from holdfast.terminal import (
     REFUSED,
     Stop,
-    heading,
     moment,
+    open_feature,
     options,
     print_json,
+    require_item,
     say,
-    show_attempts,
     show_facts,
-    show_table,
+    show_item,
+    show_list,
 )
 from holdfast.views import AttemptView
 
 from .options import print_content
-from .parts import opened_documents
 from .progress import pages
 from .run import run
 from .submit import submit
@@ -46,7 +47,7 @@ _SHOWN_ABOVE = frozenset({"job_id", "status", "error", "warnings", "cached"})
 
 
 @documents.command("list")
-def list_(
+async def list_(
     tenant: Annotated[
         str | None, typer.Option(metavar="TENANT", help="Only jobs of this tenant, by id or name.", show_default=False)
     ] = None,
@@ -59,44 +60,36 @@ def list_(
     json: options.Json = False,
 ) -> None:
     """List jobs, newest first."""
-    found = asyncio.run(_list(tenant, status, Page(limit, cursor), data))
-    if json:
-        print_json({"items": [_document(each) for each in found.items], "next": found.next})
-        return
-    if not found.items:
-        say("There is no such job." if tenant or status else "There are no documents yet.")
-        return
-    rows = (
-        (
-            view.job_id,
-            view.status,
-            view.input_type,
-            view.filename,
-            f"{view.progress:.0f} %",
-            view.attempts,
-            view.error and view.error.code,
-            moment(view.accepted_at),
-        )
-        for view in map(DocumentView.of, found.items)
-    )
-    columns = ("id", "status", "input", "file", "progress", "attempts", "error", "accepted")
-    show_table(columns, rows, whole=("id", "status", "accepted"))
-    if found.next:
-        say(f"There are more: --cursor {found.next}")
+    async with open_feature(DocumentsFeature.name, DocumentService, data) as parts:
+        services = parts.services
+        where = {} if tenant is None else {"company_id": (await services.tenants.named(tenant)).company_id}
+        if status is not None:
+            where["status"] = status.value
+        query = RecordQuery(collection=JOBS, where=where, newest_by="accepted_at")
+        found = await services.store.find_records(query, Page(limit, cursor))
+    empty = "There is no such job." if tenant or status else "There are no documents yet."
+    show_list(found, _row, _document, json=json, whole=("id", "status", "accepted"), empty=empty)
 
 
 @documents.command("show")
-def show(job_id: JobId, data: options.Data = None, json: options.Json = False) -> None:
+async def show(job_id: JobId, data: options.Data = None, json: options.Json = False) -> None:
     """Show one job: its status, every attempt, its result, and the job that it replays."""
-    record, result, entry = asyncio.run(_show(job_id, data))
-    if json:
-        attempts = () if entry is None else entry.attempts
-        history = [AttemptView.picked(each).model_dump(mode="json", by_alias=False) for each in attempts]
-        print_json({**_document(record), "result": result, "attempt_history": history})
-        return
+    async with open_feature(DocumentsFeature.name, DocumentService, data) as parts:
+        store = parts.services.store
+        record = await _record(store, job_id)
+        stored = await store.get(RESULTS, job_id)
+        entry = await store.entry(parts.workload.name, job_id)
+    result = None if stored is None else result_object(stored)
+    attempts = () if entry is None else entry.attempts
+    history = [AttemptView.picked(each).model_dump(mode="json", by_alias=False) for each in attempts]
     view = DocumentView.of(record)
     error = record.get("error")
-    show_facts(
+    sections = {}
+    if result is not None and view.status is DocumentStatus.COMPLETED:
+        rest = {name: value for name, value in result.items() if name not in _SHOWN_ABOVE}
+        sections["Result"] = partial(show_facts, rest)
+    show_item(
+        {**_document(record), "result": result, "attempt_history": history},
         {
             "id": view.job_id,
             "status": f"{view.status}{' (asked to stop)' * (view.cancel_requested and not view.status.final)}",
@@ -119,28 +112,44 @@ def show(job_id: JobId, data: options.Data = None, json: options.Json = False) -
             "started": moment(view.started_at),
             "finished": moment(view.finished_at),
             "deleted after": moment(view.expires_at),
-        }
+        },
+        json=json,
+        attempts=None if entry is None else entry.attempts,
+        sections=sections,
     )
-    if entry is not None:
-        show_attempts(entry.attempts)
-    if result is not None and view.status is DocumentStatus.COMPLETED:
-        heading("Result")
-        show_facts({name: value for name, value in result.items() if name not in _SHOWN_ABOVE})
 
 
 @documents.command("text")
-def text(job_id: JobId, data: options.Data = None) -> None:
+async def text(job_id: JobId, data: options.Data = None) -> None:
     """Print the text of a COMPLETED job on standard output. Any other job has no text: exit code 1."""
-    print_content(asyncio.run(_text(job_id, data)))
+    async with open_feature(DocumentsFeature.name, DocumentService, data) as parts:
+        store = parts.services.store
+        status = DocumentStatus((await _record(store, job_id))["status"])
+        if status is not DocumentStatus.COMPLETED:
+            message = f"The job is {status.value}: there is no text{'' if status.final else ' yet'}."
+            raise Stop(message, code=REFUSED)
+        result = await store.get(RESULTS, job_id)
+        try:
+            content = await parts.admission.output(result or {}, _TEXT)
+        except FileMissing:
+            message = "The files of this result are deleted."
+            raise Stop(message, code=REFUSED) from None
+    print_content(content)
 
 
 @documents.command("cancel")
-def cancel(job_id: JobId, data: options.Data = None, json: options.Json = False) -> None:
+async def cancel(job_id: JobId, data: options.Data = None, json: options.Json = False) -> None:
     """Cancel a job that waits, or ask the worker to stop a job in progress.
 
     A job that has ended does not change: exit code 1.
     """
-    status, asked = asyncio.run(_cancel(job_id, data))
+    async with open_feature(DocumentsFeature.name, DocumentService, data) as parts:
+        store = parts.services.store
+        status = DocumentStatus((await _record(store, job_id))["status"])
+        if not status.final:
+            await parts.services.cancellation.cancel(parts.workload, job_id)
+            status = DocumentStatus((await _record(store, job_id))["status"])
+    asked = not status.final
     if json:
         print_json({"job_id": job_id, "status": status.value, "cancel_requested": asked})
     if asked:
@@ -154,7 +163,21 @@ def cancel(job_id: JobId, data: options.Data = None, json: options.Json = False)
         say(done)
 
 
-def _document(record: dict[str, Any]) -> dict[str, Any]:
+def _row(record: Mapping[str, Any]) -> dict[str, object]:
+    view = DocumentView.of(record)
+    return {
+        "id": view.job_id,
+        "status": view.status,
+        "input": view.input_type,
+        "file": view.filename,
+        "progress": f"{view.progress:.0f} %",
+        "attempts": view.attempts,
+        "error": view.error and view.error.code,
+        "accepted": moment(view.accepted_at),
+    }
+
+
+def _document(record: Mapping[str, Any]) -> dict[str, Any]:
     """The job as in ``GET /v1/documents/{job_id}``, with fields for operators only: tenant and error detail."""
     view = DocumentView.of(record).model_dump(mode="json")
     return {**view, "company_id": record.get("company_id"), "error": record.get("error")}
@@ -169,57 +192,5 @@ def _progress(view: DocumentView) -> str:
     return percent
 
 
-async def _list(
-    tenant: str | None, status: DocumentStatus | None, page: Page, data: Path | None
-) -> Slice[dict[str, Any]]:
-    async with opened_documents(data) as documents_:
-        services = documents_.services
-        where = {} if tenant is None else {"company_id": (await services.tenants.named(tenant)).company_id}
-        if status is not None:
-            where["status"] = status.value
-        query = RecordQuery(collection=JOBS, where=where, newest_by="accepted_at")
-        found = await services.store.find_records(query, page)
-    return Slice([dict(each) for each in found.items], found.next)
-
-
-async def _show(job_id: str, data: Path | None) -> tuple[dict[str, Any], dict[str, Any] | None, LedgerEntry | None]:
-    async with opened_documents(data) as parts:
-        store = parts.services.store
-        record = await _record(store, job_id)
-        result = await store.get(RESULTS, job_id)
-        entry = await store.entry(parts.workload.name, job_id)
-    return record, None if result is None else result_object(result), entry
-
-
-async def _text(job_id: str, data: Path | None) -> bytes:
-    async with opened_documents(data) as parts:
-        store = parts.services.store
-        status = DocumentStatus((await _record(store, job_id))["status"])
-        if status is not DocumentStatus.COMPLETED:
-            message = f"The job is {status.value}: there is no text{'' if status.final else ' yet'}."
-            raise Stop(message, code=REFUSED)
-        result = await store.get(RESULTS, job_id)
-        try:
-            return await parts.admission.output(result or {}, _TEXT)
-        except FileMissing:
-            message = "The files of this result are deleted."
-            raise Stop(message, code=REFUSED) from None
-
-
-async def _cancel(job_id: str, data: Path | None) -> tuple[DocumentStatus, bool]:
-    """The job's status now, and whether its worker was asked to stop."""
-    async with opened_documents(data) as parts:
-        store = parts.services.store
-        status = DocumentStatus((await _record(store, job_id))["status"])
-        if not status.final:
-            await parts.services.cancellation.cancel(parts.workload, job_id)
-            status = DocumentStatus((await _record(store, job_id))["status"])
-        return status, not status.final
-
-
-async def _record(store: Store, job_id: str) -> dict[str, Any]:
-    record = await store.get(JOBS, job_id)
-    if record is None:
-        message = "There is no such job; `holdfast documents list` shows them."
-        raise NotFound(message)
-    return dict(record)
+async def _record(store: Store, job_id: str) -> Mapping[str, Any]:
+    return require_item(await store.get(JOBS, job_id), "job", "holdfast documents list")

@@ -15,10 +15,11 @@ from typing import Annotated, Any
 
 import typer
 
+from holdfast.feature import install_command, missing_libraries
 from holdfast.features.documents.child.protocol import Plan, Stage, Unit
 from holdfast.features.documents.contract import DocumentJob, DocumentPayload, InputType
 from holdfast.features.documents.failures import Code, DocumentFailure
-from holdfast.features.documents.feature import document_options
+from holdfast.features.documents.feature import LIBRARIES, document_options
 from holdfast.features.documents.options import DocumentOptions
 from holdfast.features.documents.rendering import characters_of, confidence_of, outputs_of, warnings_of
 from holdfast.features.documents.running import ChildOptions, read_in_child
@@ -37,7 +38,6 @@ from .options import (
     require_language,
     say_warnings,
 )
-from .parts import require_documents
 from .progress import ReadingBar, pages, reading_bar, sound
 
 
@@ -64,7 +64,7 @@ def run(
     holdfast documents run letter.pdf
     holdfast documents run talk.mp3 --language pt --format srt -o talk.srt
     """
-    require_documents()
+    _require_libraries()
     require_language(language)
     kind = kind_of_file(file, job_type, input_type)
     name = output_file(form, kind.job_type)
@@ -227,4 +227,13 @@ def _require_place(output: Path, file: Path) -> None:
         raise Stop(message)
     if output.exists() and output.samefile(file):
         message = "--output is the file itself."
+        raise Stop(message)
+
+
+def _require_libraries() -> None:
+    """Raise :class:`Stop` if the libraries that read files are not installed."""
+    missing = missing_libraries(LIBRARIES)
+    if missing:
+        why = f"{', '.join(missing)} not installed. Install it: {install_command(missing)}"
+        message = f"Documents are not set up here: {why}"
         raise Stop(message)

@@ -12,12 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from holdfast.features.email.feature import EmailService
+from holdfast.features.email.feature import EmailFeature, EmailService
 from holdfast.features.email.keys import KeysUnreadable, add_key, fresh_key
 from holdfast.features.email.settings import KEY_NAME, EmailSettings
-from holdfast.terminal import REFUSED, Stop, options, print_json, say, settings_with
-
-from .parts import opened_email
+from holdfast.terminal import REFUSED, Stop, open_feature, options, print_json, say, settings_with
 
 if TYPE_CHECKING:  # the core install does without the libraries of the email extra
     from holdfast.features.email.privacy import Forgotten, Person, Privacy, Resealed, Selector
@@ -144,7 +142,7 @@ def _forgotten(done: Forgotten) -> dict[str, Any]:
 
 
 async def _find(recipient: str, tenant: str | None, data: Path | None) -> Person:
-    async with opened_email(data) as email:
+    async with open_feature(EmailFeature.name, EmailService, data) as email:
         try:
             return await _privacy_of(email).find(await _selector(email, recipient, tenant))
         except ValueError as error:
@@ -152,7 +150,7 @@ async def _find(recipient: str, tenant: str | None, data: Path | None) -> Person
 
 
 async def _erase(recipient: str, tenant: str | None, data: Path | None) -> Forgotten:
-    async with opened_email(data) as email:
+    async with open_feature(EmailFeature.name, EmailService, data) as email:
         selector = await _selector(email, recipient, tenant)
 
         async def cancel(outbox_id: str) -> bool:
@@ -165,7 +163,7 @@ async def _erase(recipient: str, tenant: str | None, data: Path | None) -> Forgo
 
 
 async def _reseal(data: Path | None) -> Resealed:
-    async with opened_email(data) as email:
+    async with open_feature(EmailFeature.name, EmailService, data) as email:
         return await _privacy_of(email).reseal()
 
 

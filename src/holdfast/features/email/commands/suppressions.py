@@ -2,32 +2,27 @@
 
 from __future__ import annotations
 
-import asyncio
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holdfast import Page, Slice, isoformat
-from holdfast.features.email.records import SuppressionReason
-from holdfast.terminal import REFUSED, Stop, moment, options, print_json, say, show_table, user_name
-
-from .parts import opened_email
+from holdfast import Page, isoformat
+from holdfast.features.email.feature import EmailFeature, EmailService
+from holdfast.features.email.records import SuppressionReason, shown_hash
+from holdfast.terminal import REFUSED, Stop, moment, open_feature, options, print_json, say, show_list, user_name
 
 if TYPE_CHECKING:  # the core install does without the libraries of the email extra
-    from holdfast.features.email.suppression import Suppression
+    from holdfast.features.email.suppression import Suppression, Suppressions
 
 suppressions = typer.Typer(
     help="List, add and remove addresses that get no emails.", no_args_is_help=True, add_completion=False
 )
 
-_HASH_SHOWN: Final = 8
-
 Address = Annotated[str, typer.Argument(help="The full address, not masked.", show_default=False)]
 
 
 @suppressions.command("list")
-def list_(
+async def list_(
     reason: Annotated[SuppressionReason | None, typer.Option(help="Only for this reason.", show_default=False)] = None,
     limit: options.Limit = 20,
     cursor: options.Cursor = None,
@@ -35,23 +30,13 @@ def list_(
     json: options.Json = False,
 ) -> None:
     """List suppressed addresses, newest first. They are masked: only keyed hashes are stored."""
-    found = asyncio.run(_list(reason, Page(limit, cursor), data))
-    if json:
-        print_json({"items": [_document(each) for each in found.items], "next": found.next})
-        return
-    if not found.items:
-        say("No address is suppressed.")
-        return
-    rows = (
-        (each.address, each.reason, each.detail, each.source, moment(each.since), _hash(each)) for each in found.items
-    )
-    show_table(("address", "reason", "detail", "from", "since", "hash"), rows, whole=("since", "hash"))
-    if found.next:
-        say(f"There are more: --cursor {found.next}")
+    async with open_feature(EmailFeature.name, EmailService, data) as email:
+        found = await email.suppressions.list(Page(limit, cursor), reason)
+    show_list(found, _row, _document, json=json, whole=("since", "hash"), empty="No address is suppressed.")
 
 
 @suppressions.command("add")
-def add(
+async def add(
     address: Address,
     reason: Annotated[SuppressionReason, typer.Option(help="The reason.")] = SuppressionReason.MANUAL,
     detail: Annotated[str | None, typer.Option(help="A note for people.", show_default=False)] = None,
@@ -59,7 +44,13 @@ def add(
     json: options.Json = False,
 ) -> None:
     """Suppress an address: no tenant's email is sent to it."""
-    found = asyncio.run(_add(address, reason, detail, data))
+    async with open_feature(EmailFeature.name, EmailService, data) as email:
+        listed, now = email.suppressions, email.services.clock.now()
+        await listed.add([address], reason, detail=detail, source=f"operator {user_name()}", now=now)
+        found = await _find(listed, address)
+    if found is None:  # somebody removed it in the meantime
+        message = "The address is no longer on the list."
+        raise Stop(message, code=REFUSED)
     if json:
         print_json(_document(found))
         return
@@ -67,23 +58,34 @@ def add(
 
 
 @suppressions.command("remove")
-def remove(address: Address, data: options.Data = None, json: options.Json = False) -> None:
+async def remove(address: Address, data: options.Data = None, json: options.Json = False) -> None:
     """Remove an address from the list: emails to it are accepted again."""
-    masked = asyncio.run(_remove(address, data))
+    async with open_feature(EmailFeature.name, EmailService, data) as email:
+        found = await _find(email.suppressions, address)
+        if found is None or not await email.suppressions.remove(address):
+            message = "The address is not on the list."
+            raise Stop(message, code=REFUSED)
     if json:
-        print_json({"address": masked, "removed": True})
+        print_json({"address": found.address, "removed": True})
         return
-    say(f"{masked} gets emails again.")
+    say(f"{found.address} gets emails again.")
 
 
-def _hash(suppression: Suppression) -> str:
-    return f"{suppression.address_hash[:_HASH_SHOWN]}..."
+def _row(suppression: Suppression) -> dict[str, object]:
+    return {
+        "address": suppression.address,
+        "reason": suppression.reason,
+        "detail": suppression.detail,
+        "from": suppression.source,
+        "since": moment(suppression.since),
+        "hash": shown_hash(suppression.address_hash),
+    }
 
 
 def _document(suppression: Suppression) -> dict[str, Any]:
     return {
         "address": suppression.address,
-        "addressHash": _hash(suppression),
+        "addressHash": shown_hash(suppression.address_hash),
         "reason": suppression.reason.value,
         "detail": suppression.detail,
         "source": suppression.source,
@@ -91,38 +93,9 @@ def _document(suppression: Suppression) -> dict[str, Any]:
     }
 
 
-async def _list(reason: SuppressionReason | None, page: Page, data: Path | None) -> Slice[Suppression]:
-    async with opened_email(data) as email:
-        return await email.suppressions.list(page, reason)
-
-
-async def _add(address: str, reason: SuppressionReason, detail: str | None, data: Path | None) -> Suppression:
-    async with opened_email(data) as email:
-        listed = email.suppressions
-        now = email.services.clock.now()
-        await listed.add([address], reason, detail=detail, source=f"operator {user_name()}", now=now)
-        try:
-            found = await listed.find(address)
-        except ValueError as error:
-            raise _no_address(error) from None
-    if found is None:  # somebody removed it in the meantime
-        message = "The address is no longer on the list."
-        raise Stop(message, code=REFUSED)
-    return found
-
-
-async def _remove(address: str, data: Path | None) -> str:
-    async with opened_email(data) as email:
-        listed = email.suppressions
-        try:
-            found = await listed.find(address)
-        except ValueError as error:
-            raise _no_address(error) from None
-        if found is None or not await listed.remove(address):
-            message = "The address is not on the list."
-            raise Stop(message, code=REFUSED)
-        return found.address
-
-
-def _no_address(error: ValueError) -> Stop:
-    return Stop(f"ADDRESS {error}.")
+async def _find(listed: Suppressions, address: str) -> Suppression | None:
+    try:
+        return await listed.find(address)
+    except ValueError as error:
+        message = f"ADDRESS {error}."
+        raise Stop(message) from None

@@ -20,7 +20,7 @@ _CLOSE_ENOUGH: Final = timedelta(seconds=2)
 _A_MAJORITY_SURVIVES: Final = 3
 
 
-async def cluster(settings: Settings, app: App | None) -> list[Finding]:
+async def check_cluster(settings: Settings, app: App | None) -> list[Finding]:
     """All checks of Redis and MongoDB, and of the ledger, if there is one. Nothing is created."""
     try:
         async with open_cluster(settings, app) as opened:

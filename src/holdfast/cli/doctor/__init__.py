@@ -1,4 +1,4 @@
-"""``doctor``: check everything that can be wrong, and give advice."""
+"""``doctor``: check everything that can be wrong, and give advice. Each check gives a finding."""
 
 from __future__ import annotations
 
@@ -7,6 +7,10 @@ import asyncio
 import typer
 
 from holdfast import App
+from holdfast.cli import options
+from holdfast.cli.failures import REFUSED
+from holdfast.cli.opening import app_of
+from holdfast.cli.output import print_json, say, show_table
 from holdfast.config import Settings
 from holdfast.contracts.errors import HoldfastError, message_of
 from holdfast.contracts.redaction import scrub
@@ -14,16 +18,9 @@ from holdfast.feature import FAIL, WARN, Finding, Services
 from holdfast.installed import cluster_lack, feature_lack, features_of, lacks
 from holdfast.wiring import system_ambient
 
-from . import options
-from .checkup.cluster import cluster
-from .checkup.environment import clock, configuration, port, versions
-from .checkup.ledger import ledger
-from .checkup.libraries import installation, lacking
-from .checkup.storage import storage
-from .failures import REFUSED
-from .output import print_json, say
-from .settings import app_of
-from .tables import show_table
+from .cluster import check_cluster
+from .environment import clock, configuration, installation, lacking, port, versions
+from .ledger import check_data_folder, check_embedded_ledger
 
 
 def doctor(app: options.App = None, data: options.Data = None, json: options.Json = False) -> None:
@@ -74,10 +71,10 @@ def _ledger(settings: Settings, own: App | None, own_problem: list[Finding]) -> 
     if any(each.asked_by is not None for each in lacks(settings, features_of(own))):
         advice = "Install what is missing (see above): until then Holdfast does not start."
         return [Finding("ledger", WARN, "Not checked.", advice)]
-    found = [] if settings.cluster else asyncio.run(storage(settings))
+    found = [] if settings.cluster else asyncio.run(check_data_folder(settings))
     if own_problem:
         return found + own_problem
-    return found + asyncio.run((cluster if settings.cluster else ledger)(settings, own))
+    return found + asyncio.run((check_cluster if settings.cluster else check_embedded_ledger)(settings, own))
 
 
 def _report(findings: list[Finding], *, json: bool) -> None:

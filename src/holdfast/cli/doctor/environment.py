@@ -1,4 +1,4 @@
-"""The machine and the configuration: versions, settings, secrets, the clock, the port."""
+"""The machine and the configuration: versions, libraries, settings, secrets, the clock, the port."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import sqlite3
 import stat
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,16 +16,22 @@ import httpx
 
 from holdfast import App
 from holdfast.cli.failures import Stop
+from holdfast.cli.opening import settings_with
 from holdfast.cli.posting import base_url
-from holdfast.cli.settings import settings_with
 from holdfast.config import CONFIG_FILE, Settings
 from holdfast.contracts.errors import ConfigurationError
+from holdfast.contracts.extras import DISTRIBUTION
 from holdfast.feature import FAIL, OK, WARN, Finding
+from holdfast.installed import Lack
 from holdfast.wiring import listen
 
 _OLDEST_SQLITE: Final = (3, 38, 0)
 _THIS_PROGRAM_IS_YOUNGER: Final = datetime(2025, 1, 1, tzinfo=UTC)
 _TIMEOUT_SECONDS: Final = 3.0
+_NAMESAKE: Final = "holdfast"
+"""Another project's distribution on PyPI, with a package of the same name."""
+_PROGRAM: Final = "holdfast.cli:main"
+"""The entry point of our command."""
 
 
 def versions(*, embedded: bool) -> Iterator[Finding]:
@@ -38,6 +45,37 @@ def versions(*, embedded: bool) -> Iterator[Finding]:
     else:
         needed = ".".join(map(str, _OLDEST_SQLITE))
         yield Finding("sqlite", FAIL, f"SQLite {found} is too old.", f"Use a Python that has SQLite {needed} or newer.")
+
+
+def lacking(lack: Lack, left_out: str) -> Finding:
+    """The finding for missing libraries: FAIL if a setting needs them, otherwise information."""
+    if lack.asked_by is not None:
+        return Finding(lack.part, FAIL, lack.message, f"Install it: {lack.remedy}")
+    return Finding(lack.part, OK, f"{left_out}: {', '.join(lack.missing)} not installed.", f"Wanted? {lack.remedy}")
+
+
+def installation() -> Finding:
+    """Whether our distribution is installed, and no other distribution has files in our package."""
+    check = "installation"
+    found = {_normal(each.name): each for each in distributions() if each.name}
+    advice = f"Uninstall both, then install ours: pip uninstall {_NAMESAKE} {DISTRIBUTION}; pip install {DISTRIBUTION}"
+    other, ours = found.get(_NAMESAKE), found.get(DISTRIBUTION)
+    if other is not None and any(each.value == _PROGRAM for each in other.entry_points):
+        message = f"{_NAMESAKE} {other.version} is installed too: an older Holdfast, from before it was {DISTRIBUTION}."
+        return Finding(check, WARN, message, advice)
+    if other is not None:
+        message = (
+            f"The distribution {_NAMESAKE} {other.version} is installed too. It is another project, and both have a "
+            f"package {_NAMESAKE}: files of one have replaced files of the other."
+        )
+        return Finding(check, FAIL, message, advice)
+    if ours is None:
+        return Finding(check, WARN, f"{DISTRIBUTION} is not installed; this is a copy of its files.")
+    return Finding(check, OK, f"{DISTRIBUTION} {ours.version}")
+
+
+def _normal(name: str) -> str:
+    return name.lower().replace("_", "-").replace(".", "-")
 
 
 def configuration(app: App | None, data: Path | None) -> tuple[Settings | None, list[Finding]]:
