@@ -11,6 +11,7 @@ from holdfast.config import Settings, SettingsError, load
 from holdfast.installed import settings_model
 
 from .failures import Stop
+from .output import say
 
 APP_VARIABLE: Final = "HOLDFAST_APP"
 
@@ -50,6 +51,9 @@ def settings_with(app: App | None = None, **given: str | int | Path | None) -> S
             raise Stop(message)
         overlay[name.upper()] = str(value)
     try:
-        return load({**os.environ, **overlay}, model=settings_model(app or app_of(None)))
+        settings = load({**os.environ, **overlay}, model=settings_model(app or app_of(None)))
     except SettingsError as error:
         raise Stop(*error.problems) from None
+    for warning in settings.warnings:
+        say(f"Warning: {warning}")
+    return settings
