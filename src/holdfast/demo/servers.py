@@ -23,7 +23,7 @@ from socketserver import BaseServer, StreamRequestHandler, ThreadingTCPServer
 from typing import Any, Final, TypeVar
 
 from holdfast.cli.servers import ServerProcess
-from holdfast.webhooks.signing import signed_headers, signing_key
+from holdfast.webhooks import signed_headers, signing_key
 
 from .folder import LOG_FILE
 

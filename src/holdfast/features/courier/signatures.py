@@ -25,7 +25,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from holdfast import ConfigurationError, ErrorCode
-from holdfast.webhooks.signing import SECRET_PREFIX, signing_key
+from holdfast.webhooks import SECRET_PREFIX, signing_key
 
 # One message for every cause: the answer gives no hint to a forger.
 INVALID_SIGNATURE: Final = ErrorCode("INVALID_SIGNATURE", 401, "The request is not signed by its source.")
