@@ -44,7 +44,7 @@ from holdfast.contracts.files import (
 )
 from holdfast.contracts.ledger import RecordedAs
 from holdfast.contracts.ports import Ambient, Broker, Clock, Ids, Records, Store
-from holdfast.contracts.tenants import DOMAIN, TENANTS, Principal, is_sender
+from holdfast.contracts.tenants import TENANTS, Principal, is_sender
 from holdfast.contracts.workload import Workload
 from holdfast.engine.cancellation import Cancellation
 from holdfast.engine.intake import Intake, Receipt
@@ -55,7 +55,6 @@ if TYPE_CHECKING:
     from holdfast.api.frame import FeatureRoutes, Frame
 
 __all__ = [
-    "DOMAIN",
     "FAIL",
     "HEAD",
     "OK",

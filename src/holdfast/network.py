@@ -20,7 +20,7 @@ from holdfast.contracts.network_failures import (
     retry_after,
     wait_asked_by,
 )
-from holdfast.webhooks.signing import SECRET_PREFIX, signed_headers, signing_key
+from holdfast.webhooks import SECRET_PREFIX, signed_headers, signing_key
 
 __all__ = [
     "LONGEST_RETRY_AFTER",

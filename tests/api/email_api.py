@@ -125,9 +125,7 @@ async def email_api(folder: Path, **changes: Any) -> AsyncIterator[EmailApi]:
     content = changes.get("content")
     workload = Email(OPTIONS, VAULT, FolderTransport(folder / "mail"), content)
     async with assembled(workload, folder / "holdfast.db", clock=SettableClock(), outbox=True) as gateway:
-        settings = Settings(
-            holdfast_data=folder, max_body_bytes=20_000, email_max_html_bytes=10_000, email_max_batch_bytes=1_000_000
-        )
+        settings = Settings(holdfast_data=folder, max_body_bytes=20_000, email_max_html_bytes=10_000)
         secrets = EmailSecrets(bytes(range(32)), {"first": bytes(range(100, 132))}, "first")
         service = EmailService(settings, feature_services(gateway.services, settings), secrets)
         feedback = StubFeedback()

@@ -129,3 +129,12 @@ def test_a_data_folder_without_the_right_to_write_is_refused_too(
     assert said.code == 2
     assert "this user may not read and write" in said.err
     assert "HOLDFAST_DATA or --data" in said.err
+
+
+def test_a_line_that_does_nothing_any_more_is_told_and_stops_nobody(program, home):
+    (home / "holdfast.toml").write_text("intake_max_pending = 9\napi_port = 9000\n")
+    said = program("config", "show", "--json")
+    assert said.code == 0
+    assert "Warning: INTAKE_MAX_PENDING (in holdfast.toml) does nothing" in said.err
+    assert "Warning" not in said.out
+    assert {row["name"]: row["value"] for row in said.json}["API_PORT"] == "9000"

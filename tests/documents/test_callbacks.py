@@ -17,8 +17,8 @@ from holdfast.contracts.errors import ConfigurationError
 from holdfast.contracts.outcomes import Done, Reject, Retry
 from holdfast.contracts.workload import Job
 from holdfast.features.documents.callbacks import CallbackJob, CallbackOptions, DocumentCallbacks, callback_id
+from holdfast.webhooks import signed_headers, signing_key
 from holdfast.webhooks.addresses import AddressPolicy
-from holdfast.webhooks.signing import signed_headers, signing_key
 from tests.support import file_server as replies
 from tests.support.file_server import FileServer
 

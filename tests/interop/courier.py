@@ -36,7 +36,6 @@ def settings_for(redis_url: str, prefix: str, mongo_uri: str, database: str, **c
             "retry_max_attempts": 3,
             "retry_backoff_base_ms": 5,
             # No hurry here: on a busy machine, an answer that is late would be an event that is forwarded twice.
-            "handler_timeout_ms": 90_000,
             "courier_downstream_timeout_ms": 60_000,
         }
         | changes

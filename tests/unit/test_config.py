@@ -1,16 +1,30 @@
 from __future__ import annotations
 
+import inspect
 import json
+import re
 import secrets
 import tomllib
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
 
-from holdfast.config import SettingsError, fresh_config_text
+from holdfast import config, duration_ms
+from holdfast.brokers.bullmq import BullmqBroker
+from holdfast.config import FeatureSettings, SettingsError, fresh_config_text
+from holdfast.config.loading import CONSTANT_NOW
+from holdfast.engine.intake import Intake
+from holdfast.features.courier.feature import workload_of
 from holdfast.features.courier.secrets import CourierSecret
+from holdfast.features.courier.signatures import TOLERANCE
+from holdfast.features.documents.child.gemini import GeminiPages
+from holdfast.features.documents.fetching import FetchOptions
+from holdfast.features.documents.options import DocumentOptions
+from holdfast.features.email.feature import EmailService
 from holdfast.installed import installed_features
+from holdfast.webhooks.addresses import AddressPolicy
 from tests.support.settings import Settings, load
 
 CANARY = "canary-9f3kQ7zLw2Xv8TbR"
@@ -45,16 +59,13 @@ def test_the_defaults_are_the_documented_ones(tmp_path):
         "OPERATOR_TOKEN": "(not set)",
         "API_DOCS": "true",
         "MAX_BODY_BYTES": "262144",
-        "INTAKE_MAX_PENDING": "5000",
         "COURIER_SECRETS": "(not set)",
-        "SIGNATURE_TOLERANCE_SECONDS": "300",
         "COURIER_DOWNSTREAM_URL": "(not set)",
         "COURIER_DOWNSTREAM_SECRET": "(not set)",
         "COURIER_DOWNSTREAM_TIMEOUT_MS": "5000",
         "WORKER_CONCURRENCY": "100",
         "WORKER_LEASE_SECONDS": "30",
         "WORKER_DRAIN_TIMEOUT_MS": "10000",
-        "HANDLER_TIMEOUT_MS": "30000",
         "RETRY_MAX_ATTEMPTS": "5",
         "RETRY_BACKOFF_BASE_MS": "1000",
         "RETRY_BACKOFF_MULTIPLIER": "2.0",
@@ -67,12 +78,10 @@ def test_the_defaults_are_the_documented_ones(tmp_path):
         "MONGO_URI": "(not set)",
         "MONGO_DB_NAME": "holdfast",
         "QUEUE_PREFIX": "bull",
-        "QUEUE_KEEP_COMPLETED": "1000",
         "QUEUE_KEEP_FAILED": "10000",
         "EMAIL_TRANSPORT": "folder",
         "EMAIL_FOLDER": "(not set)",
         "EMAIL_FROM": "Holdfast <holdfast@localhost.localdomain>",
-        "EMAIL_MESSAGE_DOMAIN": "(not set)",
         "EMAIL_TIMEOUT_MS": "15000",
         "SMTP_HOST": "(not set)",
         "SMTP_PORT": "587",
@@ -80,7 +89,6 @@ def test_the_defaults_are_the_documented_ones(tmp_path):
         "SMTP_USERNAME": "(not set)",
         "SMTP_PASSWORD": "(not set)",
         "SMTP_CA_FILE": "(not set)",
-        "SMTP_CONNECTIONS": "10",
         "SES_REGION": "(not set)",
         "SES_ENDPOINT_URL": "(not set)",
         "SES_CONFIGURATION_SET": "(not set)",
@@ -89,7 +97,6 @@ def test_the_defaults_are_the_documented_ones(tmp_path):
         "EMAIL_CONTENT_BUCKET": "(not set)",
         "EMAIL_CONTENT_PREFIX": "email/",
         "EMAIL_MAX_HTML_BYTES": "524288",
-        "EMAIL_MAX_BATCH_BYTES": "8388608",
         "EMAIL_QUEUE": "email:send",
         "EMAIL_RATE_MAX": "100",
         "EMAIL_RATE_DURATION_MS": "1000",
@@ -108,20 +115,16 @@ def test_the_defaults_are_the_documented_ones(tmp_path):
         "DOCUMENT_THREADS": "2",
         "DOCUMENT_MEMORY_MB": "2048",
         "DOCUMENT_TIMEOUT_SECONDS": "7200",
-        "DOCUMENT_UNIT_TIMEOUT_SECONDS": "300",
-        "DOCUMENT_CHUNK_SECONDS": "60.0",
         "WHISPER_MODEL_DIR": "(not set)",
         "GEMINI_API_KEY": "(not set)",
         "GEMINI_BASE_URL": "(not set)",
         "GEMINI_MODEL": "gemini-2.5-flash",
-        "GEMINI_TIMEOUT_SECONDS": "120",
         "DOCUMENT_MAX_BYTES": "536870912",
         "DOCUMENT_MAX_PAGES": "2000",
         "DOCUMENT_MAX_MEDIA_SECONDS": "21600",
         "DOCUMENT_ROOTS": "(not set)",
         "DOCUMENT_LOCAL_PATH_OVER_HTTP": "false",
         "DOCUMENT_LISTS": "false",
-        "DOCUMENT_FETCH_TIMEOUT_SECONDS": "300",
         "DOCUMENT_ALLOWED_ADDRESSES": "(not set)",
         "DOCUMENT_STORAGE": "folder",
         "DOCUMENT_FOLDER": "(not set)",
@@ -129,12 +132,9 @@ def test_the_defaults_are_the_documented_ones(tmp_path):
         "DOCUMENT_PREFIX": "documents/",
         "DOCUMENT_S3_REGION": "(not set)",
         "DOCUMENT_S3_ENDPOINT_URL": "(not set)",
-        "DOCUMENT_CACHE": "true",
         "DOCUMENT_TTL_DAYS": "30",
         "DOCUMENT_DLQ_TTL_DAYS": "90",
         "DOCUMENT_MAX_ATTEMPTS": "(not set)",
-        "DOCUMENT_MAX_ATTEMPTS_OCR": "(not set)",
-        "DOCUMENT_MAX_ATTEMPTS_TRANSCRIPTION": "(not set)",
         "DOCUMENT_RETRY_BASE_MS": "5000",
         "DOCUMENT_CALLBACK_SECRET": "(not set)",
     }
@@ -199,13 +199,10 @@ def test_every_setting_has_a_help_sentence():
 BOUNDS = {
     "API_PORT": (0, 65_535),
     "MAX_BODY_BYTES": (1_024, 16_777_216),
-    "INTAKE_MAX_PENDING": (1, 1_000_000),
-    "SIGNATURE_TOLERANCE_SECONDS": (1, 3_600),
     "COURIER_DOWNSTREAM_TIMEOUT_MS": (10, 600_000),
     "WORKER_CONCURRENCY": (1, 10_000),
     "WORKER_LEASE_SECONDS": (1, 3_600),
     "WORKER_DRAIN_TIMEOUT_MS": (0, 600_000),
-    "HANDLER_TIMEOUT_MS": (10, 3_600_000),
     "RETRY_MAX_ATTEMPTS": (1, 100),
     "RETRY_BACKOFF_BASE_MS": (0, 3_600_000),
     "RETRY_BACKOFF_MULTIPLIER": (1, 10),
@@ -214,13 +211,10 @@ BOUNDS = {
     "PROCESSED_EVENTS_TTL_DAYS": (1, 3_650),
     "UPKEEP_INTERVAL_MS": (10, 3_600_000),
     "PUBLISH_GRACE_MS": (0, 3_600_000),
-    "QUEUE_KEEP_COMPLETED": (0, 1_000_000),
     "QUEUE_KEEP_FAILED": (0, 1_000_000),
     "EMAIL_TIMEOUT_MS": (100, 600_000),
     "SMTP_PORT": (1, 65_535),
-    "SMTP_CONNECTIONS": (1, 1_000),
     "EMAIL_MAX_HTML_BYTES": (1_024, 2_097_152),
-    "EMAIL_MAX_BATCH_BYTES": (1_024, 67_108_864),
     "EMAIL_RATE_MAX": (0, 1_000_000),
     "EMAIL_RATE_DURATION_MS": (10, 3_600_000),
     "EMAIL_CONCURRENCY": (1, 1_000),
@@ -231,21 +225,15 @@ BOUNDS = {
     "DOCUMENT_THREADS": (1, 64),
     "DOCUMENT_MEMORY_MB": (320, 1_048_576),
     "DOCUMENT_TIMEOUT_SECONDS": (1, 86_400),
-    "DOCUMENT_UNIT_TIMEOUT_SECONDS": (1, 86_400),
-    "DOCUMENT_CHUNK_SECONDS": (5, 600),
-    "GEMINI_TIMEOUT_SECONDS": (1, 3600),
     "DOCUMENT_MAX_BYTES": (1024, 68_719_476_736),
     "DOCUMENT_MAX_PAGES": (1, 100_000),
     "DOCUMENT_MAX_MEDIA_SECONDS": (1, 604_800),
-    "DOCUMENT_FETCH_TIMEOUT_SECONDS": (1, 86_400),
     "DOCUMENT_TTL_DAYS": (1, 3650),
     "DOCUMENT_DLQ_TTL_DAYS": (1, 3650),
     "DOCUMENT_MAX_ATTEMPTS": (1, 100),
-    "DOCUMENT_MAX_ATTEMPTS_OCR": (1, 100),
-    "DOCUMENT_MAX_ATTEMPTS_TRANSCRIPTION": (1, 100),
     "DOCUMENT_RETRY_BASE_MS": (0, 3_600_000),
 }
-FRACTIONS = {"DOCUMENT_CHUNK_SECONDS", "RETRY_BACKOFF_MULTIPLIER", "RETRY_JITTER_PERCENT"}
+FRACTIONS = {"RETRY_BACKOFF_MULTIPLIER", "RETRY_JITTER_PERCENT"}
 
 
 def test_the_table_of_bounds_names_every_number():
@@ -283,8 +271,6 @@ def test_other_prefixes_go_with_plain_lists(prefix, tmp_path):
     [
         ({}, {"OCR": 3, "TRANSCRIPTION": 2}),
         ({"DOCUMENT_MAX_ATTEMPTS": "4"}, {"OCR": 4, "TRANSCRIPTION": 4}),
-        ({"DOCUMENT_MAX_ATTEMPTS_TRANSCRIPTION": "7"}, {"OCR": 3, "TRANSCRIPTION": 7}),
-        ({"DOCUMENT_MAX_ATTEMPTS": "4", "DOCUMENT_MAX_ATTEMPTS_OCR": "1"}, {"OCR": 1, "TRANSCRIPTION": 4}),
     ],
 )
 def test_each_type_of_document_has_its_number_of_attempts(given, attempts, tmp_path):
@@ -400,6 +386,52 @@ def test_an_unknown_key_like_no_other_points_to_the_list(tmp_path):
     write(tmp_path, "zzz = 1\n")
     (sentence,) = problems_of({}, tmp_path)
     assert sentence == "holdfast.toml has an unknown key 'zzz'. `holdfast config show` lists the names."
+
+
+def test_a_setting_that_is_a_constant_now_is_warned_of_and_does_not_stop_anybody(tmp_path):
+    write(tmp_path, "smtp_connections = 3\n[email]\nmax_batch_bytes = 1\n[documents]\ndocument_cache = false\n")
+    settings = load({"INTAKE_MAX_PENDING": "many", "API_PORT": "9000"}, tmp_path)
+    assert settings.api_port == 9000
+    does_nothing = "does nothing: it is a constant now, not a setting. Its value:"
+    assert settings.warnings == (
+        f"SMTP_CONNECTIONS (in holdfast.toml) {does_nothing} as many as EMAIL_CONCURRENCY.",
+        f"EMAIL_MAX_BATCH_BYTES (in holdfast.toml) {does_nothing} 8388608.",
+        f"DOCUMENT_CACHE (in holdfast.toml) {does_nothing} true; a request turns it off with cache: false.",
+        f"INTAKE_MAX_PENDING (in the environment) {does_nothing} 5000.",
+    )
+    assert load({}, tmp_path / "empty").warnings == ()
+
+
+def test_a_feature_may_have_a_setting_with_a_name_that_was_ours(tmp_path):
+    class Own(FeatureSettings):
+        smtp_connections: int = 1
+
+    write(tmp_path, "smtp_connections = 3\n")
+    settings = config.load({}, tmp_path, config.compose({"own": Own}))
+    assert (settings.of(Own).smtp_connections, settings.warnings) == (3, ())
+
+
+def test_the_values_that_are_told_are_those_in_the_code():
+    options = DocumentOptions(scratch=Path())
+    in_force = {
+        "document_chunk_seconds": options.chunk_seconds,
+        "document_fetch_timeout_seconds": FetchOptions(AddressPolicy(), 1).timeout.total_seconds(),
+        "document_max_attempts_ocr": Settings().document_attempts["OCR"],
+        "document_max_attempts_transcription": Settings().document_attempts["TRANSCRIPTION"],
+        "document_unit_timeout_seconds": options.unit_timeout.total_seconds(),
+        "email_max_batch_bytes": EmailService.max_batch_bytes,
+        "gemini_timeout_seconds": default_of(GeminiPages.__init__, "timeout"),
+        "handler_timeout_ms": duration_ms(workload_of(Settings()).timeout - timedelta(seconds=5)),
+        "intake_max_pending": default_of(Intake.__init__, "max_pending"),
+        "queue_keep_completed": default_of(BullmqBroker.__init__, "keep_completed"),
+        "signature_tolerance_seconds": TOLERANCE.total_seconds(),
+    }
+    told = {name: re.match("[0-9]+", value) for name, value in CONSTANT_NOW.items()}
+    assert {name: int(number[0]) for name, number in told.items() if number} == in_force
+
+
+def default_of(function, name):
+    return inspect.signature(function).parameters[name].default
 
 
 def test_a_broken_file_is_located_but_not_quoted(tmp_path):
@@ -690,7 +722,6 @@ def test_the_commented_lines_of_the_starter_file_are_the_defaults(tmp_path):
         "redis_url",
         "mongo_uri",
         "email_folder",
-        "email_message_domain",
         "smtp_host",
         "smtp_username",
         "smtp_password",
@@ -711,7 +742,5 @@ def test_the_commented_lines_of_the_starter_file_are_the_defaults(tmp_path):
         "document_s3_region",
         "document_s3_endpoint_url",
         "document_max_attempts",
-        "document_max_attempts_ocr",
-        "document_max_attempts_transcription",
         "document_callback_secret",
     }

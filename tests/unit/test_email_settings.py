@@ -88,7 +88,6 @@ def test_anything_else_is_no_sender(sender):
 
 def test_the_domain_of_message_ids_is_that_of_the_sender_unless_told(tmp_path):
     assert load({"EMAIL_FROM": "Acme <mail@Acme.example>"}, tmp_path).message_domain == "acme.example"
-    assert load({"EMAIL_MESSAGE_DOMAIN": "id.example"}, tmp_path).message_domain == "id.example"
 
 
 # --- what is refused --------------------------------------------------------------------------------------------------
@@ -103,7 +102,6 @@ def test_the_domain_of_message_ids_is_that_of_the_sender_unless_told(tmp_path):
         ({"EMAIL_CONTENT": "s3"}, "EMAIL_CONTENT=s3 needs EMAIL_CONTENT_BUCKET"),
         ({"EMAIL_CONTENT": "tape"}, "EMAIL_CONTENT must be one of database, folder, s3"),
         ({"EMAIL_FROM": "nobody"}, "EMAIL_FROM must be one address"),
-        ({"EMAIL_MESSAGE_DOMAIN": "a b"}, "EMAIL_MESSAGE_DOMAIN must be a domain"),
         ({"SMTP_HOST": "mail.example.com:587"}, "SMTP_HOST must be the name"),
         ({"SMTP_SECURITY": "ssl"}, "SMTP_SECURITY must be one of none, starttls, tls"),
         ({"SMTP_USERNAME": "u"}, "SMTP_USERNAME and SMTP_PASSWORD belong together"),

@@ -14,6 +14,7 @@ from holdfast.feature import NotSetUp
 from holdfast.installed import settings_model
 
 from .failures import Stop
+from .output import say
 
 if TYPE_CHECKING:  # a command that only sends does without a store
     from holdfast.wiring import System
@@ -58,9 +59,12 @@ def settings_with(app: App | None = None, **given: str | int | Path | None) -> S
             raise Stop(message)
         overlay[name.upper()] = str(value)
     try:
-        return load({**os.environ, **overlay}, model=settings_model(app or app_of(None)))
+        settings = load({**os.environ, **overlay}, model=settings_model(app or app_of(None)))
     except SettingsError as error:
         raise Stop(*error.problems) from None
+    for warning in settings.warnings:
+        say(f"Warning: {warning}")
+    return settings
 
 
 @asynccontextmanager

@@ -36,6 +36,24 @@ operator_token = "{operator_token}"
 # Everything below is the default; remove the # to change it.
 """
 
+CONSTANT_NOW: Final[Mapping[str, str]] = {
+    "document_cache": "true; a request turns it off with cache: false",
+    "document_chunk_seconds": "60",
+    "document_fetch_timeout_seconds": "300",
+    "document_max_attempts_ocr": "3, or DOCUMENT_MAX_ATTEMPTS",
+    "document_max_attempts_transcription": "2, or DOCUMENT_MAX_ATTEMPTS",
+    "document_unit_timeout_seconds": "300",
+    "email_max_batch_bytes": "8388608",
+    "email_message_domain": "the domain of EMAIL_FROM",
+    "gemini_timeout_seconds": "120",
+    "handler_timeout_ms": "25000 more than COURIER_DOWNSTREAM_TIMEOUT_MS",
+    "intake_max_pending": "5000",
+    "queue_keep_completed": "1000",
+    "signature_tolerance_seconds": "300",
+    "smtp_connections": "as many as EMAIL_CONCURRENCY",
+}
+"""Names that were settings, and what holds now. A configuration that still has one is warned of, not refused."""
+
 
 class SettingsError(ValueError):
     """The configuration is not usable. ``problems`` lists all that is wrong, a sentence each, without secrets."""
@@ -55,8 +73,13 @@ def load(environ: Mapping[str, str], folder: Path | None = None, model: type[Set
     values: dict[str, Any] = {}
     origins: dict[str, Origin] = dict.fromkeys(model.model_fields, "default")
 
-    for name, value in _from_file(environ, folder or Path(), model, problems).items():
-        values[name], origins[name] = value, "holdfast.toml"
+    in_file = _from_file(environ, folder or Path(), model, problems)
+    gone = CONSTANT_NOW.keys() - model.model_fields.keys()
+    warnings = [_constant_now(name, "holdfast.toml") for name in in_file if name in gone]
+    warnings += [_constant_now(name, "environment") for name in sorted(gone) if environ.get(name.upper())]
+    for name, value in in_file.items():
+        if name in model.model_fields:
+            values[name], origins[name] = value, "holdfast.toml"
     for name in model.model_fields:
         text = environ.get(name.upper(), "")
         if text:
@@ -65,7 +88,7 @@ def load(environ: Mapping[str, str], folder: Path | None = None, model: type[Set
     settings = _validated(model, values, origins, problems)
     if settings is None or problems:
         raise SettingsError(problems)
-    return settings.with_origins(origins)
+    return settings.as_loaded(origins, warnings)
 
 
 def _from_file(environ: Mapping[str, str], folder: Path, model: type[Settings], problems: list[str]) -> dict[str, Any]:
@@ -86,8 +109,13 @@ def _from_file(environ: Mapping[str, str], folder: Path, model: type[Settings], 
     else:
         content = _without_tables(content, model)
         problems += _unknown_keys(content, model)
-        return {key: value for key, value in content.items() if key in model.model_fields}
+        return content
     return {}
+
+
+def _constant_now(name: str, origin: Origin) -> str:
+    place, value = _PLACES[origin], CONSTANT_NOW[name]
+    return f"{name.upper()} ({place}) does nothing: it is a constant now, not a setting. Its value: {value}."
 
 
 def _without_tables(content: Mapping[str, Any], model: type[Settings]) -> dict[str, Any]:
@@ -98,13 +126,14 @@ def _without_tables(content: Mapping[str, Any], model: type[Settings]) -> dict[s
         if key in model.model_fields or not fields or not isinstance(value, dict):
             flat[key] = value
         else:
-            flat |= {f"{key}_{name}" if f"{key}_{name}" in fields else name: each for name, each in value.items()}
+            known = {*fields, *CONSTANT_NOW}
+            flat |= {f"{key}_{name}" if f"{key}_{name}" in known else name: each for name, each in value.items()}
     return flat
 
 
 def _unknown_keys(content: Mapping[str, Any], model: type[Settings]) -> Iterator[str]:
     for key in content:
-        if key not in model.model_fields:
+        if key not in model.model_fields and key not in CONSTANT_NOW:
             nearest = difflib.get_close_matches(key.lower(), model.model_fields, n=1)
             hint = f"; did you mean {nearest[0]}?" if nearest else ". `holdfast config show` lists the names."
             yield f"{CONFIG_FILE} has an unknown key {key[:60]!r}{hint}"

@@ -8,7 +8,7 @@ process's own settings and those models, so that a setting has one name everywhe
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final, Literal, NamedTuple, TypeVar
 
@@ -62,6 +62,7 @@ class Settings(BaseModel):
     features: ClassVar[Mapping[str, type[FeatureSettings]]] = {}
     """The settings of each feature that are part of this class."""
     _origins: Mapping[str, Origin] = PrivateAttr(default_factory=dict)
+    _warnings: tuple[str, ...] = PrivateAttr(default=())
 
     # --- the process --------------------------------------------------------------------------------------
 
@@ -83,9 +84,6 @@ class Settings(BaseModel):
     operator_token: SecretStr | None = Field(None, description="Bearer token for dead letters and other operator work.")
     api_docs: bool = Field(default=True, description="Whether the API serves /docs and /openapi.json, without a token.")
     max_body_bytes: Int = Field(262_144, ge=1_024, le=16_777_216, description="The largest request body accepted.")
-    intake_max_pending: Int = Field(
-        5_000, ge=1, le=1_000_000, description="Requests that may wait for a commit before more are turned away."
-    )
 
     # --- the worker ---------------------------------------------------------------------------------------
 
@@ -117,9 +115,6 @@ class Settings(BaseModel):
     )
     mongo_db_name: str = Field("holdfast", description="Name of the database in MongoDB.")
     queue_prefix: str = Field("bull", description="Prefix of the queue's keys in Redis; {bull} in a Redis Cluster.")
-    queue_keep_completed: Int = Field(
-        1_000, ge=0, le=1_000_000, description="Completed jobs that each queue in Redis keeps, for people to look at."
-    )
     queue_keep_failed: Int = Field(
         10_000, ge=0, le=1_000_000, description="Failed jobs that each queue in Redis keeps, for people to look at."
     )
@@ -218,10 +213,16 @@ class Settings(BaseModel):
             each for model in self.features.values() for each in model.weak_secrets(self.of(model), self)
         ]
 
-    def with_origins(self, origins: Mapping[str, Origin]) -> Settings:
-        """The same settings, remembering where each came from."""
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What the operator should know about the configuration that was loaded, a sentence each."""
+        return self._warnings
+
+    def as_loaded(self, origins: Mapping[str, Origin], warnings: Sequence[str]) -> Settings:
+        """The same settings, remembering where each came from and what was strange there."""
         copy = self.model_copy()
         copy._origins = dict(origins)  # noqa: SLF001 - a private attribute of this very class
+        copy._warnings = tuple(warnings)  # noqa: SLF001 - likewise
         return copy
 
     def shown(self, name: str) -> str:

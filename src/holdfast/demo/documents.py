@@ -6,7 +6,6 @@ import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import SequenceMatcher
-from http import HTTPStatus
 from pathlib import Path
 from typing import Final
 
@@ -55,7 +54,7 @@ def scanned(stage: Stage) -> str:
     """Holdfast reads documents, too. The demo scans a page, slightly tilted: a PDF with a picture, without text."""
     content = scan.scanned(LOGBOOK)
     file = {"file": ("logbook.pdf", content, "application/pdf")}
-    job_id = _submitted(stage, f"logbook.pdf, {len(content) // 1000} kB", data=_WHAT, files=file)
+    job_id = stage.submitted(_PATH, f"logbook.pdf, {len(content) // 1000} kB", "job_id", data=_WHAT, files=file)
     stage.narrator.say("""A separate process reads the page, so that a file that crashes this process harms nothing
         else. Meanwhile the tenant follows the job's progress stream:""")
     status = _followed(stage, job_id)
@@ -67,7 +66,7 @@ def missing(stage: Stage) -> str:
     """A job may also name a file in a folder that the operator has allowed, here inbox. But the file is missing."""
     (stage.folder / INBOX / LATE_FILE).parent.mkdir(parents=True, exist_ok=True)
     job = {**_WHAT, "job_id": _JOB_ID, "local_path": LATE_FILE}
-    _submitted(stage, f"job_id {_JOB_ID}, local_path {LATE_FILE}", json=job)
+    stage.submitted(_PATH, f"job_id {_JOB_ID}, local_path {LATE_FILE}", "job_id", json=job)
     view = _settled(stage, _JOB_ID)
     stage.narrator.say(f"""The file could still arrive, so Holdfast looked for it three times. Then the job became a
         dead letter. This is the dead letter in the queue {_DEAD_LETTERS}:""")
@@ -98,14 +97,14 @@ def replayed(stage: Stage) -> str:
     (stage.folder / INBOX / LATE_FILE).write_bytes(scan.printed(LETTER))
     stage.narrator.line("**", f"The cause is repaired: {INBOX}/{LATE_FILE} is there.")
     stage.decide(letter_id, "replay", "the file is there")
-    job_id = str(_document(stage, _JOB_ID)["replayed_as"])
+    job_id = str(stage.read(stage.tenant, f"{_PATH}/{_JOB_ID}")["replayed_as"])
     stage.narrator.facts({f"{_JOB_ID} is replayed as": job_id})
     stage.narrator.say(f"The replay is a new job. {_JOB_ID} stays FAILED. This PDF has text: no picture is read.")
     new = _settled(stage, job_id)
     text = _read(stage, job_id, LETTER)
     closed = stage.decide(letter_id, "close", "the letter is read")["reviewStatus"]
     another = "a new job" if new["job_id"] != _JOB_ID and new["replay_of"] == _JOB_ID else "not a new job"
-    first = _document(stage, _JOB_ID)["status"]
+    first = stage.read(stage.tenant, f"{_PATH}/{_JOB_ID}")["status"]
     return f"{another} {new['status']}, {text}, the first still {first}, dead letter {closed}"
 
 
@@ -117,16 +116,6 @@ DOCUMENTS: Final = Part(
     look={"the documents": ["documents list"]},
     libraries=LIBRARIES,
 )
-
-
-def _submitted(stage: Stage, what: str, **request: object) -> str:
-    """Submit a document, as the tenant. Returns its job id. Raises if it is not accepted."""
-    reply = stage.post(stage.tenant, _PATH, what, "job_id", **request)
-    return str(reply.must(HTTPStatus.ACCEPTED, "not accepted").body["job_id"])
-
-
-def _document(stage: Stage, job_id: str, part: str = "") -> Body:
-    return stage.ask(stage.tenant, f"{_PATH}/{job_id}{part}").must(HTTPStatus.OK, "cannot read the job").body
 
 
 def _settled(stage: Stage, job_id: str) -> Body:
@@ -164,7 +153,7 @@ def _read(stage: Stage, job_id: str, lines: Sequence[str], *names: str) -> str:
     """Show the text beside the printed one, these fields of the result, and its files. Returns how much is the same."""
     reply = stage.http.get(f"{_PATH}/{job_id}/text", headers=stage.tenant)
     text = reply.text if reply.is_success else ""
-    result = _document(stage, job_id, "/result")
+    result = stage.read(stage.tenant, f"{_PATH}/{job_id}/result")
     facts: dict[str, object] = {"printed on the page": "\n".join(lines), "read by Holdfast": text}
     facts |= {name: result.get(name) for name in (*names, "duration_sec", "output_path")}
     if result.get("output_path"):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable
 from email import message_from_bytes
-from http import HTTPStatus
 from typing import Final, NamedTuple
 
 from holdfast.features.email.feature import LIBRARIES
@@ -129,12 +128,10 @@ EMAILS: Final = Part(
 
 
 def _submitted(stage: Stage, email: Email) -> str:
-    """Submit an email, as the tenant. Returns its outbox id. Raises if it is not accepted."""
     person = {"externalId": email.reference, "nome": email.nome} | ({"cpfCnpj": email.cpf} if email.cpf else {})
     html = f"<p>Dear {email.nome},</p><p>{email.text}</p><p>The Demo Shop</p>"
     body = {"to": email.to, "subject": email.subject, "html": html, "recipient": person}
-    reply = stage.post(stage.tenant, f"{_PATH}/send", f"to {email.to}: {email.subject}", "outboxId", json=body)
-    return str(reply.must(HTTPStatus.ACCEPTED, "not accepted").body["outboxId"])
+    return stage.submitted(f"{_PATH}/send", f"to {email.to}: {email.subject}", "outboxId", json=body)
 
 
 def _watched(stage: Stage, outbox_id: str, until: Collection[str] = _ENDS) -> Body:

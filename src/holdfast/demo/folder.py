@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import itertools
 import os
-import re
 import shutil
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,17 +33,12 @@ SERVERS: Final = "servers"  # the data of Valkey and mongod
 CLUSTER_FILE: Final = "cluster.toml"  # the addresses of Valkey and mongod, for commands
 MONGO_DATABASE: Final = "holdfast_demo"
 
-_OTHERS_IN_SQLITE: Final = {
-    "ledger_entries": f"key NOT GLOB '{SOURCE}:*' AND labels ->> '$.companyId' IS NOT '{COMPANY_ID}' "
-    f"AND labels ->> '$.company_id' IS NOT '{COMPANY_ID}'",
-    TENANTS: f"companyId IS NOT '{COMPANY_ID}'",
+_OWNERS_IN_SQLITE: Final = {
+    "ledger_entries": "SELECT key AS idempotencyKey, labels ->> '$.companyId' AS companyId, "
+    "labels ->> '$.company_id' AS company_id FROM ledger_entries",
+    TENANTS: f"SELECT companyId FROM {TENANTS}",  # noqa: S608 - the name is ours
 }
-"""By table, the condition for rows that are not the demo's."""
-_OTHERS_IN_MONGO: Final = {
-    "idempotencyKey": {"$exists": True, "$not": re.compile(f"^{re.escape(SOURCE)}:")},
-    "companyId": {"$ne": COMPANY_ID},
-    "company_id": {"$ne": COMPANY_ID},  # a document's
-}
+"""By table, the query for the fields that tell whose each row is. Records in MongoDB have the same fields."""
 
 
 @contextlib.contextmanager
@@ -94,32 +89,33 @@ def _remove_earlier_demo(folder: Path) -> None:
 def _holds_work_of_others(folder: Path) -> bool:
     """Whether the folder holds data that is not the demo's. Data that cannot be read counts as such."""
     try:
-        database = folder / DATABASE_FILE
-        if database.exists() and _others_in_sqlite(database):
-            return True
-        for data in (folder / SERVERS).glob("mongo-*"):
-            with looking_at(data) as client:  # data that a running mongod locks cannot be read
-                if any(map(_others_in_mongo, (client[name] for name in client.list_database_names()))):
-                    return True
+        return not all(
+            COMPANY_ID in {each.get("companyId"), each.get("company_id")}
+            or str(each.get("idempotencyKey")).startswith(f"{SOURCE}:")
+            for each in itertools.chain(_in_sqlite(folder / DATABASE_FILE), _in_mongo(folder / SERVERS))
+        )
     except (sqlite3.Error, ServerMissing):
         return True
-    return False
 
 
-def _others_in_sqlite(database: Path) -> bool:
+def _in_sqlite(database: Path) -> Iterator[Mapping[str, Any]]:
+    """All jobs and tenants in this file, if it is there."""
+    if not database.exists():
+        return
     with contextlib.closing(sqlite3.connect(f"{database.as_uri()}?mode=ro", uri=True)) as connection:
+        connection.row_factory = sqlite3.Row
         there = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
-        queries = [
-            f"SELECT EXISTS (SELECT 1 FROM {table} WHERE {others})"  # noqa: S608 - names and values are ours
-            for table, others in _OTHERS_IN_SQLITE.items()
-            if table in there
-        ]
-        return any(connection.execute(query).fetchone()[0] for query in queries)
+        for table in _OWNERS_IN_SQLITE.keys() & there:
+            yield from map(dict, connection.execute(_OWNERS_IN_SQLITE[table]))
 
 
-def _others_in_mongo(database: Any) -> bool:  # noqa: ANN401 - pymongo's Database; the embedded demo does not need pymongo
-    if database.name in {"admin", "config", "local"}:
-        return False
-    if database.name != MONGO_DATABASE or database[TENANTS].find_one({"companyId": {"$ne": COMPANY_ID}}):
-        return True
-    return any(database[name].find_one(_OTHERS_IN_MONGO) for name in database.list_collection_names())
+def _in_mongo(servers: Path) -> Iterator[Mapping[str, Any]]:
+    """All jobs and tenants in the demo's database, and one that is nobody's for each other database."""
+    for data in servers.glob("mongo-*"):
+        with looking_at(data) as client:  # data that a running mongod locks cannot be read
+            for name in set(client.list_database_names()) - {"admin", "config", "local"}:
+                if name != MONGO_DATABASE:
+                    yield {}
+                yield from client[name][TENANTS].find()
+                for collection in client[name].list_collection_names():
+                    yield from client[name][collection].find({"idempotencyKey": {"$exists": True}})

@@ -20,10 +20,10 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from socketserver import BaseServer, StreamRequestHandler, ThreadingTCPServer
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from holdfast.cli.servers import ServerProcess
-from holdfast.webhooks.signing import signed_headers, signing_key
+from holdfast.webhooks import signed_headers, signing_key
 
 from .folder import LOG_FILE
 
@@ -31,6 +31,8 @@ PROGRAM: Final = (sys.executable, "-m", "holdfast")
 _LONGEST_OUTPUT: Final = 65_536
 _LONGEST_LINE: Final = 65_536
 _LONGEST_SILENCE_SECONDS: Final = 60.0
+
+Server = TypeVar("Server", bound=BaseServer)
 
 
 class Program(ServerProcess):
@@ -81,13 +83,13 @@ def announced(printed: bytes) -> Mapping[str, Any]:
 
 
 @contextlib.contextmanager
-def serving(server: BaseServer) -> Iterator[None]:
-    """Serve in the background during the body."""
+def serving(server: Server) -> Iterator[Server]:
+    """Serve in the background during the body; yields the server."""
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
     with server:
         thread.start()
         try:
-            yield
+            yield server
         finally:
             server.shutdown()
             thread.join()

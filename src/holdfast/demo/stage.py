@@ -159,6 +159,10 @@ class Stage:
             body = {}
         return Reply(response.status_code, body if isinstance(body, dict) else {})
 
+    def read(self, who: Who, path: str) -> Body:
+        """What is there. Raises :class:`Unexpected` if it is not."""
+        return self.ask(who, path).must(HTTPStatus.OK, f"cannot read {path}").body
+
     def post(self, who: Who, path: str, what: str, *fields: str, **request: Any) -> Reply:  # noqa: ANN401 - as httpx takes it
         """Show and post a request, and show these fields of the answer."""
         self.narrator.line("->", f"POST {path}  {what}")
@@ -169,6 +173,11 @@ class Stage:
             answer.append(f"  {name}: ", "dim").append_text(shown(reply.body.get(name)))
         self.narrator.line("<-", answer)
         return reply
+
+    def submitted(self, path: str, what: str, name: str, **request: Any) -> str:  # noqa: ANN401 - as httpx takes it
+        """Submit a job, as the tenant; returns the field with its id. Raises if the job is not accepted."""
+        reply = self.post(self.tenant, path, what, name, **request)
+        return str(reply.must(HTTPStatus.ACCEPTED, "not accepted").body[name])
 
     def run(self, *arguments: str) -> str:
         """Show and run a command of the program; returns its output. Raises :class:`Unexpected` if it fails."""
@@ -196,7 +205,7 @@ class Stage:
         lines: list[str] = []
 
         def look() -> Body:
-            seen = self.ask(who, path).must(HTTPStatus.OK, f"cannot read {path}").body
+            seen = self.read(who, path)
             for line in told(seen):
                 if line not in lines:
                     lines.append(line)
@@ -229,7 +238,7 @@ class Stage:
 
     def entry(self, key: str) -> Body:
         """The ledger's entry of an accepted event."""
-        return self.ask(self.operator, f"/v1/events/{key}").must(HTTPStatus.OK, "cannot read the event").body
+        return self.read(self.operator, f"/v1/events/{key}")
 
     def settled(self, event: Event) -> Body:
         """Watch an event until it has a final status, and show its attempts meanwhile."""
@@ -238,9 +247,9 @@ class Stage:
 
     def shipment(self, event: Event) -> Body:
         """Read the shipment of an event, and show its state."""
-        name = f"shipment {event.shipment_id}"
-        found = self.ask(self.operator, f"/v1/shipments/{event.shipment_id}").must(HTTPStatus.OK, f"no {name}").body
-        self.narrator.facts({name: f"{found['currentState']}  (by {found['lastEventId']})"})
+        found = self.read(self.operator, f"/v1/shipments/{event.shipment_id}")
+        shown_as = f"{found['currentState']}  (by {found['lastEventId']})"
+        self.narrator.facts({f"shipment {event.shipment_id}": shown_as})
         return found
 
     def forwarded(self, event: Event) -> str:
@@ -269,7 +278,7 @@ class Stage:
         reply.must(status, f"{step} was answered with")
         if status == HTTPStatus.OK:
             self.narrator.command("or", self.cli(f"dlq {step} {letter_id} --reason '{reason}'"))
-        return self.ask(self.operator, path).body
+        return self.read(self.operator, path)
 
 
 def program() -> str:

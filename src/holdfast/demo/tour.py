@@ -46,10 +46,8 @@ def take_tour(stage: Stage, chapters: Sequence[Chapter] | None = None) -> bool:
     with contextlib.ExitStack() as opened:
         opened.callback(stage.http.close)
         lock = opened.enter_context(folder.claimed(data))
-        stage.downstream = Downstream(stage.secrets["downstream"])
-        opened.enter_context(serving(stage.downstream))
-        stage.mail = MailServer(stage.folder / folder.MAILBOX)
-        opened.enter_context(serving(stage.mail))
+        stage.downstream = opened.enter_context(serving(Downstream(stage.secrets["downstream"])))
+        stage.mail = opened.enter_context(serving(MailServer(stage.folder / folder.MAILBOX)))
         _open(stage, parts)
         settings = opened.enter_context(stage.surroundings())
         stage.server = Program(stage.folder, lock, _environment(stage, parts) | settings, stage.command)

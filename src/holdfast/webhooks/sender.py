@@ -28,9 +28,9 @@ from holdfast.contracts.network_failures import (
 )
 from holdfast.contracts.outcomes import Done, Reject, Retry
 
+from . import signed_headers
 from .addresses import AddressBlocked, web_address
 from .client import Client, code_of, header
-from .signing import signed_headers
 
 BLOCKED: Final = "ADDRESS_BLOCKED"
 
@@ -51,7 +51,7 @@ class WebhookSender:
     """Sends signed messages. Errors of the other side are returned as outcomes, not raised.
 
     The client decides which addresses may be reached: give it a policy if senders name the receivers. ``key`` signs,
-    see :func:`~holdfast.webhooks.signing.signing_key`. ``timeout`` is for one whole exchange.
+    see :func:`~holdfast.webhooks.signing_key`. ``timeout`` is for one whole exchange.
     """
 
     def __init__(

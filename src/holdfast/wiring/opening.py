@@ -64,7 +64,7 @@ async def open_system(
     async with opening as (store, broker, cluster), contextlib.AsyncExitStack() as resources:
         workloads = {workload.name: workload for workload in everything}
         scopes = [str(scope) for each in features.values() for scope in each.feature.scopes]
-        intake = Intake(store, broker, max_pending=settings.intake_max_pending)
+        intake = Intake(store, broker)
         cancellation, tenants = Cancellation(store, broker), Tenants(store, ambient.clock, scopes)
         services.opened(Opened(store, broker, intake, cancellation, tenants))
         for each in features.values():

@@ -41,9 +41,9 @@ def test_every_engine_is_found_by_its_name_and_has_a_model(name):
 
 
 def test_the_settings_of_an_engine_reach_the_child():
-    chosen = options(gemini_model="gemini-9", gemini_base_url="http://127.0.0.1:1", gemini_timeout_seconds=7)
+    chosen = options(gemini_model="gemini-9", gemini_base_url="http://127.0.0.1:1")
     spec = chosen.spec(job("gemini"), Path("a.pdf"), 0)
-    assert spec.options == {"model": "gemini-9", "base_url": "http://127.0.0.1:1", "timeout": 7}
+    assert spec.options == {"model": "gemini-9", "base_url": "http://127.0.0.1:1"}
     assert spec_of(spec_line(spec)) == spec
     assert options(whisper_model_dir=Path("/m")).spec(job("local"), Path("a"), 0).options == {"model_dir": "/m"}
 

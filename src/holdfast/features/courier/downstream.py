@@ -11,9 +11,9 @@ from datetime import timedelta
 import httpx
 
 from holdfast import ConfigurationError, Done, Reject, Retry
+from holdfast.webhooks import signing_key
 from holdfast.webhooks.client import Client
 from holdfast.webhooks.sender import WebhookSender, Words
-from holdfast.webhooks.signing import signing_key
 
 from .contract import CourierEvent
 

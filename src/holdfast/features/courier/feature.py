@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 COURIER_PATH: Final = "/v1/events/courier"
 
+_BESIDES_THE_DOWNSTREAM: Final = timedelta(seconds=25)
+"""The time of an attempt for everything but the downstream's answer. Shorter, the engine would stop the wait for it."""
+
 _STARTER: Final = """\
 # The secrets that couriers sign with, newest first. To rotate: put the new secret first, give it to the courier, and
 # remove the old secret when it is no longer used. A secret may also have limits in time:
@@ -102,6 +105,7 @@ def workload_of(settings: CourierSettings, concurrency: int = 100) -> Courier:
     from .workload import Courier, CourierOptions  # noqa: PLC0415 - the program's help does without
 
     secret = settings.courier_downstream_secret
+    downstream_timeout = timedelta(milliseconds=settings.courier_downstream_timeout_ms)
     return Courier(
         CourierOptions(
             retry=ExponentialBackoff(
@@ -110,12 +114,12 @@ def workload_of(settings: CourierSettings, concurrency: int = 100) -> Courier:
                 multiplier=settings.retry_backoff_multiplier,
                 jitter_percent=settings.retry_jitter_percent,
             ),
-            timeout=timedelta(milliseconds=settings.handler_timeout_ms),
+            timeout=downstream_timeout + _BESIDES_THE_DOWNSTREAM,
             retention=timedelta(days=settings.processed_events_ttl_days),
             letter_retention=timedelta(days=settings.dlq_ttl_days),
             downstream_url=settings.courier_downstream_url,
             downstream_secret=None if secret is None else secret.get_secret_value(),
-            downstream_timeout=timedelta(milliseconds=settings.courier_downstream_timeout_ms),
+            downstream_timeout=downstream_timeout,
             concurrency=concurrency,
         ),
     )

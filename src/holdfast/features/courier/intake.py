@@ -8,7 +8,6 @@ event is recorded before it is acknowledged (I1).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import timedelta
 from json.encoder import encode_basestring_ascii
 from typing import Final
 
@@ -74,7 +73,6 @@ class CourierIntake:
                 source: [SourceSecret(each.secret.get_secret_value(), each.not_before, each.not_after) for each in held]
                 for source, held in courier.settings.courier_secrets.items()
             },
-            timedelta(seconds=courier.settings.signature_tolerance_seconds),
         )
         self._limit = max_body_bytes
 

@@ -22,7 +22,7 @@ _DESCRIPTION: Final = """\
 The request is signed in one of two ways: our own (`x-signature`, `x-signature-timestamp`, optionally
 `x-signature-algorithm`) or Standard Webhooks (`webhook-id`, `webhook-timestamp`, `webhook-signature`). If `x-signature`
 is present, only our own way counts. The signature is verified on the raw bytes, and its secret must belong to the
-`source` of the event. The timestamp may differ from our clock by 300 s (`SIGNATURE_TOLERANCE_SECONDS`).
+`source` of the event. The timestamp may differ from our clock by 300 s.
 
 The same event again gets the first receipt and `duplicate: true`. Another event under the same idempotency key gets
 409. JSON must be unambiguous: no duplicate keys, no NaN, no integers beyond 2^53 - 1, no half surrogate pairs, no more

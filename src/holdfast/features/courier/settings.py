@@ -8,6 +8,7 @@ from typing import Final
 
 from pydantic import Field, SecretStr, field_validator
 
+from holdfast import Workload
 from holdfast.feature import WAY_OUT, FeatureSettings, Float, Int, Settings, WebAddress, refuse, weakness
 
 from .secrets import CourierSecret, parse_courier_secrets
@@ -21,16 +22,12 @@ class CourierSettings(FeatureSettings):
     courier_secrets: Mapping[str, tuple[CourierSecret, ...]] = Field(
         default_factory=dict, description="Secrets that couriers sign with: source to list, newest first."
     )
-    signature_tolerance_seconds: Int = Field(
-        300, ge=1, le=3_600, description="How far a signature's timestamp may be from now, either way."
-    )
     # Not in repr: a webhook address may carry a token in its path or query.
     courier_downstream_url: WebAddress = Field(None, repr=False, description="Where to forward applied courier events.")
     courier_downstream_secret: SecretStr | None = Field(None, description="Signs the events forwarded downstream.")
     courier_downstream_timeout_ms: Int = Field(
         5_000, ge=10, le=600_000, description="How long the downstream may take to answer."
     )
-    handler_timeout_ms: Int = Field(30_000, ge=10, le=_HOUR_MS, description="How long one attempt may take.")
 
     # --- retries and retention ----------------------------------------------------------------------------
 
@@ -38,9 +35,14 @@ class CourierSettings(FeatureSettings):
     retry_backoff_base_ms: Int = Field(1_000, ge=0, le=_HOUR_MS, description="The wait after the first failure.")
     retry_backoff_multiplier: Float = Field(2.0, ge=1, le=10, description="Growth of the wait with each failure.")
     retry_jitter_percent: Float = Field(20.0, ge=0, le=100, description="Random part added to each wait, in percent.")
-    dlq_ttl_days: Int = Field(90, ge=1, le=3_650, description="How long dead letters are kept.")
+    dlq_ttl_days: Int = Field(
+        Workload.letter_retention.days, ge=1, le=3_650, description="How long dead letters are kept."
+    )
     processed_events_ttl_days: Int = Field(
-        30, ge=1, le=3_650, description="How long settled entries are kept, and so how long duplicates are known."
+        Workload.retention.days,
+        ge=1,
+        le=3_650,
+        description="How long settled entries are kept, and so how long duplicates are known.",
     )
 
     # --- rules that a type cannot state -------------------------------------------------------------------

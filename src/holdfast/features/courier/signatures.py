@@ -25,11 +25,13 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from holdfast import ConfigurationError, ErrorCode
-from holdfast.webhooks.signing import SECRET_PREFIX, signing_key
+from holdfast.webhooks import SECRET_PREFIX, signing_key
 
 # One message for every cause: the answer gives no hint to a forger.
 INVALID_SIGNATURE: Final = ErrorCode("INVALID_SIGNATURE", 401, "The request is not signed by its source.")
 
+TOLERANCE: Final = timedelta(minutes=5)
+"""How far the timestamp of a signature may be from now, in both directions (C17). Standard Webhooks has the same."""
 ALGORITHM: Final = "hmac-sha256"
 _ALGORITHM: Final = ALGORITHM.encode()
 
@@ -88,7 +90,7 @@ class Verifier:
     number of secrets only, not on how well one of them matches.
     """
 
-    def __init__(self, secrets: Mapping[str, Sequence[SourceSecret]], tolerance: timedelta) -> None:
+    def __init__(self, secrets: Mapping[str, Sequence[SourceSecret]], tolerance: timedelta = TOLERANCE) -> None:
         self._secrets = [_PreparedSecret(source, secret) for source, several in secrets.items() for secret in several]
         self._tolerance = tolerance.total_seconds()
 

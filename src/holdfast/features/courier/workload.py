@@ -76,7 +76,7 @@ class CourierOptions:
             raise ConfigurationError(message)
         if self.downstream_url is not None and not timedelta(0) < self.downstream_timeout < self.timeout:
             # Otherwise the engine would stop the handler before the downstream has answered.
-            message = "COURIER_DOWNSTREAM_TIMEOUT_MS must be more than 0 and less than HANDLER_TIMEOUT_MS."
+            message = "The timeout of the downstream must be more than 0 and less than that of an attempt."
             raise ConfigurationError(message)
 
     def downstream(self) -> Downstream | None:

@@ -212,7 +212,7 @@ class DocumentAdmission:
     async def _cached(self, data: DocumentJob) -> tuple[Mapping[str, Any] | None, tuple[Effect, ...]]:
         """The finished result and the effects that record it. Only an upload's content is known now."""
         workload = self._workload
-        if data.payload.upload is None or not workload.options.caches(data):
+        if data.payload.upload is None or data.payload.cache is False:
             return None, ()
         content = data.payload.upload.sha256
         found = await cached_result(self._store.get, self._files, data, content, workload.options)

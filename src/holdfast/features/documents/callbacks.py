@@ -25,10 +25,10 @@ from holdfast import (
     described,
     readable_body,
 )
+from holdfast.webhooks import signing_key
 from holdfast.webhooks.addresses import AddressBlocked, AddressPolicy, web_address
 from holdfast.webhooks.client import Client, Resolver, resolved
 from holdfast.webhooks.sender import WebhookSender, Words
-from holdfast.webhooks.signing import signing_key
 
 from .contract import JOB_ID
 

@@ -55,7 +55,7 @@ ENGINES: Final[Mapping[str, EngineKind]] = {
     "gemini": EngineKind(
         pages="gemini:GeminiPages",
         speech="gemini:GeminiSpeech",
-        options={"model": "gemini_model", "base_url": "gemini_base_url", "timeout": "gemini_timeout_seconds"},
+        options={"model": "gemini_model", "base_url": "gemini_base_url"},
         pages_by="model",
         speech_by="model",
         key="GEMINI_API_KEY",

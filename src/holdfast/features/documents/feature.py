@@ -157,11 +157,7 @@ class DocumentService:
         )
         self.files: Files = _files(settings, services.settings, options)
         self._paths = LocalPaths(settings.document_roots)
-        fetching = FetchOptions(
-            policy=policy,
-            max_bytes=settings.document_max_bytes,
-            timeout=timedelta(seconds=settings.document_fetch_timeout_seconds),
-        )
+        fetching = FetchOptions(policy=policy, max_bytes=settings.document_max_bytes)
         sources = Sources(self.files, self._paths, Fetcher(fetching), options.scratch, settings.document_max_bytes)
         self._lists = services.lists(QUEUE, DEAD_LETTER_QUEUE) if settings.document_lists else None
         self.workload: Documents = Documents(options, sources, self.callbacks, self._lists)
@@ -218,14 +214,11 @@ def document_options(settings: DocumentSettings, process: Settings) -> DocumentO
         ),
         max_attempts=attempts,
         timeout=timedelta(seconds=settings.document_timeout_seconds),
-        unit_timeout=timedelta(seconds=settings.document_unit_timeout_seconds),
         memory=settings.document_memory_mb * _MEGABYTE,
         threads=settings.document_threads,
         max_bytes=settings.document_max_bytes,
         max_pages=settings.document_max_pages,
         max_seconds=settings.document_max_media_seconds,
-        chunk_seconds=settings.document_chunk_seconds,
-        cache=settings.document_cache,
         retention=timedelta(days=settings.document_ttl_days),
         letter_retention=timedelta(days=settings.document_dlq_ttl_days),
         left_after=timedelta(seconds=process.worker_lease_seconds),

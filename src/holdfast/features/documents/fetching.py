@@ -59,7 +59,7 @@ class FetchOptions:
 
     policy: AddressPolicy
     max_bytes: int
-    timeout: timedelta
+    timeout: timedelta = timedelta(minutes=5)
     connect_timeout: timedelta = timedelta(seconds=10)
     max_redirects: int = 5
     resolve: Resolver = field(default=resolved, repr=False)

@@ -41,7 +41,6 @@ class DocumentOptions:
     max_pages: int = 2_000
     max_seconds: int = 6 * 3600
     chunk_seconds: float = 60.0
-    cache: bool = True
     retention: timedelta = Workload.retention
     letter_retention: timedelta = Workload.letter_retention
     left_after: timedelta = timedelta(seconds=30)
@@ -61,10 +60,6 @@ class DocumentOptions:
     def engine_of(self, data: DocumentJob) -> Engine:
         """The engine that reads this job's file."""
         return data.payload.engine or self.engine
-
-    def caches(self, data: DocumentJob) -> bool:
-        """Whether a finished result may be used again for this job."""
-        return self.cache and data.payload.cache is not False
 
     def language_of(self, data: DocumentJob) -> str | None:
         """The language of the file, if the sender or the operator gave one."""

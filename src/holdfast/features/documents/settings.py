@@ -9,9 +9,9 @@ from typing import Annotated, Final, Literal
 
 from pydantic import BeforeValidator, Field, SecretStr, field_validator
 
+from holdfast import Workload
 from holdfast.feature import (
     FeatureSettings,
-    Float,
     Int,
     MaybeInt,
     Settings,
@@ -53,19 +53,12 @@ class DocumentSettings(FeatureSettings):
     document_timeout_seconds: Int = Field(
         7_200, ge=1, le=24 * _HOUR, description="How long one attempt at a file may take."
     )
-    document_unit_timeout_seconds: Int = Field(
-        300, ge=1, le=24 * _HOUR, description="How long one page, or one stretch of sound, may take."
-    )
-    document_chunk_seconds: Float = Field(
-        60.0, ge=5, le=600, description="About how much of a recording is transcribed, and remembered, at a time."
-    )
     whisper_model_dir: Path | None = Field(
         None, description="A folder with a faster-whisper model; otherwise the packages with Whisper base."
     )
     gemini_api_key: SecretStr | None = Field(None, description="The key for Gemini; without it, gemini is refused.")
     gemini_base_url: WebAddress = Field(None, repr=False, description="Gemini at another address than Google's own.")
     gemini_model: str = Field("gemini-2.5-flash", description="The model of Gemini that reads.")
-    gemini_timeout_seconds: Int = Field(120, ge=1, le=_HOUR, description="How long Gemini may take to answer.")
 
     # --- where files come from, and how large they may be -------------------------------------------------
 
@@ -86,9 +79,6 @@ class DocumentSettings(FeatureSettings):
         default=False,
         description="Whether jobs come from the plain list doc_jobs in Redis too, and letters go to doc_jobs_dead.",
     )
-    document_fetch_timeout_seconds: Int = Field(
-        300, ge=1, le=24 * _HOUR, description="How long fetching a job's url may take, all of it."
-    )
     document_allowed_addresses: Annotated[tuple[str, ...], BeforeValidator(listed)] = Field(
         (), description="Private addresses or networks that urls and callbacks may lead to, such as 10.1.0.0/16."
     )
@@ -107,22 +97,17 @@ class DocumentSettings(FeatureSettings):
     document_s3_endpoint_url: WebAddress = Field(
         None, repr=False, description="S3 at another address than Amazon's own."
     )
-    document_cache: bool = Field(
-        default=True, description="Whether the same file with the same settings gets the finished result at once."
+    document_ttl_days: Int = Field(
+        Workload.retention.days, ge=1, le=_DAYS, description="How long jobs and their results are kept."
     )
-    document_ttl_days: Int = Field(30, ge=1, le=_DAYS, description="How long jobs and their results are kept.")
-    document_dlq_ttl_days: Int = Field(90, ge=1, le=_DAYS, description="How long dead letters of documents are kept.")
+    document_dlq_ttl_days: Int = Field(
+        Workload.letter_retention.days, ge=1, le=_DAYS, description="How long dead letters of documents are kept."
+    )
 
     # --- retries and callbacks ----------------------------------------------------------------------------
 
     document_max_attempts: MaybeInt = Field(
-        None, ge=1, le=100, description="Attempts at a file before its dead letter, whatever the job type."
-    )
-    document_max_attempts_ocr: MaybeInt = Field(
-        None, ge=1, le=100, description="Of OCR jobs; otherwise DOCUMENT_MAX_ATTEMPTS, otherwise 3."
-    )
-    document_max_attempts_transcription: MaybeInt = Field(
-        None, ge=1, le=100, description="Of TRANSCRIPTION jobs; otherwise DOCUMENT_MAX_ATTEMPTS, otherwise 2."
+        None, ge=1, le=100, description="Attempts at a file before its dead letter; otherwise 3, for transcription 2."
     )
     document_retry_base_ms: Int = Field(
         5_000, ge=0, le=_HOUR * 1_000, description="The wait after the first failed attempt; it doubles."
@@ -181,11 +166,7 @@ class DocumentSettings(FeatureSettings):
     @property
     def document_attempts(self) -> dict[str, int]:
         """Attempts before the dead letter, by job type."""
-        given = {
-            "OCR": self.document_max_attempts_ocr,
-            "TRANSCRIPTION": self.document_max_attempts_transcription,
-        }
-        return {name: own or self.document_max_attempts or _ATTEMPTS[name] for name, own in given.items()}
+        return {name: self.document_max_attempts or usual for name, usual in _ATTEMPTS.items()}
 
     def problems(self, process: Settings) -> list[str]:
         """One sentence for each setting that is missing or contradicts another."""

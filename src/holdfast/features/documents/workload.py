@@ -208,7 +208,7 @@ class Documents(Workload[DocumentJob]):
 
     async def _from_cache(self, job: Job[DocumentJob], context: Context, content: str) -> Outcome | None:
         """Done at once, if the same file was read in the same way before."""
-        if not self.options.caches(job.data):
+        if job.data.payload.cache is False:
             return None
         found = await cached_result(context.get, self._files, job.data, content, self.options)
         if found is None:

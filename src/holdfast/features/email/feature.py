@@ -128,6 +128,9 @@ class EmailFeature(Feature[EmailSettings]):
 class EmailService:
     """The email workload of a process, and what its routes and commands use."""
 
+    max_batch_bytes: ClassVar[int] = 8 * 1024 * 1024
+    """The size of the largest request with many emails."""
+
     def __init__(self, settings: EmailSettings, services: Services, secrets: EmailSecrets) -> None:
         from .mime import Sender  # noqa: PLC0415 - the libraries are there
         from .vault import Vault  # noqa: PLC0415 - likewise
@@ -186,11 +189,6 @@ class EmailService:
         # JSON may write a character of two bytes in six.
         return 3 * self.settings.email_max_html_bytes + self.services.settings.max_body_bytes
 
-    @property
-    def max_batch_bytes(self) -> int:
-        """The size of the largest request with many emails."""
-        return self.settings.email_max_batch_bytes
-
     def routes(self, frame: Frame) -> FeatureRoutes:
         """The routes of emails."""
         from .routes import email_routes  # noqa: PLC0415 - workers do without a web framework
@@ -237,7 +235,7 @@ def transport_of(settings: EmailSettings, process: Settings) -> Transport:
                     ca_file=settings.smtp_ca_file,
                     timeout=timeout,
                     final_timeout=timeout * 2,
-                    connections=settings.smtp_connections,
+                    connections=settings.email_concurrency,
                 ),
             )
         case "ses":

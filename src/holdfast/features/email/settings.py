@@ -14,7 +14,6 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import BeforeValidator, Field, SecretStr, field_validator
 
 from holdfast.feature import (
-    DOMAIN,
     FeatureSettings,
     Int,
     Settings,
@@ -58,9 +57,6 @@ class EmailSettings(FeatureSettings):
         "Holdfast <holdfast@localhost.localdomain>",
         description="The sender of emails, unless their tenant has its own.",
     )
-    email_message_domain: str | None = Field(
-        None, description="The domain in Message-IDs; otherwise that of EMAIL_FROM."
-    )
     email_timeout_ms: Int = Field(15_000, ge=100, le=600_000, description="How long a mail server may take to answer.")
     smtp_host: str | None = Field(None, description="The SMTP server; needed with EMAIL_TRANSPORT=smtp.")
     smtp_port: Int = Field(587, ge=1, le=65_535, description="The SMTP server's port.")
@@ -71,9 +67,6 @@ class EmailSettings(FeatureSettings):
     smtp_password: SecretStr | None = Field(None, description="The password for SMTP_USERNAME.")
     smtp_ca_file: Path | None = Field(
         None, description="Certificates that vouch for the SMTP server; otherwise the system's."
-    )
-    smtp_connections: Int = Field(
-        10, ge=1, le=1_000, description="Connections to the SMTP server that one worker keeps."
     )
     ses_region: str | None = Field(None, description="The AWS region of SES; needed with EMAIL_TRANSPORT=ses.")
     ses_endpoint_url: WebAddress = Field(None, repr=False, description="SES at another address than Amazon's own.")
@@ -91,9 +84,6 @@ class EmailSettings(FeatureSettings):
     email_content_prefix: str = Field("email/", description="What the names of the bucket's objects begin with.")
     email_max_html_bytes: Int = Field(
         524_288, ge=1_024, le=2_097_152, description="The largest HTML of one email, in bytes of UTF-8."
-    )
-    email_max_batch_bytes: Int = Field(
-        8_388_608, ge=1_024, le=67_108_864, description="The largest request body with a batch of emails."
     )
 
     # --- how many, how fast, how long ---------------------------------------------------------------------
@@ -147,13 +137,6 @@ class EmailSettings(FeatureSettings):
     def _one_sender(cls, value: str) -> str:
         if not is_sender(value):
             refuse("must be one address, such as Holdfast <mail@example.com>")
-        return value
-
-    @field_validator("email_message_domain")
-    @classmethod
-    def _domain(cls, value: str | None) -> str | None:
-        if value is not None and DOMAIN.fullmatch(value) is None:
-            refuse("must be a domain, such as mail.example.com")
         return value
 
     @field_validator("smtp_host")
@@ -252,7 +235,7 @@ class EmailSettings(FeatureSettings):
     @property
     def message_domain(self) -> str:
         """The domain that Message-IDs are made with."""
-        return (self.email_message_domain or parseaddr(self.email_from)[1].rpartition("@")[2]).lower()
+        return parseaddr(self.email_from)[1].rpartition("@")[2].lower()
 
 
 def sealing_keys(text: str) -> dict[str, bytes]:

@@ -9,7 +9,7 @@ from holdfast.feature import Settings
 from holdfast.features.courier.settings import CourierSettings
 from holdfast.features.courier.signatures import ALGORITHM, sign
 from holdfast.terminal import Stop
-from holdfast.webhooks.signing import signed_headers, signing_key
+from holdfast.webhooks import signed_headers, signing_key
 
 
 def headers(secret: str, body: bytes) -> dict[str, str]:

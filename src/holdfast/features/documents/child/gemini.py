@@ -29,6 +29,7 @@ GOOGLE: Final = "https://generativelanguage.googleapis.com"
 SAMPLE_RATE: Final = 16_000
 
 _API_VERSION: Final = "v1beta"  # v1, the SDK's default, was seen to refuse system instructions (400)
+_LONGEST_SILENCE: Final = 120  # seconds; less than the worker waits for a unit, so that the failure names Gemini
 _SHORTEST_SERVER_DEADLINE: Final = 10  # seconds; Google refuses a request with a shorter one (400)
 _MODEL: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_-]|[./](?![./]))*")
 _LONGEST_SIDE: Final = 3_072  # pixels; more is scaled down by Google before the model sees it
@@ -78,7 +79,7 @@ class _Gemini:
 
     name = "gemini"
 
-    def __init__(self, model: str, base_url: str | None, timeout: float, key: str) -> None:
+    def __init__(self, model: str, base_url: str | None, key: str, timeout: float = _LONGEST_SILENCE) -> None:
         _check(model, base_url, key)
         from google import genai  # noqa: PLC0415 - takes a second; only a job for Gemini needs it
         from google.genai import types  # noqa: PLC0415 - likewise
@@ -101,7 +102,7 @@ class _Gemini:
     @classmethod
     def of(cls, spec: Spec, key: str) -> Self:
         """The engine for this attempt."""
-        return cls(spec.options["model"], spec.options["base_url"], spec.options["timeout"], key)
+        return cls(spec.options["model"], spec.options["base_url"], key)
 
     @staticmethod
     def model_of(spec: Spec) -> str:
