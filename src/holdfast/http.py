@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 from holdfast.api import strict_json
-from holdfast.api.answering import refusal_of_any, send_json, send_refusal
-from holdfast.api.errors import Code, Refusal, intake_refusal_of, refusal_of
-from holdfast.api.frame import FeatureRoutes, Frame
-from holdfast.api.openapi import INTAKE_CODES, header, refusals
-from holdfast.api.problems import field_problems
-from holdfast.api.reading import (
+from holdfast.api.asgi import (
     BODY_HEADERS,
     CONTENT_ENCODING,
     CONTENT_LENGTH,
@@ -22,9 +17,16 @@ from holdfast.api.reading import (
     Send,
     pick,
     read_body,
+    refusal_of_any,
     require_plain_json,
+    send_json,
+    send_refusal,
     valid_trace_id,
 )
+from holdfast.api.errors import Code, Refusal, intake_refusal_of, refusal_of
+from holdfast.api.frame import FeatureRoutes, Frame
+from holdfast.api.openapi import INTAKE_CODES, header, refusals
+from holdfast.api.problems import field_problems
 from holdfast.api.routes import JSON_TYPE, AsgiRoute, Contents, Routes, json_body, unread_body
 from holdfast.api.tenant_guard import tenant_of
 

@@ -19,7 +19,18 @@ from holdfast.contracts.errors import HoldfastError
 from holdfast.contracts.ports import Ids
 from holdfast.telemetry import emit_failure, events
 
-from .answering import send_refusal
+from .asgi import (
+    REQUEST_ID,
+    TRACE,
+    Disconnected,
+    Message,
+    Receive,
+    Scope,
+    Send,
+    pick,
+    send_refusal,
+    valid_trace_id,
+)
 from .dead_letters import dead_letter_routes
 from .docs_page import CONTENT_SECURITY_POLICY, render
 from .errors import Code, Refusal, refusal_of
@@ -29,7 +40,6 @@ from .jobs import job_routes
 from .openapi import describe
 from .operators import OperatorGuard
 from .problems import field_problems
-from .reading import REQUEST_ID, TRACE, Disconnected, Message, Receive, Scope, Send, pick, valid_trace_id
 from .routes import not_set_up
 from .services import ApiOptions, ApiServices
 

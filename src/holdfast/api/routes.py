@@ -24,9 +24,9 @@ from pydantic import BaseModel, ValidationError
 from starlette.concurrency import run_in_threadpool
 
 from . import strict_json
+from .asgi import Receive, Scope, Send, read_json_bytes
 from .errors import Code, Refusal
 from .problems import field_problems
-from .reading import Receive, Scope, Send, read_json_bytes
 
 MAX_BODY: Final = 256 * 1024
 

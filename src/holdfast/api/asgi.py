@@ -1,4 +1,4 @@
-"""Reading a request: trace id, headers, and a body within limits. Plain ASGI, so that every route can use it."""
+"""Plain ASGI, so that every route can use it: reading a request within limits, and answering it with JSON."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from typing import Any, Final
 
-from .errors import Code, Refusal
+from holdfast.contracts.errors import HoldfastError
+from holdfast.telemetry import emit_failure, events
+
+from .errors import Code, Refusal, intake_refusal_of
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -21,6 +24,7 @@ CONTENT_ENCODING: Final = b"content-encoding"
 CONTENT_LENGTH: Final = b"content-length"
 BODY_HEADERS: Final = frozenset({CONTENT_TYPE, CONTENT_ENCODING, CONTENT_LENGTH})
 
+_JSON_TYPE: Final = (CONTENT_TYPE, b"application/json")
 _TRACEABLE: Final = re.compile(rb"[!-~]{1,200}")
 _JSON: Final = re.compile(rb'application/json[ \t]*(?:;[ \t]*charset=(?:utf-8|"utf-8")[ \t]*)?', re.IGNORECASE)
 
@@ -87,3 +91,42 @@ async def read_json_bytes(headers: Iterable[tuple[bytes, bytes]], receive: Recei
 
 def _too_large(limit: int) -> Refusal:
     return Refusal(Code.PAYLOAD_TOO_LARGE, f"The body is larger than {limit} bytes.")
+
+
+async def send_json(
+    send: Send,
+    status: int,
+    body: bytes,
+    trace_id: str,
+    headers: Iterable[tuple[bytes, bytes]] = (),
+) -> None:
+    """Send one JSON body, with the trace id in ``x-request-id``."""
+    await send(
+        {
+            "type": "http.response.start",
+            "status": status,
+            "headers": [
+                _JSON_TYPE,
+                (b"content-length", b"%d" % len(body)),
+                (REQUEST_ID, trace_id.encode("ascii")),
+                *headers,
+            ],
+        },
+    )
+    await send({"type": "http.response.body", "body": body})
+
+
+async def send_refusal(send: Send, refusal: Refusal, trace_id: str) -> None:
+    """Send an error. All errors have the same shape."""
+    headers = [(name.encode("ascii"), value.encode("ascii")) for name, value in refusal.headers.items()]
+    await send_json(send, refusal.status, refusal.body(trace_id), trace_id, headers)
+
+
+def refusal_of_any(error: Exception, trace_id: str) -> Refusal:
+    """The answer to any error of an intake. An unexpected error is logged."""
+    if isinstance(error, Refusal):
+        return error
+    refusal = intake_refusal_of(error) if isinstance(error, HoldfastError) else Refusal(Code.INTERNAL_ERROR)
+    if refusal.code is Code.INTERNAL_ERROR:
+        emit_failure(events.API_UNEXPECTED, error, trace_id=trace_id)
+    return refusal
