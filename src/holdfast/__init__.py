@@ -8,7 +8,7 @@ from .contracts.admission import Admitted, ErrorCode, FieldProblem, InvalidConte
 from .contracts.crash_points import crash_point
 from .contracts.dead_letters import DeadLetter, ReviewStatus, letter_id
 from .contracts.effects import Collection, Delete, Effect, Enqueue, Upsert
-from .contracts.entries import new_entry
+from .contracts.entries import job_id_for, new_entry, usable_job_id
 from .contracts.errors import (
     BrokerUnavailable,
     ConfigurationError,
@@ -29,7 +29,7 @@ from .contracts.ledger import Attempt, LedgerEntry, Status
 from .contracts.outcomes import Done, Expired, Failure, Halt, Outcome, Reason, Reject, Retry, Snooze
 from .contracts.personal_data import Kind, find_personal_data, normalise_document
 from .contracts.queries import EntryQuery, LetterQuery, Page, RecordQuery, Slice
-from .contracts.queues import Delivery, RateLimit, job_id_for, usable_job_id
+from .contracts.queues import Delivery, RateLimit
 from .contracts.redaction import scrub
 from .contracts.retry import ExponentialBackoff, ListedDelays, RetryPolicy
 from .contracts.times import duration_ms, isoformat

@@ -9,9 +9,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from holdfast.contracts.dead_letters import ReviewStatus
+from holdfast.contracts.entries import job_id_for
 from holdfast.contracts.ledger import AlreadySettled, AttemptOutcome, Claimed, RecordedAs, Status
 from holdfast.contracts.queries import EntryQuery, LetterQuery, Page, RecordQuery
-from holdfast.contracts.queues import job_id_for
 from holdfast.stores.mongo import importing
 from holdfast.stores.mongo.link import Link
 from tests.mongo.steps import DAY, an_event, dead_lettered, done, moved, settlement

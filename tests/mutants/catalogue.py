@@ -39,6 +39,7 @@ _LETTERS: Final = "stores/sqlite/letters.py"
 _SETTLING: Final = "stores/sqlite/settling.py"
 
 _MARK: Final = "marked = await self._store.mark_published([letter.id for letter in letters], queue)"
+_ORPHAN: Final = '    if attempts and attempts[-1]["outcome"] == AttemptOutcome.RUNNING:  # its worker vanished (I5)'
 _CRASH: Final = 'crash_point("letters.settled")'
 
 MUTANTS: Final[tuple[Mutant, ...]] = (
@@ -46,8 +47,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     _mutant(
         "a sender is told yes although the ledger failed",
         _INTAKE,
-        """            emit(events.STORE_UNAVAILABLE, where="intake", reason=error.message)
-            _refuse(batch, error)
+        """            await self._not_recorded(batch, error)
             return
 """,
         """            from datetime import UTC, datetime
@@ -80,8 +80,8 @@ ON CONFLICT (workload, key) DO UPDATE SET body = excluded.body, fingerprint = ex
     _mutant(
         "foreign jobs are left lying in the queue",
         _EXECUTION,
-        "        if unknown:\n",
-        "        if unknown and not named:\n            return []\n        if unknown:\n",
+        "            if unknown:\n",
+        "            if unknown and not named:\n                return []\n            if unknown:\n",
     ),
     # --- claiming and settling
     _mutant(
@@ -137,14 +137,14 @@ ON CONFLICT (workload, key) DO UPDATE SET body = excluded.body, fingerprint = ex
     _mutant(
         "lost attempts stay open",
         _LEDGER,
-        "    close_orphan(attempts, now)\n    taken.append",
-        "    taken.append",
+        _ORPHAN,
+        "    if not attempts and not body:  # its worker vanished (I5)",
     ),
     _mutant(
         "lost attempts are forgotten",
         _LEDGER,
-        "    close_orphan(attempts, now)\n    taken.append",
-        "    if attempts and attempts[-1]['outcome'] == 'running':\n        attempts.pop()\n    taken.append",
+        _ORPHAN + '\n        attempts[-1] |= {**LOST, "finishedAt": now}',
+        _ORPHAN + "\n        attempts.pop()",
     ),
     _mutant(
         "a poison job is tried for ever",
@@ -155,8 +155,8 @@ ON CONFLICT (workload, key) DO UPDATE SET body = excluded.body, fingerprint = ex
     _mutant(
         "one attempt too many",
         _TRANSITIONS,
-        "if job.attempt >= attempt_limit(self._workload, job.job):",
-        "if job.attempt > attempt_limit(self._workload, job.job):",
+        "if job.claim.attempt >= attempt_limit(self._workload, job.job):",
+        "if job.claim.attempt > attempt_limit(self._workload, job.job):",
     ),
     _mutant(
         "a release costs an attempt",
@@ -211,7 +211,7 @@ ON CONFLICT (workload, key) DO UPDATE SET body = excluded.body, fingerprint = ex
     _mutant(
         "a bad effect dead-letters the other jobs of its batch",
         "engine/settling.py",
-        "return [pair for job in batch for pair in await self._commit_alone(job)]",
+        "return [pair for job in batch for pair in await self._settle_alone(job)]",
         """for job in batch:
             job.transition = self._decider.bare_dead_letter(job, Reason(EFFECT_REFUSED, reason))
         return await self._settle(batch)""",

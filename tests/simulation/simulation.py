@@ -14,9 +14,9 @@ from typing import Any, Final
 
 from holdfast.brokers.sqlite import SqliteBroker
 from holdfast.contracts import crash_points
+from holdfast.contracts.entries import job_id_for
 from holdfast.contracts.errors import BrokerUnavailable, StoreUnavailable
 from holdfast.contracts.ports import Ambient
-from holdfast.contracts.queues import job_id_for
 from holdfast.contracts.times import from_ms, isoformat
 from holdfast.engine.execution import ExecutionOptions
 from holdfast.engine.intake import Intake

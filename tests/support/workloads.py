@@ -22,7 +22,7 @@ from holdfast import (
     Workload,
 )
 from holdfast.contracts.ledger import Claimed
-from holdfast.engine.running_job import RunningJob
+from holdfast.engine.transitions import RunningJob
 
 from .clock import START
 

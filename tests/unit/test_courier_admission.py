@@ -37,6 +37,19 @@ def test_an_admitted_body_is_the_job_of_the_specification():
     assert written == event_document(occurredAt="2026-02-26T12:00:00.000Z", receivedAt="2026-02-26T12:00:01.234Z")
 
 
+def test_a_body_without_a_key_gets_one_of_source_and_event():
+    assert admit(intake_document()).idempotencyKey == "courier-x:evt_123"
+    assert admit(intake_document(idempotencyKey="mine")).idempotencyKey == "mine"
+
+
+def test_a_key_that_would_be_too_long_must_be_given():
+    long = intake_document(source="s" * 100, eventId="e" * 100)
+
+    assert set(problems(long)) == {"body"}
+    assert admit(long | {"idempotencyKey": "short"}).idempotencyKey == "short"
+    assert len(admit(long | {"eventId": "e" * 99}).idempotencyKey) == 200
+
+
 @pytest.mark.parametrize(
     "sent",
     [

@@ -24,8 +24,7 @@ from holdfast.contracts.transitions import Settlement
 from holdfast.engine.adoption import adopt
 from holdfast.engine.handling import job_of
 from holdfast.engine.projection import Projection
-from holdfast.engine.running_job import RunningJob
-from holdfast.engine.transitions import Decider
+from holdfast.engine.transitions import Decider, RunningJob
 from holdfast.features.courier.contract import ActiveShipment, CourierDeadLetter, CourierEvent
 from holdfast.features.courier.workload import Courier
 from holdfast.sqlite import Database

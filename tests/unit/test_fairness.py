@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.contracts.ledger import NewEntry, QueuePlaces, Status
-from holdfast.engine.fairness import LAST_PLACE, fairness_key_of, with_places
+from holdfast.engine.intake import LAST_PLACE, with_places
 from tests.support.gateway import assembled
 from tests.support.workloads import Parcel, Parcels, deliver
 
@@ -23,7 +23,6 @@ class Ledger:
 
 
 def an_entry(name, fairness_key, priority=5):
-    fairness_key = fairness_key_of(fairness_key, priority)
     return NewEntry(
         workload="parcels",
         key=name,
@@ -31,7 +30,7 @@ def an_entry(name, fairness_key, priority=5):
         body="{}",
         fingerprint="f",
         priority=priority,
-        fairness_key=fairness_key,
+        fairness_key=fairness_key and f"{fairness_key}/{priority}",
     )
 
 

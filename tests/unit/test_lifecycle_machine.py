@@ -113,8 +113,8 @@ def told(answer: Any) -> tuple[Any, ...]:
     """The facts of a claim that the model knows too."""
     names = {
         "Claimed": ("fence", "attempt", "generation"),
-        "Exhausted": ("fence", "attempts"),
-        "Interrupted": ("fence", "attempts"),
+        "Exhausted": ("fence", "attempt"),
+        "Interrupted": ("fence", "attempt"),
         "Overdue": ("fence", "cancelled"),
     }
     kind = type(answer)

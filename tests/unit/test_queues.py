@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from holdfast.contracts.queues import job_id_for, usable_job_id
+from holdfast.contracts.entries import job_id_for, usable_job_id
 
 KEYS = st.text(min_size=1, max_size=60) | st.text(alphabet=":.ab01", min_size=1, max_size=8)
 

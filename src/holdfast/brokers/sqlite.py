@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 import json
 import sqlite3
 import uuid
@@ -176,7 +175,6 @@ class SqliteBroker:
         self._database = database
         self._poll = poll.total_seconds()
         self._waiting: dict[str, set[asyncio.Event]] = {}
-        self._tokens = (f"{uuid.uuid4().hex}:{number}" for number in itertools.count(1))
 
     async def open(self) -> None:
         """Migrate the tables to what this version needs."""
@@ -239,7 +237,7 @@ class SqliteBroker:
         rate: RateLimit | None,
     ) -> list[Delivery]:
         now = self._database.now()
-        token = next(self._tokens)
+        token = uuid.uuid4().hex
         parameters: dict[str, Any] = {"queue": queue, "now": now, "until": now + duration_ms(lease)}
         parameters |= {"token": token, "limit": limit}
         if one(connection, _PAUSED, parameters):
@@ -347,7 +345,7 @@ class SqliteBroker:
             return Permits((), wait)
 
         def work(connection: sqlite3.Connection) -> Permits:
-            names = [next(self._tokens) for _ in range(min(wanted, free))]
+            names = [uuid.uuid4().hex for _ in range(min(wanted, free))]
             return SharedPermits(connection, name, rate, self._database.now()).acquire(names, hold)
 
         return await self._write(work)

@@ -1,22 +1,47 @@
-"""Making the ledger's entry of a job out of a workload's data."""
+"""Making the ledger's entry of a job out of a workload's data, and the names that a job can have."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any, Final
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import BaseModel
 
 from .admission import FieldProblem, InvalidContent
 from .effects import Effect
 from .ledger import NewEntry
-from .queues import usable_job_id
-from .workload import Workload
+
+if TYPE_CHECKING:  # a workload names its jobs with this module
+    from .workload import Workload
 
 _MAX_KEY: Final = 400
 _UNPRINTABLE: Final = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
+_RESERVED_IDS: Final = frozenset(
+    {
+        "active",
+        "completed",
+        "delayed",
+        "events",
+        "failed",
+        "id",
+        "limiter",
+        "marker",
+        "meta",
+        "paused",
+        "pc",
+        "prioritized",
+        "priority",
+        "repeat",
+        "stalled",
+        "stalled-check",
+        "wait",
+        "waiting-children",
+    },
+)
+_MAX_ID: Final = 200
 
 
 def new_entry(  # noqa: PLR0913 - a job and what its sender wants for it
@@ -38,7 +63,7 @@ def new_entry(  # noqa: PLR0913 - a job and what its sender wants for it
         raise InvalidContent([FieldProblem("key", problem)])
     job_id = job_id or workload.job_id(key, data)
     if not usable_job_id(job_id):
-        raise InvalidContent([FieldProblem("jobId", "cannot be used as a job id: see holdfast.contracts.queues")])
+        raise InvalidContent([FieldProblem("jobId", "cannot be used as a job id: see holdfast.contracts.entries")])
     return NewEntry(
         workload=workload.name,
         key=key,
@@ -55,3 +80,32 @@ def new_entry(  # noqa: PLR0913 - a job and what its sender wants for it
         effects=effects,
         warnings=warnings,
     )
+
+
+def usable_job_id(candidate: str) -> bool:
+    """Whether every broker keeps a job of this id apart from its own bookkeeping.
+
+    BullMQ splits keys at ``:``, uses digits for its own counter, and plain words as names of its sets.
+    """
+    return (
+        0 < len(candidate) <= _MAX_ID
+        and ":" not in candidate
+        and not candidate.isdigit()
+        and candidate not in _RESERVED_IDS
+        and re.fullmatch(r"[!-~]+", candidate) is not None
+    )
+
+
+def job_id_for(key: str) -> str:
+    """A usable job id for an idempotency key.
+
+    ``:`` is written as ``.``, and a hash is added where that could collide with another key's id.
+    """
+    plain = key.replace(":", ".")
+    # "a:b" and "a.b" must get different ids. So must a plain id and an id that ends in another key's hash.
+    ambiguous = "." in key or re.search(r":[0-9a-f]{16}$", key) is not None
+    if not ambiguous and usable_job_id(plain):
+        return plain
+    digest = sha256(key.encode()).hexdigest()[:16]
+    readable = re.sub(r"[^!-~]", "_", plain)[: _MAX_ID - 17]
+    return f"{readable}.{digest}"

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import Enum, StrEnum
-from typing import Any
+from typing import Any, ClassVar
 
 from .effects import Effect
 
@@ -162,7 +162,8 @@ class Exhausted:
     key: str
     generation: int
     fence: int
-    attempts: int
+    attempt: int
+    """Its last attempt."""
     body: str = ""
 
 
@@ -178,7 +179,8 @@ class Interrupted:
     key: str
     generation: int
     fence: int
-    attempts: int
+    attempt: int
+    """The lost attempt."""
     body: str
 
 
@@ -192,6 +194,8 @@ class Overdue:
     fence: int
     body: str
     cancelled: bool = False
+    attempt: ClassVar[int] = 0
+    """This claim does not tell the last attempt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +222,10 @@ class Unrecorded:
     job_id: str
 
 
-ClaimResult = Claimed | Exhausted | Interrupted | Overdue | NotNow | AlreadySettled | Unrecorded
+Held = Claimed | Exhausted | Interrupted | Overdue
+"""The claims after which the job is ours."""
+
+ClaimResult = Held | NotNow | AlreadySettled | Unrecorded
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
-from hashlib import sha256
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,57 +141,3 @@ class Depth:
     active: int
     paused: bool
     paused_because: str | None = None
-
-
-_RESERVED_IDS = frozenset(
-    {
-        "active",
-        "completed",
-        "delayed",
-        "events",
-        "failed",
-        "id",
-        "limiter",
-        "marker",
-        "meta",
-        "paused",
-        "pc",
-        "prioritized",
-        "priority",
-        "repeat",
-        "stalled",
-        "stalled-check",
-        "wait",
-        "waiting-children",
-    },
-)
-_MAX_ID = 200
-
-
-def usable_job_id(candidate: str) -> bool:
-    """Whether every broker keeps a job of this id apart from its own bookkeeping.
-
-    BullMQ splits keys at ``:``, uses digits for its own counter, and plain words as names of its sets.
-    """
-    return (
-        0 < len(candidate) <= _MAX_ID
-        and ":" not in candidate
-        and not candidate.isdigit()
-        and candidate not in _RESERVED_IDS
-        and re.fullmatch(r"[!-~]+", candidate) is not None
-    )
-
-
-def job_id_for(key: str) -> str:
-    """A usable job id for an idempotency key.
-
-    ``:`` is written as ``.``, and a hash is added where that could collide with another key's id.
-    """
-    plain = key.replace(":", ".")
-    # "a:b" and "a.b" must get different ids. So must a plain id and an id that ends in another key's hash.
-    ambiguous = "." in key or re.search(r":[0-9a-f]{16}$", key) is not None
-    if not ambiguous and usable_job_id(plain):
-        return plain
-    digest = sha256(key.encode()).hexdigest()[:16]
-    readable = re.sub(r"[^!-~]", "_", plain)[: _MAX_ID - 17]
-    return f"{readable}.{digest}"

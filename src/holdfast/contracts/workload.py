@@ -15,9 +15,10 @@ from pydantic import BaseModel
 
 from .dead_letters import DeadLetter
 from .effects import Collection, Effect
+from .entries import job_id_for
 from .errors import ConfigurationError
 from .outcomes import Failure, Outcome, Reason
-from .queues import Delivery, RateLimit, job_id_for
+from .queues import Delivery, RateLimit
 from .redaction import scrub
 from .retry import ExponentialBackoff, RetryPolicy
 from .times import isoformat

@@ -9,11 +9,11 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from holdfast.contracts.admission import InvalidContent
-from holdfast.contracts.entries import new_entry
+from holdfast.contracts.entries import new_entry, usable_job_id
 from holdfast.contracts.errors import BrokerUnavailable, StoreUnavailable
 from holdfast.contracts.ledger import NewEntry, Recorded, RecordedAs, Status
 from holdfast.contracts.ports import Broker, Store
-from holdfast.contracts.queues import Delivery, usable_job_id
+from holdfast.contracts.queues import Delivery
 from holdfast.contracts.redaction import scrub
 from holdfast.contracts.validation import describe_validation
 from holdfast.contracts.workload import Workload
@@ -31,14 +31,6 @@ _NO_IDENTITY: Final = "The job's identity cannot be used."
 
 _LONGEST_JOB: Final = 4 * 1024 * 1024
 _SHOWN_PART: Final = 64 * 1024
-
-
-def identifies(delivery: Delivery) -> bool:
-    """Whether the delivery's id can be the job id of a ledger entry.
-
-    Numbers that the queue counted cannot: after a queue was lost, the same numbers are given to other jobs.
-    """
-    return usable_job_id(delivery.job_id)
 
 
 async def adopt(store: Store, workload: Workload[Any], deliveries: Sequence[Delivery]) -> list[str]:
@@ -129,7 +121,7 @@ def _read(workload: Workload[Any], delivery: Delivery) -> NewEntry | _Refused:
         return _Refused(shown, UNREADABLE, f"The job is longer than {_LONGEST_JOB} characters.")
     try:
         adopted = workload.adopt(delivery)
-        job_id = adopted.job_id or (delivery.job_id if identifies(delivery) else None)
+        job_id = adopted.job_id or (delivery.job_id if usable_job_id(delivery.job_id) else None)
         first = workload.at_attempt(adopted.data, 1)
         entry = new_entry(
             workload,

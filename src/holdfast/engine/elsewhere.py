@@ -23,9 +23,8 @@ from holdfast.contracts.transitions import Ending
 from holdfast.contracts.workload import Workload
 from holdfast.telemetry import emit, events
 
-from .running_job import RunningJob
 from .settling import end
-from .transitions import Decider
+from .transitions import Decider, RunningJob
 
 FAILED_ELSEWHERE: Final = "FAILED_ELSEWHERE"
 

@@ -16,6 +16,7 @@ from datetime import timedelta
 from typing import Any, Final, assert_never
 
 from holdfast.contracts.crash_points import crash_point
+from holdfast.contracts.entries import usable_job_id
 from holdfast.contracts.errors import BrokerUnavailable, StoreUnavailable
 from holdfast.contracts.ledger import (
     AlreadySettled,
@@ -31,18 +32,17 @@ from holdfast.contracts.ledger import (
 )
 from holdfast.contracts.outcomes import Halt, Outcome
 from holdfast.contracts.ports import Ambient, Broker, Store
-from holdfast.contracts.queues import Acknowledgement, Again, Delivery, Finished
+from holdfast.contracts.queues import Acknowledgement, Again, Delivery, Finished, Handling
 from holdfast.contracts.redaction import scrub
 from holdfast.contracts.transitions import Ending, Release, Settlement
-from holdfast.contracts.workload import Job, JobState, Workload
+from holdfast.contracts.workload import Job, Workload
 from holdfast.telemetry import emit, emit_failure, events
 
-from .adoption import adopt, identifies
+from .adoption import adopt
 from .handling import HandlerContext, handle, handle_batch, job_of
 from .hooks import Hooks, policy_limit
-from .running_job import Held, RunningJob
 from .settling import Settler
-from .transitions import Decider, attempt_limit
+from .transitions import Decider, RunningJob, attempt_limit
 
 _BATCH: Final = 50
 _TAKE_WAIT: Final = timedelta(seconds=1)
@@ -80,6 +80,7 @@ class Execution:
         self._options = options
         self._decider = Decider(workload, ambient.random)
         self._hooks = Hooks(workload)
+        self._most_attempts = policy_limit(workload)
         self._concurrency = min(options.concurrency, workload.concurrency or options.concurrency)
         self._context = HandlerContext(workload.name, store, broker, options.worker, workload.timeout + _LAST_WAIT)
         self._settler = Settler(
@@ -151,42 +152,40 @@ class Execution:
             )
             if deliveries:
                 crash_point("worker.taken")
-                await self._claim_and_start(deliveries)
+                pairs = await self._claim_or_adopt(deliveries)
+                crash_point("worker.claimed")
+                await self._start(pairs)
         finally:
             self._reserved -= size
             if self._options.pipelines > 1:
                 self._slot_freed.set()
 
-    async def _claim_and_start(self, deliveries: Sequence[Delivery]) -> None:
-        """Claim the deliveries and start their handlers. If the store is away, return the deliveries to the queue."""
+    async def _claim_or_adopt(self, deliveries: Sequence[Delivery]) -> list[tuple[Delivery, ClaimResult]]:
+        """The claims in the order of the deliveries, so that two jobs for one record are worked in their order.
+
+        If the store is away, the deliveries return to the queue.
+        """
+        # Numbers that the queue counted name no entry: after a queue was lost, other jobs get the same numbers.
+        named = [position for position, delivery in enumerate(deliveries) if usable_job_id(delivery.job_id)]
         try:
-            pairs = await self._within_limits(await self._claim_or_adopt(deliveries))
+            found = await self._claim([deliveries[position].job_id for position in named], self._most_attempts)
+            known = zip(named, found, strict=True)
+            claims: dict[int, ClaimResult] = {at: each for at, each in known if not isinstance(each, Unrecorded)}
+            unknown = [position for position in range(len(deliveries)) if position not in claims]
+            if unknown:
+                job_ids = await adopt(self._store, self._workload, [deliveries[position] for position in unknown])
+                claims |= zip(unknown, await self._claim(job_ids, self._most_attempts), strict=True)
+            pairs = [(delivery, claims[position]) for position, delivery in enumerate(deliveries)]
+            own_limits = type(self._workload).max_attempts is not Workload.max_attempts
+            return await self._within_limits(pairs) if own_limits else pairs
         except StoreUnavailable:
             await self._broker.settle([Acknowledgement(delivery, Again(_BACK_OFF)) for delivery in deliveries])
             raise
-        crash_point("worker.claimed")
-        await self._start(pairs)
 
-    async def _claim_or_adopt(self, deliveries: Sequence[Delivery]) -> list[tuple[Delivery, ClaimResult]]:
-        """The claims in the order of the deliveries, so that two jobs for one record are worked in their order."""
-        named = [position for position, delivery in enumerate(deliveries) if identifies(delivery)]
-        found = await self._claim([deliveries[position].job_id for position in named])
-        claims: dict[int, ClaimResult] = {
-            position: claim for position, claim in zip(named, found, strict=True) if not isinstance(claim, Unrecorded)
-        }
-        unknown = [position for position in range(len(deliveries)) if position not in claims]
-        if unknown:
-            job_ids = await adopt(self._store, self._workload, [deliveries[position] for position in unknown])
-            claims |= zip(unknown, await self._claim(job_ids), strict=True)
-        return [(delivery, claims[position]) for position, delivery in enumerate(deliveries)]
-
-    async def _claim(self, job_ids: Sequence[str], most: int | None = None) -> Sequence[ClaimResult]:
+    async def _claim(self, job_ids: Sequence[str], max_attempts: int) -> Sequence[ClaimResult]:
+        worker, lease = self._options.worker, self._options.lease
         return await self._store.claim(
-            self._workload.name,
-            job_ids,
-            worker=self._options.worker,
-            lease=self._options.lease,
-            max_attempts=policy_limit(self._workload) if most is None else most,
+            self._workload.name, job_ids, worker=worker, lease=lease, max_attempts=max_attempts
         )
 
     async def _within_limits(
@@ -196,89 +195,79 @@ class Execution:
         """Do not run a job again if lost workers have used up the job's own limit of attempts (I6).
 
         The claim was made with the limit of the retry policy, which is higher. The claim is undone, and made again with
-        the job's own limit, which opens no attempt.
+        the job's own limit, which opens no attempt. The first attempt is always within the limit: its body is not read.
         """
         within: list[tuple[Delivery, ClaimResult]] = []
         for delivery, claim in pairs:
-            if not isinstance(claim, Claimed) or claim.attempt <= self._limit_of(claim):
-                within.append((delivery, claim))
-                continue
-            lease = Lease(claim.job_id, claim.fence)
-            await self._store.settle([Settlement(self._workload.name, lease, Release())])
-            within += [(delivery, each) for each in await self._claim([claim.job_id], self._limit_of(claim))]
+            if isinstance(claim, Claimed) and claim.attempt > 1:
+                limit = attempt_limit(self._workload, self._hooks.job_of(claim))
+                if claim.attempt > limit:
+                    lease = Lease(claim.job_id, claim.fence)
+                    await self._store.settle([Settlement(self._workload.name, lease, Release())])
+                    within += [(delivery, each) for each in await self._claim([claim.job_id], limit)]
+                    continue
+            within.append((delivery, claim))
         return within
-
-    def _limit_of(self, claim: Claimed) -> int:
-        """The job's own limit. The first attempt is always within it, so the body is not read for a first attempt."""
-        if claim.attempt == 1 or type(self._workload).max_attempts is Workload.max_attempts:
-            return policy_limit(self._workload)
-        return attempt_limit(self._workload, self._hooks.job_of(claim))
 
     async def _start(self, pairs: Sequence[tuple[Delivery, ClaimResult]]) -> None:
         """Start the next step of each delivery, by its claim."""
         to_handle: list[tuple[RunningJob, Job[Any]]] = []
         not_ours: list[Acknowledgement] = []
+        now = self._clock.monotonic()
         for delivery, claim in pairs:
             match claim:
                 case Claimed():
                     job = job_of(self._workload, claim)
+                    running = RunningJob(claim, job if isinstance(job, Job) else None, delivery, now)
+                    self._running[claim.job_id] = running
                     if isinstance(job, Job):
-                        to_handle.append((self._enter(claim, job, delivery), job))
+                        to_handle.append((running, job))
                     else:
-                        self._decided(self._enter(claim, None, delivery), job)
+                        self._finish(running, self._decider.decide(job, running))
                 case Exhausted() | Interrupted() | Overdue():
-                    running = self._enter(claim, self._hooks.job_of(claim), delivery)
+                    running = RunningJob(claim, self._hooks.job_of(claim), delivery, now)
+                    self._running[claim.job_id] = running
                     self._finish(running, self._decider.without_attempt(running))
-                case NotNow():
-                    not_ours.append(Acknowledgement(delivery, Again(claim.after)))
-                case AlreadySettled():
-                    not_ours.append(Acknowledgement(delivery, self._repeated(delivery, claim)))
-                case Unrecorded():  # the entry was adopted a moment ago and is gone: deliver the job again
-                    not_ours.append(Acknowledgement(delivery, Again(_BACK_OFF)))
+                case NotNow() | AlreadySettled() | Unrecorded():
+                    not_ours.append(Acknowledgement(delivery, self._not_ours(delivery, claim)))
                 case _ as never:
                     assert_never(never)
-        self._dispatch(to_handle)
+        size = self._workload.batch_size or 1
+        for first in range(0, len(to_handle), size):
+            group = to_handle[first : first + size]
+            task = asyncio.create_task(self._handle(group))
+            for running, _ in group:
+                running.task = task
         if not_ours:
             await self._broker.settle(not_ours)
 
-    def _repeated(self, delivery: Delivery, claim: AlreadySettled) -> Finished:
-        """The acknowledgement of a job that was settled before. Only a processed job has a result."""
-        processed = claim.status is Status.PROCESSED
-        result = self._hooks.repeated(claim.result) if processed else "null"
-        return Finished(result, self._hooks.letter_body(delivery.data))
+    def _not_ours(self, delivery: Delivery, claim: NotNow | AlreadySettled | Unrecorded) -> Handling:
+        """What the queue does with a job that we could not claim."""
+        match claim:
+            case NotNow():
+                return Again(claim.after)
+            case Unrecorded():  # the entry was adopted a moment ago and is gone: deliver the job again
+                return Again(_BACK_OFF)
+            case AlreadySettled():  # only a processed job has a result
+                processed = claim.status is Status.PROCESSED
+                result = self._hooks.repeated(claim.result) if processed else "null"
+                return Finished(result, self._hooks.letter_body(delivery.data))
 
     # --- handling -----------------------------------------------------------------------------------------
 
-    def _enter(self, claim: Held, job: JobState[Any] | None, delivery: Delivery) -> RunningJob:
-        running = RunningJob(claim, job, delivery, self._clock.monotonic())
-        self._running[claim.job_id] = running
-        return running
-
-    def _dispatch(self, jobs: Sequence[tuple[RunningJob, Job[Any]]]) -> None:
-        size = self._workload.batch_size
-        if size is None:
-            for running, job in jobs:
-                running.task = asyncio.create_task(self._handle(running, job))
-            return
-        for start in range(0, len(jobs), size):
-            group = jobs[start : start + size]
-            task = asyncio.create_task(self._handle_batch(group))
-            for running, _ in group:
-                running.task = task
-
-    async def _handle(self, running: RunningJob, job: Job[Any]) -> None:
-        outcome = await handle(self._workload, job, self._context)
-        if isinstance(outcome, Halt):
-            await self._halt(outcome)
-        self._decided(running, outcome)
-
-    async def _handle_batch(self, group: Sequence[tuple[RunningJob, Job[Any]]]) -> None:
-        outcomes = await handle_batch(self._workload, [job for _, job in group], self._context)
+    async def _handle(self, group: Sequence[tuple[RunningJob, Job[Any]]]) -> None:
+        """Call the handler, and give the jobs to the settler. Without a batch handler, the group is one job."""
+        if self._workload.batch_size is None:
+            outcomes: Sequence[Outcome] = [await handle(self._workload, job, self._context) for _, job in group]
+        else:
+            outcomes = await handle_batch(self._workload, [job for _, job in group], self._context)
         halt = next((outcome for outcome in outcomes if isinstance(outcome, Halt)), None)
         if halt is not None:
             await self._halt(halt)
         for (running, _), outcome in zip(group, outcomes, strict=True):
-            self._decided(running, outcome)
+            transition = self._decider.decide(outcome, running)
+            crash_point("worker.handled")
+            self._finish(running, transition)
 
     async def _halt(self, halt: Halt) -> None:
         """Pause the queue before the job returns to it. A queue that is away delivers nothing anyway."""
@@ -288,11 +277,6 @@ class Execution:
         except BrokerUnavailable as error:
             emit(events.QUEUE_UNAVAILABLE, where="halt", queue=self._workload.queue, reason=error.message)
         emit(events.QUEUE_HALTED, workload=self._workload.name, queue=self._workload.queue, reason=reason)
-
-    def _decided(self, running: RunningJob, outcome: Outcome) -> None:
-        transition = self._decider.decide(outcome, running)
-        crash_point("worker.handled")
-        self._finish(running, transition)
 
     def _finish(self, running: RunningJob, transition: Ending) -> None:
         """Give the job to the settler. Its slot is free once the transition is committed."""

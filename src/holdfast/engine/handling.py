@@ -33,7 +33,7 @@ from .failures import BAD_OUTCOME, VALIDATION_FAILED, classify
 from .hooks import Hooks, report_failure
 from .limiter import Limiter
 from .proceeding import Proceeding
-from .running_job import RunningJob
+from .transitions import RunningJob
 
 _NOT_THE_HANDLERS: Final = (DeadlinePassed, LeaseLost, BrokerUnavailable, StoreUnavailable)
 """Errors that the context raises, and not the handler's own code."""
@@ -67,7 +67,7 @@ class HandlerContext:
     async def proceed(self, job: Job[Any], effects: Sequence[Effect] = (), *, repeatable: bool = False) -> None:
         """Pass the point of no return."""
         running = self.running.get(job.job_id)
-        if running is None or running.attempt != job.attempt:
+        if running is None or running.claim.attempt != job.attempt:
             raise LeaseLost
         try:
             await self._proceeding.proceed(running.lease, effects, repeatable=repeatable)
@@ -139,8 +139,8 @@ async def handle(workload: Workload[Any], job: Job[Any], context: HandlerContext
     """Run one job. Cancellation from outside passes through; everything else becomes an outcome."""
     try:
         async with asyncio.timeout(workload.timeout.total_seconds()):
-            outcome = await workload.handle(job, context)
-        return _checked(workload, job, context, outcome)
+            outcome: Any = await workload.handle(job, context)  # other people's code: it may return anything
+        return outcome if isinstance(outcome, Outcome) else _bad_outcome(workload, job, context, outcome)
     except asyncio.CancelledError as error:
         return _own_cancellation(workload, job, context, error)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - every error becomes an outcome here
@@ -151,11 +151,14 @@ async def handle_batch(workload: Workload[Any], jobs: Sequence[Job[Any]], contex
     """Run many jobs in one call. If the call as a whole fails, each job runs alone: a job must not fail the others."""
     try:
         async with asyncio.timeout(workload.timeout.total_seconds()):
-            outcomes = list(await workload.handle_batch(jobs, context))
+            outcomes: list[Any] = list(await workload.handle_batch(jobs, context))
         if len(outcomes) != len(jobs):
             message = f"The batch handler returned {len(outcomes)} outcomes for {len(jobs)} jobs."
             raise PermanentError(BAD_OUTCOME, message)  # noqa: TRY301 - handled below like any other error
-        return [_checked(workload, job, context, each) for job, each in zip(jobs, outcomes, strict=True)]
+        return [
+            each if isinstance(each, Outcome) else _bad_outcome(workload, job, context, each)
+            for job, each in zip(jobs, outcomes, strict=True)
+        ]
     except asyncio.CancelledError as error:
         outcomes = [_own_cancellation(workload, job, context, error) for job in jobs]
     except (Exception, SystemExit) as error:  # noqa: BLE001 - as above
@@ -203,14 +206,7 @@ def _own_cancellation(
     return _outcome_of_error(workload, job, context, error)
 
 
-def _checked(
-    workload: Workload[Any],
-    job: Job[Any],
-    context: HandlerContext,
-    outcome: Any,  # noqa: ANN401 - handlers are other people's code
-) -> Outcome:
-    """The outcome that the handler returned. Any other value is an error like others."""
-    if isinstance(outcome, Outcome):
-        return outcome
-    message = f"The handler returned {type(outcome).__name__} instead of an Outcome."
+def _bad_outcome(workload: Workload[Any], job: Job[Any], context: HandlerContext, returned: object) -> Outcome:
+    """The outcome of a handler that returned something else: an error like others."""
+    message = f"The handler returned {type(returned).__name__} instead of an Outcome."
     return _outcome_of_error(workload, job, context, TransientError(BAD_OUTCOME, message))

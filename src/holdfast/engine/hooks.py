@@ -8,22 +8,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from holdfast.contracts.effects import Effect
-from holdfast.contracts.ledger import NewEntry
+from holdfast.contracts.ledger import Held, NewEntry
 from holdfast.contracts.outcomes import Failure, Reason
 from holdfast.contracts.retry import ExponentialBackoff
 from holdfast.contracts.transitions import Accept, AskToStop, Ending, Publish, Transition
 from holdfast.contracts.workload import Identity, JobState, Workload
 from holdfast.telemetry import emit_failure, events
 
-from .running_job import Held, attempt_of
-
 Result = TypeVar("Result")
+
+result_text = json.JSONEncoder(separators=(",", ":")).encode
+"""A job's result as the queue keeps it."""
 
 
 def report_failure(workload: Workload[Any], hook: str, error: BaseException) -> None:
@@ -55,12 +56,11 @@ def policy_limit(workload: Workload[Any]) -> int:
     )
 
 
+@dataclass(frozen=True, slots=True)
 class Hooks:
     """The hooks of one workload."""
 
-    def __init__(self, workload: Workload[Any]) -> None:
-        self._workload = workload
-        self._without_records = getattr(workload.on_transition, "__func__", None) is Workload.on_transition
+    _workload: Workload[Any]
 
     def data_of(self, body: str) -> BaseModel | None:
         """The job's data; None for a body that breaks its contract."""
@@ -90,11 +90,11 @@ class Hooks:
         data = self.data_of(claim.body)
         if data is None:
             return None
-        return JobState(claim.key, claim.job_id, data, attempt_of(claim), claim.generation)
+        return JobState(claim.key, claim.job_id, data, claim.attempt, claim.generation)
 
     def on_transition(self, transition: Transition, job: JobState[Any] | None) -> Sequence[Effect]:
         """The workload's own effects of a transition. A job that breaks its contract has none."""
-        if job is None or self._without_records:
+        if job is None or getattr(self._workload.on_transition, "__func__", None) is Workload.on_transition:
             return ()
         return call_hook(
             self._workload, "on_transition", lambda: tuple(self._workload.on_transition(transition, job)), tuple
@@ -107,14 +107,12 @@ class Hooks:
 
     def accepted(self, entry: NewEntry, data: BaseModel, *, queued: bool) -> NewEntry:
         """The entry with the effects of its acceptance, before the effects that it has."""
-        if self._without_records:
-            return entry
         own = self.on_transition(Accept(queued), JobState(entry.key, entry.job_id, data, 0, 1))
         return replace(entry, effects=(*own, *entry.effects)) if own else entry
 
     def effects_of(self, transition: Publish | AskToStop, job_id: str, body: str, generation: int) -> Sequence[Effect]:
         """The effects of a transition that changes no state. The body is not read for a workload without records."""
-        if self._without_records:
+        if getattr(self._workload.on_transition, "__func__", None) is Workload.on_transition:
             return ()
         data = self.data_of(body)
         if data is None:
@@ -161,8 +159,3 @@ class Hooks:
             lambda: self._workload.letter_body(body),
             lambda: "null",  # a letter may hold too little, and must not hold too much
         )
-
-
-def result_text(result: Mapping[str, Any] | None) -> str:
-    """A job's result as the queue keeps it."""
-    return json.dumps(result, separators=(",", ":"))

@@ -2,13 +2,19 @@
 
 Requests share commits: requests that arrive during a commit go into the next commit. No request waits for a timer. A
 job is acknowledged when the *ledger* has it (I1). If the queue is away, the answer has ``queued: false``.
+
+Fairness: one tenant's many jobs do not delay another's few. A job's place is its ``priority`` in the queue: a smaller
+number goes first. Each fairness key counts its own places. Its next place is behind its own last job, and not before
+the place that is being worked on now. So a key with ten thousand jobs and a key with ten jobs take turns, and the jobs
+of one key keep their order. The places are estimates from a moment ago. That does no harm: places only decide which job
+goes first.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -25,20 +31,23 @@ from holdfast.contracts.errors import (
     StoreUnavailable,
 )
 from holdfast.contracts.ledger import NewEntry, Recorded, RecordedAs, Status
-from holdfast.contracts.ports import Broker, Store
+from holdfast.contracts.ports import Broker, Ledger, Store
 from holdfast.contracts.queues import QueueJob
 from holdfast.contracts.transitions import Publish
 from holdfast.contracts.workload import Workload
 from holdfast.telemetry import emit, emit_failure, events
 
 from .entries import queue_job
-from .fairness import fairness_key_of, with_places
 from .group_commit import GroupCommit
 from .hooks import Hooks
 
 _MOST_IN_ONE_COMMIT: Final = 256
 _PATIENCE: Final = timedelta(seconds=1)
 _SKIP: Final = timedelta(seconds=2)
+
+LAST_PLACE: Final = 2**21 - 1
+"""The greatest priority of BullMQ. Jobs with this place are worked in the order of arrival."""
+_HEAD_START: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,14 +100,10 @@ class Intake:
         ``effects`` are committed with the job if it is new, after the workload's own effects. Raises
         :class:`StoreUnavailable` or :class:`IntakeSaturated`; the sender should then send the job again.
         """
-        entry = new_entry(
-            workload,
-            data,
-            priority=priority,
-            delay=delay,
-            fairness_key=fairness_key_of(workload.fairness_key(data), priority),
-            effects=effects,
-        )
+        owner = workload.fairness_key(data)
+        # Jobs of one owner with different priorities have different keys, so that an urgent job passes the others.
+        fairness_key = None if owner is None else f"{owner}/{priority}"
+        entry = new_entry(workload, data, priority=priority, delay=delay, fairness_key=fairness_key, effects=effects)
         entry = Hooks(workload).accepted(entry, data, queued=self._store.publishes)
         if self._pending >= self._max_pending:
             raise IntakeSaturated
@@ -128,42 +133,50 @@ class Intake:
             for request, entry in zip(batch, entries, strict=True):
                 request.entry = entry
             recorded = await self._store.record(entries)
-        except EffectRefused as error:
-            if len(batch) > 1:
-                for request in batch:
-                    await self._commit([request])
-                return
-            _refuse(batch, error)
-            return
-        except HoldfastError as error:
-            emit(events.STORE_UNAVAILABLE, where="intake", reason=error.message)
-            _refuse(batch, error)
-            return
         except Exception as error:  # noqa: BLE001 - after any error, these senders must get an answer
-            if len(batch) > 1:  # one job may be at fault: the others must not fail with it
-                for request in batch:
-                    await self._commit([request])
-                return
-            emit_failure(events.STORE_UNAVAILABLE, error, where="intake")
-            _refuse(batch, StoreUnavailable(f"The ledger could not record the job: {type(error).__name__}"))
+            await self._not_recorded(batch, error)
             return
         crash_point("intake.recorded")
-        if any(_wants_publishing(request, answer) for request, answer in zip(batch, recorded, strict=True)):
-            # The next commit starts while this one's jobs are published.
-            self._spawn(self._publish(batch, recorded))
-        else:
-            _answer_all(batch, recorded)
-
-    async def _publish(self, batch: Sequence[_Request], recorded: Sequence[Recorded]) -> None:
+        # Publish new jobs; and duplicates of a job that no worker has claimed, in case it was lost before that.
         by_queue: dict[str, list[tuple[_Request, Recorded]]] = {}
         for request, answer in zip(batch, recorded, strict=True):
-            if _wants_publishing(request, answer):
+            new, waits = answer.recorded_as is RecordedAs.NEW, answer.status is Status.RECEIVED
+            lost = answer.recorded_as is RecordedAs.DUPLICATE and waits and not request.entry.delay
+            if lost or (new and not answer.queued):
                 by_queue.setdefault(request.workload.queue, []).append((request, answer))
+        if by_queue:
+            # The next commit starts while this one's jobs are published.
+            self._spawn(self._publish(batch, recorded, by_queue))
+        else:
+            _answer(batch, recorded)
+
+    async def _not_recorded(self, batch: Sequence[_Request], error: Exception) -> None:
+        """Refuse the jobs. If one job may be at fault, record each alone: the others must not fail with it."""
+        refused = isinstance(error, EffectRefused)
+        if len(batch) > 1 and (refused or not isinstance(error, HoldfastError)):
+            for request in batch:
+                await self._commit([request])
+            return
+        if not isinstance(error, HoldfastError):
+            emit_failure(events.STORE_UNAVAILABLE, error, where="intake")
+            error = StoreUnavailable(f"The ledger could not record the job: {type(error).__name__}")
+        elif not refused:
+            emit(events.STORE_UNAVAILABLE, where="intake", reason=error.message)
+        for request in batch:
+            if not request.answer.done():
+                request.answer.set_exception(error)
+
+    async def _publish(
+        self,
+        batch: Sequence[_Request],
+        recorded: Sequence[Recorded],
+        by_queue: Mapping[str, Sequence[tuple[_Request, Recorded]]],
+    ) -> None:
         unreachable = set()
         for queue, pairs in by_queue.items():
             if not await self._try_publish(queue, [_job(request, answer) for request, answer in pairs]):
                 unreachable.add(queue)
-        _answer_all(batch, recorded, unreachable)
+        _answer(batch, recorded, unreachable)
         await self._apply_enqueued(
             request
             for queue, pairs in by_queue.items()
@@ -210,11 +223,27 @@ class Intake:
         return False
 
 
-def _wants_publishing(request: _Request, answer: Recorded) -> bool:
-    """New jobs; and duplicates of a job that no worker has claimed, in case it was lost before it was published."""
-    if answer.recorded_as is RecordedAs.NEW:
-        return not answer.queued
-    return answer.recorded_as is RecordedAs.DUPLICATE and answer.status is Status.RECEIVED and not request.entry.delay
+async def with_places(ledger: Ledger, entries: Sequence[NewEntry]) -> list[NewEntry]:
+    """The entries with their places. Entries without a fairness key are left as they are."""
+    fairness_keys: dict[str, list[str]] = {}
+    for entry in entries:
+        if entry.fairness_key is not None and entry.fairness_key not in fairness_keys.setdefault(entry.workload, []):
+            fairness_keys[entry.workload].append(entry.fairness_key)
+    if not fairness_keys:
+        return list(entries)
+    places = {workload: await ledger.queue_places(workload, names) for workload, names in fairness_keys.items()}
+    ends = {workload: dict(place.ends) for workload, place in places.items()}
+    placed = []
+    for entry in entries:
+        if entry.fairness_key is None:
+            placed.append(entry)
+            continue
+        begin = max(0, places[entry.workload].front - _HEAD_START) + entry.priority
+        end = ends[entry.workload].get(entry.fairness_key, -1)
+        place = min(max(begin, end + 1), LAST_PLACE)
+        ends[entry.workload][entry.fairness_key] = place
+        placed.append(replace(entry, priority=place))
+    return placed
 
 
 def _job(request: _Request, answer: Recorded) -> QueueJob:
@@ -229,38 +258,17 @@ def _job(request: _Request, answer: Recorded) -> QueueJob:
     )
 
 
-def _answer_all(
-    batch: Sequence[_Request],
-    recorded: Sequence[Recorded],
-    unreachable: Collection[str] = (),
-) -> None:
+def _answer(batch: Sequence[_Request], recorded: Sequence[Recorded], unreachable: Collection[str] = ()) -> None:
     crash_point("intake.published")
-    for request, answer in zip(batch, recorded, strict=True):
-        _answer(request, answer, queued=request.workload.queue not in unreachable)
-
-
-def _answer(request: _Request, recorded: Recorded, *, queued: bool) -> None:
-    if request.answer.done():  # the sender closed the connection; the job stays accepted
-        return
-    receipt = Receipt(
-        recorded.recorded_as,
-        request.entry.key,
-        recorded.job_id,
-        recorded.labels,
-        recorded.first_seen_at,
-        queued,
-    )
-    request.answer.set_result(receipt)
-    emit(
-        events.JOB_ACCEPTED,
-        workload=request.workload.name,
-        key=request.entry.key,
-        recorded_as=recorded.recorded_as.value,
-        queued=queued,
-    )
-
-
-def _refuse(batch: Sequence[_Request], error: Exception) -> None:
-    for request in batch:
-        if not request.answer.done():
-            request.answer.set_exception(error)
+    for request, each in zip(batch, recorded, strict=True):
+        if request.answer.done():  # the sender closed the connection; the job stays accepted
+            continue
+        key, queued = request.entry.key, request.workload.queue not in unreachable
+        request.answer.set_result(Receipt(each.recorded_as, key, each.job_id, each.labels, each.first_seen_at, queued))
+        emit(
+            events.JOB_ACCEPTED,
+            workload=request.workload.name,
+            key=key,
+            recorded_as=each.recorded_as.value,
+            queued=queued,
+        )

@@ -25,9 +25,8 @@ from .elsewhere import Elsewhere
 from .entries import queue_job
 from .hooks import Hooks
 from .projection import Projection
-from .running_job import RunningJob
 from .settling import end
-from .transitions import Decider
+from .transitions import Decider, RunningJob
 
 _SWEEP_BATCH: Final = 500
 _SWEEP_SOME: Final = 200

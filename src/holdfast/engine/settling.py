@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from holdfast.contracts.crash_points import crash_point
 from holdfast.contracts.errors import BrokerUnavailable, EffectRefused, HoldfastError, StoreContended, StoreUnavailable
-from holdfast.contracts.ledger import Claimed, ClaimResult, Status
+from holdfast.contracts.ledger import Claimed, ClaimResult, Held, Status
 from holdfast.contracts.outcomes import Reason
 from holdfast.contracts.ports import Broker, Clock, Store
 from holdfast.contracts.queues import Acknowledgement, Again, Failed, Finished, Handling
@@ -37,8 +37,7 @@ from .failures import EFFECT_REFUSED
 from .group_commit import GroupCommit
 from .hooks import Hooks, result_text
 from .projection import Projection
-from .running_job import Held, RunningJob
-from .transitions import Decider
+from .transitions import Decider, RunningJob
 
 _MOST_IN_ONE_COMMIT: Final = 100
 _SHORT_LEASE: Final = timedelta(seconds=30)
@@ -47,8 +46,8 @@ _LONGEST_WAIT: Final = timedelta(seconds=2)
 _POSTPONEMENT: Final = timedelta(milliseconds=500)
 
 
-class Settler:
-    """Collects jobs that have their transition, and settles them, one flush after another.
+class Settler(GroupCommit[RunningJob]):
+    """The group commit of jobs that have their transition.
 
     ``left`` is called when a job no longer occupies a slot. ``parallel`` flushes run at a time.
     """
@@ -64,6 +63,7 @@ class Settler:
         left: Callable[[RunningJob], None],
         parallel: int = 1,
     ) -> None:
+        super().__init__(_MOST_IN_ONE_COMMIT, self._flush, parallel)
         self._workload = workload
         self._store = store
         self._broker = broker
@@ -72,27 +72,11 @@ class Settler:
         self._projection = Projection(store, broker)
         self._left = left
         self._postponed: set[RunningJob] = set()
-        self._group_commit = GroupCommit(_MOST_IN_ONE_COMMIT, self._flush_safely, parallel)
-
-    def add(self, job: RunningJob) -> None:
-        """Settle this job with the next flush."""
-        self._group_commit.add(job)
 
     async def stop(self) -> None:
         """Give up what is not settled: the leases will run out."""
         self._postponed.clear()
-        await self._group_commit.stop()
-
-    async def _flush_safely(self, batch: Sequence[RunningJob]) -> None:
-        try:
-            await self._flush(batch)
-        except Exception as error:  # noqa: BLE001 - an unexpected error of one flush must not end all settling
-            # These leases are not renewed any more: after they have run out, the jobs are claimed again.
-            emit_failure(events.WORKER_FAULT, error, workload=self._workload.name)
-        finally:
-            for job in batch:
-                if job not in self._postponed:
-                    self._left(job)
+        await super().stop()
 
     def _postpone(self, job: RunningJob) -> None:
         """Try this job again later. It keeps its slot and its lease, and does not delay the others."""
@@ -107,16 +91,24 @@ class Settler:
     # --- one flush ----------------------------------------------------------------------------------------
 
     async def _flush(self, batch: Sequence[RunningJob]) -> None:
-        settled = await self._commit(batch)
-        crash_point("worker.settled")
-        self._report(settled)
-        await self._acknowledge(settled)
-        crash_point("worker.acknowledged")
-        if any(answer.status is Status.DEAD_LETTERED for _, answer in settled):
-            await self._publish_letters()
+        try:
+            settled = await self._settle_each(batch)
+            crash_point("worker.settled")
+            self._report(settled)
+            await self._acknowledge(settled)
+            crash_point("worker.acknowledged")
+            if any(answer.status is Status.DEAD_LETTERED for _, answer in settled):
+                await self._publish_letters()
+        except Exception as error:  # noqa: BLE001 - an unexpected error of one flush must not end all settling
+            # These leases are not renewed any more: after they have run out, the jobs are claimed again.
+            emit_failure(events.WORKER_FAULT, error, workload=self._workload.name)
+        finally:
+            for job in batch:
+                if job not in self._postponed:
+                    self._left(job)
 
-    async def _commit(self, batch: Sequence[RunningJob]) -> list[tuple[RunningJob, Settled]]:
-        """Commit the batch. If the whole batch cannot be committed, commit job by job: a bad job stops no other."""
+    async def _settle_each(self, batch: Sequence[RunningJob]) -> list[tuple[RunningJob, Settled]]:
+        """Settle the batch. If the whole batch cannot be settled, settle job by job: a bad job stops no other."""
         try:
             return await self._settle(batch)
         except HoldfastError as error:
@@ -125,9 +117,9 @@ class Settler:
             reason = f"{type(error).__name__}: {error}"
         if len(batch) > 1:
             emit(events.BATCH_SPLIT, workload=self._workload.name, jobs=len(batch), reason=reason)
-        return [pair for job in batch for pair in await self._commit_alone(job)]
+        return [pair for job in batch for pair in await self._settle_alone(job)]
 
-    async def _commit_alone(self, job: RunningJob) -> list[tuple[RunningJob, Settled]]:
+    async def _settle_alone(self, job: RunningJob) -> list[tuple[RunningJob, Settled]]:
         try:
             return await self._settle([job])
         except StoreContended:
@@ -168,7 +160,7 @@ class Settler:
         acknowledgements = [
             Acknowledgement(job.delivery, self._handling(job, answer))
             for job, answer in settled
-            if job.delivery is not None and not answer.stale
+            if job.delivery is not None and answer.status is not None
         ]
         if not acknowledgements:
             return
@@ -182,7 +174,7 @@ class Settler:
             case Complete(result=result):
                 return Finished(result_text(noted_result(result, answer.note)))
             case RetryLater(after=after, code=code, message=message):
-                data = body_at_attempt(self._workload, job.claim.body, job.attempt + 1)
+                data = body_at_attempt(self._workload, job.claim.body, job.claim.attempt + 1)
                 return Again(after, data, f"{code}: {message}")
             case Release(after=after):
                 return Again(after)
@@ -202,19 +194,18 @@ class Settler:
     def _report(self, settled: Sequence[tuple[RunningJob, Settled]]) -> None:
         now = self._clock.monotonic()
         for job, answer in settled:
-            name = events.ATTEMPT_STALE if answer.stale else events.ATTEMPT_SETTLED
             emit(
-                name,
+                events.ATTEMPT_SETTLED if answer.status else events.ATTEMPT_STALE,
                 workload=self._workload.name,
                 key=job.claim.key,
-                attempt=job.attempt,
+                attempt=job.claim.attempt,
                 outcome=answer.status.value if answer.status else "stale",
                 note=answer.note,
                 error_code=getattr(job.transition, "code", None),
                 duration_ms=round((now - job.started) * 1000, 1),
                 trace_id=job.claim.labels.get("traceId") if isinstance(job.claim, Claimed) else None,
             )
-            if isinstance(job.transition, MoveToDeadLetters) and not answer.stale:
+            if isinstance(job.transition, MoveToDeadLetters) and answer.status is not None:
                 emit(
                     events.JOB_DEAD_LETTERED,
                     workload=self._workload.name,

@@ -1,16 +1,18 @@
-"""From outcomes to transitions: what the ledger commits for the outcome of a handler."""
+"""One job on its way through this process, and from its outcome to its transition: what the ledger commits."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any, assert_never
 
 from holdfast.contracts.dead_letters import letter_id
-from holdfast.contracts.ledger import Interrupted, Overdue
+from holdfast.contracts.ledger import Held, Interrupted, Lease, Overdue
 from holdfast.contracts.outcomes import Done, Expired, Failure, Halt, Outcome, Reason, Snooze
 from holdfast.contracts.ports import Random
+from holdfast.contracts.queues import Delivery
 from holdfast.contracts.redaction import scrub
 from holdfast.contracts.retry import ExponentialBackoff
 from holdfast.contracts.transitions import (
@@ -28,7 +30,32 @@ from holdfast.contracts.workload import JobState, Workload
 from .entries import body_at_attempt
 from .failures import BAD_OUTCOME, WORKER_LOST
 from .hooks import Hooks, call_hook, policy_limit
-from .running_job import RunningJob
+
+
+@dataclass(slots=True, eq=False)
+class RunningJob:
+    """A claim, what the workload sees of its job, and the state of the work on it, from the claim to the settlement.
+
+    ``job`` is None for a body that breaks its contract. ``delivery`` is None for a job that maintenance ends, or that
+    its sender cancels: the queue did not deliver it. ``started`` is on the monotonic clock.
+    """
+
+    claim: Held
+    job: JobState[Any] | None
+    delivery: Delivery | None = None
+    started: float = 0.0
+    task: asyncio.Task[None] | None = None
+    proceeded: bool = False
+    """Whether the job has passed its point of no return (I11)."""
+    cancelled: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when the worker has learned that the job's sender cancelled it."""
+    transition: Ending | None = None
+    """How the job ends; set when it is given to the settler, which may still change it."""
+
+    @property
+    def lease(self) -> Lease:
+        """The proof that the job is ours."""
+        return Lease(self.claim.job_id, self.claim.fence)
 
 
 def attempt_limit(workload: Workload[Any], job: JobState[Any] | None) -> int:
@@ -50,34 +77,31 @@ class Decider:
     def decide(self, outcome: Outcome, job: RunningJob) -> Ending:
         """The transition for an outcome. There is always one, whatever the outcome holds."""
         try:
-            return self._decide(outcome, job)
+            match outcome:
+                case Done():
+                    transition: Ending = Complete(self._workload.retention, outcome.effects, outcome.result)
+                case Failure():
+                    return self._failed(replace(outcome, message=scrub(outcome.message)), job)
+                case Snooze():
+                    transition = Release(outcome.after)
+                case Halt():
+                    transition = Release()
+                case Expired():
+                    note = CANCELLED if job.cancelled.is_set() else None
+                    transition = Expire(self._workload.retention, outcome.effects, note)
+                case _ as never:
+                    assert_never(never)
+            return self._hooks.with_effects(transition, job.job)
         except Exception as error:  # noqa: BLE001 - other people filled it in: a message of None, a wait in seconds
             message = scrub(f"The handler's {type(outcome).__name__} cannot be used: {type(error).__name__}: {error}")
             return self.dead_letter(job, Reason(BAD_OUTCOME, message))
 
-    def _decide(self, outcome: Outcome, job: RunningJob) -> Ending:
-        match outcome:
-            case Done():
-                transition: Ending = Complete(self._workload.retention, outcome.effects, outcome.result)
-            case Failure():
-                return self._failed(replace(outcome, message=scrub(outcome.message)), job)
-            case Snooze():
-                transition = Release(outcome.after)
-            case Halt():
-                transition = Release()
-            case Expired():
-                note = CANCELLED if job.cancelled.is_set() else None
-                transition = Expire(self._workload.retention, outcome.effects, note)
-            case _ as never:
-                assert_never(never)
-        return self._hooks.with_effects(transition, job.job)
-
     def _failed(self, failure: Failure, job: RunningJob) -> Ending:
         if not failure.retry:
             return self.dead_letter(job, failure)
-        if job.attempt >= attempt_limit(self._workload, job.job):
-            return self.dead_letter(job, failure, self._hooks.exhausted(failure, job.attempt))
-        wait = self._wait(job.attempt, failure.after)
+        if job.claim.attempt >= attempt_limit(self._workload, job.job):
+            return self.dead_letter(job, failure, self._hooks.exhausted(failure, job.claim.attempt))
+        wait = self._wait(job.claim.attempt, failure.after)
         return self._hooks.with_effects(RetryLater(wait, failure.code, failure.message), job.job)
 
     def without_attempt(self, job: RunningJob) -> Ending:
@@ -90,7 +114,7 @@ class Decider:
                 return self.interrupted(job, "The worker vanished.")
             case _:
                 failure = Reason(WORKER_LOST, "The worker vanished during the last attempt.")
-                reason = Reason(WORKER_LOST, f"{job.attempt} attempts ended with a lost worker or a failure.")
+                reason = Reason(WORKER_LOST, f"{job.claim.attempt} attempts ended with a lost worker or a failure.")
                 return self.dead_letter(job, failure, reason)
 
     def elsewhere(self, job: RunningJob, result: Mapping[str, Any] | None) -> Ending:
@@ -100,7 +124,7 @@ class Decider:
 
     def interrupted(self, job: RunningJob, what: str) -> Ending:
         """The transition of a job that has passed its point of no return and has no outcome (I11)."""
-        reason = self._hooks.interrupted(job.attempt)
+        reason = self._hooks.interrupted(job.claim.attempt)
         return self.dead_letter(job, Reason(reason.code, what), reason)
 
     def release(self, job: RunningJob) -> Ending:
@@ -128,8 +152,8 @@ class Decider:
     def _letter_body(self, job: RunningJob) -> str | None:
         """The body in the letter and in the queue's failed job, with the number of the last attempt."""
         body = job.claim.body
-        if job.attempt > 1:
-            body = body_at_attempt(self._workload, body, job.attempt)
+        if job.claim.attempt > 1:
+            body = body_at_attempt(self._workload, body, job.claim.attempt)
         return self._hooks.letter_body(body) or (body if body != job.claim.body else None)
 
     def _wait(self, attempt: int, shortest: timedelta | None) -> timedelta:

@@ -42,6 +42,10 @@ CREATE TABLE IF NOT EXISTS schema_versions (component TEXT PRIMARY KEY, version 
 """
 
 
+to_json: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
+"""Compact JSON, for a parameter that is a batch; see :func:`one`."""
+
+
 def wall_clock_ms() -> int:
     """This machine's clock. Every process that can open the file shares it, so it can order their leases (I15)."""
     return time.time_ns() // 1_000_000
@@ -148,11 +152,6 @@ def _prepare(path: Path) -> None:
             f"The file system of {path} does not support SQLite's write-ahead log; put HOLDFAST_DATA on a local disk."
         )
         raise ConfigurationError(message)
-
-
-def to_json(value: Any) -> str:  # noqa: ANN401 - any JSON value
-    """Compact JSON, for a parameter that is a batch; see :func:`one`."""
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
 def one(connection: sqlite3.Connection, statement: str, parameters: Any = ()) -> Any:  # noqa: ANN401 - SQL's own types

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from holdfast.contracts.effects import IGNORED_STALE, Delete, Effect, Enqueue, Upsert
@@ -23,16 +24,10 @@ Write = Upsert | Delete
 """An effect on a record."""
 
 
-def split_effects(effects: Sequence[Effect]) -> tuple[list[Write], list[NewEntry]]:
-    """Split effects into writes of records and jobs to enqueue."""
-    writes = [each for each in effects if not isinstance(each, Enqueue)]
-    return writes, [each.entry for each in effects if isinstance(each, Enqueue)]
-
-
 def writes_of(job_id: str, effects: Sequence[Effect]) -> list[Write]:
     """The writes of records; refuse effects that enqueue a job."""
-    writes, entries = split_effects(effects)
-    if entries:
+    writes = [each for each in effects if not isinstance(each, Enqueue)]
+    if len(writes) < len(effects):
         raise EffectRefused(job_id, "Only the settlement of a job may enqueue another.")
     return writes
 
@@ -44,10 +39,9 @@ def effects_of(
     effects: dict[Position, tuple[str, list[Write]]] = {}
     enqueued: list[NewEntry] = []
     for position, each in settlements.items():
-        if each.transition.effects:
-            writes, entries = split_effects(each.transition.effects)
-            effects[position] = (each.lease.job_id, writes)
-            enqueued += entries
+        if own := each.transition.effects:
+            effects[position] = (each.lease.job_id, [one for one in own if not isinstance(one, Enqueue)])
+            enqueued += [one.entry for one in own if isinstance(one, Enqueue)]
     return effects, enqueued
 
 
@@ -61,14 +55,17 @@ def note_of(settlement: Settlement, from_effects: str | None) -> str | None:
     return from_effects
 
 
-def check_effect(job_id: str, effect: Write) -> None:
-    """Refuse an effect that no store could apply."""
+def check_effect(job_id: str, effect: Write, declared: Container[str]) -> None:
+    """Refuse an effect that no store could apply. ``declared`` has the names of the collections."""
+    if effect.collection not in declared:
+        raise EffectRefused(job_id, f"Nothing declares the collection {effect.collection!r}.")
     if not effect.key or "\0" in effect.key:  # NUL: SQLite's JSON functions would cut the key there
         raise EffectRefused(job_id, f"A record's key of {effect.collection} must be text, not empty, without NUL.")
     if isinstance(effect, Upsert) and effect.only_if_newer is not None and effect.only_if_newer not in effect.set:
         raise EffectRefused(job_id, f"only_if_newer names {effect.only_if_newer!r}, which the effect does not set.")
 
 
+@dataclass(slots=True, eq=False)
 class Fold:
     """The records of one batch while effects are applied to them.
 
@@ -76,38 +73,33 @@ class Fold:
     After ``apply``, ``records`` holds what the store must write.
     """
 
-    def __init__(self, now: str) -> None:
-        self._now = now
-        self.records: dict[str, dict[str, dict[str, Any]]] = {}
+    now: str
+    records: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)
 
-    def apply_all(
-        self, effects: Sequence[tuple[str, Sequence[Write]]], key_fields: Mapping[str, str]
-    ) -> list[str | None]:
-        """Apply the effects of the jobs in order; return for each job a note if an effect was skipped as stale.
+    def apply(self, effects: Sequence[tuple[str, Sequence[Write]]], key_fields: Mapping[str, str]) -> list[str | None]:
+        """Apply the effects of the jobs in order; return for each job a note if an effect was skipped as stale (I16).
 
         ``key_fields`` has the field with the key of each collection's records.
         """
         notes: list[str | None] = []
         for job_id, batch in effects:
-            skipped = [each for each in batch if not self.apply(job_id, each, key_fields[each.collection])]
-            notes.append(IGNORED_STALE if skipped else None)
+            note = None
+            for effect in batch:
+                records = self.records[effect.collection]
+                if isinstance(effect, Delete):
+                    records.pop(effect.key, None)
+                    continue
+                record = records.get(effect.key)
+                if record is None:
+                    record = {key_fields[effect.collection]: effect.key, **effect.set_on_insert, CREATED: self.now}
+                elif effect.only_if_newer is not None and self._older(job_id, effect, record):
+                    note = IGNORED_STALE
+                    continue
+                changed = {**record, **effect.set, UPDATED: self.now}
+                self.check(job_id, effect, changed)
+                records[effect.key] = changed
+            notes.append(note)
         return notes
-
-    def apply(self, job_id: str, effect: Write, key_field: str) -> bool:
-        """Apply one effect; False when the stored record is newer (I16)."""
-        records = self.records[effect.collection]
-        if isinstance(effect, Delete):
-            records.pop(effect.key, None)
-            return True
-        record = records.get(effect.key)
-        if record is None:
-            record = {key_field: effect.key, **effect.set_on_insert, CREATED: self._now}
-        elif effect.only_if_newer is not None and self._older(job_id, effect, record):
-            return False
-        changed = {**record, **effect.set, UPDATED: self._now}
-        self.check(job_id, effect, changed)
-        records[effect.key] = changed
-        return True
 
     def check(self, job_id: str, effect: Upsert, changed: Mapping[str, Any]) -> str:
         """Return the record as JSON; refuse a record that is not JSON. A store may refuse more."""

@@ -13,8 +13,8 @@ from holdfast.contracts.redaction import scrub
 
 from . import events
 
-_WARNINGS: Final = frozenset(
-    {
+_WARNINGS: Final = dict.fromkeys(
+    (
         events.API_UNEXPECTED,
         events.ATTEMPT_STALE,
         events.BATCH_SPLIT,
@@ -33,10 +33,12 @@ _WARNINGS: Final = frozenset(
         events.STORE_UNAVAILABLE,
         events.MAINTENANCE_FAILED,
         events.WORKER_FAULT,
-    },
+    ),
+    logging.WARNING,
 )
-_ERRORS: Final = frozenset({events.WORKLOAD_FAILED})
-_DETAILS: Final = frozenset({events.JOB_ACCEPTED, events.MAINTENANCE_DONE})
+_DETAILS: Final = dict.fromkeys((events.JOB_ACCEPTED, events.MAINTENANCE_DONE), logging.DEBUG)
+_LEVELS: Final = {**_WARNINGS, **_DETAILS, events.WORKLOAD_FAILED: logging.ERROR}
+"""The levels of the events whose level is not info."""
 
 
 class LogExporter:
@@ -66,23 +68,15 @@ class LogExporter:
 
     def __call__(self, event: str, fields: dict[str, Any]) -> None:
         """Write one line."""
-        level = self._level_of(event, fields)
+        level = _LEVELS.get(event, logging.INFO)
+        if event == events.ATTEMPT_SETTLED and fields.get("outcome") == "processed":
+            level = logging.DEBUG
         if level >= self._level:
             shown = _scrubbed(fields)
             if self._pretty and isinstance(shown.get("traceback"), list):
                 # The renderer writes this field as lines of its own.
                 shown["exception"] = "\n".join(f"    {line}" for line in shown.pop("traceback"))
             self._logger.log(level, event, **shown)
-
-    @staticmethod
-    def _level_of(event: str, fields: dict[str, Any]) -> int:
-        if event in _ERRORS:
-            return logging.ERROR
-        if event in _WARNINGS:
-            return logging.WARNING
-        if event in _DETAILS or (event == events.ATTEMPT_SETTLED and fields.get("outcome") == "processed"):
-            return logging.DEBUG
-        return logging.INFO
 
 
 def _scrubbed(fields: Mapping[str, Any]) -> dict[str, Any]:

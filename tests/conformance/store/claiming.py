@@ -167,7 +167,7 @@ class Claiming:
         (answer,) = await try_claim(store, "id-k", max_attempts=2)
 
         assert isinstance(answer, Exhausted)
-        assert (answer.job_id, answer.key, answer.generation, answer.attempts) == ("id-k", "k", 1, 2)
+        assert (answer.job_id, answer.key, answer.generation, answer.attempt) == ("id-k", "k", 1, 2)
         assert (answer.fence > last.fence, answer.body) == (True, job.body)
         assert outcomes(await entry_of(store)) == [LOST, LOST]
         await settled(store, answer, dead_lettered())

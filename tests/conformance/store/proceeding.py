@@ -110,7 +110,7 @@ class Proceeding:
         entry = await entry_of(store)
         assert isinstance(answer, Interrupted)
         assert (answer.job_id, answer.key, answer.generation, answer.body) == (job.job_id, job.key, 1, job.body)
-        assert (answer.attempts, answer.fence > claim.fence) == (2, True)
+        assert (answer.attempt, answer.fence > claim.fence) == (2, True)
         assert (entry.status, entry.fence) == (Status.PROCESSING, answer.fence)
         assert outcomes(entry) == [FAILED, LOST]
         assert entry.attempts[-1].finished_at >= before
@@ -139,7 +139,7 @@ class Proceeding:
             await harness.pass_time(harness.moment)
             (answer,) = await try_claim(store, "id-k", lease=harness.moment)
             assert isinstance(answer, Interrupted)
-            assert answer.attempts == 1
+            assert answer.attempt == 1
             fences.append(answer.fence)
 
         assert fences == sorted(set(fences))

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import msgpack
 
+from holdfast.contracts.entries import usable_job_id
 from holdfast.contracts.errors import BrokerUnavailable, ConfigurationError
 from holdfast.contracts.queues import (
     Acknowledgement,
@@ -24,7 +25,6 @@ from holdfast.contracts.queues import (
     QueueJob,
     RateLimit,
     WorkedElsewhere,
-    usable_job_id,
 )
 from holdfast.contracts.times import duration_ms
 

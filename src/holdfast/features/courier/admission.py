@@ -20,14 +20,14 @@ from .contract import (
     CourierSignature,
 )
 from .signatures import SignatureMeta
-from .timeliness import problem_at_intake
-from .workload import Courier
+from .workload import Courier, problem_at_intake
 
 _MAX_PROBLEMS: Final = 20
 
 _SAFE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
-_TRACE_ID = re.compile(IDENTIFIER_PATTERN)
+_IDENTIFIER = re.compile(IDENTIFIER_PATTERN)
 
+_LONG_KEY: Final = "give an idempotencyKey: <source>:<eventId> is longer than 200 characters"
 _UNKNOWN_FIELD: Final = "is not a field of an event; put facts of your own inside payload"
 
 
@@ -48,17 +48,20 @@ class CourierAdmission:
         except ValidationError as error:
             found = error.errors(include_url=False, include_input=False)
             raise InvalidContent([_problem(each) for each in found[:_MAX_PROBLEMS]]) from None
+        key = intake.idempotencyKey or f"{intake.source}:{intake.eventId}"
+        if not _IDENTIFIER.fullmatch(key):
+            raise InvalidContent([FieldProblem("body", _LONG_KEY)])
         problem = problem_at_intake(intake.occurredAt, received_at, self.workload.retention)
         if problem is not None:
             raise InvalidContent([FieldProblem("occurredAt", problem)])
-        if not _TRACE_ID.fullmatch(trace_id):
+        if not _IDENTIFIER.fullmatch(trace_id):
             raise InvalidContent([FieldProblem("traceId", IDENTIFIER_RULE)])
         return CourierEvent.model_construct(
             eventId=intake.eventId,
             eventType=intake.eventType,
             occurredAt=intake.occurredAt,
             source=intake.source,
-            idempotencyKey=intake.key,
+            idempotencyKey=key,
             traceId=trace_id,
             signatureMeta=signature.model_dump(),
             payload=intake.payload,

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from datetime import datetime
 from typing import Any, Final
 
 from pydantic import TypeAdapter, ValidationError
 
-from holdfast import Adopted, Delivery, Identity, isoformat, scrub
+from holdfast import Delivery, Identity, isoformat, scrub
 
 from .contract import (
     IDENTIFIER_PATTERN,
@@ -23,7 +23,6 @@ from .contract import (
     CourierEvent,
     Identifier,
     Instant,
-    fingerprint_of,
 )
 from .portable import first_problem
 
@@ -40,15 +39,17 @@ _EVENT_NAMES: Final = ("eventId", "eventType", "source", "traceId", "idempotency
 _PAYLOAD_NAMES: Final = ("shipmentId", "orderId", "status")
 
 
-def adopt(delivery: Delivery) -> Adopted[CourierEvent]:
-    """The event, and a warning for each invalid field. Raises ``ValidationError`` if a required field is wrong.
+def read_event(delivery: Delivery) -> tuple[CourierEvent, tuple[str, ...], Container[str]]:
+    """The event, a warning for each invalid field, and the names of the fields that were filled in.
+
+    Raises ``ValidationError`` if a required field is wrong.
 
     Without ``occurredAt``, ``receivedAt`` is used, or else the time at which the job was added. Without ``source``, the
     part of the key before ``:`` is used.
     """
     content = _object(delivery.data)
     if content is None:  # the contract raises the error
-        return Adopted(CourierEvent.model_validate_json(delivery.data))
+        return CourierEvent.model_validate_json(delivery.data), (), frozenset()
     warnings = [*_remove_invalid(content), *_remove_unportable(content)]
     left_out = {"occurredAt", "source"} - content.keys()
     if "occurredAt" in left_out:
@@ -57,9 +58,7 @@ def adopt(delivery: Delivery) -> Adopted[CourierEvent]:
         key = content.get("idempotencyKey")
         # Without a key the event is refused for the missing key only, not for its source too.
         content["source"] = (key.partition(":")[0] or key) if isinstance(key, str) else "unknown"
-    event = CourierEvent.model_validate(content)
-    # The filled-in values may differ when the same event comes again, so the fingerprint leaves them out.
-    return Adopted(event, tuple(warnings), fingerprint_of(event, left_out=left_out))
+    return CourierEvent.model_validate(content), tuple(warnings), left_out
 
 
 def identify(content: Mapping[str, Any]) -> Identity:
@@ -85,9 +84,10 @@ def recover(letter: Mapping[str, Any], seen_at: datetime) -> str:
     event.setdefault("traceId", letter["id"])
     body = json.dumps(event | {"payload": payload}, ensure_ascii=False)
     try:
-        return adopt(Delivery("", "", body, "", sent_at=seen_at)).data.model_dump_json()
+        event_of_letter, _, _ = read_event(Delivery("", "", body, "", sent_at=seen_at))
     except ValidationError:
         return body
+    return event_of_letter.model_dump_json()
 
 
 def _is_a_name(text: str) -> bool:

@@ -6,11 +6,8 @@ Field names are those of the wire, as the specification writes them (C6, C47, C5
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Collection
 from datetime import UTC, datetime
-from hashlib import sha256
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import (
@@ -44,9 +41,6 @@ PRINTABLE_PATTERN: Final = described(r"^[ -~]+$", "must be printable ASCII chara
 _INSTANT = re.compile(
     r"(?:19[7-9][0-9]|2[0-9]{3})-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,9})?(?:Z|[+-][0-9]{2}:[0-9]{2})",
 )
-
-
-_canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 
 
 def _instant(value: object) -> datetime:
@@ -101,11 +95,6 @@ class ShipmentFacts(_Open):
     orderId: Text
     status: Text
 
-    @property
-    def metadata(self) -> dict[str, Any]:
-        """Everything but the three identifiers."""
-        return dict(self.__pydantic_extra__ or {})
-
 
 class CourierSignature(_Open):
     """The signature of the event at intake."""
@@ -154,18 +143,6 @@ class CourierIntake(BaseModel):
     receivedAt: _FilledByUs = None
     attempt: _FilledByUs = None
 
-    @model_validator(mode="after")
-    def _has_a_key(self) -> Self:
-        if self.idempotencyKey is None and len(self.source) + len(self.eventId) >= 200:  # noqa: PLR2004 - an Identifier's length, less the colon
-            kind = "key_too_long"
-            raise PydanticCustomError(kind, "give an idempotencyKey: <source>:<eventId> is longer than 200 characters")
-        return self
-
-    @property
-    def key(self) -> str:
-        """The idempotency key: the given one, or ``<source>:<eventId>``."""
-        return self.idempotencyKey or f"{self.source}:{self.eventId}"
-
 
 class CourierEvent(_Open):
     """One job of ``courier-events-main``.
@@ -203,17 +180,6 @@ class CourierEvent(_Open):
     payload: ShipmentFacts
     receivedAt: Annotated[Instant | None, Field(exclude_if=lambda value: value is None)] = None
     attempt: Annotated[int, Field(strict=True, ge=1)] = 1
-
-
-def fingerprint_of(event: CourierEvent, *, left_out: Collection[str] = ()) -> str:
-    """A hash of the content of an event. Fields that differ between two requests with the same event do not count.
-
-    ``left_out``: fields that the producer did not give, and that were filled in.
-    """
-    source = None if "source" in left_out else event.source
-    occurred_at = None if "occurredAt" in left_out else isoformat(event.occurredAt)
-    content = [source, event.eventId, event.eventType, occurred_at, event.payload.model_dump()]
-    return sha256(_canonical(content).encode()).hexdigest()
 
 
 class AttemptSummary(BaseModel):

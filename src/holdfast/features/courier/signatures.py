@@ -102,7 +102,7 @@ class Verifier:
         sources: set[str] = set()
         matched = ""
         for secret in self._secrets:
-            if not secret.active(now):
+            if not secret.not_before <= now < secret.not_after:
                 continue
             expected = secret.digest(claim.head, body)
             for digest, signature in claim.signatures.items():
@@ -126,7 +126,7 @@ class _Claim:
 class _PreparedSecret:
     """One secret, with both halves of its HMAC started: copying a hash is cheaper than a new HMAC."""
 
-    __slots__ = ("_inner", "_not_after", "_not_before", "_outer", "source")
+    __slots__ = ("_inner", "_outer", "not_after", "not_before", "source")
 
     def __init__(self, source: str, secret: SourceSecret) -> None:
         key = signing_key(secret.secret)
@@ -139,11 +139,8 @@ class _PreparedSecret:
         self.source = source
         self._inner = hashlib.sha256(bytes(byte ^ 0x36 for byte in block))
         self._outer = hashlib.sha256(bytes(byte ^ 0x5C for byte in block))
-        self._not_before = float("-inf") if secret.not_before is None else secret.not_before.timestamp()
-        self._not_after = float("inf") if secret.not_after is None else secret.not_after.timestamp()
-
-    def active(self, now: float) -> bool:
-        return self._not_before <= now < self._not_after
+        self.not_before = float("-inf") if secret.not_before is None else secret.not_before.timestamp()
+        self.not_after = float("inf") if secret.not_after is None else secret.not_after.timestamp()
 
     def digest(self, head: bytes, body: bytes) -> bytes:
         inner = self._inner.copy()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from holdfast import (
@@ -21,6 +23,7 @@ from holdfast import (
     Job,
     Outcome,
     Reason,
+    Reject,
     RetryPolicy,
     Upsert,
     Workload,
@@ -30,10 +33,9 @@ from holdfast import (
 )
 from holdfast.network import NETWORK, REFUSED, RESET, THROTTLED, TIMEOUT, TLS_FAILED, UNKNOWN_HOST
 
-from .adopting import adopt, identify, recover
-from .contract import CourierEvent, fingerprint_of
+from .adopting import identify, read_event, recover
+from .contract import CourierEvent
 from .portable import first_problem
-from .timeliness import rejection
 
 if TYPE_CHECKING:
     from .downstream import Downstream
@@ -50,8 +52,16 @@ _FAILURE_NAMES: Final[Mapping[str, str]] = {
     NETWORK: "network failures",
 }
 
+_canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
+
 _BATCH: Final = 50
 _MAX_UNREADABLE_BODY: Final = 2000
+
+MARGIN: Final = timedelta(hours=1)
+"""How far the clocks of couriers, gateways and stores may differ without an event being accepted and then rejected."""
+
+FUTURE: Final = timedelta(minutes=5)
+"""How far a courier's clock may be ahead of ours at intake."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,9 +137,15 @@ class Courier(Workload[CourierEvent]):
         """The idempotency key (C32)."""
         return data.idempotencyKey
 
-    def fingerprint(self, data: CourierEvent) -> str:
-        """A hash of the content. Fields that differ between two requests with the same event do not count."""
-        return fingerprint_of(data)
+    def fingerprint(self, data: CourierEvent, *, left_out: Container[str] = ()) -> str:
+        """A hash of the content. Fields that differ between two requests with the same event do not count.
+
+        ``left_out``: fields that an external producer did not give, and that were filled in.
+        """
+        source = None if "source" in left_out else data.source
+        occurred_at = None if "occurredAt" in left_out else isoformat(data.occurredAt)
+        content = [source, data.eventId, data.eventType, occurred_at, data.payload.model_dump()]
+        return sha256(_canonical(content).encode()).hexdigest()
 
     def labels(self, data: CourierEvent) -> dict[str, str]:
         """The fields that an event is found by, the fields of its views, and those of a duplicate's receipt."""
@@ -151,7 +167,9 @@ class Courier(Workload[CourierEvent]):
 
     def adopt(self, delivery: Delivery) -> Adopted[CourierEvent]:
         """See :mod:`.adopting`."""
-        return adopt(delivery)
+        event, warnings, left_out = read_event(delivery)
+        # The filled-in values may differ when the same event comes again, so the fingerprint leaves them out.
+        return Adopted(event, warnings, self.fingerprint(event, left_out=left_out))
 
     def identify(self, content: Mapping[str, Any]) -> Identity:
         """The names of an event that breaks the contract, as far as they can be read."""
@@ -197,10 +215,21 @@ class Courier(Workload[CourierEvent]):
         rejected = rejection(event.occurredAt, job.received_at, self.retention, replayed=job.generation > 1)
         if rejected is not None:
             return rejected
-        return Done(
-            effects=[_applied(event)],
-            result={"shipmentId": event.payload.shipmentId, "status": event.payload.status},
+        shipment = event.payload
+        applied = Upsert(
+            ACTIVE_SHIPMENTS,
+            shipment.shipmentId,
+            set={
+                "orderId": shipment.orderId,
+                "currentState": shipment.status,
+                "lastEventId": event.eventId,
+                "lastEventType": event.eventType,
+                "lastEventAt": isoformat(event.occurredAt),
+                "metadata": dict(shipment.model_extra or {}),
+            },
+            only_if_newer="lastEventAt",
         )
+        return Done([applied], result={"shipmentId": shipment.shipmentId, "status": shipment.status})
 
     def exhausted(self, failure: Failure, attempts: int) -> Reason:
         """``DOWNSTREAM_TIMEOUT_EXHAUSTED`` (C56) and similar codes, if the downstream failed."""
@@ -239,20 +268,36 @@ class Courier(Workload[CourierEvent]):
         }
 
 
-def _applied(event: CourierEvent) -> Upsert:
-    return Upsert(
-        ACTIVE_SHIPMENTS,
-        event.payload.shipmentId,
-        set={
-            "orderId": event.payload.orderId,
-            "currentState": event.payload.status,
-            "lastEventId": event.eventId,
-            "lastEventType": event.eventType,
-            "lastEventAt": isoformat(event.occurredAt),
-            "metadata": event.payload.metadata,
-        },
-        only_if_newer="lastEventAt",
-    )
+# --- events that are too old or too new ---------------------------------------------------------------------------
+#
+# Too old: the ledger deletes settled entries after the retention. An older event could be a duplicate of a deleted
+# entry (I12). Too new: the newest event of a shipment wins. After an event from the far future, no later event could
+# change the shipment (I16).
+
+
+def problem_at_intake(occurred_at: datetime, received_at: datetime, retention: timedelta) -> str | None:
+    """The reason to refuse an event at intake, by the clock of the process that receives it; None: accepted."""
+    if occurred_at > received_at + FUTURE:
+        return "must not be in the future"
+    if occurred_at < received_at - (retention - MARGIN):
+        return f"must not be older than {retention.days} days: whether it is a duplicate is no longer known"
+    return None
+
+
+def rejection(occurred_at: datetime, first_seen_at: datetime, retention: timedelta, *, replayed: bool) -> Reject | None:
+    """The same rules for jobs that an external producer put into the queue, by the clock of the ledger.
+
+    The limits are wider by the margin, so that an event that passed the intake is never rejected here. A replay is a
+    person's decision about a job that is still in the ledger, so its age does not matter.
+    """
+    if occurred_at > first_seen_at + FUTURE + MARGIN:
+        return Reject("EVENT_IN_THE_FUTURE", "occurredAt is in the future.")
+    if occurred_at < first_seen_at - retention and not replayed:
+        return Reject("EVENT_TOO_OLD", "occurredAt is older than the time for which duplicates are known.")
+    return None
+
+
+# --- the fields of a dead letter ----------------------------------------------------------------------------------
 
 
 def _field(letter: DeadLetter, body: object, field_name: str, *, otherwise: str) -> str:

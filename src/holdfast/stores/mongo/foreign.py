@@ -21,8 +21,8 @@ from bson.dbref import DBRef
 from bson.objectid import ObjectId
 
 from holdfast.contracts.dead_letters import ReviewStatus
+from holdfast.contracts.entries import job_id_for
 from holdfast.contracts.ledger import AttemptOutcome, Status
-from holdfast.contracts.queues import job_id_for
 from holdfast.contracts.redaction import scrub
 from holdfast.contracts.times import isoformat
 from holdfast.contracts.workload import Workload

@@ -20,9 +20,9 @@ from bson.objectid import ObjectId
 from pymongo import ASCENDING, DeleteOne, InsertOne, UpdateOne
 
 from holdfast.contracts.dead_letters import letter_id
+from holdfast.contracts.entries import job_id_for
 from holdfast.contracts.errors import StoreContended
 from holdfast.contracts.ledger import Status
-from holdfast.contracts.queues import job_id_for
 from holdfast.contracts.transitions import WORKED_ELSEWHERE, MoveToDeadLetters
 from holdfast.contracts.workload import Workload
 

@@ -116,7 +116,7 @@ class RecordCollections:
         try:
             return self._record_collections[name]
         except KeyError:
-            message = f"No workload in this process declares the collection {name!r}."
+            message = f"Nothing in this process declares the collection {name!r}."
             raise InvalidQuery(message) from None
 
     async def apply(
@@ -138,7 +138,7 @@ class RecordCollections:
         fold = _BsonFold(isoformat(now), self._record_collections)
         for name, keys in wanted.items():
             await fold.load(session, name, list(keys))
-        notes = fold.apply_all(effects, self._key_fields)
+        notes = fold.apply(effects, self._key_fields)
         for name in wanted:
             await fold.save(session, name)
         return notes
@@ -153,14 +153,12 @@ class RecordCollections:
         await self._link.transaction(lambda session: self.apply(session, now, [(_NO_JOB, writes)]))
 
     def _check(self, job_id: str, effect: Write) -> None:
-        record_collection = self._record_collections.get(effect.collection)
-        if record_collection is None:
-            raise EffectRefused(job_id, f"No workload declares the collection {effect.collection!r}.")
-        check_effect(job_id, effect)
+        check_effect(job_id, effect, self._record_collections)
         if not isinstance(effect, Upsert):
             return
+        key_field = self._key_fields[effect.collection]
         for fields in (effect.set, effect.set_on_insert):
-            if fields.get(record_collection.kind.key, effect.key) != effect.key:
+            if fields.get(key_field, effect.key) != effect.key:
                 raise EffectRefused(job_id, f"An effect on {effect.collection} gives its record another key.")
             if not _are_allowed(tuple(fields)):
                 raise EffectRefused(job_id, f"A record of {effect.collection} cannot have a field _id or $...")

@@ -65,38 +65,16 @@ def record(  # noqa: PLR0913 - the store's own parts
     connection: sqlite3.Connection,
     now: int,
     grace: int,
-    tables: RecordTables,
     entries: Sequence[NewEntry],
     *,
+    tables: RecordTables | None = None,
     queued: bool = False,
 ) -> list[Recorded]:
-    """Insert the new entries, and apply their effects. ``queued``: the caller publishes the new entries."""
-    recorded = _insert(connection, now, grace, entries, queued=queued)
-    if any(entry.effects for entry in entries):
-        pairs = zip(entries, recorded, strict=True)
-        effects = [
-            (each.job_id, writes_of(each.job_id, each.effects))
-            for each, answer in pairs
-            if answer.recorded_as is RecordedAs.NEW
-        ]
-        tables.apply(connection, now, effects)
-    return recorded
+    """Insert; the unique indexes decide which entries are new.
 
-
-def follow(connection: sqlite3.Connection, now: int, entries: Sequence[NewEntry]) -> None:
-    """Record jobs that other jobs enqueued. They are due at once: the next round of maintenance publishes them."""
-    _insert(connection, now, 0, entries, queued=False)
-
-
-def _insert(
-    connection: sqlite3.Connection,
-    now: int,
-    grace: int,
-    entries: Sequence[NewEntry],
-    *,
-    queued: bool,
-) -> list[Recorded]:
-    """Insert; the unique indexes decide which entries are new."""
+    The effects of new entries are applied to ``tables``, where these are given. ``queued``: the caller publishes the
+    new entries.
+    """
     rows = [
         (
             entry.workload,
@@ -118,11 +96,25 @@ def _insert(
     inserted = connection.execute(_RECORD, {"entries": to_json(rows), "now": now, "grace": grace}).rowcount
     if inserted == len(entries):
         first_seen = from_ms(now)
-        return [
+        recorded = [
             Recorded(RecordedAs.NEW, entry.job_id, entry.labels, first_seen, Status.RECEIVED, queued)
             for entry in entries
         ]
-    return _compare(connection, now, entries, inserted, queued=queued)
+    else:
+        recorded = _compare(connection, now, entries, inserted, queued=queued)
+    if tables is not None and any(entry.effects for entry in entries):
+        effects = [
+            (each.job_id, writes_of(each.job_id, each.effects))
+            for each, answer in zip(entries, recorded, strict=True)
+            if answer.recorded_as is RecordedAs.NEW
+        ]
+        tables.apply(connection, now, effects)
+    return recorded
+
+
+def follow(connection: sqlite3.Connection, now: int, entries: Sequence[NewEntry]) -> None:
+    """Record jobs that other jobs enqueued. They are due at once: the next round of maintenance publishes them."""
+    record(connection, now, 0, entries)
 
 
 def _compare(
@@ -218,7 +210,8 @@ def _decide(  # noqa: PLR0911, PLR0913, PLR0917 - one candidate, the facts that 
     wait = (lease_until if held else not_before) - now
     if wait > 0 and (held or not overdue):  # an overdue job need not wait any longer
         return NotNow(job_id, timedelta(milliseconds=wait))
-    close_orphan(attempts, now)
+    if attempts and attempts[-1]["outcome"] == AttemptOutcome.RUNNING:  # its worker vanished (I5)
+        attempts[-1] |= {**LOST, "finishedAt": now}
     taken.append((row_id, attempts))
     if proceeded:  # what the job did cannot be undone, so this comes before all other cases (I11)
         return Interrupted(job_id, key, generation, fence + 1, len(attempts), body)
@@ -238,12 +231,6 @@ def _decide(  # noqa: PLR0911, PLR0913, PLR0917 - one candidate, the facts that 
         from_ms(first_seen),
         None if deadline is None else from_ms(deadline),
     )
-
-
-def close_orphan(attempts: list[dict[str, Any]], now: int) -> None:
-    """Close an attempt whose worker vanished (I5)."""
-    if attempts and attempts[-1]["outcome"] == AttemptOutcome.RUNNING:
-        attempts[-1] |= {**LOST, "finishedAt": now}
 
 
 _RENEW: Final = """

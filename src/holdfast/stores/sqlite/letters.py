@@ -180,7 +180,7 @@ def _restart(  # noqa: PLR0913, PLR0917 - one replay and the store's own parts
     if entry is None:
         changed = connection.execute(_NEXT_GENERATION, {"letter": letter_id, "now": now, "grace": grace})
         return changed.rowcount == 1
-    (answer,) = record(connection, now, grace, tables, [entry])
+    (answer,) = record(connection, now, grace, [entry], tables=tables)
     if answer.recorded_as is not RecordedAs.NEW:
         return False
     connection.execute("UPDATE dead_letters SET replayed_as = ? WHERE id = ?", (entry.key, letter_id))

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from holdfast.contracts.effects import Collection
-from holdfast.contracts.errors import EffectRefused, InvalidQuery
+from holdfast.contracts.errors import InvalidQuery
 from holdfast.contracts.queries import Page, RecordQuery, Slice
 from holdfast.contracts.times import from_ms, isoformat
 from holdfast.sqlite.database import one, to_json
@@ -86,38 +86,24 @@ class RecordTables:
     ) -> list[str | None]:
         """Fold the jobs' effects into the records, in order, and write each record once.
 
-        Returns for each job a note, or None: see :meth:`Fold.apply_all`. Nothing is written when an effect is refused.
+        Returns for each job a note, or None: see :meth:`Fold.apply`. Nothing is written when an effect is refused.
         """
         fold = Fold(isoformat(from_ms(now)))
         wanted: dict[str, list[str]] = {}
         for job_id, batch in effects:
             for effect in batch:
-                self._check(job_id, effect)
+                check_effect(job_id, effect, self._tables)
                 wanted.setdefault(effect.collection, []).append(effect.key)
         for name, keys in wanted.items():
-            fold.records[name] = json.loads(one(connection, self.table(name).load, (to_json(keys),)))
-        notes = fold.apply_all(effects, self._key_fields)
+            fold.records[name] = json.loads(one(connection, self._tables[name].load, (to_json(keys),)))
+        notes = fold.apply(effects, self._key_fields)
         for name, keys in wanted.items():
-            self._write(connection, self.table(name), fold.records[name], keys)
+            table, records = self._tables[name], fold.records[name]
+            if records:
+                connection.execute(table.save, (to_json(list(records.items())),))
+            if gone := [key for key in keys if key not in records]:
+                connection.execute(table.delete, (to_json(gone),))
         return notes
-
-    def _check(self, job_id: str, effect: Write) -> None:
-        if effect.collection not in self._tables:
-            raise EffectRefused(job_id, f"Nothing declares the collection {effect.collection!r}.")
-        check_effect(job_id, effect)
-
-    @staticmethod
-    def _write(
-        connection: sqlite3.Connection,
-        table: RecordTable,
-        records: Mapping[str, Mapping[str, Any]],
-        keys: Sequence[str],
-    ) -> None:
-        if records:
-            connection.execute(table.save, (to_json(list(records.items())),))
-        gone = [key for key in keys if key not in records]
-        if gone:
-            connection.execute(table.delete, (to_json(gone),))
 
     def get(self, connection: sqlite3.Connection, collection: str, key: str) -> Mapping[str, Any] | None:
         """One record."""

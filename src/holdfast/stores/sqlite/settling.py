@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, Final, assert_never
 
@@ -76,15 +77,15 @@ FROM json_each(:rows) AS l CROSS JOIN ledger_entries AS e ON e.id = l.value ->> 
 """  # noqa: S608
 
 
+@dataclass(slots=True)
 class _Batch:
     """The rows that one batch of transitions writes."""
 
-    def __init__(self, now: int) -> None:
-        self.now = now
-        self.rows: list[tuple[Any, ...]] = []
-        self.last_steps: list[tuple[int, str]] = []
-        self.letters: list[tuple[Any, ...]] = []
-        self.proceeding: list[int] = []
+    now: int
+    rows: list[tuple[Any, ...]] = field(default_factory=list)
+    last_steps: list[tuple[int, str]] = field(default_factory=list)
+    letters: list[tuple[Any, ...]] = field(default_factory=list)
+    proceeding: list[int] = field(default_factory=list)
 
     def add(self, row_id: int, attempts: list[dict[str, Any]], settlement: Settlement, note: str | None) -> Status:
         """Add the rows of one transition; return the new state of the entry."""

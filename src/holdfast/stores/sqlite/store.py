@@ -54,6 +54,8 @@ class SqliteStore:
         self._workloads = tuple(workloads)
         self._grace = duration_ms(grace)
         self._outbox = outbox
+        self.publishes = outbox is not None
+        """See :attr:`holdfast.contracts.ports.Ledger.publishes`."""
         self._queues = {workload.name: workload.queue for workload in workloads}
         self._job_names = {workload.name: workload.job_name or workload.name for workload in workloads}
         self._collections = tuple(collections)
@@ -67,11 +69,6 @@ class SqliteStore:
 
     # --- the ledger ---------------------------------------------------------------------------------------
 
-    @property
-    def publishes(self) -> bool:
-        """See :meth:`holdfast.contracts.ports.Ledger.publishes`."""
-        return self._outbox is not None
-
     async def record(self, entries: Sequence[NewEntry]) -> list[Recorded]:
         """See :meth:`holdfast.contracts.ports.Ledger.record`."""
         recorded = await self._database.write(lambda c: self._record(c, entries))
@@ -82,7 +79,7 @@ class SqliteStore:
 
     def _record(self, connection: sqlite3.Connection, entries: Sequence[NewEntry]) -> list[Recorded]:
         now = self._database.now()
-        recorded = ledger.record(connection, now, self._grace, self._tables, entries, queued=self.publishes)
+        recorded = ledger.record(connection, now, self._grace, entries, tables=self._tables, queued=self.publishes)
         if self._outbox is None:
             return recorded
         jobs: dict[str, list[QueueJob]] = {}
@@ -104,14 +101,10 @@ class SqliteStore:
         max_attempts: int,
     ) -> list[ClaimResult]:
         """See :meth:`holdfast.contracts.ports.Ledger.claim`."""
-
-        def work(connection: sqlite3.Connection) -> list[ClaimResult]:
-            now = self._database.now()
-            return ledger.claim(
-                connection, now, workload, job_ids, worker=worker, lease=lease, max_attempts=max_attempts
-            )
-
-        return await self._database.write(work)
+        now = self._database.now
+        return await self._database.write(
+            lambda c: ledger.claim(c, now(), workload, job_ids, worker=worker, lease=lease, max_attempts=max_attempts),
+        )
 
     async def renew(self, workload: str, leases: Sequence[Lease], lease: timedelta) -> list[Lease]:
         """See :meth:`holdfast.contracts.ports.Ledger.renew`."""
