@@ -178,8 +178,7 @@ async def _serve(
 ) -> None:
     from .serving import server_of  # noqa: PLC0415 - a worker needs no web server
 
-    patience = timedelta(milliseconds=system.settings.worker_drain_timeout_ms)
-    server = server_of(system.api(), patience)
+    server = server_of(system.api(), system.settings, system.ambient.ids)
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     stopping = asyncio.create_task(stop.wait())
     coming_up = asyncio.create_task(server.up.wait())
