@@ -12,7 +12,10 @@ client would never see why it was refused.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
+import socket
+import struct
 from collections import deque
 from collections.abc import Callable
 from enum import Enum, auto
@@ -42,6 +45,8 @@ _TURNED_AWAY: Final = 64
 """Connections beyond the limit that get an answer at the same time. Others are closed without one."""
 _PIECE: Final = 16 * 1024
 """While a header arrives, the parser gets no more at a time: it keeps what is not complete."""
+_AT_ONCE: Final = struct.pack("ii", 1, 0)
+"""For SO_LINGER: on, and no time."""
 _HOST: Final = re.compile(rb"[A-Za-z0-9._~%!$&'()*+,;=:\[\]-]{0,255}")
 
 
@@ -130,8 +135,12 @@ class Line(asyncio.Transport):
         self._transport.close()
 
     def abort(self) -> None:
-        """Close at once, with a reset."""
+        """Close at once, with a reset: otherwise the kernel would keep what the client does not read."""
         self._closing = True
+        own = self.get_extra_info("socket")
+        if own is not None:
+            with contextlib.suppress(OSError):  # it is closed already
+                own.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
         self._transport.abort()
 
     def is_closing(self) -> bool:
