@@ -41,7 +41,7 @@ from .connection_limits import (
 _LINGER: Final = 2.0
 """Seconds that a refused client has for reading the answer, while what it sends is dropped."""
 _LONGEST_SWEEP: Final = 1.0
-_TURNED_AWAY: Final = 64
+_MOST_BEYOND: Final = 64
 """Connections beyond the limit that get an answer at the same time. Others are closed without one."""
 _PIECE: Final = 16 * 1024
 """While a header arrives, the parser gets no more at a time: it keeps what is not complete."""
@@ -58,7 +58,7 @@ class Connections:
         self.count = ConnectionCount(limits)
         self.new_trace_id = new_trace_id
         self.open: set[Connection] = set()
-        self.turned_away = 0
+        self.beyond = 0
 
     def protocol(self, **of_uvicorn: Any) -> Connection:  # noqa: ANN401 - what uvicorn hands to its protocols
         """The protocol of a new connection."""
@@ -207,7 +207,7 @@ class Connection(HttpToolsProtocol):
     # --- the transport calls ------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
-        """Count the connection, or turn it away."""
+        """Count the connection, or refuse it."""
         self._line = Line(transport)
         self._since = self.loop.time()
         super().connection_made(self._line)
@@ -216,11 +216,11 @@ class Connection(HttpToolsProtocol):
         bound = self._all.count.add(self._sender)
         if bound is None:
             self._counted = True
-        elif self._all.turned_away < _TURNED_AWAY:
-            self._all.turned_away += 1
+        elif self._all.beyond < _MOST_BEYOND:
+            self._all.beyond += 1
             self._refuse(Code.TOO_MANY_CONNECTIONS, bound)
         else:
-            self._all.turned_away += 1
+            self._all.beyond += 1
             refused(bound)
             self._line.abort()
 
@@ -230,7 +230,7 @@ class Connection(HttpToolsProtocol):
         if self._counted:
             self._all.count.remove(self._sender)
         else:
-            self._all.turned_away -= 1
+            self._all.beyond -= 1
         self._end(exc)
 
     def data_received(self, data: bytes) -> None:
