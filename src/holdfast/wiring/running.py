@@ -19,6 +19,7 @@ from holdfast.contracts.workload import App
 from holdfast.telemetry import attach, detach, emit, events
 from holdfast.telemetry.logs import LogExporter
 
+from .memory import give_back_large_blocks
 from .opening import open_system
 from .system import System
 
@@ -68,6 +69,7 @@ async def run(  # noqa: PLR0913 - which parts, and how they are steered
     ends, for any reason, this process stops too.
     """
     _arm_crash_point(os.environ)
+    give_back_large_blocks()
     if not settings.cluster:
         sys.setswitchinterval(_SWITCH_INTERVAL)
     exporter = LogExporter(settings.log_level, settings.log_format)
