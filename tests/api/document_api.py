@@ -268,11 +268,10 @@ def events_in(stream: str) -> list[tuple[str, Any]]:
 
 
 class Sender:
-    """A client that sends its request in pieces. Then it disconnects, or with ``silent`` sends nothing more."""
+    """A client that sends its request in pieces. Then it disconnects."""
 
-    def __init__(self, api, *pieces: bytes, silent: bool = False, **headers: str) -> None:
+    def __init__(self, api, *pieces: bytes, **headers: str) -> None:
         self._world = api
-        self._silent = silent
         self._pieces = list(pieces)
         headers = {"content-type": f"multipart/form-data; boundary={BOUNDARY}"} | headers | api.bearer()
         self._headers = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
@@ -289,8 +288,6 @@ class Sender:
         self.asked += 1
         if self._pieces:
             return {"type": "http.request", "body": self._pieces.pop(0), "more_body": True}
-        if self._silent:
-            await asyncio.Event().wait()
         return {"type": "http.disconnect"}
 
     async def _send(self, message):

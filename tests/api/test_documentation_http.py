@@ -7,9 +7,9 @@ import json
 import httpx
 import pytest
 
+from holdfast.api import ApiOptions
 from holdfast.api import app as app_module
 from holdfast.api.app import create_app
-from holdfast.api import ApiOptions
 
 PATHS = ["/docs", "/openapi.json"]
 

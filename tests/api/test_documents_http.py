@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from datetime import timedelta
 
 import pytest
 
@@ -153,12 +152,6 @@ async def test_a_file_of_the_largest_size_is_accepted_and_a_larger_one_is_not(ap
     assert (answer.status_code, answer.json()["errorCode"]) == (413, "PAYLOAD_TOO_LARGE")
     assert api.kept() == [largest]
     assert api.arriving() == []
-
-
-async def test_a_sender_that_sends_nothing_is_refused_after_the_idle_timeout(tmp_path):
-    async with document_api(tmp_path, upload_idle=timedelta(milliseconds=50)) as api:
-        assert await Sender(api, part("file", PDF, filename="a.pdf"), silent=True).run() == 408
-        assert await api.empty()
 
 
 async def test_no_more_of_a_file_is_read_than_is_stored(api):

@@ -24,6 +24,9 @@ with open(os.path.join(folder, "started"), "a") as file:
     file.write(name + " " + str(os.getpid()) + "\\n")
 if os.path.exists(os.path.join(folder, name + ".fails")):
     sys.exit(3)
+if os.path.exists(os.path.join(folder, name + ".waits")):
+    while os.path.exists(os.path.join(folder, name + ".waits")):
+        time.sleep(0.01)
 if os.path.exists(os.path.join(folder, name + ".deaf")):
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 else:
@@ -107,6 +110,44 @@ async def test_what_keeps_the_first_from_starting_is_told_once_and_is_the_exit_c
 
 
 async def test_if_one_of_the_others_cannot_start_none_is_left(nursery):
+    nursery.teach("c", "fails")
+    assert await nursery.supervisor("a", "b", "c").run() == 3
+    assert not any(is_alive(pid) for name in "abc" for pid in nursery.started(name))
+
+
+@pytest.mark.parametrize("name", ["a", "b"])
+async def test_one_that_is_killed_before_it_is_ready_is_started_again(nursery, name):
+    nursery.teach(name, "waits")
+    supervisor = nursery.supervisor("a", "b")
+    work = asyncio.create_task(supervisor.run())
+    for times in (1, 2):
+        await eventually(lambda times=times: len(nursery.started(name)) == times)
+        os.kill(nursery.started(name)[-1], signal.SIGKILL)
+    await eventually(lambda: len(nursery.started(name)) == 3)
+    assert nursery.told_ready == []
+    (nursery.folder / f"{name}.waits").unlink()
+    await eventually(lambda: nursery.told_ready)
+    lost = nursery.heard("process.lost", process=name, exit_code=-9, where="start")
+    assert [told["again_in_seconds"] for told in lost] == [0.0, 0.5]
+    supervisor.stop()
+    assert await work == 0
+
+
+async def test_a_stop_while_one_waits_to_be_started_again_is_heard(nursery):
+    nursery.teach("a", "waits")
+    supervisor = nursery.supervisor("a")
+    work = asyncio.create_task(supervisor.run())
+    for times in (1, 2, 3):
+        await eventually(lambda times=times: len(nursery.started("a")) == times)
+        os.kill(nursery.started("a")[-1], signal.SIGKILL)
+    await eventually(lambda: len(nursery.heard("process.lost")) == 3)
+    supervisor.stop()
+    assert await work == 0
+    assert len(nursery.started("a")) == 3
+
+
+async def test_one_that_cannot_start_ends_those_that_are_killed_again_and_again(nursery):
+    nursery.teach("b", "waits")
     nursery.teach("c", "fails")
     assert await nursery.supervisor("a", "b", "c").run() == 3
     assert not any(is_alive(pid) for name in "abc" for pid in nursery.started(name))

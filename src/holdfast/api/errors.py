@@ -37,6 +37,7 @@ from holdfast.contracts.validation import sentence_of
 class Code:
     """The causes that all routes share. A feature adds its own: an :class:`ErrorCode` each."""
 
+    MALFORMED_REQUEST = ErrorCode("MALFORMED_REQUEST", 400, "The request is not valid HTTP.")
     INVALID_PAYLOAD = ErrorCode("INVALID_PAYLOAD", 400, "The body does not fulfil its contract.")
     INVALID_QUERY = ErrorCode("INVALID_QUERY", 400, "The query is not valid.")
     UNAUTHORIZED = ErrorCode(
@@ -59,6 +60,7 @@ class Code:
     NOT_FINISHED = ErrorCode("NOT_FINISHED", 409, "The job is not finished yet.")
     GONE = ErrorCode("GONE", 410, "The files of this result are not kept any more.")
     PAYLOAD_TOO_LARGE = ErrorCode("PAYLOAD_TOO_LARGE", 413, "The body is too large.")
+    URI_TOO_LONG = ErrorCode("URI_TOO_LONG", 414, "The path with its query is too long.")
     UNSUPPORTED_MEDIA_TYPE = ErrorCode(
         "UNSUPPORTED_MEDIA_TYPE", 415, "The body must be application/json in UTF-8, and not compressed."
     )
@@ -66,12 +68,16 @@ class Code:
     TOO_MANY_REQUESTS = ErrorCode(
         "TOO_MANY_REQUESTS", 429, "Too many requests are waiting to be recorded; try again shortly.", retry_after=1
     )
+    HEADER_TOO_LARGE = ErrorCode("HEADER_TOO_LARGE", 431, "The request has too many headers, or too long ones.")
     INTERNAL_ERROR = ErrorCode("INTERNAL_ERROR", 500, "An unexpected error occurred; search the log for the trace id.")
     INTAKE_UNAVAILABLE = ErrorCode(
         "INTAKE_UNAVAILABLE", 503, "The ledger cannot record this now; try again later.", retry_after=5
     )
     SERVICE_UNAVAILABLE = ErrorCode(
         "SERVICE_UNAVAILABLE", 503, "The records cannot be reached now; try again later.", retry_after=5
+    )
+    TOO_MANY_CONNECTIONS = ErrorCode(
+        "TOO_MANY_CONNECTIONS", 503, "Too many connections are open; try again later.", retry_after=5
     )
 
 

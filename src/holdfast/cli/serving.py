@@ -23,7 +23,7 @@ from . import options
 from .failures import REFUSED, Stop
 from .opening import app_of, settings_with
 from .output import print_json, print_line
-from .supervision import Duty, Member, Supervisor, inherited_listener, keep_private, tell_ready
+from .supervision import Duty, Member, Supervisor, end_with_parent, inherited_listener, keep_private, tell_ready
 
 Host = Annotated[
     str | None,
@@ -148,6 +148,7 @@ def api(
     It accepts and records jobs. Workers in other processes, with the same data folder or in the same cluster, run them.
     With --processes, SIGHUP replaces the processes one after another; no connection is refused meanwhile.
     """
+    _stay_with_parent(lifeline)
     settings = settings_with(app_of(app), api_host=host, api_port=port, holdfast_data=data)
     if processes is None:
         _serve(settings, app, _Part(api=True, worker=False, lifeline=lifeline, listener=listener), json=json)
@@ -168,12 +169,19 @@ def worker(
     Any number of workers may share a data folder or a cluster. With --processes, SIGHUP replaces the processes one
     after another: a rolling restart that costs no attempt.
     """
+    _stay_with_parent(lifeline)
     settings = settings_with(app_of(app), worker_concurrency=concurrency, holdfast_data=data)
     if processes is None:
         _serve(settings, app, _Part(api=False, worker=True, lifeline=lifeline), json=json)
         return
     shared = _options(app=app, data=data, concurrency=concurrency)
     _supervise(settings, [("worker", ("worker", *shared))] * processes, json=json)
+
+
+def _stay_with_parent(lifeline: int | None) -> None:
+    """For a process that a parent started: before anything that takes time, such as the import of an app."""
+    if lifeline is not None:
+        end_with_parent(keep_private(lifeline))
 
 
 def _options(**given: str | Path | int | None) -> tuple[str, ...]:
@@ -194,7 +202,6 @@ def _serve(settings: Settings, app: str | None, part: _Part, *, json: bool) -> N
         with contextlib.suppress(BrokenPipeError):  # the program that reads this line may end before the server
             _announce(settings, address, json=json)
 
-    lifeline = None if part.lifeline is None else keep_private(part.lifeline)
     listener = None if part.listener is None else inherited_listener(part.listener)
     try:
         with _runner() as runner:
@@ -206,7 +213,7 @@ def _serve(settings: Settings, app: str | None, part: _Part, *, json: bool) -> N
                     worker=part.worker,
                     ready=ready,
                     listener=listener,
-                    lifeline=lifeline,
+                    lifeline=part.lifeline,
                 )
             )
     except StoreUnavailable as error:

@@ -31,7 +31,7 @@ from .cluster_addresses import (
     redis_address,
     shown_address,
 )
-from .field_types import MASK, Int, Shown, lower, path, refuse
+from .field_types import MASK, Int, MaybeInt, Shown, lower, path, refuse
 from .secret_safety import WAY_OUT, weakness
 
 Origin = Literal["environment", "holdfast.toml", "default", "code"]
@@ -84,6 +84,31 @@ class Settings(BaseModel):
     operator_token: SecretStr | None = Field(None, description="Bearer token for dead letters and other operator work.")
     api_docs: bool = Field(default=True, description="Whether the API serves /docs and /openapi.json, without a token.")
     max_body_bytes: Int = Field(262_144, ge=1_024, le=16_777_216, description="The largest request body accepted.")
+
+    api_header_timeout_ms: Int = Field(
+        10_000, ge=100, le=_HOUR_MS, description="How long a client may take to send the header of a request."
+    )
+    api_idle_timeout_ms: Int = Field(
+        5_000, ge=100, le=_HOUR_MS, description="How long a connection may stay open after an answer."
+    )
+    api_stall_timeout_ms: Int = Field(
+        10_000,
+        ge=100,
+        le=_HOUR_MS,
+        description="How long a body or an answer may move more slowly than API_LEAST_RATE.",
+    )
+    api_least_rate: Int = Field(
+        8_192, ge=1, le=1_073_741_824, description="Bytes/s that a client must send of a body, and read of an answer."
+    )
+    api_max_connections: MaybeInt = Field(
+        None,
+        ge=1,
+        le=1_000_000,
+        description="Open connections of one API process; otherwise as its file limit allows.",
+    )
+    api_max_connections_per_address: MaybeInt = Field(
+        None, ge=1, le=1_000_000, description="How many of them one address may have; otherwise half of them."
+    )
 
     # --- the worker ---------------------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from holdfast.contracts.workload import App
 from holdfast.telemetry import attach, detach, emit, events
 from holdfast.telemetry.logs import LogExporter
 
+from .memory import give_back_large_blocks
 from .opening import open_system
 from .system import System
 
@@ -68,6 +69,7 @@ async def run(  # noqa: PLR0913 - which parts, and how they are steered
     ends, for any reason, this process stops too.
     """
     _arm_crash_point(os.environ)
+    give_back_large_blocks()
     if not settings.cluster:
         sys.setswitchinterval(_SWITCH_INTERVAL)
     exporter = LogExporter(settings.log_level, settings.log_format)
@@ -178,8 +180,7 @@ async def _serve(
 ) -> None:
     from .serving import server_of  # noqa: PLC0415 - a worker needs no web server
 
-    patience = timedelta(milliseconds=system.settings.worker_drain_timeout_ms)
-    server = server_of(system.api(), patience)
+    server = server_of(system.api(), system.settings, system.ambient.ids)
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     stopping = asyncio.create_task(stop.wait())
     coming_up = asyncio.create_task(server.up.wait())

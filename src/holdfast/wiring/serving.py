@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import socket
 from collections.abc import Iterator
 from datetime import timedelta
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import uvicorn
 
+from holdfast.config import Settings
+from holdfast.contracts.ports import Ids
+
+from .connection import Connections
+from .connection_limits import ConnectionLimits
+
 _LAST_REQUESTS: Final = timedelta(seconds=1)
 """How long a connection may stay open without a request after the process began to stop."""
+_UNCONFIRMED: Final = timedelta(seconds=60)
 _LOOK_EVERY: Final = timedelta(milliseconds=10)
 
 
@@ -45,14 +53,19 @@ def _closing(send: Any) -> Any:  # noqa: ANN401 - as ASGI has it
 class Server(uvicorn.Server):
     """uvicorn without its own signal handling: this module stops all parts in order."""
 
-    def __init__(self, config: uvicorn.Config, app: LastAnswers) -> None:
+    def __init__(self, config: uvicorn.Config, app: LastAnswers, connections: Connections) -> None:
         super().__init__(config)
         self._app = app
+        self._connections = connections
+        self._sweeping: asyncio.Task[None] | None = None
         self.up = asyncio.Event()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start listening, and set ``up``."""
+        for each in sockets or ():
+            _forget_vanished_clients(each)
         await super().startup(sockets)
+        self._sweeping = asyncio.create_task(self._connections.sweep())
         self.up.set()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -72,7 +85,12 @@ class Server(uvicorn.Server):
             await asyncio.sleep(_LOOK_EVERY.total_seconds())
             if not self.server_state.connections or loop.time() > end:
                 break
-        await super().shutdown(sockets)
+        self._connections.stop_lingering()
+        try:
+            await super().shutdown(sockets)
+        finally:
+            if self._sweeping is not None:
+                self._sweeping.cancel()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -80,9 +98,17 @@ class Server(uvicorn.Server):
         yield
 
 
-def server_of(api: Any, patience: timedelta) -> Server:  # noqa: ANN401 - an ASGI app
-    """A server for the API. When it stops, running requests get so much time to end."""
+def _forget_vanished_clients(listener: socket.socket) -> None:
+    """Let the kernel end a connection whose client does not confirm what it was sent: a stream to nobody."""
+    if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux
+        milliseconds = int(_UNCONFIRMED.total_seconds() * 1000)
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)
+
+
+def server_of(api: Any, settings: Settings, ids: Ids) -> Server:  # noqa: ANN401 - an ASGI app
+    """A server for the API. When it stops, running requests get as much time to end as jobs."""
     app = LastAnswers(api)
+    connections = Connections(ConnectionLimits.of(settings), lambda: ids.new("req"))
     config = uvicorn.Config(
         app,
         log_config=None,
@@ -90,8 +116,10 @@ def server_of(api: Any, patience: timedelta) -> Server:  # noqa: ANN401 - an ASG
         server_header=False,
         proxy_headers=False,
         lifespan="off",
-        http="httptools",
+        log_level="error",  # it would log a line for each malformed request
+        http=cast("Any", connections.protocol),
         ws="none",  # a request for a WebSocket is a request like any other, whatever is installed
-        timeout_graceful_shutdown=max(1, int(patience.total_seconds())),
+        timeout_keep_alive=math.ceil(connections.limits.idle),
+        timeout_graceful_shutdown=max(1, settings.worker_drain_timeout_ms // 1000),
     )
-    return Server(config, app)
+    return Server(config, app, connections)

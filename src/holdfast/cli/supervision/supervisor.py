@@ -35,7 +35,7 @@ class Supervisor:
     SIGTERM and SIGINT stop all processes, each after its drain, and then the parent. SIGHUP replaces them one after
     another: a process is stopped when its replacement is ready, so settings and code can change without downtime. If a
     replacement does not become ready, the restart is abandoned and the old processes stay. A process that ends by
-    itself is started again.
+    itself is started again. Only at the first start, a process that ends with an exit code ends all of them.
     """
 
     def __init__(
@@ -84,24 +84,40 @@ class Supervisor:
     # --- starting -----------------------------------------------------------------------------------------
 
     async def _start_all(self) -> int | None:
-        """Start all processes. Returns the exit code of a process that did not become ready.
+        """Start all processes. Returns the exit code of a process that ended before it was ready.
 
         The first process starts alone. An error that would stop every process is then reported once.
         """
         for group in (self._places[:1], self._places[1:]):
-            if self._stop.is_set():
-                break
-            for place in group:
-                place.member = self._start(place.duty)
-            coming = [place.member for place in group if place.member is not None]
-            up = await asyncio.gather(*(member.came_up() for member in coming))
-            for member, is_up in zip(coming, up, strict=True):
-                if not is_up and not self._stop.is_set():
-                    code = await member.ended()
-                    self._members.discard(member)
-                    emit(events.PROCESS_LOST, process=member.duty.name, pid=member.pid, exit_code=code, where="start")
-                    return code if code > 0 else _FAILED
+            codes = await asyncio.gather(*(self._bring_up(place) for place in group))
+            if any(codes):
+                return next(code for code in codes if code)
         return None
+
+    async def _bring_up(self, place: _Place) -> int:
+        """Start the process of this place, again and again if it is killed, until it is ready or all stop.
+
+        Returns the exit code of a process that ended by itself: it has said why, and would end in the same way again.
+        All others stop then.
+        """
+        while not self._stop.is_set():
+            member = place.member = self._start(place.duty)
+            if await member.came_up() or self._stop.is_set():
+                break
+            code = await member.ended()
+            self._members.discard(member)
+            place.member = None
+            fields = {"process": place.duty.name, "pid": member.pid, "exit_code": code, "where": "start"}
+            if code >= 0:
+                emit(events.PROCESS_LOST, **fields)
+                self.stop()
+                return code or _FAILED
+            pause = place.restarts.pause_after(0.0)
+            emit(events.PROCESS_LOST, **fields, again_in_seconds=pause)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await self._stop.wait()
+        return 0
 
     def _start(self, duty: Duty) -> Member:
         member = Member.start(duty)

@@ -119,13 +119,11 @@ class DocumentsFeature(Feature[DocumentSettings]):
 class HttpLimits:
     """The limits of the routes.
 
-    ``body_bytes`` is for JSON. An upload is refused when no data arrives for ``upload_idle``. ``streams`` clients may
-    watch jobs at the same time; their streams look for changes every ``stream_interval``, and send a comment after
-    ``stream_keep_alive`` without a change.
+    ``body_bytes`` is for JSON. ``streams`` clients may watch jobs at the same time; their streams look for changes
+    every ``stream_interval``, and send a comment after ``stream_keep_alive`` without a change.
     """
 
     body_bytes: int = 256 * 1024
-    upload_idle: timedelta = timedelta(seconds=60)
     streams: int = 200
     stream_interval: timedelta = timedelta(milliseconds=300)
     stream_keep_alive: timedelta = timedelta(seconds=15)

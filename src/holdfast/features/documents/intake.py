@@ -47,7 +47,6 @@ class DocumentIntake:
         self._rules = FormRules(
             names=frozenset(DocumentFields.model_fields),
             limit=self._admission.max_upload_bytes + FORM_OVERHEAD,
-            idle_timeout=documents.limits.upload_idle,
             check=self._check,
         )
 

@@ -6,12 +6,10 @@ So the memory never holds more of the file than one message of the server.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Final
 
 from holdfast import FieldProblem, scrub
@@ -39,13 +37,12 @@ Keep = Callable[[AsyncIterator[bytes]], Awaitable[Stored]]
 class FormRules:
     """The rules for a form: no larger than ``limit``, no fields other than ``names``, and each field valid.
 
-    ``check`` gets the fields as text and returns their values, or raises a refusal. ``idle_timeout`` is how long the
-    sender may send nothing. Without it, half a file of a sender that is gone would stay here for ever.
+    ``check`` gets the fields as text and returns their values, or raises a refusal. The server ends a form that comes
+    too slowly, or stops (API_LEAST_RATE).
     """
 
     names: frozenset[str]
     limit: int
-    idle_timeout: timedelta
     check: Check
 
 
@@ -154,11 +151,7 @@ class _FormReader:
         return True
 
     async def _next_message(self) -> Message:
-        try:
-            async with asyncio.timeout(self._rules.idle_timeout.total_seconds()):
-                message = await self._receive()
-        except TimeoutError as error:
-            raise Refusal(Code.REQUEST_TIMEOUT, headers={"connection": "close"}) from error
+        message = await self._receive()
         if message["type"] == "http.disconnect":
             raise Disconnected
         return message
