@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Final
 
 from . import landlock, seccomp
+from .landlock import LIST, READ, WRITE
 from .system_calls import PR_SET_DUMPABLE, call, prctl
 
 MOST_THREADS: Final = 1_000
@@ -91,8 +92,10 @@ def confine(readable: Sequence[str], port: int | None = None) -> Confinement:
     alone = port is None and _left_the_network()
     version = landlock.version()
     places = [*_SYSTEM, *_libraries(), *readable, *(() if port is None else _for_the_network())]
+    rules = [(path, READ) for path in places] + [(path, READ | WRITE) for path in _DEVICES]
+    rules += [(folder, LIST) for folder in sys.path]
     ports = () if port is None else (port, _NAME_SERVICE)
-    if version and not _is_done(landlock.restrict, places, _DEVICES, ports):
+    if version and not _is_done(landlock.restrict, rules, ports):
         version = 0
     _is_done(_drop_capabilities)
     # Neither another child nor a core file sees the memory of this process.
@@ -155,11 +158,20 @@ def _libraries() -> Iterator[str]:
 
 
 def _installed_in(folder: str) -> Iterator[str]:
-    """The packages in a folder of PYTHONPATH. Beside them may be anything, for example the data of Holdfast."""
-    with suppress(OSError), os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.name.endswith((".py", ".so", ".libs")) or Path(entry.path, "__init__.py").exists():
-                yield entry.path
+    """The folder, if pip installs into it, and otherwise its packages.
+
+    Beside the packages in a folder of PYTHONPATH may be anything, for example the data of Holdfast.
+    """
+    try:
+        paths = list(Path(folder).iterdir())
+    except OSError:
+        return
+    if any(path.suffix == ".dist-info" for path in paths):
+        yield folder
+        return
+    for path in paths:
+        if path.suffix in {".py", ".so"} or os.access(path / "__init__.py", os.R_OK):
+            yield str(path)
 
 
 def _for_the_network() -> Iterator[str]:

@@ -23,9 +23,11 @@ _ASK_VERSION: Final = 1
 _PATH_BENEATH: Final = 1
 _NET_PORT: Final = 2
 
-_WRITE_FILE: Final = 1 << 1
-_READ_FILE: Final = 1 << 2
-_READ_FOLDER: Final = 1 << 3
+LIST: Final = 1 << 3
+"""See the names of what is in a folder, and below."""
+READ: Final = 1 << 2 | LIST
+WRITE: Final = 1 << 1
+
 _CONNECT: Final = 1 << 1
 
 _FILE_RIGHTS: Final = (13, 14, 15, 15, 16)
@@ -44,8 +46,8 @@ def version() -> int:
         return 0
 
 
-def restrict(readable: Iterable[str], devices: Iterable[str], connect_to: Iterable[int]) -> None:
-    """Leave this process only ``readable`` files and folders, ``devices``, and connections to some ports.
+def restrict(places: Iterable[tuple[str, int]], connect_to: Iterable[int]) -> None:
+    """Leave this process only some files and folders, each with its rights, and connections to some ports.
 
     A file that does not exist is left out. Nothing may be executed: libraries are only read. Raises OSError.
     """
@@ -56,12 +58,9 @@ def restrict(readable: Iterable[str], devices: Iterable[str], connect_to: Iterab
     size = 24 if known >= _WITH_SCOPES else 16 if known >= _WITH_PORTS else 8
     rules = call("syscall", _CREATE_RULESET, struct.pack("=QQQ", files, ports, scopes)[:size], size, 0)
     try:
-        for path in readable:
+        for path, rights in places:
             with suppress(OSError):
-                _allow(rules, path, _READ_FILE | _READ_FOLDER)
-        for path in devices:
-            with suppress(OSError):
-                _allow(rules, path, _READ_FILE | _WRITE_FILE)
+                _allow(rules, path, rights)
         for port in connect_to if ports else ():
             call("syscall", _ADD_RULE, rules, _NET_PORT, struct.pack("=QQ", _CONNECT, port), 0)
         prctl(PR_SET_NO_NEW_PRIVS, 1)
@@ -74,7 +73,7 @@ def _allow(rules: int, path: str, rights: int) -> None:
     place = os.open(path, os.O_PATH | os.O_CLOEXEC)
     try:
         if not stat.S_ISDIR(os.fstat(place).st_mode):
-            rights &= ~_READ_FOLDER
+            rights &= ~LIST
         call("syscall", _ADD_RULE, rules, _PATH_BENEATH, struct.pack("=Qi", rights, place), 0)
     finally:
         os.close(place)
