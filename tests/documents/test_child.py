@@ -34,7 +34,7 @@ from holdfast.features.documents.child import work
 from holdfast.features.documents.child.__main__ import main
 from holdfast.features.documents.child.protocol import Stage
 
-def read(spec, tell):
+def read(spec, tell, ask):
     def say(**facts):
         tell(Stage(stage=json.dumps({{"pid": os.getpid(), **facts}})))
 {os.linesep.join("    " + line for line in does.strip().splitlines())}
@@ -71,7 +71,9 @@ import resource, signal
 print("a library that prints", flush=True)
 os.write(1, b"a native library that prints")
 say(
-    data=resource.getrlimit(resource.RLIMIT_DATA), core=resource.getrlimit(resource.RLIMIT_CORE), nice=os.nice(0),
+    data=resource.getrlimit(resource.RLIMIT_DATA), core=resource.getrlimit(resource.RLIMIT_CORE),
+    files=resource.getrlimit(resource.RLIMIT_NOFILE), processor=resource.getrlimit(resource.RLIMIT_CPU),
+    written=resource.getrlimit(resource.RLIMIT_FSIZE), nice=os.getpriority(os.PRIO_PROCESS, 0),
     threads=os.environ["OMP_NUM_THREADS"], interrupts=signal.getsignal(signal.SIGINT) == signal.SIG_IGN,
     input=os.read(0, 10).decode(), inheritable=[fd for fd in range(3, 20) if _inheritable(fd)],
 )
@@ -86,7 +88,9 @@ say(
     (about,) = await kept(Spec(path="a", job_type="OCR", input_type="PDF", threads=3), child_that(does), 900 * MEGABYTE)
     facts = heard(about)
     assert facts["data"] == [900 * MEGABYTE] * 2
-    assert facts["core"] == [0, 0]
+    assert facts["core"] == facts["written"] == [0, 0]
+    assert facts["files"] == [256, 256]
+    assert facts["processor"] == [400, 400], "100 s, for three threads and the one that waits for them"
     assert facts["nice"] == os.nice(0) + 5
     assert facts["threads"] == "3"
     assert facts["interrupts"]
@@ -147,12 +151,12 @@ def raised_from(cause: Exception) -> DocumentFailure:
     ],
 )
 def test_each_surprise_has_its_code_and_quotes_nothing(monkeypatch, error, code, message):
-    def read(spec, tell):
+    def read(spec, tell, ask):
         raise error
 
     said = []
     monkeypatch.setattr(work, "_read", read)
-    work.run(SPEC, said.append)
+    work.run(SPEC, said.append, None)
     (failed,) = said
     assert isinstance(failed, Failed)
     assert (failed.code, failed.message) == (code, message)
@@ -162,16 +166,16 @@ def test_each_surprise_has_its_code_and_quotes_nothing(monkeypatch, error, code,
 
 
 def test_a_failure_keeps_its_words_and_the_wait_that_was_asked_for(monkeypatch):
-    def read(spec, tell):
+    def read(spec, tell, ask):
         raise DocumentFailure(Code.MODEL_RATE_LIMIT, "Not now", "429", retry_after=timedelta(seconds=9))
 
     said = []
     monkeypatch.setattr(work, "_read", read)
-    work.run(SPEC, said.append)
+    work.run(SPEC, said.append, None)
     assert said == [Failed(code="MODEL_RATE_LIMIT", message="Not now", detail="429", retry_after=9.0)]
-    monkeypatch.setattr(work, "_read", lambda spec, tell: tell(Stage(stage="reading")))
+    monkeypatch.setattr(work, "_read", lambda spec, tell, ask: tell(Stage(stage="reading")))
     said.clear()
-    work.run(SPEC, said.append)
+    work.run(SPEC, said.append, None)
     assert said == [Stage(stage="reading"), Finished()]
 
 

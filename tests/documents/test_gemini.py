@@ -13,6 +13,7 @@ from PIL import Image
 
 from holdfast.features.documents.child.gemini import GeminiPages, GeminiSpeech
 from holdfast.features.documents.child.gemini_answers import EMPTY_PAGE
+from holdfast.features.documents.child.gemini_model import GeminiModel
 from holdfast.features.documents.failures import Code, DocumentFailure
 from tests.support import gemini_server as gemini
 
@@ -32,12 +33,17 @@ def server():
 
 @pytest.fixture(scope="module")
 def pages(server):
-    return GeminiPages(MODEL, server.url, KEY, PATIENCE)
+    return pages_of(MODEL, server.url, KEY, PATIENCE)
 
 
 @pytest.fixture(scope="module")
 def speech(server):
-    return GeminiSpeech(MODEL, server.url, KEY, PATIENCE)
+    return GeminiSpeech(MODEL, GeminiModel(MODEL, server.url, KEY, PATIENCE).ask)
+
+
+def pages_of(model, *settings) -> GeminiPages:
+    """The engine and its model in one process."""
+    return GeminiPages(model, GeminiModel(model, *settings).ask)
 
 
 def read(pages, image=PAGE, language=None):
@@ -206,7 +212,7 @@ def test_every_answer_lands_where_the_table_says_after_one_request(server, pages
 
 def test_a_server_that_never_answers_is_a_timeout(server):
     server.script(gemini.hang())
-    failure = failure_of(GeminiPages(MODEL, server.url, KEY, 0.3))
+    failure = failure_of(pages_of(MODEL, server.url, KEY, 0.3))
     assert (failure.code, failure.detail) == (Code.MODEL_TIMEOUT, "ReadTimeout")
     assert server.requests[0].headers["x-server-timeout"] == "10", "Google refuses a shorter deadline"
 
@@ -214,7 +220,7 @@ def test_a_server_that_never_answers_is_a_timeout(server):
 def test_a_server_that_is_not_there_is_unavailable():
     with socket.socket() as bound:  # bound and not listening: refused, and nobody else gets the port
         bound.bind((gemini.HOST, 0))
-        failure = failure_of(GeminiPages(MODEL, f"http://{gemini.HOST}:{bound.getsockname()[1]}", KEY, PATIENCE))
+        failure = failure_of(pages_of(MODEL, f"http://{gemini.HOST}:{bound.getsockname()[1]}", KEY, PATIENCE))
     assert (failure.code, failure.detail) == (Code.MODEL_UNAVAILABLE, "ConnectError")
 
 
@@ -242,10 +248,9 @@ def test_the_key_does_not_follow_a_redirect(server, pages):
         (MODEL, "http://[::1", KEY),
     ],
 )
-@pytest.mark.parametrize("engine", [GeminiPages, GeminiSpeech])
-def test_settings_that_no_request_can_be_made_with_say_so_at_once(engine, model, base_url, key):
+def test_settings_that_no_request_can_be_made_with_say_so_at_once(model, base_url, key):
     with pytest.raises(DocumentFailure) as caught:
-        engine(model, base_url, key)
+        GeminiModel(model, base_url, key, PATIENCE)
     assert caught.value.code is Code.ENGINE_UNAVAILABLE
     for given in {model, base_url, key.strip()} - {None, "", MODEL}:
         assert given not in caught.value.message
@@ -253,13 +258,13 @@ def test_settings_that_no_request_can_be_made_with_say_so_at_once(engine, model,
 
 def test_a_missing_key_is_told_by_its_name():
     with pytest.raises(DocumentFailure, match="GEMINI_API_KEY is not set"):
-        GeminiPages(MODEL, None, "", PATIENCE)
+        GeminiModel(MODEL, None, "", PATIENCE)
 
 
 def test_the_key_of_the_settings_counts_and_not_that_of_the_environment(server, monkeypatch):
     monkeypatch.setenv("GOOGLE_API_KEY", "another")
     monkeypatch.setenv("GOOGLE_GENAI_USE_VERTEXAI", "true")
     server.script(gemini.text("x"))
-    read(GeminiPages(MODEL, server.url, KEY, PATIENCE))
+    read(pages_of(MODEL, server.url, KEY, PATIENCE))
     assert server.requests[0].headers["x-goog-api-key"] == KEY
     assert server.requests[0].path.startswith("/v1beta/models/")

@@ -92,9 +92,10 @@ def test_messages_arrive_in_order_and_the_child_sees_only_what_it_needs(run, mon
     assert facts["spec"]["path"] == "a.pdf"
     assert facts["spec"]["memory"] == 700 * MEGABYTE
     assert facts["leads"]
-    assert facts["environment"]["GEMINI_API_KEY"] == "k-123"
-    assert facts["environment"]["PATH"] == os.environ["PATH"]
-    assert "HOLDFAST_SECRET" not in facts["environment"]
+    assert set(facts["environment"]) - {"LC_CTYPE"} <= {
+        "LANG", "LC_ALL", "TZ", "PYTHONPATH", "LD_LIBRARY_PATH",
+        "HOME", "ORT_DISABLE_TELEMETRY", "HF_HUB_OFFLINE", "HF_HUB_DISABLE_TELEMETRY",
+    }  # fmt: skip
     assert plan == Plan(units=2, unit="page", engine="local", model="none")
     assert units == [Unit(index=index, result={"text": f"page {index}"}) for index in range(2)]
     assert not alive(facts["pid"])
@@ -245,9 +246,9 @@ def test_a_child_that_takes_more_memory_than_its_limit_is_ended_for_that(run, ki
 async def test_a_crash_with_nearly_all_memory_taken_is_a_want_of_memory(monkeypatch, tmp_path):
     """A native library that is refused memory often just crashes."""
     measured = []
-    measure = child_process._memory_of
+    measure = child_process._used_by
     monkeypatch.setattr(child_process, "_CHECK_EVERY", 0.01)
-    monkeypatch.setattr(child_process, "_memory_of", lambda pid: measured.append(measure(pid)) or measured[-1])
+    monkeypatch.setattr(child_process, "_used_by", lambda pid: measured.append(measure(pid)) or measured[-1])
 
     async def listen(message):
         await eventually(lambda: measured[-1][1] > 195 * MEGABYTE)

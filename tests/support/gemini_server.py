@@ -4,7 +4,7 @@
 
     with GeminiServer() as server:
         server.script(rate_limited(7), text("what the page says"))  # one answer for each request, the last for the rest
-        ... GeminiPages(model, server.url, key) ...        # here or in another process: the URL is enough
+        ... GeminiModel(model, server.url, key) ...        # here or in another process: the URL is enough
         server.requests[0].parts                                    # what was really sent
 
 It checks nothing: tests look at ``requests``. A POST to anything but ``/{version}/models/{model}:generateContent`` gets

@@ -19,7 +19,7 @@ from holdfast.engine.intake import Intake
 from holdfast.features.courier.feature import workload_of
 from holdfast.features.courier.secrets import CourierSecret
 from holdfast.features.courier.signatures import TOLERANCE
-from holdfast.features.documents.child.gemini import GeminiPages
+from holdfast.features.documents.child.gemini_model import GeminiModel
 from holdfast.features.documents.fetching import FetchOptions
 from holdfast.features.documents.options import DocumentOptions
 from holdfast.features.email.feature import EmailService
@@ -432,7 +432,7 @@ def test_the_values_that_are_told_are_those_in_the_code():
         "document_max_attempts_transcription": Settings().document_attempts["TRANSCRIPTION"],
         "document_unit_timeout_seconds": options.unit_timeout.total_seconds(),
         "email_max_batch_bytes": EmailService.max_batch_bytes,
-        "gemini_timeout_seconds": default_of(GeminiPages.__init__, "timeout"),
+        "gemini_timeout_seconds": default_of(GeminiModel.__init__, "timeout"),
         "handler_timeout_ms": duration_ms(workload_of(Settings()).timeout - timedelta(seconds=5)),
         "intake_max_pending": default_of(Intake.__init__, "max_pending"),
         "queue_keep_completed": default_of(BullmqBroker.__init__, "keep_completed"),

@@ -18,6 +18,7 @@ from typing import IO, Any, Final, cast
 
 from holdfast import scrub
 
+from .child.confinement import MOST_THREADS, hide_secrets
 from .child.limits import is_out_of_memory
 from .failures import Code, DocumentFailure
 
@@ -25,7 +26,7 @@ LONGEST_LINE: Final = 64 * 1024 * 1024
 """Bytes. No message is so long: a child that writes more is broken."""
 
 _CHECK_EVERY: Final = 0.1
-"""Seconds between checks of the child's memory."""
+"""Seconds between checks of the child's memory and threads."""
 _NEAR: Final = 0.1
 _ROOM: Final = 128 * 1024 * 1024
 """A child that ended without a message, and had less than this share of its memory left or less than so many bytes,
@@ -64,8 +65,10 @@ class Child:
 
     async def start(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
         """Start the child as the leader of its own session, so that every process it starts can be killed with it."""
+        hide_secrets()
         try:
             self._process = process = _spawned(command, environment)
+            os.set_blocking(self._file(0).fileno(), False)
         except OSError as error:
             why = f"it cannot be started ({errno.errorcode.get(error.errno or 0, 'EIO')})"
             raise DocumentFailure(Code.CHILD_CRASHED, detail=why) from None
@@ -78,16 +81,21 @@ class Child:
             raise DocumentFailure(Code.CHILD_CRASHED, detail="it cannot be watched: no more threads") from None
         for pipe, file in ((self._output, process.stdout), (self._error_output, process.stderr)):
             await _wait_until_done(self._loop.create_task(self._loop.connect_read_pipe(partial(_itself, pipe), file)))
-        self._check_memory()
+        self._check()
 
-    def give(self, line: bytes) -> None:
+    async def give(self, line: bytes) -> None:
         """Write a line to the child's standard input, which stays open: when it closes, the child ends itself.
 
-        The line must fit into a pipe (16 KB at the least), so that this never waits.
+        This waits while the child does not read.
         """
+        pipe, left = self._file(0).fileno(), memoryview(line)
         # If the child has already ended, :meth:`failure` finds out why.
         with suppress(BrokenPipeError):
-            os.write(self._file(0).fileno(), line)
+            while left:
+                try:
+                    left = left[os.write(pipe, left) :]
+                except BlockingIOError:
+                    await self._until_writable(pipe)
 
     async def next_line(self) -> bytes | None:
         """The next line of the child's output. None: there will be no more."""
@@ -134,6 +142,14 @@ class Child:
                 for fd in range(3):
                     self._file(fd).close()
 
+    async def _until_writable(self, pipe: int) -> None:
+        writable = asyncio.Event()
+        self._loop.add_writer(pipe, writable.set)
+        try:
+            await writable.wait()
+        finally:
+            self._loop.remove_writer(pipe)
+
     # --- events of the child ------------------------------------------------------------------------------------------
 
     def _on_output(self, data: bytes) -> None:
@@ -174,17 +190,19 @@ class Child:
         self._exited.set_result(None)
         self._wake()
 
-    def _check_memory(self) -> None:
-        """Check the child's memory, again and again. The system's limit does not cover all of it."""
-        if self._memory is None or self._exited.done():
+    def _check(self) -> None:
+        """Check the child's memory and threads, again and again. The system's limits do not cover all of them."""
+        if self._exited.done():
             return
-        taken, resident = _memory_of(self._running.pid)
+        taken, resident, threads = _used_by(self._running.pid)
         # For a process that is ending, the system reports zero.
         self._taken = max(taken, resident) or self._taken
-        if resident > self._memory:
+        if self._memory is not None and resident > self._memory:
             self._kill_for(DocumentFailure(Code.OUT_OF_MEMORY, detail=f"killed with {self._of_memory()}"))
-            return
-        self._next_check = self._loop.call_later(_CHECK_EVERY, self._check_memory)
+        elif threads > MOST_THREADS:
+            self._kill_for(DocumentFailure(Code.CHILD_CRASHED, detail=f"killed with more than {MOST_THREADS} threads"))
+        else:
+            self._next_check = self._loop.call_later(_CHECK_EVERY, self._check)
 
     def _kill_for(self, why: DocumentFailure) -> None:
         self._killed_for = self._killed_for or why
@@ -292,18 +310,19 @@ async def _wait_until_done(future: asyncio.Future[Any]) -> None:
     future.result()
 
 
-def _memory_of(pid: int) -> tuple[int, int]:
-    """The bytes of a process as its limit counts them, and how many of them are in memory and cannot be dropped.
+def _used_by(pid: int) -> tuple[int, int, int]:
+    """The bytes of a process as its limit counts them, the bytes in memory that cannot be dropped, and its threads.
 
     Pages of files are not counted, because the system can take them back. Zeros when there is no /proc.
     """
     try:
         status = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace")
     except OSError:
-        return 0, 0
+        return 0, 0, 0
     kilobytes = {name: int(amount) for name, amount in re.findall(r"^(\w+):\s+(\d+) kB$", status, re.MULTILINE)}
     resident = kilobytes.get("RssAnon", 0) + kilobytes.get("RssShmem", 0)
-    return kilobytes.get("VmData", 0) * 1024, resident * 1024
+    threads = re.search(r"^Threads:\s+(\d+)$", status, re.MULTILINE)
+    return kilobytes.get("VmData", 0) * 1024, resident * 1024, int(threads[1]) if threads else 0
 
 
 def _ending(status: int) -> str:
@@ -316,6 +335,7 @@ def _ending(status: int) -> str:
 
 
 _FRAME: Final = re.compile(r'^\s*File "(?:[^"]*/)?([^"/<>]+)", line (\d+),? in (<?\w+>?)$')
+_OF_THE_WAITING: Final = ("threading.py", "connection.py")
 _KNOWN: Final = re.compile(
     r"^(?:Fatal Python error: [A-Z][a-z]+(?: [a-z]+){0,3}$"
     r"|terminate called after throwing an instance of '[\w:<>, ]+'$"
@@ -334,7 +354,7 @@ def _known_lines(errors: str) -> list[str]:
     for line in errors.splitlines():
         if frame := _FRAME.match(line):
             # The thread that waits for the worker's end is in every dump.
-            if frame[1] != "threading.py" and frame[3] != "_end_with_worker":
+            if frame[1] not in _OF_THE_WAITING:
                 kept.append(f"{frame[1]}:{frame[2]} in {frame[3]}")
         elif known := _KNOWN.match(line):
             kept.append(known[0])

@@ -31,8 +31,9 @@ class EngineKind:
 
     ``pages`` and ``speech`` are its classes, as ``module:class`` in ``child/``. ``options`` are its options and the
     settings that they come from; ``pages_by`` and ``speech_by`` name the option that decides the result. ``key`` is the
-    environment variable of its key, and in lower case the setting. ``library`` is what must be installed besides the
-    libraries of ``local``.
+    environment variable of its key, and in lower case the setting. ``model`` is the class that asks a model on the
+    network, in a process of its own. ``folder`` is the option that names a folder which is read. ``library`` is what
+    must be installed besides the libraries of ``local``.
     """
 
     pages: str
@@ -41,6 +42,8 @@ class EngineKind:
     pages_by: str | None
     speech_by: str | None
     key: str | None = None
+    model: str | None = None
+    folder: str | None = None
     library: str | None = None
 
 
@@ -51,6 +54,7 @@ ENGINES: Final[Mapping[str, EngineKind]] = {
         options={"model_dir": "whisper_model_dir"},
         pages_by=None,
         speech_by="model_dir",
+        folder="model_dir",
     ),
     "gemini": EngineKind(
         pages="gemini:GeminiPages",
@@ -59,6 +63,7 @@ ENGINES: Final[Mapping[str, EngineKind]] = {
         pages_by="model",
         speech_by="model",
         key="GEMINI_API_KEY",
+        model="gemini_model:GeminiModel",
         library="google.genai",
     ),
 }

@@ -19,10 +19,12 @@ from typing import Final
 from holdfast import scrub
 
 from .child.protocol import (
+    Answer,
     Failed,
     Finished,
     Message,
     Plan,
+    Question,
     Spec,
     Stage,
     Unit,
@@ -30,20 +32,22 @@ from .child.protocol import (
     spec_line,
 )
 from .child_process import Child
+from .engines import ENGINES
 from .failures import Code, DocumentFailure
 
-_INHERITED: Final = (
-    "PATH",
-    "HOME",
-    "LANG",
-    "LC_ALL",
-    "TMPDIR",
-    "PYTHONPATH",
-    "LD_LIBRARY_PATH",
-    "SSL_CERT_FILE",
-    "SSL_CERT_DIR",
-)
-"""The child gets only these variables of the worker's environment, because the environment holds secrets."""
+_INHERITED: Final = ("LANG", "LC_ALL", "LC_CTYPE", "TZ", "PYTHONPATH", "LD_LIBRARY_PATH")
+_INHERITED_BY_THE_CALLER: Final = ("SSL_CERT_FILE", "SSL_CERT_DIR")
+"""A child gets only these variables of the worker's environment, because the environment holds secrets."""
+
+_SET: Final = {
+    "HOME": "/nonexistent",
+    # Without this, onnxruntime writes the number of this device below the home folder when it is imported, and reports
+    # to Microsoft. The hub is where faster-whisper would look for models.
+    "ORT_DISABLE_TELEMETRY": "1",
+    "HF_HUB_OFFLINE": "1",
+    "HF_HUB_DISABLE_TELEMETRY": "1",
+}
+"""The same for every child. A child has no home: it writes no file, and reads none of the user's."""
 
 _LONGEST_WAIT: Final = 24 * 3600.0
 """Seconds. A model's request for a longer wait is cut to this."""
@@ -54,7 +58,7 @@ class ChildOptions:
     """The child's limits. ``memory`` is in bytes; None: no limit.
 
     ``unit_timeout`` is the longest time between two messages, ``total_timeout`` the longest attempt.
-    ``environment`` holds the child's variables besides PATH and the like, such as a key for its engine.
+    ``environment`` holds the keys of the engines. Only the caller gets a key.
     """
 
     memory: int | None
@@ -73,17 +77,72 @@ async def read_in_child(
 
     The child waits while ``on_message`` runs. Returns when all is read; otherwise raises :class:`DocumentFailure`.
     """
-    child = Child(options.memory)
+    processor_seconds = math.ceil(options.total_timeout.total_seconds()) * (spec.threads + 1)
+    spec = replace(spec, memory=options.memory, processor_seconds=processor_seconds)
+    child, caller = Child(options.memory), _Caller(spec, options)
     try:
-        await child.start(command or (sys.executable, "-P", "-m", f"{__package__}.child"), _environment(options))
-        child.give(spec_line(replace(spec, memory=options.memory)))
-        await _follow(child, options, on_message)
+        await child.start(command or _program("child"), _environment())
+        await child.give(spec_line(spec))
+        await _follow(child, caller, options, on_message)
     finally:
-        await child.end()
+        try:
+            await child.end()
+        finally:
+            await caller.end()
+
+
+class _Caller:
+    """The second child, which asks a model on the network. It is started with the first question."""
+
+    def __init__(self, spec: Spec, options: ChildOptions) -> None:
+        self._spec = spec
+        self._options = options
+        self._child: Child | None = None
+        self._questions = 0
+        self._units = 0
+
+    def unit_arrived(self) -> None:
+        """A unit is read, so there may be another question."""
+        self._units += 1
+
+    async def answer(self, question: bytes) -> bytes:
+        """The line with the answer to a line with a question. Raises :class:`DocumentFailure`."""
+        self._questions += 1
+        # A child that asks again and again would only cost money.
+        if ENGINES[self._spec.engine].model is None or self._questions > self._units + 1:
+            raise DocumentFailure(Code.CHILD_CRASHED, detail="a question that is not expected")
+        if self._child is None:
+            self._child = Child(self._options.memory)
+            await self._child.start(_program("child.caller"), self._environment())
+            await self._child.give(spec_line(self._spec))
+        await self._child.give(question + b"\n")
+        line = await self._child.next_line()
+        if line is None:
+            raise await self._child.failure()
+        match _message(line):
+            case Answer():
+                return line + b"\n"
+            case Failed() as failed:
+                raise _failure(failed)
+            case _:
+                raise DocumentFailure(Code.CHILD_CRASHED, detail="a message that is not an answer")
+
+    async def end(self) -> None:
+        """End the process, if it was started."""
+        if self._child is not None:
+            await self._child.end()
+
+    def _environment(self) -> dict[str, str]:
+        key = ENGINES[self._spec.engine].key
+        keys = {name: value for name, value in self._options.environment.items() if name == key}
+        return _environment(_INHERITED_BY_THE_CALLER) | keys
 
 
 async def _follow(
-    child: Child, options: ChildOptions, on_message: Callable[[Plan | Unit | Stage], Awaitable[None]]
+    child: Child,
+    caller: _Caller,
+    options: ChildOptions,
+    on_message: Callable[[Plan | Unit | Stage], Awaitable[None]],
 ) -> None:
     """Pass the child's messages on, until Finished or Failed."""
     loop = asyncio.get_running_loop()
@@ -94,18 +153,25 @@ async def _follow(
         try:
             async with asyncio.timeout(min(silence, left)):
                 line = await child.next_line()
+                message = None if line is None else _message(line)
+                if line is not None and isinstance(message, Question):
+                    await child.give(await caller.answer(line))
         except TimeoutError:
             why = f"not done after {most:g} s" if left <= silence else f"nothing new for {silence:g} s"
             raise DocumentFailure(Code.TIMEOUT, detail=why) from None
-        if line is None:
-            raise await child.failure()
-        match _message(line):
+        match message:
+            case None:
+                raise await child.failure()
             case Finished():
                 return
-            case Failed() as failed:
-                raise _failure(failed)
-            case message:
+            case Failed():
+                raise _failure(message)
+            case Plan() | Unit() | Stage():
+                if isinstance(message, Unit):
+                    caller.unit_arrived()
                 await on_message(message)
+            case Answer():
+                raise DocumentFailure(Code.CHILD_CRASHED, detail="a message that is not expected")
 
 
 def _message(line: bytes) -> Message:
@@ -134,5 +200,9 @@ def _masked(text: object) -> str | None:
     return scrub(text) if isinstance(text, str) and text else None
 
 
-def _environment(options: ChildOptions) -> dict[str, str]:
-    return {name: os.environ[name] for name in _INHERITED if name in os.environ} | dict(options.environment)
+def _program(module: str) -> tuple[str, ...]:
+    return (sys.executable, "-P", "-m", f"{__package__}.{module}")
+
+
+def _environment(others: Sequence[str] = ()) -> dict[str, str]:
+    return {name: os.environ[name] for name in (*_INHERITED, *others) if name in os.environ} | _SET

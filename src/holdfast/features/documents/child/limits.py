@@ -5,7 +5,6 @@ Worker and child import this module, so it imports nothing heavy.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import resource
 import signal
@@ -14,12 +13,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from .system_calls import PR_SET_PDEATHSIG, prctl
+
 _THREADS: Final = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 _OOM_SCORE: Final = "800"
 """Of 1000: when the machine runs out of memory, the kernel kills the child and not the worker."""
 _NICE: Final = 5
 """Lower priority than the worker, whose heartbeats keep its leases. An idle machine is still used in full."""
-_PR_SET_PDEATHSIG: Final = 1
+_MOST_FILES: Final = 256
+"""Open at a time. The engines have fewer than 50."""
 
 _NO_MEMORY: Final = (
     "memoryerror",
@@ -40,22 +42,26 @@ def is_out_of_memory(text: str) -> bool:
     return any(phrase in text for phrase in _NO_MEMORY)
 
 
-def limit_memory(most: int | None) -> None:
-    """Limit this process to ``most`` bytes of its own memory, and write no core dump when it crashes.
+def limit_resources(memory: int | None, processor_seconds: int | None) -> None:
+    """Limit this process to ``memory`` bytes of its own, and to ``processor_seconds``. None: no limit.
+
+    It writes no file: RLIMIT_FSIZE is 0. Nor does it write a core dump, which would hold the document.
 
     RLIMIT_DATA and not RLIMIT_AS: onnxruntime maps address space that it never uses, and RLIMIT_AS refuses that even at
     twice the memory that it needs. macOS has the limit but does not enforce it.
     """
-    # A core dump would hold the document.
-    with suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    if most is None:
-        return
-    _, highest = resource.getrlimit(resource.RLIMIT_DATA)
-    if highest != resource.RLIM_INFINITY:
-        most = min(most, highest)
-    with suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+    for what, most in (
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_FSIZE, 0),
+        (resource.RLIMIT_NOFILE, _MOST_FILES),
+        (resource.RLIMIT_CPU, processor_seconds),
+        (resource.RLIMIT_DATA, memory),
+    ):
+        if most is not None:
+            _, highest = resource.getrlimit(what)
+            limit = most if highest == resource.RLIM_INFINITY else min(most, highest)
+            with suppress(OSError, ValueError):
+                resource.setrlimit(what, (limit, limit))
 
 
 def lower_priority(threads: int) -> None:
@@ -71,4 +77,5 @@ def lower_priority(threads: int) -> None:
 def end_with_parent() -> None:
     """Have the system kill this process when its parent ends. Only Linux supports this."""
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+        with suppress(OSError):
+            prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL))

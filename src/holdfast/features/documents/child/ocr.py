@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from holdfast.features.documents.failures import Code, DocumentFailure
 
 from .layout import Box, composed, reading_order
-from .port import Reading
+from .port import Ask, Reading
 from .protocol import Line, Spec
 
 if TYPE_CHECKING:
@@ -61,9 +61,9 @@ class LocalPages:
         self._engine = _loaded(threads)
 
     @classmethod
-    def of(cls, spec: Spec, key: str) -> Self:
+    def of(cls, spec: Spec, ask: Ask) -> Self:
         """The engine for this attempt."""
-        del key
+        del ask
         return cls(spec.threads)
 
     @staticmethod

@@ -6,17 +6,24 @@ of the table. Any other exception is unexpected.
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self, cast
 
 from holdfast.features.documents.engines import ENGINES
 
-from .protocol import Line, Segment, Spec
+from .protocol import Line, Question, Segment, Spec
 
 if TYPE_CHECKING:
     import numpy as np
     from PIL import Image
+
+
+Ask = Callable[[Question], str]
+"""Sends a question to the model of the engine, and returns the text of the answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,8 +47,8 @@ class Engine(Protocol):
     model: str
 
     @classmethod
-    def of(cls, spec: Spec, key: str) -> Self:
-        """The engine for this attempt. ``key`` is empty for an engine without a key."""
+    def of(cls, spec: Spec, ask: Ask) -> Self:
+        """The engine for this attempt. A model on the network is reached with ``ask``, and in no other way."""
         ...
 
     @staticmethod
@@ -66,8 +73,48 @@ class SpeechEngine(Engine, Protocol):
         ...
 
 
+class Model(Protocol):
+    """A model on the network, in the process of the caller. Also this class can be imported at no cost."""
+
+    @classmethod
+    def of(cls, spec: Spec, key: str) -> Self:
+        """The model for this attempt."""
+        ...
+
+    @staticmethod
+    def port_of(spec: Spec) -> int:
+        """The one TCP port that the model is reached at."""
+        ...
+
+    def ask(self, question: Question) -> str:
+        """The text of the answer."""
+        ...
+
+
 def engine_class(spec: Spec) -> Any:  # noqa: ANN401 - a class of a PageEngine or of a SpeechEngine
     """The class of the engine that reads this attempt's file."""
     kind = ENGINES[spec.engine]
-    module, _, name = (kind.pages if spec.input_type == "PDF" else kind.speech).partition(":")
+    return _imported(kind.pages if spec.input_type == "PDF" else kind.speech)
+
+
+def model_class(spec: Spec) -> type[Model]:
+    """The class of the model that the engine asks."""
+    return cast("type[Model]", _imported(ENGINES[spec.engine].model or ""))
+
+
+def files_of(spec: Spec) -> list[str]:
+    """The files that the engine reads: the document, and a model in a folder."""
+    option = ENGINES[spec.engine].folder
+    folder = spec.options.get(option) if option is not None else None
+    if folder is None:
+        return [spec.path]
+    found = [spec.path, str(folder)]
+    with suppress(OSError), os.scandir(folder) as entries:
+        # Each file by itself, too: in some folders of models they are links to other places.
+        found += [entry.path for entry in entries]
+    return found
+
+
+def _imported(named: str) -> Any:  # noqa: ANN401 - any class
+    module, _, name = named.partition(":")
     return getattr(import_module(f".{module}", __package__), name)

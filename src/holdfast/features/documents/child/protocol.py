@@ -1,9 +1,13 @@
-"""The messages between the worker and its child process: JSON, one message per line.
+"""The messages between the worker and its child processes: JSON, one message per line.
 
 The worker writes one :class:`Spec` to the child's standard input and keeps the input open. When the input closes, the
 worker is gone, and the child ends itself. The child writes messages to its standard output: one :class:`Plan`, a
 :class:`Unit` for each page or chunk of sound in order, and at the end :class:`Finished` or :class:`Failed`. Its
 standard error is for people.
+
+The child that reads has neither the network nor a key. For an engine that is a model on the network it writes a
+:class:`Question`. The worker passes the line on to a second child, the caller, which knows the key and sees no file.
+The caller's :class:`Answer` goes back the same way.
 
 Worker and child import this module, so it imports nothing heavy.
 """
@@ -31,11 +35,13 @@ class Spec:
     input_type: Literal["PDF", "VIDEO", "AUDIO"]
     engine: Engine = "local"
     options: EngineOptions = field(default_factory=dict)
-    """Of the engine. Its key comes in the environment, never in here."""
+    """Of the engine. Its key comes in the environment of the caller, never in here."""
     language: str | None = None
     done: int = 0
     strict: bool = False
     memory: int | None = None
+    processor_seconds: int | None = None
+    """The most time of all processors together."""
     threads: int = 2
     max_pages: int = 2_000
     max_seconds: int = 6 * 3600
@@ -75,6 +81,23 @@ class Stage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """A page or a chunk of sound for the model. ``content`` is in base64."""
+
+    kind: Literal["page", "speech"]
+    media_type: str
+    content: str
+    language: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """The text of the model's answer to a question."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Failed:
     """The attempt failed. ``code`` is one of :class:`~holdfast.features.documents.failures.Code`."""
 
@@ -89,11 +112,13 @@ class Finished:
     """All units are done."""
 
 
-Message = Plan | Unit | Stage | Failed | Finished
-_KINDS: Final[dict[str, type[Plan | Unit | Stage | Failed | Finished]]] = {
+Message = Plan | Unit | Stage | Question | Answer | Failed | Finished
+_KINDS: Final[dict[str, type[Message]]] = {
     "plan": Plan,
     "unit": Unit,
     "stage": Stage,
+    "question": Question,
+    "answer": Answer,
     "failed": Failed,
     "finished": Finished,
 }

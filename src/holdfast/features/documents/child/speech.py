@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from holdfast.features.documents.failures import Code, DocumentFailure
 
+from .port import Ask
 from .protocol import Segment, Spec
 from .whisper_files import model_name, whisper_files
 
@@ -51,9 +52,9 @@ class LocalSpeech:
             raise DocumentFailure(Code.MODEL_FILES_DAMAGED, problem, type(error).__name__) from None
 
     @classmethod
-    def of(cls, spec: Spec, key: str) -> Self:
+    def of(cls, spec: Spec, ask: Ask) -> Self:
         """The engine for this attempt."""
-        del key
+        del ask
         return cls(spec.options.get("model_dir"), spec.threads)
 
     @staticmethod

@@ -3,41 +3,36 @@
 from __future__ import annotations
 
 import errno
-import os
 import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from holdfast import EXTRA_OF, install_command, scrub
-from holdfast.features.documents.engines import ENGINES
 from holdfast.features.documents.failures import Code, DocumentFailure
 
 from .limits import is_out_of_memory
-from .port import engine_class
+from .port import Ask, engine_class
 from .protocol import Failed, Finished, Message, Spec
 
 _OURS = "holdfast"
 _MOST_CAUSES = 20
 
 
-def run(spec: Spec, send: Callable[[Message], None]) -> None:
+def run(spec: Spec, send: Callable[[Message], None], ask: Ask) -> None:
     """Read the file of the spec. The last message is always Finished or Failed. Only ``send`` can raise."""
     try:
-        _read(spec, send)
+        _read(spec, send, ask)
     except Exception as error:  # noqa: BLE001 - the worker must learn of every error
-        last: Message = _failed(error)
+        last: Message = failed(error)
     else:
         last = Finished()
     # Only here: the exception and the memory that its frames held are free now.
     send(last)
 
 
-def _read(spec: Spec, send: Callable[[Message], None]) -> None:
-    # No library of another engine sees a key.
-    keys = {name: os.environ.pop(kind.key, "") for name, kind in ENGINES.items() if kind.key is not None}
-
+def _read(spec: Spec, send: Callable[[Message], None], ask: Ask) -> None:
     def engine() -> Any:  # noqa: ANN401 - of the kind that the file needs
-        return engine_class(spec).of(spec, keys.get(spec.engine, ""))
+        return engine_class(spec).of(spec, ask)
 
     if spec.input_type == "PDF":
         from .pdf import read_pdf  # noqa: PLC0415 - heavy: only a PDF needs it
@@ -49,7 +44,7 @@ def _read(spec: Spec, send: Callable[[Message], None]) -> None:
         read_recording(spec, send, engine)
 
 
-def _failed(error: Exception) -> Failed:
+def failed(error: Exception) -> Failed:
     """The message for an exception. Texts of libraries' exceptions are left out: they may quote the document (I14)."""
     # First: a library that was refused memory may have reported a damaged file.
     if any(_is_memory_error(each) for each in _causes(error)):
