@@ -40,12 +40,11 @@ BOUNDED = {
 """Expressions that see only short text."""
 
 PUT_TOGETHER = {
-    "cli/servers/pair.py": ["pattern"],  # names of files in a folder of our own
-    "features/documents/child/gemini_answers.py": ["LANGUAGE"],  # a constant: nothing is repeated without a bound
-    "features/documents/commands/options.py": ["LANGUAGE"],
-    "features/email/masking.py": ["re.escape(name.strip())"],  # fixed text
-    "features/email/texts.py": ["self.pattern"],  # after the length; constants, which the tests of the texts have
-    "features/email/transports/port.py": ["f'(?<!\\\\w){re.escape(local_part)}(?!\\\\w)'"],  # fixed text
+    "LANGUAGE",  # a constant in which nothing is repeated without a bound
+    "f'(?<!\\\\w){re.escape(local_part)}(?!\\\\w)'",  # fixed text
+    "pattern",  # names of files in a folder of our own
+    "re.escape(name.strip())",  # fixed text
+    "self.pattern",  # after the length; constants, which the tests of the texts have
 }
 """Expressions that are made when they are used, and so are not among those that are tested here."""
 
@@ -236,9 +235,6 @@ def test_what_grows_with_the_square_is_noticed(expression):
 
 
 def test_what_is_put_together_when_it_is_used_is_known():
-    found: dict[str, list[str]] = {}
-    for where, tree in modules().items():
-        for node in written_in(tree, constant=False):
-            found.setdefault(where, []).append(ast.unparse(node.args[0]))
+    found = {ast.unparse(node.args[0]) for tree in modules().values() for node in written_in(tree, constant=False)}
 
     assert found == PUT_TOGETHER
