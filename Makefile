@@ -42,7 +42,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo demo-cluster test test-fast check format bench bench-cluster bench-documents mutants chaos attack clean
+.PHONY: help install demo demo-cluster test test-fast check format bench bench-cluster bench-documents mutants chaos attack audit clean
 
 help: ## Show this list
 	@echo "Holdfast. Usage: make <target> [ARGS='...'] [PYTHON=python3.12]"
@@ -52,7 +52,7 @@ help: ## Show this list
 install: $(STAMP) ## Create .venv with Holdfast and the development tools; quick when nothing changed
 
 # The stamp is newer than both files exactly when .venv holds what they ask for.
-$(STAMP): pyproject.toml constraints.txt
+$(STAMP): pyproject.toml hashes.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "Holdfast needs Python 3.11 or newer, and '$(PYTHON)' is not: $$($(PYTHON) --version 2>&1 | head -n 1)." >&2; \
 	  echo "Name another one: make $(or $(MAKECMDGOALS),install) PYTHON=/path/to/python3.11" >&2; exit 1; }
@@ -61,7 +61,10 @@ $(STAMP): pyproject.toml constraints.txt
 	@echo "Installing Holdfast and its tools into $(VENV) (about a minute the first time)"
 	@# Our distribution was called holdfast before: two names for one package would be in each other's way.
 	@$(BIN)/python -m pip uninstall --quiet --yes holdfast 2>/dev/null || true
-	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	@# Only files whose hash we know. Holdfast itself is built with the hatchling that came with them.
+	@$(BIN)/python -m pip install --quiet --no-deps --require-hashes --requirement hashes.txt
+	@$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@$(BIN)/python -m pip check
 	@touch $@
 
 demo: $(STAMP) ## Take a narrated tour: the whole lives of events, emails and documents (about a minute)
@@ -103,6 +106,12 @@ chaos: $(STAMP) ## Kill and stop real processes for a long time; HOLDFAST_CHAOS_
 
 attack: $(STAMP) ## Attack a running gateway for a long time; HOLDFAST_ATTACK_ROUNDS sets how long
 	HOLDFAST_ATTACK_ROUNDS=$(HOLDFAST_ATTACK_ROUNDS) $(PYTEST) tests/attack --timeout 3600 $(ARGS)
+
+audit: $(STAMP) ## Ask whether a version that we install has a known weakness; says so where nobody can be asked
+	@test -x .venv-audit/bin/pip-audit || { $(PYTHON) -m venv .venv-audit && .venv-audit/bin/pip install --quiet pip-audit; }
+	@.venv-audit/bin/pip-audit --requirement hashes.txt --disable-pip --require-hashes --strict --progress-spinner off $(ARGS) \
+	  || { echo "make audit: a weakness is named above; or the database of weaknesses was out of reach, if there is an" \
+	  "error of the connection above. Nothing was checked then." >&2; exit 1; }
 
 clean: ## Remove .venv, .venv-3.12 and its like, and everything the tools left behind; data folders and holdfast.toml stay
 	rm -rf .venv .venv-* build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache .schemathesis .coverage
