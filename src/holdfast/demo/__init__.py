@@ -178,8 +178,6 @@ def _environment(stage: Stage, parts: Sequence[Part]) -> dict[str, str]:
         environ |= {**part.settings, **{name: str(value).strip("()") for name, value in part.shortened.items()}}
     return environ | {
         "HOLDFAST_DATA": str(stage.folder),
-        "HOLDFAST_DEMO": "true",
-        "API_HOST": "127.0.0.1",
         "API_PORT": "0",
         "OPERATOR_TOKEN": stage.secrets["operator"],
         "COURIER_SECRETS": json.dumps({folder.SOURCE: [stage.secrets["courier"]]}),
