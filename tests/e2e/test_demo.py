@@ -20,6 +20,7 @@ from rich.console import Console
 from holdfast import demo
 from holdfast.cli import main
 from holdfast.contracts.errors import ConfigurationError
+from holdfast.demo import NOT_REACHED, Embedded, take_tour
 from holdfast.demo.courier import EVENTS
 from holdfast.demo.documents import DOCUMENTS as ON_DOCUMENTS
 from holdfast.demo.documents import LETTER, LOGBOOK
@@ -28,7 +29,6 @@ from holdfast.demo.folder import COMPANY_ID, DOCUMENTS, LOG_FILE, MAILBOX, MARKE
 from holdfast.demo.narration import Narrator
 from holdfast.demo.servers import Behaviour, announced
 from holdfast.demo.stage import Chapter
-from holdfast.demo.tour import NOT_REACHED, Embedded, take_tour
 from tests.support.demo import environment, run_demo, start_demo, ticked, told_until, tour
 
 CHAPTERS = EVENTS.chapters

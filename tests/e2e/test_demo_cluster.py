@@ -17,12 +17,12 @@ from holdfast import demo
 from holdfast.cli import main
 from holdfast.cli.servers import ServerMissing, ServerPair, require_servers
 from holdfast.contracts.errors import ConfigurationError
+from holdfast.demo import Embedded, take_tour
 from holdfast.demo.courier import EVENTS
 from holdfast.demo.documents import DOCUMENTS, LETTER, LOGBOOK
 from holdfast.demo.emails import EMAILS
 from holdfast.demo.folder import CLUSTER_FILE, COMPANY_ID, LOG_FILE, MONGO_DATABASE, SERVERS, claimed
 from holdfast.demo.stage import Chapter
-from holdfast.demo.tour import Embedded, take_tour
 from tests.support.demo import environment, processes_in, run_demo, start_demo, ticked, told_until, tour
 from tests.support.valkey_server import absent
 

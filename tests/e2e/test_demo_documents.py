@@ -5,9 +5,9 @@ from __future__ import annotations
 import pypdfium2
 import pytest
 
-from holdfast.demo import scan
+from holdfast.demo import documents
 from holdfast.demo.documents import DOCUMENTS as ON_DOCUMENTS
-from holdfast.demo.documents import LOGBOOK
+from holdfast.demo.documents import LOGBOOK, printed_page, scanned_page
 from holdfast.demo.folder import DOCUMENTS, INBOX, LATE_FILE, MARKER, claimed
 from holdfast.demo.stage import Chapter
 from tests.support.demo import tour
@@ -43,8 +43,8 @@ def text_of(content: bytes) -> list[str]:
 
 
 def test_a_scan_has_no_text_in_it_and_a_printed_page_has():
-    assert text_of(scan.scanned(LOGBOOK)) == []
-    assert text_of(scan.printed(["(a) line\\", "and another"])) == ["(a) line\\", "and another"]
+    assert text_of(scanned_page(LOGBOOK)) == []
+    assert text_of(printed_page(["(a) line\\", "and another"])) == ["(a) line\\", "and another"]
 
 
 # --- when things are not as they should be ------------------------------------------------------------------------
@@ -53,15 +53,17 @@ def test_a_scan_has_no_text_in_it_and_a_printed_page_has():
 def test_a_wrong_word_and_a_wrong_dead_letter_are_told_and_nothing_of_it_is_left_for_the_next_demo(
     tmp_path, monkeypatch
 ):
-    printed = scan.printed
+    printed = documents.printed_page
 
     def lie(stage):
         queued = stage.queued
         stage.queued = lambda name: [{**each, "error_type": "SYSTEM"} for each in queued(name)]
 
     # With its text in it, so that nothing has to be recognised.
-    monkeypatch.setattr(scan, "scanned", lambda lines: printed([*lines[:-1], "My daughter broke the lenses."]))
-    monkeypatch.setattr(scan, "printed", lambda lines: printed(lines[:2]))
+    monkeypatch.setattr(
+        documents, "scanned_page", lambda lines: printed([*lines[:-1], "My daughter broke the lenses."])
+    )
+    monkeypatch.setattr(documents, "printed_page", lambda lines: printed(lines[:2]))
     well, told = tour(tmp_path, chapters=[sabotage(lie), *ON_DOCUMENTS.chapters])
     assert not well
     assert fates(told) == {
@@ -85,7 +87,7 @@ def test_a_file_that_is_there_is_not_the_story(tmp_path):
     def put_it_there(stage):
         file = stage.folder / INBOX / LATE_FILE
         file.parent.mkdir(parents=True)
-        file.write_bytes(scan.printed(["already here"]))
+        file.write_bytes(printed_page(["already here"]))
 
     well, told = tour(tmp_path, chapters=[sabotage(put_it_there), MISSING, REPLAYED])
     assert not well

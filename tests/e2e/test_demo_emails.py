@@ -10,11 +10,11 @@ import pytest
 
 from holdfast import demo
 from holdfast.cli import main
+from holdfast.demo import Embedded, take_tour
 from holdfast.demo.courier import EVENTS
 from holdfast.demo.emails import EMAILS, INVOICE
 from holdfast.demo.folder import MAILBOX
 from holdfast.demo.stage import Chapter
-from holdfast.demo.tour import Embedded, take_tour
 from tests.support.demo import ticked, tour
 
 pytestmark = pytest.mark.slow

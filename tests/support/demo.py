@@ -12,9 +12,9 @@ from pathlib import Path
 
 from rich.console import Console
 
+from holdfast.demo import Embedded, take_tour
 from holdfast.demo.narration import Narrator
 from holdfast.demo.stage import Chapter
-from holdfast.demo.tour import Embedded, take_tour
 
 
 def environment() -> dict[str, str]:

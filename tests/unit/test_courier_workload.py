@@ -17,6 +17,8 @@ from holdfast.contracts.outcomes import Done, Reject
 from holdfast.contracts.retry import ExponentialBackoff
 from holdfast.contracts.workload import Failure, Job, Reason
 from holdfast.features.courier.contract import CourierDeadLetter, CourierEvent
+from holdfast.features.courier.feature import workload_of
+from holdfast.features.courier.settings import CourierSettings
 from holdfast.features.courier.workload import Courier, CourierOptions
 from tests.support.courier_documents import event_document, payload, without
 
@@ -87,6 +89,12 @@ def test_options_reach_the_workload():
 
     assert (courier.retry, courier.timeout) == (policy, timedelta(seconds=7))
     assert (courier.retention, courier.letter_retention) == (timedelta(days=3), timedelta(days=4))
+
+
+def test_an_attempt_has_time_for_everything_beside_the_slowest_downstream():
+    for milliseconds, seconds in ((5_000, 30), (600_000, 625)):
+        courier = workload_of(CourierSettings(courier_downstream_timeout_ms=milliseconds))
+        assert courier.timeout == timedelta(seconds=seconds)
 
 
 @pytest.mark.parametrize(

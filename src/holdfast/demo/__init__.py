@@ -1,15 +1,24 @@
 """``holdfast demo``: a guided tour that starts the real program and shows what it does with events.
 
-``tour`` runs the chapters and compares their fates with the expected ones; ``cluster`` does the same on a cluster. The
-chapters are in ``courier``, ``emails`` and ``documents``. They use a ``stage``. Here are the options and the exit code.
+Here are the command, and the tour: it prepares the stage, runs every chapter, and compares the fates with the expected
+ones. The chapters are in ``courier``, ``emails`` and ``documents``, those of a cluster in ``cluster``. They use a
+``stage``.
 """
 
 from __future__ import annotations
 
+import contextlib
+import json
+import os
+import shlex
+import subprocess
 import sys
+import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Final
 
+import httpx
 import typer
 from rich.console import Console
 
@@ -17,12 +26,24 @@ from holdfast.cli.failures import INTERRUPTED, REFUSED, Stop
 from holdfast.cli.servers import ServerMissing, require_servers
 from holdfast.cli.unwinding import signals_unwind
 from holdfast.contracts.extras import install_command, missing_libraries
-from holdfast.installed import CLUSTER
+from holdfast.installed import CLUSTER, settings_model
 
-from .narration import Narrator
-from .tour import Embedded, take_tour
+from . import folder
+from .courier import EVENTS
+from .documents import DOCUMENTS
+from .emails import EMAILS
+from .narration import Narrator, shown
+from .servers import Downstream, MailServer, Program, serving
+from .stage import Chapter, Part, Stage, Unexpected
 
+NOT_REACHED: Final = "not reached"
 _WIDTH_IN_A_FILE: Final = 100
+
+
+class Embedded(Stage):
+    """The tour of the default: one process, one file."""
+
+    parts = (EVENTS, EMAILS, DOCUMENTS)
 
 
 def demo_command(
@@ -55,10 +76,10 @@ def demo_command(
     width = None if sys.stdout.isatty() else _WIDTH_IN_A_FILE
     console = Console(width=width, no_color=no_color or None, highlight=False, emoji=False)
     tour = _cluster() if cluster else Embedded
-    folder = data or Path("holdfast-demo-cluster" if cluster else "holdfast-demo")
+    where = data or Path("holdfast-demo-cluster" if cluster else "holdfast-demo")
     try:
         with signals_unwind():
-            as_expected = take_tour(tour(Narrator(console, fast=fast), folder))
+            as_expected = take_tour(tour(Narrator(console, fast=fast), where))
     except KeyboardInterrupt:
         console.print(f"\nStopped, and the {'servers' if cluster else 'server'} with it.")
         raise typer.Exit(INTERRUPTED) from None
@@ -82,3 +103,112 @@ def _cluster() -> type[Embedded]:
     from .cluster import Cluster  # noqa: PLC0415 - the embedded tour needs no drivers
 
     return Cluster
+
+
+def take_tour(stage: Stage, chapters: Sequence[Chapter] | None = None) -> bool:
+    """Run the chapters in a fresh data folder. True if all fates are as expected and the server stopped in order.
+
+    Without ``chapters``, it runs those of all parts whose libraries are installed. Raises :class:`ConfigurationError`
+    for a folder that the demo may not use, and :class:`ServerMissing` if a server of a cluster does not start. No
+    process is left in any case.
+    """
+    began, narrator, data = time.monotonic(), stage.narrator, stage.data
+    parts = [part for part in stage.parts if not missing_libraries(part.libraries)]
+    with contextlib.ExitStack() as opened:
+        opened.callback(stage.http.close)
+        lock = opened.enter_context(folder.claimed(data))
+        stage.downstream = opened.enter_context(serving(Downstream(stage.secrets["downstream"])))
+        stage.mail = opened.enter_context(serving(MailServer(stage.folder / folder.MAILBOX)))
+        _open(stage, parts)
+        settings = opened.enter_context(stage.surroundings())
+        stage.server = Program(stage.folder, lock, _environment(stage, parts) | settings, stage.command)
+        opened.callback(stage.server.stop)
+        try:
+            stage.start()
+        except ServerMissing as error:
+            narrator.trouble(*str(error).split("\n", 1))
+            return False
+        narrator.line("**", f"The server is up: process {stage.server.pid}.")
+        processes = stage.server.ready.get("processes") or ()
+        for duty in dict.fromkeys(each["process"] for each in processes):
+            pids = ", ".join(str(each["pid"]) for each in processes if each["process"] == duty)
+            narrator.facts({f"{duty} processes": pids})
+        fates = _play(stage, [each for part in parts for each in part.chapters] if chapters is None else chapters)
+        code = stage.server.stop()
+
+    as_expected = narrator.closing(fates, time.monotonic() - began)
+    if code != 0:
+        narrator.trouble(f"The server did not stop in order: exit code {code}.", stage.server.log_tail())
+    narrator.plain()
+    narrator.plain(f"All data is still there. The server's log is in {shlex.quote(str(data / folder.LOG_FILE))}.")
+    if DOCUMENTS in parts:
+        results = shlex.quote(str(data / folder.DOCUMENTS / "results"))
+        narrator.plain(f"The texts are in {results}: text.txt, document.md and result.json of each document.")
+    look = {what: commands for part in parts for what, commands in part.look.items()}
+    commands = [stage.cli(command) for each in look.values() for command in each]
+    for sentence, lines in stage.ways_to_look({f"{'; '.join(look)}:": commands}).items():
+        narrator.plain(sentence)
+        for line in lines:
+            narrator.plain(f"  {line}", "cyan")
+    return as_expected and code == 0
+
+
+def _open(stage: Stage, parts: Sequence[Part]) -> None:
+    stage.narrator.opening(f"""Holdfast accepts events, emails and documents, and never loses one that it has accepted.
+
+{stage.introduction} The tour itself plays the senders, the operator and the systems behind Holdfast, which fail on \
+purpose. Everything stays on this machine.""")
+    stage.narrator.say("To make the tour short, these settings are smaller than their defaults:")
+    for name, value in (each for part in parts for each in part.shortened.items()):
+        default = settings_model().model_fields[name.lower()].default
+        here, there = (f"{each:,}" if isinstance(each, int) else str(each).strip("()") for each in (value, default))
+        stage.narrator.show(shown(f"{name:29}  {here}  (default {there})"), 6)
+    for part in stage.parts:
+        if absent := missing_libraries(part.libraries):
+            what = f"The chapters on {part.subject} are skipped: {', '.join(absent)} not installed."
+            stage.narrator.say(f"{what} To see them, install:")
+            stage.narrator.plain(f"      {install_command(absent)}", "cyan")
+
+
+def _environment(stage: Stage, parts: Sequence[Part]) -> dict[str, str]:
+    """Our own environment without any setting of Holdfast, plus the demo's settings."""
+    ours = {name.upper() for name in settings_model().model_fields}
+    environ = {name: value for name, value in os.environ.items() if name not in ours and name[:9] != "HOLDFAST_"}
+    for part in parts:
+        environ |= {**part.settings, **{name: str(value).strip("()") for name, value in part.shortened.items()}}
+    return environ | {
+        "HOLDFAST_DATA": str(stage.folder),
+        "API_PORT": "0",
+        "OPERATOR_TOKEN": stage.secrets["operator"],
+        "COURIER_SECRETS": json.dumps({folder.SOURCE: [stage.secrets["courier"]]}),
+        "COURIER_DOWNSTREAM_URL": stage.downstream.url,
+        "COURIER_DOWNSTREAM_SECRET": stage.secrets["downstream"],
+        "SMTP_PORT": str(stage.mail.server_address[1]),
+        "LOG_LEVEL": "debug",
+        "LOG_FORMAT": "json",
+    }
+
+
+def _play(stage: Stage, chapters: Sequence[Chapter]) -> list[tuple[str, str, str]]:
+    """Run the chapters in order. A chapter that fails does not stop the others. Returns the fates."""
+    fates = []
+    for number, chapter in enumerate(chapters, start=1):
+        actual, log = NOT_REACHED, None
+        try:
+            if stage.server.running:
+                stage.narrator.heading(f"{number}. {chapter.name[0].upper()}{chapter.name[1:]}")
+                if chapter.play.__doc__:
+                    stage.narrator.say(chapter.play.__doc__)
+                actual = chapter.play(stage)
+        except Unexpected as unexpected:
+            actual, log = str(unexpected), ""
+        except subprocess.TimeoutExpired as error:
+            actual, log = f"`{shlex.join(error.cmd)}` took more than {error.timeout:.0f} s", ""
+        except httpx.HTTPError as error:
+            actual, log = f"no answer from the server ({type(error).__name__})", stage.server.log_tail()
+        except ServerMissing as error:
+            actual, log = f"{'Valkey' if stage.server.running else 'the server'} did not start", str(error)
+        if log is not None:
+            stage.narrator.trouble(f"That was not expected: {actual}.", log)
+        fates.append((chapter.name, chapter.expected, actual))
+    return fates

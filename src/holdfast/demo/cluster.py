@@ -19,11 +19,11 @@ from bullmq import Job, Queue
 from holdfast.cli.servers import ServerPair
 from holdfast.contracts.extras import missing_libraries
 
+from . import Embedded
 from .courier import EVENTS, EVERYWHERE, INTERRUPTED, count, taken_over
 from .emails import EMAILS
 from .folder import CLUSTER_FILE, DOCUMENTS, MONGO_DATABASE, SERVERS
 from .stage import Body, Event, Stage, Unexpected, chapter, program
-from .tour import Embedded
 
 IN_WORK: Final = Event("evt_7", "shp_500", "delivered")
 WITHOUT_QUEUE: Final = (Event("evt_8", "shp_600", "out_for_delivery", 2), Event("evt_9", "shp_700", "delivered"))

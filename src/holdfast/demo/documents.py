@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import io
 import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,7 +13,6 @@ from typing import Final
 
 from holdfast.features.documents.feature import LIBRARIES
 
-from . import scan
 from .folder import INBOX, LATE_FILE
 from .narration import shown
 from .stage import Body, Part, Stage, Unexpected, chapter
@@ -23,6 +24,14 @@ _ENDS: Final = frozenset({"COMPLETED", "FAILED", "CANCELLED"})
 _WHAT: Final = {"job_type": "OCR", "input_type": "PDF"}
 _READING_SECONDS: Final = 90.0  # the longest that one page may take, also on a busy machine
 _STREAM_SECONDS: Final = 30.0  # longer than the time between two keep-alive lines of the stream
+
+_WIDTH, _HEIGHT = 420, 298  # of a page: A6 on its side, in points
+_LEFT, _TOP = 36, 250
+_SIZE: Final = 15
+_LEADING: Final = 30
+_DOTS_PER_INCH: Final = 200
+_ASKEW_DEGREES: Final = 0.6
+_BICUBIC: Final = 3  # of Pillow: smooth edges
 
 LOGBOOK: Final = (
     "The keeper's log, 14 March 1897",
@@ -52,7 +61,7 @@ _DEAD_LETTER: Final[Mapping[str, object]] = {
 @chapter("a scanned page", "202, COMPLETED, every word as printed")
 def scanned(stage: Stage) -> str:
     """Holdfast reads documents, too. The demo scans a page, slightly tilted: a PDF with a picture, without text."""
-    content = scan.scanned(LOGBOOK)
+    content = scanned_page(LOGBOOK)
     file = {"file": ("logbook.pdf", content, "application/pdf")}
     job_id = stage.submitted(_PATH, f"logbook.pdf, {len(content) // 1000} kB", "job_id", data=_WHAT, files=file)
     stage.narrator.say("""A separate process reads the page, so that a file that crashes this process harms nothing
@@ -94,7 +103,7 @@ def replayed(stage: Stage) -> str:
     """Ana reviews the dead letter, and finds the file in another folder."""
     letter_id = stage.letter_of(_JOB_ID)["id"]
     stage.decide(letter_id, "review", "somebody put the file elsewhere")
-    (stage.folder / INBOX / LATE_FILE).write_bytes(scan.printed(LETTER))
+    (stage.folder / INBOX / LATE_FILE).write_bytes(printed_page(LETTER))
     stage.narrator.line("**", f"The cause is repaired: {INBOX}/{LATE_FILE} is there.")
     stage.decide(letter_id, "replay", "the file is there")
     job_id = str(stage.read(stage.tenant, f"{_PATH}/{_JOB_ID}")["replayed_as"])
@@ -163,3 +172,36 @@ def _read(stage: Stage, job_id: str, lines: Sequence[str], *names: str) -> str:
     words, found = " ".join(lines).split(), text.split()
     same = sum(block.size for block in SequenceMatcher(None, words, found, autojunk=False).get_matching_blocks())
     return "every word as printed" if words == found else f"{same} of {len(words)} words as printed"
+
+
+# --- pages, made without font files: with text, as a program writes them, or as a scanned picture ---------------------
+
+
+def printed_page(lines: Sequence[str]) -> bytes:
+    """A PDF of one page with these lines as text."""
+    from pypdfium2 import PdfDocument, raw  # noqa: PLC0415 - only the chapters on documents need it
+
+    with PdfDocument.new() as sheet:
+        page = sheet.new_page(_WIDTH, _HEIGHT)
+        for number, line in enumerate(lines):
+            text = raw.FPDFPageObj_NewTextObj(sheet, b"Helvetica", _SIZE)
+            letters = ctypes.create_string_buffer(line.encode("utf-16-le") + b"\0")
+            raw.FPDFText_SetText(text, ctypes.cast(letters, raw.FPDF_WIDESTRING))
+            raw.FPDFPageObj_Transform(text, 1, 0, 0, 1, _LEFT, _TOP - number * _LEADING)
+            raw.FPDFPage_InsertObject(page, text)
+        page.gen_content()
+        saved = io.BytesIO()
+        sheet.save(saved)
+    return saved.getvalue()
+
+
+def scanned_page(lines: Sequence[str]) -> bytes:
+    """The same page as a scanner makes it: slightly tilted, and only a picture."""
+    from pypdfium2 import PdfDocument  # noqa: PLC0415 - only the chapters on documents need it
+
+    with PdfDocument(printed_page(lines)) as sheet:
+        picture = sheet[0].render(scale=_DOTS_PER_INCH / 72, grayscale=True).to_pil()
+    saved = io.BytesIO()
+    tilted = picture.rotate(_ASKEW_DEGREES, resample=_BICUBIC, fillcolor="white")
+    tilted.save(saved, "PDF", resolution=_DOTS_PER_INCH)
+    return saved.getvalue()

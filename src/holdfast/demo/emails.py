@@ -118,7 +118,6 @@ EMAILS: Final = Part(
     settings={
         "EMAIL_TRANSPORT": "smtp",
         "EMAIL_FROM": "Demo Shop <shop@example.com>",
-        "EMAIL_QUEUE": _QUEUE,
         "SMTP_HOST": "127.0.0.1",
         "SMTP_SECURITY": "none",
     },

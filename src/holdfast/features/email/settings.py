@@ -95,7 +95,9 @@ class EmailSettings(FeatureSettings):
         100, ge=0, le=1_000_000, description="Emails that all workers send in EMAIL_RATE_DURATION_MS; 0 means no limit."
     )
     email_rate_duration_ms: Int = Field(1_000, ge=10, le=_HOUR_MS, description="The span that EMAIL_RATE_MAX is for.")
-    email_concurrency: Int = Field(10, ge=1, le=1_000, description="Emails that one worker sends at a time.")
+    email_concurrency: Int = Field(
+        10, ge=1, le=1_000, description="Emails that one worker sends at a time, each over a connection of its own."
+    )
     email_backoff_seconds: Annotated[tuple[int, ...], BeforeValidator(listed)] = Field(
         (1, 5, 30, 120, 600), description="The wait after each failed attempt; as many attempts as waits, five at most."
     )
