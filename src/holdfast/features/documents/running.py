@@ -8,8 +8,10 @@ no zombie and no pipe is left. If the worker itself is killed, the child sees it
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 import os
+import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,6 +20,7 @@ from typing import Final
 
 from holdfast import scrub
 
+from .child.confinement import Confinement
 from .child.protocol import (
     Answer,
     Failed,
@@ -89,6 +92,22 @@ async def read_in_child(
             await child.end()
         finally:
             await caller.end()
+
+
+async def confinement_here() -> Confinement:
+    """How a child is confined on this machine. A process tries it: a container may forbid what the kernel has."""
+    try:
+        probe = await asyncio.create_subprocess_exec(
+            *_program("child.confinement"),
+            env=_environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        output, _ = await probe.communicate()
+        return Confinement(**json.loads(output))
+    except (OSError, ValueError):
+        return Confinement()
 
 
 class _Caller:
