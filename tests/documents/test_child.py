@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
@@ -270,3 +271,29 @@ async def test_the_libraries_that_are_refused_memory_are_out_of_memory(request, 
     with pytest.raises(DocumentFailure) as raised:
         await kept(request.getfixturevalue(what), memory=500 * MEGABYTE)
     assert raised.value.code is Code.OUT_OF_MEMORY, raised.value.detail
+
+
+# --- nothing is reported ----------------------------------------------------------------------------------------------
+
+
+def left_at_home(program: str, home: Path) -> list[str]:
+    """The files that a program leaves below its home folder. It is not confined."""
+    home.mkdir()
+    environment = {"HOME": str(home), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    subprocess.run([sys.executable, "-P", "-c", program], env=environment, check=True)
+    return [path.name for path in home.rglob("*") if path.is_file()]
+
+
+def test_the_engines_leave_no_number_of_this_device_and_report_to_nobody(tmp_path):
+    alone = left_at_home("import onnxruntime", tmp_path / "alone")
+    assert "deviceid" in alone, "onnxruntime has no reports any more: nothing needs to be switched off"
+    engines = """
+from holdfast.features.documents.child.ocr import LocalPages
+from holdfast.features.documents.child.speech import LocalSpeech
+import sys
+assert "onnxruntime" not in sys.modules
+LocalPages(1)
+LocalSpeech(None, 1)
+import onnxruntime
+"""
+    assert left_at_home(engines, tmp_path / "engines") == []

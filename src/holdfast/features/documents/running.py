@@ -42,15 +42,8 @@ _INHERITED: Final = ("LANG", "LC_ALL", "LC_CTYPE", "TZ", "PYTHONPATH", "LD_LIBRA
 _INHERITED_BY_THE_CALLER: Final = ("SSL_CERT_FILE", "SSL_CERT_DIR")
 """A child gets only these variables of the worker's environment, because the environment holds secrets."""
 
-_SET: Final = {
-    "HOME": "/nonexistent",
-    # Without this, onnxruntime writes the number of this device below the home folder when it is imported, and reports
-    # to Microsoft. The hub is where faster-whisper would look for models.
-    "ORT_DISABLE_TELEMETRY": "1",
-    "HF_HUB_OFFLINE": "1",
-    "HF_HUB_DISABLE_TELEMETRY": "1",
-}
-"""The same for every child. A child has no home: it writes no file, and reads none of the user's."""
+_SET: Final = {"HOME": "/nonexistent"}
+"""A child writes no file, and reads none of the user's."""
 
 _LONGEST_WAIT: Final = 24 * 3600.0
 """Seconds. A model's request for a longer wait is cut to this."""
