@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.features.documents.child import work
+from holdfast.features.documents.child import landlock, work
+from holdfast.features.documents.child.confinement import Confinement, confine, hide_secrets
 from holdfast.features.documents.child.protocol import Failed, Finished, Plan, Spec, Stage, Unit, spec_line
 from holdfast.features.documents.failures import Code, DocumentFailure
 from holdfast.features.documents.running import ChildOptions, read_in_child
@@ -97,6 +98,13 @@ say(
     assert facts["interrupts"]
     assert not facts["input"]
     assert facts["inheritable"] == []
+
+
+def test_a_system_that_is_not_linux_confines_nothing_and_goes_on(monkeypatch):
+    monkeypatch.setattr(sys, "platform", "darwin")
+    monkeypatch.setattr(landlock, "version", pytest.fail)
+    assert confine(["a.pdf"]) == Confinement()
+    hide_secrets()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux chooses by this")
@@ -309,9 +317,13 @@ except DocumentFailure:
 """
 
 
+@pytest.fixture(scope="module")
+def left_by_default(tmp_path_factory) -> list[str]:
+    return left_at_home("import onnxruntime", tmp_path_factory.mktemp("default") / "home")
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux can keep the network away")
 @pytest.mark.parametrize("engine", [PAGES, SPEECH], ids=["pages", "speech"])
-def test_an_engine_leaves_no_number_of_this_device_and_reports_to_nobody(tmp_path, engine):
-    by_default = left_at_home("import onnxruntime", tmp_path / "default")
-    assert "deviceid" in by_default, "onnxruntime does not report any more: nothing needs to be switched off"
-    assert left_at_home(engine, tmp_path / "engine") == []
+def test_an_engine_leaves_no_number_of_this_device_and_reports_to_nobody(tmp_path, engine, left_by_default):
+    assert "deviceid" in left_by_default, "onnxruntime does not report any more: nothing needs to be switched off"
+    assert left_at_home(engine, tmp_path / "home") == []
