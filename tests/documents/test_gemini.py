@@ -319,6 +319,13 @@ async def test_a_process_that_is_taken_over_cannot_ask_without_end(server):
     assert len(server.requests) == 2, "one of each process"
 
 
+async def test_a_process_that_ends_before_the_answer_is_noticed_at_once(server):
+    server.script(gemini.hang())
+    with pytest.raises(DocumentFailure) as raised:
+        await said_by(server, stand_in("asking_and_dying"))
+    assert (raised.value.code, raised.value.detail) == (Code.CHILD_CRASHED, "exit code 7")
+
+
 async def test_the_local_engine_asks_nobody(server):
     server.script(gemini.text("an answer"))
     with pytest.raises(DocumentFailure) as raised:

@@ -71,6 +71,13 @@ def asking(times: int) -> None:
     say("finished")
 
 
+def asking_and_dying() -> None:
+    sys.stdin.readline()
+    say("question", kind="page", media_type="image/png", content="aGVsbG8=")
+    say("stage", stage="asked")
+    os._exit(7)
+
+
 def failing(line: str) -> None:
     os.write(1, line.encode() + b"\n")
     sleep_for_ever()

@@ -167,7 +167,7 @@ async def _follow(
                 line = await child.next_line()
                 message = None if line is None else _message(line)
                 if line is not None and isinstance(message, Question):
-                    await child.give(await caller.answer(line))
+                    await _answer(child, caller, line)
         except TimeoutError:
             why = f"not done after {most:g} s" if left <= silence else f"nothing new for {silence:g} s"
             raise DocumentFailure(Code.TIMEOUT, detail=why) from None
@@ -184,6 +184,19 @@ async def _follow(
                 await on_message(message)
             case Answer():
                 raise DocumentFailure(Code.CHILD_CRASHED, detail="a message that is not expected")
+
+
+async def _answer(child: Child, caller: _Caller, question: bytes) -> None:
+    """Give the child the answer to its question. A child that ends meanwhile gets none."""
+    asking, ending = asyncio.ensure_future(caller.answer(question)), asyncio.ensure_future(child.ended())
+    try:
+        await asyncio.wait({asking, ending}, return_when=asyncio.FIRST_COMPLETED)
+        if asking.done():
+            await child.give(asking.result())
+    finally:
+        asking.cancel()
+        ending.cancel()
+        await asyncio.gather(asking, ending, return_exceptions=True)
 
 
 def _message(line: bytes) -> Message:
