@@ -11,18 +11,23 @@ import subprocess
 import sys
 from datetime import timedelta
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
 from holdfast.features.documents.child.protocol import Spec, Unit
 from holdfast.features.documents.failures import Code, DocumentFailure
 from holdfast.features.documents.running import ChildOptions, read_in_child
-from tests.support.hostile_child import Tries, hostile_child
-from tests.support.pages import scanned_pdf
+from tests.support.document_traffic import with_documents
+from tests.support.hostile_child import Tries, hostile_child, hostile_pdf
+from tests.support.pages import SAMPLES, scanned_pdf, text_pdf
+from tests.support.pulse import pulse
 from tests.support.recordings import kennedy, wav
+from tests.support.running_gateway import running_gateway
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux confines processes in this way")
 
+ROOT = Path(__file__).parents[2]
 MEGABYTE = 1024 * 1024
 TRIES = [name for name in vars(Tries) if not name.startswith("_") and name != "all"]
 
@@ -208,6 +213,30 @@ async def test_the_tries_are_real(neighbourhood):
     (told,) = await said_by(neighbourhood.spec, command)
     kept_out = {name: outcome for name, outcome in json.loads(told.stage).items() if outcome != "got through"}
     assert set(kept_out) == NOT_BY_CONFINEMENT, kept_out
+
+
+async def test_a_gateway_goes_on_while_a_document_has_taken_over_its_child(neighbourhood, kernel, tmp_path, tell):
+    hook = tmp_path / "hook"
+    hook.mkdir()
+    (hook / "sitecustomize.py").write_text(
+        "from tests.support.hostile_child import let_documents_take_over\nlet_documents_take_over()\n"
+    )
+    (tmp_path / "gateway").mkdir()
+    settings = {"PYTHONPATH": f"{hook}:{ROOT}", "DOCUMENT_CONCURRENCY": "2"}
+    async with running_gateway(tmp_path / "gateway", 1, **settings) as gateway:
+        traffic = await with_documents(gateway, None)
+        await traffic.start("api", "worker")
+        async with pulse(urlsplit(gateway.fleet.addresses[0]).port) as taken:
+            bad = await traffic.post(1, hostile_pdf(text_pdf([SAMPLES["en"]]), **neighbourhood.facts))
+            good = await traffic.post(1, text_pdf([SAMPLES["pt"]]))
+            await traffic.until_status(good, "processed")
+            await traffic.until_status(bad, "processed")
+        results = traffic.truth().results
+        assert traffic.text_of(results[good.job_id]).split() == SAMPLES["pt"].split()
+        outcomes = json.loads(traffic.text_of(results[bad.job_id]))
+    through = [name for name in expected(kernel) if outcomes[name] == "got through"]
+    tell({"tried": len(outcomes), "got through": len(through), "longest wait": f"{taken.longest * 1000:.0f} ms"})
+    assert through == [], outcomes
 
 
 async def test_threads_without_end_end_the_child(neighbourhood):

@@ -10,10 +10,12 @@ import signal
 import subprocess
 import sys
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
-from holdfast.features.documents.child import work
+from holdfast.features.documents.child import landlock, work
+from holdfast.features.documents.child.confinement import Confinement, confine, hide_secrets
 from holdfast.features.documents.child.protocol import Failed, Finished, Plan, Spec, Stage, Unit, spec_line
 from holdfast.features.documents.failures import Code, DocumentFailure
 from holdfast.features.documents.running import ChildOptions, read_in_child
@@ -96,6 +98,13 @@ say(
     assert facts["interrupts"]
     assert not facts["input"]
     assert facts["inheritable"] == []
+
+
+def test_a_system_that_is_not_linux_confines_nothing_and_goes_on(monkeypatch):
+    monkeypatch.setattr(sys, "platform", "darwin")
+    monkeypatch.setattr(landlock, "version", pytest.fail)
+    assert confine(["a.pdf"]) == Confinement()
+    hide_secrets()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux chooses by this")
@@ -270,3 +279,51 @@ async def test_the_libraries_that_are_refused_memory_are_out_of_memory(request, 
     with pytest.raises(DocumentFailure) as raised:
         await kept(request.getfixturevalue(what), memory=500 * MEGABYTE)
     assert raised.value.code is Code.OUT_OF_MEMORY, raised.value.detail
+
+
+# --- nothing is reported ----------------------------------------------------------------------------------------------
+
+
+def left_at_home(program: str, home: Path) -> list[str]:
+    """The files that a program leaves below its home folder.
+
+    It is not confined, but has no network: what reports by default must not do so because of a test.
+    """
+    home.mkdir()
+    alone = """
+from holdfast.features.documents.child.confinement import _left_the_network
+if not _left_the_network():
+    raise SystemExit(77)
+"""
+    environment = {"HOME": str(home), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    done = subprocess.run([sys.executable, "-P", "-c", f"{alone}\n{program}"], env=environment, check=False)
+    if done.returncode == 77:
+        pytest.skip("this machine lets no process leave the network")
+    assert done.returncode == 0
+    return [path.name for path in home.rglob("*") if path.is_file()]
+
+
+PAGES = "from holdfast.features.documents.child.ocr import _loaded; _loaded(1)"
+SPEECH = """
+from holdfast.features.documents.child import speech
+from holdfast.features.documents.child.whisper_files import WhisperFiles
+from holdfast.features.documents.failures import DocumentFailure
+
+speech.whisper_files = lambda folder: WhisperFiles("none", "/nonexistent")
+try:
+    speech.LocalSpeech(None, 1)
+except DocumentFailure:
+    import onnxruntime
+"""
+
+
+@pytest.fixture(scope="module")
+def left_by_default(tmp_path_factory) -> list[str]:
+    return left_at_home("import onnxruntime", tmp_path_factory.mktemp("default") / "home")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux can keep the network away")
+@pytest.mark.parametrize("engine", [PAGES, SPEECH], ids=["pages", "speech"])
+def test_an_engine_leaves_no_number_of_this_device_and_reports_to_nobody(tmp_path, engine, left_by_default):
+    assert "deviceid" in left_by_default, "onnxruntime does not report any more: nothing needs to be switched off"
+    assert left_at_home(engine, tmp_path / "home") == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import socket
 import wave
 from datetime import timedelta
@@ -14,8 +15,12 @@ from PIL import Image
 from holdfast.features.documents.child.gemini import GeminiPages, GeminiSpeech
 from holdfast.features.documents.child.gemini_answers import EMPTY_PAGE
 from holdfast.features.documents.child.gemini_model import GeminiModel
+from holdfast.features.documents.child.protocol import Spec, Unit
 from holdfast.features.documents.failures import Code, DocumentFailure
+from holdfast.features.documents.running import ChildOptions, read_in_child
 from tests.support import gemini_server as gemini
+from tests.support.child_stand_ins import stand_in
+from tests.support.pages import scanned_pdf
 
 MODEL = "gemini-2.5-flash"
 KEY = "AIza-canary-key"
@@ -268,3 +273,62 @@ def test_the_key_of_the_settings_counts_and_not_that_of_the_environment(server, 
     read(pages_of(MODEL, server.url, KEY, PATIENCE))
     assert server.requests[0].headers["x-goog-api-key"] == KEY
     assert server.requests[0].path.startswith("/v1beta/models/")
+
+
+# --- the process that reads, and the process that asks ----------------------------------------------------------------
+
+
+async def said_by(server, command=None, engine="gemini", **spec) -> list:
+    said = []
+
+    async def listen(message):
+        said.append(message)
+
+    long = timedelta(seconds=60)
+    limits = ChildOptions(memory=None, unit_timeout=long, total_timeout=long, environment={"GEMINI_API_KEY": KEY})
+    options = {"model": MODEL, "base_url": server.url, "timeout": PATIENCE}
+    spec = Spec(**{"path": "a.pdf", "job_type": "OCR", "input_type": "PDF", **spec}, engine=engine, options=options)
+    await read_in_child(spec, limits, listen, command)
+    return said
+
+
+async def test_the_process_that_reads_asks_through_the_caller(server, tmp_path):
+    (tmp_path / "scan.pdf").write_bytes(scanned_pdf(["The first page.", "The second page."]))
+    server.script(gemini.text("One. " * 40_000), gemini.text("Two."))
+    said = await said_by(server, path=str(tmp_path / "scan.pdf"))
+    pages = [message.result for message in said if isinstance(message, Unit)]
+    assert [page["text"] for page in pages] == [("One. " * 40_000).strip(), "Two."], "more than a pipe holds"
+    assert [request.headers["x-goog-api-key"] for request in server.requests] == [KEY, KEY]
+
+
+async def test_what_goes_wrong_at_the_model_is_told_by_the_caller(server, tmp_path):
+    (tmp_path / "scan.pdf").write_bytes(scanned_pdf(["A page."]))
+    server.script(gemini.rate_limited(7))
+    with pytest.raises(DocumentFailure) as raised:
+        await said_by(server, path=str(tmp_path / "scan.pdf"))
+    assert (raised.value.code, raised.value.retry_after) == (Code.MODEL_RATE_LIMIT, timedelta(seconds=7))
+
+
+async def test_a_process_that_is_taken_over_cannot_ask_without_end(server):
+    server.script(gemini.text("an answer"))
+    (told,) = await said_by(server, stand_in("asking", 1))
+    assert json.loads(told.stage) == {"is": "answer", "text": "an answer"}
+    with pytest.raises(DocumentFailure) as raised:
+        await said_by(server, stand_in("asking", 3))
+    assert (raised.value.code, raised.value.detail) == (Code.CHILD_CRASHED, "a question that is not expected")
+    assert len(server.requests) == 2, "one of each process"
+
+
+async def test_a_process_that_ends_before_the_answer_is_noticed_at_once(server):
+    server.script(gemini.hang())
+    with pytest.raises(DocumentFailure) as raised:
+        await said_by(server, stand_in("asking_and_dying"))
+    assert (raised.value.code, raised.value.detail) == (Code.CHILD_CRASHED, "exit code 7")
+
+
+async def test_the_local_engine_asks_nobody(server):
+    server.script(gemini.text("an answer"))
+    with pytest.raises(DocumentFailure) as raised:
+        await said_by(server, stand_in("asking", 1), engine="local")
+    assert (raised.value.code, raised.value.detail) == (Code.CHILD_CRASHED, "a question that is not expected")
+    assert server.requests == []

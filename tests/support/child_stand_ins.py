@@ -62,6 +62,22 @@ def well_behaved() -> None:
     sleep_for_ever()
 
 
+def asking(times: int) -> None:
+    """Asks the model without ever delivering a page."""
+    sys.stdin.readline()
+    for _ in range(int(times)):
+        say("question", kind="page", media_type="image/png", content="aGVsbG8=")
+        say("stage", stage=sys.stdin.readline().strip())
+    say("finished")
+
+
+def asking_and_dying() -> None:
+    sys.stdin.readline()
+    say("question", kind="page", media_type="image/png", content="aGVsbG8=")
+    say("stage", stage="asked")
+    os._exit(7)
+
+
 def failing(line: str) -> None:
     os.write(1, line.encode() + b"\n")
     sleep_for_ever()

@@ -22,6 +22,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,38 @@ _PR_GET_DUMPABLE = 3
 def hostile_child(name: str, *, unconfined: bool = False, **facts: Any) -> list[str]:
     """The command of the real child, taken over."""
     return [sys.executable, __file__, name, json.dumps({"unconfined": unconfined, **facts})]
+
+
+MARK = b"%hostile "
+
+
+def hostile_pdf(pdf: bytes, **facts: Any) -> bytes:
+    """A PDF that takes over the process that reads it, where :func:`let_documents_take_over` is in force."""
+    return pdf + b"\n" + MARK + json.dumps(facts).encode() + b"\n"
+
+
+def let_documents_take_over() -> None:
+    """In the child of a gateway, by its ``sitecustomize``: as if the reader had a fault that a file makes use of.
+
+    What came of the tries is the text of the document's one page.
+    """
+    if "holdfast.features.documents.child" not in sys.orig_argv:
+        return
+    from holdfast.features.documents.child import work
+    from holdfast.features.documents.child.protocol import Page, Plan, Unit
+
+    honest = work._read
+
+    def read(spec, send, ask):
+        _, mark, facts = Path(spec.path).read_bytes().rpartition(MARK)
+        if not mark:
+            honest(spec, send, ask)
+            return
+        send(Plan(units=1, unit="page", engine="local", model="none"))
+        page = Page(number=1, text=json.dumps(Tries(json.loads(facts)).all()), source="text_layer")
+        send(Unit(index=0, result=asdict(page)))
+
+    work._read = read
 
 
 # --- the tries --------------------------------------------------------------------------------------------------------

@@ -10,17 +10,19 @@ from pathlib import Path
 from holdfast import ConfigurationError, HoldfastError
 from holdfast.feature import FAIL, OK, WARN, Finding, Services, install_command, missing_libraries
 
+from .child.confinement import Confinement
 from .child.whisper_files import model_problem
 from .engines import ENGINES, engine_keys
 from .feature import DocumentService, document_options
 from .files import RESULTS
+from .running import confinement_here
 from .settings import DocumentSettings
 
 
 async def checked(settings: DocumentSettings, services: Services) -> list[Finding]:
     """All checks of documents. They leave nothing behind."""
     found = [_engine(settings), *_model(settings), *_roots(settings), _callbacks(settings, services)]
-    return [*found, await _storage(settings, services)]
+    return [*found, confinement_finding(await confinement_here()), await _storage(settings, services)]
 
 
 def _engine(settings: DocumentSettings) -> Finding:
@@ -72,6 +74,26 @@ def _callbacks(settings: DocumentSettings, services: Services) -> Finding:
         advice = "Set it if senders want callbacks."
         return Finding(check, OK, "None: there is no DOCUMENT_CALLBACK_SECRET.", advice)
     return Finding(check, OK, "Callbacks are signed and sent.")
+
+
+def confinement_finding(has: Confinement) -> Finding:
+    """What a file could do that takes over the process that reads it. Without confinement files are still read."""
+    check = "document confinement"
+    could, missing = [], []
+    if not has.landlock:
+        could.append("read and change all files of this user")
+        missing.append("Landlock")
+    if not has.seccomp:
+        could.append("start programs and use " + ("local sockets" if has.network_namespace else "the network"))
+        missing.append("seccomp")
+    if could:
+        message = f"A file that takes over the process that reads it could {', and '.join(could)}."
+        advice = (
+            f"Run workers where processes may use {' and '.join(missing)}: Linux from 5.13 on, on x86_64 or aarch64."
+        )
+        return Finding(check, WARN, message, advice)
+    by = ", ".join([f"Landlock {has.landlock}", "seccomp", *(["network namespace"] if has.network_namespace else [])])
+    return Finding(check, OK, f"A file is read without the network, other files and other processes ({by}).")
 
 
 async def _storage(settings: DocumentSettings, services: Services) -> Finding:

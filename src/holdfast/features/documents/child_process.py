@@ -112,6 +112,10 @@ class Child:
                 return None
         return self._lines.popleft()
 
+    async def ended(self) -> None:
+        """Wait until the child has ended."""
+        await asyncio.wait({self._exited})
+
     async def failure(self) -> DocumentFailure:
         """Why the child ended without a last message."""
         await asyncio.wait({self._exited}, timeout=_GRACE)

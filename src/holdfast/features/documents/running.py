@@ -8,8 +8,10 @@ no zombie and no pipe is left. If the worker itself is killed, the child sees it
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 import os
+import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,6 +20,7 @@ from typing import Final
 
 from holdfast import scrub
 
+from .child.confinement import Confinement
 from .child.protocol import (
     Answer,
     Failed,
@@ -39,15 +42,8 @@ _INHERITED: Final = ("LANG", "LC_ALL", "LC_CTYPE", "TZ", "PYTHONPATH", "LD_LIBRA
 _INHERITED_BY_THE_CALLER: Final = ("SSL_CERT_FILE", "SSL_CERT_DIR")
 """A child gets only these variables of the worker's environment, because the environment holds secrets."""
 
-_SET: Final = {
-    "HOME": "/nonexistent",
-    # Without this, onnxruntime writes the number of this device below the home folder when it is imported, and reports
-    # to Microsoft. The hub is where faster-whisper would look for models.
-    "ORT_DISABLE_TELEMETRY": "1",
-    "HF_HUB_OFFLINE": "1",
-    "HF_HUB_DISABLE_TELEMETRY": "1",
-}
-"""The same for every child. A child has no home: it writes no file, and reads none of the user's."""
+_SET: Final = {"HOME": "/nonexistent"}
+"""A child writes no file, and reads none of the user's."""
 
 _LONGEST_WAIT: Final = 24 * 3600.0
 """Seconds. A model's request for a longer wait is cut to this."""
@@ -89,6 +85,22 @@ async def read_in_child(
             await child.end()
         finally:
             await caller.end()
+
+
+async def confinement_here() -> Confinement:
+    """How a child is confined on this machine. A process tries it: a container may forbid what the kernel has."""
+    try:
+        probe = await asyncio.create_subprocess_exec(
+            *_program("child.confinement"),
+            env=_environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        output, _ = await probe.communicate()
+        return Confinement(**json.loads(output))
+    except (OSError, ValueError):
+        return Confinement()
 
 
 class _Caller:
@@ -155,7 +167,7 @@ async def _follow(
                 line = await child.next_line()
                 message = None if line is None else _message(line)
                 if line is not None and isinstance(message, Question):
-                    await child.give(await caller.answer(line))
+                    await _answer(child, caller, line)
         except TimeoutError:
             why = f"not done after {most:g} s" if left <= silence else f"nothing new for {silence:g} s"
             raise DocumentFailure(Code.TIMEOUT, detail=why) from None
@@ -172,6 +184,19 @@ async def _follow(
                 await on_message(message)
             case Answer():
                 raise DocumentFailure(Code.CHILD_CRASHED, detail="a message that is not expected")
+
+
+async def _answer(child: Child, caller: _Caller, question: bytes) -> None:
+    """Give the child the answer to its question. A child that ends meanwhile gets none."""
+    asking, ending = asyncio.ensure_future(caller.answer(question)), asyncio.ensure_future(child.ended())
+    try:
+        await asyncio.wait({asking, ending}, return_when=asyncio.FIRST_COMPLETED)
+        if asking.done():
+            await child.give(asking.result())
+    finally:
+        asking.cancel()
+        ending.cancel()
+        await asyncio.gather(asking, ending, return_exceptions=True)
 
 
 def _message(line: bytes) -> Message:

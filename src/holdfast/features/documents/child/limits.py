@@ -16,6 +16,7 @@ from typing import Final
 from .system_calls import PR_SET_PDEATHSIG, prctl
 
 _THREADS: Final = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+_NO_REPORTS: Final = {"ORT_DISABLE_TELEMETRY": "1", "HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
 _OOM_SCORE: Final = "800"
 """Of 1000: when the machine runs out of memory, the kernel kills the child and not the worker."""
 _NICE: Final = 5
@@ -72,6 +73,15 @@ def lower_priority(threads: int) -> None:
         os.nice(_NICE)
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text(_OOM_SCORE)
+
+
+def forbid_reports() -> None:
+    """Have libraries report to nobody. Must be called before they are imported.
+
+    onnxruntime would write a number for this device below the home folder, and report to Microsoft. faster-whisper
+    would ask its hub for models.
+    """
+    os.environ.update(_NO_REPORTS)
 
 
 def end_with_parent() -> None:

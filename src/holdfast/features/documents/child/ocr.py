@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from holdfast.features.documents.failures import Code, DocumentFailure
 
 from .layout import Box, composed, reading_order
+from .limits import forbid_reports
 from .port import Ask, Reading
 from .protocol import Line, Spec
 
@@ -124,6 +125,7 @@ class LocalPages:
 
 def _loaded(threads: int) -> Any:  # noqa: ANN401 - rapidocr's type hints for its results are wrong
     """The engine with its models loaded. It logs nothing."""
+    forbid_reports()
     import cv2  # noqa: PLC0415 - heavy: only when a page needs it
     import rapidocr  # noqa: PLC0415 - likewise
     from omegaconf import flag_override  # noqa: PLC0415 - likewise

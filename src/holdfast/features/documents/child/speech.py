@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-import os
 from typing import TYPE_CHECKING, Final, Self
 
 from holdfast.features.documents.failures import Code, DocumentFailure
 
+from .limits import forbid_reports
 from .port import Ask
 from .protocol import Segment, Spec
 from .whisper_files import model_name, whisper_files
@@ -32,8 +32,7 @@ class LocalSpeech:
 
     def __init__(self, model_dir: str | None, threads: int) -> None:
         files = whisper_files(model_dir)
-        # faster-whisper reads this at import. Nothing here needs the hub; an attempt to use it fails at once.
-        os.environ["HF_HUB_OFFLINE"] = "1"
+        forbid_reports()
         from faster_whisper import WhisperModel  # noqa: PLC0415 - heavy: only a transcription needs it
 
         self.model = files.name
