@@ -258,8 +258,22 @@ async def test_a_client_that_reads_slowly_but_fast_enough_gets_its_whole_answer(
         ([b"GET /" + b"x" * 8192 + b" HTTP/1.1\r\nHost: holdfast\r\n\r\n"], 414, "URI_TOO_LONG"),
         ([b"GET /", *[b"x" * 1_000_000] * 40], 414, "URI_TOO_LONG"),
         ([EVENT + b"Transfer-Encoding: chunked\r\n\r\n0\r\n", *[b"X: yyyy\r\n" * 100] * 100], 431, "HEADER_TOO_LARGE"),
+        ([EVENT + b"Transfer-Encoding: chunked\r\n\r\n0\r\nX: ", *[b"y" * 1_000_000] * 40], 431, "HEADER_TOO_LARGE"),
+        ([EVENT + b"Transfer-Encoding: chunked\r\n\r\n1;", *[b"y" * 1_000_000] * 40], 431, "HEADER_TOO_LARGE"),
+        ([b"\r\n" * 20_000] * 20, 431, "HEADER_TOO_LARGE"),
     ],
-    ids=["40 MB header", "120,000 headers", "101 headers", "40 KB header", "long URL", "40 MB URL", "trailers"],
+    ids=[
+        "40 MB header",
+        "120,000 headers",
+        "101 headers",
+        "40 KB header",
+        "long URL",
+        "40 MB URL",
+        "trailers",
+        "40 MB trailer",
+        "40 MB chunk extension",
+        "empty lines",
+    ],
 )
 async def test_what_is_too_large_is_refused_and_the_client_can_read_why(port, request_, status, code):
     async with pulse(port), client(port) as one:

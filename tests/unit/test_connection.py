@@ -28,8 +28,6 @@ PROTOCOL = {
     "connection_lost",
     "data_received",
     "on_message_begin",
-    "on_url",
-    "on_header",
     "on_headers_complete",
     "on_body",
     "on_message_complete",

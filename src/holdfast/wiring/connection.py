@@ -108,22 +108,23 @@ class Line(asyncio.Transport):
         super().__init__()
         self._transport = transport
         self._written = 0
-        self._closing = False
+        self.closing = False
+        """Whether nothing is written any more."""
         self._window: tuple[float, int] | None = None
         self.lingers = False
         """Whether to drop what the client still sends for a moment, instead of closing at once."""
 
     def write(self, data: Any) -> None:  # noqa: ANN401 - bytes of any kind
         """Write, and count."""
-        if not self._closing:
+        if not self.closing:
             self._written += len(data)
             self._transport.write(data)
 
     def close(self) -> None:
         """Close; the client can still read what was written."""
-        if self._closing:
+        if self.closing:
             return
-        self._closing = True
+        self.closing = True
         if self.lingers and self._transport.can_write_eof() and not self._transport.is_closing():
             self._transport.write_eof()
         else:
@@ -131,12 +132,12 @@ class Line(asyncio.Transport):
 
     def finish(self) -> None:
         """End the lingering."""
-        self._closing = True
+        self.closing = True
         self._transport.close()
 
     def abort(self) -> None:
         """Close at once, with a reset: otherwise the kernel would keep what the client does not read."""
-        self._closing = True
+        self.closing = True
         own = self.get_extra_info("socket")
         if own is not None:
             with contextlib.suppress(OSError):  # it is closed already
@@ -145,7 +146,7 @@ class Line(asyncio.Transport):
 
     def is_closing(self) -> bool:
         """Whether nothing is written any more."""
-        return self._closing or self._transport.is_closing()
+        return self.closing or self._transport.is_closing()
 
     def is_stalled(self, now: float, limits: ConnectionLimits) -> bool:
         """Whether the client reads the answers too slowly."""
@@ -191,10 +192,8 @@ class Connection(HttpToolsProtocol):
         self._first = True
         self._moved = 0
         """Bytes of the body in the present ``stall``."""
-        self._header_count = 0
-        self._header_bytes = 0
-        self._fed = 0
-        """Bytes that the parser got for a header that is not complete."""
+        self._withheld = 0
+        """Bytes that the parser got and that were neither a complete header nor part of a body."""
         self._unanswered: deque[RequestResponseCycle] = deque()
         self._refusal: Refusal | None = None
         self._bound = ""
@@ -235,17 +234,29 @@ class Connection(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Parse, or drop, what the client sent."""
-        while data and not self._deaf and not self._line.is_closing():
-            if len(data) > _PIECE and self._phase in {_Phase.BEGIN, _Phase.HEADER, _Phase.DONE}:
+        while data and not self._deaf and not self._line.closing:
+            if len(data) > _PIECE and self._phase is not _Phase.BODY:
                 piece, data = data[:_PIECE], data[_PIECE:]
             else:
                 piece, data = data, b""
-            in_header = self._phase is _Phase.HEADER
+            phase, moved = self._phase, self._moved
             super().data_received(piece)
-            if in_header and self._phase is _Phase.HEADER and not self._deaf:
-                self._fed += len(piece)
-                if self._fed > HEADER_BYTES:
-                    self._refuse(Code.HEADER_TOO_LARGE, "header_bytes")
+            if self._phase is _Phase.DONE or self._deaf:
+                continue
+            if self._phase is phase and self._moved == moved:
+                self._withheld += len(piece)
+                self._look_at_header()
+            else:
+                self._withheld = 0
+
+    def _look_at_header(self) -> None:
+        """Refuse a header that is too large before it is complete; or trailers, or the frame around a body."""
+        if self._phase is _Phase.HEADER and len(self.url) > URL_BYTES:
+            self._refuse(Code.URI_TOO_LONG, "url_bytes")
+        elif self._withheld > HEADER_BYTES:
+            self._refuse(Code.HEADER_TOO_LARGE, "header_bytes")
+        elif self._phase is not _Phase.BEGIN and len(self.headers) > HEADER_COUNT:
+            self._refuse(Code.HEADER_TOO_LARGE, "header_count")
 
     # --- the parser calls ---------------------------------------------------------------------------------
 
@@ -256,33 +267,23 @@ class Connection(HttpToolsProtocol):
         if not self._first:
             self._since = self.loop.time()
         self._first = False
-        self._header_count = self._header_bytes = self._fed = 0
-
-    def on_url(self, url: bytes) -> None:
-        """Part of the URL, or all of it."""
-        super().on_url(url)
-        if len(self.url) > URL_BYTES:
-            self._break(Code.URI_TOO_LONG, "url_bytes")
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """A header; or a trailer, which uvicorn would add to the headers of a request that is being answered."""
-        self._header_count += 1
-        self._header_bytes += len(name) + len(value) + 4
-        if self._header_count > HEADER_COUNT:
-            self._break(Code.HEADER_TOO_LARGE, "header_count")
-        if self._header_bytes > HEADER_BYTES:
-            self._break(Code.HEADER_TOO_LARGE, "header_bytes")
-        if self._phase is _Phase.HEADER:
-            super().on_header(name, value)
+        self._withheld = 0
 
     def on_headers_complete(self) -> None:
         """The header is complete: uvicorn starts the app."""
         if len(self._unanswered) >= PIPELINED:
             self._break(Code.TOO_MANY_REQUESTS, "pipelined_requests", "Too many requests wait on this connection.")
+        if len(self.url) > URL_BYTES:
+            self._break(Code.URI_TOO_LONG, "url_bytes")
+        if len(self.headers) > HEADER_COUNT:
+            self._break(Code.HEADER_TOO_LARGE, "header_count")
         upgrade = self.parser.should_upgrade()
+        if sum([len(name) + len(value) + 4 for name, value in self.headers]) > HEADER_BYTES:
+            self._break(Code.HEADER_TOO_LARGE, "header_bytes")
         if (problem := _framing_problem(self.headers, self.parser.get_http_version(), upgrade=upgrade)) is not None:
             self._break(Code.MALFORMED_REQUEST, "malformed_request", problem)
         super().on_headers_complete()
+        self.headers = []  # uvicorn would add trailers to the headers of a request that is being answered
         self._unanswered.append(self.cycle)
         self._phase = _Phase.BODY
         self._since = self.loop.time()
@@ -444,7 +445,7 @@ def _framing_problem(headers: list[tuple[bytes, bytes]], version: str, *, upgrad
     problem = None
     if version not in {"1.0", "1.1"}:
         problem = "Only HTTP/1.0 and HTTP/1.1 are spoken here."
-    elif len(hosts) > 1 or (not hosts and version == "1.1") or any(not _HOST.fullmatch(each) for each in hosts):
+    elif len(hosts) > 1 or (not hosts and version == "1.1") or (hosts and _HOST.fullmatch(hosts[0]) is None):
         problem = "There must be one valid Host header."
     elif codings and (version == "1.0" or lengths or codings != [b"chunked"]):
         problem = "Transfer-Encoding can only be chunked, only in HTTP/1.1, and not with a Content-Length."
