@@ -161,7 +161,7 @@ class EmailService:
         from .request import RequestLimits  # noqa: PLC0415 - likewise
 
         ttl = timedelta(milliseconds=self.settings.email_ttl_ms)
-        limits = RequestLimits(html_bytes=self.settings.email_max_html_bytes, ttl=ttl, horizon=ttl)
+        limits = RequestLimits(html_bytes=self.settings.email_max_html_bytes, ttl=ttl)
         return EmailAdmission(self.workload, self.services.store, self.vault, self.content, limits)
 
     @cached_property
@@ -185,11 +185,6 @@ class EmailService:
         """The size of the largest request with one email."""
         # JSON may write a character of two bytes in six.
         return 3 * self.settings.email_max_html_bytes + self.services.settings.max_body_bytes
-
-    @property
-    def max_batch_bytes(self) -> int:
-        """The size of the largest request with many emails."""
-        return self.settings.email_max_batch_bytes
 
     def routes(self, frame: Frame) -> FeatureRoutes:
         """The routes of emails."""

@@ -144,7 +144,7 @@ def _add_sending(routes: Routes, email: EmailService, frame: Frame) -> None:
 
     @routes.post(BATCH_PATH, status_code=207, dependencies=guarded, summary="Send many emails", description=_BATCH)
     async def send_batch(
-        request: Request, body: object = json_body(limit=email.max_batch_bytes, like=EmailBatch)
+        request: Request, body: object = json_body(limit=email.settings.email_max_batch_bytes, like=EmailBatch)
     ) -> BatchView:
         return await intake.accept_all(_emails_of(body), tenant_of(request), request.scope[TRACE])
 
