@@ -4,59 +4,65 @@ This module is the public API for your own workloads. Features have five modules
 ``views``, ``network`` and ``terminal``. Everything else is an implementation detail. docs/extending.md lists all names.
 """
 
-from .contracts.admission import Admitted, ErrorCode, FieldProblem, InvalidContent, NotAcceptable
-from .contracts.crash_points import crash_point
-from .contracts.dead_letters import DeadLetter, ReviewStatus, letter_id
-from .contracts.effects import Collection, Delete, Effect, Enqueue, Upsert
-from .contracts.entries import job_id_for, new_entry, usable_job_id
-from .contracts.errors import (
-    BrokerUnavailable,
-    ConfigurationError,
-    DeadlinePassed,
-    HandlingError,
-    HoldfastError,
-    IntakeSaturated,
-    InvalidQuery,
-    LeaseLost,
-    NotFound,
-    PermanentError,
-    StoreUnavailable,
-    ThrottledError,
-    TransientError,
-)
-from .contracts.extras import EXTRA_OF, install_command, missing_libraries
-from .contracts.ledger import Attempt, LedgerEntry, Status
-from .contracts.outcomes import Done, Expired, Failure, Halt, Outcome, Reason, Reject, Retry, Snooze
-from .contracts.personal_data import Kind, find_personal_data, normalise_document
-from .contracts.queries import EntryQuery, LetterQuery, Page, RecordQuery, Slice
-from .contracts.queues import Delivery, RateLimit
-from .contracts.redaction import scrub
-from .contracts.retry import ExponentialBackoff, ListedDelays, RetryPolicy
-from .contracts.times import duration_ms, isoformat
-from .contracts.transitions import (
-    Accept,
-    AskToStop,
-    Complete,
-    Expire,
-    MoveToDeadLetters,
-    Publish,
-    Release,
-    RetryLater,
-    Transition,
-)
-from .contracts.validation import HALF_A_CHARACTER, described, sentence_of
-from .contracts.workload import (
-    Adopt,
-    Adopted,
-    App,
-    BackgroundTask,
-    Context,
-    Identity,
-    Job,
-    JobState,
-    Workload,
-    readable_body,
-)
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from .contracts.admission import Admitted, ErrorCode, FieldProblem, InvalidContent, NotAcceptable
+    from .contracts.crash_points import crash_point
+    from .contracts.dead_letters import DeadLetter, ReviewStatus, letter_id
+    from .contracts.effects import Collection, Delete, Effect, Enqueue, Upsert
+    from .contracts.entries import job_id_for, new_entry, usable_job_id
+    from .contracts.errors import (
+        BrokerUnavailable,
+        ConfigurationError,
+        DeadlinePassed,
+        HandlingError,
+        HoldfastError,
+        IntakeSaturated,
+        InvalidQuery,
+        LeaseLost,
+        NotFound,
+        PermanentError,
+        StoreUnavailable,
+        ThrottledError,
+        TransientError,
+    )
+    from .contracts.extras import EXTRA_OF, install_command, missing_libraries
+    from .contracts.ledger import Attempt, LedgerEntry, Status
+    from .contracts.outcomes import Done, Expired, Failure, Halt, Outcome, Reason, Reject, Retry, Snooze
+    from .contracts.personal_data import Kind, find_personal_data, normalise_document
+    from .contracts.queries import EntryQuery, LetterQuery, Page, RecordQuery, Slice
+    from .contracts.queues import Delivery, RateLimit
+    from .contracts.redaction import scrub
+    from .contracts.retry import ExponentialBackoff, ListedDelays, RetryPolicy
+    from .contracts.times import duration_ms, isoformat
+    from .contracts.transitions import (
+        Accept,
+        AskToStop,
+        Complete,
+        Expire,
+        MoveToDeadLetters,
+        Publish,
+        Release,
+        RetryLater,
+        Transition,
+    )
+    from .contracts.validation import HALF_A_CHARACTER, described, sentence_of
+    from .contracts.workload import (
+        Adopt,
+        Adopted,
+        App,
+        BackgroundTask,
+        Context,
+        Identity,
+        Job,
+        JobState,
+        Workload,
+        readable_body,
+    )
 
 __version__ = "0.1.0"
 
@@ -145,3 +151,39 @@ __all__ = [
     "sentence_of",
     "usable_job_id",
 ]
+
+_PLACES: Final = (
+    "admission",
+    "crash_points",
+    "dead_letters",
+    "effects",
+    "entries",
+    "errors",
+    "extras",
+    "ledger",
+    "outcomes",
+    "personal_data",
+    "queries",
+    "queues",
+    "redaction",
+    "retry",
+    "times",
+    "transitions",
+    "validation",
+    "workload",
+)
+"""The modules of ``holdfast.contracts`` that have these names."""
+
+
+if not TYPE_CHECKING:  # a type checker would believe that every name exists
+
+    def __getattr__(name: str) -> object:
+        """A public name, when it is first used: ``holdfast --version`` does without pydantic and asyncio."""
+        if name in __all__:
+            for place in _PLACES:
+                module = import_module(f"{__name__}.contracts.{place}")
+                if hasattr(module, name):
+                    globals()[name] = getattr(module, name)
+                    return globals()[name]
+        message = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(message)

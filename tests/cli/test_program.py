@@ -13,6 +13,8 @@ from holdfast.cli import COMMANDS
 from holdfast.cli.lazy import load
 from holdfast.contracts.errors import ConfigurationError, NotFound, StoreUnavailable
 from holdfast.contracts.ledger import NewEntry
+from holdfast.features.email.feature import EmailService
+from holdfast.terminal import open_feature
 from holdfast.wiring import open_system
 from tests.cli.commands import settings
 from tests.cli.parcels import app
@@ -146,3 +148,13 @@ def test_control_characters_never_reach_the_terminal(program, home, empty_ledger
     for said in (shown, listed, as_json, missing):
         assert (said.out + said.err).replace("\n", "").isprintable()
     assert "\\x1b[31mnorth" in shown.out
+
+
+def test_a_command_gets_the_service_of_its_feature_or_an_error(empty_ledger):
+    async def opened(kind):
+        async with open_feature("email", kind, None) as service:
+            return service
+
+    assert isinstance(asyncio.run(opened(EmailService)), EmailService)
+    with pytest.raises(TypeError, match="The feature email has no int for its commands"):
+        asyncio.run(opened(int))

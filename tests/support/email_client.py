@@ -257,7 +257,7 @@ async def email_client_of_cluster(
 @asynccontextmanager
 async def _client(gateway: Gateway, server: SmtpServer) -> AsyncIterator[EmailClient]:
     workload: Any = gateway.workload
-    limits = RequestLimits(ttl=workload.ttl, horizon=workload.ttl)
+    limits = RequestLimits(ttl=workload.ttl)
     company = (await gateway.tenants.add("acme")).company_id
     await workload.start()
     try:

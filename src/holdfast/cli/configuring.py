@@ -13,7 +13,6 @@ import typer
 from holdfast import App
 from holdfast.config import CONFIG_FILE, Settings, fresh_config_text
 from holdfast.installed import installed_features, settings_model
-from holdfast.wiring import DATABASE_FILE, open_cluster, open_system
 
 from . import options
 from .failures import Stop
@@ -86,6 +85,8 @@ def migrate(app: options.App = None, data: options.Data = None, json: options.Js
     of another system in the same MongoDB collections; that system may keep running. The embedded ledger is updated by
     every start; this command does the same without a start. You can run it again safely.
     """
+    from holdfast.wiring import DATABASE_FILE  # noqa: PLC0415 - the other commands here need no store
+
     own = app_of(app)
     settings = settings_with(own, holdfast_data=data)
     done = asyncio.run(_migrated(settings, own))
@@ -100,6 +101,8 @@ def migrate(app: options.App = None, data: options.Data = None, json: options.Js
 
 async def _migrated(settings: Settings, app: App | None) -> list[str]:
     """The changes that were made, one sentence each."""
+    from holdfast.wiring import DATABASE_FILE, open_cluster, open_system  # noqa: PLC0415 - as above
+
     if settings.cluster:
         async with open_cluster(settings, app) as cluster:
             return await cluster.store.migrate()

@@ -1,4 +1,7 @@
-"""Errors as messages: one sentence on standard error and an exit code. This happens only here."""
+"""Errors as messages: one sentence on standard error and an exit code. This happens only here.
+
+Every start of the program imports this module, so it imports nothing heavy before there is an error.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,6 @@ import traceback
 from collections.abc import Iterator
 from itertools import chain, repeat
 from typing import Final
-
-from holdfast.contracts.admission import InvalidContent
-from holdfast.contracts.errors import HoldfastError, NotFound, ReviewRefused
-from holdfast.contracts.redaction import scrub
 
 from .output import say
 
@@ -34,6 +33,8 @@ class Stop(Exception):
 
 def report_error(error: BaseException) -> int:
     """Print on standard error what happened, and return the exit code."""
+    from holdfast.contracts.redaction import scrub  # noqa: PLC0415 - see above
+
     leaves = list(_leaves(error))
     messages = [_message_and_code(leaf) for leaf in leaves]
     known = [each for each in messages if each is not None]
@@ -63,6 +64,9 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
 
 def _message_and_code(error: BaseException) -> tuple[list[str], int] | None:
     """The lines and the exit code of an expected error; None for any other error."""
+    from holdfast.contracts.admission import InvalidContent  # noqa: PLC0415 - see above
+    from holdfast.contracts.errors import HoldfastError, NotFound, ReviewRefused  # noqa: PLC0415 - see above
+
     match error:
         case Stop():
             return list(error.sentences), error.code

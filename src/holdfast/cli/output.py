@@ -12,13 +12,12 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, TextIO, TypeVar
 
-from holdfast.contracts.errors import NotFound
-from holdfast.contracts.ledger import Attempt
-from holdfast.contracts.queries import Slice
-
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
+
+    from holdfast.contracts.ledger import Attempt
+    from holdfast.contracts.queries import Slice
 
 Item = TypeVar("Item")
 
@@ -90,6 +89,8 @@ def show_list(
     The names in a row are the titles of the columns. Columns in ``whole`` are never wrapped. A page of a longer list
     (:class:`Slice`) also says how to get the next page; ``total`` is the length of the whole list, if it is known.
     """
+    from holdfast.contracts.queries import Slice  # noqa: PLC0415 - see above
+
     items, following = (found.items, found.next) if isinstance(found, Slice) else (found, None)
     if json:
         documents = [document(each) for each in items]
@@ -127,6 +128,8 @@ def show_item(
 
 def require_item(found: Item | None, what: str, listing: str) -> Item:
     """The item. If there is none, the command ends with exit code 1, and names the command that lists such items."""
+    from holdfast.contracts.errors import NotFound  # noqa: PLC0415 - see above
+
     if found is None:
         message = f"There is no such {what}; `{listing}` shows them."
         raise NotFound(message)

@@ -264,9 +264,7 @@ async def test_suppressed_addresses_are_reported_all_at_once(admission, store):
 
 
 async def test_the_ttl_limits_the_delay(email, store):
-    admission = EmailAdmission(
-        email, store, VAULT, limits=RequestLimits(ttl=timedelta(days=9), horizon=timedelta(days=9))
-    )
+    admission = EmailAdmission(email, store, VAULT, limits=RequestLimits(ttl=timedelta(days=9)))
     day, moment = timedelta(days=1), timedelta(milliseconds=1)
     assert (await admit(admission, an_email(delay=86_399_999))).delay < day
     for wanted, field in (({"delay": 86_400_000}, "delay"), ({"sendAt": (NOW + day + moment).isoformat()}, "sendAt")):

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.contracts.admission import FieldProblem, InvalidContent
-from holdfast.contracts.personal_data import Kind
 from holdfast.features.email.request import EmailSendBody, RequestLimits, admit_request
 from holdfast.features.email.vault import Vault
 
@@ -50,10 +49,11 @@ def fields(raw: object, **limits: object) -> list[str]:
 def test_a_small_body_gets_the_defaults():
     request = admit(BODY)
 
-    assert request.to == request.recipient.email == "cliente@example.com"
+    assert request.to == "cliente@example.com"
     assert request.priority == 5
-    assert (request.cc, request.bcc, request.tags, dict(request.headers)) == ((), (), (), {})
-    assert request.delay is request.send_at is request.html_ref is request.reply_to is None
+    assert request.cc is request.bcc is request.tags is request.headers is None
+    assert request.delay is request.sendAt is request.htmlRef is request.replyTo is None
+    assert request.wait(NOW) == timedelta(0)
 
 
 def test_a_full_body_keeps_every_field():
@@ -81,12 +81,12 @@ def test_a_full_body_keeps_every_field():
 
     assert request.to == "Cliente@example.com"
     assert request.html is None
-    assert request.html_ref == "html/1"
-    assert request.recipient.document == (Kind.CPF, "52998224725")
-    assert (request.recipient.nome, request.recipient.razao_social) == ("João", "Silva Ltda.")
-    assert request.delay == timedelta(minutes=1)
+    assert request.htmlRef == "html/1"
+    assert request.recipient.document == "52998224725"
+    assert (request.recipient.nome, request.recipient.razaoSocial) == ("João", "Silva Ltda.")
+    assert request.wait(NOW) == timedelta(minutes=1)
     assert (request.priority, request.tags, dict(request.headers)) == (10, ("boleto",), {"X-A": "1"})
-    assert (request.cc, request.bcc, request.reply_to) == (("a@example.com",), ("b@example.com",), "r@example.com")
+    assert (request.cc, request.bcc, request.replyTo) == (("a@example.com",), ("b@example.com",), "r@example.com")
 
 
 @pytest.mark.parametrize(
@@ -208,10 +208,10 @@ def test_html_may_have_512_kibibytes_by_default():
 
 def test_limits_are_those_that_were_given():
     admit(body(delay=1000), ttl=timedelta(seconds=1))
-    admit(body(sendAt="2026-11-20T12:00:00Z"), horizon=timedelta(days=4))
+    admit(body(sendAt="2026-11-20T12:00:00Z"), ttl=timedelta(days=4))
 
     assert fields(body(delay=1001), ttl=timedelta(seconds=1)) == ["delay"]
-    assert fields(body(sendAt="2026-11-20T12:00:01Z"), horizon=timedelta(days=4)) == ["sendAt"]
+    assert fields(body(sendAt="2026-11-20T12:00:01Z"), ttl=timedelta(days=4)) == ["sendAt"]
 
 
 # --- all at once ------------------------------------------------------------------------------------------------
@@ -334,7 +334,7 @@ def test_no_body_raises_another_error_and_no_problem_repeats_a_value(raw):
 def test_the_repr_of_a_request_shows_no_values():
     request = admit(body(recipient={"cpfCnpj": "529.982.247-25", "nome": "João"}))
 
-    for shown in (repr(request), repr(request.recipient)):
+    for shown in (repr(request), str(request), repr(request.recipient)):
         assert "cliente" not in shown
         assert "52998224725" not in shown
         assert "João" not in shown

@@ -34,7 +34,7 @@ from holdfast.feature import Records
 from .content import Content, ContentMissing, ContentUnavailable, content_in_database, content_ref
 from .contract import MAX_REQUEST_ID, EmailRecipient, EmailSendJob
 from .records import OUTBOX, RECIPIENTS
-from .request import EmailRequest, RequestLimits, RequestRecipient, admit_request
+from .request import EmailSendBody, RecipientBody, RequestLimits, admit_request
 from .suppression import Suppressions, address_hash
 from .vault import Vault
 
@@ -99,11 +99,11 @@ class EmailAdmission:
         """
         request = self._check(body, idempotency_key, received_at)
         await self._suppressions.refuse(_addresses(request))
-        await self._refuse_unknown(request.recipient.recipient_id, company_id)
+        await self._refuse_unknown(request.recipient.recipientId, company_id)
         outbox_id = self._outbox_id(request, company_id, idempotency_key)
         ref, stored = await self._store_html(request, company_id, received_at)
-        recipient, sealed = self._recipient(request.recipient, company_id)
-        delay = _delay(request, received_at)
+        recipient, sealed = self._recipient(request.to, request.recipient, company_id)
+        delay = request.wait(received_at)
         due = received_at + delay if delay else None
         job = EmailSendJob(
             outboxId=outbox_id,
@@ -114,8 +114,8 @@ class EmailAdmission:
             bcc=request.bcc or None,
             subject=request.subject,
             htmlRef=ref,
-            replyTo=request.reply_to,
-            headers=dict(request.headers) or None,
+            replyTo=request.replyTo,
+            headers=request.headers or None,
             tags=request.tags or None,
             recipient=recipient,
             attempt=1,
@@ -131,36 +131,36 @@ class EmailAdmission:
 
     # --- the request -------------------------------------------------------------------------------------
 
-    def _check(self, body: object, idempotency_key: str | None, now: datetime) -> EmailRequest:
+    def _check(self, body: object, idempotency_key: str | None, now: datetime) -> EmailSendBody:
         problems = list(_key_problems(idempotency_key))
         try:
             request = admit_request(body, limits=self._limits, now=now)
         except InvalidContent as error:
             raise InvalidContent([*problems, *error.problems]) from None
         ttl = self._workload.ttl
-        if ttl is not None and _delay(request, now) >= ttl:
-            field = "delay" if request.send_at is None else "sendAt"
+        if ttl is not None and request.wait(now) >= ttl:
+            field = "delay" if request.sendAt is None else "sendAt"
             problems.append(FieldProblem(field, "is after the deadline of the email"))
         if problems:
             raise InvalidContent(problems)
         return request
 
-    def _outbox_id(self, request: EmailRequest, company_id: str, idempotency_key: str | None) -> str:
+    def _outbox_id(self, request: EmailSendBody, company_id: str, idempotency_key: str | None) -> str:
         if idempotency_key is not None:
             return _derived("outbox/key", company_id, idempotency_key)
         # The content includes all identifiers of the recipient, and a tax number as its keyed hash. The external id is
         # added again for compatibility: an email that an older version accepted must get the same id.
         return _derived(
-            "outbox/content", company_id, request.recipient.external_id or "", request.content_hash(self._vault)
+            "outbox/content", company_id, request.recipient.externalId or "", request.content_hash(self._vault)
         )
 
     # --- the HTML -----------------------------------------------------------------------------------------
 
-    async def _store_html(self, request: EmailRequest, company_id: str, now: datetime) -> tuple[str, Effects]:
+    async def _store_html(self, request: EmailSendBody, company_id: str, now: datetime) -> tuple[str, Effects]:
         """The reference to the HTML, and the effects that keep the HTML as long as the job may need it."""
         # The HTML is kept longer than any dead letter of the job, because a person may replay the letter.
         until = now + (self._workload.ttl or timedelta(0)) + self._workload.letter_retention + _A_DAY
-        html, ref = request.html, request.html_ref or ""
+        html, ref = request.html, request.htmlRef or ""
         try:
             if html is not None:
                 ref = content_ref(company_id, html)
@@ -183,23 +183,23 @@ class EmailAdmission:
         if kept is None or kept.get("companyId") != company_id or kept.get("erasedAt") is not None:
             raise UnknownRecipient([FieldProblem("recipient.recipientId", "names no recipient of this tenant")])
 
-    def _recipient(self, person: RequestRecipient, company_id: str) -> tuple[EmailRecipient, Upsert]:
+    def _recipient(self, to: str, person: RecipientBody, company_id: str) -> tuple[EmailRecipient, Upsert]:
         """The recipient of the job, and the record with the data that the job must not contain."""
         document_hash = person.document_hash(self._vault)
-        if person.recipient_id is not None:
-            recipient_id = person.recipient_id
+        if person.recipientId is not None:
+            recipient_id = person.recipientId
         elif document_hash is not None:
             recipient_id = _derived("recipient/cpfCnpj", company_id, document_hash)
         else:
-            recipient_id = _derived("recipient/externalId", company_id, person.external_id or "")
+            recipient_id = _derived("recipient/externalId", company_id, person.externalId or "")
         sealed = {
-            "cpfCnpjSealed": None if person.document is None else person.document[1],
-            "emailSealed": person.email,
+            "cpfCnpjSealed": person.document,
+            "emailSealed": to,
             "nomeSealed": person.nome,
-            "razaoSocialSealed": person.razao_social,
+            "razaoSocialSealed": person.razaoSocial,
         }
         facts: dict[str, Any] = {
-            "externalId": person.external_id,
+            "externalId": person.externalId,
             "cpfCnpjHash": document_hash,
             **{
                 name: self._vault.seal(clear, context=seal_context(company_id, recipient_id, name))
@@ -209,14 +209,14 @@ class EmailAdmission:
         }
         # A field that this request does not have keeps the value of an earlier request.
         changed = {name: value for name, value in facts.items() if value is not None}
-        changed |= {"companyId": company_id, "emailHash": address_hash(self._vault, person.email), "erasedAt": None}
+        changed |= {"companyId": company_id, "emailHash": address_hash(self._vault, to), "erasedAt": None}
         recipient = EmailRecipient(
             recipientId=recipient_id,
-            externalId=person.external_id,
+            externalId=person.externalId,
             cpfCnpjHash=document_hash,
-            razaoSocial=person.razao_social,
+            razaoSocial=person.razaoSocial,
             nome=person.nome,
-            email=person.email,
+            email=to,
         )
         return recipient, Upsert(RECIPIENTS, recipient_id, changed)
 
@@ -237,17 +237,11 @@ def _derived(*parts: str) -> str:
     return str(uuid.UUID(bytes=sha256(text.encode()).digest()[:16], version=5))
 
 
-def _addresses(request: EmailRequest) -> Iterator[tuple[str, str]]:
+def _addresses(request: EmailSendBody) -> Iterator[tuple[str, str]]:
     yield "to", request.to
     for name, addresses in (("cc", request.cc), ("bcc", request.bcc)):
-        for position, address in enumerate(addresses):
+        for position, address in enumerate(addresses or ()):
             yield f"{name}.{position}", address
-
-
-def _delay(request: EmailRequest, now: datetime) -> timedelta:
-    if request.send_at is not None:
-        return max(request.send_at - now, timedelta(0))
-    return request.delay or timedelta(0)
 
 
 def _key_problems(idempotency_key: str | None) -> Iterator[FieldProblem]:

@@ -164,7 +164,7 @@ class EmailService:
         from .request import RequestLimits  # noqa: PLC0415 - likewise
 
         ttl = timedelta(milliseconds=self.settings.email_ttl_ms)
-        limits = RequestLimits(html_bytes=self.settings.email_max_html_bytes, ttl=ttl, horizon=ttl)
+        limits = RequestLimits(html_bytes=self.settings.email_max_html_bytes, ttl=ttl)
         return EmailAdmission(self.workload, self.services.store, self.vault, self.content, limits)
 
     @cached_property

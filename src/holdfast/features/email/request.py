@@ -1,11 +1,11 @@
-"""The body of ``POST /v1/email/send``: it becomes a request to send one email, or a list of all its problems."""
+"""The body of ``POST /v1/email/send``: a valid request to send one email, or a list of all its problems."""
 # ruff: noqa: N815 - the attributes of the body are the fields of the wire, which are camelCase
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import Annotated, Any, Final
@@ -26,11 +26,10 @@ DOCUMENT_PURPOSE: Final = "cpfCnpj"
 
 @dataclass(frozen=True, slots=True)
 class RequestLimits:
-    """Limits for requests. ``ttl`` is the longest delay; ``horizon`` is how far in the future ``sendAt`` may be."""
+    """Limits for requests. ``ttl`` is the longest delay, and how far in the future ``sendAt`` may be."""
 
     html_bytes: int = 512 * 1024
     ttl: timedelta = timedelta(milliseconds=contract.DEFAULT_TTL)
-    horizon: timedelta = timedelta(milliseconds=contract.DEFAULT_TTL)
 
 
 # --- the body, for validation and for the published schema ----------------------------------------------------
@@ -58,6 +57,10 @@ def _readable(html: str) -> str:
 class _Body(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
+    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
+        """No values: a body is full of personal data."""
+        yield from ()
+
 
 class RecipientBody(_Body):
     """The recipient, as the tenant sends it. A clear CPF or CNPJ is allowed in ``cpfCnpj`` only."""
@@ -71,6 +74,15 @@ class RecipientBody(_Body):
     email: Annotated[contract.Address | None, Field(description="Must be the same address as `to`. Default: `to`.")] = (
         None
     )
+
+    @property
+    def document(self) -> str | None:
+        """The digits of the CPF or CNPJ, in clear."""
+        return None if self.cpfCnpj is None else normalise_document(self.cpfCnpj)[1]
+
+    def document_hash(self, vault: Vault) -> str | None:
+        """The ``cpfCnpjHash`` of the job: the given hash, or the fingerprint of the clear number."""
+        return self.cpfCnpjHash if self.document is None else vault.fingerprint(self.document, DOCUMENT_PURPOSE)
 
 
 class EmailSendBody(_Body):
@@ -103,46 +115,11 @@ class EmailSendBody(_Body):
     delay: Annotated[int | None, Field(strict=True, ge=0, description="Milliseconds.")] = None
     sendAt: contract.Instant | None = None
 
-
-# --- the request ----------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class RequestRecipient:
-    """The recipient of the email. ``document`` is the checked CPF or CNPJ: its kind, and its digits in clear."""
-
-    email: str
-    recipient_id: str | None = None
-    external_id: str | None = None
-    document: tuple[Kind, str] | None = None
-    cpf_cnpj_hash: str | None = None
-    razao_social: str | None = None
-    nome: str | None = None
-
-    def document_hash(self, vault: Vault) -> str | None:
-        """The ``cpfCnpjHash`` of the job: the given hash, or the fingerprint of the clear number."""
-        if self.document is None:
-            return self.cpf_cnpj_hash
-        return vault.fingerprint(self.document[1], DOCUMENT_PURPOSE)
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class EmailRequest:
-    """A valid request to send one email. Its ``repr`` shows no values."""
-
-    to: str
-    subject: str
-    recipient: RequestRecipient
-    cc: tuple[str, ...] = ()
-    bcc: tuple[str, ...] = ()
-    html: str | None = None
-    html_ref: str | None = None
-    reply_to: str | None = None
-    headers: Mapping[str, str] = field(default_factory=dict)
-    tags: tuple[str, ...] = ()
-    priority: int = contract.DEFAULT_PRIORITY
-    delay: timedelta | None = None
-    send_at: datetime | None = None
+    def wait(self, now: datetime) -> timedelta:
+        """The time from now until the email may be sent."""
+        if self.sendAt is not None:
+            return max(self.sendAt - now, timedelta(0))
+        return timedelta(milliseconds=self.delay or 0)
 
     def content_hash(self, vault: Vault) -> str:
         """64 hexadecimal characters, equal for two requests that would send the same email to the same person.
@@ -153,26 +130,29 @@ class EmailRequest:
         person = self.recipient
         content = {
             "to": self.to,
-            "cc": self.cc,
-            "bcc": self.bcc,
+            "cc": self.cc or (),
+            "bcc": self.bcc or (),
             "subject": self.subject,
             "html": None if self.html is None else sha256(self.html.encode()).hexdigest(),
-            "htmlRef": self.html_ref,
-            "replyTo": self.reply_to,
-            "headers": sorted((name.lower(), value) for name, value in self.headers.items()),
-            "tags": self.tags,
-            "externalId": person.external_id,
+            "htmlRef": self.htmlRef,
+            "replyTo": self.replyTo,
+            "headers": sorted((name.lower(), value) for name, value in (self.headers or {}).items()),
+            "tags": self.tags or (),
+            "externalId": person.externalId,
             "cpfCnpjHash": person.document_hash(vault),
-            "razaoSocial": person.razao_social,
+            "razaoSocial": person.razaoSocial,
             "nome": person.nome,
         }
-        if person.recipient_id is not None:  # otherwise left out, so that the hash is the same as in older versions
-            content["recipientId"] = person.recipient_id
+        if person.recipientId is not None:  # otherwise left out, so that the hash is the same as in older versions
+            content["recipientId"] = person.recipientId
         return vault.fingerprint(json.dumps(content, sort_keys=True), "content")
 
 
-def admit_request(raw_body: object, *, limits: RequestLimits, now: datetime) -> EmailRequest:
-    """The request of this body. Raises :class:`InvalidContent` with every problem, at most fifty.
+# --- the request ----------------------------------------------------------------------------------------------
+
+
+def admit_request(raw_body: object, *, limits: RequestLimits, now: datetime) -> EmailSendBody:
+    """The valid request in this body. Raises :class:`InvalidContent` with every problem, at most fifty.
 
     A problem has the field and one sentence. It never repeats a value of the body (I14).
     """
@@ -189,34 +169,7 @@ def admit_request(raw_body: object, *, limits: RequestLimits, now: datetime) -> 
     if problems or body is None:
         # One problem for each field and cause, in the order in which they were found.
         raise InvalidContent(tuple(dict.fromkeys(problems))[:MAX_PROBLEMS])
-    return _request(body)
-
-
-def _request(body: EmailSendBody) -> EmailRequest:
-    person = body.recipient
-    return EmailRequest(
-        to=body.to,
-        subject=body.subject,
-        recipient=RequestRecipient(
-            email=body.to,
-            recipient_id=person.recipientId,
-            external_id=person.externalId,
-            document=None if person.cpfCnpj is None else normalise_document(person.cpfCnpj),
-            cpf_cnpj_hash=person.cpfCnpjHash,
-            razao_social=person.razaoSocial,
-            nome=person.nome,
-        ),
-        cc=body.cc or (),
-        bcc=body.bcc or (),
-        html=body.html,
-        html_ref=body.htmlRef,
-        reply_to=body.replyTo,
-        headers=body.headers or {},
-        tags=body.tags or (),
-        priority=body.priority,
-        delay=None if body.delay is None else timedelta(milliseconds=body.delay),
-        send_at=body.sendAt,
-    )
+    return body
 
 
 # --- problems between fields: checked in the raw body, so that a wrong field hides none of them ---------------
@@ -298,8 +251,8 @@ def _time_problems(body: Mapping[Any, Any], limits: RequestLimits, now: datetime
         return
     if instant <= now:
         yield FieldProblem("sendAt", "must be in the future")
-    elif instant > now + limits.horizon:
-        yield FieldProblem("sendAt", f"must not be more than {_hours(limits.horizon)} hours ahead")
+    elif instant > now + limits.ttl:
+        yield FieldProblem("sendAt", f"must not be more than {_hours(limits.ttl)} hours ahead")
 
 
 def _hours(span: timedelta) -> str:
