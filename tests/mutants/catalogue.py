@@ -34,6 +34,7 @@ _MAINTENANCE: Final = "engine/maintenance.py"
 _TRANSITIONS: Final = "engine/transitions.py"
 _BROKER: Final = "brokers/sqlite.py"
 _FOLDING: Final = "stores/folding.py"
+_ENTRIES: Final = "stores/sqlite/entries.py"
 _LEDGER: Final = "stores/sqlite/ledger.py"
 _LETTERS: Final = "stores/sqlite/letters.py"
 _SETTLING: Final = "stores/sqlite/settling.py"
@@ -223,6 +224,31 @@ ON CONFLICT (workload, key) DO UPDATE SET body = excluded.body, fingerprint = ex
         _LETTERS,
         "deadline = iif(ledger_entries.mortal, ledger_entries.first_seen_at, :now) + ledger_entries.life,",
         "deadline = ledger_entries.deadline,",
+    ),
+    # --- cancelling
+    _mutant(
+        "a cancelled job is tried again",
+        _ENTRIES,
+        "SET withdrawn = 1, deadline = min(coalesce(deadline, :now), :now),",
+        "SET withdrawn = 1,",
+    ),
+    _mutant(
+        "a job is cancelled beyond its point of no return",
+        _ENTRIES,
+        "AND status = 'processing' AND NOT proceeded",
+        "AND status = 'processing'",
+    ),
+    _mutant(
+        "a handler does not learn that its job is cancelled",
+        "engine/handling.py",
+        "                each.cancelled.set()\n",
+        "                pass\n",
+    ),
+    _mutant(
+        "a job that was stopped does not say that it was cancelled",
+        _TRANSITIONS,
+        "note = CANCELLED if job.cancelled.is_set() else None",
+        "note = None",
     ),
     # --- the queue
     _mutant(

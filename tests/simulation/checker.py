@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from . import effect_checks, ledger_checks, letter_checks
+from . import cancel_checks, effect_checks, ledger_checks, letter_checks
 from .facts import Facts
 
 _CHECKS: Final = (
@@ -25,6 +25,10 @@ _CHECKS: Final = (
     effect_checks.newest_stands,
     effect_checks.deadlines,
     effect_checks.once,
+    cancel_checks.no_more_attempts,
+    cancel_checks.handlers_learn_of_it,
+    cancel_checks.no_launch,
+    cancel_checks.somebody_asked,
     letter_checks.letters,
     letter_checks.dead_letter_queue,
     letter_checks.reviews,

@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 from holdfast.contracts.times import duration_ms
+from holdfast.contracts.transitions import CANCELLED
 
 from .facts import Facts, Findings
 from .workloads import TTL, Order
@@ -92,11 +93,9 @@ def deadlines(facts: Facts) -> Findings:
             late = [each["attempt"] for each in step["attempts"] if end is not None and each["startedAt"] >= end]
             if late:
                 yield f"I10: {workload} {key}: attempt {late[0]} began after the deadline"
-            if (
-                step["new"] == "expired"
-                and (end is None or step["at"] < end)
-                and not _said_expired(facts, workload, key)
-            ):
+            early = step["new"] == "expired" and (end is None or step["at"] < end)
+            cancelled = facts.entries[workload, key]["note"] == CANCELLED
+            if early and not cancelled and not _said_expired(facts, workload, key):
                 yield f"I10: {workload} {key} expired before its time"
 
 
@@ -106,7 +105,7 @@ def once(facts: Facts) -> Findings:
     runs: Counter[tuple[str, str, int]] = Counter()
     for run in facts.runs:
         identity = (run.workload, run.key, run.generation)
-        launches[identity] += run.launched
+        launches[identity] += run.launched is not None
         runs[identity] += 1
     yield from (f"I11: {identity} was launched {count} times" for identity, count in launches.items() if count > 1)
     for letter in facts.letters:

@@ -6,7 +6,10 @@ import json
 import sqlite3
 from collections import defaultdict
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
+
+EPOCH: Final = 1_790_000_000_000
+"""When the store's clock begins."""
 
 Findings = Iterator[str]
 Identity = tuple[str, str]

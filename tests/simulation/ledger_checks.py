@@ -92,7 +92,7 @@ def attempts_are_remembered(facts: Facts) -> Findings:
     workers = {identity: {each["worker"] for each in attempts} for identity, attempts in facts.generations()}
     for run in facts.runs:
         identity = (run.workload, run.key, run.generation)
-        if not run.ended and run.worker not in workers.get(identity, ()):
+        if run.ended is None and run.worker not in workers.get(identity, ()):
             yield f"I5: {identity}: the attempt of the killed {run.worker} is missing"
 
 
@@ -153,7 +153,7 @@ def stops(facts: Facts) -> Findings:
 def poison(facts: Facts) -> Findings:
     """I6: a job that kills its worker does so a limited number of times, and then it is dead-lettered as that."""
     kills = Counter(
-        (run.workload, run.key, run.generation) for run in facts.runs if run.behaviour == "poison" and not run.ended
+        (run.workload, run.key, run.generation) for run in facts.runs if run.behaviour == "poison" and run.ended is None
     )
     yield from (f"I6: {identity} killed {count} workers" for identity, count in kills.items() if count > MAX_ATTEMPTS)
     for letter in facts.letters:

@@ -10,7 +10,7 @@ from random import Random
 from typing import Any, Final
 
 from holdfast.contracts.errors import HoldfastError, ReviewRefused
-from holdfast.contracts.ledger import RecordedAs
+from holdfast.contracts.ledger import Cancelled, RecordedAs
 from holdfast.contracts.queries import LetterQuery, Page
 from holdfast.contracts.queues import QueueJob
 from holdfast.engine.intake import Receipt
@@ -53,12 +53,24 @@ class Step:
 
 
 @dataclass(slots=True)
+class Cancel:
+    """One request to cancel a job. ``answer`` is None when there was no answer: then nobody knows."""
+
+    workload: str
+    key: str
+    asked: float
+    answered: float = 0.0
+    answer: Cancelled | None = None
+
+
+@dataclass(slots=True)
 class History:
     """What people outside did and saw."""
 
     requests: list[Request] = field(default_factory=list)
     foreign: list[Foreign] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
+    cancels: list[Cancel] = field(default_factory=list)
     queue_losses: list[float] = field(default_factory=list)
 
 
@@ -125,6 +137,20 @@ class Sender(Outside):
             return False
         self.system.sky.note("sender", "told", order.key, order.content, request.receipt.recorded_as.value)
         return request.receipt.recorded_as is not RecordedAs.CONFLICT
+
+    async def cancel(self, workload: Simulated, key: str, start: float) -> None:
+        """Cancel a job, whatever it is doing by then; without an answer, ask again."""
+        await asyncio.sleep(start)
+        for _ in range(3):
+            cancel = Cancel(workload.name, key, self.system.loop.time())
+            self.history.cancels.append(cancel)
+            try:
+                cancel.answer = await self.ask(lambda member: member.cancellation.cancel(workload, key))
+            except (TimeoutError, HoldfastError, asyncio.CancelledError):
+                continue
+            cancel.answered = self.system.loop.time()
+            self.system.sky.note("sender", f"cancel {cancel.answer.value}", key)
+            return
 
     async def put(self, workload: Simulated, job_id: str, data: str, start: float) -> None:
         """Put a job straight into the queue, as a Node producer does."""

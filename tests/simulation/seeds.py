@@ -60,6 +60,7 @@ def _reached(simulation: Simulation) -> Iterator[str]:
     for old, new in simulation.connection.execute("SELECT DISTINCT old, new FROM watch_moves WHERE old IS NOT NULL"):
         yield f"step {old} -> {new}"
     yield from (f"handled {run.behaviour}" for run in simulation.runs)
+    yield from ("stopped" for run in simulation.runs if run.stopped)
     yield from (f"told {request.receipt.recorded_as}" for request in simulation.history.requests if request.receipt)
     for step in simulation.history.steps:
         if step.answer is not None:

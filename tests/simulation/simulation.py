@@ -18,6 +18,7 @@ from holdfast.contracts.entries import job_id_for
 from holdfast.contracts.errors import BrokerUnavailable, StoreUnavailable
 from holdfast.contracts.ports import Ambient
 from holdfast.contracts.times import from_ms, isoformat
+from holdfast.engine.cancellation import Cancellation
 from holdfast.engine.execution import ExecutionOptions
 from holdfast.engine.intake import Intake
 from holdfast.engine.maintenance import Maintenance
@@ -27,13 +28,13 @@ from holdfast.stores.sqlite import SqliteStore
 from holdfast.telemetry import attach, detach, events
 from holdfast.worker import Worker
 
+from .facts import EPOCH
 from .loop import ProcessKilled, SimulatedLoop, current_process
 from .people import History, Person, Sender, draw_order
 from .watch import install_watch
 from .weather import Member, Port, Sky, Weather, forecast
-from .workloads import Notices, Parcels, Rockets, Rolls, Run, Simulated
+from .workloads import Notices, Parcels, Rockets, Rolls, Run, Scans, Simulated
 
-EPOCH: Final = 1_790_000_000_000
 _MOST_PROCESSES: Final = 60
 _HEALING: Final = 400.0
 """Virtual seconds after which a job that is not settled is called lost."""
@@ -84,6 +85,7 @@ class Server(Member):
         broker = Port(queue, self, simulation.sky, BrokerUnavailable)
         ambient = Ambient(SkewedClock(simulation.loop, random.uniform(-600, 600)), CountedIds(name), random)
         self.intake = Intake(store, broker)
+        self.cancellation = Cancellation(store, broker)
         self.review = Review(store, broker, {each.name: each for each in simulation.workloads})
         maintenance = Maintenance(
             store,
@@ -106,6 +108,10 @@ class Server(Member):
 
 _ROCKETS = 0.3
 """In how many simulations there are jobs that do what cannot be undone. The others run as they always did."""
+_SCANS = 0.3
+"""In how many there are jobs that stop when they are cancelled; likewise."""
+_CANCELLED = 0.4
+"""How many jobs of a workload that can be stopped are cancelled."""
 
 
 class Simulation:
@@ -127,6 +133,8 @@ class Simulation:
         kinds = self.random.sample((Parcels, Notices, Rolls), self.random.choice((1, 2)))
         if Random(f"rockets {seed}").random() < _ROCKETS:
             kinds.append(Rockets)
+        if Random(f"scans {seed}").random() < _SCANS:
+            kinds.append(Scans)
         self.workloads: list[Simulated] = [kind(self.sky, self.runs) for kind in kinds]
         self.lease = timedelta(seconds=self.random.choice((2, 3)))
         self.grace = timedelta(seconds=self.random.choice((0.5, 2)))
@@ -182,6 +190,7 @@ class Simulation:
     def _draw_jobs(self) -> list[Any]:
         """The work of the day: jobs with their duplicates, their conflicting twins, and foreign ones."""
         random, sender, work = self.random, Sender(self), []
+        cancels = Random(f"cancels {self.seed}")
         for number in range(random.randint(8, 16)):
             workload = random.choice(self.workloads)
             instant = isoformat(from_ms(EPOCH + random.randint(0, 10**6) * 1000 + number))
@@ -195,6 +204,8 @@ class Simulation:
                 work.append(sender.send(workload, twin, random.uniform(0, 10)))
             if chance > 0.72:
                 work.append(self._draw_foreign(sender, workload, order, twin, number))
+            if workload.stoppable and cancels.random() < _CANCELLED:
+                work.append(sender.cancel(workload, order.key, start + cancels.uniform(0.1, 6)))
         return work
 
     def _draw_foreign(self, sender: Sender, workload: Simulated, order: Any, twin: Any, number: int) -> Any:

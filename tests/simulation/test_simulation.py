@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.contracts.crash_points import CRASH_POINTS
+from holdfast.contracts.ledger import Cancelled
 from holdfast.contracts.lifecycle import EDGES
 from tests.simulation.seeds import run_seed
 from tests.simulation.workloads import BEHAVIOURS
@@ -46,7 +47,8 @@ def test_the_runs_reach_everything():
         *(f"claim {answer}" for answer in _CLAIMS),
         *(f"told {recorded}" for recorded in ("new", "duplicate", "conflict")),
         *("queue wiped", "frozen", "reply lost", "error", "told to stop", "adopted", "stale", "batch split"),
-        *("replay confirmed", "replay refused", "foreign dead-lettered"),
+        *(f"cancel {answer.value}" for answer in Cancelled),
+        *("replay confirmed", "replay refused", "foreign dead-lettered", "stopped"),
     }
     for seed in range(300):
         wanted -= run_seed(seed).reached

@@ -72,9 +72,12 @@ class Run:
     worker: str
     behaviour: str
     started: float
-    ended: bool = False
-    launched: bool = False
-    """Whether it did what cannot be undone (I11)."""
+    ended: float | None = None
+    """None in a process that was killed."""
+    launched: float | None = None
+    """When it did what cannot be undone (I11)."""
+    stopped: bool = False
+    """Whether it learned that the job was cancelled, and stopped."""
 
 
 class Simulated(Workload[Order]):
@@ -105,7 +108,7 @@ class Simulated(Workload[Order]):
         try:
             return await self.behave(run, job)
         finally:  # does not run in a killed process
-            run.ended = True
+            run.ended = self.sky.loop.time()
 
     def begin(self, job: Job[Order], context: Context) -> Run:
         identity = (job.key, job.generation)
@@ -209,6 +212,7 @@ class Rockets(Simulated):
     queue = "rockets-main"
     dead_letter_queue = "rockets-dlq"
     ttl = TTL
+    stoppable = True
     collections = (*_collections("rockets"), Collection("rockets_launches", "launch"))
 
     async def handle(self, job: Job[Order], context: Context) -> Outcome:
@@ -216,10 +220,34 @@ class Rockets(Simulated):
         try:
             launch = Upsert("rockets_launches", job.key, {"generation": job.generation, "attempt": job.attempt})
             await context.proceed(job, [launch])
-            run.launched = run.behaviour not in NOT_LAUNCHED
+            if run.behaviour not in NOT_LAUNCHED:
+                run.launched = self.sky.loop.time()
             return await self.behave(run, job)
         finally:
-            run.ended = True
+            run.ended = self.sky.loop.time()
+
+
+class Scans(Simulated):
+    """Jobs that stop when their sender cancels them."""
+
+    name = "scans"
+    queue = "scans-main"
+    dead_letter_queue = "scans-dlq"
+    stoppable = True
+    collections = _collections("scans")
+
+    async def handle(self, job: Job[Order], context: Context) -> Outcome:
+        run = self.begin(job, context)
+        cancelled = context.cancelled(job)
+        working, waiting = asyncio.ensure_future(self.behave(run, job)), asyncio.ensure_future(cancelled.wait())
+        try:
+            await asyncio.wait({working, waiting}, return_when=asyncio.FIRST_COMPLETED)
+            run.stopped = cancelled.is_set() and not working.done()
+            return Expired() if run.stopped else await working
+        finally:
+            run.ended = self.sky.loop.time()
+            working.cancel()
+            waiting.cancel()
 
 
 NOT_LAUNCHED: Final = frozenset({"expired", "reject", "retry", "snooze"})
@@ -241,7 +269,7 @@ class Rolls(Simulated):
             return [await self.behave(run, job) for run, job in zip(runs, jobs, strict=True)]
         finally:
             for run in runs:
-                run.ended = True
+                run.ended = self.sky.loop.time()
 
     def replayed(self, letter: Any) -> Order | None:
         try:
