@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Any, Final
@@ -177,11 +178,12 @@ class DocumentAdmission:
         return AdmittedDocument(data, effects=effects, cached=cached)
 
     async def output(self, result: Mapping[str, Any], name: str) -> bytes:
-        """An output file of a finished job. Raises ``FileMissing`` or ``FilesUnavailable``."""
-        path = result.get("output_path")
-        if not isinstance(path, str):
-            raise FileMissing
-        return await self._files.read(path, name)
+        """An output file of a finished job, whole. Raises ``FileMissing`` or ``FilesUnavailable``."""
+        return await self._files.read(_output_path(result), name)
+
+    def opened_output(self, result: Mapping[str, Any], name: str) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
+        """The same in pieces, read as they are asked for."""
+        return self._files.opened(_output_path(result), name)
 
     def _unavailable(self, request: DocumentRequest) -> Iterator[FieldProblem]:
         """Fields that this installation cannot serve."""
@@ -220,6 +222,13 @@ class DocumentAdmission:
             return None, ()
         effects = workload.records.from_cache(data, workload.options.engine_of(data), found)
         return found, tuple(effects)
+
+
+def _output_path(result: Mapping[str, Any]) -> str:
+    path = result.get("output_path")
+    if not isinstance(path, str):
+        raise FileMissing
+    return path
 
 
 def _head_of(paths: LocalPaths, local_path: str) -> bytes:

@@ -225,6 +225,8 @@ def document_options(settings: DocumentSettings, process: Settings) -> DocumentO
         max_pages=settings.document_max_pages,
         max_seconds=settings.document_max_media_seconds,
         chunk_seconds=settings.document_chunk_seconds,
+        max_page_output=settings.document_max_page_output_bytes,
+        max_output=settings.document_max_output_bytes,
         cache=settings.document_cache,
         retention=timedelta(days=settings.document_ttl_days),
         letter_retention=timedelta(days=settings.document_dlq_ttl_days),

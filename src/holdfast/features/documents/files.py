@@ -44,8 +44,10 @@ class Files:
         """The upload as a local file, for as long as the context lasts. Raises FileMissing."""
         return self._blobs.local_copy(upload_name(sha256), sha256)
 
-    async def write(self, place: str, outputs: Mapping[str, bytes]) -> str:
+    async def write(self, place: str, outputs: Mapping[str, bytes | Path]) -> str:
         """Keep the output files of a job under ``place`` (``<job_id>/<attempt>``); all are durable when this returns.
+
+        A path is a local file with the content.
 
         Returns the ``output_path``: a folder's path or an ``s3://`` address. Writing the same place again replaces it.
         """
@@ -62,6 +64,13 @@ class Files:
         if not is_plain(name):
             raise FileMissing
         return await self._blobs.get(f"{folder}/{name}", limit=None)
+
+    def opened(self, output_path: str, name: str) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
+        """One output file in pieces: see :meth:`read`."""
+        folder = self._folder(output_path)
+        if not is_plain(name):
+            raise FileMissing
+        return self._blobs.opened(f"{folder}/{name}")
 
     async def touch(self, sha256: str | None = None, output_path: str | None = None) -> bool:
         """Whether both exist. This counts as use."""

@@ -45,6 +45,10 @@ _INHERITED: Final = (
 )
 """The child gets only these variables of the worker's environment, because the environment holds secrets."""
 
+LONGEST_MESSAGE: Final = 2 * 1024 * 1024
+"""Bytes of one message of the child, unless the options have another number. A dense page has a hundredth of it."""
+_READ_IN_THREAD: Final = 64 * 1024
+"""Bytes. Reading a longer message takes so long that the event loop would stand still meanwhile."""
 _LONGEST_WAIT: Final = 24 * 3600.0
 """Seconds. A model's request for a longer wait is cut to this."""
 
@@ -54,12 +58,14 @@ class ChildOptions:
     """The child's limits. ``memory`` is in bytes; None: no limit.
 
     ``unit_timeout`` is the longest time between two messages, ``total_timeout`` the longest attempt.
-    ``environment`` holds the child's variables besides PATH and the like, such as a key for its engine.
+    ``longest_message`` is the most bytes of one message, and so of one page. ``environment`` holds the child's
+    variables besides PATH and the like, such as a key for its engine.
     """
 
     memory: int | None
     unit_timeout: timedelta
     total_timeout: timedelta
+    longest_message: int = LONGEST_MESSAGE
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
@@ -73,7 +79,7 @@ async def read_in_child(
 
     The child waits while ``on_message`` runs. Returns when all is read; otherwise raises :class:`DocumentFailure`.
     """
-    child = Child(options.memory)
+    child = Child(options.memory, options.longest_message)
     try:
         await child.start(command or (sys.executable, "-P", "-m", f"{__package__}.child"), _environment(options))
         child.give(spec_line(replace(spec, memory=options.memory)))
@@ -99,7 +105,8 @@ async def _follow(
             raise DocumentFailure(Code.TIMEOUT, detail=why) from None
         if line is None:
             raise await child.failure()
-        match _message(line):
+        long = len(line) > _READ_IN_THREAD
+        match await asyncio.to_thread(_message, line) if long else _message(line):
             case Finished():
                 return
             case Failed() as failed:

@@ -14,6 +14,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from hashlib import sha256
+from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from pydantic import ValidationError
@@ -193,17 +194,18 @@ class Documents(Workload[DocumentJob]):
             if known is not None:
                 return known
         await context.proceed(job, [self.records.began(data, job.attempt)], repeatable=True)
-        async with self._sources.local_copy(data) as source:
-            if data.payload.upload is None:
-                known = await self._from_cache(job, context, source.sha256)
-                if known is not None:
-                    return known
-            work = work_id(source.sha256, *self.options.reading_method(data))
-            reading = Reading(job, context, self.options, work)
-            units, plan = await reading.run(source.path)
-        result, outputs = reading.result(units, plan, time.monotonic() - began)
-        await reading.writing()
-        result["output_path"] = await self._write(job, outputs)
+        async with self._sources.temporary_folder() as folder:
+            async with self._sources.local_copy(data) as source:
+                if data.payload.upload is None:
+                    known = await self._from_cache(job, context, source.sha256)
+                    if known is not None:
+                        return known
+                work = work_id(source.sha256, *self.options.reading_method(data))
+                reading = Reading(job, context, self.options, work, folder)
+                plan = await reading.run(source.path)
+            await reading.writing()
+            result, outputs = await reading.result(plan, time.monotonic() - began)
+            result["output_path"] = await self._write(job, outputs)
         return Done(self.records.completed(data, result, attempts=job.attempt, work=work), _summary(result))
 
     async def _from_cache(self, job: Job[DocumentJob], context: Context, content: str) -> Outcome | None:
@@ -215,7 +217,7 @@ class Documents(Workload[DocumentJob]):
             return None
         return Done(self.records.completed(job.data, found, attempts=job.attempt), _summary(found))
 
-    async def _write(self, job: Job[DocumentJob], outputs: Mapping[str, bytes]) -> str:
+    async def _write(self, job: Job[DocumentJob], outputs: Mapping[str, Path]) -> str:
         try:
             return await self._files.write(f"{job.data.job_id}/{job.attempt}", outputs)
         except FilesUnavailable as error:
