@@ -105,9 +105,17 @@ class Fold:
         elif effect.only_if_newer is not None and self._older(job_id, effect, record):
             return False
         changed = {**record, **effect.set, UPDATED: self._now}
+        for name, amount in effect.add.items():
+            changed[name] = self._sum(job_id, effect, changed.get(name, 0), amount)
         self.check(job_id, effect, changed)
         records[effect.key] = changed
         return True
+
+    @staticmethod
+    def _sum(job_id: str, effect: Upsert, number: Any, amount: int) -> int:  # noqa: ANN401 - any value of a record
+        if not isinstance(number, int):
+            raise EffectRefused(job_id, f"An effect on {effect.collection} adds to what is no whole number.")
+        return number + amount
 
     def check(self, job_id: str, effect: Upsert, changed: Mapping[str, Any]) -> str:
         """Return the record as JSON; refuse a record that is not JSON. A store may refuse more."""

@@ -55,6 +55,11 @@ class DocumentOptions:
     engines: Mapping[str, EngineOptions] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
 
+    @property
+    def files_kept(self) -> timedelta:
+        """How long files are kept after their last use: longer than the dead letter or the result that needs them."""
+        return max(self.retention, self.letter_retention) + timedelta(days=1)
+
     def attempts_of(self, job_type: JobType | None) -> int:
         """Attempts before a job of this type is dead-lettered. None: the type is not known."""
         most = self.retry.max_attempts

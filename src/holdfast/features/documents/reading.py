@@ -44,7 +44,7 @@ class Reading:
         self._spool = Spool(folder, options.output_limit(job.data))
         self._reused = 0
         self._plan: Plan | None = None
-        self._work = work
+        self.work = work
         self._checkpoints = Checkpoints(work, self._commit, self._reached, keep=options.retention)
 
     @property
@@ -52,9 +52,14 @@ class Reading:
         """How many units are read, those of earlier attempts included."""
         return self._tally.units
 
+    @property
+    def size(self) -> int:
+        """The bytes of these units."""
+        return self._spool.size
+
     async def run(self, path: Path) -> Plan:
         """Read all units that earlier attempts have not read. Raises :class:`DocumentFailure`."""
-        async with aclosing(units_of(self._context, self._work)) as known:
+        async with aclosing(units_of(self._context, self.work)) as known:
             async for unit in known:
                 # A job that was not strict may have left pages with a warning. They are read again, and refused.
                 if self._job.data.payload.strict and unit.get("warning"):

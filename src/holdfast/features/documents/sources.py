@@ -82,7 +82,7 @@ class Sources:
     async def _uploaded(self, data: DocumentJob, upload: Upload) -> AsyncIterator[Source]:
         async with contextlib.AsyncExitStack() as stack:
             try:
-                path = await stack.enter_async_context(self.files.local_copy(upload.sha256))
+                path = await stack.enter_async_context(self.files.local_copy(upload.sha256, upload.upload_id))
                 head = await asyncio.to_thread(_head_of, path)
             except FileMissing as error:
                 message = f"File not found: {upload.filename or upload.sha256}"

@@ -26,13 +26,13 @@ class Spool:
     def __init__(self, folder: Path, limit: int) -> None:
         self._folder = folder
         self._limit = limit
-        self._size = 0
+        self.size = 0
 
     def add(self, unit: Mapping[str, Any]) -> int:
         """Write one unit. Returns its size in bytes. Raises :class:`DocumentFailure` over the limit."""
         line = json.dumps(unit, ensure_ascii=False).encode("utf-8", "surrogatepass")
-        self._size += len(line)
-        if self._size > self._limit:
+        self.size += len(line)
+        if self.size > self._limit:
             raise too_large(Cap.JOB, self._limit)
         with (self._folder / _UNITS).open("ab") as file:
             file.write(line + b"\n")
@@ -40,7 +40,7 @@ class Spool:
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """All units in their order, one at a time."""
-        if not self._size:
+        if not self.size:
             return
         with (self._folder / _UNITS).open("rb") as file:
             for line in file:

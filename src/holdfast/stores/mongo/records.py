@@ -159,7 +159,7 @@ class RecordCollections:
         check_effect(job_id, effect)
         if not isinstance(effect, Upsert):
             return
-        for fields in (effect.set, effect.set_on_insert):
+        for fields in (effect.set, effect.set_on_insert, effect.add):
             if fields.get(record_collection.kind.key, effect.key) != effect.key:
                 raise EffectRefused(job_id, f"An effect on {effect.collection} gives its record another key.")
             if not _are_allowed(tuple(fields)):
