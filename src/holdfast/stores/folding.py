@@ -69,6 +69,16 @@ def check_effect(job_id: str, effect: Write) -> None:
         raise EffectRefused(job_id, f"only_if_newer names {effect.only_if_newer!r}, which the effect does not set.")
 
 
+def upserted_keys(effects: Sequence[tuple[str, Sequence[Write]]]) -> dict[str, set[str]]:
+    """The keys of the records that are not only deleted, by collection."""
+    found: dict[str, set[str]] = {}
+    for _, batch in effects:
+        for effect in batch:
+            if isinstance(effect, Upsert):
+                found.setdefault(effect.collection, set()).add(effect.key)
+    return found
+
+
 class Fold:
     """The records of one batch while effects are applied to them.
 

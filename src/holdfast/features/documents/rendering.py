@@ -94,7 +94,14 @@ def pieces_of(job_type: JobType, units: Iterable[Unit], result: Mapping[str, Any
         case JobType.TRANSCRIPTION:
             pieces = _pieces_of_chunks(list(units), head)
     for name, text in pieces:
-        yield name, _SURROGATES.sub("\ufffd", text).encode()
+        yield name, _encoded(text)
+
+
+def _encoded(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        return _SURROGATES.sub("\ufffd", text).encode()
 
 
 def _pieces_of_pages(pages: Iterable[Unit], head: Mapping[str, Any], title: str) -> Iterator[tuple[str, str]]:

@@ -88,7 +88,7 @@ class DocumentSettings(FeatureSettings):
     document_tenant_bytes: Int = Field(
         10 * _GIGABYTE,
         ge=0,
-        le=1_048_576 * _GIGABYTE,
+        le=900 * _GIGABYTE,
         description="The most bytes of files that one tenant may have here, unless it has a limit of its own; 0: any.",
     )
     document_roots: Annotated[tuple[Path, ...], BeforeValidator(listed)] = Field(
