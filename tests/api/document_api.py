@@ -224,9 +224,12 @@ class DocumentApi:
 
 
 @asynccontextmanager
-async def document_api(folder: Path, **changes: Any) -> AsyncIterator[DocumentApi]:
-    """``changes`` are fields of ``HttpLimits``."""
-    settings = load({"HOLDFAST_DATA": str(folder), "DOCUMENT_MAX_BYTES": str(MAX_BYTES)}, folder)
+async def document_api(
+    folder: Path, environment: Mapping[str, str] | None = None, **changes: Any
+) -> AsyncIterator[DocumentApi]:
+    """``environment`` has more settings. ``changes`` are fields of ``HttpLimits``."""
+    facts = {"HOLDFAST_DATA": str(folder), "DOCUMENT_MAX_BYTES": str(MAX_BYTES)}
+    settings = load(facts | dict(environment or {}), folder)
     async with opened(settings, workload="documents") as gateway:
         documents: DocumentService = gateway.system.service("documents")
         documents.limits = HttpLimits(**{"stream_interval": timedelta(milliseconds=10), **changes})

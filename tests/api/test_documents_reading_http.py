@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -203,10 +204,12 @@ async def test_deleted_files_answer_410_and_an_unavailable_file_store_503(api, m
         answer = await api.get(f"/{job_id}{rest}")
         assert (answer.status_code, answer.json()["errorCode"]) == (410, "GONE")
 
+    @asynccontextmanager
     async def away(output_path, name):
         raise FilesUnavailable
+        yield
 
-    monkeypatch.setattr(api.documents.files, "read", away)
+    monkeypatch.setattr(api.documents.files, "opened", away)
     answer = await api.get(f"/{job_id}/text")
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
 

@@ -286,7 +286,7 @@ async def test_a_surprise_in_our_own_code_goes_to_a_person_at_once(client, monke
         message = "page 1 says hunter2"
         raise ZeroDivisionError(message)
 
-    monkeypatch.setattr("holdfast.features.documents.reading.outputs_of", surprised)
+    monkeypatch.setattr("holdfast.features.documents.reading.pieces_of", surprised)
     job_id = await client.handed_in(Script(pages(1)))
     letter = await letter_of(client, job_id, "UNEXPECTED", "SYSTEM")
     await has_failed(client, job_id, letter)

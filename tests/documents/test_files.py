@@ -19,7 +19,7 @@ import pytest
 import pytest_asyncio
 from aiobotocore.session import get_session
 
-from holdfast.blobs.arriving import PIECE
+from holdfast.blobs.arriving import PIECE, SMALL_PIECE
 from holdfast.blobs.s3 import PART, S3Blobs
 from holdfast.contracts.files import FileMissing, FilesUnavailable, Stored, UploadTooLarge
 from holdfast.features.documents.files import Files
@@ -199,6 +199,22 @@ async def test_outputs_can_be_read_by_their_path_and_writing_again_replaces_them
     assert await place.files.read(other, "text.txt") == b"two"
     assert await place.names() == [f"results/ocr-009/{name}" for name in ("1/result.json", "1/text.txt", "2/text.txt")]
     assert files_below(place.arriving) == []
+
+
+async def test_a_local_file_becomes_an_output_and_is_read_in_pieces(place, tmp_path):
+    content = os.urandom(PART + 17)
+    (tmp_path / "made").write_bytes(content)
+    path = await place.files.write("job-1/1", {"text.txt": tmp_path / "made", "empty.bin": b""})
+    async with place.files.opened(path, "text.txt") as pieces:
+        found = [piece async for piece in pieces]
+    assert b"".join(found) == content
+    assert max(map(len, found)) <= SMALL_PIECE
+    async with place.files.opened(path, "empty.bin") as pieces:
+        assert [piece async for piece in pieces] == []
+    for output_path, name in ((path, "document.md"), (path, "../1/text.txt"), ("/etc", "passwd")):
+        with pytest.raises(FileMissing):
+            async with place.files.opened(output_path, name):
+                pass
 
 
 async def test_nothing_is_read_but_outputs_of_this_storage(place):

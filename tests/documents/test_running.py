@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 import uvloop
 
+from holdfast import Reject
 from holdfast.features.documents import child_process
 from holdfast.features.documents.child.protocol import Plan, Spec, Stage, Unit
 from holdfast.features.documents.child.system_calls import PR_SET_DUMPABLE
@@ -205,10 +206,11 @@ async def test_a_line_that_is_no_message_is_a_crash_and_is_not_quoted(line, tmp_
     assert failure.__cause__ is None
 
 
-async def test_a_line_without_end_is_a_crash(monkeypatch):
-    monkeypatch.setattr(child_process, "LONGEST_LINE", MEGABYTE)
-    failure = await failure_of(stand_in("endless_line"))
-    assert (failure.code, failure.detail) == (Code.CHILD_CRASHED, "a line of more than 1048576 bytes")
+async def test_a_line_without_end_is_too_large_and_is_not_tried_again():
+    failure = await failure_of(stand_in("endless_line"), longest_message=MEGABYTE)
+    assert failure.code is Code.OUTPUT_TOO_LARGE
+    assert failure.detail.startswith("one page, or one stretch of sound, gives more than 1048576 bytes")
+    assert isinstance(failure.outcome, Reject)
 
 
 async def test_a_program_that_is_not_there_is_a_crash(run):

@@ -87,6 +87,19 @@ def text_pdf(
     return file.finished()
 
 
+def swelling_pdf(pages: int, characters: int) -> bytes:
+    """A small file with much text: all pages share one packed content of so many characters, in lines of a hundred."""
+    file = _File()
+    fonts = file.add("<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica /Encoding /WinAnsiEncoding >>")
+    line = "0 -1 Td (" + "Holdfast never lets go of a job. " * 3 + ") Tj\n"
+    text = "BT /F1 1 Tf 10 830 Td\n" + line * (characters // 100) + "ET"
+    packed = zlib.compress(text.encode(), 9)
+    content = file.add_stream("/Filter /FlateDecode", packed)
+    for _ in range(pages):
+        file.add_page(content, f"<< /Font << /F1 {fonts} 0 R >> >>")
+    return file.finished()
+
+
 def scanned_pdf(
     pages: Sequence[str | Sequence[str]],
     *,

@@ -98,12 +98,19 @@ class StreamedBlobs(Blobs, Protocol):
         """The file with this content as a local file, for as long as the context lasts. Raises FileMissing."""
         ...
 
-    async def put_all(self, folder: str, contents: Mapping[str, bytes]) -> None:
-        """Keep files below ``folder`` instead of those that are there. All are durable when this returns."""
+    async def put_all(self, folder: str, contents: Mapping[str, bytes | Path]) -> None:
+        """Keep files below ``folder`` instead of those that are there. All are durable when this returns.
+
+        A path is a local file with the content, which is read in pieces.
+        """
         ...
 
     async def get(self, name: str, records: Reader | None = None, *, limit: int | None) -> bytes:
         """The content. Not much more than ``limit`` bytes are read."""
+        ...
+
+    def opened(self, name: str) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
+        """The content in pieces, read as they are asked for. Raises FileMissing at once."""
         ...
 
     async def touch(self, name: str) -> bool:

@@ -31,6 +31,9 @@ FOLDER: Final = "folder of files"
 PIECE: Final = 1024 * 1024
 """Bytes that are written and hashed at a time. Smaller pieces would need more calls to a thread."""
 
+SMALL_PIECE: Final = 256 * 1024
+"""Bytes that are read at a time for somebody who may take them slowly, and who has many others beside him."""
+
 # No process needs this long between making a file and locking it.
 _LEFT_BEHIND: Final = timedelta(hours=1)
 
@@ -187,9 +190,13 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def write_durably(descriptor: int, content: bytes) -> None:
-    """Write a new file, and sync it to disk. Closes the descriptor."""
+def write_durably(descriptor: int, content: bytes | Path) -> None:
+    """Write a new file, and sync it to disk. Closes the descriptor. A path is a file with the content."""
     with os.fdopen(descriptor, "wb") as file:
-        file.write(content)
+        if isinstance(content, Path):
+            with content.open("rb") as source:
+                shutil.copyfileobj(source, file, PIECE)
+        else:
+            file.write(content)
         file.flush()
         os.fsync(file.fileno())

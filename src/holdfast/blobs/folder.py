@@ -20,13 +20,14 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Final, ParamSpec, TypeVar
+from typing import IO, Final, ParamSpec, TypeVar
 
 from holdfast.contracts.files import FileMissing, FilesUnavailable, FileTooLong, FileUnusable, Stored
 
 from . import Effects, Reader, parts_of
 from .arriving import (
     FOLDER,
+    SMALL_PIECE,
     Arriving,
     arrived,
     as_unavailable,
@@ -195,11 +196,20 @@ class StreamedFolderBlobs(FolderBlobs):
         finally:
             await on_disk(self._use, path)
 
-    async def put_all(self, folder: str, contents: Mapping[str, bytes]) -> None:
+    async def put_all(self, folder: str, contents: Mapping[str, bytes | Path]) -> None:
         """Keep files. Readers find the former files, or the new ones."""
         target = self._path(folder)
         await on_disk(self._make_ready)
         await on_disk(self._replace, target, contents)
+
+    @asynccontextmanager
+    async def opened(self, name: str) -> AsyncIterator[AsyncIterator[bytes]]:
+        """Read the file in pieces. A file that is removed meanwhile is read to its end."""
+        file = await on_disk(self._open, parts_of(name))
+        try:
+            yield _pieces(file)
+        finally:
+            await on_disk(file.close)
 
     async def touch(self, name: str) -> bool:
         """Whether the file or the folder exists. It counts as used now."""
@@ -244,6 +254,10 @@ class StreamedFolderBlobs(FolderBlobs):
             # Also for a file that was there: the process that placed it may have been killed before this step.
             sync_folder(target.parent)
 
+    def _open(self, parts: Sequence[str]) -> IO[bytes]:
+        with self._innermost(parts) as (folder, name):
+            return _regular(os.open(name, _READ, dir_fd=folder))
+
     def _use(self, path: Path) -> bool:
         with self._locked(fcntl.LOCK_SH):
             try:
@@ -252,7 +266,7 @@ class StreamedFolderBlobs(FolderBlobs):
                 return False
         return True
 
-    def _replace(self, target: Path, contents: Mapping[str, bytes]) -> None:
+    def _replace(self, target: Path, contents: Mapping[str, bytes | Path]) -> None:
         with self._unfinished() as folder:
             for name, content in contents.items():
                 write_durably(os.open(folder / name, _CREATE, 0o600), content)
@@ -326,11 +340,21 @@ class StreamedFolderBlobs(FolderBlobs):
 
 def _read(descriptor: int, most: int) -> bytes:
     """At most so many bytes of a regular file; -1: all of it. Closes the descriptor."""
+    with _regular(descriptor) as file:
+        return file.read(most)
+
+
+def _regular(descriptor: int) -> IO[bytes]:
+    """The file of a descriptor. Closes the descriptor of anything but a regular file."""
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise FileUnusable
-    with os.fdopen(descriptor, "rb") as file:
-        return file.read(most)
+    return os.fdopen(descriptor, "rb")
+
+
+async def _pieces(file: IO[bytes]) -> AsyncIterator[bytes]:
+    while piece := await on_disk(file.read, SMALL_PIECE):
+        yield piece
 
 
 def _make_folder(folder: Path) -> None:

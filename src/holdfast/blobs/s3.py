@@ -8,10 +8,12 @@ and is older than a day is copied onto itself, inside the bucket.
 from __future__ import annotations
 
 import asyncio
+import os
 from base64 import b64encode
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from hashlib import sha256 as sha256_of
 from pathlib import Path
 from typing import Any, Final
@@ -24,7 +26,7 @@ from botocore.exceptions import BotoCoreError, ClientError  # type: ignore[impor
 from holdfast.contracts.files import FileMissing, FilesUnavailable, FileTooLong, Stored
 
 from . import Effects, Reader, parts_of
-from .arriving import PIECE, Arriving, arrived, in_thread, on_disk, sweep_arriving
+from .arriving import PIECE, SMALL_PIECE, arrived, in_thread, on_disk, sweep_arriving
 
 PART: Final = 8 * 1024 * 1024
 """Bytes of an upload that are in memory and sent at a time. Larger if there would be too many parts."""
@@ -141,7 +143,7 @@ class S3Blobs:
             key = self._key(name(stored.sha256))
             with self._as_unavailable():
                 if not await self._renewed(key):
-                    await self._send(key, file)
+                    await self._send(key, file.stored.size, file.read)
             return stored
 
     @asynccontextmanager
@@ -157,15 +159,27 @@ class S3Blobs:
                 raise FilesUnavailable(message)
             yield file.path
 
-    async def put_all(self, folder: str, contents: Mapping[str, bytes]) -> None:
+    async def put_all(self, folder: str, contents: Mapping[str, bytes | Path]) -> None:
         """Keep files. They replace the files that were in this place."""
         top = self._key(folder) + "/"
         with self._as_unavailable():
             former = await self._keys(top)
             for name, content in contents.items():
-                await self._put_typed(top + name, content)
+                if isinstance(content, Path):
+                    await self._send_file(top + name, content)
+                else:
+                    await self._put_typed(top + name, content)
             for key in former - {top + name for name in contents}:
                 await self._opened().delete_object(Bucket=self._bucket, Key=key)
+
+    @asynccontextmanager
+    async def opened(self, name: str) -> AsyncIterator[AsyncIterator[bytes]]:
+        """Read the object in pieces."""
+        key = self._key(name)
+        with self._as_unavailable():
+            answer = await self._opened().get_object(Bucket=self._bucket, Key=key)
+        async with aclosing(self._pieces(answer["Body"], SMALL_PIECE)) as pieces:
+            yield pieces
 
     async def touch(self, name: str) -> bool:
         """Whether there are files. Files that are older than a day get a new date."""
@@ -182,19 +196,27 @@ class S3Blobs:
         """The ``s3://`` address."""
         return f"s3://{self._bucket}/{self._key(name)}"
 
-    async def _send(self, key: str, file: Arriving) -> None:
-        size = file.stored.size
+    async def _send_file(self, key: str, path: Path) -> None:
+        file = await on_disk(path.open, "rb")
+        try:
+            size = await on_disk(os.path.getsize, path)
+            await self._send(key, size, partial(_read_at, file.fileno()), ContentType=_type_of(key))
+        finally:
+            await on_disk(file.close)
+
+    async def _send(self, key: str, size: int, read: Callable[[int, int], bytes], **more: str) -> None:
+        """Send so many bytes, in parts if there are many. ``read`` gets an offset and a size."""
         part = max(PART, -(-size // _MOST_PARTS))
         if size <= part:
-            await self._put(key, await on_disk(file.read, 0, size))
+            await self._put(key, await on_disk(read, 0, size), **more)
             return
         place = {"Bucket": self._bucket, "Key": key}
-        begun = await self._opened().create_multipart_upload(**place, ChecksumAlgorithm="SHA256")
+        begun = await self._opened().create_multipart_upload(**place, ChecksumAlgorithm="SHA256", **more)
         place["UploadId"] = begun["UploadId"]
         try:
             parts = []
             for number, offset in enumerate(range(0, size, part), start=1):
-                body = await on_disk(file.read, offset, part)
+                body = await on_disk(read, offset, part)
                 checksum = await in_thread(_checksum, body)
                 sent = await self._opened().upload_part(
                     **place, PartNumber=number, Body=body, ChecksumAlgorithm="SHA256", ChecksumSHA256=checksum
@@ -207,7 +229,7 @@ class S3Blobs:
             raise
 
     async def _put_typed(self, key: str, content: bytes) -> None:
-        await self._put(key, content, ContentType=_TYPES.get(Path(key).suffix, "application/octet-stream"))
+        await self._put(key, content, ContentType=_type_of(key))
 
     async def _put(self, key: str, content: bytes, **more: str) -> None:
         checksum = await in_thread(_checksum, content)
@@ -234,10 +256,14 @@ class S3Blobs:
         pages = self._opened().get_paginator("list_objects_v2").paginate(Bucket=self._bucket, Prefix=folder)
         return {found["Key"] async for page in pages for found in page.get("Contents", ())}
 
-    async def _pieces(self, stream: Any) -> AsyncGenerator[bytes, None]:  # noqa: ANN401 - botocore has no types
+    async def _pieces(
+        self,
+        stream: Any,  # noqa: ANN401 - botocore has no types
+        size: int = PIECE,
+    ) -> AsyncGenerator[bytes, None]:
         with self._as_unavailable():
             async with stream as body:
-                while piece := await body.read(PIECE):
+                while piece := await body.read(size):
                     yield piece
 
     def _key(self, name: str) -> str:
@@ -278,6 +304,14 @@ async def _to_the_end(call: Any) -> None:  # noqa: ANN401 - a coroutine of botoc
     await asyncio.wait([task])
     if not task.cancelled():
         task.exception()
+
+
+def _type_of(key: str) -> str:
+    return _TYPES.get(Path(key).suffix, "application/octet-stream")
+
+
+def _read_at(descriptor: int, offset: int, size: int) -> bytes:
+    return os.pread(descriptor, size, offset)
 
 
 def _checksum(content: bytes) -> str:

@@ -24,7 +24,8 @@ class Upsert:
     ``set`` replaces the named fields and leaves the others. ``set_on_insert`` applies only when the record is
     created. ``only_if_newer`` names a field of ``set``: if the stored record has a greater value in that field, the
     effect is skipped, and the entry and the job's result have the note ``ignored_stale``. Equal values apply, in
-    commit order.
+    commit order. ``add`` adds to numbers; a number that is not there yet counts as 0. It belongs into the effects of a
+    job, which are applied once: ``Records.apply`` may repeat its effects when a reply was lost.
 
     ``key`` is the record's key and is written into the collection's key field. Values must be JSON; timestamps
     are ISO-8601 strings in UTC with a fixed width (see :func:`holdfast.contracts.times.isoformat`), so that comparing
@@ -36,6 +37,7 @@ class Upsert:
     set: Mapping[str, Any]
     set_on_insert: Mapping[str, Any] = field(default_factory=dict)
     only_if_newer: str | None = None
+    add: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

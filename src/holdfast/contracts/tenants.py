@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from email.utils import parseaddr
 from typing import Any, Final
+
+from pydantic.alias_generators import to_camel
 
 from .effects import Collection
 from .errors import HoldfastError
@@ -57,10 +59,31 @@ class TenantTaken(TenancyRefused):
 
 
 @dataclass(frozen=True, slots=True)
+class TenantLimits:
+    """What a sender may use. None: as the settings say."""
+
+    requests_per_second: int | None = None
+    pending: int | None = None
+    waiting_jobs: int | None = None
+    stored_bytes: int | None = None
+    streams: int | None = None
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> TenantLimits:
+        """The limits in a tenant's record. A limit that this version does not know is left out."""
+        return cls(**{name: record.get(public) for name, public in LIMIT_NAMES.items()})
+
+
+LIMIT_NAMES: Final[Mapping[str, str]] = {each.name: to_camel(each.name) for each in fields(TenantLimits)}
+"""The limits, and their names in a record and in JSON."""
+
+
+@dataclass(frozen=True, slots=True)
 class Tenant:
     """A company that uses this installation.
 
-    ``sender`` is the From address of its emails, where it has one of its own; ``rate_per_second`` its own limit.
+    ``sender`` is the From address of its emails, where it has one of its own; ``rate_per_second`` its own limit of
+    emails. ``limits`` are its own limits.
     """
 
     company_id: str
@@ -68,6 +91,7 @@ class Tenant:
     sender: str | None = None
     rate_per_second: int | None = None
     active: bool = True
+    limits: TenantLimits = field(default_factory=TenantLimits)
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Tenant:
@@ -78,6 +102,7 @@ class Tenant:
             sender=record.get("sender"),
             rate_per_second=record.get("ratePerSecond"),
             active=record.get("active", True),
+            limits=TenantLimits.of(record.get("limits") or {}),
         )
 
 
@@ -125,6 +150,11 @@ class Principal:
     def company_id(self) -> str:
         """The tenant's id."""
         return self.tenant.company_id
+
+    @property
+    def limits(self) -> TenantLimits:
+        """The tenant's own limits."""
+        return self.tenant.limits
 
     def require(self, scope: str) -> None:
         """Raise :class:`ScopeMissing` unless the key has this scope."""

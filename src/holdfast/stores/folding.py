@@ -65,6 +65,16 @@ def check_effect(job_id: str, effect: Write, declared: Container[str]) -> None:
         raise EffectRefused(job_id, f"only_if_newer names {effect.only_if_newer!r}, which the effect does not set.")
 
 
+def upserted_keys(effects: Sequence[tuple[str, Sequence[Write]]]) -> dict[str, set[str]]:
+    """The keys of the records that are not only deleted, by collection."""
+    found: dict[str, set[str]] = {}
+    for _, batch in effects:
+        for effect in batch:
+            if isinstance(effect, Upsert):
+                found.setdefault(effect.collection, set()).add(effect.key)
+    return found
+
+
 @dataclass(slots=True, eq=False)
 class Fold:
     """The records of one batch while effects are applied to them.
@@ -96,10 +106,18 @@ class Fold:
                     note = IGNORED_STALE
                     continue
                 changed = {**record, **effect.set, UPDATED: self.now}
+                for name, amount in effect.add.items():
+                    changed[name] = self._sum(job_id, effect, changed.get(name, 0), amount)
                 self.check(job_id, effect, changed)
                 records[effect.key] = changed
             notes.append(note)
         return notes
+
+    @staticmethod
+    def _sum(job_id: str, effect: Upsert, number: Any, amount: int) -> int:  # noqa: ANN401 - any value of a record
+        if not isinstance(number, int):
+            raise EffectRefused(job_id, f"An effect on {effect.collection} adds to what is no whole number.")
+        return number + amount
 
     def check(self, job_id: str, effect: Upsert, changed: Mapping[str, Any]) -> str:
         """Return the record as JSON; refuse a record that is not JSON. A store may refuse more."""

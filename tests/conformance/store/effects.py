@@ -101,6 +101,23 @@ class Effects:
             "made": "first",
         }
 
+    async def test_numbers_are_added_to_what_is_there(self, store):
+        await applied(store, [Upsert("box", "x", {"colour": "red"}, {"n": 10}, add={"n": 5, "m": 2})])
+        await applied(
+            store,
+            [Upsert("box", "x", {}, add={"n": 1}), Upsert("box", "x", {}, add={"n": -3})],
+            [Upsert("box", "x", {"colour": "blue"}, add={"n": 100})],
+        )
+        record = await store.get("box", "x")
+        assert (record["colour"], record["n"], record["m"]) == ("blue", 113, 2)
+
+    async def test_no_addition_of_two_processes_is_lost(self, harness, store):
+        other = await harness.store()
+        await asyncio.gather(
+            *(applied(each, [Upsert("box", "x", {}, add={"n": 1})]) for each in (store, other) for _ in range(5))
+        )
+        assert (await store.get("box", "x"))["n"] == 10
+
     async def test_an_older_effect_is_skipped_and_noted(self, store):
         await applied(store, [dated("2026-01-02", colour="new")])
 
@@ -217,6 +234,7 @@ class Effects:
             Upsert("box", "x", {"a": "half of a character: \ud800"}),
             Upsert("box", "x", {"a": 1}, only_if_newer="b"),
             Upsert("box", "there", {"at": 5}, only_if_newer="at"),
+            Upsert("box", "there", {}, add={"at": 5}),
         ],
         ids=[
             "unknown collection",
@@ -229,6 +247,7 @@ class Effects:
             "not text",
             "compares what it does not set",
             "cannot be compared",
+            "adds to text",
         ],
     )
     async def test_a_batch_with_an_impossible_effect_writes_nothing(self, store, effect):

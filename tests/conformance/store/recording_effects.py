@@ -50,6 +50,13 @@ class RecordingEffects:
         assert answers == [DUPLICATE, CONFLICT, CONFLICT]
         assert (await store.get("box", "x"))["colour"] == "first"
 
+    async def test_a_new_job_adds_to_a_number_once(self, store):
+        adding = [Upsert("box", "x", {}, add={"n": 3})]
+        answers = await transitions(store, a_job(effects=adding), a_job(effects=adding), a_job("b", effects=adding))
+        assert answers == [NEW, DUPLICATE, NEW]
+        assert await transitions(store, a_job(effects=adding)) == [DUPLICATE]
+        assert (await store.get("box", "x"))["n"] == 6
+
     async def test_of_equal_keys_in_one_batch_the_first_writes_its_effects(self, store):
         answers = await transitions(
             store,

@@ -52,10 +52,10 @@ def checkpoints(store) -> Checkpoints:
 
 async def test_units_that_come_during_a_commit_share_the_next_with_how_far_it_is(store):
     made = checkpoints(store)
-    made.add(3, "a")
+    await made.add(3, "a", 1)
     await asyncio.sleep(0)  # the first commit is under way
     for index, result in enumerate("bcd", start=4):
-        made.add(index, result)
+        await made.add(index, result, 1)
     store.open.set()
     await made.flush()
 
@@ -73,18 +73,32 @@ async def test_units_that_come_during_a_commit_share_the_next_with_how_far_it_is
 async def test_no_commit_grows_without_bounds(store):
     made = checkpoints(store)
     for index in range(450):
-        made.add(index, index)
+        await made.add(index, index, 1)
     store.open.set()
     await made.flush()
     assert [len(each) for each in store.written] == [200, 200, 50]
     assert [result for each in store.written for result in each] == list(range(450))
 
 
+async def test_the_reading_waits_when_many_bytes_wait_for_a_commit(store):
+    made = checkpoints(store)
+    await made.add(0, "a", 1)
+    await asyncio.sleep(0)  # the first commit is under way
+    await made.add(1, "b", 3_000_000)
+    adding = asyncio.ensure_future(made.add(2, "c", 3_000_000))
+    await asyncio.wait([adding], timeout=0.05)
+    assert not adding.done()
+    store.open.set()
+    await adding
+    await made.flush()
+    assert store.written == [["a"], ["b"], ["c"]]
+
+
 async def test_units_that_come_after_a_commit_start_another(store):
     made = checkpoints(store)
     store.open.set()
     for index in range(3):
-        made.add(index, index)
+        await made.add(index, index, 1)
         await made.flush()
     assert store.written == [[0], [1], [2]]
 
@@ -93,11 +107,11 @@ async def test_a_lost_lease_is_told_to_whoever_reads_on_or_waits(store):
     store.error = LeaseLost()
     store.open.set()
     made = checkpoints(store)
-    made.add(0, "a")
+    await made.add(0, "a", 1)
     with pytest.raises(LeaseLost):
         await made.flush()
     with pytest.raises(LeaseLost):
-        made.add(1, "b")
+        await made.add(1, "b", 1)
     await made.give_up()
     assert store.commits == []
 
@@ -105,7 +119,7 @@ async def test_a_lost_lease_is_told_to_whoever_reads_on_or_waits(store):
 async def test_giving_up_leaves_nothing_under_way(store):
     made = checkpoints(store)
     await made.give_up()  # nothing was
-    made.add(0, "a")
+    await made.add(0, "a", 1)
     await asyncio.sleep(0)
     assert store.under_way == 1
     await made.give_up()
@@ -124,7 +138,7 @@ async def test_units_are_found_from_the_first_on_up_to_a_gap(count):
             # Beyond the gap there are more, which are of no use.
             return None if index == count else {"result": {"index": index}}
 
-    assert await units_of(Context(), "w") == [{"index": index} for index in range(count)]
+    assert [unit async for unit in units_of(Context(), "w")] == [{"index": index} for index in range(count)]
 
 
 def test_a_work_is_named_by_its_content_and_by_how_it_is_read():

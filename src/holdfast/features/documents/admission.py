@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Any, Final
@@ -147,17 +148,22 @@ class DocumentAdmission:
         """The largest file that may come with a request."""
         return self._options.max_upload_bytes
 
-    async def keep(self, content: AsyncIterator[bytes]) -> Stored:
+    async def keep(self, content: AsyncIterator[bytes], upload_id: str | None = None) -> Stored:
         """Keep a file while it arrives. Raises ``UploadTooLarge`` or ``FilesUnavailable``."""
-        return await self._files.keep(content, self._options.max_upload_bytes)
+        return await self._files.keep(content, self._options.max_upload_bytes, upload_id)
 
-    async def admit(
+    async def discard(self, upload: Stored, upload_id: str) -> None:
+        """Delete a file whose job was not accepted."""
+        await self._files.delete_upload(upload.sha256, upload_id)
+
+    async def admit(  # noqa: PLR0913 - the parts of a request
         self,
         fields: Mapping[str, object],
         *,
         company_id: str,
         received_at: datetime,
         upload: Stored | None = None,
+        upload_id: str | None = None,
         filename: str | None = None,
     ) -> AdmittedDocument:
         """The job of a request. Raises :class:`InvalidContent` or :class:`NotAcceptable`, which list every fault."""
@@ -172,16 +178,17 @@ class DocumentAdmission:
         refused = [*self._unavailable(request), *await self._wrong_content(request, upload)]
         if refused:
             raise NotAcceptable(refused)
-        data = _job_of(request, company_id, upload, filename)
+        data = _job_of(request, company_id, _upload_of(upload, upload_id, filename))
         cached, effects = await self._cached(data)
         return AdmittedDocument(data, effects=effects, cached=cached)
 
     async def output(self, result: Mapping[str, Any], name: str) -> bytes:
-        """An output file of a finished job. Raises ``FileMissing`` or ``FilesUnavailable``."""
-        path = result.get("output_path")
-        if not isinstance(path, str):
-            raise FileMissing
-        return await self._files.read(path, name)
+        """An output file of a finished job, whole. Raises ``FileMissing`` or ``FilesUnavailable``."""
+        return await self._files.read(_output_path(result), name)
+
+    def opened_output(self, result: Mapping[str, Any], name: str) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
+        """The same in pieces, read as they are asked for."""
+        return self._files.opened(_output_path(result), name)
 
     def _unavailable(self, request: DocumentRequest) -> Iterator[FieldProblem]:
         """Fields that this installation cannot serve."""
@@ -222,16 +229,29 @@ class DocumentAdmission:
         return found, tuple(effects)
 
 
+def _output_path(result: Mapping[str, Any]) -> str:
+    path = result.get("output_path")
+    if not isinstance(path, str):
+        raise FileMissing
+    return path
+
+
 def _head_of(paths: LocalPaths, local_path: str) -> bytes:
     with paths.opened(local_path) as file:
         return file.read(HEAD)
 
 
-def _job_of(request: DocumentRequest, company_id: str, upload: Stored | None, filename: str | None) -> DocumentJob:
+def _upload_of(stored: Stored | None, upload_id: str | None, filename: str | None) -> Upload | None:
+    if stored is None:
+        return None
+    name = None if filename is None else _plain_name(filename)
+    return Upload(sha256=stored.sha256, size=stored.size, upload_id=upload_id, filename=name)
+
+
+def _job_of(request: DocumentRequest, company_id: str, upload: Upload | None) -> DocumentJob:
     payload = request.model_dump(exclude={"job_id", "job_type", "input_type"}, exclude_none=True)
     if upload is not None:
-        name = None if filename is None else _plain_name(filename)
-        payload["upload"] = Upload(sha256=upload.sha256, size=upload.size, filename=name)
+        payload["upload"] = upload
     return DocumentJob(
         job_id=request.job_id or new_job_id(),
         job_type=request.job_type,

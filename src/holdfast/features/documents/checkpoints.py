@@ -6,31 +6,35 @@ Checkpoints are records of the store, written under the job's lease. A worker th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import count
 from typing import Any, Final
 
 from holdfast import Context, Effect, Upsert, isoformat
 
 from .records import UNITS, unit_id
 
-_AT_ONCE: Final = 32
+_AT_ONCE: Final = 4
 _MOST_IN_ONE_COMMIT: Final = 200
+_MOST_BYTES: Final = 4 * 1024 * 1024
+"""Of the units in one commit, unless one unit alone has more, and of the units that wait for the next commit."""
 
 
-async def units_of(context: Context, work: str) -> list[dict[str, Any]]:
+async def units_of(context: Context, work: str) -> AsyncGenerator[dict[str, Any], None]:
     """What earlier attempts have read of this work: the units from the first on, without a gap."""
-    found: list[dict[str, Any]] = []
-    while True:
-        keys = [unit_id(work, index) for index in range(len(found), len(found) + _AT_ONCE)]
+    for first in count(0, _AT_ONCE):
+        keys = [unit_id(work, index) for index in range(first, first + _AT_ONCE)]
         for record in await asyncio.gather(*(context.get(UNITS, key) for key in keys)):
             if record is None:
-                return found
-            found.append(record["result"])
+                return
+            yield record["result"]
 
 
 class Checkpoints:
     """Commits units in the order of their arrival. Units that arrive during a commit go into the next commit together.
+
+    When many bytes wait, the reading waits for the commit. So the memory does not grow with the document.
 
     ``commit`` writes effects under the job's lease. ``reached`` makes the effect with the job's progress; it is written
     with the units.
@@ -48,12 +52,16 @@ class Checkpoints:
         self._commit = commit
         self._reached = reached
         self._keep = keep
-        self._waiting: list[tuple[int, dict[str, Any]]] = []
+        self._waiting: list[tuple[int, dict[str, Any], int]] = []
+        self._waiting_bytes = 0
         self._committing: asyncio.Task[None] | None = None
 
-    def add(self, index: int, result: dict[str, Any]) -> None:
-        """Commit this unit soon. Raises the error of an earlier commit, such as a lost lease."""
-        self._waiting.append((index, result))
+    async def add(self, index: int, result: dict[str, Any], size: int) -> None:
+        """Commit this unit of so many bytes soon. Raises the error of an earlier commit, such as a lost lease."""
+        if self._waiting_bytes + size > _MOST_BYTES:
+            await self.flush()
+        self._waiting.append((index, result, size))
+        self._waiting_bytes += size
         if self._committing is not None and self._committing.done():
             self._committing.result()
             self._committing = None
@@ -75,9 +83,10 @@ class Checkpoints:
         while self._waiting:
             batch = self._waiting[:_MOST_IN_ONE_COMMIT]
             del self._waiting[:_MOST_IN_ONE_COMMIT]
+            self._waiting_bytes -= sum(size for _, _, size in batch)
             until = isoformat(datetime.now(UTC) + self._keep)
             effects: list[Effect] = [
                 Upsert(UNITS, unit_id(self._work, index), {"result": result, "expires_at": until})
-                for index, result in batch
+                for index, result, _ in batch
             ]
             await self._commit([*effects, self._reached(batch[-1][0] + 1)])

@@ -21,9 +21,7 @@ from holdfast import scrub
 from .child.confinement import MOST_THREADS, hide_secrets
 from .child.limits import is_out_of_memory
 from .failures import Code, DocumentFailure
-
-LONGEST_LINE: Final = 64 * 1024 * 1024
-"""Bytes. No message is so long: a child that writes more is broken."""
+from .spool import Cap, too_large
 
 _CHECK_EVERY: Final = 0.1
 """Seconds between checks of the child's memory and threads."""
@@ -46,9 +44,11 @@ class Child:
     without limit when no line is taken.
     """
 
-    def __init__(self, memory: int | None) -> None:
+    def __init__(self, memory: int | None, longest_line: int) -> None:
+        """``longest_line`` is the most bytes of one message. A child that writes more is killed."""
         self._loop = asyncio.get_running_loop()
         self._memory = memory
+        self._longest_line = longest_line
         self._process: subprocess.Popen[bytes] | None = None
         self._output = _Pipe(self._on_output, self._wake)
         self._error_output = _Pipe(self._on_error_output)
@@ -162,9 +162,9 @@ class Child:
             whole[0] = bytes(self._unfinished) + whole[0]
             self._unfinished.clear()
         self._unfinished += rest
-        if any(len(line) > LONGEST_LINE for line in (self._unfinished, *whole)):
+        if any(len(line) > self._longest_line for line in (self._unfinished, *whole)):
             self._unfinished.clear()
-            self._kill_for(DocumentFailure(Code.CHILD_CRASHED, detail=f"a line of more than {LONGEST_LINE} bytes"))
+            self._kill_for(too_large(Cap.PAGE, self._longest_line))
             return
         self._lines.extend(whole)
         if whole:

@@ -26,6 +26,7 @@ JOB_ID: Final = described(
 )
 LANGUAGE: Final = described(r"^[a-z]{2,3}(-[A-Za-z0-9]{2,8})?$", "must be the code of a language, such as en or pt-BR")
 _DIGEST: Final = described(r"^[0-9a-f]{64}$", "must be 64 hexadecimal characters in lower case")
+_UPLOAD_ID: Final = described(r"^[0-9a-f]{32}$", "must be 32 hexadecimal characters in lower case")
 MOST_METADATA: Final = 16 * 1024
 """Bytes of ``metadata`` as JSON."""
 
@@ -68,10 +69,15 @@ class AsGiven(BaseModel):
 
 
 class Upload(AsGiven):
-    """A file that came with the request. It is stored here, named by its content."""
+    """A file that came with the request. It is stored here, named by its content and by ``upload_id``.
+
+    Each request has a file of its own, so that a file can be deleted when its request is refused. A file of an older
+    version has no ``upload_id``.
+    """
 
     sha256: str = Field(pattern=_DIGEST)
     size: int = Field(ge=0)
+    upload_id: str | None = Field(default=None, pattern=_UPLOAD_ID)
     filename: str | None = Field(default=None, max_length=255)
 
 

@@ -38,6 +38,7 @@ class Code(StrEnum):
     NO_AUDIO_TRACK = "NO_AUDIO_TRACK"
     UNSUPPORTED_CODEC = "UNSUPPORTED_CODEC"
     TOO_LARGE = "TOO_LARGE"
+    OUTPUT_TOO_LARGE = "OUTPUT_TOO_LARGE"
     PATH_NOT_ALLOWED = "PATH_NOT_ALLOWED"
     ADDRESS_BLOCKED = "ADDRESS_BLOCKED"
     ENGINE_UNAVAILABLE = "ENGINE_UNAVAILABLE"
@@ -87,6 +88,7 @@ TABLE: Final[dict[Code, Kind]] = {
     Code.NO_AUDIO_TRACK: Kind(_V, retried=False, message="The file has no audio track"),
     Code.UNSUPPORTED_CODEC: Kind(_V, retried=False, message="The audio is in a codec that is not known here"),
     Code.TOO_LARGE: Kind(_V, retried=False, message="The file is too large"),
+    Code.OUTPUT_TOO_LARGE: Kind(_V, retried=False, message="The file has more text than a result may have"),
     Code.PATH_NOT_ALLOWED: Kind(_V, retried=False, message="The path is outside the folders that may be read"),
     Code.ADDRESS_BLOCKED: Kind(_V, retried=False, message="The URL leads to an address that must not be fetched"),
     Code.ENGINE_UNAVAILABLE: Kind(_V, retried=False, message="The engine is not set up here"),

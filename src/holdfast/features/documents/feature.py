@@ -78,7 +78,13 @@ class DocumentsFeature(Feature[DocumentSettings]):
     def build(self, settings: DocumentSettings, services: Services) -> Parts:
         """The workload, its callbacks, its admission and its routes."""
         documents = DocumentService(settings, services)
-        return Parts(workloads=documents.workloads, routes=documents.routes, resources=[documents], service=documents)
+        return Parts(
+            workloads=documents.workloads,
+            routes=documents.routes,
+            resources=[documents],
+            service=documents,
+            usage=documents.usage.of,
+        )
 
     async def check(self, settings: DocumentSettings, services: Services) -> Sequence[Finding]:
         """Whether files can be read, and results be stored."""
@@ -141,6 +147,7 @@ class DocumentService:
         from .fetching import Fetcher, FetchOptions  # noqa: PLC0415 - likewise
         from .local_paths import LocalPaths  # noqa: PLC0415 - likewise
         from .sources import Sources  # noqa: PLC0415 - likewise
+        from .usage import Usage  # noqa: PLC0415 - likewise
         from .workload import DEAD_LETTER_QUEUE, QUEUE, Documents  # noqa: PLC0415 - likewise
 
         self.settings = settings
@@ -158,7 +165,8 @@ class DocumentService:
         fetching = FetchOptions(policy=policy, max_bytes=settings.document_max_bytes)
         sources = Sources(self.files, self._paths, Fetcher(fetching), options.scratch, settings.document_max_bytes)
         self._lists = services.lists(QUEUE, DEAD_LETTER_QUEUE) if settings.document_lists else None
-        self.workload: Documents = Documents(options, sources, self.callbacks, self._lists)
+        self.usage = Usage(services, default=settings.document_tenant_bytes, keep=options.files_kept)
+        self.workload: Documents = Documents(options, sources, self.callbacks, self._lists, self.usage)
 
     @property
     def workloads(self) -> list[Workload[Any]]:
@@ -217,6 +225,8 @@ def document_options(settings: DocumentSettings, process: Settings) -> DocumentO
         max_bytes=settings.document_max_bytes,
         max_pages=settings.document_max_pages,
         max_seconds=settings.document_max_media_seconds,
+        max_page_output=settings.document_max_page_output_bytes,
+        max_output=settings.document_max_output_bytes,
         retention=timedelta(days=settings.document_ttl_days),
         letter_retention=timedelta(days=settings.document_dlq_ttl_days),
         left_after=timedelta(seconds=process.worker_lease_seconds),

@@ -1,6 +1,7 @@
 """The files of documents: uploads by their content, results by the job they belong to.
 
-They are ``uploads/<first two of the sha256>/<sha256>`` and ``results/<job_id>/<attempt>/<name>`` in a store of blobs.
+They are ``uploads/<first two of the sha256>/<sha256>-<upload_id>`` and ``results/<job_id>/<attempt>/<name>`` in a store
+of blobs. Uploads of older versions have no ``upload_id``.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -36,16 +38,22 @@ class Files:
         """Close the store."""
         await self._blobs.close()
 
-    async def keep(self, content: AsyncIterator[bytes], limit: int) -> Stored:
+    async def keep(self, content: AsyncIterator[bytes], limit: int, upload_id: str | None = None) -> Stored:
         """Keep an upload while it arrives: see :meth:`~holdfast.blobs.StreamedBlobs.keep`."""
-        return await self._blobs.keep(content, limit, upload_name)
+        return await self._blobs.keep(content, limit, partial(upload_name, upload_id=upload_id))
 
-    def local_copy(self, sha256: str) -> AbstractAsyncContextManager[Path]:
+    async def delete_upload(self, sha256: str, upload_id: str) -> None:
+        """Delete an upload that no job uses. If there is none, nothing happens."""
+        await self._blobs.delete(upload_name(sha256, upload_id))
+
+    def local_copy(self, sha256: str, upload_id: str | None = None) -> AbstractAsyncContextManager[Path]:
         """The upload as a local file, for as long as the context lasts. Raises FileMissing."""
-        return self._blobs.local_copy(upload_name(sha256), sha256)
+        return self._blobs.local_copy(upload_name(sha256, upload_id), sha256)
 
-    async def write(self, place: str, outputs: Mapping[str, bytes]) -> str:
+    async def write(self, place: str, outputs: Mapping[str, bytes | Path]) -> str:
         """Keep the output files of a job under ``place`` (``<job_id>/<attempt>``); all are durable when this returns.
+
+        A path is a local file with the content.
 
         Returns the ``output_path``: a folder's path or an ``s3://`` address. Writing the same place again replaces it.
         """
@@ -62,6 +70,13 @@ class Files:
         if not is_plain(name):
             raise FileMissing
         return await self._blobs.get(f"{folder}/{name}", limit=None)
+
+    def opened(self, output_path: str, name: str) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
+        """One output file in pieces: see :meth:`read`."""
+        folder = self._folder(output_path)
+        if not is_plain(name):
+            raise FileMissing
+        return self._blobs.opened(f"{folder}/{name}")
 
     async def touch(self, sha256: str | None = None, output_path: str | None = None) -> bool:
         """Whether both exist. This counts as use."""
@@ -86,11 +101,12 @@ class Files:
         return f"{RESULTS}/{place}"
 
 
-def upload_name(sha256: str) -> str:
+def upload_name(sha256: str, upload_id: str | None = None) -> str:
     """The name of an upload in the store. Raises FileMissing if the text is no SHA-256 in hex."""
     if not _DIGEST.fullmatch(sha256):
         raise FileMissing
-    return f"{UPLOADS}/{sha256[:2]}/{sha256}"
+    name = sha256 if upload_id is None else f"{sha256}-{upload_id}"
+    return f"{UPLOADS}/{sha256[:2]}/{name}"
 
 
 def _is_place(place: str) -> bool:

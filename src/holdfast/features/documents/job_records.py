@@ -209,7 +209,7 @@ def result_object(result: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in result.items() if name not in _INTERNAL}
 
 
-_INTERNAL: Final = frozenset({"company_id", "expires_at", "createdAt", "updatedAt", "unit"})
+_INTERNAL: Final = frozenset({"company_id", "expires_at", "createdAt", "updatedAt", "unit", "output_bytes"})
 
 
 def _finished(result: Mapping[str, Any]) -> dict[str, Any]:
@@ -284,4 +284,5 @@ async def cached_result(
             return None
     except FilesUnavailable:
         return None
-    return result_object(result) | {"unit": result["unit"], "job_id": data.job_id, "cached": True}
+    kept = {"unit": result["unit"], "output_bytes": result.get("output_bytes", 0)}
+    return result_object(result) | kept | {"job_id": data.job_id, "cached": True}

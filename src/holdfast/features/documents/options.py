@@ -12,8 +12,12 @@ from holdfast import ExponentialBackoff, RetryPolicy, Workload
 from .child.protocol import Spec
 from .contract import DocumentJob, InputType, JobType
 from .engines import ENGINES, Engine, EngineOptions
+from .running import LONGEST_MESSAGE, ChildOptions
 
 _MEGABYTE = 1024 * 1024
+_MOST_TRANSCRIPT = 16 * _MEGABYTE
+"""Six hours of speech have about one megabyte. The segments of a recording are sorted in memory, so they have a cap of
+their own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,9 +26,10 @@ class DocumentOptions:
 
     ``scratch`` is a folder for temporary files. ``unit_timeout`` is how long a page or a chunk of sound may take,
     ``timeout`` is the limit of a whole attempt. ``max_attempts`` is the limit of a job type, if it is below that of
-    ``retry``. A job from a plain list that is taken and not recorded after ``left_after`` was left by a worker that
-    crashed. ``engines`` are the options of the engines. ``environment`` holds extra variables for the child process:
-    the keys of engines.
+    ``retry``. ``max_page_output`` is the most bytes that one page or chunk of sound may give, ``max_output`` the most
+    bytes of all output files of a job. A job from a plain list that is taken and not recorded after ``left_after`` was
+    left by a worker that crashed. ``engines`` are the options of the engines. ``environment`` holds extra variables for
+    the child process: the keys of engines.
     """
 
     scratch: Path
@@ -41,11 +46,18 @@ class DocumentOptions:
     max_pages: int = 2_000
     max_seconds: int = 6 * 3600
     chunk_seconds: float = 60.0
+    max_page_output: int = LONGEST_MESSAGE
+    max_output: int = 64 * _MEGABYTE
     retention: timedelta = Workload.retention
     letter_retention: timedelta = Workload.letter_retention
     left_after: timedelta = timedelta(seconds=30)
     engines: Mapping[str, EngineOptions] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @property
+    def files_kept(self) -> timedelta:
+        """How long files are kept after their last use: longer than the dead letter or the result that needs them."""
+        return max(self.retention, self.letter_retention) + timedelta(days=1)
 
     def attempts_of(self, job_type: JobType | None) -> int:
         """Attempts before a job of this type is dead-lettered. None: the type is not known."""
@@ -76,6 +88,21 @@ class DocumentOptions:
         model = None if decides is None else self.engines.get(engine, {}).get(decides)
         chunk = None if pages else self.chunk_seconds
         return (data.company_id, data.job_type.value, engine, model, self.language_of(data), chunk)
+
+    def output_limit(self, data: DocumentJob) -> int:
+        """The most bytes of all output files of this job."""
+        return self.max_output if data.input_type is InputType.PDF else min(self.max_output, _MOST_TRANSCRIPT)
+
+    @property
+    def child(self) -> ChildOptions:
+        """The limits of the child process."""
+        return ChildOptions(
+            memory=self.memory,
+            unit_timeout=self.unit_timeout,
+            total_timeout=self.timeout,
+            longest_message=self.max_page_output,
+            environment=self.environment,
+        )
 
     def spec(self, data: DocumentJob, path: Path, done: int) -> Spec:
         """The child's instructions."""

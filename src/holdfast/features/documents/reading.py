@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import replace
-from itertools import takewhile
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,43 +19,56 @@ from .job_records import JobRecords, Reached
 from .options import DocumentOptions
 from .records import DocumentStatus
 from .records import Stage as Step
-from .rendering import characters_of, confidence_of, outputs_of, warnings_of
-from .running import ChildOptions, read_in_child
+from .rendering import Tally, pieces_of
+from .running import read_in_child
+from .spool import Spool
 
 _LOADING: Final = "loading"
-_COPIED: Final = frozenset({"text_layer", "blank", "unreadable"})
+_LONGEST_NAME: Final = 200
+"""Characters of the names that the child gives."""
 
 
 class Reading:
-    """Reads one file for one job. ``work`` is the id of the content and the way of reading."""
+    """Reads one file for one job. ``work`` is the id of the content and the way of reading.
 
-    def __init__(self, job: Job[DocumentJob], context: Context, options: DocumentOptions, work: str) -> None:
+    The units are in a file of ``folder``, which is temporary. The memory holds only a few of them at a time.
+    """
+
+    def __init__(
+        self, job: Job[DocumentJob], context: Context, options: DocumentOptions, work: str, folder: Path
+    ) -> None:
         self._job = job
         self._context = context
         self._options = options
-        self._units: list[dict[str, Any]] = []
+        self._tally = Tally(job.data.job_type)
+        self._spool = Spool(folder, options.output_limit(job.data))
         self._reused = 0
         self._plan: Plan | None = None
-        self._work = work
+        self.work = work
         self._checkpoints = Checkpoints(work, self._commit, self._reached, keep=options.retention)
 
-    async def run(self, path: Path) -> tuple[Sequence[Mapping[str, Any]], Plan]:
-        """All units, those of earlier attempts included. Raises :class:`DocumentFailure`."""
-        self._units = await units_of(self._context, self._work)
-        if self._job.data.payload.strict:
-            # A job that was not strict may have left pages with a warning. They are read again, and refused.
-            self._units = list(takewhile(lambda unit: not unit.get("warning"), self._units))
-        self._reused = len(self._units)
-        options = self._options
-        child = ChildOptions(
-            memory=options.memory,
-            unit_timeout=options.unit_timeout,
-            total_timeout=options.timeout,
-            environment=options.environment,
-        )
+    @property
+    def units(self) -> int:
+        """How many units are read, those of earlier attempts included."""
+        return self._tally.units
+
+    @property
+    def size(self) -> int:
+        """The bytes of these units."""
+        return self._spool.size
+
+    async def run(self, path: Path) -> Plan:
+        """Read all units that earlier attempts have not read. Raises :class:`DocumentFailure`."""
+        async with aclosing(units_of(self._context, self.work)) as known:
+            async for unit in known:
+                # A job that was not strict may have left pages with a warning. They are read again, and refused.
+                if self._job.data.payload.strict and unit.get("warning"):
+                    break
+                await asyncio.to_thread(self._take, unit)
+        self._reused = self.units
         try:
             try:
-                await read_in_child(self._spec(path), child, self._on_message)
+                await read_in_child(self._spec(path), self._options.child, self._on_message)
             except DocumentFailure:
                 # The next attempt uses the units that were read before the failure.
                 await self._checkpoints.flush()
@@ -62,15 +76,24 @@ class Reading:
             await self._checkpoints.flush()
         finally:
             await self._checkpoints.give_up()
-        if self._plan is None or len(self._units) != self._plan.units:
-            detail = f"{len(self._units)} units are read, of a plan for {self._plan.units if self._plan else 'none'}"
-            raise DocumentFailure(Code.CHILD_CRASHED, detail=detail)
-        return self._units, self._plan
+        if self._plan is None or self.units != self._plan.units:
+            raise self._unplanned()
+        return self._plan
+
+    def _take(self, unit: Mapping[str, Any]) -> int:
+        """Spool and count a unit. Returns its size."""
+        size = self._spool.add(unit)
+        self._tally.add(unit)
+        return size
+
+    def _unplanned(self) -> DocumentFailure:
+        detail = f"{self.units} units are read, of a plan for {self._plan.units if self._plan else 'none'}"
+        return DocumentFailure(Code.CHILD_CRASHED, detail=detail)
 
     def _spec(self, path: Path) -> Spec:
         """The child's instructions. The rest of a recording has the language that was detected at its beginning."""
         spec = self._options.spec(self._job.data, path, self._reused)
-        return replace(spec, language=spec.language or _detected_language(self._units))
+        return replace(spec, language=spec.language or self._tally.language)
 
     async def _on_message(self, message: Plan | Unit | Stage) -> None:
         match message:
@@ -78,15 +101,17 @@ class Reading:
                 self._plan = message
                 await self._commit([self._reached(self._reused)])
             case Unit():
-                self._units.append(message.result)
-                self._checkpoints.add(message.index, message.result)
+                if self._plan is None or self.units >= self._plan.units:
+                    raise self._unplanned()
+                size = await asyncio.to_thread(self._take, message.result)
+                await self._checkpoints.add(message.index, message.result, size)
             case Stage():
                 step = Step.LOADING if message.stage == _LOADING else Step.READING
-                await self._commit([self._reached(len(self._units), step)])
+                await self._commit([self._reached(self.units, step)])
 
     async def writing(self) -> None:
         """Record that all units are read and the outputs are being written."""
-        await self._commit([self._reached(len(self._units), Step.WRITING)])
+        await self._commit([self._reached(self.units, Step.WRITING)])
 
     async def _commit(self, effects: Sequence[Effect]) -> None:
         await self._context.proceed(self._job, effects, repeatable=True)
@@ -101,14 +126,9 @@ class Reading:
         )
         return JobRecords.reached(self._job.data, so_far)
 
-    def result(
-        self,
-        units: Sequence[Mapping[str, Any]],
-        plan: Plan,
-        duration: float,
-    ) -> tuple[dict[str, Any], dict[str, bytes]]:
-        """The result object without its ``output_path``, and the output files."""
-        data = self._job.data
+    async def result(self, plan: Plan, duration: float) -> tuple[dict[str, Any], Mapping[str, Path]]:
+        """The result object without its ``output_path``, and the output files. Raises :class:`DocumentFailure`."""
+        data, tally = self._job.data, self._tally
         result: dict[str, Any] = {
             "job_id": data.job_id,
             "status": DocumentStatus.COMPLETED,
@@ -118,13 +138,13 @@ class Reading:
             "unit": plan.unit,
             "units": plan.units,
             "units_reused": self._reused,
-            "engine": plan.engine,
-            "model": plan.model if _needed_a_model(units) else None,
-            "language": self._options.language_of(data) or _detected_language(units),
-            "characters": characters_of(data.job_type, units),
-            "confidence": confidence_of(data.job_type, units),
+            "engine": plan.engine[:_LONGEST_NAME],
+            "model": plan.model[:_LONGEST_NAME] if tally.needed_a_model else None,
+            "language": self._options.language_of(data) or tally.language,
+            "characters": tally.characters,
+            "confidence": tally.confidence,
             "media_seconds": plan.duration,
-            "warnings": warnings_of(plan.warnings, units),
+            "warnings": tally.warnings(plan.warnings),
             "cached": False,
             "error": None,
         }
@@ -135,14 +155,8 @@ class Reading:
             "filename": (upload and upload.filename) or data.job_id,
             **result,
         }
-        return result, outputs_of(data.job_type, units, facts)
+        outputs, size = await asyncio.to_thread(self._write, facts)
+        return result | {"output_bytes": size}, outputs
 
-
-def _needed_a_model(units: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether an engine read any unit. A text layer is copied without an engine; a recording always needs one."""
-    return any(each.get("source") not in _COPIED for each in units)
-
-
-def _detected_language(units: Sequence[Mapping[str, Any]]) -> str | None:
-    """The language that was detected in a recording."""
-    return next((each["language"] for each in units if each.get("language")), None)
+    def _write(self, facts: Mapping[str, Any]) -> tuple[dict[str, Path], int]:
+        return self._spool.write_outputs(pieces_of(self._job.data.job_type, self._spool, facts))

@@ -15,6 +15,8 @@ JOBS: Final = "document_jobs"
 RESULTS: Final = "document_results"
 UNITS: Final = "document_units"
 CACHE: Final = "document_cache"
+USAGE: Final = "document_usage"
+ARRIVING: Final = "document_arriving"
 
 
 class DocumentStatus(StrEnum):
@@ -70,7 +72,8 @@ RESULTS_COLLECTION: Final = Collection(
 )
 """The result of a job: job_id, company_id, status (COMPLETED, FAILED or CANCELLED), duration_sec, output_path (null
 unless COMPLETED), pages (null for a recording), engine, model, language, characters, confidence, media_seconds,
-units_reused, warnings (sentences on what is wrong with the file), cached, error, finished_at, expires_at."""
+units_reused, warnings (sentences on what is wrong with the file), output_bytes, cached, error, finished_at,
+expires_at."""
 
 UNITS_COLLECTION: Final = Collection(UNITS, key="unit_id", indexes=(), instants=("expires_at",), expires="expires_at")
 """Checkpoints: pages and chunks of sound that are read. ``unit_id`` is ``<work>:<index>``, where ``work`` is the id of
@@ -80,7 +83,25 @@ CACHE_COLLECTION: Final = Collection(CACHE, key="cache_id", indexes=(), instants
 """Finished results by content and way of reading: ``job_id`` of the job that has the result, ``expires_at``. See
 :func:`cache_id`."""
 
-COLLECTIONS: Final = (JOBS_COLLECTION, RESULTS_COLLECTION, UNITS_COLLECTION, CACHE_COLLECTION)
+USAGE_COLLECTION: Final = Collection(
+    USAGE, key="usage_id", indexes=(("company_id",),), instants=("expires_at",), expires="expires_at"
+)
+"""The bytes of a tenant's files that will be swept in one period: ``company_id``, ``bytes``, ``expires_at``. See
+:mod:`.usage`."""
+
+ARRIVING_COLLECTION: Final = Collection(
+    ARRIVING, key="upload_id", indexes=(("company_id",),), instants=("expires_at",), expires="expires_at"
+)
+"""Uploads that are arriving, and the bytes that are reserved for them: ``company_id``, ``bytes``, ``expires_at``."""
+
+COLLECTIONS: Final = (
+    JOBS_COLLECTION,
+    RESULTS_COLLECTION,
+    UNITS_COLLECTION,
+    CACHE_COLLECTION,
+    USAGE_COLLECTION,
+    ARRIVING_COLLECTION,
+)
 
 
 def work_id(content: str, *how: str | float | None) -> str:

@@ -12,7 +12,7 @@ import re
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any, Final
 
 from .contract import JobType
@@ -24,6 +24,15 @@ LINES: Final = 2
 """The size of a subtitle: characters per line, and lines."""
 
 MOST_WARNINGS: Final = 100
+_LONGEST_WARNING: Final = 500
+_COPIED: Final = frozenset({"text_layer", "blank", "unreadable"})
+
+_TEXT: Final = "text.txt"
+_MARKDOWN: Final = "document.md"
+_WHOLE: Final = "result.json"
+_PAGE_END: Final = "\n\f"
+_LONGEST_WORD: Final = 1_000
+"""A longer word in a subtitle is divided first: breaking it line by line would take the square of its length."""
 
 _PAUSE: Final = 2.0
 """Seconds of silence that begin a new paragraph."""
@@ -39,6 +48,7 @@ _LINE_ENDS: Final = re.compile(r"\r\n|[\r\x0c\x85\u2028\u2029]")
 _ARROW: Final = re.compile(r"(?<!-)--++>")
 _SURROGATES: Final = re.compile(r"[\ud800-\udfff]")
 _ITEM: Final = re.compile(r"(?:[\u2022\u2023\u25e6\u25aa\u25cf\u00b7*\u2013\u2014-]|\(?\d{1,3}[.)])\s")
+_LONG_WORD: Final = re.compile(rf"\S{{{_LONGEST_WORD}}}")
 _RESULT: Final = (
     "job_id",
     "job_type",
@@ -60,28 +70,109 @@ def outputs_of(job_type: JobType, units: Sequence[Unit], result: Mapping[str, An
     ``result`` holds the other fields of ``result.json``, and ``filename``, the title of ``document.md``. If it has no
     ``characters`` or ``confidence``, they are counted here.
     """
-    facts: dict[str, Any] = {
-        "characters": characters_of(job_type, units),
-        "confidence": confidence_of(job_type, units),
-        "warnings": [],
-        **{name: value for name, value in result.items() if value is not None},
-        "job_type": job_type.value,
-    }
-    content = {name: facts.get(name) for name in _RESULT}
+    counted = {"characters": characters_of(job_type, units), "confidence": confidence_of(job_type, units)}
+    given = {name: value for name, value in result.items() if value is not None}
+    files: dict[str, list[bytes]] = {}
+    for name, piece in pieces_of(job_type, units, counted | given):
+        files.setdefault(name, []).append(piece)
+    return {name: b"".join(pieces) for name, pieces in files.items()}
+
+
+def pieces_of(job_type: JobType, units: Iterable[Unit], result: Mapping[str, Any]) -> Iterator[tuple[str, bytes]]:
+    """The same files piece by piece: the name of a file, and what comes next in it.
+
+    ``units`` is read once. Of a PDF, one page is in memory at a time. The segments of a recording are sorted, so all of
+    them are.
+    """
+    facts = {"warnings": [], **{name: value for name, value in result.items() if value is not None}}
+    facts["job_type"] = job_type.value
+    head = {name: facts.get(name) for name in _RESULT}
     match job_type:
         case JobType.OCR:
             title = str(result.get("filename") or result.get("job_id") or "Document")
-            files = {"text.txt": text_of_pages(units), "document.md": markdown_of_pages(units, title=title)}
-            content["pages"] = [_without(page, "seconds") for page in units]
+            pieces = _pieces_of_pages(units, head, title)
         case JobType.TRANSCRIPTION:
-            files = {
-                "text.txt": text_of_chunks(units),
-                "transcript.srt": srt_of(units),
-                "transcript.vtt": vtt_of(units),
-            }
-            content["segments"] = [dict(segment) for segment in segments_of(units)]
-    files["result.json"] = json.dumps(_finite(content), ensure_ascii=False, allow_nan=False, indent=1) + "\n"
-    return {name: _SURROGATES.sub("\ufffd", content).encode() for name, content in files.items()}
+            pieces = _pieces_of_chunks(list(units), head)
+    for name, text in pieces:
+        yield name, _encoded(text)
+
+
+def _encoded(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        return _SURROGATES.sub("\ufffd", text).encode()
+
+
+def _pieces_of_pages(pages: Iterable[Unit], head: Mapping[str, Any], title: str) -> Iterator[tuple[str, str]]:
+    yield _TEXT, ""
+    yield _MARKDOWN, _title(title)
+    yield _WHOLE, _opened(head, "pages")
+    first = True
+    for page in pages:
+        yield _TEXT, ("" if first else _PAGE_END) + _text_of_page(page)
+        yield _MARKDOWN, _markdown_of_page(page)
+        yield _WHOLE, _item(_without(page, "seconds"), first=first)
+        first = False
+    yield _TEXT, "\n"
+    yield _MARKDOWN, "\n"
+    yield _WHOLE, _closed(empty=first)
+
+
+def _pieces_of_chunks(chunks: Sequence[Unit], head: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    yield _TEXT, text_of_chunks(chunks)
+    yield "transcript.srt", srt_of(chunks)
+    yield "transcript.vtt", vtt_of(chunks)
+    yield _WHOLE, _opened(head, "segments")
+    first = True
+    for segment in segments_of(chunks):
+        yield _WHOLE, _item(dict(segment), first=first)
+        first = False
+    yield _WHOLE, _closed(empty=first)
+
+
+class Tally:
+    """What a result says about all units together, added up one unit at a time."""
+
+    def __init__(self, job_type: JobType) -> None:
+        self.units = 0
+        self.characters = 0
+        self.language: str | None = None
+        self.needed_a_model = False
+        self._job_type = job_type
+        self._rated = 0
+        self._sure = 0.0
+        self._warnings: list[str] = []
+        self._more_warnings = 0
+
+    def add(self, unit: Unit) -> None:
+        """Count one unit more."""
+        self.units += 1
+        self.characters += characters_of(self._job_type, [unit])
+        for length, sure in _rated(self._job_type, [unit]):
+            self._rated += length
+            self._sure += length * sure
+        self.language = self.language or unit.get("language")
+        # A text layer is copied without an engine; a recording always needs one.
+        self.needed_a_model = self.needed_a_model or unit.get("source") not in _COPIED
+        if unit.get("warning"):
+            if len(self._warnings) < MOST_WARNINGS:
+                self._warnings.append(str(unit["warning"])[:_LONGEST_WARNING])
+            else:
+                self._more_warnings += 1
+
+    @property
+    def confidence(self) -> float | None:
+        """The engine's confidence from 0 to 1: the mean over all characters that have one."""
+        return round(self._sure / self._rated, 4) if self._rated else None
+
+    def warnings(self, of_file: Sequence[str]) -> list[str]:
+        """The warnings of a file, then of its pages: one sentence each, at most ``MOST_WARNINGS`` and a last one."""
+        found = [*(str(each)[:_LONGEST_WARNING] for each in of_file), *self._warnings]
+        more = len(found) + self._more_warnings - MOST_WARNINGS
+        if more > 0:
+            found[MOST_WARNINGS:] = [f"There are {more} more warnings, on the pages of result.json."]
+        return found
 
 
 def characters_of(job_type: JobType, units: Sequence[Unit]) -> int:
@@ -91,21 +182,25 @@ def characters_of(job_type: JobType, units: Sequence[Unit]) -> int:
 
 def confidence_of(job_type: JobType, units: Sequence[Unit]) -> float | None:
     """The engine's confidence from 0 to 1: the mean over all characters that have one. None: no character has one."""
-    rated = [
-        (len(part["text"]), part["confidence"])
-        for part in _parts(job_type, units)
-        if part.get("confidence") is not None and math.isfinite(part["confidence"]) and part["text"]
-    ]
-    characters = sum(length for length, _ in rated)
-    return round(sum(length * sure for length, sure in rated) / characters, 4) if characters else None
+    tally = Tally(job_type)
+    for unit in units:
+        tally.add(unit)
+    return tally.confidence
+
+
+def _rated(job_type: JobType, units: Sequence[Unit]) -> Iterator[tuple[int, float]]:
+    """The length and the confidence of each part that has one."""
+    for part in _parts(job_type, units):
+        if part.get("confidence") is not None and math.isfinite(part["confidence"]) and part["text"]:
+            yield len(part["text"]), part["confidence"]
 
 
 def warnings_of(of_file: Sequence[str], units: Sequence[Unit]) -> list[str]:
-    """The warnings of a file, then of its pages: one sentence each, at most ``MOST_WARNINGS`` and a last one."""
-    found = [*of_file, *(unit["warning"] for unit in units if unit.get("warning"))]
-    if len(found) > MOST_WARNINGS:
-        found[MOST_WARNINGS:] = [f"There are {len(found) - MOST_WARNINGS} more warnings, on the pages of result.json."]
-    return found
+    """The warnings of a file and of these units: see :meth:`Tally.warnings`."""
+    tally = Tally(JobType.OCR)
+    for unit in units:
+        tally.add({"text": "", "warning": unit.get("warning")})
+    return tally.warnings(of_file)
 
 
 def segments_of(chunks: Sequence[Unit]) -> list[Unit]:
@@ -118,7 +213,11 @@ def segments_of(chunks: Sequence[Unit]) -> list[Unit]:
 
 def text_of_pages(pages: Sequence[Unit]) -> str:
     """The text of the pages with its line breaks. A form feed ends each page but the last."""
-    return "\n\f".join(_clean(page["text"]).strip("\n") for page in pages) + "\n"
+    return _PAGE_END.join(map(_text_of_page, pages)) + "\n"
+
+
+def _text_of_page(page: Unit) -> str:
+    return _clean(page["text"]).strip("\n")
 
 
 def text_of_chunks(chunks: Sequence[Unit]) -> str:
@@ -153,11 +252,17 @@ def markdown_of_pages(pages: Sequence[Unit], *, title: str) -> str:
 
     A word that was divided at the end of a line is joined again. The text is escaped: none of it is Markdown or HTML.
     """
-    blocks = [f"# {_escaped(_one_line(title))}"]
-    for page in pages:
-        blocks.append(f'<a id="page-{page["number"]}"></a>\n\n## Page {page["number"]}')
-        blocks += map(_escaped, _paragraphs(page))
-    return "\n\n".join(blocks) + "\n"
+    return _title(title) + "".join(map(_markdown_of_page, pages)) + "\n"
+
+
+def _title(title: str) -> str:
+    return f"# {_escaped(_one_line(title))}"
+
+
+def _markdown_of_page(page: Unit) -> str:
+    blocks = [f'\n\n<a id="page-{page["number"]}"></a>\n\n## Page {page["number"]}']
+    blocks += map(_escaped, _paragraphs(page))
+    return "\n\n".join(blocks)
 
 
 def _paragraphs(page: Unit) -> Iterator[str]:
@@ -166,14 +271,16 @@ def _paragraphs(page: Unit) -> Iterator[str]:
     begins = [False] * len(lines)
     if "" not in lines:
         begins = _after_gap(page, lines)
-    paragraph = ""
+    # In parts: a page may be one paragraph of very many lines.
+    paragraph: list[str] = []
     for line, begin in zip(lines, begins, strict=True):
         if paragraph and (begin or not line or _ITEM.match(line)):
-            yield paragraph
-            paragraph = ""
-        paragraph = _joined(paragraph, line)
+            yield "".join(paragraph)
+            paragraph = []
+        if line:
+            _join(paragraph, line)
     if paragraph:
-        yield paragraph
+        yield "".join(paragraph)
 
 
 def _after_gap(page: Unit, lines: Sequence[str]) -> list[bool]:
@@ -188,14 +295,14 @@ def _after_gap(page: Unit, lines: Sequence[str]) -> list[bool]:
     return apart
 
 
-def _joined(before: str, line: str) -> str:
-    if not before:
-        return line
-    if before.endswith("\u00ad"):
-        return before[:-1] + line
-    if before.endswith("-") and before[-2:-1].isalpha() and line[:1].islower():
-        return before[:-1] + line
-    return f"{before} {line}"
+def _join(before: list[str], line: str) -> None:
+    """Add a line to the parts of a paragraph. A word that was divided at the end of the last line is joined again."""
+    end = "".join(before[-3:])[-2:]
+    if end.endswith("\u00ad") or (end.endswith("-") and end[:-1].isalpha() and line[:1].islower()):
+        before[-1] = before[-1][:-1]
+    elif before:
+        before.append(" ")
+    before.append(line)
 
 
 _SPECIAL: Final = re.compile(r"[\\`*#\[\]<>~&$]|(?<![^\W_])_|_(?![^\W_])")
@@ -242,12 +349,12 @@ def vtt_of(chunks: Sequence[Unit]) -> str:
 def _subtitles(chunks: Sequence[Unit]) -> Iterator[tuple[int, int, str]]:
     """Start, end and text of each subtitle: in order, none empty, none while another is shown."""
     for stretch in _apart(_stretches(chunks)):
-        characters = [sum(map(len, lines)) for lines in stretch.shown]
+        characters = list(accumulate(sum(map(len, lines)) for lines in stretch.shown))
         spare = stretch.end - stretch.start - stretch.least
         start = stretch.start
         for index, lines in enumerate(stretch.shown, start=1):
             # The time of a subtitle is in proportion to its share of the text.
-            read = sum(characters[:index]) / sum(characters)
+            read = characters[index - 1] / characters[-1]
             end = stretch.start + _SHORTEST * index + int(spare * read)
             yield start, end, "\n".join(lines)
             start = end
@@ -258,7 +365,7 @@ def _stretches(chunks: Sequence[Unit]) -> list[_Stretch]:
     for segment in segments_of(chunks):
         said = _one_line(segment["text"])
         if said:
-            lines = textwrap.wrap(said, LINE, break_on_hyphens=False)
+            lines = textwrap.wrap(_LONG_WORD.sub(r"\g<0> ", said), LINE, break_on_hyphens=False)
             shown = [lines[first : first + LINES] for first in range(0, len(lines), LINES)]
             stretches.append(_Stretch(_milliseconds(segment["start"]), _milliseconds(segment["end"]), shown))
     return sorted(stretches, key=lambda stretch: stretch.start)
@@ -299,6 +406,24 @@ def _entities(text: str) -> str:
 
 
 # --- JSON -------------------------------------------------------------------------------------------------------------
+
+
+def _opened(head: Mapping[str, Any], items: str) -> str:
+    """The beginning of ``result.json``, up to its list of items."""
+    return f'{_json(head).removesuffix(chr(10) + "}")},\n "{items}": ['
+
+
+def _item(item: Mapping[str, Any], *, first: bool) -> str:
+    # JSON has no line ends within its texts, so every line end is one of the layout.
+    return ("" if first else ",") + "\n  " + _json(item).replace("\n", "\n  ")
+
+
+def _closed(*, empty: bool) -> str:
+    return ("]" if empty else "\n ]") + "\n}\n"
+
+
+def _json(content: Mapping[str, Any]) -> str:
+    return json.dumps(_finite(content), ensure_ascii=False, allow_nan=False, indent=1)
 
 
 def _parts(job_type: JobType, units: Sequence[Unit]) -> Sequence[Unit]:

@@ -5,7 +5,6 @@ The API key is checked before the body is read. For a tenant, the jobs of other 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
@@ -17,6 +16,7 @@ from holdfast import FieldProblem, HoldfastError, NotFound, Page, RecordQuery
 from holdfast.feature import Principal, Services
 from holdfast.http import (
     INTAKE_CODES,
+    JSON_TYPE,
     Code,
     FeatureRoutes,
     Frame,
@@ -32,6 +32,7 @@ from .feature import DOCUMENTS_PATH, DocumentService, Scope
 from .intake import CONTENTS, DocumentIntake
 from .progress_stream import Progress, ProgressStream, Streams
 from .records import JOBS, RESULTS, DocumentStatus
+from .stored_response import OpenedFile, StoredResponse
 from .views import (
     CachedDocument,
     DocumentCancel,
@@ -47,6 +48,8 @@ JOB_PATH: Final = f"{DOCUMENTS_PATH}/{{job_id}}"
 _ABOUT: Final = "Files that tenants send to be read. Needs an API key. The jobs of other tenants count as not found."
 _MAX_PAGE: Final = 200
 _WHOLE: Final = "result.json"
+_NO_CONTENT: Final = ":null}"
+"""How a :class:`DocumentContent` without content ends: its content is its last field."""
 
 JobId = Annotated[str, Path(examples=["ocr-009"])]
 
@@ -155,11 +158,11 @@ class _Records:
             raise Refusal(Code.NOT_FINISHED, message, details=[FieldProblem("status", status.value)])
         return await self._store.get(RESULTS, job["job_id"]) or job
 
-    async def content(self, result: Mapping[str, Any], file: str) -> bytes | None:
+    def content(self, result: Mapping[str, Any], file: str) -> OpenedFile | None:
         """One file of a result; None if the job was not completed. Raises ``FileMissing``."""
         if status_of(result) is not DocumentStatus.COMPLETED:
             return None
-        return await self._admission.output(result, file)
+        return self._admission.opened_output(result, file)
 
 
 def _add_reading(routes: Routes, services: Services, records: _Records, guarded: list[Any]) -> None:
@@ -181,12 +184,18 @@ def _add_reading(routes: Routes, services: Services, records: _Records, guarded:
         dependencies=guarded,
         summary="Show the result of a job, with all content",
         description=_RESULT,
+        response_model=DocumentContent,
         responses=refusals(Code.NOT_FINISHED, Code.GONE),
     )
-    async def show_result(request: Request, job_id: JobId) -> DocumentContent:
+    async def show_result(request: Request, job_id: JobId) -> Response:
         result = await records.result(await records.own(tenant_of(request), job_id))
-        content = await records.content(result, _WHOLE)
-        return DocumentContent.of(result, content=None if content is None else json.loads(content))
+        view = DocumentContent.of(result, content=None).model_dump_json()
+        content = records.content(result, _WHOLE)
+        if content is None:
+            return Response(view, media_type=JSON_TYPE)
+        # The content is JSON already, and may be long: it is put in as it is, in the place of the null at the end.
+        before = view.removesuffix(_NO_CONTENT).encode() + b":"
+        return StoredResponse(content, JSON_TYPE, before=before, after=b"}")
 
 
 def _add_outputs(routes: Routes, records: _Records, guarded: list[Any]) -> None:
@@ -211,10 +220,10 @@ def _add_output(routes: Routes, records: _Records, guarded: list[Any], output: O
             message = f"Only {output.input_name} have {output.path}; this job has another input_type."
             raise Refusal(Code.NOT_FOUND, message)
         result = await records.result(job)
-        content = await records.content(result, output.file)
+        content = records.content(result, output.file)
         if content is None:
             raise Refusal(Code.NOT_FOUND, f"The job is {status_of(result).value}: nothing was read. See its result.")
-        return Response(content, media_type=f"{output.media_type}; charset=utf-8")
+        return StoredResponse(content, f"{output.media_type}; charset=utf-8")
 
 
 # --- watching and cancelling ------------------------------------------------------------------------------------

@@ -37,6 +37,7 @@ from .child.protocol import (
 from .child_process import Child
 from .engines import ENGINES
 from .failures import Code, DocumentFailure
+from .spool import Cap, too_large
 
 _INHERITED: Final = ("LANG", "LC_ALL", "LC_CTYPE", "TZ", "PYTHONPATH", "LD_LIBRARY_PATH")
 _INHERITED_BY_THE_CALLER: Final = ("SSL_CERT_FILE", "SSL_CERT_DIR")
@@ -45,6 +46,12 @@ _INHERITED_BY_THE_CALLER: Final = ("SSL_CERT_FILE", "SSL_CERT_DIR")
 _SET: Final = {"HOME": "/nonexistent"}
 """A child writes no file, and reads none of the user's."""
 
+LONGEST_MESSAGE: Final = 2 * 1024 * 1024
+"""Bytes of one message of the child, unless the options have another number. A dense page has a hundredth of it."""
+_LONGEST_QUESTION: Final = 8 * 1024 * 1024
+"""Bytes of one question to a model: it has the image of a page in it, or a stretch of sound."""
+_READ_IN_THREAD: Final = 64 * 1024
+"""Bytes. Reading a longer message takes so long that the event loop would stand still meanwhile."""
 _LONGEST_WAIT: Final = 24 * 3600.0
 """Seconds. A model's request for a longer wait is cut to this."""
 
@@ -54,12 +61,14 @@ class ChildOptions:
     """The child's limits. ``memory`` is in bytes; None: no limit.
 
     ``unit_timeout`` is the longest time between two messages, ``total_timeout`` the longest attempt.
-    ``environment`` holds the keys of the engines. Only the caller gets a key.
+    ``longest_message`` is the most bytes of one message, and so of one page. ``environment`` holds the keys of the
+    engines. Only the caller gets a key.
     """
 
     memory: int | None
     unit_timeout: timedelta
     total_timeout: timedelta
+    longest_message: int = LONGEST_MESSAGE
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
@@ -75,7 +84,9 @@ async def read_in_child(
     """
     processor_seconds = math.ceil(options.total_timeout.total_seconds()) * (spec.threads + 1)
     spec = replace(spec, memory=options.memory, processor_seconds=processor_seconds)
-    child, caller = Child(options.memory), _Caller(spec, options)
+    asks = ENGINES[spec.engine].model is not None
+    longest = max(options.longest_message, _LONGEST_QUESTION) if asks else options.longest_message
+    child, caller = Child(options.memory, longest), _Caller(spec, options)
     try:
         await child.start(command or _program("child"), _environment())
         await child.give(spec_line(spec))
@@ -124,7 +135,7 @@ class _Caller:
         if ENGINES[self._spec.engine].model is None or self._questions > self._units + 1:
             raise DocumentFailure(Code.CHILD_CRASHED, detail="a question that is not expected")
         if self._child is None:
-            self._child = Child(self._options.memory)
+            self._child = Child(self._options.memory, self._options.longest_message)
             await self._child.start(_program("child.caller"), self._environment())
             await self._child.give(spec_line(self._spec))
         await self._child.give(question + b"\n")
@@ -165,7 +176,7 @@ async def _follow(
         try:
             async with asyncio.timeout(min(silence, left)):
                 line = await child.next_line()
-                message = None if line is None else _message(line)
+                message = None if line is None else await _read(line, options.longest_message)
                 if line is not None and isinstance(message, Question):
                     await _answer(child, caller, line)
         except TimeoutError:
@@ -197,6 +208,14 @@ async def _answer(child: Child, caller: _Caller, question: bytes) -> None:
         asking.cancel()
         ending.cancel()
         await asyncio.gather(asking, ending, return_exceptions=True)
+
+
+async def _read(line: bytes, longest: int) -> Message:
+    """The message. A long one is read in a thread. Only a question may be longer than ``longest``."""
+    message = await asyncio.to_thread(_message, line) if len(line) > _READ_IN_THREAD else _message(line)
+    if len(line) > longest and not isinstance(message, Question):
+        raise too_large(Cap.PAGE, longest)
+    return message
 
 
 def _message(line: bytes) -> Message:

@@ -69,6 +69,21 @@ class DocumentSettings(FeatureSettings):
     document_max_media_seconds: Int = Field(
         6 * _HOUR, ge=1, le=7 * 24 * _HOUR, description="The longest recording, in seconds."
     )
+    document_max_page_output_bytes: Int = Field(
+        2 * 1024**2,
+        ge=65_536,
+        le=8 * 1024**2,
+        description="The most bytes that one page, or one stretch of sound, may give.",
+    )
+    document_max_output_bytes: Int = Field(
+        64 * 1024**2, ge=65_536, le=_GIGABYTE, description="The most bytes of all output files of one job together."
+    )
+    document_tenant_bytes: Int = Field(
+        10 * _GIGABYTE,
+        ge=0,
+        le=900 * _GIGABYTE,
+        description="The most bytes of files that one tenant may have here, unless it has a limit of its own; 0: any.",
+    )
     document_roots: Annotated[tuple[Path, ...], BeforeValidator(listed)] = Field(
         (), description="Folders that a job's local_path may lie in; none: no local_path is read."
     )

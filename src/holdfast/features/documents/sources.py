@@ -53,9 +53,7 @@ class Sources:
             async with self._uploaded(data, payload.upload) as source:
                 yield source
             return
-        await asyncio.to_thread(self.scratch.mkdir, parents=True, exist_ok=True, mode=0o700)
-        folder = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix=_FOLDER, dir=self.scratch))
-        try:
+        async with self.temporary_folder() as folder:
             copy = folder / "file"
             if payload.local_path is not None:
                 copying = partial(self.paths.copy_to, payload.local_path, copy, self.max_bytes)
@@ -65,6 +63,14 @@ class Sources:
                 sha256, head = fetched.sha256, fetched.head
             require_content(data.input_type, head)
             yield Source(copy, sha256)
+
+    @contextlib.asynccontextmanager
+    async def temporary_folder(self) -> AsyncIterator[Path]:
+        """A folder of our own, for as long as the context lasts."""
+        await asyncio.to_thread(self.scratch.mkdir, parents=True, exist_ok=True, mode=0o700)
+        folder = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix=_FOLDER, dir=self.scratch))
+        try:
+            yield folder
         finally:
             await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
 
@@ -76,7 +82,7 @@ class Sources:
     async def _uploaded(self, data: DocumentJob, upload: Upload) -> AsyncIterator[Source]:
         async with contextlib.AsyncExitStack() as stack:
             try:
-                path = await stack.enter_async_context(self.files.local_copy(upload.sha256))
+                path = await stack.enter_async_context(self.files.local_copy(upload.sha256, upload.upload_id))
                 head = await asyncio.to_thread(_head_of, path)
             except FileMissing as error:
                 message = f"File not found: {upload.filename or upload.sha256}"

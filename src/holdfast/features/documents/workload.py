@@ -11,9 +11,11 @@ import asyncio
 import contextlib
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from hashlib import sha256
+from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from pydantic import ValidationError
@@ -28,6 +30,7 @@ from holdfast import (
     Complete,
     Context,
     DeadLetter,
+    Delete,
     Delivery,
     Done,
     Effect,
@@ -63,8 +66,9 @@ from .job_records import JobRecords, cached_result
 from .lists import ListReader, Lists
 from .options import DocumentOptions
 from .reading import Reading
-from .records import COLLECTIONS, work_id
+from .records import COLLECTIONS, UNITS, unit_id, work_id
 from .sources import Sources
+from .usage import Usage
 
 QUEUE: Final = "doc_jobs"
 DEAD_LETTER_QUEUE: Final = "doc_jobs_dead"
@@ -94,8 +98,12 @@ class Documents(Workload[DocumentJob]):
         sources: Sources,
         callbacks: DocumentCallbacks | None = None,
         lists: Lists | None = None,
+        usage: Usage | None = None,
     ) -> None:
-        """Without ``callbacks``, no callback is sent; without ``lists``, jobs come from the queue only."""
+        """Without ``callbacks``, no callback is sent; without ``lists``, jobs come from the queue only.
+
+        ``usage`` counts the files of tenants. Without it, there is no quota.
+        """
         self.retry = options.retry
         self.timeout = options.timeout + _SLACK
         self.retention = options.retention
@@ -106,7 +114,9 @@ class Documents(Workload[DocumentJob]):
         self._sources = sources
         self._files: Files = sources.files
         self._lists = lists
+        self._usage = usage
         self._spent: dict[str, float] = {}
+        self._left: dict[str, _LeftUnits] = {}
         self._sweeping: asyncio.Task[None] | None = None
 
     # --- the job's identity -----------------------------------------------------------------------------------
@@ -123,7 +133,7 @@ class Documents(Workload[DocumentJob]):
     def fingerprint(self, data: DocumentJob) -> str:
         """A hash of the file and the way to read it. The file's name and the time of sending are left out."""
         upload = data.payload.upload
-        unnamed = None if upload is None else upload.model_copy(update={"filename": None})
+        unnamed = None if upload is None else upload.model_copy(update={"filename": None, "upload_id": None})
         compared = data.model_copy(update={"payload": data.payload.model_copy(update={"upload": unnamed})})
         content = compared.model_dump_json(exclude={"payload": set(FLAT_ONLY)})
         return sha256(content.encode()).hexdigest()
@@ -193,18 +203,53 @@ class Documents(Workload[DocumentJob]):
             if known is not None:
                 return known
         await context.proceed(job, [self.records.began(data, job.attempt)], repeatable=True)
-        async with self._sources.local_copy(data) as source:
-            if data.payload.upload is None:
-                known = await self._from_cache(job, context, source.sha256)
-                if known is not None:
-                    return known
-            work = work_id(source.sha256, *self.options.reading_method(data))
-            reading = Reading(job, context, self.options, work)
-            units, plan = await reading.run(source.path)
-        result, outputs = reading.result(units, plan, time.monotonic() - began)
-        await reading.writing()
-        result["output_path"] = await self._write(job, outputs)
-        return Done(self.records.completed(data, result, attempts=job.attempt, work=work), _summary(result))
+        async with self._sources.temporary_folder() as folder:
+            async with self._sources.local_copy(data) as source:
+                if data.payload.upload is None:
+                    known = await self._from_cache(job, context, source.sha256)
+                    if known is not None:
+                        return known
+                work = work_id(source.sha256, *self.options.reading_method(data))
+                reading = Reading(job, context, self.options, work, folder)
+                with self._remembering_units(reading, data):
+                    plan = await reading.run(source.path)
+            await reading.writing()
+            with self._remembering_units(reading, data):
+                result, outputs = await reading.result(plan, time.monotonic() - began)
+                if self._usage is not None:
+                    await self._usage.require_room_for_output(data.company_id, result["output_bytes"])
+            result["output_path"] = await self._write(job, outputs)
+        return self._done(job, result, work)
+
+    @contextlib.contextmanager
+    def _remembering_units(self, reading: Reading, data: DocumentJob) -> Iterator[None]:
+        """After a failure, remember the checkpoints that are there: a dead letter counts or deletes them."""
+        try:
+            yield
+        except DocumentFailure:
+            self._left[data.job_id] = _LeftUnits(reading.work, reading.units, reading.size)
+            raise
+
+    def _done(self, job: Job[DocumentJob], result: Mapping[str, Any], work: str | None = None) -> Done:
+        effects = self.records.completed(job.data, result, attempts=job.attempt, work=work)
+        counted = self._counted(job.data, result.get("output_bytes", 0))
+        return Done([*effects, *counted], _summary(result))
+
+    def _counted(self, data: DocumentJob, size: int) -> Sequence[Effect]:
+        return () if self._usage is None else self._usage.counted(data.company_id, size)
+
+    def _clean(self, data: DocumentJob, code: str) -> Sequence[Effect]:
+        """What becomes of the checkpoints of a dead letter's job.
+
+        A replay goes on from them, so they stay for a while, and count. A job with too much output would fail again, so
+        its checkpoints are deleted.
+        """
+        left = self._left.pop(data.job_id, None)
+        if left is None:
+            return ()
+        if code == Code.OUTPUT_TOO_LARGE:
+            return [Delete(UNITS, unit_id(left.work, index)) for index in range(left.units)]
+        return self._counted(data, left.size)
 
     async def _from_cache(self, job: Job[DocumentJob], context: Context, content: str) -> Outcome | None:
         """Done at once, if the same file was read in the same way before."""
@@ -213,9 +258,9 @@ class Documents(Workload[DocumentJob]):
         found = await cached_result(context.get, self._files, job.data, content, self.options)
         if found is None:
             return None
-        return Done(self.records.completed(job.data, found, attempts=job.attempt), _summary(found))
+        return self._done(job, found)
 
-    async def _write(self, job: Job[DocumentJob], outputs: Mapping[str, bytes]) -> str:
+    async def _write(self, job: Job[DocumentJob], outputs: Mapping[str, Path]) -> str:
         try:
             return await self._files.write(f"{job.data.job_id}/{job.attempt}", outputs)
         except FilesUnavailable as error:
@@ -223,11 +268,10 @@ class Documents(Workload[DocumentJob]):
 
     async def _sweep(self) -> None:
         """Remove old files. A file is kept longer than the dead letter or the result that needs it."""
-        keep = max(self.retention, self.letter_retention) + timedelta(days=1)
         while True:
             with contextlib.suppress(FilesUnavailable, OSError):
                 await self._sources.sweep(self.timeout)
-                await self._files.sweep(keep)
+                await self._files.sweep(self.options.files_kept)
             await asyncio.sleep(_SWEEP_EVERY.total_seconds())
 
     def classify(self, error: Exception) -> Failure | None:
@@ -260,12 +304,14 @@ class Documents(Workload[DocumentJob]):
                 return records.accepted(data, self.options.engine_of(data))
             case RetryLater():
                 self._spent.pop(data.job_id, None)
+                self._left.pop(data.job_id, None)
                 return records.retrying(job, Reason(transition.code, transition.message))
             case Release():
                 return records.released(job)
             case MoveToDeadLetters():
                 reason = Reason(transition.reason_code, transition.reason_message)
-                return records.failed(job, reason, self._spent.pop(data.job_id, None))
+                failed = records.failed(job, reason, self._spent.pop(data.job_id, None))
+                return [*failed, *self._clean(data, transition.reason_code)]
             case Expire():
                 return records.cancelled(data)
             case Complete(elsewhere=True, result=result):
@@ -298,6 +344,15 @@ class Documents(Workload[DocumentJob]):
         # If the job was refused because its id was taken, the id belongs to another job, which is not replayed.
         replay_of = data.job_id if letter.key == data.job_id else None
         return data.model_copy(update={"job_id": new_job_id(), "replay_of": replay_of})
+
+
+@dataclass(frozen=True, slots=True)
+class _LeftUnits:
+    """The checkpoints of a job that failed: the id of the work, how many units, and their bytes."""
+
+    work: str
+    units: int
+    size: int
 
 
 def new_job_id() -> str:

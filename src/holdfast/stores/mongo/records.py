@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from datetime import datetime
 from functools import lru_cache
 from typing import Any, Final
@@ -18,7 +19,7 @@ from holdfast.contracts.effects import Effect, Upsert
 from holdfast.contracts.errors import EffectRefused, InvalidQuery
 from holdfast.contracts.queries import Page, RecordQuery, Slice
 from holdfast.contracts.times import isoformat
-from holdfast.stores.folding import CREATED, UPDATED, Fold, Write, check_effect, writes_of
+from holdfast.stores.folding import CREATED, UPDATED, Fold, Write, check_effect, upserted_keys, writes_of
 from holdfast.stores.listings import check_fields, position_of, slice_of, to_cursor
 
 from .documents import cursor_at, parse_cursor, too_deep
@@ -136,8 +137,9 @@ class RecordCollections:
                 self._check(job_id, effect)
                 wanted.setdefault(effect.collection, {})[effect.key] = None
         fold = _BsonFold(isoformat(now), self._record_collections)
+        changed = upserted_keys(effects)
         for name, keys in wanted.items():
-            await fold.load(session, name, list(keys))
+            await fold.load(session, name, list(keys), changed.get(name, frozenset()))
         notes = fold.apply(effects, self._key_fields)
         for name in wanted:
             await fold.save(session, name)
@@ -157,7 +159,7 @@ class RecordCollections:
         if not isinstance(effect, Upsert):
             return
         key_field = self._key_fields[effect.collection]
-        for fields in (effect.set, effect.set_on_insert):
+        for fields in (effect.set, effect.set_on_insert, effect.add):
             if fields.get(key_field, effect.key) != effect.key:
                 raise EffectRefused(job_id, f"An effect on {effect.collection} gives its record another key.")
             if not _are_allowed(tuple(fields)):
@@ -208,16 +210,21 @@ class _BsonFold(Fold):
         self._encoded: dict[str, dict[str, bytes]] = {}
         self._writers: dict[str, dict[str, str]] = {}
 
-    async def load(self, session: Session, name: str, keys: Sequence[str]) -> None:
-        """Read the records that effects name."""
+    async def load(self, session: Session, name: str, keys: Sequence[str], changed: AbstractSet[str]) -> None:
+        """Read the records that effects name. Those that are only deleted are not read whole: they may be many."""
         record_collection = self._record_collections[name]
         self.records[name], self._ids[name] = {}, {}
         self._encoded[name], self._writers[name] = {}, {}
-        wanted = {record_collection.kind.key: {"$in": list(keys)}}
-        for found in await record_collection.collection.find(wanted, session=session).to_list():
-            identity, document = found.pop("_id"), record_collection.decoded(found)
-            key = document[record_collection.kind.key]
-            self.records[name][key], self._ids[name][key] = document, identity
+        key_field = record_collection.kind.key
+        deleted = [key for key in keys if key not in changed]
+        for wanted, fields in ((list(changed), None), (deleted, {key_field: 1})):
+            if not wanted:
+                continue
+            among = {key_field: {"$in": wanted}}
+            for found in await record_collection.collection.find(among, fields, session=session).to_list():
+                identity, document = found.pop("_id"), record_collection.decoded(found)
+                key = document[key_field]
+                self.records[name][key], self._ids[name][key] = document, identity
 
     def comparable(self, stored: Any, new: Any) -> Any:  # noqa: ANN401 - any value of a record
         """The stored value. An instant that another system wrote as text gets our form, which sorts by time."""

@@ -12,7 +12,7 @@ from holdfast.contracts.errors import InvalidQuery
 from holdfast.contracts.queries import Page, RecordQuery, Slice
 from holdfast.contracts.times import from_ms, isoformat
 from holdfast.sqlite.database import one, to_json
-from holdfast.stores.folding import Fold, Write, check_effect
+from holdfast.stores.folding import Fold, Write, check_effect, upserted_keys
 from holdfast.stores.listings import check_fields, pair_of, position_of, slice_of, to_cursor, to_pair_cursor
 
 from .schema import instants_of, quoted
@@ -94,8 +94,11 @@ class RecordTables:
             for effect in batch:
                 check_effect(job_id, effect, self._tables)
                 wanted.setdefault(effect.collection, []).append(effect.key)
-        for name, keys in wanted.items():
-            fold.records[name] = json.loads(one(connection, self._tables[name].load, (to_json(keys),)))
+        changed = upserted_keys(effects)
+        for name in wanted:
+            # A record that is only deleted is not read: a long document deletes many large ones at once.
+            read = to_json(sorted(changed.get(name, ())))
+            fold.records[name] = json.loads(one(connection, self._tables[name].load, (read,)))
         notes = fold.apply(effects, self._key_fields)
         for name, keys in wanted.items():
             table, records = self._tables[name], fold.records[name]

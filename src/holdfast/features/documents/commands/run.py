@@ -22,7 +22,7 @@ from holdfast.features.documents.failures import Code, DocumentFailure
 from holdfast.features.documents.feature import LIBRARIES, document_options
 from holdfast.features.documents.options import DocumentOptions
 from holdfast.features.documents.rendering import characters_of, confidence_of, outputs_of, warnings_of
-from holdfast.features.documents.running import ChildOptions, read_in_child
+from holdfast.features.documents.running import read_in_child
 from holdfast.features.documents.settings import DocumentSettings
 from holdfast.terminal import Stop, say, settings_with, signals_unwind
 
@@ -203,13 +203,7 @@ async def _attempt(
 ) -> _Reading:
     data = DocumentJob(job_id="run", job_type=kind.job_type, input_type=kind.input_type, payload=payload)
     reading = _Reading(data, options.language_of(data), bar)
-    limits = ChildOptions(
-        memory=options.memory,
-        unit_timeout=options.unit_timeout,
-        total_timeout=options.timeout,
-        environment=options.environment,
-    )
-    await read_in_child(options.spec(data, file, done=0), limits, reading.on_message)
+    await read_in_child(options.spec(data, file, done=0), options.child, reading.on_message)
     reading.finish()
     return reading
 
