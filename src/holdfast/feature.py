@@ -45,10 +45,11 @@ from holdfast.contracts.files import (
 )
 from holdfast.contracts.ledger import RecordedAs
 from holdfast.contracts.ports import Ambient, Broker, Clock, Ids, Records, Store
-from holdfast.contracts.tenants import DOMAIN, TENANTS, Principal, is_sender
+from holdfast.contracts.tenants import DOMAIN, TENANTS, Principal, Sender, TenantLimits, is_sender
 from holdfast.contracts.workload import Workload
 from holdfast.engine.cancellation import Cancellation
 from holdfast.engine.intake import Intake, Receipt
+from holdfast.engine.sender_limits import SenderLimits
 from holdfast.engine.tenants import Tenants
 from holdfast.telemetry import refused
 
@@ -88,11 +89,14 @@ __all__ = [
     "Records",
     "Resource",
     "Schema",
+    "Sender",
+    "SenderLimits",
     "Services",
     "Settings",
     "Shown",
     "Store",
     "Stored",
+    "TenantLimits",
     "Tenants",
     "UploadTooLarge",
     "WebAddress",
@@ -222,6 +226,11 @@ class Services:
         return self._after_opening.tenants
 
     @property
+    def limits(self) -> SenderLimits:
+        """What each sender may use, and what it uses of this process."""
+        return self._after_opening.limits
+
+    @property
     def _after_opening(self) -> Opened:
         if self._opened is None:
             message = "The store is not open yet: a feature may use it once build() has returned."
@@ -242,6 +251,7 @@ class Opened:
     intake: Intake
     cancellation: Cancellation
     tenants: Tenants
+    limits: SenderLimits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,8 @@ from holdfast.contracts.workload import Workload
 from holdfast.engine.intake import Intake
 from holdfast.engine.review import Review
 
+from .wrong_keys import WrongKeys
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiServices:
@@ -31,3 +33,4 @@ class ApiOptions:
 
     operator_token: str | None = field(default=None, repr=False)
     max_body_bytes: int = 256 * 1024
+    wrong_keys: WrongKeys = field(default_factory=WrongKeys)

@@ -25,7 +25,12 @@ _HEAD_START: Final = 10
 
 def fairness_key_of(fairness_key: str | None, priority: int) -> str | None:
     """The fairness key with the priority in it, so that an urgent job passes other jobs of the same owner."""
-    return None if fairness_key is None else f"{fairness_key}/{priority}"
+    return None if fairness_key is None else f"{prefix_of(fairness_key)}{priority}"
+
+
+def prefix_of(owner: str) -> str:
+    """How all fairness keys of this owner begin, whatever the priority."""
+    return f"{owner}/"
 
 
 async def with_places(ledger: Ledger, entries: Sequence[NewEntry]) -> list[NewEntry]:

@@ -10,6 +10,7 @@ from datetime import timedelta
 from typing import Any, Final
 
 from holdfast.api.services import ApiOptions, ApiServices
+from holdfast.api.wrong_keys import WrongKeys
 from holdfast.config import Settings
 from holdfast.contracts.ports import Ambient, Broker, Store
 from holdfast.contracts.workload import Workload
@@ -67,6 +68,7 @@ class System:
         options = ApiOptions(
             operator_token=token.get_secret_value() if token else None,
             max_body_bytes=self.settings.max_body_bytes,
+            wrong_keys=WrongKeys(self.settings.auth_failures_per_minute),
         )
         from holdfast.api.app import create_app  # noqa: PLC0415 - workers and commands do without a web framework
         from holdfast.api.frame import FeatureApi, Frame  # noqa: PLC0415 - likewise

@@ -53,6 +53,9 @@ class DocumentIntake:
 
     async def accept(self, request: Request) -> DocumentReceipt:
         """Store the file, admit the job and record it. Raises a refusal, or what the admission or the ledger raises."""
+        sender = tenant_of(request).sender
+        # Before the file is stored: with too many waiting jobs, the job would be refused after it.
+        await self._services.limits.check_jobs(sender)
         fields, upload, filename = await self._read(request)
         admitted = await self._admission.admit(
             fields,
@@ -67,6 +70,7 @@ class DocumentIntake:
             priority=admitted.priority,
             delay=admitted.delay,
             effects=admitted.effects,
+            sender=sender,
         )
         match receipt.recorded_as:
             case RecordedAs.CONFLICT:
