@@ -16,6 +16,7 @@ from holdfast.contracts.tenants import (
     TooManyStreams,
     TooManyWaiting,
 )
+from holdfast.engine import sender_limits
 from holdfast.engine.sender_limits import SenderLimits
 from holdfast.telemetry import refusals
 from tests.support.clock import ManualClock
@@ -44,6 +45,12 @@ class Counts:
         return min(most, self.unsettled.get(prefix, 0))
 
 
+@pytest.fixture(autouse=True)
+def held_back(monkeypatch):
+    """Refusals are not held back here: there are thousands of them."""
+    monkeypatch.setattr(sender_limits, "HOLD_SECONDS", 0)
+
+
 @pytest.fixture
 def clock():
     return ManualClock()
@@ -59,54 +66,54 @@ def limits(ledger, clock):
     return SenderLimits(ledger, clock, DEFAULTS)
 
 
-def sent(limits, sender, times=1_000):
+async def sent(limits, sender, times=1_000):
     """How many of so many requests at once pass."""
     passed = 0
     for _ in range(times):
         try:
-            limits.count_request(sender)
+            await limits.count_request(sender)
         except TooFast:
             continue
         passed += 1
     return passed
 
 
-def test_a_sender_sends_two_seconds_worth_at_once_and_then_its_rate(limits, clock):
+async def test_a_sender_sends_two_seconds_worth_at_once_and_then_its_rate(limits, clock):
     before = refusals().get("sender_requests", 0)
-    assert sent(limits, ACME) == 20
+    assert await sent(limits, ACME) == 20
     assert refusals()["sender_requests"] - before == 980
     clock.advance(timedelta(seconds=1))
-    assert sent(limits, ACME) == 10
+    assert await sent(limits, ACME) == 10
     clock.advance(timedelta(hours=1))
-    assert sent(limits, ACME) == 20
+    assert await sent(limits, ACME) == 20
 
 
-def test_one_senders_flood_leaves_the_others_their_rate(limits):
-    sent(limits, ACME)
-    assert sent(limits, OTHER) == 20
+async def test_one_senders_flood_leaves_the_others_their_rate(limits):
+    await sent(limits, ACME)
+    assert await sent(limits, OTHER) == 20
 
 
-def test_a_refusal_says_when_the_next_request_passes(limits, clock):
+async def test_a_refusal_says_when_the_next_request_passes(limits, clock):
     slow = Sender("slow", limits=TenantLimits(requests_per_second=1))
-    sent(limits, slow)
+    await sent(limits, slow)
     limits.count_more(slow, 6)
     with pytest.raises(TooFast) as caught:
-        limits.count_request(slow)
+        await limits.count_request(slow)
     assert caught.value.retry_after == 7
     clock.advance(timedelta(seconds=6, milliseconds=900))
-    assert sent(limits, slow, 1) == 0
+    assert await sent(limits, slow, 1) == 0
     clock.advance(timedelta(milliseconds=100))
-    assert sent(limits, slow, 1) == 1
+    assert await sent(limits, slow, 1) == 1
 
 
-def test_a_limit_of_the_senders_own_replaces_the_default_and_only_it(limits):
+async def test_a_limit_of_the_senders_own_replaces_the_default_and_only_it(limits):
     quick = Sender("quick", "quick", TenantLimits(requests_per_second=100))
     assert limits.of(quick) == TenantLimits(requests_per_second=100, pending=3, waiting_jobs=5, streams=2)
-    assert sent(limits, quick) == 200
+    assert await sent(limits, quick) == 200
 
 
-def test_without_any_limit_everything_passes(ledger, clock):
-    assert sent(SenderLimits(ledger, clock, TenantLimits()), ACME) == 1_000
+async def test_without_any_limit_everything_passes(ledger, clock):
+    assert await sent(SenderLimits(ledger, clock, TenantLimits()), ACME) == 1_000
 
 
 @pytest.mark.parametrize(("count", "most", "error"), [("pending", 3, TooManyPending), ("stream", 2, TooManyStreams)])

@@ -45,7 +45,7 @@ class OperatorGuard:
             or not hmac.compare_digest(digest, self._digest)
         ):
             if given:
-                self._wrong_keys.count(request.scope)
+                await self._wrong_keys.count(request.scope)
             raise Refusal(Code.UNAUTHORIZED, headers={"www-authenticate": 'Bearer realm="holdfast"'})
 
 

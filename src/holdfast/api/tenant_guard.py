@@ -53,9 +53,9 @@ class TenantGuard:
         try:
             principal = await self._tenants.authenticate(given[0])
         except KeyRefused:
-            self._wrong_keys.count(request.scope)
+            await self._wrong_keys.count(request.scope)
             raise
-        self._limits.count_request(principal.sender)
+        await self._limits.count_request(principal.sender)
         principal.require(self._scope)
         request.state.principal = principal
 

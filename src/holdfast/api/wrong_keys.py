@@ -2,11 +2,12 @@
 
 A key is always checked first, and only a wrong one is counted: somebody's wrong tries never lock out a right key, also
 when all clients come through one proxy and so from one address. This is safe because a key cannot be guessed, and cheap
-because a wrong key costs one hash and one read by its id.
+because a wrong key costs one hash and one read by its id, and its 429 is held back for a moment.
 """
 
 from __future__ import annotations
 
+import asyncio
 import math
 import time
 from collections import OrderedDict
@@ -14,6 +15,7 @@ from collections.abc import Callable
 from ipaddress import IPv6Address, ip_address, ip_network
 from typing import Final
 
+from holdfast.engine.sender_limits import HOLD_SECONDS
 from holdfast.engine.token_bucket import TokenBucket
 from holdfast.telemetry import refused
 
@@ -37,8 +39,8 @@ class WrongKeys:
         self._addresses: OrderedDict[str, TokenBucket] = OrderedDict()
         """By address; the one that sent a wrong key last comes last, and the others are forgotten first."""
 
-    def count(self, scope: Scope) -> None:
-        """Count a wrong key of this request. Raises a refusal with 429 if there are too many."""
+    async def count(self, scope: Scope) -> None:
+        """Count a wrong key of this request. If there are too many, raises a refusal with 429, after a moment."""
         now, address = self._clock(), _network_of(scope)
         bucket = self._addresses.setdefault(address, TokenBucket())
         self._addresses.move_to_end(address)
@@ -49,6 +51,7 @@ class WrongKeys:
         elif wait := self._in_all.take(now, self._per_minute * _IN_ALL / 60, self._per_minute * _IN_ALL):
             refused("wrong_keys_in_all")
         if wait:
+            await asyncio.sleep(HOLD_SECONDS)
             raise Refusal(Code.TOO_MANY_WRONG_KEYS, headers={"retry-after": str(math.ceil(wait))})
 
 

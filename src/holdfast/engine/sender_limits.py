@@ -31,6 +31,9 @@ from .token_bucket import TokenBucket
 
 _BURST_SECONDS: Final = 2
 """A sender that was silent may send this many seconds' worth of requests at once."""
+HOLD_SECONDS: Final = 0.25
+"""How long a refusal for too many requests is held back. A refusal costs processor time too, though less than a job:
+a client that does not wait by itself must not keep the process busy with refusals. Waiting costs nothing."""
 _COUNT_EVERY: Final = 1.0
 _COUNTING_SHARE: Final = 50
 """A count that takes long is repeated less often: counting takes 1/50 of the time at most."""
@@ -67,14 +70,15 @@ class SenderLimits:
         """The limits of this sender: its own, and the defaults for the others."""
         return sender.limits.over(self.defaults)
 
-    def count_request(self, sender: Sender) -> None:
-        """Count a request. Raises :class:`TooFast`; then it is not counted."""
+    async def count_request(self, sender: Sender) -> None:
+        """Count a request. Raises :class:`TooFast` after a moment; then it is not counted."""
         rate = self.of(sender).requests_per_second
         if rate is None:
             return
         wait = self._senders[sender.name].requests.take(self._clock.monotonic(), rate, rate * _BURST_SECONDS)
         if wait:
             refused("sender_requests", sender=sender.name)
+            await asyncio.sleep(HOLD_SECONDS)
             raise TooFast(math.ceil(wait))
 
     def count_more(self, sender: Sender, requests: int) -> None:

@@ -124,7 +124,7 @@ class CourierIntake:
             raise Refusal(INVALID_SIGNATURE)
         sender = self._senders.get(source) if isinstance(source, str) else None
         if sender is not None:
-            self._limits.count_request(sender)
+            await self._limits.count_request(sender)
         data = self._admission.admit(body, meta=verified.meta, trace_id=trace_id, received_at=received_at)
         if not isinstance(source, str):
             raise InvalidContent(())
