@@ -152,9 +152,10 @@ class Ledger(Protocol):
         ...
 
     async def count_unsettled(self, prefix: str, most: int) -> int:
-        """How many jobs are not settled whose fairness keys begin with this text, in all workloads of this process.
+        """How many jobs are not settled whose fairness keys begin with this text.
 
-        Counting stops at ``most``. An index alone finds them, so other owners' jobs cost nothing.
+        Those of all workloads of this process count that have fairness keys. Counting stops at ``most``. An index finds
+        the jobs, so other owners' jobs cost nothing.
         """
         ...
 
