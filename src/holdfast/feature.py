@@ -44,10 +44,11 @@ from holdfast.contracts.files import (
 )
 from holdfast.contracts.ledger import RecordedAs
 from holdfast.contracts.ports import Ambient, Broker, Clock, Ids, Records, Store
-from holdfast.contracts.tenants import TENANTS, Principal, is_sender
+from holdfast.contracts.tenants import TENANTS, Principal, Sender, TenantLimits, is_sender
 from holdfast.contracts.workload import Workload
 from holdfast.engine.cancellation import Cancellation
 from holdfast.engine.intake import Intake, Receipt
+from holdfast.engine.sender_limits import SenderLimits
 from holdfast.engine.tenants import Tenants
 from holdfast.telemetry import refused
 
@@ -86,11 +87,14 @@ __all__ = [
     "Records",
     "Resource",
     "Schema",
+    "Sender",
+    "SenderLimits",
     "Services",
     "Settings",
     "Shown",
     "Store",
     "Stored",
+    "TenantLimits",
     "Tenants",
     "UploadTooLarge",
     "WebAddress",
@@ -220,6 +224,11 @@ class Services:
         return self._after_opening.tenants
 
     @property
+    def limits(self) -> SenderLimits:
+        """What each sender may use, and what it uses of this process."""
+        return self._after_opening.limits
+
+    @property
     def _after_opening(self) -> Opened:
         if self._opened is None:
             message = "The store is not open yet: a feature may use it once build() has returned."
@@ -240,6 +249,7 @@ class Opened:
     intake: Intake
     cancellation: Cancellation
     tenants: Tenants
+    limits: SenderLimits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -248,7 +258,8 @@ class Parts:
 
     ``routes`` is called in a process with an API, once everything is open. ``service`` is the feature's own object: its
     commands get it from :func:`holdfast.terminal.open_feature`. ``usage`` gets the id of a tenant, and answers what the
-    tenant uses, under the names of limits of tenants: ``{"stored_bytes": 1_048_576}``.
+    tenant uses, under the names of limits of tenants: ``{"stored_bytes": 1_048_576}``. ``limits`` are those limits
+    that the feature's settings have for a tenant without limits of its own.
     """
 
     workloads: Sequence[Workload[Any]] = ()
@@ -256,6 +267,7 @@ class Parts:
     resources: Sequence[Resource] = ()
     service: Any = None
     usage: Callable[[str], Awaitable[Mapping[str, int]]] | None = None
+    limits: TenantLimits = TenantLimits()
 
 
 def _no_lists(jobs: str, letters: str) -> None:

@@ -25,9 +25,11 @@ from holdfast.contracts.dead_letters import letter_id
 from holdfast.contracts.errors import BrokerUnavailable, StoreUnavailable
 from holdfast.contracts.ledger import Claimed, Lease
 from holdfast.contracts.ports import Ambient
+from holdfast.contracts.tenants import TenantLimits
 from holdfast.contracts.times import isoformat
 from holdfast.contracts.transitions import MoveToDeadLetters, Settlement, Transition
 from holdfast.engine.cancellation import Cancellation
+from holdfast.engine.sender_limits import SenderLimits
 from holdfast.engine.tenants import Tenants
 from holdfast.feature import Opened, Services
 from holdfast.features.courier.feature import CourierFeature, CourierService
@@ -216,7 +218,8 @@ def feature_services(services: ApiServices, settings: Settings | None = None) ->
     cancellation = Cancellation(services.store, services.broker)
     scopes = [str(scope) for feature in installed_features() for scope in feature.scopes]
     tenants = Tenants(services.store, services.clock, scopes)
-    made.opened(Opened(services.store, services.broker, services.intake, cancellation, tenants))
+    limits = SenderLimits(services.store, services.clock, TenantLimits())
+    made.opened(Opened(services.store, services.broker, services.intake, cancellation, tenants, limits))
     return made
 
 

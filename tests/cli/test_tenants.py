@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import re
+
 import pytest
 
 ID = "789e4567-e89b-12d3-a456-426614174999"
@@ -50,6 +52,56 @@ def test_a_name_is_given_once(program):
     said = program("tenants", "add", "Acme")
     assert said.code == 2
     assert "already" in said.err
+
+
+# --- what a tenant may use --------------------------------------------------------------------------------------------
+
+DEFAULTS = {"requestsPerSecond": 1_000, "pending": 1_250, "waitingJobs": 100_000, "streams": 20}
+
+
+def test_a_tenant_is_deactivated_and_activated_by_its_id_or_name(program):
+    program("tenants", "add", "Acme", "--id", ID)
+    said = program("tenants", "deactivate", "Acme")
+    assert said.code == 0
+    assert f"holdfast tenants activate {ID}" in said.err
+    assert "inactive" in program("tenants", "list").out
+    assert program("tenants", "activate", ID, "--json").json["active"] is True
+    assert "inactive" not in program("tenants", "list").out
+
+
+def test_limits_are_shown_set_and_forgotten(program):
+    program("tenants", "add", "Acme", "--id", ID)
+    assert program("tenants", "limits", "Acme", "--json").json == {"companyId": ID, "limits": DEFAULTS, "own": []}
+    program("tenants", "limits", "Acme", "--requests-per-second", "50", "--stored-bytes", "1000000")
+    said = program("tenants", "limits", "Acme", "--waiting-jobs", "10000", "--json").json
+    assert said["limits"] == DEFAULTS | {"requestsPerSecond": 50, "waitingJobs": 10_000, "storedBytes": 1_000_000}
+    assert said["own"] == ["requestsPerSecond", "storedBytes", "waitingJobs"]
+    shown = program("tenants", "limits", "Acme").out
+    assert re.search(r"requests per second +50 ", shown)
+    assert "the tenant's own" in shown
+    said = program("tenants", "limits", "Acme", "--default", "--streams", "5", "--json").json
+    assert said == {"companyId": ID, "limits": DEFAULTS | {"streams": 5}, "own": ["streams"]}
+
+
+def test_usage_shows_what_the_store_knows(program):
+    program("tenants", "add", "Acme", "--id", ID)
+    usage = program("tenants", "usage", "Acme", "--json").json
+    assert (usage["companyId"], usage["active"]) == (ID, True)
+    assert usage["usage"] == {
+        "requestsPerSecond": {"used": None, "limit": 1_000},
+        "pending": {"used": None, "limit": 1_250},
+        "waitingJobs": {"used": 0, "limit": 100_000},
+        "storedBytes": {"used": None, "limit": None},
+        "streams": {"used": None, "limit": 20},
+    }
+    assert "counted in each API process" in program("tenants", "usage", "Acme").out
+
+
+@pytest.mark.parametrize("command", ["deactivate", "activate", "limits", "usage"])
+def test_a_tenant_that_is_not_there_is_not_found(program, empty_ledger, command):
+    said = program("tenants", command, "nobody")
+    assert said.code != 0
+    assert "no such tenant" in said.err
 
 
 def test_listing_nobody_says_how_to_begin(program, empty_ledger):

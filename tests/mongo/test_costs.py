@@ -87,3 +87,15 @@ async def test_a_page_of_the_newest_reads_no_more_than_the_page(parcels, command
         command
     )  # the page, one item before it, and one item after it to see whether there is more
     assert not command.get("hasSortStage")
+
+
+async def test_the_unsettled_jobs_of_an_owner_are_counted_in_an_index_up_to_the_limit(parcels, commands_of):
+    jobs = [a_parcel(f"a{n}", fairness_key="a/0", priority=n) for n in range(LONG_BACKLOG)]
+    jobs += [a_parcel(f"b{n}", fairness_key=f"b/{n}") for n in range(5)]
+    await parcels.record(jobs)
+
+    counted, (command,) = await commands_of(parcels.count_unsettled("a/", 100))
+
+    assert counted == 100
+    assert command["keysExamined"] <= 110
+    assert command["docsExamined"] == 0

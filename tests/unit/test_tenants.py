@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import hashlib
+import hmac
 from datetime import timedelta
 
 import pytest
@@ -14,8 +15,11 @@ from holdfast.contracts.tenants import (
     TENANTS,
     KeyRefused,
     ScopeMissing,
+    TenantInactive,
+    TenantLimits,
     TenantTaken,
 )
+from holdfast.engine import tenants as engine_tenants
 from holdfast.engine.tenants import Tenants
 from holdfast.sqlite import Database
 from holdfast.stores.sqlite import SqliteStore
@@ -170,8 +174,127 @@ async def test_a_revoked_key_opens_nothing_and_the_others_still_do(tenants, acme
 async def test_the_keys_of_an_inactive_tenant_open_nothing(tenants, acme, store):
     _, text = await tenants.create_key(ID)
     await store.apply([Upsert(TENANTS, ID, {"active": False})])
-    with pytest.raises(KeyRefused):
+    with pytest.raises(TenantInactive):
         await tenants.authenticate(text)
+    # Only who has a right key learns that the tenant is inactive.
+    with pytest.raises(KeyRefused):
+        await tenants.authenticate(wrong_secret(text))
+
+
+async def test_a_deactivated_tenant_can_be_activated_again(tenants, acme):
+    _, text = await tenants.create_key(ID)
+    principal = await tenants.authenticate(text)
+    assert not (await tenants.set_active(ID, active=False)).active
+    with pytest.raises(TenantInactive):
+        await tenants.authenticate(text)
+    assert not await tenants.still_allowed(principal)
+    assert await tenants.set_active(ID, active=True) == acme
+    assert await tenants.authenticate(text) == principal
+    assert await tenants.still_allowed(principal)
+    with pytest.raises(NotFound):
+        await tenants.set_active("nobody", active=False)
+
+
+async def test_limits_are_kept_with_the_tenant_and_come_with_its_key(tenants, acme):
+    _, text = await tenants.create_key(ID)
+    assert (await tenants.authenticate(text)).limits == TenantLimits()
+    own = TenantLimits(requests_per_second=50, stored_bytes=10**12)
+    assert (await tenants.set_limits(ID, own)).limits == own
+    principal = await tenants.authenticate(text)
+    assert (principal.limits, principal.sender.limits) == (own, own)
+    assert principal.tenant.name == "Acme"
+    assert (await tenants.set_limits(ID, TenantLimits())).limits == TenantLimits()
+
+
+@pytest.mark.parametrize("wrong", [0, -1, 2**53])
+async def test_a_limit_that_cannot_be_is_refused_by_field(tenants, acme, wrong):
+    with pytest.raises(InvalidContent) as caught:
+        await tenants.set_limits(ID, TenantLimits(waiting_jobs=wrong))
+    assert [each.field for each in caught.value.problems] == ["waitingJobs"]
+    with pytest.raises(NotFound):
+        await tenants.set_limits("nobody", TenantLimits())
+
+
+# --- the work of authentication ---------------------------------------------------------------------------------------
+
+
+def wrong_secret(text):
+    return text[:-1] + ("A" if text[-1] != "A" else "B")
+
+
+@pytest.fixture
+def work(store, monkeypatch):
+    """What authentication does: reads of the store, hashes, comparisons."""
+    done = []
+    get, compare, digest = store.get, hmac.compare_digest, engine_tenants._digest
+
+    async def counted_get(collection, key):
+        done.append(f"read {collection}")
+        return await get(collection, key)
+
+    def counted_compare(first, second):
+        done.append("compare")
+        return compare(first, second)
+
+    def counted_digest(text):
+        done.append("hash")
+        return digest(text)
+
+    monkeypatch.setattr(store, "get", counted_get)
+    monkeypatch.setattr(engine_tenants.hmac, "compare_digest", counted_compare)
+    monkeypatch.setattr(engine_tenants, "_digest", counted_digest)
+    return done
+
+
+async def test_an_unknown_key_takes_the_same_work_as_a_wrong_secret(tenants, acme, work):
+    _, text = await tenants.create_key(ID)
+    await tenants.authenticate(text)  # a key in use is remembered, and even so its wrong secrets take the same work
+    unknown = f"hf_{'0' * 16}_{text.split('_', 2)[2]}"
+    works = []
+    for wrong in (unknown, wrong_secret(text), unknown, wrong_secret(text)):
+        work.clear()
+        with pytest.raises(KeyRefused):
+            await tenants.authenticate(wrong)
+        works.append(tuple(work))
+    assert set(works) == {("hash", "compare", "read api_keys", "compare")}
+
+
+async def test_a_key_in_use_is_read_from_the_store_twice_a_second_at_most(tenants, acme, work, clock):
+    _, text = await tenants.create_key(ID)
+    work.clear()
+    for _ in range(40):
+        principal = await tenants.authenticate(text)
+        await tenants.still_allowed(principal)
+        clock.advance(timedelta(milliseconds=25))
+    assert work.count("read api_keys") == 2
+    assert work.count("read tenants") == 2
+
+
+async def test_a_change_of_another_process_counts_within_a_second(tenants, acme, store, clock):
+    elsewhere = Tenants(store, clock, SCOPES)
+    key, text = await tenants.create_key(ID)
+    _, other = await tenants.create_key(ID)
+    principals = [await elsewhere.authenticate(each) for each in (text, other)]
+    await tenants.revoke(key.key_id)
+    clock.advance(timedelta(milliseconds=500))
+    assert [await elsewhere.still_allowed(each) for each in principals] == [False, True]
+    with pytest.raises(KeyRefused):
+        await elsewhere.authenticate(text)
+    await tenants.set_active(ID, active=False)
+    clock.advance(timedelta(milliseconds=500))
+    assert not await elsewhere.still_allowed(principals[1])
+    with pytest.raises(TenantInactive):
+        await elsewhere.authenticate(other)
+
+
+async def test_only_so_many_keys_are_remembered_and_no_wrong_ones(tenants, acme, monkeypatch):
+    monkeypatch.setattr(engine_tenants, "_MOST_REMEMBERED", 2)
+    for _ in range(5):
+        _, text = await tenants.create_key(ID)
+        await tenants.authenticate(text)
+        with pytest.raises(KeyRefused):
+            await tenants.authenticate(f"hf_{'0' * 16}_{text.split('_', 2)[2]}")
+    assert len(tenants._known) == 2
 
 
 async def test_every_wrong_key_gets_the_same_answer(tenants, acme, clock):

@@ -80,7 +80,9 @@ KEPT: Final = (
     Kept(r'"(?:lane|openLane)"|\bopenLane\b|\$openLane', STORES, "a field in MongoDB"),
     Kept(r"``(?:lane|openLane|life|mortal|withdrawn)``", STORES, "the pages of the schema explain the stored names"),
     Kept(
-        r"\bledger_lanes\b|\blane TEXT\b|, lane\b|\blane (?:=|IS NOT NULL)", STORES, "a column and an index of SQLite"
+        r"\bledger_lanes\b|\blane TEXT\b|, lane\b|\blane (?:>?=|<|IS NOT NULL)",
+        STORES,
+        "a column and an index of SQLite",
     ),
     Kept(
         r"``(?:queue_settings|queue_turns|ledger_entries\.\w+|ledger_lanes|incarnation|turns?)``",

@@ -16,6 +16,8 @@ from holdfast.contracts.workload import Workload
 from holdfast.engine.intake import Intake
 from holdfast.engine.review import Review
 
+from .wrong_keys import WrongKeys
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiServices:
@@ -38,3 +40,4 @@ class ApiOptions:
     max_body_bytes: int = 256 * 1024
     docs: bool = True
     """Whether ``/docs`` and ``/openapi.json`` are there."""
+    wrong_keys: WrongKeys = field(default_factory=WrongKeys)

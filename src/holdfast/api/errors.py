@@ -30,7 +30,16 @@ from holdfast.contracts.errors import (
 )
 from holdfast.contracts.files import FileMissing, FilesUnavailable, UploadTooLarge
 from holdfast.contracts.redaction import scrub
-from holdfast.contracts.tenants import KeyRefused, ScopeMissing
+from holdfast.contracts.tenants import (
+    KeyRefused,
+    ScopeMissing,
+    SenderLimitReached,
+    TenantInactive,
+    TooFast,
+    TooManyPending,
+    TooManyStreams,
+    TooManyWaiting,
+)
 from holdfast.contracts.validation import sentence_of
 
 
@@ -46,6 +55,7 @@ class Code:
     INVALID_API_KEY = ErrorCode(
         "INVALID_API_KEY", 401, "This needs a valid API key: Authorization: Bearer hf_..., or x-api-key."
     )
+    TENANT_INACTIVE = ErrorCode("TENANT_INACTIVE", 403, "The operator of this service has deactivated the tenant.")
     MISSING_SCOPE = ErrorCode("MISSING_SCOPE", 403, "The API key does not have the scope that this needs.")
     NOT_FOUND = ErrorCode("NOT_FOUND", 404, "There is no such record.")
     METHOD_NOT_ALLOWED = ErrorCode("METHOD_NOT_ALLOWED", 405, "This path does not have that method.")
@@ -67,6 +77,21 @@ class Code:
     NOT_ACCEPTABLE = NotAcceptable.code
     TOO_MANY_REQUESTS = ErrorCode(
         "TOO_MANY_REQUESTS", 429, "Too many requests are waiting to be recorded; try again shortly.", retry_after=1
+    )
+    TOO_MANY_WRONG_KEYS = ErrorCode(
+        "TOO_MANY_WRONG_KEYS", 429, "Too many wrong keys were sent; a right one is still accepted.", retry_after=1
+    )
+    TOO_MANY_PER_SECOND = ErrorCode(
+        "TOO_MANY_PER_SECOND", 429, "You send more requests per second than you may; send fewer.", retry_after=1
+    )
+    TOO_MANY_PENDING = ErrorCode(
+        "TOO_MANY_PENDING", 429, "Too many of your requests wait to be recorded; try again shortly.", retry_after=1
+    )
+    TOO_MANY_WAITING = ErrorCode(
+        "TOO_MANY_WAITING", 429, "Too many of your jobs are not finished yet; try again later.", retry_after=5
+    )
+    TOO_MANY_STREAMS = ErrorCode(
+        "TOO_MANY_STREAMS", 429, "Too many of your streams are open; close one, or read the status.", retry_after=5
     )
     HEADER_TOO_LARGE = ErrorCode("HEADER_TOO_LARGE", 431, "The request has too many headers, or too long ones.")
     INTERNAL_ERROR = ErrorCode("INTERNAL_ERROR", 500, "An unexpected error occurred; search the log for the trace id.")
@@ -98,7 +123,7 @@ class Refusal(Exception):
         self.details = tuple(details)
         self.headers = dict(headers or {})
         if code.retry_after is not None:
-            self.headers["retry-after"] = str(code.retry_after)
+            self.headers.setdefault("retry-after", str(code.retry_after))
 
     @property
     def status(self) -> int:
@@ -128,6 +153,10 @@ def _admission_refusal(error: HoldfastError) -> Refusal | None:
     match error:
         case KeyRefused():
             refusal = Refusal(Code.INVALID_API_KEY, headers={"www-authenticate": 'Bearer realm="holdfast"'})
+        case TenantInactive():
+            refusal = Refusal(Code.TENANT_INACTIVE)
+        case SenderLimitReached():
+            refusal = Refusal(_LIMITS[type(error)], headers={"retry-after": str(error.retry_after)})
         case ScopeMissing():
             refusal = Refusal(Code.MISSING_SCOPE, error.message)
         case NotAcceptable():
@@ -135,6 +164,14 @@ def _admission_refusal(error: HoldfastError) -> Refusal | None:
         case UploadTooLarge():
             refusal = Refusal(Code.PAYLOAD_TOO_LARGE, "The file is too large.")
     return refusal
+
+
+_LIMITS: Final[Mapping[type[SenderLimitReached], ErrorCode]] = {
+    TooFast: Code.TOO_MANY_PER_SECOND,
+    TooManyPending: Code.TOO_MANY_PENDING,
+    TooManyWaiting: Code.TOO_MANY_WAITING,
+    TooManyStreams: Code.TOO_MANY_STREAMS,
+}
 
 
 def _other_refusal(error: HoldfastError) -> Refusal:

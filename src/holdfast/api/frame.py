@@ -13,6 +13,7 @@ from pydantic import BaseModel
 from holdfast.contracts.effects import Effect
 from holdfast.contracts.errors import HoldfastError
 from holdfast.contracts.ledger import RecordedAs
+from holdfast.contracts.tenants import Sender
 from holdfast.contracts.workload import Workload
 from holdfast.feature import Receipt, Services
 
@@ -42,6 +43,7 @@ class Frame:
         self.services = services
         self.max_body_bytes = options.max_body_bytes
         """The size of the largest body of a request, unless a route has its own limit."""
+        self._wrong_keys = options.wrong_keys
         self._operators = OperatorGuard(options)
 
     def operators_only(self) -> Any:  # noqa: ANN401 - what fastapi's Depends returns
@@ -50,7 +52,7 @@ class Frame:
 
     def tenants_only(self, scope: str) -> Any:  # noqa: ANN401 - what fastapi's Depends returns
         """A dependency of a route: only requests with a tenant's key for this scope pass. See :func:`tenant_of`."""
-        return Depends(TenantGuard(self.services.tenants, scope))
+        return Depends(TenantGuard(self.services.tenants, self.services.limits, self._wrong_keys, scope))
 
     async def accept(
         self,
@@ -60,13 +62,16 @@ class Frame:
         priority: int = 0,
         delay: timedelta = timedelta(0),
         effects: Sequence[Effect] = (),
+        sender: Sender | None = None,
     ) -> Receipt:
         """Record a job and publish it, as :meth:`Intake.accept`. The request is refused if that is not possible now.
 
         It is refused too if its key belongs to a job with another content.
         """
         try:
-            receipt = await self.services.intake.accept(workload, data, priority=priority, delay=delay, effects=effects)
+            receipt = await self.services.intake.accept(
+                workload, data, priority=priority, delay=delay, effects=effects, sender=sender
+            )
         except HoldfastError as error:
             raise intake_refusal_of(error) from error
         if receipt.recorded_as is RecordedAs.CONFLICT:

@@ -23,7 +23,13 @@ from .errors import Code, Refusal
 from .routes import JSON_TYPE, AsgiRoute, Routes, StrictRoute
 from .views import ErrorView, Problem
 
-INTAKE_CODES: Final = (Code.IDEMPOTENCY_CONFLICT, Code.TOO_MANY_REQUESTS, Code.INTAKE_UNAVAILABLE)
+INTAKE_CODES: Final = (
+    Code.IDEMPOTENCY_CONFLICT,
+    Code.TOO_MANY_REQUESTS,
+    Code.TOO_MANY_PENDING,
+    Code.TOO_MANY_WAITING,
+    Code.INTAKE_UNAVAILABLE,
+)
 """The errors of a route that records a job."""
 
 _SCHEMAS: Final = "#/components/schemas/"
@@ -39,8 +45,11 @@ Each route says what it needs: the operator token, the API key of a tenant, a si
 """
 _BODY_CODES: Final = (Code.INVALID_PAYLOAD, Code.PAYLOAD_TOO_LARGE, Code.UNSUPPORTED_MEDIA_TYPE)
 _GUARD_CODES: Final[Mapping[str, tuple[ErrorCode, ...]]] = {
-    "operatorToken": (Code.SERVICE_UNAVAILABLE, Code.UNAUTHORIZED),
-    "tenantKey": (Code.SERVICE_UNAVAILABLE, Code.INVALID_API_KEY, Code.MISSING_SCOPE),
+    "operatorToken": (Code.SERVICE_UNAVAILABLE, Code.UNAUTHORIZED, Code.TOO_MANY_WRONG_KEYS),
+    "tenantKey": (
+        *(Code.SERVICE_UNAVAILABLE, Code.INVALID_API_KEY, Code.TENANT_INACTIVE, Code.MISSING_SCOPE),
+        *(Code.TOO_MANY_WRONG_KEYS, Code.TOO_MANY_PER_SECOND),
+    ),
 }
 """The errors of a guarded route, by the security scheme of its guard."""
 _SIGN_IN: Final = "Present if the operator token or the API key is missing or wrong."

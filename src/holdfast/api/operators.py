@@ -28,13 +28,14 @@ class OperatorGuard:
 
     def __init__(self, options: ApiOptions) -> None:
         self._digest = sha256(options.operator_token.encode()).digest() if options.operator_token else None
+        self._wrong_keys = options.wrong_keys
 
     async def __call__(
         self,
         request: Request,
         credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_BEARER)],
     ) -> None:
-        """Refuse with 401 unless there is exactly one ``Authorization`` header and it holds the token."""
+        """Refuse with 401, or with 429, unless there is exactly one ``Authorization`` header and it holds the token."""
         given = credentials.credentials if credentials else ""
         # Header values arrive as Latin-1; the token may be any text.
         digest = sha256(given.encode("latin-1", "replace")).digest()
@@ -43,6 +44,8 @@ class OperatorGuard:
             or len(request.headers.getlist("authorization")) != 1
             or not hmac.compare_digest(digest, self._digest)
         ):
+            if given:
+                await self._wrong_keys.count(request.scope)
             raise Refusal(Code.UNAUTHORIZED, headers={"www-authenticate": 'Bearer realm="holdfast"'})
 
 

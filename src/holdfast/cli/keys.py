@@ -69,7 +69,7 @@ def create(
     print_line(text)
     say("Keep it now: it cannot be shown again. Send it as `Authorization: Bearer hf_...` or as `x-api-key`.")
     until = "until it is revoked" if key.not_after is None else f"until {moment(key.not_after)}"
-    say(f"It works {until}, for {', '.join(sorted(key.scopes))}. `holdfast keys revoke {key.key_id}` ends it at once.")
+    say(f"It works {until}, for {', '.join(sorted(key.scopes))}. `holdfast keys revoke {key.key_id}` ends it.")
 
 
 @keys.command("list")
@@ -106,7 +106,7 @@ def revoke(
     data: options.Data = None,
     json: options.Json = False,
 ) -> None:
-    """Revoke a key. It stops working at once."""
+    """Revoke a key. It stops working within a second, and its streams end."""
     # A person may give the whole key. Only its id is used: the secret part must not go further.
     key = asyncio.run(_revoke(re.sub(r"^hf_([0-9a-f]{16})_.*$", r"\1", key_id), data))
     if json:

@@ -110,6 +110,21 @@ class Settings(BaseModel):
         None, ge=1, le=1_000_000, description="How many of them one address may have; otherwise half of them."
     )
 
+    # --- limits of each sender ----------------------------------------------------------------------------
+
+    tenant_requests_per_second: Int = Field(
+        1_000, ge=1, le=1_000_000, description="Requests of a tenant that each API process accepts in a second."
+    )
+    tenant_waiting_jobs: Int = Field(
+        100_000, ge=1, le=1_000_000_000, description="Jobs of a tenant that may be unfinished before more are refused."
+    )
+    tenant_streams: Int = Field(
+        20, ge=1, le=10_000, description="Streams that a tenant may have open in each API process."
+    )
+    auth_failures_per_minute: Int = Field(
+        60, ge=1, le=1_000_000, description="Wrong keys and tokens from one address before they are answered with 429."
+    )
+
     # --- the worker ---------------------------------------------------------------------------------------
 
     worker_concurrency: Int = Field(100, ge=1, le=10_000, description="Jobs that one worker handles at a time.")

@@ -151,6 +151,14 @@ class Ledger(Protocol):
         """
         ...
 
+    async def count_unsettled(self, prefix: str, most: int) -> int:
+        """How many jobs are not settled whose fairness keys begin with this text.
+
+        Those of all workloads of this process count that have fairness keys. Counting stops at ``most``. An index finds
+        the jobs, so other owners' jobs cost nothing.
+        """
+        ...
+
     async def redact(self, workload: str, bodies: Mapping[str, str]) -> list[str]:
         """Replace the body of settled jobs, in the entry and in the dead letters.
 

@@ -5,7 +5,14 @@
     TenancyRefused
     ├── KeyRefused      the key is not accepted; one message for every cause
     ├── ScopeMissing    the key is accepted, but lacks the scope for this
+    ├── TenantInactive  the key is right, but an operator has deactivated the tenant
     └── TenantTaken     there is a tenant with this id or name already
+
+    SenderLimitReached  the sender uses all that it may; it should try again after a while
+    ├── TooFast         requests per second
+    ├── TooManyPending  requests that wait for a commit
+    ├── TooManyWaiting  jobs that are not settled
+    └── TooManyStreams  open streams
 """
 
 from __future__ import annotations
@@ -34,7 +41,8 @@ TENANT_COLLECTIONS: Final = (
     Collection(TENANTS, key="companyId"),
     Collection(API_KEYS, key="keyId", indexes=(("companyId",),), instants=("notAfter", "revokedAt")),
 )
-"""``tenants``: name, sender, ratePerSecond (or null), active. ``api_keys``: companyId, digest (SHA-256 of the whole
+"""``tenants``: name, sender, ratePerSecond (or null), active, limits (only those that differ from the settings).
+``api_keys``: companyId, digest (SHA-256 of the whole
 key, in hex), label, scopes, createdBy, notAfter, revokedAt. The key itself is not stored."""
 
 
@@ -54,13 +62,46 @@ class ScopeMissing(TenancyRefused):
         self.scope = scope
 
 
+class TenantInactive(TenancyRefused):
+    """The operator of this installation has deactivated the tenant."""
+
+
 class TenantTaken(TenancyRefused):
     """There is a tenant with this id or this name already."""
 
 
+class SenderLimitReached(HoldfastError):
+    """The sender uses all that it may."""
+
+    def __init__(self, retry_after: int = 1) -> None:
+        super().__init__()
+        self.retry_after = retry_after
+        """Seconds after which another try may succeed."""
+
+
+class TooFast(SenderLimitReached):
+    """The sender sends more requests per second than it may."""
+
+
+class TooManyPending(SenderLimitReached):
+    """Too many requests of the sender wait to be recorded."""
+
+
+class TooManyWaiting(SenderLimitReached):
+    """Too many jobs of the sender are not finished yet."""
+
+
+class TooManyStreams(SenderLimitReached):
+    """Too many streams of the sender are open."""
+
+
 @dataclass(frozen=True, slots=True)
 class TenantLimits:
-    """What a sender may use. None: as the settings say."""
+    """What a sender may use. None: as the settings say.
+
+    ``requests_per_second``, ``pending`` (requests that wait for a commit) and ``streams`` count in each API process;
+    ``waiting_jobs`` (jobs that are not settled) and ``stored_bytes`` in the whole installation.
+    """
 
     requests_per_second: int | None = None
     pending: int | None = None
@@ -73,16 +114,41 @@ class TenantLimits:
         """The limits in a tenant's record. A limit that this version does not know is left out."""
         return cls(**{name: record.get(public) for name, public in LIMIT_NAMES.items()})
 
+    def facts(self) -> dict[str, int]:
+        """The limits that differ from the settings, under their names in a record and in JSON."""
+        given = {public: getattr(self, name) for name, public in LIMIT_NAMES.items()}
+        return {public: value for public, value in given.items() if value is not None}
+
+    def over(self, defaults: TenantLimits) -> TenantLimits:
+        """These limits, and the default for each that is None."""
+        chosen = {
+            name: value if (value := getattr(self, name)) is not None else getattr(defaults, name)
+            for name in LIMIT_NAMES
+        }
+        return TenantLimits(**chosen)
+
 
 LIMIT_NAMES: Final[Mapping[str, str]] = {each.name: to_camel(each.name) for each in fields(TenantLimits)}
 """The limits, and their names in a record and in JSON."""
 
 
 @dataclass(frozen=True, slots=True)
+class Sender:
+    """Whose limits a request counts against: a tenant, or a source of courier events.
+
+    ``owner`` is the fairness key of its jobs, by which they are counted; None if they are not counted.
+    """
+
+    name: str
+    owner: str | None = None
+    limits: TenantLimits = field(default_factory=TenantLimits)
+
+
+@dataclass(frozen=True, slots=True)
 class Tenant:
     """A company that uses this installation.
 
-    ``sender`` is the From address of its emails, where it has one of its own; ``rate_per_second`` its own limit of
+    ``sender`` is the From address of its emails, where it has one of its own; ``rate_per_second`` the rate of these
     emails. ``limits`` are its own limits.
     """
 
@@ -155,6 +221,11 @@ class Principal:
     def limits(self) -> TenantLimits:
         """The tenant's own limits."""
         return self.tenant.limits
+
+    @property
+    def sender(self) -> Sender:
+        """Whose limits the request counts against."""
+        return Sender(self.company_id, self.company_id, self.limits)
 
     def require(self, scope: str) -> None:
         """Raise :class:`ScopeMissing` unless the key has this scope."""

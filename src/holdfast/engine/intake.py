@@ -33,14 +33,18 @@ from holdfast.contracts.errors import (
 from holdfast.contracts.ledger import NewEntry, Recorded, RecordedAs, Status
 from holdfast.contracts.ports import Broker, Ledger, Store
 from holdfast.contracts.queues import QueueJob
+from holdfast.contracts.tenants import Sender
 from holdfast.contracts.transitions import Publish
 from holdfast.contracts.workload import Workload
-from holdfast.telemetry import emit, emit_failure, events
+from holdfast.telemetry import emit, emit_failure, events, refused
 
 from .entries import queue_job
 from .group_commit import GroupCommit
 from .hooks import Hooks
+from .sender_limits import SenderLimits, prefix_of
 
+MAX_PENDING: Final = 5_000
+"""Requests of one process that may wait for a commit."""
 _MOST_IN_ONE_COMMIT: Final = 256
 _PATIENCE: Final = timedelta(seconds=1)
 _SKIP: Final = timedelta(seconds=2)
@@ -77,16 +81,19 @@ class _Request:
 class Intake:
     """Accepts jobs. Each process has one; any number of processes may share a store (I2)."""
 
-    def __init__(self, store: Store, broker: Broker, *, max_pending: int = 5000) -> None:
+    def __init__(
+        self, store: Store, broker: Broker, *, max_pending: int = MAX_PENDING, limits: SenderLimits | None = None
+    ) -> None:
         self._store = store
         self._broker = broker
         self._max_pending = max_pending
+        self._limits = limits
         self._pending = 0
         self._group_commit = GroupCommit(_MOST_IN_ONE_COMMIT, self._commit)
         self._tasks: set[asyncio.Task[None]] = set()
         self._skipped_until: dict[str, float] = {}
 
-    async def accept(
+    async def accept(  # noqa: PLR0913 - a job, how it is queued, and whose it is
         self,
         workload: Workload[Any],
         data: BaseModel,
@@ -94,18 +101,30 @@ class Intake:
         priority: int = 0,
         delay: timedelta = timedelta(0),
         effects: Sequence[Effect] = (),
+        sender: Sender | None = None,
     ) -> Receipt:
         """Record a job and publish it; return when the ledger's commit is durable.
 
-        ``effects`` are committed with the job if it is new, after the workload's own effects. Raises
-        :class:`StoreUnavailable` or :class:`IntakeSaturated`; the sender should then send the job again.
+        ``effects`` are committed with the job if it is new, after the workload's own effects. The job counts against
+        the limits of ``sender``; a job without a sender is the operator's own. Raises :class:`StoreUnavailable`,
+        :class:`IntakeSaturated` or :class:`SenderLimitReached`; the sender should then send the job again.
         """
+        if sender is None or self._limits is None:
+            return await self._accept(workload, data, priority, delay, effects)
+        await self._limits.count_job(sender)
+        with self._limits.pending(sender):
+            return await self._accept(workload, data, priority, delay, effects)
+
+    async def _accept(
+        self, workload: Workload[Any], data: BaseModel, priority: int, delay: timedelta, effects: Sequence[Effect]
+    ) -> Receipt:
         owner = workload.fairness_key(data)
         # Jobs of one owner with different priorities have different keys, so that an urgent job passes the others.
-        fairness_key = None if owner is None else f"{owner}/{priority}"
+        fairness_key = None if owner is None else f"{prefix_of(owner)}{priority}"
         entry = new_entry(workload, data, priority=priority, delay=delay, fairness_key=fairness_key, effects=effects)
         entry = Hooks(workload).accepted(entry, data, queued=self._store.publishes)
         if self._pending >= self._max_pending:
+            refused("intake_pending")
             raise IntakeSaturated
         answer: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
         self._pending += 1

@@ -10,10 +10,11 @@ import hmac
 import re
 import secrets
 from base64 import urlsafe_b64encode
+from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping
 from datetime import datetime
 from hashlib import sha256
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from holdfast.contracts.admission import FieldProblem, InvalidContent
@@ -23,11 +24,14 @@ from holdfast.contracts.ports import Clock, Store
 from holdfast.contracts.queries import Page, RecordQuery
 from holdfast.contracts.tenants import (
     API_KEYS,
+    LIMIT_NAMES,
     TENANTS,
     ApiKey,
     KeyRefused,
     Principal,
     Tenant,
+    TenantInactive,
+    TenantLimits,
     TenantTaken,
 )
 from holdfast.contracts.times import isoformat
@@ -38,7 +42,20 @@ _KEY: Final = re.compile(r"hf_([0-9a-f]{16})_[A-Za-z0-9_-]{43}")
 _PAGE: Final = 200
 _MAX_NAME: Final = 200
 _MAX_RATE: Final = 1_000_000
+_MAX_LIMIT: Final = 2**53 - 1
 _NO_DIGEST: Final = sha256(b"").hexdigest()
+_REMEMBER_SECONDS: Final = 0.5
+"""How long a process uses a key that it has read: a revoked key is refused everywhere within a second."""
+_MOST_REMEMBERED: Final = 1_000
+
+
+class _Known(NamedTuple):
+    """A key and its tenant as they were read, and when."""
+
+    key: ApiKey
+    digest: str
+    tenant: Tenant
+    read_at: float
 
 
 class Tenants:
@@ -58,6 +75,8 @@ class Tenants:
         self._clock = clock
         self._scopes = tuple(scopes)
         self._entropy = entropy
+        self._known: OrderedDict[str, _Known] = OrderedDict()
+        """The keys that were used last, by their ids."""
 
     # --- tenants ------------------------------------------------------------------------------------------
 
@@ -98,6 +117,31 @@ class Tenants:
             message = "There is no such tenant; `holdfast tenants list` shows them."
             raise NotFound(message)
         return found[0]
+
+    async def set_active(self, company_id: str, *, active: bool) -> Tenant:
+        """Deactivate a tenant, or activate it again. Raises :class:`NotFound`.
+
+        From then on its keys are refused, within a second in all processes, and its streams end.
+        """
+        return await self._change(company_id, {"active": active})
+
+    async def set_limits(self, company_id: str, limits: TenantLimits) -> Tenant:
+        """Give a tenant its own limits, instead of all that it had. Raises :class:`NotFound`."""
+        for name, public in LIMIT_NAMES.items():
+            value = getattr(limits, name)
+            if value is not None and not 1 <= value <= _MAX_LIMIT:
+                raise InvalidContent([FieldProblem(public, f"must be a whole number from 1 to {_MAX_LIMIT}")])
+        return await self._change(company_id, {"limits": limits.facts()})
+
+    async def _change(self, company_id: str, facts: Mapping[str, Any]) -> Tenant:
+        if await self.get(company_id) is None:
+            raise NotFound
+        await self._store.apply([Upsert(TENANTS, company_id, facts)])
+        self._known.clear()
+        changed = await self.get(company_id)
+        if changed is None:
+            raise NotFound
+        return changed
 
     # --- keys ---------------------------------------------------------------------------------------------
 
@@ -156,25 +200,58 @@ class Tenants:
         key = await self.key(key_id)
         if key.revoked_at is None:
             await self._store.apply([Upsert(API_KEYS, key_id, {"revokedAt": isoformat(self._clock.now())})])
+            self._known.pop(key_id, None)
         return await self.key(key_id)
 
     # --- authentication -----------------------------------------------------------------------------------
 
     async def authenticate(self, presented: str) -> Principal:
-        """The tenant with this key. Raises :class:`KeyRefused`, the same for every cause."""
+        """The tenant with this key.
+
+        Raises :class:`KeyRefused`, the same for every cause, and :class:`TenantInactive` only for a key that is right.
+        """
         parts = _KEY.fullmatch(presented)
-        record = None if parts is None else await self._store.get(API_KEYS, parts[1])
-        # Always compare, so that the time is the same for an unknown id and for a wrong secret.
-        held = str(record["digest"]) if record is not None else _NO_DIGEST
-        genuine = hmac.compare_digest(_digest(presented), held)
-        if record is None or not genuine:
+        key_id, digest = "" if parts is None else parts[1], _digest(presented)
+        known = self._remembered(key_id)
+        # A wrong secret of a known key is looked up like an unknown key: the work tells nobody which keys there are.
+        if not hmac.compare_digest(digest, _NO_DIGEST if known is None else known.digest):
+            known = None if parts is None else await self._read(key_id, digest)
+        if known is None or not known.key.works_at(self._clock.now()):
             raise KeyRefused
-        key = ApiKey.of(record)
-        tenant = await self.get(key.company_id)
-        if tenant is None or not tenant.active or not key.works_at(self._clock.now()):
-            raise KeyRefused
+        if not known.tenant.active:
+            raise TenantInactive
         # A scope that no feature here has opens nothing.
-        return Principal(tenant, key.key_id, key.scopes & frozenset(self._scopes))
+        return Principal(known.tenant, known.key.key_id, known.key.scopes & frozenset(self._scopes))
+
+    async def still_allowed(self, principal: Principal) -> bool:
+        """Whether the key of this principal still works, and its tenant is active. For answers that take long."""
+        known = self._remembered(principal.key_id) or await self._read(principal.key_id)
+        return known is not None and known.tenant.active and known.key.works_at(self._clock.now())
+
+    def _remembered(self, key_id: str) -> _Known | None:
+        """The key and its tenant, if they were read a moment ago."""
+        known = self._known.get(key_id)
+        if known is None or self._clock.monotonic() - known.read_at >= _REMEMBER_SECONDS:
+            return None
+        self._known.move_to_end(key_id)
+        return known
+
+    async def _read(self, key_id: str, digest: str | None = None) -> _Known | None:
+        """The key and its tenant, from the store. None for an unknown key, and for a key with another digest."""
+        now = self._clock.monotonic()
+        record = await self._store.get(API_KEYS, key_id)
+        held = _NO_DIGEST if record is None else str(record["digest"])
+        if not hmac.compare_digest(held if digest is None else digest, held) or record is None:
+            return None
+        tenant = await self.get(record["companyId"])
+        if tenant is None:
+            return None
+        # Only right keys are remembered. Whoever tries many wrong ones pushes nothing out.
+        known = self._known[key_id] = _Known(ApiKey.of(record), held, tenant, now)
+        self._known.move_to_end(key_id)
+        if len(self._known) > _MOST_REMEMBERED:
+            self._known.popitem(last=False)
+        return known
 
     async def _all(self, collection: str, where: Mapping[str, Any] | None = None) -> list[Mapping[str, Any]]:
         query = RecordQuery(collection=collection, where=where or {})

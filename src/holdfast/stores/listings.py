@@ -24,6 +24,11 @@ def slice_of(
     return Slice([item_of(row) for row in rows[: page.limit]], more)
 
 
+def texts_with(prefix: str) -> tuple[str, str]:
+    """The texts that begin so: from the first of these two (included) to the second (not included)."""
+    return prefix, prefix[:-1] + chr(ord(prefix[-1]) + 1)
+
+
 # --- cursors --------------------------------------------------------------------------------------------------
 
 

@@ -13,11 +13,12 @@ from holdfast.brokers.sqlite import SqliteBroker
 from holdfast.config import Settings
 from holdfast.contracts.errors import StoreUnavailable
 from holdfast.contracts.ports import Ambient, Broker, Store
-from holdfast.contracts.tenants import TENANT_COLLECTIONS
+from holdfast.contracts.tenants import TENANT_COLLECTIONS, TenantLimits
 from holdfast.contracts.workload import App, Workload
 from holdfast.engine.cancellation import Cancellation
-from holdfast.engine.intake import Intake
+from holdfast.engine.intake import MAX_PENDING, Intake
 from holdfast.engine.review import Review
+from holdfast.engine.sender_limits import SenderLimits
 from holdfast.engine.tenants import Tenants
 from holdfast.feature import Opened, Services
 from holdfast.installed import features_of
@@ -64,9 +65,10 @@ async def open_system(
     async with opening as (store, broker, cluster), contextlib.AsyncExitStack() as resources:
         workloads = {workload.name: workload for workload in everything}
         scopes = [str(scope) for each in features.values() for scope in each.feature.scopes]
-        intake = Intake(store, broker)
+        limits = SenderLimits(store, ambient.clock, sender_limits_of(settings))
+        intake = Intake(store, broker, limits=limits)
         cancellation, tenants = Cancellation(store, broker), Tenants(store, ambient.clock, scopes)
-        services.opened(Opened(store, broker, intake, cancellation, tenants))
+        services.opened(Opened(store, broker, intake, cancellation, tenants, limits))
         for each in features.values():
             for resource in each.parts.resources if each.parts is not None else ():
                 await resource.open()
@@ -86,6 +88,16 @@ async def open_system(
             cluster=cluster,
         )
         await intake.drain()
+
+
+def sender_limits_of(settings: Settings) -> TenantLimits:
+    """The limits of a sender that has none of its own. One sender gets a quarter of the intake's places at most."""
+    return TenantLimits(
+        requests_per_second=settings.tenant_requests_per_second,
+        pending=max(1, MAX_PENDING // 4),
+        waiting_jobs=settings.tenant_waiting_jobs,
+        streams=settings.tenant_streams,
+    )
 
 
 @contextlib.asynccontextmanager

@@ -10,8 +10,10 @@ from datetime import timedelta
 from typing import Any, Final
 
 from holdfast.api import ApiOptions, ApiServices
+from holdfast.api.wrong_keys import WrongKeys
 from holdfast.config import Settings
 from holdfast.contracts.ports import Ambient, Broker, Store
+from holdfast.contracts.tenants import TenantLimits
 from holdfast.contracts.workload import Workload
 from holdfast.engine.cancellation import Cancellation
 from holdfast.engine.execution import ExecutionOptions
@@ -61,6 +63,15 @@ class System:
                     used[name] = used.get(name, 0) + amount
         return used
 
+    @property
+    def tenant_limits(self) -> TenantLimits:
+        """What a tenant without limits of its own may use: as the settings of the process and of the features say."""
+        limits = self.services.limits.defaults
+        for each in self.features.values():
+            if each.parts is not None:
+                limits = limits.over(each.parts.limits)
+        return limits
+
     def api(self) -> Any:  # noqa: ANN401 - an ASGI app
         """The HTTP API."""
         services = ApiServices(
@@ -77,6 +88,7 @@ class System:
             operator_token=token.get_secret_value() if token else None,
             max_body_bytes=self.settings.max_body_bytes,
             docs=self.settings.api_docs,
+            wrong_keys=WrongKeys(self.settings.auth_failures_per_minute),
         )
         from holdfast.api.app import create_app  # noqa: PLC0415 - workers and commands do without a web framework
         from holdfast.api.frame import FeatureApi, Frame  # noqa: PLC0415 - likewise

@@ -116,6 +116,26 @@ class FairnessKeys:
             fairness_key: place for place, fairness_key in enumerate(names, start=1)
         }
 
+    async def test_unsettled_jobs_are_counted_by_the_beginning_of_their_keys(self, harness, store):
+        await store.record([*jobs_at("a/0", 1, 2, 3), *jobs_at("a/5", 4), *jobs_at("a/0", 9, workload=OTHERS)])
+        await store.record([*jobs_at("a", 1), *jobs_at("a0", 1), *jobs_at("A/0", 1), *jobs_at("b/0", 1), a_job("k")])
+        await claimed(store, "a/01")
+        await settled(store, await claimed(store, "a/02"), retried(HOUR))
+
+        elsewhere = await harness.store()
+        assert await elsewhere.count_unsettled("a/", 100) == 5
+        assert await elsewhere.count_unsettled("b/", 100) == 1
+        assert await elsewhere.count_unsettled("c/", 100) == 0
+
+        await settled(store, await claimed(store, "a/03"), completed())
+        await settled(store, await claimed(store, "a/54"), Expire(DAY))
+        assert await elsewhere.count_unsettled("a/", 100) == 3
+
+    async def test_counting_stops_at_the_limit(self, store):
+        await store.record([*jobs_at("a/0", *range(20)), *jobs_at("a/0", *range(50, 60), workload=OTHERS)])
+
+        assert [await store.count_unsettled("a/", most) for most in (1, 19, 25, 30, 31)] == [1, 19, 25, 30, 30]
+
     async def test_many_fairness_keys_are_looked_up_at_once(self, store):
         await store.record([a_job(f"k{n}", fairness_key=f"key {n % 200}", priority=n + 1) for n in range(1000)])
 

@@ -27,7 +27,7 @@ def sms_routes(sms: SmsService, frame: Frame) -> FeatureRoutes:
     )
     async def send_sms(request: Request, body: SmsBody) -> SmsReceipt:
         job = Sms(**body.model_dump(), tenant=tenant_of(request).company_id)
-        receipt = await frame.accept(sms.workload, job)
+        receipt = await frame.accept(sms.workload, job, sender=tenant_of(request).sender)
         return SmsReceipt(id=body.id, duplicate=receipt.duplicate, received_at=receipt.received_at)
 
     @routes.get(f"{SMS_PATH}/{{id}}", dependencies=[frame.tenants_only(READ)], summary="Show one of your text messages")

@@ -12,7 +12,7 @@ from json.encoder import encode_basestring_ascii
 from typing import Final
 
 from holdfast import InvalidContent, isoformat
-from holdfast.feature import Receipt, RecordedAs
+from holdfast.feature import Receipt, RecordedAs, Sender, TenantLimits
 from holdfast.http import (
     BODY_HEADERS,
     CONTENT_LENGTH,
@@ -75,6 +75,11 @@ class CourierIntake:
             },
         )
         self._limit = max_body_bytes
+        self._limits = courier.services.limits
+        rate = TenantLimits(requests_per_second=courier.settings.courier_requests_per_second)
+        self._senders = {
+            source: Sender(f"courier:{source}", limits=rate) for source in courier.settings.courier_secrets
+        }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request to this path, with any method."""
@@ -115,11 +120,14 @@ class CourierIntake:
         # The contract refuses a source that is not text. A source that is text must own the secret.
         if isinstance(source, str) and source not in verified.sources:
             raise Refusal(INVALID_SIGNATURE)
+        sender = self._senders.get(source) if isinstance(source, str) else None
+        if sender is not None:
+            await self._limits.count_request(sender)
         data = self._admission.admit(body, meta=verified.meta, trace_id=trace_id, received_at=received_at)
         if not isinstance(source, str):
             raise InvalidContent(())
 
-        receipt = await self._intake.accept(self._workload, data)
+        receipt = await self._intake.accept(self._workload, data, sender=sender)
         if receipt.recorded_as is RecordedAs.CONFLICT:
             raise Refusal(Code.IDEMPOTENCY_CONFLICT)
         return _acknowledgement(receipt, trace_id)

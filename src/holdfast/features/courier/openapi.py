@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from holdfast.http import INTAKE_CODES, JSON_TYPE, header, refusals
+from holdfast.http import INTAKE_CODES, JSON_TYPE, Code, header, refusals
 
 from .signatures import INVALID_SIGNATURE
 from .views import EventReceipt
@@ -68,6 +68,6 @@ def courier_operation(schema: dict[str, Any]) -> dict[str, Any]:
         "requestBody": {"required": True, "content": {JSON_TYPE: {"schema": schema}}},
         "responses": {
             202: {"description": "The event is recorded and will be processed.", "model": EventReceipt},
-            **refusals(INVALID_SIGNATURE, *INTAKE_CODES),
+            **refusals(INVALID_SIGNATURE, Code.TOO_MANY_PER_SECOND, *INTAKE_CODES),
         },
     }

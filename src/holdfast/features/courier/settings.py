@@ -22,6 +22,9 @@ class CourierSettings(FeatureSettings):
     courier_secrets: Mapping[str, tuple[CourierSecret, ...]] = Field(
         default_factory=dict, description="Secrets that couriers sign with: source to list, newest first."
     )
+    courier_requests_per_second: Int = Field(
+        5_000, ge=1, le=1_000_000, description="Events of one source that each API process accepts in a second."
+    )
     # Not in repr: a webhook address may carry a token in its path or query.
     courier_downstream_url: WebAddress = Field(None, repr=False, description="Where to forward applied courier events.")
     courier_downstream_secret: SecretStr | None = Field(None, description="Signs the events forwarded downstream.")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from holdfast import ExponentialBackoff, Workload
-from holdfast.feature import Command, Feature, Finding, Needs, Parts, Schema, Services, Settings
+from holdfast.feature import Command, Feature, Finding, Needs, Parts, Schema, Services, Settings, TenantLimits
 
 from .engines import ENGINES
 from .settings import DocumentSettings
@@ -84,6 +84,7 @@ class DocumentsFeature(Feature[DocumentSettings]):
             resources=[documents],
             service=documents,
             usage=documents.usage.of,
+            limits=TenantLimits(stored_bytes=settings.document_tenant_bytes or None),
         )
 
     async def check(self, settings: DocumentSettings, services: Services) -> Sequence[Finding]:

@@ -11,7 +11,7 @@ from fastapi import Request
 from pydantic import ValidationError
 
 from holdfast import Effect, FieldProblem, HoldfastError, StoreUnavailable
-from holdfast.feature import Receipt, RecordedAs, Services, Stored
+from holdfast.feature import Receipt, RecordedAs, Sender, Services, Stored
 from holdfast.http import (
     BODY_HEADERS,
     CONTENT_ENCODING,
@@ -73,6 +73,8 @@ class DocumentIntake:
 
         Unless a new job is recorded, the file is deleted at once, and does not count for the tenant's quota.
         """
+        # Before the file is stored: with too many waiting jobs, the job would be refused after it.
+        await self._services.limits.check_jobs(tenant_of(request).sender)
         headers, repeated = self._headers(request)
         boundary = boundary_of(headers.get(CONTENT_TYPE, b""))
         if boundary is None:
@@ -98,7 +100,7 @@ class DocumentIntake:
             upload_id=None if uploaded is None else uploaded.upload_id,
             filename=None if uploaded is None else uploaded.form.filename,
         )
-        receipt = await self._accept(admitted, uploaded)
+        receipt = await self._accept(admitted, uploaded, tenant_of(request).sender)
         match receipt.recorded_as:
             case RecordedAs.CONFLICT:
                 raise Refusal(Code.IDEMPOTENCY_CONFLICT, "Another job was accepted under this job_id.")
@@ -110,7 +112,7 @@ class DocumentIntake:
             case RecordedAs.NEW:
                 return DocumentReceipt(**_receipt_fields(receipt, DocumentStatus.PENDING))
 
-    async def _accept(self, admitted: AdmittedDocument, uploaded: _Uploaded | None) -> Receipt:
+    async def _accept(self, admitted: AdmittedDocument, uploaded: _Uploaded | None, sender: Sender) -> Receipt:
         """Record the job. The file stays if the job is new, or if it is not known whether the job was recorded."""
         effects = [*admitted.effects, *([] if uploaded is None else uploaded.effects)]
         left = True
@@ -121,6 +123,7 @@ class DocumentIntake:
                 priority=admitted.priority,
                 delay=admitted.delay,
                 effects=effects,
+                sender=sender,
             )
             left = receipt.recorded_as is RecordedAs.NEW
         except HoldfastError as error:

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 from fastapi.responses import Response
 
 from holdfast import StoreUnavailable
+from holdfast.feature import Sender, SenderLimits, refused
 from holdfast.http import Code, Receive, Refusal, Scope, Send
 
 _KEEP_ALIVE: Final = b": still here\n\n"
@@ -29,10 +30,14 @@ ReadProgress = Callable[[], Awaitable[Progress | None]]
 
 
 class Streams:
-    """The open streams of this process. Their number is limited, and they do not delay the stop of the process."""
+    """The open streams of this process. Their number is limited, in all and for each tenant.
 
-    def __init__(self, limit: int) -> None:
+    They do not delay the stop of the process.
+    """
+
+    def __init__(self, limit: int, tenants: SenderLimits) -> None:
         self._limit = limit
+        self._tenants = tenants
         self._open = 0
         self._stopping = asyncio.Event()
 
@@ -45,33 +50,39 @@ class Streams:
         await self._stopping.wait()
 
     @contextmanager
-    def count_one(self) -> Iterator[None]:
-        """Count one open stream. Raises a refusal when the limit is reached."""
+    def count_one(self, sender: Sender) -> Iterator[None]:
+        """Count one open stream. Raises a refusal when the limit is reached, and ``TooManyStreams`` for its tenant."""
         if self._open >= self._limit:
+            refused("streams")
             raise Refusal(
                 Code.TOO_MANY_REQUESTS, "Too many progress streams are open; read the status of the job instead."
             )
-        self._open += 1
-        try:
-            yield
-        finally:
-            self._open -= 1
+        with self._tenants.stream(sender):
+            self._open += 1
+            try:
+                yield
+            finally:
+                self._open -= 1
 
 
 class ProgressStream(Response):
     """A stream of events: ``progress`` at once and after each change, and ``end`` with the final status.
 
-    The status is read every ``interval``. The stream ends when the status is final, when there is no record any more,
-    when the client disconnects, or when the process stops. If the store is not available, the status is read again
-    later. After ``keep_alive`` without an event, a comment shows that the stream is alive.
+    The status is read every ``interval``. The stream ends when the status is final, when ``read`` returns None (there
+    is no record any more, or the client may not read it any more), when the client disconnects, or when the process
+    stops. If the store is not available, the status is read again later. After ``keep_alive`` without an event, a
+    comment shows that the stream is alive.
     """
 
     media_type = "text/event-stream"
 
-    def __init__(self, streams: Streams, read: ReadProgress, *, interval: timedelta, keep_alive: timedelta) -> None:
+    def __init__(
+        self, streams: Streams, sender: Sender, read: ReadProgress, *, interval: timedelta, keep_alive: timedelta
+    ) -> None:
         super().__init__(headers={"x-accel-buffering": "no"})
         del self.headers["content-length"]
         self._streams = streams
+        self._sender = sender
         self._read = read
         self._interval = interval.total_seconds()
         self._keep_alive = keep_alive.total_seconds()
@@ -79,7 +90,7 @@ class ProgressStream(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the events until the stream ends."""
         del scope
-        with self._streams.count_one():
+        with self._streams.count_one(self._sender):
             reasons_to_stop = [
                 asyncio.create_task(_wait_for_disconnect(receive)),
                 asyncio.create_task(self._streams.wait_for_stop()),

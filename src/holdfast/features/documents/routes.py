@@ -99,7 +99,7 @@ class DocumentListing(BaseModel):
 def document_routes(documents: DocumentService, frame: Frame) -> FeatureRoutes:
     """Submit a file, read jobs, watch progress, fetch results, cancel."""
     routes, services = Routes("documents", _ABOUT), documents.services
-    streams = Streams(documents.limits.streams)
+    streams = Streams(documents.limits.streams, services.limits)
     reading = [frame.tenants_only(Scope.DOCUMENTS_READ)]
     writing = [frame.tenants_only(Scope.DOCUMENTS_WRITE)]
     records = _Records(services, documents)
@@ -244,7 +244,7 @@ def _add_watching(
         response_class=Response,
         responses={
             200: {"content": {ProgressStream.media_type: {"schema": _EVENT, "example": _EVENT_EXAMPLE}}},
-            **refusals(Code.TOO_MANY_REQUESTS),
+            **refusals(Code.TOO_MANY_REQUESTS, Code.TOO_MANY_STREAMS),
         },
     )
     async def watch_document(request: Request, job_id: JobId) -> Response:
@@ -253,6 +253,8 @@ def _add_watching(
 
         async def read_progress() -> Progress | None:
             try:
+                if not await documents.services.tenants.still_allowed(who):
+                    return None
                 view = DocumentView.of(await records.own(who, job_id))
             except NotFound:
                 return None
@@ -260,6 +262,7 @@ def _add_watching(
 
         return ProgressStream(
             streams,
+            who.sender,
             read_progress,
             interval=documents.limits.stream_interval,
             keep_alive=documents.limits.stream_keep_alive,

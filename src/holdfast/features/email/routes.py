@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from holdfast import Admitted, FieldProblem, HoldfastError, NotFound, Page, RecordQuery
-from holdfast.feature import Principal, Receipt, Services
+from holdfast.feature import Principal, Receipt, Sender, Services
 from holdfast.http import (
     CONTENT_LENGTH,
     INTAKE_CODES,
@@ -139,7 +139,7 @@ def _add_sending(routes: Routes, email: EmailService, frame: Frame) -> None:
     ) -> EmailReceipt:
         try:
             admitted = await intake.admit(body, tenant_of(request), key, request.scope[TRACE])
-            return await intake.accept(admitted)
+            return await intake.accept(admitted, tenant_of(request).sender)
         except HoldfastError as error:
             raise intake_refusal_of(error) from error
 
@@ -189,7 +189,7 @@ class _EmailIntake:
             received_at=self._services.clock.now(),
         )
 
-    async def accept(self, admitted: Admitted) -> EmailReceipt:
+    async def accept(self, admitted: Admitted, sender: Sender) -> EmailReceipt:
         """Record the email. Raises a refusal for an idempotency key that another email has."""
         receipt = await self._frame.accept(
             self._email.workload,
@@ -197,12 +197,15 @@ class _EmailIntake:
             priority=admitted.priority,
             delay=admitted.delay,
             effects=admitted.effects,
+            sender=sender,
         )
         return await self._receipt(receipt, admitted)
 
     async def accept_all(self, emails: Sequence[object], who: Principal, trace_id: str) -> list[EmailReceipt | Refusal]:
         """One answer for each email, in order. An invalid email does not affect the others."""
         permits = asyncio.Semaphore(_CONCURRENT_ADMISSIONS)
+        # The request was counted as one. Its emails count like as many requests.
+        self._services.limits.count_more(who.sender, len(emails) - 1)
 
         async def admit_one(item: object) -> Admitted | Refusal:
             async with permits:
@@ -215,7 +218,7 @@ class _EmailIntake:
             if isinstance(each, Refusal):
                 return each
             try:
-                return await self.accept(each)
+                return await self.accept(each, who.sender)
             except Exception as error:  # noqa: BLE001 - as above
                 return refusal_of_any(error, trace_id)
 

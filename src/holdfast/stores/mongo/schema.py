@@ -180,13 +180,14 @@ def _entry_indexes(workload: Workload[Any]) -> list[Index]:
         _on("expiresAt", sparse=True, linger=_ENTRIES_LINGER, beside=True),
         _on("dueAt", sparse=True),
         *([_on("deadline", only=waits)] if workload.ttl is not None else []),
-        *(_fairness_indexes() if _has_fairness_key(workload) else []),
+        *(_fairness_indexes() if has_fairness_key(workload) else []),
         _newest(),
         *(_newest(label_field(workload, label)) for label in workload.indexed_labels),
     ]
 
 
-def _has_fairness_key(workload: Workload[Any]) -> bool:
+def has_fairness_key(workload: Workload[Any]) -> bool:
+    """Whether jobs of this workload may have a fairness key, and so have the indexes for it."""
     return type(workload).fairness_key is not Workload.fairness_key
 
 

@@ -14,7 +14,7 @@ from holdfast.contracts.effects import Collection, Effect
 from holdfast.contracts.ledger import LedgerEntry, QueuePlaces, Status
 from holdfast.contracts.queries import EntryQuery, Page, RecordQuery, Slice
 from holdfast.contracts.workload import Workload
-from holdfast.stores.listings import check_labels, slice_of
+from holdfast.stores.listings import check_labels, slice_of, texts_with
 
 from . import importing
 from .claiming import Claiming
@@ -23,7 +23,7 @@ from .letters import Letters
 from .link import LONG, Document, Link, aggregated, rights_explained
 from .migrating import Schema
 from .recording import Recording
-from .schema import FACTS, label_field
+from .schema import FACTS, has_fairness_key, label_field
 from .settling import Settling
 from .sweeping import Sweeping
 
@@ -183,6 +183,25 @@ class MongoStore(Recording, Claiming, Settling, Sweeping, Letters):
             return {each["_id"]: each["end"] for each in await self.link.run(lambda: aggregated(entries, pipeline))}
 
         return QueuePlaces(*await asyncio.gather(front(), ends()))
+
+    async def count_unsettled(self, prefix: str, most: int) -> int:
+        """See :meth:`holdfast.contracts.ports.Ledger.count_unsettled`."""
+        first, end = texts_with(prefix)
+        found = 0
+        for collections in self.collections:
+            if found >= most:
+                break
+            if not has_fairness_key(collections.workload):
+                continue
+            pipeline: list[Document] = [
+                {"$match": {"openLane": {"$gte": first, "$lt": end}}},
+                {"$limit": most - found},
+                {"$count": "entries"},
+            ]
+            entries = collections.entries
+            counted = await self.link.run(partial(aggregated, entries, pipeline), seconds=LONG)
+            found += counted[0]["entries"] if counted else 0
+        return found
 
     # --- records ------------------------------------------------------------------------------------------
 

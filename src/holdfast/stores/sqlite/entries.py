@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from holdfast.contracts.ledger import Cancelled, Lease, LedgerEntry, QueuePlaces, Status
@@ -12,7 +12,7 @@ from holdfast.contracts.queries import EntryQuery, Page, Slice
 from holdfast.contracts.times import from_ms
 from holdfast.sqlite.database import one, to_json
 from holdfast.stores.fields import names_of, reader
-from holdfast.stores.listings import check_labels, number_of, slice_of, to_cursor
+from holdfast.stores.listings import check_labels, number_of, slice_of, texts_with, to_cursor
 
 # --- reading --------------------------------------------------------------------------------------------------
 
@@ -78,6 +78,14 @@ SELECT coalesce(
      WHERE workload = :workload AND lane IS NOT NULL AND status = 'received'))
 """
 
+# The conditions are those of the partial index, as above. The limit ends the search.
+_COUNT_UNSETTLED: Final = """
+SELECT count(*) FROM (
+    SELECT 1 FROM ledger_entries
+    WHERE workload = :workload AND lane >= :first AND lane < :end AND status IN ('received', 'processing', 'failed')
+    LIMIT :most)
+"""
+
 _CANCEL: Final = """
 UPDATE ledger_entries SET withdrawn = 1, deadline = min(coalesce(deadline, :now), :now), updated_at = :now
 WHERE workload = :workload AND job_id IN (SELECT value FROM json_each(:job_ids))
@@ -113,6 +121,17 @@ def queue_places(connection: sqlite3.Connection, workload: str, fairness_keys: S
         front or 0,
         {fairness_key: end for fairness_key, end in zip(fairness_keys, ends, strict=True) if end is not None},
     )
+
+
+def count_unsettled(connection: sqlite3.Connection, workloads: Iterable[str], prefix: str, most: int) -> int:
+    """How many jobs of these workloads are not settled, with a fairness key that begins so; ``most`` at most."""
+    found, (first, end) = 0, texts_with(prefix)
+    for workload in workloads:
+        if found >= most:
+            break
+        parameters = {"workload": workload, "first": first, "end": end, "most": most - found}
+        found += one(connection, _COUNT_UNSETTLED, parameters)
+    return found
 
 
 def cancel(

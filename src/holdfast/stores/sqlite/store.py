@@ -147,6 +147,10 @@ class SqliteStore:
         """See :meth:`holdfast.contracts.ports.Ledger.queue_places`."""
         return await self._database.read(lambda c: entries.queue_places(c, workload, fairness_keys))
 
+    async def count_unsettled(self, prefix: str, most: int) -> int:
+        """See :meth:`holdfast.contracts.ports.Ledger.count_unsettled`."""
+        return await self._database.read(lambda c: entries.count_unsettled(c, self._queues, prefix, most))
+
     async def redact(self, workload: str, bodies: Mapping[str, str]) -> list[str]:
         """See :meth:`holdfast.contracts.ports.Ledger.redact`."""
         return await self._database.write(lambda c: entries.redact(c, workload, bodies))

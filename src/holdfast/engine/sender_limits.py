@@ -1,0 +1,161 @@
+"""What each sender may use, so that no sender takes the service from the others (I18).
+
+A sender is a tenant or a source of courier events. Requests per second, pending requests and streams are counted in
+this process, without a round trip: with several API processes, each of them grants the whole limit. Waiting jobs are
+counted in the ledger, about once a second for each sender; what this process accepts in between is added.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from holdfast.contracts.ports import Clock, Ledger
+from holdfast.contracts.tenants import (
+    Sender,
+    TenantLimits,
+    TooFast,
+    TooManyPending,
+    TooManyStreams,
+    TooManyWaiting,
+)
+from holdfast.telemetry import refused
+
+from .token_bucket import TokenBucket
+
+_BURST_SECONDS: Final = 2
+"""A sender that was silent may send this many seconds' worth of requests at once."""
+HOLD_SECONDS: Final = 0.25
+"""How long a refusal for too many requests is held back. A refusal costs processor time too, though less than a job:
+a client that does not wait by itself must not keep the process busy with refusals. Waiting costs nothing."""
+_COUNT_EVERY: Final = 1.0
+_COUNTING_SHARE: Final = 50
+"""A count that takes long is repeated less often: counting takes 1/50 of the time at most."""
+_EVERYTHING: Final = 2**31 - 1
+_RETRY_LATER: Final = 5
+"""Seconds. Jobs and streams end one by one: a sender with too many of them need not ask each second."""
+
+
+def prefix_of(owner: str) -> str:
+    """How all fairness keys of this owner begin, whatever the priority of the job."""
+    return f"{owner}/"
+
+
+@dataclass(slots=True)
+class _Used:
+    """What one sender uses of this process, and the last count of its waiting jobs."""
+
+    requests: TokenBucket = field(default_factory=TokenBucket)
+    pending: int = 0
+    streams: int = 0
+    waiting: int = 0
+    count_again_at: float = -math.inf
+    counting: asyncio.Task[None] | None = None
+
+
+class SenderLimits:
+    """The limits of all senders. ``defaults`` are for senders without a limit of their own; None there: no limit.
+
+    Only senders with a right key are remembered, so the operators decide how many there are.
+    """
+
+    def __init__(self, ledger: Ledger, clock: Clock, defaults: TenantLimits) -> None:
+        self.defaults = defaults
+        self._ledger = ledger
+        self._clock = clock
+        self._senders: defaultdict[str, _Used] = defaultdict(_Used)
+
+    def of(self, sender: Sender) -> TenantLimits:
+        """The limits of this sender: its own, and the defaults for the others."""
+        return sender.limits.over(self.defaults)
+
+    async def count_request(self, sender: Sender) -> None:
+        """Count a request. Raises :class:`TooFast` after a moment; then it is not counted."""
+        rate = self.of(sender).requests_per_second
+        if rate is None:
+            return
+        wait = self._senders[sender.name].requests.take(self._clock.monotonic(), rate, rate * _BURST_SECONDS)
+        if wait:
+            refused("sender_requests", sender=sender.name)
+            await asyncio.sleep(HOLD_SECONDS)
+            raise TooFast(math.ceil(wait))
+
+    def count_more(self, sender: Sender, requests: int) -> None:
+        """Count more requests for a request that was counted as one: it has many jobs.
+
+        It passes, and the sender waits longer until its next request passes.
+        """
+        if self.of(sender).requests_per_second is not None:
+            self._senders[sender.name].requests.charge(requests)
+
+    @contextlib.contextmanager
+    def pending(self, sender: Sender) -> Iterator[None]:
+        """Count one request that waits for a commit. Raises :class:`TooManyPending`."""
+        used, most = self._senders[sender.name], self.of(sender).pending
+        if most is not None and used.pending >= most:
+            refused("sender_pending", sender=sender.name)
+            raise TooManyPending
+        used.pending += 1
+        try:
+            yield
+        finally:
+            used.pending -= 1
+
+    @contextlib.contextmanager
+    def stream(self, sender: Sender) -> Iterator[None]:
+        """Count one open stream. Raises :class:`TooManyStreams`."""
+        used, most = self._senders[sender.name], self.of(sender).streams
+        if most is not None and used.streams >= most:
+            refused("sender_streams", sender=sender.name)
+            raise TooManyStreams(_RETRY_LATER)
+        used.streams += 1
+        try:
+            yield
+        finally:
+            used.streams -= 1
+
+    async def count_job(self, sender: Sender) -> None:
+        """Count a job that is about to be recorded. Raises :class:`TooManyWaiting`."""
+        await self.check_jobs(sender)
+        self._senders[sender.name].waiting += 1
+
+    async def check_jobs(self, sender: Sender) -> None:
+        """Raise :class:`TooManyWaiting` if the sender may not record another job now."""
+        most = self.of(sender).waiting_jobs
+        if sender.owner is None or most is None:
+            return
+        used = self._senders[sender.name]
+        if self._clock.monotonic() >= used.count_again_at:
+            if used.counting is None:
+                used.counting = asyncio.create_task(self._count(used, sender.owner, most))
+                used.counting.add_done_callback(_retrieve)
+            # One count for all requests that came meanwhile: a slow store must not make them wait one after another.
+            await asyncio.shield(used.counting)
+        if used.waiting >= most:
+            refused("sender_waiting_jobs", sender=sender.name)
+            raise TooManyWaiting(_RETRY_LATER)
+
+    async def count_unsettled(self, owner: str) -> int:
+        """How many jobs of this owner are not settled, however many there are: for people."""
+        return await self._ledger.count_unsettled(prefix_of(owner), _EVERYTHING)
+
+    async def _count(self, used: _Used, owner: str, most: int) -> None:
+        began = self._clock.monotonic()
+        try:
+            # Requests that wait for a commit may not be in the ledger yet.
+            used.waiting = await self._ledger.count_unsettled(prefix_of(owner), most) + used.pending
+            ended = self._clock.monotonic()
+            used.count_again_at = ended + max(_COUNT_EVERY, (ended - began) * _COUNTING_SHARE)
+        finally:
+            used.counting = None
+
+
+def _retrieve(counting: asyncio.Task[None]) -> None:
+    """Retrieve the error of a count whose requests were all cancelled: asyncio would report it as forgotten."""
+    if not counting.cancelled():
+        counting.exception()
