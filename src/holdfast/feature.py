@@ -12,7 +12,7 @@ Importing it loads no web framework and no driver.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, Protocol, TypeVar
 
 from pydantic import BaseModel
@@ -267,7 +267,7 @@ class Parts:
     resources: Sequence[Resource] = ()
     service: Any = None
     usage: Callable[[str], Awaitable[Mapping[str, int]]] | None = None
-    limits: TenantLimits = TenantLimits()
+    limits: TenantLimits = field(default_factory=TenantLimits)
 
 
 def _no_lists(jobs: str, letters: str) -> None:
