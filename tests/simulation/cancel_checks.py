@@ -14,6 +14,8 @@ from .workloads import Run
 
 LEARNS_WITHIN: Final = 2.0
 """Seconds: a worker looks twice a second, and the way to the store may be long."""
+LONGEST_FREEZE: Final = 10.0
+"""Seconds: a process that was frozen longer ago is awake."""
 
 
 def no_more_attempts(facts: Facts) -> Findings:
@@ -31,12 +33,12 @@ def no_more_attempts(facts: Facts) -> Findings:
 
 def handlers_learn_of_it(facts: Facts) -> Findings:
     """The worker of a cancelled job learns of it, and a handler that stops for it ends the job as cancelled."""
-    sound = {each.name for each in facts.simulation.servers if each.alive and not each.disturbed}
+    members = {each.name: each for each in facts.simulation.servers}
     for identity, generation, cancel in _confirmed(facts):
         for run in _runs(facts, identity, generation):
-            ended = run.ended or 0.0  # a killed process does not count
-            ignored = run.started < cancel.asked and ended > cancel.answered + LEARNS_WITHIN
-            if run.workload == "scans" and run.worker in sound and ignored:
+            by, ended = cancel.answered + LEARNS_WITHIN, run.ended or 0.0  # a killed process does not count
+            sound = not any(cancel.asked - LONGEST_FREEZE < at < by for at in members[run.worker].disturbed)
+            if run.workload == "scans" and run.started < cancel.asked and ended > by and sound:
                 yield f"cancel: {run.worker} worked on {identity} and did not learn that it was cancelled"
             entry = facts.entries[identity]
             if run.stopped and entry["status"] == "expired" and entry["note"] != CANCELLED:

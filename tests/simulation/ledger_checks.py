@@ -8,8 +8,8 @@ from itertools import pairwise
 from typing import Any, Final
 
 from holdfast.contracts.ledger import RecordedAs, Status
-from holdfast.contracts.lifecycle import EDGES
 from holdfast.contracts.times import duration_ms, to_ms
+from holdfast.contracts.transitions import EDGES
 
 from .facts import Facts, Findings, Identity, content_of
 from .workloads import BASE, MAX_ATTEMPTS, THROTTLE, Order

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Final
 
 from holdfast.contracts.dead_letters import ReviewStatus, letter_id
-from holdfast.contracts.lifecycle import REVIEW_STEPS
+from holdfast.contracts.transitions import REVIEW_STEPS
 
 from .facts import Facts, Findings, Identity, content_of
 

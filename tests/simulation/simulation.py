@@ -205,7 +205,7 @@ class Simulation:
             if chance > 0.72:
                 work.append(self._draw_foreign(sender, workload, order, twin, number))
             if workload.stoppable and cancels.random() < _CANCELLED:
-                work.append(sender.cancel(workload, order.key, start + cancels.uniform(0.1, 6)))
+                work.append(sender.cancel(workload, order.key, start + cancels.uniform(0.1, 5)))
         return work
 
     def _draw_foreign(self, sender: Sender, workload: Simulated, order: Any, twin: Any, number: int) -> Any:

@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.contracts.crash_points import CRASH_POINTS
 from holdfast.contracts.ledger import Cancelled
-from holdfast.contracts.lifecycle import EDGES
+from holdfast.contracts.transitions import EDGES
 from tests.simulation.seeds import run_seed
 from tests.simulation.workloads import BEHAVIOURS
 

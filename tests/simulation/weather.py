@@ -68,8 +68,8 @@ class Member(Process):
     def __init__(self, name: str, weather: Weather) -> None:
         super().__init__(name)
         self.weather = weather
-        self.disturbed = False
-        """Whether it was frozen, or was told an untruth by a port: then its attempts may be lost."""
+        self.disturbed: list[float] = []
+        """When it was frozen, or was told an untruth by a port: then its attempts may be lost."""
 
 
 class Sky:
@@ -101,7 +101,7 @@ class Sky:
     def freeze(self, member: Member) -> None:
         """SIGSTOP for a while, often past the leases."""
         seconds = self.random.uniform(0.1, self.longest_freeze)
-        member.disturbed = True
+        member.disturbed.append(self.loop.time())
         self.note(member.name, "frozen", round(seconds, 3))
         self.loop.freeze(member, seconds)
         if self.random.random() < 0.2:  # what one process sleeps through matters most
@@ -126,7 +126,7 @@ class Sky:
             await asyncio.sleep(0)
         away = not done and self.loop.time() < self.away_until[unavailable]
         if away or chance - (weather.lost_reply if done else weather.error) < 0:
-            member.disturbed = True
+            member.disturbed.append(self.loop.time())
             self.note(member.name, verb, "reply lost" if done else "error")
             message = f"The simulation lost {verb}."
             raise unavailable(message)

@@ -228,9 +228,10 @@ class Rockets(Simulated):
 
 
 class Scans(Simulated):
-    """Jobs that stop when their sender cancels them."""
+    """Long jobs that stop when their sender cancels them."""
 
     name = "scans"
+    timeout = 2 * TIMEOUT
     queue = "scans-main"
     dead_letter_queue = "scans-dlq"
     stoppable = True
@@ -239,7 +240,7 @@ class Scans(Simulated):
     async def handle(self, job: Job[Order], context: Context) -> Outcome:
         run = self.begin(job, context)
         cancelled = context.cancelled(job)
-        working, waiting = asyncio.ensure_future(self.behave(run, job)), asyncio.ensure_future(cancelled.wait())
+        working, waiting = asyncio.ensure_future(self._scan(run, job)), asyncio.ensure_future(cancelled.wait())
         try:
             await asyncio.wait({working, waiting}, return_when=asyncio.FIRST_COMPLETED)
             run.stopped = cancelled.is_set() and not working.done()
@@ -248,6 +249,10 @@ class Scans(Simulated):
             run.ended = self.sky.loop.time()
             working.cancel()
             waiting.cancel()
+
+    async def _scan(self, run: Run, job: Job[Order]) -> Any:
+        await asyncio.sleep(self.sky.random.uniform(0.5, TIMEOUT.total_seconds()))
+        return await self.behave(run, job)
 
 
 NOT_LAUNCHED: Final = frozenset({"expired", "reject", "retry", "snooze"})

@@ -14,8 +14,8 @@ import httpx
 import pytest
 
 from holdfast import PermanentError, ThrottledError, TransientError
-from holdfast.contracts.lifecycle import EDGES
 from holdfast.contracts.times import isoformat
+from holdfast.contracts.transitions import EDGES
 from holdfast.engine.failures import classify
 from holdfast.features.courier.feature import workload_of as courier_of
 from holdfast.features.courier.signatures import sign

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from holdfast.contracts.dead_letters import ReviewStatus
 from holdfast.contracts.ledger import Status
-from holdfast.contracts.lifecycle import REVIEW_STEPS
+from holdfast.contracts.transitions import REVIEW_STEPS
 from holdfast.features.courier.workload import ACTIVE_SHIPMENTS
 
 from .counted_work import EFFECTS, MAX_ATTEMPTS, effect_id, mode_of

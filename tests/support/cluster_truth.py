@@ -15,8 +15,8 @@ from bson import Timestamp
 from pymongo.database import Database
 from redis import Redis
 
-from holdfast.contracts.lifecycle import EDGES, TRANSITIONS
 from holdfast.contracts.times import isoformat
+from holdfast.contracts.transitions import EDGES, TRANSITIONS
 from holdfast.features.courier.workload import ACTIVE_SHIPMENTS
 
 from .counted_work import EFFECTS

@@ -40,7 +40,7 @@ from holdfast.features.email.suppression import Suppressions
 from holdfast.features.email.transports.smtp import SmtpOptions, SmtpTransport
 from holdfast.features.email.vault import Vault
 from holdfast.features.email.workload import Email, EmailOptions
-from holdfast.wiring.ambient import system_ambient
+from holdfast.wiring import system_ambient
 from tests.support.clock import ManualClock
 from tests.support.gateway import LEASE, Gateway, assembled, assert_counts_its_attempts, with_parts
 from tests.support.smtp_server import SmtpServer, Taken

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.contracts.ledger import Status
-from holdfast.contracts.lifecycle import EDGES
+from holdfast.contracts.transitions import EDGES
 
 Identity = tuple[str, str]
 """Workload and key."""

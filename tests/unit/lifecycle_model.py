@@ -25,8 +25,7 @@ from holdfast.contracts.ledger import (
     Status,
     Unrecorded,
 )
-from holdfast.contracts.lifecycle import REVIEW_STEPS
-from holdfast.contracts.transitions import CANCELLED, OVERDUE
+from holdfast.contracts.transitions import CANCELLED, OVERDUE, REVIEW_STEPS
 
 NAME: Final = "things"
 GRACE: Final = 500

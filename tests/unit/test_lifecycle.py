@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.contracts.dead_letters import ReviewStatus
 from holdfast.contracts.ledger import Status
-from holdfast.contracts.lifecycle import EDGES, REVIEW_STEPS, TRANSITIONS, TransitionName, legal
+from holdfast.contracts.transitions import EDGES, REVIEW_STEPS, TRANSITIONS, TransitionName, legal
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "lifecycle.md"
 

@@ -30,7 +30,7 @@ PAGES = [*OPERATIONS, DEPLOY / "README.md"]
 UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
 
 SETTINGS = frozenset(name.upper() for name in Settings.model_fields)
-EVENTS = frozenset(value for name, value in vars(events).items() if name.isupper())
+EVENTS = frozenset(value for name, value in vars(events).items() if name.isupper() and name[0] != "_")
 KINDS = "|".join(sorted({event.partition(".")[0] for event in EVENTS}))
 NOT_SETTINGS = frozenset({"HOLDFAST_CONFIG"})
 

@@ -34,7 +34,7 @@ from holdfast.engine.failures import UNCLASSIFIED, classify
 from holdfast.engine.hooks import Hooks, policy_limit
 from holdfast.engine.transitions import Decider, attempt_limit
 from holdfast.telemetry import emit_failure, events
-from holdfast.telemetry.failures import traceback_of
+from holdfast.telemetry.events import traceback_of
 from holdfast.telemetry.logs import LogExporter
 from tests.support.gateway import assembled
 from tests.support.workloads import BatchedParcels, Parcel, Parcels, deliver, running

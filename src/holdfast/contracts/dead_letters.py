@@ -12,7 +12,7 @@ from .ledger import Attempt
 
 
 class ReviewStatus(StrEnum):
-    """How far the review of a dead letter is. The steps are in ``holdfast.contracts.lifecycle``."""
+    """How far the review of a dead letter is. The steps are in ``holdfast.contracts.transitions``."""
 
     PENDING = "pending"
     REVIEWED = "reviewed"

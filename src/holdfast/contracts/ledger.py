@@ -12,7 +12,7 @@ from .effects import Effect
 
 
 class Status(StrEnum):
-    """The state of a job. The legal transitions are in ``holdfast.contracts.lifecycle``."""
+    """The state of a job. The legal transitions are in ``holdfast.contracts.transitions``."""
 
     RECEIVED = "received"
     PROCESSING = "processing"

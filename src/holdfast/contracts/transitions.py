@@ -1,12 +1,19 @@
-"""Transitions: the named changes of a job's state, and the settlements that commit them for claimed jobs."""
+"""Transitions: the named changes of a job's state, the table of the legal ones, and the settlements that commit them.
+
+Stores apply a transition by compare-and-set on the state that it starts from. A transition with several steps commits
+them together. ``docs/lifecycle.md`` draws the table.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from enum import StrEnum
+from itertools import pairwise
 from typing import Any, Final
 
+from .dead_letters import ReviewStatus
 from .effects import IGNORED_STALE, Effect
 from .ledger import Lease, Status
 
@@ -156,3 +163,48 @@ class Settled:
     def stale(self) -> bool:
         """Whether another worker owns the job now, or it is settled already."""
         return self.status is None
+
+
+# --- the one table of legal transitions (I7), for ledger entries and for the review of dead letters -----------------
+
+
+class TransitionName(StrEnum):
+    """One name per transition of a ledger entry."""
+
+    CLAIM = "claim"
+    RECLAIM = "reclaim"  # the lease ran out: the orphaned attempt is closed as lost
+    COMPLETE = "complete"
+    RETRY = "retry"
+    RELEASE = "release"  # shutdown or snooze: the entry is as it was before the claim, the attempt does not count
+    DEAD_LETTER = "dead_letter"
+    EXPIRE = "expire"
+    REPLAY = "replay"
+
+
+TRANSITIONS: Final[dict[TransitionName, tuple[tuple[Status, ...], ...]]] = {
+    TransitionName.CLAIM: ((Status.RECEIVED, Status.PROCESSING), (Status.FAILED, Status.PROCESSING)),
+    TransitionName.RECLAIM: ((Status.PROCESSING, Status.PROCESSING),),
+    TransitionName.COMPLETE: ((Status.PROCESSING, Status.PROCESSED),),
+    TransitionName.RETRY: ((Status.PROCESSING, Status.FAILED),),
+    TransitionName.RELEASE: ((Status.PROCESSING, Status.RECEIVED), (Status.PROCESSING, Status.FAILED)),
+    TransitionName.DEAD_LETTER: ((Status.PROCESSING, Status.FAILED, Status.DEAD_LETTERED),),
+    TransitionName.EXPIRE: ((Status.PROCESSING, Status.FAILED, Status.EXPIRED),),
+    TransitionName.REPLAY: ((Status.DEAD_LETTERED, Status.RECEIVED),),
+}
+
+EDGES: Final[frozenset[tuple[Status, Status]]] = frozenset(
+    edge for paths in TRANSITIONS.values() for path in paths for edge in pairwise(path)
+)
+"""Every single step that some transition takes."""
+
+REVIEW_STEPS: Final[dict[ReviewStatus, frozenset[ReviewStatus]]] = {
+    ReviewStatus.PENDING: frozenset({ReviewStatus.REVIEWED}),
+    ReviewStatus.REVIEWED: frozenset({ReviewStatus.REPLAYED, ReviewStatus.CLOSED}),
+    ReviewStatus.REPLAYED: frozenset({ReviewStatus.CLOSED}),
+    ReviewStatus.CLOSED: frozenset(),
+}
+
+
+def legal(start: Status, end: Status) -> bool:
+    """Whether an entry may go from one state to the other in one step."""
+    return (start, end) in EDGES

@@ -5,7 +5,6 @@ nothing secret in it (I14).
 """
 
 from .bounds import refusals, refused
-from .events import attach, detach, emit
-from .failures import emit_failure
+from .events import attach, detach, emit, emit_failure
 
 __all__ = ["attach", "detach", "emit", "emit_failure", "refusals", "refused"]

@@ -13,8 +13,8 @@ from holdfast.contracts.redaction import scrub
 
 from . import events
 
-_WARNINGS: Final = dict.fromkeys(
-    (
+_WARNINGS: Final = frozenset(
+    {
         events.API_UNEXPECTED,
         events.ATTEMPT_STALE,
         events.BATCH_SPLIT,
@@ -33,11 +33,13 @@ _WARNINGS: Final = dict.fromkeys(
         events.STORE_UNAVAILABLE,
         events.MAINTENANCE_FAILED,
         events.WORKER_FAULT,
-    ),
-    logging.WARNING,
+    },
 )
-_DETAILS: Final = dict.fromkeys((events.JOB_ACCEPTED, events.MAINTENANCE_DONE), logging.DEBUG)
-_LEVELS: Final = {**_WARNINGS, **_DETAILS, events.WORKLOAD_FAILED: logging.ERROR}
+_LEVELS: Final = {
+    **dict.fromkeys(_WARNINGS, logging.WARNING),
+    **dict.fromkeys((events.JOB_ACCEPTED, events.MAINTENANCE_DONE), logging.DEBUG),
+    events.WORKLOAD_FAILED: logging.ERROR,
+}
 """The levels of the events whose level is not info."""
 
 

@@ -1,10 +1,16 @@
 """The composition root: the one place that puts the parts of Holdfast together."""
 
-from .ambient import RandomIds, SystemClock, system_ambient
-from .apps import load_app
 from .cluster import Cluster
-from .data_folder import DATABASE_FILE, check_data_folder
-from .opening import open_cluster, open_system
+from .features import load_app
+from .opening import (
+    DATABASE_FILE,
+    RandomIds,
+    SystemClock,
+    check_data_folder,
+    open_cluster,
+    open_system,
+    system_ambient,
+)
 from .running import CRASH_POINT_VARIABLE, address_of, listen, run
 from .system import System
 

@@ -1,12 +1,16 @@
-"""Building the features of a process."""
+"""The features of a process, and the user's own workloads."""
 
 from __future__ import annotations
 
+import importlib
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from holdfast.config import Settings
+from holdfast.contracts.errors import ConfigurationError
 from holdfast.contracts.workload import App, Workload
 from holdfast.feature import Feature, NotSetUp, Parts, Services
 from holdfast.installed import feature_lack, require_libraries
@@ -58,3 +62,29 @@ def workloads_of(built: Mapping[str, Built], app: App | None) -> tuple[Workload[
         yield from app.workloads if app else ()
 
     return App([*all_of_them()]).workloads
+
+
+def load_app(reference: str) -> App:
+    """The :class:`App` that ``module:attribute`` names, looked for in the current folder too."""
+    module_name, _, attribute = reference.partition(":")
+    if not module_name or not attribute:
+        message = f"--app takes module:attribute, such as mymodule:app, not {reference!r}."
+        raise ConfigurationError(message)
+    if str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        message = f"--app {reference}: there is no module {error.name!r} here or on the Python path."
+        raise ConfigurationError(message) from error
+    except Exception as error:
+        message = f"--app {reference}: importing {module_name!r} failed: {type(error).__name__}: {error}"
+        raise ConfigurationError(message) from error
+    found = getattr(module, attribute, None)
+    if found is None:
+        message = f"--app {reference}: the module {module_name!r} has no {attribute!r}."
+        raise ConfigurationError(message)
+    if not isinstance(found, App):
+        message = f"--app {reference}: {attribute!r} is a {type(found).__name__}, not a holdfast.App."
+        raise ConfigurationError(message)
+    return found

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import random
+import secrets
+import time
 from collections.abc import AsyncIterator, Sequence
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from holdfast.brokers.sqlite import SqliteBroker
 from holdfast.config import Settings
-from holdfast.contracts.errors import StoreUnavailable
+from holdfast.contracts.errors import ConfigurationError, StoreUnavailable
 from holdfast.contracts.ports import Ambient, Broker, Store
 from holdfast.contracts.tenants import TENANT_COLLECTIONS, TenantLimits
 from holdfast.contracts.workload import App, Workload
@@ -26,11 +31,11 @@ from holdfast.sqlite import Database
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.telemetry import emit, events
 
-from .ambient import system_ambient
 from .cluster import Cluster, connect, plain_lists
-from .data_folder import DATABASE_FILE, prepare_data_folder
 from .features import build, workloads_of
 from .system import System
+
+DATABASE_FILE: Final = "holdfast.db"
 
 _ASK_EVERY: Final = timedelta(seconds=1)
 _ONE_ATTEMPT: Final = timedelta(seconds=30)
@@ -157,3 +162,62 @@ async def _reach(cluster: Cluster, patience: timedelta) -> None:
         else:
             return
         await asyncio.sleep(min(left, _ASK_EVERY.total_seconds()))
+
+
+# --- the data folder: made at the first start, and a refusal names the setting ------------------------------------
+
+
+def prepare_data_folder(folder: Path) -> None:
+    """Make the folder if it is not there. Raises :class:`ConfigurationError` if this user cannot work in it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except FileExistsError as error:
+        raise _refused(folder, "it is not a folder") from error
+    except OSError as error:
+        raise _refused(folder, error.strerror or str(error)) from error
+    check_data_folder(folder)
+
+
+def check_data_folder(folder: Path) -> None:
+    """Raise :class:`ConfigurationError` if the folder is there and this user cannot work in it."""
+    database = folder / DATABASE_FILE
+    if os.access(folder, os.F_OK) and not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
+        raise _refused(folder, "this user may not read and write there")
+    if os.access(database, os.F_OK) and not os.access(database, os.R_OK | os.W_OK):
+        raise _refused(folder, f"this user may not read and write {DATABASE_FILE}")
+
+
+def _refused(folder: Path, why: str) -> ConfigurationError:
+    """The error for a data folder that cannot be used."""
+    return ConfigurationError(
+        f"Cannot use the data folder {folder.absolute()}: {why}. "
+        "Set HOLDFAST_DATA or --data to a folder that this user can write to."
+    )
+
+
+# --- the clock and the randomness of a real process ---------------------------------------------------------------
+
+
+class SystemClock:
+    """This machine's clock."""
+
+    def now(self) -> datetime:
+        """The current instant in UTC."""
+        return datetime.now(UTC)
+
+    def monotonic(self) -> float:
+        """Seconds that never go backwards."""
+        return time.monotonic()
+
+
+class RandomIds:
+    """Random identifiers."""
+
+    def new(self, prefix: str) -> str:
+        """``prefix_`` and 24 hexadecimal digits."""
+        return f"{prefix}_{secrets.token_hex(12)}"
+
+
+def system_ambient() -> Ambient:
+    """The system clock, random identifiers and random numbers."""
+    return Ambient(SystemClock(), RandomIds(), random.SystemRandom())

@@ -18,8 +18,8 @@ from pymongo import ASCENDING, UpdateOne
 
 from holdfast.contracts.dead_letters import DeadLetter, ReviewStatus
 from holdfast.contracts.ledger import NewEntry, Status
-from holdfast.contracts.lifecycle import REVIEW_STEPS
 from holdfast.contracts.queries import LetterQuery, Page, Slice
+from holdfast.contracts.transitions import REVIEW_STEPS
 from holdfast.stores.folding import writes_of
 from holdfast.stores.listings import slice_of
 

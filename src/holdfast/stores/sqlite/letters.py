@@ -9,9 +9,9 @@ from typing import Any, Final
 
 from holdfast.contracts.dead_letters import DeadLetter, ReviewStatus
 from holdfast.contracts.ledger import NewEntry, RecordedAs
-from holdfast.contracts.lifecycle import REVIEW_STEPS
 from holdfast.contracts.queries import LetterQuery, Page, Slice
 from holdfast.contracts.times import from_ms, to_ms
+from holdfast.contracts.transitions import REVIEW_STEPS
 from holdfast.sqlite.database import one, to_json
 from holdfast.stores.fields import names_of, reader
 from holdfast.stores.listings import number_of, slice_of, to_cursor
