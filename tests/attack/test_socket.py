@@ -21,18 +21,19 @@ from tests.cli.commands import ENVIRONMENT
 from tests.support.program import started, stop
 from tests.support.pulse import pulse
 from tests.support.settings import Settings
+from tests.support.waiting import eventually
 
 PER_ADDRESS = 200
 LIMITS = {
-    "API_HEADER_TIMEOUT_MS": "600",
-    "API_IDLE_TIMEOUT_MS": "900",
+    "API_HEADER_TIMEOUT_MS": "1000",
+    "API_IDLE_TIMEOUT_MS": "1500",
     "API_STALL_TIMEOUT_MS": "600",
     "API_LEAST_RATE": "10000",
     "API_MAX_CONNECTIONS": "400",
     "API_MAX_CONNECTIONS_PER_ADDRESS": str(PER_ADDRESS),
 }
 PATIENCE = 20
-"""Seconds. Each limit here is below one second."""
+"""Seconds. Each limit here is about one second."""
 
 HEALTH = b"GET /health HTTP/1.1\r\nHost: holdfast\r\n\r\n"
 EVENT = b"POST /v1/events/courier HTTP/1.1\r\nHost: holdfast\r\nContent-Type: application/json\r\n"
@@ -113,11 +114,10 @@ class Client:
                 return b""
 
     async def how_it_ended(self) -> str:
-        async with asyncio.timeout(PATIENCE):
-            try:
-                said = await self.reader.read()
-            except ConnectionError:
-                return "reset"
+        try:
+            said = await self.reader.read()
+        except ConnectionError:
+            return "reset"
         return said.split(b" ")[1].decode() if said else "closed"
 
     async def refusal(self) -> Answer:
@@ -166,7 +166,7 @@ async def test_a_header_that_comes_byte_by_byte_gets_408(port, tell):
     async def drip() -> None:
         async with client(port) as one:
             await one.send_as_far_as_possible(
-                *[b"%c" % byte for byte in HEALTH[:-2] + b"X-Slow: " + b"x" * 50], every=0.05
+                *[b"%c" % byte for byte in HEALTH[:-2] + b"X-Slow: " + b"x" * 90], every=0.05
             )
             answer = await one.refusal()
             assert (answer.status, answer.code) == (408, "REQUEST_TIMEOUT")
@@ -209,15 +209,6 @@ async def test_a_body_that_comes_byte_by_byte_gets_408(port, framing, piece):
         assert await one.send_as_far_as_possible(*[piece] * 200, every=0.05) < 200
         answer = await one.refusal()
         assert (answer.status, answer.code) == (408, "REQUEST_TIMEOUT")
-
-
-async def test_a_body_above_the_least_rate_may_take_longer_than_the_deadline(port):
-    async with client(port) as one:
-        await one.send(EVENT + b"Content-Length: 60000\r\n\r\n")
-        await one.send_as_far_as_possible(*[b" " * 3000] * 20, every=0.1)  # 2 s at 30,000 bytes/s
-        assert (await one.answer()).status == 401
-        await one.send(HEALTH)
-        assert (await one.answer()).status == 200
 
 
 async def test_a_body_that_nobody_reads_any_more_has_a_deadline(port):
@@ -290,44 +281,6 @@ async def test_what_is_just_small_enough_is_taken(port):
 
 
 # --- too many ---------------------------------------------------------------------------------------------------------
-
-
-async def test_2000_connections_of_one_address_leave_room_for_the_others(port, tell):
-    files, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (min(most, max(files, 4_096)), most))
-    clock = asyncio.get_running_loop().time
-    async with pulse(port) as taken, contextlib.AsyncExitStack() as held:
-        began = clock()
-        attackers = []
-        for _ in range(20):
-            opening = (held.enter_async_context(client(port)) for _ in range(100))
-            attackers += await asyncio.gather(*opening, return_exceptions=True)
-        async with client(port, local_addr=("127.0.0.3", 0)) as honest:
-            await honest.send(HEALTH)
-            assert (await honest.answer()).status == 200
-        seconds = clock() - began
-        connected = [one for one in attackers if isinstance(one, Client)]
-        ends = Counter(await asyncio.gather(*(one.how_it_ended() for one in connected)))
-        ends["reset"] += sum(isinstance(one, ConnectionResetError) for one in attackers)
-    # A silent connection makes room for another one when its time is over.
-    assert ends["closed"] <= PER_ADDRESS * (seconds / (int(LIMITS["API_HEADER_TIMEOUT_MS"]) / 1000) + 1)
-    assert ends["503"] > 0
-    assert sum(ends.values()) == 2000
-    tell({"tried": 2000, **ends, "longest wait": f"{taken.longest:.3f} s"})
-
-
-async def test_a_connection_too_many_is_told_so_and_later_gets_in(port):
-    async with contextlib.AsyncExitStack() as held:
-        others = [await held.enter_async_context(client(port)) for _ in range(PER_ADDRESS)]
-        async with client(port) as one:
-            answer = await one.refusal()
-            assert (answer.status, answer.code) == (503, "TOO_MANY_CONNECTIONS")
-            assert int(answer.headers["retry-after"]) > 0
-        for each in others:
-            assert await each.ended() == b""
-        async with client(port) as one:
-            await one.send(HEALTH)
-            assert (await one.answer()).status == 200
 
 
 async def test_ten_thousand_requests_at_once_on_one_connection_are_refused(port):
@@ -454,14 +407,20 @@ async def test_a_client_that_asks_before_it_sends_its_body_is_told_to_go_on(port
 # --- in this process: on asyncio's own event loop, while the program has uvloop ---------------------------------------
 
 
+READ = b"GET /read HTTP/1.1\r\nHost: holdfast\r\n\r\n"
+
+
 class Talker:
-    """An app that says more than a client reads."""
+    """An app that says more than a client reads; or, at ``/read``, reads what the client sends before it answers."""
 
     def leave(self) -> None:
         pass
 
     async def __call__(self, scope, receive, send) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": []})
+        while scope["path"] == "/read" and (await receive()).get("more_body"):
+            pass
+        headers = [(b"content-length", b"0")] if scope["path"] == "/read" else []
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
         if scope["path"] == "/endless":
             leaving = asyncio.create_task(_disconnected(receive))
             while not leaving.done():
@@ -488,6 +447,66 @@ async def served(app: Any, **limits: int) -> AsyncIterator[int]:
         finally:
             server.should_exit = True
             await serving
+
+
+async def test_2000_connections_of_one_address_leave_room_for_the_others(tmp_path, tell):
+    files, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(most, max(files, 8_192)), most))  # for both sides
+    limits = {"api_header_timeout_ms": 600_000, "api_max_connections_per_address": PER_ADDRESS}
+    async with contextlib.AsyncExitStack() as held:
+        api = await held.enter_async_context(document_api(tmp_path))
+        port = await held.enter_async_context(served(api.app, **limits))
+        taken = await held.enter_async_context(pulse(port))
+        attackers = []
+        for _ in range(20):
+            opening = (held.enter_async_context(client(port)) for _ in range(100))
+            attackers += await asyncio.gather(*opening, return_exceptions=True)
+        ends = Counter(isinstance(one, ConnectionResetError) and "reset" for one in attackers)
+        watched = [asyncio.create_task(one.how_it_ended()) for one in attackers if isinstance(one, Client)]
+        await eventually(lambda: sum(each.done() for each in watched) >= len(watched) - PER_ADDRESS)
+        async with client(port, local_addr=("127.0.0.3", 0)) as honest:
+            await honest.send(HEALTH)
+            assert (await honest.answer()).status == 200
+        ends += Counter(each.result() for each in watched if each.done())
+        assert sum(not each.done() for each in watched) == PER_ADDRESS
+        assert ends["503"] >= 1
+        assert ends["503"] + ends["reset"] == 2000 - PER_ADDRESS
+        for each in watched:
+            each.cancel()
+    tell({"tried": 2000, "503": ends["503"], "reset": ends["reset"], "longest wait": f"{taken.longest:.3f} s"})
+
+
+async def test_a_connection_too_many_is_told_so_and_later_gets_in():
+    limits = {"api_header_timeout_ms": 600_000, "api_max_connections_per_address": 3}
+    async with served(Talker(), **limits) as port, contextlib.AsyncExitStack() as held:
+        others = [await held.enter_async_context(client(port)) for _ in range(3)]
+        async with client(port) as one:
+            answer = await one.refusal()
+            assert (answer.status, answer.code) == (503, "TOO_MANY_CONNECTIONS")
+            assert int(answer.headers["retry-after"]) > 0
+        async with client(port, local_addr=("127.0.0.3", 0)) as other:
+            await other.send(READ)
+            assert (await other.answer()).status == 200
+        others[0].writer.close()
+
+        async def gets_in() -> bool:
+            async with client(port) as one:
+                await one.send(READ)
+                return (await one.answer()).status == 200
+
+        await eventually(gets_in)
+
+
+async def test_a_body_above_the_least_rate_may_take_longer_than_the_deadline():
+    clock = asyncio.get_running_loop().time
+    async with served(Talker(), api_stall_timeout_ms=1_500, api_least_rate=1_000) as port, client(port) as one:
+        began = clock()
+        await one.send(b"POST /read HTTP/1.1\r\nHost: holdfast\r\nContent-Length: 60000\r\n\r\n")
+        await one.send_as_far_as_possible(*[b" " * 3_000] * 20, every=0.1)
+        assert (await one.answer()).status == 200
+        assert clock() - began > 1.5
+        await one.send(READ)
+        assert (await one.answer()).status == 200
 
 
 @pytest.mark.parametrize("path", ["/large", "/endless"])

@@ -196,6 +196,7 @@ def environment(folder: Path, downstream: Downstream) -> dict[str, str]:
         "PYTHONPATH": os.environ.get("PYTHONPATH", ""),
         "HOLDFAST_DATA": str(folder),
         "API_PORT": "0",
+        "API_MAX_CONNECTIONS_PER_ADDRESS": "10000",  # all senders of a test have one address
         "OPERATOR_TOKEN": TOKEN,
         "COURIER_SECRETS": json.dumps({SOURCE: [SECRET]}),
         "COURIER_DOWNSTREAM_URL": downstream.url,

@@ -255,8 +255,6 @@ class Connection(HttpToolsProtocol):
             self._refuse(Code.URI_TOO_LONG, "url_bytes")
         elif self._withheld > HEADER_BYTES:
             self._refuse(Code.HEADER_TOO_LARGE, "header_bytes")
-        elif self._phase is not _Phase.BEGIN and len(self.headers) > HEADER_COUNT:
-            self._refuse(Code.HEADER_TOO_LARGE, "header_count")
 
     # --- the parser calls ---------------------------------------------------------------------------------
 
