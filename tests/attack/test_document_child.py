@@ -155,7 +155,7 @@ def neighbourhood(tmp_path, monkeypatch):
 
 @pytest.fixture(scope="module")
 def kernel() -> dict:
-    """What this machine has. Where a layer is missing, its tries are not judged, and the test says so."""
+    """What this machine has. Where a layer is missing, its tries are not checked, and the test says so."""
     probe = [sys.executable, "-m", "holdfast.features.documents.child.confinement"]
     return json.loads(subprocess.run(probe, check=True, capture_output=True).stdout)
 
@@ -178,9 +178,9 @@ async def test_a_child_that_is_taken_over_gets_nothing_and_its_neighbours_are_re
         said_by(Spec(path=str(sound), job_type="TRANSCRIPTION", input_type="AUDIO", language="en")),
     )
     outcomes = json.loads(hostile[0].stage)
-    judged = expected(kernel)
-    through = [name for name in judged if outcomes[name] == "got through"]
-    tell({"tried": len(judged), "got through": len(through), "not judged": len(TRIES) - len(judged), **kernel})
+    checked = expected(kernel)
+    through = [name for name in checked if outcomes[name] == "got through"]
+    tell({"tried": len(checked), "got through": len(through), "not checked": len(TRIES) - len(checked), **kernel})
     assert through == [], outcomes
     if kernel["landlock"] and kernel["seccomp"]:
         assert neighbourhood.is_untouched()
@@ -195,9 +195,9 @@ async def test_where_a_layer_is_missing_the_others_hold(neighbourhood, kernel, l
     command = hostile_child("try_everything", without=[layer], **neighbourhood.facts)
     (told,) = await said_by(neighbourhood.spec, command)
     outcomes = json.loads(told.stage)
-    judged = expected({**kernel, layer: 0})
-    through = [name for name in judged if outcomes[name] == "got through"]
-    tell({"tried": len(judged), "got through": len(through), "without": layer})
+    checked = expected({**kernel, layer: 0})
+    through = [name for name in checked if outcomes[name] == "got through"]
+    tell({"tried": len(checked), "got through": len(through), "without": layer})
     assert through == [], outcomes
 
 

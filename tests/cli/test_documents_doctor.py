@@ -39,10 +39,10 @@ def doctor(program, monkeypatch):
 def test_all_is_well_with_documents(doctor, home):
     code, found = doctor()
     assert code == 0
-    verdicts = {name: found[name]["verdict"] for name in CHECKS}
+    levels = {name: found[name]["verdict"] for name in CHECKS}
     # Whether processes can be confined is a matter of the machine that runs the tests.
-    assert verdicts.pop("document confinement") in {"OK", "WARN"}
-    assert set(verdicts.values()) == {"OK"}
+    assert levels.pop("document confinement") in {"OK", "WARN"}
+    assert set(levels.values()) == {"OK"}
     assert "Whisper base" in found["speech model"]["message"]
     assert list(home.iterdir()) == []
 
@@ -83,7 +83,7 @@ def test_what_is_to_be_mended_is_told(doctor, home):
 
 
 @pytest.mark.parametrize(
-    ("has", "verdict", "words"),
+    ("has", "level", "words"),
     [
         (Confinement(7, seccomp=True, network_namespace=True), "OK", ["Landlock 7", "seccomp", "network namespace"]),
         (Confinement(1, seccomp=True), "OK", ["Landlock 1", "seccomp"]),
@@ -92,9 +92,9 @@ def test_what_is_to_be_mended_is_told(doctor, home):
         (Confinement(), "WARN", ["files of this user, and start programs and use the network"]),
     ],
 )
-def test_what_a_machine_does_not_confine_is_a_warning(has, verdict, words):
+def test_what_a_machine_does_not_confine_is_a_warning(has, level, words):
     finding = confinement_finding(has)
-    assert finding.level == verdict
+    assert finding.level == level
     assert all(each in finding.message for each in words)
 
 

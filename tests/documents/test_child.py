@@ -9,13 +9,15 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from holdfast.features.documents.child import landlock, work
-from holdfast.features.documents.child.confinement import Confinement, confine, hide_secrets
+from holdfast.features.documents.child.confinement import Confinement, _installed_in, confine, hide_secrets
+from holdfast.features.documents.child.port import files_of
 from holdfast.features.documents.child.protocol import Failed, Finished, Plan, Spec, Stage, Unit, spec_line
 from holdfast.features.documents.failures import Code, DocumentFailure
 from holdfast.features.documents.running import ChildOptions, read_in_child
@@ -98,6 +100,27 @@ say(
     assert facts["interrupts"]
     assert not facts["input"]
     assert facts["inheritable"] == []
+
+
+def test_of_a_folder_of_code_only_the_packages_can_be_read(tmp_path):
+    (tmp_path / "holdfast-data").mkdir()
+    (tmp_path / "package").mkdir()
+    for name in ("package/__init__.py", "module.py", "native.so", "holdfast.toml", "holdfast-data/holdfast.db"):
+        (tmp_path / name).touch()
+    found = set(_installed_in(str(tmp_path)))
+    assert found == {str(tmp_path / name) for name in ("package", "module.py", "native.so")}
+    (tmp_path / "installed-1.0.dist-info").mkdir()
+    assert list(_installed_in(str(tmp_path))) == [str(tmp_path)], "pip installs here"
+    assert list(_installed_in(str(tmp_path / "missing"))) == []
+
+
+def test_the_files_of_a_model_are_read_wherever_they_are(tmp_path):
+    (tmp_path / "blob").touch()
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "model.bin").symlink_to(tmp_path / "blob")
+    spec = replace(SPEC, options={"model_dir": str(tmp_path / "model")})
+    assert files_of(spec) == ["a.pdf", str(tmp_path / "model"), str(tmp_path / "model" / "model.bin")]
+    assert files_of(SPEC) == ["a.pdf"]
 
 
 def test_a_system_that_is_not_linux_confines_nothing_and_goes_on(monkeypatch):

@@ -5,8 +5,11 @@ from __future__ import annotations
 import io
 import json
 import socket
+import subprocess
+import sys
 import wave
 from datetime import timedelta
+from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
@@ -299,6 +302,35 @@ async def test_the_process_that_reads_asks_through_the_caller(server, tmp_path):
     pages = [message.result for message in said if isinstance(message, Unit)]
     assert [page["text"] for page in pages] == [("One. " * 40_000).strip(), "Two."], "more than a pipe holds"
     assert [request.headers["x-goog-api-key"] for request in server.requests] == [KEY, KEY]
+
+
+CONFINED = """
+import socket, sys
+from holdfast.features.documents.child.confinement import confine
+
+def tried(what, *arguments):
+    try:
+        what(*arguments)
+    except OSError as error:
+        return type(error).__name__
+    return "done"
+
+ours, other = map(int, sys.argv[1:])
+if confine([], ours).landlock >= 4:
+    print(tried(socket.create_connection, ("127.0.0.1", ours)))
+    print(tried(socket.create_connection, ("127.0.0.1", other)))
+    print(tried(open, "/etc/passwd"))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has Landlock")
+def test_the_caller_reaches_one_port_and_no_file(server):
+    with socket.create_server((gemini.HOST, 0)) as other:
+        ports = [str(urlsplit(server.url).port), str(other.getsockname()[1])]
+        said = subprocess.run([sys.executable, "-c", CONFINED, *ports], check=True, capture_output=True, text=True)
+    if not said.stdout:
+        pytest.skip("the kernel has no Landlock that knows ports")
+    assert said.stdout.split() == ["done", "PermissionError", "PermissionError"]
 
 
 async def test_what_goes_wrong_at_the_model_is_told_by_the_caller(server, tmp_path):

@@ -68,6 +68,7 @@ _FOR_THE_NETWORK: Final = (
     "/etc/pki",
     "/etc/ca-certificates",
     "/usr/share/ca-certificates",
+    "/usr/local/share/ca-certificates",
 )
 _DEVICES: Final = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random")
 _NAME_SERVICE: Final = 53
@@ -152,7 +153,8 @@ def _libraries() -> Iterator[str]:
     paths = sysconfig.get_paths()
     yield from (paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib"))
     yield str(Path(__file__).parents[3])
-    yield from filter(None, os.environ.get("LD_LIBRARY_PATH", "").split(":"))
+    # A relative path there is one from the worker's folder, which may be the data folder.
+    yield from (path for path in os.environ.get("LD_LIBRARY_PATH", "").split(":") if path.startswith("/"))
     for folder in filter(None, sys.path):
         yield from _installed_in(folder)
 
