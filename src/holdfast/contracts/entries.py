@@ -18,6 +18,7 @@ if TYPE_CHECKING:  # a workload names its jobs with this module
     from .workload import Workload
 
 _MAX_KEY: Final = 400
+_MAX_LABELS: Final = 20
 _UNPRINTABLE: Final = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
 _RESERVED_IDS: Final = frozenset(
     {
@@ -64,13 +65,17 @@ def new_entry(  # noqa: PLR0913 - a job and what its sender wants for it
     job_id = job_id or workload.job_id(key, data)
     if not usable_job_id(job_id):
         raise InvalidContent([FieldProblem("jobId", "cannot be used as a job id: see holdfast.contracts.entries")])
+    labels = workload.labels(data)
+    if len(labels) > _MAX_LABELS or any(len(each) > _MAX_KEY for each in (*labels, *labels.values())):
+        problem = f"must be at most {_MAX_LABELS}, of at most {_MAX_KEY} characters each"
+        raise InvalidContent([FieldProblem("labels", problem)])
     return NewEntry(
         workload=workload.name,
         key=key,
         job_id=job_id,
         body=data.model_dump_json(),
         fingerprint=workload.fingerprint(data),
-        labels=workload.labels(data),
+        labels=labels,
         priority=priority,
         delay=delay,
         ttl=workload.ttl,

@@ -17,6 +17,7 @@ from holdfast.features.documents.child.protocol import Chunk, Line, Page, Segmen
 from holdfast.features.documents.contract import JobType
 from holdfast.features.documents.rendering import (
     MOST_WARNINGS,
+    Tally,
     characters_of,
     confidence_of,
     markdown_of_pages,
@@ -359,3 +360,13 @@ def test_nothing_read_has_no_confidence():
     assert confidence_of(JobType.OCR, [page("")]) is None
     assert confidence_of(JobType.TRANSCRIPTION, []) is None
     assert characters_of(JobType.OCR, [page(" \n")]) == 0
+
+
+def test_what_a_child_says_about_a_page_has_no_more_than_its_length():
+    tally = Tally(JobType.OCR)
+    tally.add(page("a", warning="w" * 2_000_000) | {"language": "x" * 2_000_000})
+    tally.add(page("b") | {"language": ["pt"]})
+    assert tally.language is None
+    assert max(map(len, tally.warnings(["v" * 2_000_000]))) == 500
+    tally.add(page("c") | {"language": "pt-BR"})
+    assert tally.language == "pt-BR"

@@ -25,6 +25,7 @@ LINES: Final = 2
 
 MOST_WARNINGS: Final = 100
 _LONGEST_WARNING: Final = 500
+_LONGEST_LANGUAGE: Final = 35
 _COPIED: Final = frozenset({"text_layer", "blank", "unreadable"})
 
 _TEXT: Final = "text.txt"
@@ -152,7 +153,7 @@ class Tally:
         for length, sure in _rated(self._job_type, [unit]):
             self._rated += length
             self._sure += length * sure
-        self.language = self.language or unit.get("language")
+        self.language = self.language or _language_of(unit)
         # A text layer is copied without an engine; a recording always needs one.
         self.needed_a_model = self.needed_a_model or unit.get("source") not in _COPIED
         if unit.get("warning"):
@@ -173,6 +174,12 @@ class Tally:
         if more > 0:
             found[MOST_WARNINGS:] = [f"There are {more} more warnings, on the pages of result.json."]
         return found
+
+
+def _language_of(unit: Unit) -> str | None:
+    """The language that the engine detected. The child is not trusted: no language has a long name."""
+    found = unit.get("language")
+    return found if isinstance(found, str) and 0 < len(found) <= _LONGEST_LANGUAGE else None
 
 
 def characters_of(job_type: JobType, units: Sequence[Unit]) -> int:
