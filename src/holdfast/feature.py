@@ -11,7 +11,7 @@ Importing it loads no web framework and no driver.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, Protocol, TypeVar
 
@@ -259,13 +259,15 @@ class Parts:
     """What a feature brings to one process.
 
     ``routes`` is called in a process with an API, once everything is open. ``service`` is the feature's own object: its
-    commands get it from :func:`holdfast.terminal.open_feature`.
+    commands get it from :func:`holdfast.terminal.open_feature`. ``usage`` gets the id of a tenant, and answers what the
+    tenant uses, under the names of limits of tenants: ``{"stored_bytes": 1_048_576}``.
     """
 
     workloads: Sequence[Workload[Any]] = ()
     routes: Callable[[Frame], FeatureRoutes] | None = None
     resources: Sequence[Resource] = ()
     service: Any = None
+    usage: Callable[[str], Awaitable[Mapping[str, int]]] | None = None
 
 
 def _no_lists(jobs: str, letters: str) -> None:

@@ -45,7 +45,7 @@ def test_the_defaults_are_the_documented_ones(tmp_path):
         "OPERATOR_TOKEN": "(not set)",
         "MAX_BODY_BYTES": "262144",
         "INTAKE_MAX_PENDING": "5000",
-        "TENANT_REQUESTS_PER_SECOND": "1000",
+        "TENANT_REQUESTS_PER_SECOND": "2000",
         "TENANT_WAITING_JOBS": "100000",
         "TENANT_STREAMS": "20",
         "AUTH_FAILURES_PER_MINUTE": "60",

@@ -53,6 +53,15 @@ class System:
         """The own object of this feature. Raises :class:`NotSetUp` with the reason."""
         return self.features[feature].service
 
+    async def usage(self, company_id: str) -> dict[str, int]:
+        """What a tenant uses of all features together, by name."""
+        used: dict[str, int] = {}
+        for each in self.features.values():
+            if each.parts is not None and each.parts.usage is not None:
+                for name, amount in (await each.parts.usage(company_id)).items():
+                    used[name] = used.get(name, 0) + amount
+        return used
+
     def api(self) -> Any:  # noqa: ANN401 - an ASGI app
         """The HTTP API."""
         services = ApiServices(
