@@ -182,6 +182,16 @@ async def test_one_tenants_batches_leave_places_for_others_to_wait_for_a_commit(
     tell({"tried": codes.total(), "got through": codes["202"]})
 
 
+async def test_the_emails_of_a_batch_count_like_requests(embedded):
+    (sender,) = await embedded.tenants(TenantLimits(requests_per_second=1))
+    async with calling(embedded.port, sender.key) as caller:
+        assert (await caller.send_emails(8)).status == 207
+        refusal = await caller.list_emails()
+    assert refusal.code == "TOO_MANY_PER_SECOND"
+    # Two seconds' worth were free. A slow machine earns a few more while it works.
+    assert 1 <= refusal.retry_after <= 7
+
+
 # --- waiting jobs -----------------------------------------------------------------------------------------------------
 
 

@@ -65,7 +65,7 @@ def test_the_defaults_are_the_documented_ones(tmp_path):
         "API_LEAST_RATE": "8192",
         "API_MAX_CONNECTIONS": "(not set)",
         "API_MAX_CONNECTIONS_PER_ADDRESS": "(not set)",
-        "TENANT_REQUESTS_PER_SECOND": "1000",
+        "TENANT_REQUESTS_PER_SECOND": "2000",
         "TENANT_WAITING_JOBS": "100000",
         "TENANT_STREAMS": "20",
         "AUTH_FAILURES_PER_MINUTE": "60",

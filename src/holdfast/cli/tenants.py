@@ -170,7 +170,8 @@ def _words(name: str) -> str:
 
 
 def _number(value: int | None) -> str:
-    return "no limit" if value is None else f"{value:,}"
+    # A feature has the default of its own limit, such as that of stored bytes.
+    return "as the settings say" if value is None else f"{value:,}"
 
 
 def _used(used: Mapping[str, int], name: str) -> str:
@@ -200,7 +201,7 @@ async def _limits(tenant: str, given: TenantLimits, data: Path | None, *, defaul
 
 
 async def _usage(tenant: str, data: Path | None) -> tuple[Tenant, TenantLimits, Mapping[str, int]]:
-    """The tenant, its limits, and what it uses, as far as the store knows."""
+    """The tenant, its limits, and what it uses, as far as the store and the features know."""
     async with existing_system(data, None) as system:
         found = await system.tenants.named(tenant)
         waiting = await system.services.limits.count_unsettled(found.company_id)

@@ -113,7 +113,7 @@ class Settings(BaseModel):
     # --- limits of each sender ----------------------------------------------------------------------------
 
     tenant_requests_per_second: Int = Field(
-        1_000, ge=1, le=1_000_000, description="Requests of a tenant that each API process accepts in a second."
+        2_000, ge=1, le=1_000_000, description="Requests of a tenant that each API process accepts in a second."
     )
     tenant_waiting_jobs: Int = Field(
         100_000, ge=1, le=1_000_000_000, description="Jobs of a tenant that may be unfinished before more are refused."
