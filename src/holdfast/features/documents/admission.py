@@ -23,8 +23,7 @@ from holdfast import (
     sentence_of,
     usable_job_id,
 )
-from holdfast.feature import HEAD, FileMissing, Stored
-from holdfast.feature import Records as RecordStore
+from holdfast.feature import HEAD, FileMissing, Store, Stored
 from holdfast.views import add_example
 
 from .contract import (
@@ -117,6 +116,7 @@ class AdmissionOptions:
 class AdmittedDocument(Admitted):
     """A file to read. ``cached`` is the finished result, if the same file was read with the same settings before."""
 
+    data: DocumentJob
     cached: Mapping[str, Any] | None = None
 
 
@@ -126,7 +126,7 @@ class DocumentAdmission:
     def __init__(
         self,
         workload: Documents,
-        store: RecordStore,
+        store: Store,
         files: Files,
         paths: LocalPaths,
         options: AdmissionOptions,
@@ -173,6 +173,8 @@ class DocumentAdmission:
         if refused:
             raise NotAcceptable(refused)
         data = _job_of(request, company_id, upload, filename)
+        if request.job_id is not None and not await self._has_plain_key(request.job_id, company_id):
+            data = data.model_copy(update={"scoped": True})
         cached, effects = await self._cached(data)
         return AdmittedDocument(data, effects=effects, cached=cached)
 
@@ -182,6 +184,14 @@ class DocumentAdmission:
         if not isinstance(path, str):
             raise FileMissing
         return await self._files.read(path, name)
+
+    async def _has_plain_key(self, job_id: str, company_id: str) -> bool:
+        """Whether the id itself is the key of a job of this tenant: an older version took it, or a queue brought it.
+
+        A job of another tenant does not count, so its existence changes nothing for this tenant.
+        """
+        entry = await self._store.entry(self._workload.name, job_id)
+        return entry is not None and entry.labels.get("company_id") == company_id
 
     def _unavailable(self, request: DocumentRequest) -> Iterator[FieldProblem]:
         """Fields that this installation cannot serve."""

@@ -51,9 +51,9 @@ class CallbackJob(BaseModel):
     body: dict[str, JsonValue] = Field(repr=False)
 
 
-def callback_id(job_id: str) -> str:
-    """The id of the callback that a finished job sends."""
-    return f"{job_id}.done"
+def callback_id(key: str) -> str:
+    """The id of the callback that a finished job sends. ``key`` is the key of the job."""
+    return f"{key}.done"
 
 
 def _retry() -> ExponentialBackoff:

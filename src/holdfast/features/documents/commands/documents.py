@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from holdfast import LedgerEntry, NotFound, Page, RecordQuery, Slice
-from holdfast.feature import FileMissing, Store
+from holdfast.feature import FileMissing, Services
 from holdfast.features.documents.job_records import result_object
 from holdfast.features.documents.records import JOBS, RESULTS, DocumentStatus
 from holdfast.features.documents.views import DocumentView
@@ -41,7 +41,12 @@ documents.command("run")(run)
 documents.command("submit")(submit)
 
 JobId = Annotated[str, typer.Argument(metavar="JOB_ID", help="The job.", show_default=False)]
+Owner = Annotated[
+    str | None,
+    typer.Option("--tenant", metavar="TENANT", help="Whose job it is, by id or name.", show_default=False),
+]
 _TEXT = "text.txt"
+_MOST_OWNERS = 200
 _SHOWN_ABOVE = frozenset({"job_id", "status", "error", "warnings", "cached"})
 
 
@@ -86,9 +91,9 @@ def list_(
 
 
 @documents.command("show")
-def show(job_id: JobId, data: options.Data = None, json: options.Json = False) -> None:
+def show(job_id: JobId, tenant: Owner = None, data: options.Data = None, json: options.Json = False) -> None:
     """Show one job: its status, every attempt, its result, and the job that it replays."""
-    record, result, entry = asyncio.run(_show(job_id, data))
+    record, result, entry = asyncio.run(_show(job_id, tenant, data))
     if json:
         attempts = () if entry is None else entry.attempts
         history = [AttemptView.picked(each).model_dump(mode="json", by_alias=False) for each in attempts]
@@ -99,6 +104,7 @@ def show(job_id: JobId, data: options.Data = None, json: options.Json = False) -
     show_facts(
         {
             "id": view.job_id,
+            "key": record["job_id"] if record["job_id"] != view.job_id else None,
             "status": f"{view.status}{' (asked to stop)' * (view.cancel_requested and not view.status.final)}",
             "stage": view.stage,
             "progress": _progress(view),
@@ -129,18 +135,18 @@ def show(job_id: JobId, data: options.Data = None, json: options.Json = False) -
 
 
 @documents.command("text")
-def text(job_id: JobId, data: options.Data = None) -> None:
+def text(job_id: JobId, tenant: Owner = None, data: options.Data = None) -> None:
     """Print the text of a COMPLETED job on standard output. Any other job has no text: exit code 1."""
-    print_content(asyncio.run(_text(job_id, data)))
+    print_content(asyncio.run(_text(job_id, tenant, data)))
 
 
 @documents.command("cancel")
-def cancel(job_id: JobId, data: options.Data = None, json: options.Json = False) -> None:
+def cancel(job_id: JobId, tenant: Owner = None, data: options.Data = None, json: options.Json = False) -> None:
     """Cancel a job that waits, or ask the worker to stop a job in progress.
 
     A job that has ended does not change: exit code 1.
     """
-    status, asked = asyncio.run(_cancel(job_id, data))
+    status, asked = asyncio.run(_cancel(job_id, tenant, data))
     if json:
         print_json({"job_id": job_id, "status": status.value, "cancel_requested": asked})
     if asked:
@@ -182,23 +188,25 @@ async def _list(
     return Slice([dict(each) for each in found.items], found.next)
 
 
-async def _show(job_id: str, data: Path | None) -> tuple[dict[str, Any], dict[str, Any] | None, LedgerEntry | None]:
+async def _show(
+    job_id: str, tenant: str | None, data: Path | None
+) -> tuple[dict[str, Any], dict[str, Any] | None, LedgerEntry | None]:
     async with opened_documents(data) as parts:
         store = parts.services.store
-        record = await _record(store, job_id)
-        result = await store.get(RESULTS, job_id)
-        entry = await store.entry(parts.workload.name, job_id)
+        record = await _record(parts.services, job_id, tenant)
+        result = await store.get(RESULTS, record["job_id"])
+        entry = await store.entry(parts.workload.name, record["job_id"])
     return record, None if result is None else result_object(result), entry
 
 
-async def _text(job_id: str, data: Path | None) -> bytes:
+async def _text(job_id: str, tenant: str | None, data: Path | None) -> bytes:
     async with opened_documents(data) as parts:
-        store = parts.services.store
-        status = DocumentStatus((await _record(store, job_id))["status"])
+        record = await _record(parts.services, job_id, tenant)
+        status = DocumentStatus(record["status"])
         if status is not DocumentStatus.COMPLETED:
             message = f"The job is {status.value}: there is no text{'' if status.final else ' yet'}."
             raise Stop(message, code=REFUSED)
-        result = await store.get(RESULTS, job_id)
+        result = await parts.services.store.get(RESULTS, record["job_id"])
         try:
             return await parts.admission.output(result or {}, _TEXT)
         except FileMissing:
@@ -206,20 +214,32 @@ async def _text(job_id: str, data: Path | None) -> bytes:
             raise Stop(message, code=REFUSED) from None
 
 
-async def _cancel(job_id: str, data: Path | None) -> tuple[DocumentStatus, bool]:
+async def _cancel(job_id: str, tenant: str | None, data: Path | None) -> tuple[DocumentStatus, bool]:
     """The job's status now, and whether its worker was asked to stop."""
     async with opened_documents(data) as parts:
-        store = parts.services.store
-        status = DocumentStatus((await _record(store, job_id))["status"])
+        record = await _record(parts.services, job_id, tenant)
+        status = DocumentStatus(record["status"])
         if not status.final:
-            await parts.services.cancellation.cancel(parts.workload, job_id)
-            status = DocumentStatus((await _record(store, job_id))["status"])
+            await parts.services.cancellation.cancel(parts.workload, record["job_id"])
+            status = DocumentStatus((await _record(parts.services, record["job_id"]))["status"])
         return status, not status.final
 
 
-async def _record(store: Store, job_id: str) -> dict[str, Any]:
-    record = await store.get(JOBS, job_id)
-    if record is None:
+async def _record(services: Services, job_id: str, tenant: str | None = None) -> dict[str, Any]:
+    """The job with this key, or with this id of a tenant. Each tenant may have a job of that id."""
+    by_key = await services.store.get(JOBS, job_id)
+    same_id = RecordQuery(collection=JOBS, where={"given_id": job_id})
+    found = [
+        *([] if by_key is None else [by_key]),
+        *(await services.store.find_records(same_id, Page(_MOST_OWNERS))).items,
+    ]
+    if tenant is not None:
+        company_id = (await services.tenants.named(tenant)).company_id
+        found = [each for each in found if each.get("company_id") == company_id]
+    if not found:
         message = "There is no such job; `holdfast documents list` shows them."
         raise NotFound(message)
-    return dict(record)
+    if len(found) > 1:
+        message = "Several tenants have a job with this id: add --tenant."
+        raise Stop(message)
+    return dict(found[0])
