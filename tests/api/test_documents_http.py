@@ -146,8 +146,8 @@ async def test_a_job_of_an_older_version_keeps_its_id(api):
     assert (await api.upload(content, job_id="old")).json()["duplicate"] is True
     assert (await api.upload(a_pdf(), job_id="old")).status_code == 409
     assert (await api.get("/old", who="other")).status_code == 404
-    stranger = await api.upload(content, job_id="old", who="other")
-    assert (stranger.status_code, stranger.json()["duplicate"]) == (202, False)
+    second = await api.upload(content, job_id="old", who="other")
+    assert (second.status_code, second.json()["duplicate"]) == (202, False)
     assert (await api.cancel("old")).json()["status"] == "CANCELLED"
     assert (await api.get("/old", who="other")).json()["status"] == "PENDING"
 

@@ -169,7 +169,7 @@ class DocumentAdmission:
         wrong = [*_wrong_source(request, upload), *_wrong_kind(request), *_personal_data(request)]
         if wrong:
             raise InvalidContent(wrong)
-        refused = [*self._unavailable(request), *await self._wrong_content(request, upload)]
+        refused = [*self._unavailable(request), *await self._wrong_content(request, company_id, upload)]
         if refused:
             raise NotAcceptable(refused)
         data = _job_of(request, company_id, upload, filename)
@@ -203,7 +203,9 @@ class DocumentAdmission:
         if key is not None:
             yield FieldProblem("engine", f"{request.engine} is not set up here ({key})")
 
-    async def _wrong_content(self, request: DocumentRequest, upload: Stored | None) -> list[FieldProblem]:
+    async def _wrong_content(
+        self, request: DocumentRequest, company_id: str, upload: Stored | None
+    ) -> list[FieldProblem]:
         """Problems that the file's first bytes show. The content of a URL is not known yet."""
         if upload is not None:
             problem = mismatch(request.input_type, upload.head)
@@ -211,7 +213,7 @@ class DocumentAdmission:
         if request.local_path is None or not self._options.local_paths:
             return []
         try:
-            head = await asyncio.to_thread(_head_of, self._paths, request.local_path)
+            head = await asyncio.to_thread(_head_of, self._paths.of(company_id), request.local_path)
         except DocumentFailure as failure:
             # A missing file may still arrive. The worker tries again, and then writes a dead letter (D4).
             permanent = failure.code is Code.PATH_NOT_ALLOWED
