@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from enum import StrEnum
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from holdfast import ConfigurationError, RateLimit
@@ -126,6 +127,7 @@ class EmailService:
         self.vault = Vault(secrets.pepper, secrets.keys, secrets.current)
         self.transport = transport_of(settings, services.settings)
         self.content = _content(settings, services.settings)
+        self.mail_folder = mail_folder(settings, services.settings)
         options = EmailOptions(
             sender=Sender.parse(settings.email_from),
             domain=settings.message_domain,
@@ -192,6 +194,11 @@ def _rate(settings: EmailSettings) -> RateLimit | None:
     return RateLimit(settings.email_rate_max, timedelta(milliseconds=settings.email_rate_duration_ms))
 
 
+def mail_folder(settings: EmailSettings, process: Settings) -> Path:
+    """Where the folder transport writes emails."""
+    return settings.email_folder or process.holdfast_data / _DATA_FOLDER_MAIL
+
+
 def transport_of(settings: EmailSettings, process: Settings) -> Transport:
     """The transport that the settings choose. The libraries of the other transports are not needed."""
     timeout = timedelta(milliseconds=settings.email_timeout_ms)
@@ -229,7 +236,7 @@ def transport_of(settings: EmailSettings, process: Settings) -> Transport:
         case "folder":
             from .transports.folder import FolderTransport  # noqa: PLC0415
 
-            return FolderTransport(settings.email_folder or process.holdfast_data / _DATA_FOLDER_MAIL)
+            return FolderTransport(mail_folder(settings, process))
 
 
 def _content(settings: EmailSettings, process: Settings) -> Content | None:
