@@ -24,11 +24,11 @@ from holdfast.config.field_types import (
     MaybeInt,
     Shown,
     WebAddress,
+    host_only,
     listed,
     lower,
     path,
     refuse,
-    without_query,
 )
 from holdfast.config.secret_safety import WAY_OUT, weakness
 from holdfast.config.starter import fresh_secret
@@ -97,6 +97,7 @@ __all__ = [
     "UploadTooLarge",
     "WebAddress",
     "fresh_secret",
+    "host_only",
     "install_command",
     "is_sender",
     "listed",
@@ -106,7 +107,6 @@ __all__ = [
     "refuse",
     "refused",
     "weakness",
-    "without_query",
 ]
 
 Level = Literal["OK", "WARN", "FAIL"]

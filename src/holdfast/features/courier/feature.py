@@ -117,5 +117,6 @@ def workload_of(settings: CourierSettings, concurrency: int = 100) -> Courier:
             downstream_secret=None if secret is None else secret.get_secret_value(),
             downstream_timeout=timedelta(milliseconds=settings.courier_downstream_timeout_ms),
             concurrency=concurrency,
+            owned=settings.courier_shipment_owner == "source",
         ),
     )

@@ -21,6 +21,7 @@ from holdfast import (
     Job,
     Outcome,
     Reason,
+    Reject,
     RetryPolicy,
     Upsert,
     Workload,
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from .downstream import Downstream
 
 ACTIVE_SHIPMENTS: Final = "active_shipments"
+OTHER_SOURCE: Final = "SHIPMENT_OF_ANOTHER_SOURCE"
 
 _FAILURE_NAMES: Final[Mapping[str, str]] = {
     TIMEOUT: "timeouts",
@@ -69,6 +71,8 @@ class CourierOptions:
     downstream_secret: str | None = field(default=None, repr=False)
     downstream_timeout: timedelta = timedelta(seconds=5)
     concurrency: int = 100
+    owned: bool = False
+    """Whether a shipment belongs to the source of its first event, so that events of other sources are refused."""
 
     def __post_init__(self) -> None:
         if min(self.retention, self.letter_retention) < timedelta(days=1):
@@ -118,6 +122,7 @@ class Courier(Workload[CourierEvent]):
         self.timeout = options.timeout
         self.retention = options.retention
         self.letter_retention = options.letter_retention
+        self._owned = options.owned
         self._downstream = options.downstream()
         self.batch_size = _BATCH if self._downstream is None else None
 
@@ -179,10 +184,12 @@ class Courier(Workload[CourierEvent]):
         The order matters: a shipment shows only events that the downstream has accepted. The effect decides whether the
         event is the newest of its shipment, in the transaction that commits it (I16). The downstream gets every event.
         """
-        del context
         outcome = self._outcome(job)
         if self._downstream is None or not isinstance(outcome, Done):
             return outcome
+        if self._owned and await _belongs_to_another(job.data, context):
+            # The commit would refuse it too, but the downstream must not get the event either.
+            return Reject(OTHER_SOURCE, "The shipment belongs to another source.")
         answer = await self._downstream.forward(job.data)
         return outcome if isinstance(answer, Done) else answer
 
@@ -198,7 +205,7 @@ class Courier(Workload[CourierEvent]):
         if rejected is not None:
             return rejected
         return Done(
-            effects=[_applied(event)],
+            effects=[_applied(event, owned=self._owned)],
             result={"shipmentId": event.payload.shipmentId, "status": event.payload.status},
         )
 
@@ -239,7 +246,12 @@ class Courier(Workload[CourierEvent]):
         }
 
 
-def _applied(event: CourierEvent) -> Upsert:
+async def _belongs_to_another(event: CourierEvent, context: Context) -> bool:
+    shipment = await context.get(ACTIVE_SHIPMENTS, event.payload.shipmentId)
+    return shipment is not None and shipment.get("source") not in {None, event.source}
+
+
+def _applied(event: CourierEvent, *, owned: bool) -> Upsert:
     return Upsert(
         ACTIVE_SHIPMENTS,
         event.payload.shipmentId,
@@ -250,8 +262,10 @@ def _applied(event: CourierEvent) -> Upsert:
             "lastEventType": event.eventType,
             "lastEventAt": isoformat(event.occurredAt),
             "metadata": event.payload.metadata,
+            **({"source": event.source} if owned else {}),
         },
         only_if_newer="lastEventAt",
+        only_if_same={"source": OTHER_SOURCE} if owned else {},
     )
 
 

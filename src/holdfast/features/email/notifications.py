@@ -84,5 +84,8 @@ class SesNotifications:
             await self._confirm(message.confirm_url)
 
     async def _suppress(self, feedback: Feedback, now: datetime) -> int:
-        reason = _REASONS[feedback.kind]
-        return await self._suppressions.add([feedback.address], reason, detail=feedback.detail, source=_SOURCE, now=now)
+        listed, reason = self._suppressions, _REASONS[feedback.kind]
+        tenants = await listed.tenants_of(feedback.address, feedback.outbox_id, feedback.message_id)
+        return await listed.add(
+            [feedback.address], reason, detail=feedback.detail, source=_SOURCE, now=now, tenants=tenants
+        )

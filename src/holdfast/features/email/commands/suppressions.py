@@ -55,11 +55,14 @@ def add(
     address: Address,
     reason: Annotated[SuppressionReason, typer.Option(help="The reason.")] = SuppressionReason.MANUAL,
     detail: Annotated[str | None, typer.Option(help="A note for people.", show_default=False)] = None,
+    tenant: Annotated[
+        str | None, typer.Option(metavar="TENANT", help="For this tenant only, by id or name.", show_default=False)
+    ] = None,
     data: options.Data = None,
     json: options.Json = False,
 ) -> None:
-    """Suppress an address: no tenant's email is sent to it."""
-    found = asyncio.run(_add(address, reason, detail, data))
+    """Suppress an address: no tenant's email is sent to it, or with --tenant no email of this tenant."""
+    found = asyncio.run(_add(address, reason, detail, tenant, data))
     if json:
         print_json(_document(found))
         return
@@ -68,7 +71,7 @@ def add(
 
 @suppressions.command("remove")
 def remove(address: Address, data: options.Data = None, json: options.Json = False) -> None:
-    """Remove an address from the list: emails to it are accepted again."""
+    """Remove an address from the list: emails of all tenants to it are accepted again."""
     masked = asyncio.run(_remove(address, data))
     if json:
         print_json({"address": masked, "removed": True})
@@ -88,6 +91,7 @@ def _document(suppression: Suppression) -> dict[str, Any]:
         "detail": suppression.detail,
         "source": suppression.source,
         "since": isoformat(suppression.since),
+        "companyId": suppression.company_id,
     }
 
 
@@ -96,32 +100,36 @@ async def _list(reason: SuppressionReason | None, page: Page, data: Path | None)
         return await email.suppressions.list(page, reason)
 
 
-async def _add(address: str, reason: SuppressionReason, detail: str | None, data: Path | None) -> Suppression:
+async def _add(
+    address: str, reason: SuppressionReason, detail: str | None, tenant: str | None, data: Path | None
+) -> Suppression:
     async with opened_email(data) as email:
         listed = email.suppressions
         now = email.services.clock.now()
-        await listed.add([address], reason, detail=detail, source=f"operator {user_name()}", now=now)
+        company_id = None if tenant is None else (await email.services.tenants.named(tenant)).company_id
+        tenants = () if company_id is None else (company_id,)
+        await listed.add([address], reason, detail=detail, source=f"operator {user_name()}", now=now, tenants=tenants)
         try:
-            found = await listed.find(address)
+            found = [each for each in await listed.find_all(address) if each.company_id == company_id]
         except ValueError as error:
             raise _no_address(error) from None
-    if found is None:  # somebody removed it in the meantime
+    if not found:  # somebody removed it in the meantime
         message = "The address is no longer on the list."
         raise Stop(message, code=REFUSED)
-    return found
+    return found[0]
 
 
 async def _remove(address: str, data: Path | None) -> str:
     async with opened_email(data) as email:
         listed = email.suppressions
         try:
-            found = await listed.find(address)
+            found = await listed.find_all(address)
         except ValueError as error:
             raise _no_address(error) from None
-        if found is None or not await listed.remove(address):
+        if not found or not await listed.remove(address):
             message = "The address is not on the list."
             raise Stop(message, code=REFUSED)
-        return found.address
+        return found[0].address
 
 
 def _no_address(error: ValueError) -> Stop:
