@@ -18,7 +18,7 @@ from holdfast.features.email.suppression import RecipientSuppressed, Suppression
 from holdfast.sqlite import Database
 from holdfast.stores.sqlite import SqliteStore
 from tests.api.email_api import VAULT
-from tests.email.test_sns import NOW, PEM, SUBSCRIBE, TOPIC, notification, sign
+from tests.email.test_sns import NOW, PEM, ROOT, SUBSCRIBE, TOPIC, notification, sign
 
 
 class Certificates:
@@ -55,7 +55,7 @@ def notifications(listed, confirmed):
     async def confirm(url):
         confirmed.append(url)
 
-    verifier = SnsVerifier(Certificates(), frozenset({TOPIC}), now=lambda: NOW)
+    verifier = SnsVerifier(Certificates(), frozenset({TOPIC}), now=lambda: NOW, roots=[ROOT])
     return SesNotifications(verifier, listed, confirm)
 
 
@@ -190,7 +190,7 @@ async def test_a_body_that_is_not_a_notification_is_refused_without_its_content(
 
 
 async def test_amazon_gets_an_error_to_retry_while_its_certificate_cannot_be_fetched(listed):
-    verifier = SnsVerifier(Certificates(None), frozenset({TOPIC}), now=lambda: NOW)
+    verifier = SnsVerifier(Certificates(None), frozenset({TOPIC}), now=lambda: NOW, roots=[ROOT])
     with pytest.raises(StoreUnavailable):
         await SesNotifications(verifier, listed).receive(sign(notification(bounce("a@example.com"))), NOW)
 
