@@ -24,11 +24,11 @@ from holdfast.config.field_types import (
     MaybeInt,
     Shown,
     WebAddress,
+    host_only,
     listed,
     lower,
     path,
     refuse,
-    without_query,
 )
 from holdfast.config.secret_safety import WAY_OUT, fresh_secret, weakness
 from holdfast.contracts.errors import HoldfastError
@@ -99,6 +99,7 @@ __all__ = [
     "UploadTooLarge",
     "WebAddress",
     "fresh_secret",
+    "host_only",
     "install_command",
     "is_sender",
     "listed",
@@ -108,7 +109,6 @@ __all__ = [
     "refuse",
     "refused",
     "weakness",
-    "without_query",
 ]
 
 Level = Literal["OK", "WARN", "FAIL"]

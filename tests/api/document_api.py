@@ -134,15 +134,22 @@ class DocumentApi:
     def workload(self):
         return self.documents.workload
 
+    async def key(self, job_id: str) -> str:
+        """The key of the one job that a sender knows by this id."""
+        keys = {each.key for each in await self.entries() if json.loads(each.body)["job_id"] == job_id}
+        (key,) = keys
+        return key
+
     async def claim(self, job_id: str) -> tuple[Lease, DocumentJob]:
         """Claim the job, as a worker."""
+        key = await self.key(job_id)
         (claimed,) = await self.system.store.claim(
-            "documents", [job_id], worker="tests", lease=timedelta(seconds=30), max_attempts=3
+            "documents", [key], worker="tests", lease=timedelta(seconds=30), max_attempts=3
         )
         assert isinstance(claimed, Claimed), claimed
         data = DocumentJob.model_validate_json(claimed.body)
         await self.system.store.apply([self.workload.records.began(data, 1)])
-        return Lease(job_id, claimed.fence), data
+        return Lease(key, claimed.fence), data
 
     async def reach(self, data: DocumentJob, done: int, units: int) -> None:
         """Report progress."""
@@ -179,7 +186,7 @@ class DocumentApi:
         }
         result = {"job_type": data.job_type.value, "input_type": data.input_type.value, **facts}
         outputs = outputs_of(data.job_type, units, result)
-        facts["output_path"] = await self.documents.files.write(f"{data.job_id}/1", outputs)
+        facts["output_path"] = await self.documents.files.write(f"{data.key}/1", outputs)
         upload, options = data.payload.upload, self.workload.options
         work = work_id(upload.sha256, *options.reading_method(data)) if upload else None
         effects = self.workload.records.completed(data, facts, attempts=1, work=work)
@@ -192,14 +199,14 @@ class DocumentApi:
         lease, data = await self.claim(job_id)
         reason = Reason(code, "The PDF is encrypted\nwith a detail for operators")
         transition = MoveToDeadLetters(
-            letter_id=letter_id("documents", job_id, 1),
+            letter_id=letter_id("documents", data.key, 1),
             code=code,
             message="no",
             reason_code=code,
             reason_message="no",
             retention=timedelta(days=1),
             letter_retention=timedelta(days=1),
-            effects=self.workload.records.failed(JobState(job_id, job_id, data, 1, 1), reason, 0.5),
+            effects=self.workload.records.failed(JobState(data.key, data.key, data, 1, 1), reason, 0.5),
         )
         (settled,) = await self.system.store.settle([Settlement("documents", lease, transition)])
         assert settled.status is not None

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from holdfast.contracts.files import FilesUnavailable
+from holdfast.features.documents.contract import DocumentJob
 from tests.api.courier_api import AwayStore
 from tests.api.document_api import (
     BOUNDARY,
@@ -97,12 +98,57 @@ async def test_the_same_job_again_is_a_duplicate_with_the_present_status(api):
     assert len(await api.entries()) == 1
 
 
-@pytest.mark.parametrize("who", ["acme", "other"])
-async def test_another_job_under_the_same_id_is_a_conflict(api, who):
+async def test_another_job_under_the_same_id_is_a_conflict(api):
     await api.upload(a_pdf(), job_id="one")
-    answer = await api.upload(a_pdf(), job_id="one", who=who)
+    answer = await api.upload(a_pdf(), job_id="one")
     assert (answer.status_code, answer.json()["errorCode"]) == (409, "IDEMPOTENCY_CONFLICT")
     assert len(await api.entries()) == 1
+
+
+async def test_an_id_belongs_to_its_tenant(api):
+    contents = {who: a_pdf() for who in ("acme", "other")}
+    for who, content in contents.items():
+        answer = await api.upload(content, job_id="one", who=who)
+        assert (answer.status_code, answer.json()["job_id"], answer.json()["duplicate"]) == (202, "one", False)
+        assert (await api.upload(content, job_id="one", who=who)).json()["duplicate"] is True
+        assert (await api.upload(a_pdf(), job_id="one", who=who)).status_code == 409
+    assert len(await api.entries()) == 2
+    assert (await api.cancel("one")).json()["status"] == "CANCELLED"
+    shown = {who: (await api.get("/one", who=who)).json() for who in contents}
+    assert {who: (each["job_id"], each["status"]) for who, each in shown.items()} == {
+        "acme": ("one", "CANCELLED"),
+        "other": ("one", "PENDING"),
+    }
+    for who in contents:
+        listed = (await api.get(who=who)).json()["items"]
+        assert [each["job_id"] for each in listed] == ["one"]
+
+
+async def test_a_stored_key_opens_no_job_of_another_tenant(api):
+    job_id = await api.submitted(job_id="one")
+    key = await api.key(job_id)
+    assert key != job_id
+    assert (await api.get(f"/{key}", who="other")).status_code == 404
+    assert (await api.upload(a_pdf(), job_id=key, who="other")).status_code == 202
+    assert (await api.get(f"/{key}", who="other")).json()["job_id"] == key
+    assert (await api.get("/one")).json()["status"] == "PENDING"
+
+
+async def test_a_job_of_an_older_version_keeps_its_id(api):
+    """The id was the key, for all tenants together."""
+    content = a_pdf()
+    await api.upload(content, job_id="new")
+    (entry,) = await api.entries()
+    old = DocumentJob.model_validate_json(entry.body).model_copy(update={"job_id": "old", "scoped": None})
+    await api.system.intake.accept(api.workload, old)
+    assert (await api.get("/old")).json()["job_id"] == "old"
+    assert (await api.upload(content, job_id="old")).json()["duplicate"] is True
+    assert (await api.upload(a_pdf(), job_id="old")).status_code == 409
+    assert (await api.get("/old", who="other")).status_code == 404
+    second = await api.upload(content, job_id="old", who="other")
+    assert (second.status_code, second.json()["duplicate"]) == (202, False)
+    assert (await api.cancel("old")).json()["status"] == "CANCELLED"
+    assert (await api.get("/old", who="other")).json()["status"] == "PENDING"
 
 
 async def test_a_file_that_was_read_before_is_answered_with_its_result(api):

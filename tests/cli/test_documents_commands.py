@@ -40,7 +40,7 @@ def hand_in(data, tenant, *job_ids, claim=False):
                 await system.intake.accept(workload, admitted.data, effects=admitted.effects)
                 if claim:
                     (claimed,) = await system.store.claim(
-                        workload.name, [job_id], worker="w", lease=timedelta(minutes=1), max_attempts=3
+                        workload.name, [admitted.data.key], worker="w", lease=timedelta(minutes=1), max_attempts=3
                     )
                     await system.store.apply([workload.records.began(admitted.data, claimed.attempt)])
 
@@ -115,3 +115,16 @@ def test_where_nothing_has_run_and_where_nothing_can(program, data, monkeypatch)
     assert said.code == 2
     assert "pip install 'holdfast-gateway[documents]'" in said.err
     assert "rapidocr" in said.err
+
+
+def test_two_tenants_may_have_a_job_of_the_same_id(program, data):
+    hand_in(data, "Acme", "same")
+    hand_in(data, "Other", "same")
+    both = program("documents", "show", "same")
+    assert (both.code, both.err) == (2, "Error: Several tenants have a job with this id: add --tenant.\n")
+    assert program("documents", "cancel", "same", "--tenant", "Acme").code == 0
+    status = {who: program("documents", "show", "same", "--tenant", who, "--json").json for who in ("Acme", "Other")}
+    assert {who: (each["job_id"], each["status"]) for who, each in status.items()} == {
+        "Acme": ("same", "CANCELLED"),
+        "Other": ("same", "PENDING"),
+    }

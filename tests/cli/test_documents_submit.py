@@ -81,7 +81,8 @@ def test_a_file_is_handed_in_waited_for_and_looked_at(submit, program):
     assert conflict.code == 1
     assert "IDEMPOTENCY_CONFLICT" in conflict.err
 
-    for each in Path(os.environ["HOLDFAST_DATA"], "documents", "results", "letter-1").rglob("*.txt"):
+    results = Path(os.environ["HOLDFAST_DATA"], "documents", "results")
+    for each in results.glob("letter-1.*/*/*.txt"):
         each.unlink()
     gone = program("documents", "text", "letter-1")
     assert (gone.code, gone.err) == (1, "Error: The files of this result are deleted.\n")

@@ -4,6 +4,7 @@ import base64
 import json
 import os
 import pty
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -51,7 +52,31 @@ def test_a_person_is_forgotten_and_the_second_time_there_is_nothing_to_do(progra
 def test_the_counts_come_as_json(program, data):
     hand_in(data, "Acme", to_joana())
     said = program("privacy", "erase", "--recipient", TO, "--yes", "--json")
-    assert said.json == {"recipients": 1, "emails": 1, "withdrawn": 1, "jobs": 1, "contents": 1, "inWork": []}
+    assert said.json == {"recipients": 1, "emails": 1, "withdrawn": 1, "jobs": 1, "contents": 1} | {
+        "messages": 0,
+        "logEmptied": True,
+        "inWork": [],
+    }
+
+
+def test_neither_a_mail_file_nor_the_write_ahead_log_keeps_an_erased_person(program, data):
+    """A running server keeps the log: only the last process that closes the database removes it."""
+    hand_in(data, "Acme", to_joana())
+    send_all(data)
+    (mail,) = (data / "mail").iterdir()
+    running = sqlite3.connect(data / "holdfast.db")
+    try:
+        running.execute("SELECT count(*) FROM ledger_entries").fetchone()
+        hand_in(data, "Acme", to_joana(subject="another"))
+        log = data / "holdfast.db-wal"
+        assert TO.encode() in log.read_bytes()
+        said = program("privacy", "erase", "--recipient", TO, "--yes", "--json").json
+        assert (said["messages"], said["logEmptied"], said["jobs"]) == (1, True, 2)
+        assert not mail.exists()
+        assert log.read_bytes() == b""
+        assert not [each for each in data.rglob("*") if each.is_file() and TO.encode() in each.read_bytes()]
+    finally:
+        running.close()
 
 
 def test_nobody_is_forgotten_without_a_yes(program, data):

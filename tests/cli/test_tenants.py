@@ -3,6 +3,7 @@ from __future__ import annotations
 import re
 
 import pytest
+from holdfast.webhooks import signing_key
 
 ID = "789e4567-e89b-12d3-a456-426614174999"
 
@@ -120,3 +121,17 @@ def test_the_help_of_every_command_can_be_read(program, name):
     said = program(name, "--help")
     assert said.code == 0
     assert "Usage" in said.out
+
+
+def test_a_secret_for_callbacks_is_shown_once(program, home, monkeypatch):
+    program("tenants", "add", "Acme")
+    missing = program("tenants", "rotate-callback-secret", "Acme")
+    assert missing.code != 0
+    assert "DOCUMENT_CALLBACK_SECRET" in missing.err
+    monkeypatch.setenv("DOCUMENT_CALLBACK_SECRET", "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYX")
+    first = program("tenants", "rotate-callback-secret", "Acme")
+    again = program("tenants", "rotate-callback-secret", "Acme", "--former-days", "0", "--json").json
+    assert (first.code, first.out[:6], len(signing_key(first.out.strip()))) == (0, "whsec_", 32)
+    assert (again["tenant"], again["formerDays"], again["secret"] != first.out.strip()) == ("Acme", 0, True)
+    assert again["secret"] not in program("tenants", "list", "--json").out
+    assert program("tenants", "rotate-callback-secret", "Nobody").code != 0

@@ -37,7 +37,7 @@ async def told_once(client, path, job_id):
     await eventually(lambda: _entry_is(client, job_id, Status.PROCESSED))
     await client.look_after()
     (request,) = await asyncio.to_thread(client.server.wait_for, path)
-    assert (request.method, request.headers["webhook-id"]) == ("POST", f"{job_id}.done")
+    assert (request.method, request.headers["webhook-id"]) == ("POST", f"{await client.key(job_id)}.done")
     return Webhook(SECRET).verify(request.body, request.headers)
 
 
@@ -123,7 +123,7 @@ async def test_a_receiver_that_fails_is_told_again_and_the_document_is_read_once
     assert len(requests) == 3
     assert len({request.body for request in requests}) == 1
     for request in requests:
-        assert request.headers["webhook-id"] == f"{job_id}.done"
+        assert request.headers["webhook-id"] == f"{await client.key(job_id)}.done"
         Webhook(SECRET).verify(request.body, request.headers)
     assert len(script.specs) == 1
 
@@ -140,5 +140,5 @@ async def test_a_receiver_that_never_listens_costs_the_document_nothing(client):
 
 
 async def _entry_is(client, job_id, status) -> bool:
-    entry = await client.gateway.store.entry("document_callbacks", f"{job_id}.done")
+    entry = await client.gateway.store.entry("document_callbacks", f"{await client.key(job_id)}.done")
     return entry is not None and entry.status is status

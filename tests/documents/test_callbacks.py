@@ -11,9 +11,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from standardwebhooks import Webhook
+from standardwebhooks import Webhook, WebhookVerificationError
 
-from holdfast.contracts.errors import ConfigurationError
+from holdfast.contracts.errors import ConfigurationError, NotFound
 from holdfast.contracts.outcomes import Done, Reject, Retry
 from holdfast.contracts.workload import Job
 from holdfast.features.documents.callbacks import CallbackJob, CallbackOptions, DocumentCallbacks, callback_id
@@ -48,8 +48,21 @@ async def started(**changes):
         await callbacks.stop()
 
 
-async def handled(callbacks, data, attempt=1):
-    return await callbacks.handle(Job(data.callback_id, "j", data, attempt, 1, datetime.now(UTC)), context=None)
+class Tenants(dict):
+    """Records of tenants, as a context reads them, and as a store changes them."""
+
+    async def get(self, collection, key):
+        assert collection == "tenants"
+        return dict.get(self, key)
+
+    async def apply(self, effects):
+        for each in effects:
+            self[each.key] |= each.set
+
+
+async def handled(callbacks, data, attempt=1, tenants=None):
+    context = tenants if tenants is not None else Tenants()
+    return await callbacks.handle(Job(data.callback_id, "j", data, attempt, 1, datetime.now(UTC)), context)
 
 
 async def outcome_of(url, **changes):
@@ -166,7 +179,7 @@ def test_a_callback_is_known_by_its_id_and_found_by_its_job():
 @pytest.mark.parametrize("secret", ["", "whsec_", "whsec_abcd!", "whsec_é"])
 def test_a_secret_that_signs_nothing_is_a_mistake_of_the_configuration(secret):
     with pytest.raises(ConfigurationError, match="signs callbacks"):
-        CallbackOptions(secret)
+        DocumentCallbacks(CallbackOptions(secret))
 
 
 @given(st.binary(min_size=1, max_size=64), st.text("abc.-_09", min_size=1), st.text(max_size=50))
@@ -183,3 +196,61 @@ def test_what_we_sign_is_what_the_library_of_standard_webhooks_signs(key, messag
     }
     assert signing_key(secret.rstrip("=")) == key
     assert signing_key("plain é") == "plain é".encode()
+
+
+# --- the secret of a tenant -----------------------------------------------------------------------------------------
+
+
+def accepts(secret, request) -> bool:
+    try:
+        return Webhook(secret).verify(request.body, request.headers) == RESULT
+    except WebhookVerificationError:
+        return False
+
+
+async def test_a_rotated_secret_is_the_tenants_own_and_the_former_signs_too_for_a_while(receiver):
+    url = receiver.answers("/hook", replies.status(204))
+    tenants = Tenants(acme={"companyId": "acme"}, other={"companyId": "other"})
+    now, week = datetime.now(UTC), timedelta(days=7)
+    async with started() as callbacks:
+
+        async def sent(company):
+            await handled(callbacks, callback(url, company_id=company), tenants=tenants)
+            return receiver.requests[-1]
+
+        first = await callbacks.secrets.rotate(tenants, "acme", now, week)
+        request = await sent("acme")
+        assert [accepts(each, request) for each in (first, SECRET)] == [True, True]
+        assert len(request.headers["webhook-signature"].split()) == 2
+
+        second = await callbacks.secrets.rotate(tenants, "acme", now, week)
+        request = await sent("acme")
+        assert [accepts(each, request) for each in (second, first, SECRET)] == [True, True, False]
+
+        third = await callbacks.secrets.rotate(tenants, "acme", now, timedelta(0))
+        request = await sent("acme")
+        assert [accepts(each, request) for each in (third, second)] == [True, False]
+
+        request = await sent("other")
+        assert [accepts(each, request) for each in (SECRET, third)] == [True, False]
+        theirs = await callbacks.secrets.rotate(tenants, "other", now, week)
+    assert len({first, second, third, theirs, SECRET}) == 5
+
+
+async def test_neither_the_record_nor_the_operators_secret_alone_gives_the_secret_of_a_tenant():
+    tenants = Tenants(acme={"companyId": "acme"})
+    other = DocumentCallbacks(CallbackOptions(secret="whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYX"))
+    mine = DocumentCallbacks(CallbackOptions(secret=SECRET))
+    now = datetime.now(UTC)
+    secret = await mine.secrets.rotate(tenants, "acme", now, timedelta(0))
+    assert mine.secrets.keys(tenants["acme"], now) == [signing_key(secret)]
+    assert other.secrets.keys(tenants["acme"], now) != [signing_key(secret)], "the record is not enough"
+    record = tenants["acme"] | {"callbackSalt": "00" * 32}
+    assert mine.secrets.keys(record, now) != [signing_key(secret)], "the operator's secret is not enough"
+    assert secret not in str(tenants)
+
+
+async def test_a_tenant_that_does_not_exist_has_no_secret():
+    callbacks = DocumentCallbacks(CallbackOptions(secret=SECRET))
+    with pytest.raises(NotFound):
+        await callbacks.secrets.rotate(Tenants(), "nobody", datetime.now(UTC), timedelta(0))

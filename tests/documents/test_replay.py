@@ -40,7 +40,7 @@ async def test_a_letter_is_replayed_once_as_a_new_job_that_knows_the_old_one(cli
 
     new_id = (await client.job(job_id))["replayed_as"]
     assert new_id not in {None, job_id}
-    assert (replayed.review_status, replayed.replayed_as) == (ReviewStatus.REPLAYED, new_id)
+    assert (replayed.review_status, replayed.replayed_as) == (ReviewStatus.REPLAYED, await client.key(new_id))
     assert [(each.step, each.actor, each.reason) for each in replayed.decisions] == [
         (ReviewStatus.REVIEWED, "ana", "looked"),
         (ReviewStatus.REPLAYED, "ana", "mended"),
@@ -59,12 +59,13 @@ async def test_a_letter_is_replayed_once_as_a_new_job_that_knows_the_old_one(cli
     old, entry = await client.job(job_id), await client.entry(new_id)
     assert (old["status"], old["attempts"], (await client.result(job_id))["status"]) == ("FAILED", 3, "FAILED")
     assert (await client.entry(job_id)).status is Status.DEAD_LETTERED
-    assert (entry.status, entry.generation, entry.replay_of) == (Status.PROCESSED, 1, job_id)
+    assert (entry.status, entry.generation, entry.replay_of) == (Status.PROCESSED, 1, await client.key(job_id))
     with pytest.raises(ReviewRefused):
         await client.gateway.review.replay(letter.id, actor="ana", reason="once more")
     await client.look_after()
     assert await client.told(job_id) == []
-    assert [each.key for each in await entries(client) if each.replay_of == job_id] == [new_id]
+    key, new_key = await client.key(job_id), await client.key(new_id)
+    assert [each.key for each in await entries(client) if each.replay_of == key] == [new_key]
 
 
 async def test_a_replay_that_fails_too_has_a_letter_of_its_own(client):
@@ -153,8 +154,8 @@ async def test_letters_are_replayed_by_filter_each_as_a_job_of_its_own(client):
 async def test_a_conflicting_job_of_a_external_producer_can_be_replayed_under_an_id_of_its_own(client):
     """Its letter shows its own payload, not that of the job which had the id first and hears nothing of all this."""
     (client.roots / "theirs.pdf").write_bytes(text_pdf(["Theirs"]))
-    first = await client.handed_in(local_path="theirs.pdf", job_id="same-id", language="pt")
-    await client.until(first, "COMPLETED")
+    await client.put({"job_id": "same-id", **OCR, "payload": {"local_path": "theirs.pdf", "language": "pt"}})
+    await client.until("same-id", "COMPLETED")
     await client.put({"job_id": "same-id", **OCR, "payload": {"local_path": "theirs.pdf"}})
     told = await client.the_letter("same-id")
     assert (told["error_code"], told["error_type"], told["attempts"]) == ("IDEMPOTENCY_CONFLICT", "VALIDATION", 1)

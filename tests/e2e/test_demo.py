@@ -115,8 +115,9 @@ def test_leaves_its_emails_to_look_at(finished):
 
 def test_leaves_what_it_read_to_look_at(finished):
     folder, done = finished
-    told = "SELECT job_id, status, body ->> '$.replay_of', body ->> '$.replayed_as' FROM document_jobs"
-    jobs = rows(folder, f"{told} ORDER BY body ->> '$.accepted_at'")
+    told = "SELECT coalesce(given_id, job_id), status, body ->> '$.replay_of', body ->> '$.replayed_as'"
+    jobs = rows(folder, f"{told} FROM document_jobs ORDER BY body ->> '$.accepted_at'")
+    keys = dict(rows(folder, "SELECT coalesce(given_id, job_id), job_id FROM document_jobs"))
     scan, replay = jobs[0][0], jobs[2][0]
     assert jobs == [
         (scan, "COMPLETED", None, None),
@@ -124,7 +125,7 @@ def test_leaves_what_it_read_to_look_at(finished):
         (replay, "COMPLETED", "ocr-009", None),
     ]
     for job_id, lines in ((scan, LOGBOOK), (replay, LETTER)):
-        results = folder / DOCUMENTS / "results" / job_id / "1"
+        results = folder / DOCUMENTS / "results" / keys[job_id] / "1"
         assert sorted(file.name for file in results.iterdir()) == ["document.md", "result.json", "text.txt"]
         for name in ("document.md", "text.txt"):
             text = (results / name).read_text(encoding="utf-8")

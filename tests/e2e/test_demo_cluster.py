@@ -187,11 +187,13 @@ def test_leaves_its_emails_to_look_at(started_again):
 def test_leaves_its_documents_to_look_at(started_again):
     with mongo(started_again) as client:
         database = client[MONGO_DATABASE]
-        jobs = {each["job_id"]: (each["status"], each["replay_of"]) for each in database["document_jobs"].find()}
+        records = list(database["document_jobs"].find())
         letters = [(each["idempotencyKey"], each["reviewStatus"]) for each in database["doc_jobs_dead"].find()]
-    assert jobs.pop("ocr-009") == ("FAILED", None)
+    keys = {each.get("given_id"): each["job_id"] for each in records}
+    jobs = {each["job_id"]: (each["status"], each["replay_of"]) for each in records}
+    assert jobs.pop(keys["ocr-009"]) == ("FAILED", None)
     assert sorted(jobs.values(), key=str) == [("COMPLETED", "ocr-009"), ("COMPLETED", None)]
-    assert letters == [("ocr-009", "closed")]
+    assert letters == [(keys["ocr-009"], "closed")]
 
 
 def test_leaves_its_queue_to_look_at(started_again):

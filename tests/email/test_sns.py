@@ -15,7 +15,7 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
-from cryptography.x509.oid import NameOID
+from cryptography.x509.oid import AuthorityInformationAccessOID, ExtendedKeyUsageOID, NameOID
 
 from holdfast.features.email.notifications import ses_feedback
 from holdfast.features.email.sns import (
@@ -28,6 +28,7 @@ from holdfast.features.email.sns import (
     issued_to_sns,
     parse_sns,
 )
+from holdfast.features.email.sns_chain import trusted_roots
 
 NOW = datetime(2026, 11, 16, 12, 0, tzinfo=UTC)
 TOPIC = "arn:aws:sns:sa-east-1:123456789012:ses-events"
@@ -37,26 +38,77 @@ OUTBOX = "123e4567-e89b-12d3-a456-426614174000"
 KEY = rsa.generate_private_key(public_exponent=65537, key_size=2048)
 
 
-def certificate(
-    key=KEY, *, name="sns.amazonaws.com", issuer="Amazon", start=NOW - timedelta(days=1), days=365
-) -> bytes:
-    authority = x509.Name(
-        [
-            x509.NameAttribute(NameOID.ORGANIZATION_NAME, issuer),
-            x509.NameAttribute(NameOID.COMMON_NAME, "Amazon RSA 2048 M01"),
-        ]
-    )
+AUTHORITY_KEY = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+ISSUER_URL = "http://crt.r2m01.amazontrust.com/r2m01.cer"
+
+
+def built(subject, issuer, key, signing_key, extensions, *, start, days) -> x509.Certificate:
     made = (
         x509.CertificateBuilder()
-        .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]))
-        .issuer_name(authority)
+        .subject_name(subject)
+        .issuer_name(issuer)
         .public_key(key.public_key())
-        .serial_number(1)
+        .serial_number(x509.random_serial_number())
         .not_valid_before(start)
         .not_valid_after(start + timedelta(days=days))
-        .sign(KEY, hashes.SHA256())
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signing_key.public_key()), critical=False)
     )
-    return made.public_bytes(serialization.Encoding.PEM)
+    for extension, critical in extensions:
+        made = made.add_extension(extension, critical=critical)
+    return made.sign(signing_key, hashes.SHA256())
+
+
+def authority(key, name, issuer_name, signing_key) -> x509.Certificate:
+    """The certificate of an authority."""
+    enciphering = ("key_encipherment", "data_encipherment", "encipher_only", "decipher_only")
+    usage = dict.fromkeys(("content_commitment", "key_agreement", *enciphering), False)
+    extensions = [
+        (x509.BasicConstraints(ca=True, path_length=None), True),
+        (x509.KeyUsage(digital_signature=True, key_cert_sign=True, crl_sign=True, **usage), True),
+        (x509.SubjectKeyIdentifier.from_public_key(key.public_key()), False),
+    ]
+    return built(name, issuer_name, key, signing_key, extensions, start=NOW - timedelta(days=1000), days=3650)
+
+
+def named(organization, common) -> x509.Name:
+    attributes = {NameOID.ORGANIZATION_NAME: organization, NameOID.COMMON_NAME: common}
+    return x509.Name([x509.NameAttribute(oid, value) for oid, value in attributes.items()])
+
+
+ROOT_KEY = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+ROOT_NAME = named("Amazon", "Amazon Root CA 1")
+ROOT = authority(ROOT_KEY, ROOT_NAME, ROOT_NAME, ROOT_KEY)
+MIDDLE = authority(AUTHORITY_KEY, named("Amazon", "Amazon RSA 2048 M01"), ROOT_NAME, ROOT_KEY)
+
+
+def as_pem(*certificates) -> bytes:
+    return b"".join(each.public_bytes(serialization.Encoding.PEM) for each in certificates)
+
+
+def certificate(
+    key=KEY,
+    *,
+    name="sns.amazonaws.com",
+    issuer="Amazon",
+    start=NOW - timedelta(days=1),
+    days=365,
+    signing_key=AUTHORITY_KEY,
+    issuer_url=None,
+) -> bytes:
+    """The certificate of SNS, and of its authority unless ``issuer_url`` says where that is."""
+    extensions = [
+        (x509.SubjectAlternativeName([x509.DNSName(name)]), False),
+        (x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), False),
+    ]
+    if issuer_url is not None:
+        place = x509.AccessDescription(
+            AuthorityInformationAccessOID.CA_ISSUERS, x509.UniformResourceIdentifier(issuer_url)
+        )
+        extensions.append((x509.AuthorityInformationAccess([place]), False))
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    above = named(issuer, "Amazon RSA 2048 M01")
+    leaf = built(subject, above, key, signing_key, extensions, start=start, days=days)
+    return as_pem(leaf) if issuer_url is not None else as_pem(leaf, MIDDLE)
 
 
 PEM = certificate()
@@ -139,8 +191,8 @@ async def amazon() -> AsyncIterator[Amazon]:
         yield amazon
 
 
-def verifier(source, topics=frozenset({TOPIC}), now=NOW, **options) -> SnsVerifier:
-    return SnsVerifier(source, topics, now=lambda: now, **options)
+def verifier(source, topics=frozenset({TOPIC}), now=NOW, roots=(ROOT,)) -> SnsVerifier:
+    return SnsVerifier(source, topics, now=lambda: now, roots=roots)
 
 
 # --- what is trusted ------------------------------------------------------------------------------------------------
@@ -230,6 +282,10 @@ async def test_only_messages_of_the_last_hour_are_trusted(amazon, age, trusted):
         "https://sns.amazonaws.com/a.pem",
         "https://sns.a.b.amazonaws.com/a.pem",
         "https://bucket.s3.amazonaws.com/a.pem",
+        "https://sns.my-bucket.amazonaws.com/a.pem",
+        "https://sns.us-east-1a.amazonaws.com/a.pem",
+        "https://sns.us-east-1.amazonaws.com.cn/a.pem",
+        "https://sns.cn-north-1.amazonaws.com/a.pem",
         "https://sns.sa-east-1.amazonaws.com\\@evil.example/a.pem",
         "https://sns.sa-east-1.amazonaws.com\n.evil.example/a.pem",
         "https://sns.sa-east-1.amazonaws.com./a.pem",
@@ -270,9 +326,54 @@ async def test_a_certificate_that_is_not_valid_for_amazon_is_refused(body):
             await verifier(amazon).verify(parse_sns(sign(notification())))
 
 
-async def test_the_trusted_certificates_can_be_configured():
-    async with Amazon(certificate(name="localhost", issuer="Us")).listening() as amazon:
-        await verifier(amazon, trusted=lambda _: True).verify(parse_sns(sign(notification())))
+class Published(dict):
+    """Certificates by their URL."""
+
+    async def fetch(self, url: str) -> bytes:
+        return self[url]
+
+
+async def test_a_missing_authority_is_fetched_from_amazon():
+    published = Published({CERTIFICATE: certificate(issuer_url=ISSUER_URL), ISSUER_URL: as_der(MIDDLE)})
+    await verifier(published).verify(parse_sns(sign(notification())))
+    published[ISSUER_URL] = b"nonsense"
+    with pytest.raises(SnsRefused, match="valid one"):
+        await verifier(published).verify(parse_sns(sign(notification())))
+
+
+def as_der(made: x509.Certificate) -> bytes:
+    return made.public_bytes(serialization.Encoding.DER)
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["http://evil.example/a.cer", "http://crt.r2m01.amazontrust.com.evil.example/a.cer", "http://127.0.0.1/a.cer"],
+)
+async def test_an_authority_is_fetched_from_nowhere_else(url):
+    published = Published({CERTIFICATE: certificate(issuer_url=url), url: as_der(MIDDLE)})
+    with pytest.raises(SnsRefused, match="valid one"):
+        await verifier(published).verify(parse_sns(sign(notification())))
+
+
+@pytest.mark.parametrize(
+    ("pem", "roots"),
+    [
+        pytest.param(certificate(), None, id="the roots of this machine"),
+        pytest.param(certificate(), (), id="no root"),
+        pytest.param(certificate(signing_key=KEY), (ROOT,), id="signed by somebody else"),
+        pytest.param(certificate(issuer_url="http://crt.x.amazontrust.com/x.cer"), (ROOT,), id="no authority"),
+    ],
+)
+async def test_the_names_alone_are_not_enough(pem, roots):
+    """Anybody can write the names of Amazon into a certificate."""
+    published = Published({CERTIFICATE: pem, "http://crt.x.amazontrust.com/x.cer": b"nonsense"})
+    with pytest.raises(SnsRefused, match="valid one"):
+        await verifier(published, roots=roots).verify(parse_sns(sign(notification())))
+
+
+def test_this_machine_trusts_the_roots_of_amazon():
+    names = {each.subject.rfc4514_string() for each in trusted_roots()}
+    assert any("Amazon Root CA 1" in each for each in names)
 
 
 def test_the_names_of_amazon_certificates_are_trusted():

@@ -34,6 +34,7 @@ from holdfast.contracts.queues import QueueJob
 from holdfast.contracts.retry import ExponentialBackoff
 from holdfast.features.documents.child.protocol import Failed as ChildFailed
 from holdfast.features.documents.child.protocol import Finished, Message, Plan, Spec, Unit, encoded
+from holdfast.features.documents.contract import key_of
 from holdfast.features.documents.running import read_in_child
 from holdfast.features.documents.workload import DEAD_LETTER_QUEUE, QUEUE
 from holdfast.wiring import DATABASE_FILE
@@ -184,11 +185,18 @@ class DocumentClient:
 
     # --- looking --------------------------------------------------------------------------------------------
 
+    async def key(self, job_id: str) -> str:
+        """The key of a job: an id that a tenant chose is the tenant's own."""
+        for key in (key_of(job_id, each) for each in self.companies.values()):
+            if await self.gateway.store.entry("documents", key) is not None:
+                return key
+        return job_id
+
     async def job(self, job_id: str) -> dict[str, Any]:
-        return dict(await self.gateway.store.get("document_jobs", job_id) or {})
+        return dict(await self.gateway.store.get("document_jobs", await self.key(job_id)) or {})
 
     async def result(self, job_id: str) -> dict[str, Any] | None:
-        found = await self.gateway.store.get("document_results", job_id)
+        found = await self.gateway.store.get("document_results", await self.key(job_id))
         return None if found is None else dict(found)
 
     async def until(self, job_id: str, status: str, **facts: Any) -> dict[str, Any]:
@@ -205,7 +213,7 @@ class DocumentClient:
         return await eventually(reached)
 
     async def entry(self, job_id: str) -> LedgerEntry:
-        entry = await self.gateway.store.entry("documents", job_id)
+        entry = await self.gateway.store.entry("documents", await self.key(job_id))
         assert entry is not None, f"no entry for {job_id}"
         assert_counts_its_attempts(entry)
         return entry

@@ -74,6 +74,7 @@ def test_the_defaults_are_the_documented_ones(tmp_path):
         "COURIER_DOWNSTREAM_URL": "(not set)",
         "COURIER_DOWNSTREAM_SECRET": "(not set)",
         "COURIER_DOWNSTREAM_TIMEOUT_MS": "5000",
+        "COURIER_SHIPMENT_OWNER": "any",
         "WORKER_CONCURRENCY": "100",
         "WORKER_LEASE_SECONDS": "30",
         "WORKER_DRAIN_TIMEOUT_MS": "10000",
@@ -604,7 +605,7 @@ def test_no_secret_in_any_text_of_the_settings(tmp_path):
     shown = {row.name: row.shown for row in settings.describe()}
     assert shown["OPERATOR_TOKEN"] == "********"
     assert shown["COURIER_SECRETS"] == "courier-x: 2 x ********, courier-y: 1 x ********"
-    assert shown["COURIER_DOWNSTREAM_URL"] == "https://example.com/hook?********"
+    assert shown["COURIER_DOWNSTREAM_URL"] == "https://example.com/********"
     assert shown["COURIER_DOWNSTREAM_SECRET"] == "********"
     texts = [repr(settings), str(settings), str(settings.describe()), *settings.secret_problems()]
     assert [text for text in texts if CANARY in text] == []

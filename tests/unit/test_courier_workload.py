@@ -341,3 +341,38 @@ def test_events_for_a_downstream_are_not_handled_in_batches():
     assert Courier().batch_size is not None
     forwarding = CourierOptions(downstream_url="http://127.0.0.1:9/", downstream_secret="a secret of sixteen")
     assert Courier(forwarding).batch_size is None
+
+
+class Shipments(dict):
+    """The records that a handler reads."""
+
+    async def get(self, collection, key):
+        assert collection == "active_shipments"
+        return dict.get(self, key)
+
+
+class Forwarded(list):
+    async def forward(self, data):
+        self.append(data)
+        return Done()
+
+
+@pytest.mark.parametrize(("owner", "forwarded"), [(None, 1), ("courier-x", 1), ("courier-y", 0)])
+async def test_an_event_for_the_shipment_of_another_source_is_not_forwarded(owner, forwarded):
+    courier = Courier(CourierOptions(owned=True))
+    courier._downstream = Forwarded()
+    data = event()
+    assert data.source == "courier-x"
+    outcome = await courier.handle(job(data), Shipments({data.payload.shipmentId: {"source": owner}}))
+    assert len(courier._downstream) == forwarded
+    if forwarded:
+        (effect,) = outcome.effects
+        assert (effect.set["source"], effect.only_if_same) == ("courier-x", {"source": "SHIPMENT_OF_ANOTHER_SOURCE"})
+    else:
+        assert (type(outcome), outcome.code) == (Reject, "SHIPMENT_OF_ANOTHER_SOURCE")
+
+
+async def test_without_the_setting_a_shipment_has_no_owner():
+    (effect,) = (await Courier().handle(job(event()), Shipments())).effects
+    assert "source" not in effect.set
+    assert not effect.only_if_same

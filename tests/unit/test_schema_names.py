@@ -42,7 +42,7 @@ FIELDS = {
         "createdAt",
         "expiresAt",
     },
-    "active_shipments": set(ActiveShipment.model_fields),
+    "active_shipments": set(ActiveShipment.model_fields) - {"source"},
 }
 
 LOOKUPS = {

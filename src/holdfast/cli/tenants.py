@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
 
 from holdfast.contracts.tenants import LIMIT_NAMES, Tenant, TenantLimits, is_sender
+from holdfast.feature import NotSetUp
 from holdfast.wiring import open_system
 
 from . import options
@@ -207,3 +209,36 @@ async def _usage(tenant: str, data: Path | None) -> tuple[Tenant, TenantLimits, 
         waiting = await system.services.limits.count_unsettled(found.company_id)
         used = {"waiting_jobs": waiting, **await system.usage(found.company_id)}
         return found, found.limits.over(system.tenant_limits), used
+
+
+@tenants.command("rotate-callback-secret")
+def rotate_callback_secret(
+    tenant: Annotated[str, typer.Argument(metavar="TENANT", help="The tenant, by id or name.", show_default=False)],
+    former_days: Annotated[
+        int, typer.Option("--former-days", min=0, max=90, help="How long the former secret signs too.")
+    ] = 7,
+    data: options.Data = None,
+    json: options.Json = False,
+) -> None:
+    """Give a tenant a new secret for the callbacks of its documents, and print it once.
+
+    Until then DOCUMENT_CALLBACK_SECRET signs them. For --former-days each callback has two signatures, one by the
+    former secret.
+    """
+    name, secret = asyncio.run(_rotate(tenant, timedelta(days=former_days), data))
+    if json:
+        print_json({"tenant": name, "secret": secret, "formerDays": former_days})
+        return
+    print_line(secret)
+    say(f"This secret signs the callbacks of {name} from now on. It is not shown again.")
+
+
+async def _rotate(tenant: str, overlap: timedelta, data: Path | None) -> tuple[str, str]:
+    async with existing_system(data, None) as system:
+        found = await system.tenants.named(tenant)
+        try:
+            # Only documents have callbacks.
+            secret: str = await system.service("documents").rotate_callback_secret(found.company_id, overlap)
+        except NotSetUp as error:
+            raise Stop(error.message) from None
+        return found.name, secret

@@ -64,10 +64,15 @@ def web_address(value: str) -> str:
     return value
 
 
-def without_query(address: str) -> str:
-    """The address for display: a query may hold a token."""
-    plain, mark, _ = address.partition("?")
-    return plain + mark + (MASK if mark else "")
+def host_only(address: str) -> str:
+    """The address for display. A user name, a path and a query may hold a token: they are masked."""
+    try:
+        parts = urlsplit(address)
+    except ValueError:
+        return MASK
+    user, _, host = parts.netloc.rpartition("@")
+    secret = parts.path.strip("/") or parts.query or parts.fragment
+    return f"{parts.scheme}://{f'{MASK}@' if user else ''}{host}{f'/{MASK}' if secret else parts.path}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,5 +86,5 @@ Int = Annotated[int, BeforeValidator(_no_bool)]
 MaybeInt = Annotated[int | None, BeforeValidator(_no_bool)]
 Float = Annotated[float, Field(allow_inf_nan=False), BeforeValidator(_no_bool)]
 WebAddress = Annotated[
-    str | None, AfterValidator(lambda value: value if value is None else web_address(value)), Shown(without_query)
+    str | None, AfterValidator(lambda value: value if value is None else web_address(value)), Shown(host_only)
 ]

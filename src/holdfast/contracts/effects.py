@@ -27,6 +27,10 @@ class Upsert:
     commit order. ``add`` adds to numbers; a number that is not there yet counts as 0. It belongs into the effects of a
     job, which are applied once: ``Records.apply`` may repeat its effects when a reply was lost.
 
+    ``only_if_same`` names fields of ``set``: if the stored record has another value in such a field, nothing of the job
+    is applied, and the job becomes a dead letter with the code that is given for the field. So a record may belong to
+    the one who wrote it first.
+
     ``key`` is the record's key and is written into the collection's key field. Values must be JSON; timestamps
     are ISO-8601 strings in UTC with a fixed width (see :func:`holdfast.contracts.times.isoformat`), so that comparing
     strings compares instants. The store adds ``createdAt`` and ``updatedAt`` from its own clock.
@@ -38,6 +42,7 @@ class Upsert:
     set_on_insert: Mapping[str, Any] = field(default_factory=dict)
     only_if_newer: str | None = None
     add: Mapping[str, int] = field(default_factory=dict)
+    only_if_same: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

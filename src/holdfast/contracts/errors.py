@@ -78,11 +78,12 @@ class InvalidQuery(HoldfastError):
 
 
 class EffectRefused(HoldfastError):
-    """An effect cannot be applied."""
+    """An effect cannot be applied. ``code`` is the reason of the job's dead letter, if the effect names one."""
 
-    def __init__(self, job_id: str, message: str | None = None) -> None:
+    def __init__(self, job_id: str, message: str | None = None, code: str | None = None) -> None:
         super().__init__(message)
         self.job_id = job_id
+        self.code = code
 
 
 class ReviewRefused(HoldfastError):

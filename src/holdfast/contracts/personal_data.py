@@ -82,17 +82,24 @@ _TOKEN: Final = re.compile(
     r")"
 )
 
+# Numbers that are written digit by digit: at least as many single digits as the shortest number has.
+_SPELLED: Final = re.compile(rf"{_START}[0-9](?:[ \t._/-]{{1,3}}[0-9]{_END}){{10,}}")
+_CPF_LENGTH: Final = 11
+_CNPJ_LENGTH: Final = 14
+
 _UUID: Final = re.compile(r"(?i)(?<![0-9a-z])[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?![0-9a-z])")
 _TWO_DIGITS: Final = re.compile(r"[0-9]{2}")
 
 
-def find_personal_data(text: str) -> Kind | None:
+def find_personal_data(text: str) -> Kind | None:  # noqa: PLR0911 - one for each kind
     """The first kind of personal data or secret that the text holds; None when it holds none. Linear in the text."""
     if not text.isascii():
         text = _plain(text)
     if _TOKEN.search(text) is not None:
         return Kind.TOKEN
-    # Every number that is searched for holds two digits in a row; most texts do not.
+    if (kind := _spelled(text)) is not None:
+        return kind
+    # Every other number that is searched for holds two digits in a row; most texts do not.
     if _TWO_DIGITS.search(text) is None:
         return None
     text = _UUID.sub("*", text)
@@ -114,6 +121,23 @@ def normalise_document(text: str) -> tuple[Kind, str]:
         return Kind.CNPJ, bare
     message = "must be a CPF or CNPJ with valid check digits"
     raise ValueError(message)
+
+
+def _spelled(text: str) -> Kind | None:
+    """The first number that is written digit by digit, such as ``5 2 9 9 8 2 2 4 7 2 5``."""
+    found = (_in_single_digits(re.sub(r"[^0-9]", "", each[0])) for each in _SPELLED.finditer(text))
+    return next((kind for kind in found if kind is not None), None)
+
+
+def _in_single_digits(digits: str) -> Kind | None:
+    """The number in digits that were written one by one. It may begin anywhere: a digit before it hides nothing."""
+    for start in range(len(digits) - _CPF_LENGTH + 1):
+        if _is_cpf(digits[start : start + _CPF_LENGTH]):
+            return Kind.CPF
+        cnpj = digits[start : start + _CNPJ_LENGTH]
+        if len(cnpj) == _CNPJ_LENGTH and _is_cnpj(cnpj):
+            return Kind.CNPJ
+    return Kind.CARD if _SHORTEST_CARD <= len(digits) <= _LONGEST_CARD and _is_card(digits) else None
 
 
 def _bare(number: str) -> str:

@@ -281,6 +281,13 @@ class Store(Ledger, DeadLetters, Records, Protocol):
         """The store's clock, which leases and due times go by (I15)."""
         ...
 
+    async def truncate_log(self) -> bool:
+        """Remove erased data from the store's write-ahead log too, if the store has one that we can empty.
+
+        False: another process was reading for too long, so the log is still there. Call this again then.
+        """
+        ...
+
     async def ping(self) -> None:
         """Raise :class:`StoreUnavailable` unless a commit would work now."""
         ...

@@ -126,7 +126,7 @@ class Settler(GroupCommit[RunningJob]):
             self._postpone(job)
             return []
         except EffectRefused as error:
-            failure = Reason(EFFECT_REFUSED, scrub(error.message))
+            failure = Reason(error.code or EFFECT_REFUSED, scrub(error.message))
         except Exception as error:  # noqa: BLE001 - the job is at fault, not the worker
             failure = Reason(EFFECT_REFUSED, scrub(f"{type(error).__name__}: {error}"))
         job.transition = self._decider.bare_dead_letter(job, failure)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
@@ -108,6 +110,11 @@ class Database:
 
         await self.write(step_by_step)
 
+    async def truncate_log(self) -> bool:
+        """Move the write-ahead log into the file and empty the log. False: readers were in the way for too long."""
+        path = self.path
+        return path is None or await asyncio.to_thread(_truncate_log, path)
+
     async def close(self) -> None:
         """Finish what was submitted and close the file."""
         await self._writer.close()
@@ -135,10 +142,29 @@ def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
     return connection
 
 
+def files_of(path: Path) -> list[Path]:
+    """The database, and the files that SQLite keeps beside it."""
+    return [path, *(path.with_name(f"{path.name}{suffix}") for suffix in ("-wal", "-shm", "-journal"))]
+
+
+def _truncate_log(path: Path) -> bool:
+    # A checkpoint cannot be part of a transaction, so it has a connection of its own.
+    connection = connect(path)
+    try:
+        return bool(connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0] == 0)
+    except sqlite3.Error as error:
+        message = f"Cannot empty the write-ahead log of {path}: {error}"
+        raise StoreUnavailable(message) from error
+    finally:
+        connection.close()
+
+
 def _prepare(path: Path) -> None:
     """Create the file with a write-ahead log before an executor opens it, so that problems show at the start."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        # Only our user may read the file, with any umask. SQLite gives the files beside it the same rights.
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         connection = connect(path)
         try:
             mode = connection.execute("PRAGMA journal_mode=WAL").fetchone()[0]

@@ -63,6 +63,15 @@ def check_effect(job_id: str, effect: Write, declared: Container[str]) -> None:
         raise EffectRefused(job_id, f"A record's key of {effect.collection} must be text, not empty, without NUL.")
     if isinstance(effect, Upsert) and effect.only_if_newer is not None and effect.only_if_newer not in effect.set:
         raise EffectRefused(job_id, f"only_if_newer names {effect.only_if_newer!r}, which the effect does not set.")
+    if isinstance(effect, Upsert) and not effect.only_if_same.keys() <= effect.set.keys():
+        raise EffectRefused(job_id, "only_if_same names a field that the effect does not set.")
+
+
+def _refuse_other_owner(job_id: str, effect: Upsert, record: Mapping[str, Any]) -> None:
+    for name, code in effect.only_if_same.items():
+        if record.get(name) not in {None, effect.set[name]}:
+            message = f"The record of {effect.collection} belongs to another {name}."
+            raise EffectRefused(job_id, message, code)
 
 
 def upserted_keys(effects: Sequence[tuple[str, Sequence[Write]]]) -> dict[str, set[str]]:
@@ -100,6 +109,8 @@ class Fold:
                     records.pop(effect.key, None)
                     continue
                 record = records.get(effect.key)
+                if record is not None and effect.only_if_same:
+                    _refuse_other_owner(job_id, effect, record)
                 if record is None:
                     record = {key_fields[effect.collection]: effect.key, **effect.set_on_insert, CREATED: self.now}
                 elif effect.only_if_newer is not None and self._older(job_id, effect, record):

@@ -1,7 +1,8 @@
 """Signed webhooks: messages to other servers, in the format of Standard Webhooks.
 
 - Here: how a message is signed. ``webhook-signature`` is ``v1,`` and the base64 HMAC-SHA-256 of
-  ``<webhook-id>.<webhook-timestamp>.<body>``. No HTTP client is loaded for that.
+  ``<webhook-id>.<webhook-timestamp>.<body>``. While a secret is being changed there are two signatures, with a space
+  between them; a receiver accepts either. No HTTP client is loaded for that.
 - ``sender``: sends a message, and says what becomes of the job.
 - ``addresses``: where a URL from outside may lead. ``client``: HTTP to such addresses, or to an operator's own server.
 """
@@ -28,12 +29,15 @@ def signing_key(secret: str) -> bytes:
         return b""
 
 
-def signed_headers(key: bytes, message_id: str, timestamp: int, body: bytes) -> dict[str, str]:
-    """The three headers that sign ``body``. ``message_id`` stays the same when a message is sent again."""
+def signed_headers(key: bytes, message_id: str, timestamp: int, body: bytes, *former: bytes) -> dict[str, str]:
+    """The three headers that sign ``body``. ``message_id`` stays the same when a message is sent again.
+
+    ``former`` are keys that the receiver may still have: each gives one more signature.
+    """
     signed = b".".join((message_id.encode(), b"%d" % timestamp, body))
-    signature = base64.b64encode(hmac.digest(key, signed, hashlib.sha256)).decode()
+    digests = (hmac.digest(each, signed, hashlib.sha256) for each in (key, *former))
     return {
         "webhook-id": message_id,
         "webhook-timestamp": str(timestamp),
-        "webhook-signature": f"v1,{signature}",
+        "webhook-signature": " ".join(f"v1,{base64.b64encode(each).decode()}" for each in digests),
     }

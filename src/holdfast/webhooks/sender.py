@@ -8,7 +8,7 @@ followed, and no proxy of the environment is used.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -77,12 +77,21 @@ class WebhookSender:
         await self._client.close()
 
     async def send(
-        self, url: str, message_id: str, body: bytes, headers: Mapping[str, str] | None = None
+        self,
+        url: str,
+        message_id: str,
+        body: bytes,
+        headers: Mapping[str, str] | None = None,
+        *,
+        keys: Sequence[bytes] = (),
     ) -> Done | Retry | Reject:
-        """Send JSON. The status of the answer alone decides the outcome; it is the result of ``Done``."""
+        """Send JSON. The status of the answer alone decides the outcome; it is the result of ``Done``.
+
+        ``keys`` sign this message instead of the sender's own key, one signature each.
+        """
         words = self._words
         try:
-            return await self._exchange(url, message_id, body, headers or {})
+            return await self._exchange(url, message_id, body, headers or {}, keys or (self._key,))
         except AddressBlocked as error:
             return Reject(BLOCKED, f"{words.message} was not sent. {error}")
         except (TimeoutError, httpcore.TimeoutException):
@@ -92,10 +101,10 @@ class WebhookSender:
             return Retry(code, f"{words.receiver} could not be reached ({code}).")
 
     async def _exchange(
-        self, url: str, message_id: str, body: bytes, headers: Mapping[str, str]
+        self, url: str, message_id: str, body: bytes, headers: Mapping[str, str], keys: Sequence[bytes]
     ) -> Done | Retry | Reject:
         address = web_address(url) if self._client.vets else httpx.URL(url)
-        signed = signed_headers(self._key, message_id, int(self._now().timestamp()), body)
+        signed = signed_headers(keys[0], message_id, int(self._now().timestamp()), body, *keys[1:])
         sent = {"content-type": "application/json", **signed, **headers}
         # httpcore limits each read. This limits all reads together: a very slow answer must not hold its slot for ever.
         deadline = asyncio.get_running_loop().time() + self._timeout

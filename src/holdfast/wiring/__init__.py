@@ -9,6 +9,7 @@ from .opening import (
     check_data_folder,
     open_cluster,
     open_system,
+    open_to_others,
     system_ambient,
 )
 from .running import CRASH_POINT_VARIABLE, address_of, listen, run
@@ -27,6 +28,7 @@ __all__ = [
     "load_app",
     "open_cluster",
     "open_system",
+    "open_to_others",
     "run",
     "system_ambient",
 ]

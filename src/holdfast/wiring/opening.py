@@ -7,6 +7,7 @@ import contextlib
 import os
 import random
 import secrets
+import stat
 import time
 from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime, timedelta
@@ -28,6 +29,7 @@ from holdfast.engine.tenants import Tenants
 from holdfast.feature import Opened, Services
 from holdfast.installed import features_of
 from holdfast.sqlite import Database
+from holdfast.sqlite.database import files_of
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.telemetry import emit, events
 
@@ -36,6 +38,7 @@ from .features import build, workloads_of
 from .system import System
 
 DATABASE_FILE: Final = "holdfast.db"
+_OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 
 _ASK_EVERY: Final = timedelta(seconds=1)
 _ONE_ATTEMPT: Final = timedelta(seconds=30)
@@ -176,6 +179,33 @@ def prepare_data_folder(folder: Path) -> None:
     except OSError as error:
         raise _refused(folder, error.strerror or str(error)) from error
     check_data_folder(folder)
+    _close_to_others(folder)
+
+
+def open_to_others(folder: Path) -> list[Path]:
+    """The data folder, if others may read it, and files of the database that others may read."""
+    return [each for each in (folder, *files_of(folder / DATABASE_FILE)) if _rights_of_others(each)]
+
+
+def _close_to_others(folder: Path) -> None:
+    """Take the folder and the database from other users. Holdfast keeps what tenants send, in clear, in both.
+
+    A folder of another owner, such as the mount of a container, cannot be changed. There the group may have rights:
+    the owner decided so. If all users have rights, the folder is refused.
+    """
+    for each in open_to_others(folder):
+        owned = each.stat().st_uid == os.geteuid()
+        if owned and not each.stat().st_mode & stat.S_ISVTX:
+            each.chmod(stat.S_IMODE(each.stat().st_mode) & ~_OTHERS)
+        elif owned or each.stat().st_mode & stat.S_IRWXO:
+            raise _refused(folder, f"other users may read {each.name or each}, and this user cannot change that")
+
+
+def _rights_of_others(path: Path) -> bool:
+    try:
+        return bool(path.stat().st_mode & _OTHERS)
+    except OSError:
+        return False
 
 
 def check_data_folder(folder: Path) -> None:

@@ -171,6 +171,24 @@ class Effects:
         assert answer.note is None
         assert (await store.get("box", "x"))["colour"] == "dated"
 
+    async def test_a_record_may_belong_to_the_one_who_wrote_it_first(self, store):
+        def owned(who, colour):
+            return Upsert("box", "x", {"owner": who, "colour": colour}, only_if_same={"owner": "OF_ANOTHER"})
+
+        await applied(store, [owned("a", "red")], [owned("a", "blue")])
+        with pytest.raises(EffectRefused) as refused:
+            await applied(store, [owned("b", "green"), Upsert("box", "y", {"colour": "green"})])
+
+        assert refused.value.code == "OF_ANOTHER"
+        assert (await store.get("box", "x"))["colour"] == "blue"
+        assert await store.get("box", "y") is None, "all effects of the job, or none"
+
+    async def test_a_record_without_an_owner_gets_one(self, store):
+        await applied(store, [Upsert("box", "x", {"colour": "red"})])
+        effect = Upsert("box", "x", {"owner": "a"}, only_if_same={"owner": "OF_ANOTHER"})
+        await applied(store, [effect])
+        assert (await store.get("box", "x"))["owner"] == "a"
+
     async def test_numbers_are_compared_as_numbers(self, store):
         await applied(store, [Upsert("box", "x", {"version": 9}, only_if_newer="version")])
 
@@ -228,6 +246,7 @@ class Effects:
             Delete("no_such_collection", "x"),
             Upsert("box", "", {"a": 1}),
             Upsert("box", "th\0ere", {"a": 1}),
+            Upsert("box", "x", {"a": 1}, only_if_same={"b": "CODE"}),
             Upsert("box", "x", {"a": float("nan")}),
             Upsert("box", "x", {"a": float("inf")}),
             Upsert("box", "x", {"a": object()}),
@@ -241,6 +260,7 @@ class Effects:
             "delete in an unknown collection",
             "no key",
             "a key with NUL",
+            "names an owner that it does not set",
             "not a number",
             "infinite",
             "not JSON",

@@ -10,6 +10,7 @@ import pytest
 from holdfast.contracts.admission import InvalidContent, NotAcceptable
 from holdfast.contracts.files import FileMissing, UploadTooLarge
 from holdfast.features.documents.admission import AdmissionOptions, DocumentAdmission
+from holdfast.features.documents.contract import key_of
 from holdfast.features.documents.fetching import Fetcher, FetchOptions
 from holdfast.features.documents.local_paths import LocalPaths
 from holdfast.features.documents.options import DocumentOptions
@@ -30,6 +31,9 @@ class Records(dict):
         return self.get_now((collection, key))
 
     get_now = dict.get
+
+    async def entry(self, workload, key):
+        return self.get_now((workload, key))
 
 
 class Admissions:
@@ -74,6 +78,7 @@ async def test_a_request_becomes_a_job_that_says_no_more_than_the_request(admiss
         "job_id": "ocr-009",
         "payload": {"local_path": "samples/missing.pdf"},
         "company_id": "c",
+        "scoped": True,
     }
     first, second = (await admissions.admit(URL)).data, (await admissions.admit(URL)).data
     assert first.job_id.startswith("doc-")
@@ -194,7 +199,9 @@ async def test_the_same_upload_has_its_result_at_once_as_its_own(admissions):
     stored = await read_before(admissions)
     admitted = await admissions.admit(OCR | {"job_id": "later"}, upload=stored, filename="deed.pdf")
     assert {"job_id": "later", "status": "COMPLETED", "cached": True}.items() <= admitted.cached.items()
-    assert {each.collection: each.key for each in admitted.effects} == {JOBS: "later", RESULTS: "later"}
+    assert {each.collection: each.key for each in admitted.effects} == dict.fromkeys(
+        (JOBS, RESULTS), key_of("later", "c")
+    )
     assert await admissions.admission.output(admitted.cached, "text.txt") == b"what it says"
 
 

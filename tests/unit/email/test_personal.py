@@ -99,6 +99,12 @@ def test_a_cpf_inside_a_longer_word_does_not_count(cpf, neighbour):
         "529/982/247/25",
         "x 111.529.982.247-25",
         "user 52998224725@example.com",
+        "5 2 9 9 8 2 2 4 7 2 5",
+        "CPF: 5.2.9.9.8.2.2.4.7-2-5.",
+        "5 - 2 - 9 - 9 - 8 - 2 - 2 - 4 - 7 - 2 - 5",
+        "5_2_9_9_8_2_2_4_7_2_5",
+        "0 5 2 9 9 8 2 2 4 7 2 5 1",  # between other digits
+        "5 2 9 9 8 2 2 4 7 2 5".translate(FULL_WIDTH),
     ],
 )
 def test_no_way_of_writing_hides_a_cpf(written):
@@ -206,6 +212,11 @@ def test_tokens_are_found_in_any_text(token):
         "<https://example.com/unsubscribe?id=0123456789abcdef0123456789abcdef>",
         "Pedido20261234",
         "PED-20261116-123439",
+        "5 2 9 9 8 2 2 4 7 2 6",
+        "1 2 3 4 5 6 7 8 9 10 11 12 13 14",
+        "[5, 2, 9, 9, 8, 2, 2, 4, 7, 2, 5]",  # a list of marks
+        "v1.2.3.4.5.6.7.8.9",
+        "0 0 0 0 0 0 0 0 0 0 0",
     ],
 )
 def test_ordinary_texts_have_no_personal_data(text):

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from datetime import timedelta
 
 import pytest
 
 from holdfast.contracts.admission import InvalidContent
+from holdfast.contracts.effects import Upsert
 from holdfast.contracts.errors import StoreUnavailable
 from holdfast.contracts.queries import Page
 from holdfast.features.email.notifications import NotificationRefused, SesNotifications
-from holdfast.features.email.records import SUPPRESSIONS, SUPPRESSIONS_COLLECTION, SuppressionReason
+from holdfast.features.email.records import EMAIL_COLLECTIONS, LOG, OUTBOX, SUPPRESSIONS, SuppressionReason
 from holdfast.features.email.sns import CertificateUnavailable, SnsVerifier
-from holdfast.features.email.suppression import Suppressions, address_hash
+from holdfast.features.email.suppression import RecipientSuppressed, Suppressions, address_hash
 from holdfast.sqlite import Database
 from holdfast.stores.sqlite import SqliteStore
 from tests.api.email_api import VAULT
-from tests.email.test_sns import NOW, PEM, SUBSCRIBE, TOPIC, notification, sign
+from tests.email.test_sns import NOW, PEM, ROOT, SUBSCRIBE, TOPIC, notification, sign
 
 
 class Certificates:
@@ -32,7 +34,7 @@ class Certificates:
 @pytest.fixture
 async def store(tmp_path):
     database = Database(tmp_path / "holdfast.db")
-    store = SqliteStore(database, [], collections=[SUPPRESSIONS_COLLECTION])
+    store = SqliteStore(database, [], collections=EMAIL_COLLECTIONS)
     await store.open()
     yield store
     await database.close()
@@ -53,7 +55,7 @@ def notifications(listed, confirmed):
     async def confirm(url):
         confirmed.append(url)
 
-    verifier = SnsVerifier(Certificates(), frozenset({TOPIC}), now=lambda: NOW)
+    verifier = SnsVerifier(Certificates(), frozenset({TOPIC}), now=lambda: NOW, roots=[ROOT])
     return SesNotifications(verifier, listed, confirm)
 
 
@@ -84,8 +86,8 @@ async def add(listed, *addresses, reason=SuppressionReason.MANUAL, at=NOW, detai
 async def test_an_address_is_found_in_every_spelling(listed):
     await add(listed, "User@Example.COM")
     for spelling in ("user@example.com", "USER@EXAMPLE.COM", "User@example.com"):
-        assert (await listed.find(spelling)).reason is SuppressionReason.MANUAL
-    assert await listed.find("user2@example.com") is None
+        assert (await listed.find(spelling, "acme")).reason is SuppressionReason.MANUAL
+    assert await listed.find("user2@example.com", "acme") is None
 
 
 async def test_the_list_holds_no_address(listed, store):
@@ -98,7 +100,7 @@ async def test_the_list_holds_no_address(listed, store):
 async def test_a_repeated_suppression_keeps_its_first_time_and_gets_the_latest_reason(listed):
     await add(listed, "a@example.com", reason=SuppressionReason.BOUNCE)
     await add(listed, "a@example.com", reason=SuppressionReason.COMPLAINT, at=NOW + timedelta(days=1))
-    found = await listed.find("a@example.com")
+    found = await listed.find("a@example.com", "acme")
     assert (found.since, found.reason) == (NOW, SuppressionReason.COMPLAINT)
 
 
@@ -110,7 +112,7 @@ async def test_an_address_is_removed_once(listed):
     await add(listed, "a@example.com")
     assert await listed.remove("A@example.com") is True
     assert await listed.remove("a@example.com") is False
-    assert await listed.find("a@example.com") is None
+    assert await listed.find("a@example.com", "acme") is None
 
 
 async def test_the_list_is_newest_first_in_pages_and_by_reason(listed):
@@ -131,9 +133,9 @@ async def test_the_list_is_newest_first_in_pages_and_by_reason(listed):
 async def test_permanent_bounces_and_complaints_suppress(notifications, listed):
     assert await notifications.receive(sign(notification(bounce("a@example.com", "b@example.com"))), NOW) == 2
     assert await notifications.receive(sign(notification(complaint("c@example.com"))), NOW) == 1
-    found = await listed.find("a@example.com")
+    found = await listed.find("a@example.com", "acme")
     assert (found.reason, found.source, found.detail) == (SuppressionReason.BOUNCE, "ses", "Permanent General 5.1.1")
-    assert (await listed.find("c@example.com")).reason is SuppressionReason.COMPLAINT
+    assert (await listed.find("c@example.com", "acme")).reason is SuppressionReason.COMPLAINT
 
 
 async def test_the_same_notification_may_come_any_number_of_times(notifications, listed):
@@ -153,7 +155,7 @@ async def test_the_same_notification_may_come_any_number_of_times(notifications,
 )
 async def test_temporary_bounces_and_other_events_suppress_no_address(notifications, listed, event):
     assert await notifications.receive(sign(notification(event)), NOW) == 0
-    assert await listed.find("a@example.com") is None
+    assert await listed.find("a@example.com", "acme") is None
 
 
 async def test_a_subscription_to_one_of_our_topics_is_confirmed(notifications, confirmed):
@@ -188,6 +190,56 @@ async def test_a_body_that_is_not_a_notification_is_refused_without_its_content(
 
 
 async def test_amazon_gets_an_error_to_retry_while_its_certificate_cannot_be_fetched(listed):
-    verifier = SnsVerifier(Certificates(None), frozenset({TOPIC}), now=lambda: NOW)
+    verifier = SnsVerifier(Certificates(None), frozenset({TOPIC}), now=lambda: NOW, roots=[ROOT])
     with pytest.raises(StoreUnavailable):
         await SesNotifications(verifier, listed).receive(sign(notification(bounce("a@example.com"))), NOW)
+
+
+# --- whose recipients they are --------------------------------------------------------------------------------------
+
+OUTBOX_ID = "5d3f7a52-9c1e-5b77-8f0a-3b1f6f0c2e11"
+
+
+def about(outbox_id=None, message_id=None) -> dict:
+    """What SES says about the email that bounced."""
+    mail = {} if message_id is None else {"messageId": message_id}
+    return mail if outbox_id is None else mail | {"commonHeaders": {"messageId": f"<{outbox_id}@mail.example.com>"}}
+
+
+@pytest.mark.parametrize(
+    ("known", "mail"),
+    [
+        (Upsert(OUTBOX, OUTBOX_ID, {"companyId": "acme"}), about(outbox_id=OUTBOX_ID)),
+        (Upsert(LOG, OUTBOX_ID, {"companyId": "acme", "sesMessageId": "ses-1"}), about(message_id="ses-1")),
+        (Upsert(OUTBOX, OUTBOX_ID, {"companyId": "acme", "toHash": address_hash(VAULT, "A@example.com")}), about()),
+    ],
+    ids=["our id", "the id of SES", "the address"],
+)
+async def test_a_bounce_counts_for_the_tenant_that_sent_the_email(store, listed, notifications, known, mail):
+    await store.apply([known])
+    event = bounce("a@example.com") | {"mail": mail}
+    assert await notifications.receive(sign(notification(Message=json.dumps(event))), NOW) == 1
+    assert (await listed.find("a@example.com", "acme")).reason is SuppressionReason.BOUNCE
+    assert await listed.find("a@example.com", "other") is None
+    await listed.refuse([("to", "a@example.com")], "other")
+    with pytest.raises(RecipientSuppressed):
+        await listed.refuse([("to", "a@example.com")], "acme")
+    assert await listed.remove("a@example.com")
+    assert await listed.find("a@example.com", "acme") is None
+
+
+async def test_an_operator_may_suppress_an_address_for_one_tenant_or_for_all(listed):
+    facts = {"detail": None, "source": "operator ana", "now": NOW}
+    await listed.add(["one@example.com"], SuppressionReason.MANUAL, **facts, tenants=["acme"])
+    await listed.add(["all@example.com"], SuppressionReason.MANUAL, **facts)
+    found = {
+        (who, address): await listed.find(f"{address}@example.com", who) is not None
+        for who in ("acme", "other")
+        for address in ("one", "all")
+    }
+    assert found == {
+        ("acme", "one"): True,
+        ("acme", "all"): True,
+        ("other", "one"): False,
+        ("other", "all"): True,
+    }

@@ -24,7 +24,7 @@ from holdfast.contracts.ports import Store
 from holdfast.contracts.queries import EntryQuery, LetterQuery, Page
 from holdfast.contracts.workload import App, Workload
 from holdfast.feature import FAIL, OK, WARN, Finding
-from holdfast.wiring import DATABASE_FILE, System, open_system
+from holdfast.wiring import DATABASE_FILE, System, open_system, open_to_others
 
 _COMMITS: Final = 20
 _SLOW_MS: Final = 50.0
@@ -54,7 +54,14 @@ async def check_data_folder(settings: Settings) -> list[Finding]:
         advice = "Let this user write there, or set HOLDFAST_DATA to another folder."
         return [Finding("data folder", FAIL, f"{place} cannot be written to.", advice)]
     there = f"{folder} can be written to." if place == folder else f"{folder} will be made at the first start."
-    return [Finding("data folder", OK, there), *_file_system(place), _room(place), await _commit(settings, place)]
+    disk = [*_file_system(place), _room(place), await _commit(settings, place)]
+    return [Finding("data folder", OK, there), *_rights(folder), *disk]
+
+
+def _rights(folder: Path) -> Iterator[Finding]:
+    """Whether others may read the data. A start repairs this, unless the folder has another owner."""
+    for each in open_to_others(folder):
+        yield Finding("data folder", WARN, f"Other users may read {each}.", f"chmod go= {each}")
 
 
 def _file_system(place: Path) -> Iterator[Finding]:

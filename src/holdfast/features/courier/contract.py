@@ -252,5 +252,6 @@ class ActiveShipment(BaseModel):
     lastEventType: EventType
     lastEventAt: Instant
     metadata: dict[str, Any]
+    source: Text | None = Field(default=None, description="The owner, with COURIER_SHIPMENT_OWNER=source.")
     createdAt: Instant
     updatedAt: Instant

@@ -121,5 +121,6 @@ def workload_of(settings: CourierSettings, concurrency: int = 100) -> Courier:
             downstream_secret=None if secret is None else secret.get_secret_value(),
             downstream_timeout=downstream_timeout,
             concurrency=concurrency,
+            owned=settings.courier_shipment_owner == "source",
         ),
     )

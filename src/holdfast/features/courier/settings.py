@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
-from typing import Final
+from typing import Annotated, Final, Literal
 
-from pydantic import Field, SecretStr, field_validator
+from pydantic import BeforeValidator, Field, SecretStr, field_validator
 
 from holdfast import Workload
-from holdfast.feature import WAY_OUT, FeatureSettings, Float, Int, Settings, WebAddress, refuse, weakness
+from holdfast.feature import WAY_OUT, FeatureSettings, Float, Int, Settings, WebAddress, lower, refuse, weakness
 
 from .secrets import CourierSecret, parse_courier_secrets
 
@@ -30,6 +30,9 @@ class CourierSettings(FeatureSettings):
     courier_downstream_secret: SecretStr | None = Field(None, description="Signs the events forwarded downstream.")
     courier_downstream_timeout_ms: Int = Field(
         5_000, ge=10, le=600_000, description="How long the downstream may take to answer."
+    )
+    courier_shipment_owner: Annotated[Literal["any", "source"], BeforeValidator(lower)] = Field(
+        "any", description="Who may move a shipment: any source, or only the source of its first event."
     )
 
     # --- retries and retention ----------------------------------------------------------------------------

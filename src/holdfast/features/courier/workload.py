@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from .downstream import Downstream
 
 ACTIVE_SHIPMENTS: Final = "active_shipments"
+OTHER_SOURCE: Final = "SHIPMENT_OF_ANOTHER_SOURCE"
 
 _FAILURE_NAMES: Final[Mapping[str, str]] = {
     TIMEOUT: "timeouts",
@@ -79,6 +80,8 @@ class CourierOptions:
     downstream_secret: str | None = field(default=None, repr=False)
     downstream_timeout: timedelta = timedelta(seconds=5)
     concurrency: int = 100
+    owned: bool = False
+    """Whether a shipment belongs to the source of its first event, so that events of other sources are refused."""
 
     def __post_init__(self) -> None:
         if min(self.retention, self.letter_retention) < timedelta(days=1):
@@ -128,6 +131,7 @@ class Courier(Workload[CourierEvent]):
         self.timeout = options.timeout
         self.retention = options.retention
         self.letter_retention = options.letter_retention
+        self._owned = options.owned
         self._downstream = options.downstream()
         self.batch_size = _BATCH if self._downstream is None else None
 
@@ -197,10 +201,12 @@ class Courier(Workload[CourierEvent]):
         The order matters: a shipment shows only events that the downstream has accepted. The effect decides whether the
         event is the newest of its shipment, in the transaction that commits it (I16). The downstream gets every event.
         """
-        del context
         outcome = self._outcome(job)
         if self._downstream is None or not isinstance(outcome, Done):
             return outcome
+        if self._owned and await _belongs_to_another(job.data, context):
+            # The commit would refuse it too, but the downstream must not get the event either.
+            return Reject(OTHER_SOURCE, "The shipment belongs to another source.")
         answer = await self._downstream.forward(job.data)
         return outcome if isinstance(answer, Done) else answer
 
@@ -226,8 +232,10 @@ class Courier(Workload[CourierEvent]):
                 "lastEventType": event.eventType,
                 "lastEventAt": isoformat(event.occurredAt),
                 "metadata": dict(shipment.model_extra or {}),
+                **({"source": event.source} if self._owned else {}),
             },
             only_if_newer="lastEventAt",
+            only_if_same={"source": OTHER_SOURCE} if self._owned else {},
         )
         return Done([applied], result={"shipmentId": shipment.shipmentId, "status": shipment.status})
 
@@ -266,6 +274,11 @@ class Courier(Workload[CourierEvent]):
             "payloadSnapshot": _snapshot(letter.body, body),
             "deadLetteredAt": isoformat(letter.created_at),
         }
+
+
+async def _belongs_to_another(event: CourierEvent, context: Context) -> bool:
+    shipment = await context.get(ACTIVE_SHIPMENTS, event.payload.shipmentId)
+    return shipment is not None and shipment.get("source") not in {None, event.source}
 
 
 # --- events that are too old or too new ---------------------------------------------------------------------------

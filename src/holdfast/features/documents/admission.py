@@ -24,8 +24,7 @@ from holdfast import (
     sentence_of,
     usable_job_id,
 )
-from holdfast.feature import HEAD, FileMissing, Stored
-from holdfast.feature import Records as RecordStore
+from holdfast.feature import HEAD, FileMissing, Store, Stored
 from holdfast.views import add_example
 
 from .contract import (
@@ -118,6 +117,7 @@ class AdmissionOptions:
 class AdmittedDocument(Admitted):
     """A file to read. ``cached`` is the finished result, if the same file was read with the same settings before."""
 
+    data: DocumentJob
     cached: Mapping[str, Any] | None = None
 
 
@@ -127,7 +127,7 @@ class DocumentAdmission:
     def __init__(
         self,
         workload: Documents,
-        store: RecordStore,
+        store: Store,
         files: Files,
         paths: LocalPaths,
         options: AdmissionOptions,
@@ -175,10 +175,12 @@ class DocumentAdmission:
         wrong = [*_wrong_source(request, upload), *_wrong_kind(request), *_personal_data(request)]
         if wrong:
             raise InvalidContent(wrong)
-        refused = [*self._unavailable(request), *await self._wrong_content(request, upload)]
+        refused = [*self._unavailable(request), *await self._wrong_content(request, company_id, upload)]
         if refused:
             raise NotAcceptable(refused)
         data = _job_of(request, company_id, _upload_of(upload, upload_id, filename))
+        if request.job_id is not None and not await self._has_plain_key(request.job_id, company_id):
+            data = data.model_copy(update={"scoped": True})
         cached, effects = await self._cached(data)
         return AdmittedDocument(data, effects=effects, cached=cached)
 
@@ -190,6 +192,14 @@ class DocumentAdmission:
         """The same in pieces, read as they are asked for."""
         return self._files.opened(_output_path(result), name)
 
+    async def _has_plain_key(self, job_id: str, company_id: str) -> bool:
+        """Whether the id itself is the key of a job of this tenant: an older version took it, or a queue brought it.
+
+        A job of another tenant does not count, so its existence changes nothing for this tenant.
+        """
+        entry = await self._store.entry(self._workload.name, job_id)
+        return entry is not None and entry.labels.get("company_id") == company_id
+
     def _unavailable(self, request: DocumentRequest) -> Iterator[FieldProblem]:
         """Fields that this installation cannot serve."""
         if request.local_path is not None and not self._options.local_paths:
@@ -200,7 +210,9 @@ class DocumentAdmission:
         if key is not None:
             yield FieldProblem("engine", f"{request.engine} is not set up here ({key})")
 
-    async def _wrong_content(self, request: DocumentRequest, upload: Stored | None) -> list[FieldProblem]:
+    async def _wrong_content(
+        self, request: DocumentRequest, company_id: str, upload: Stored | None
+    ) -> list[FieldProblem]:
         """Problems that the file's first bytes show. The content of a URL is not known yet."""
         if upload is not None:
             problem = mismatch(request.input_type, upload.head)
@@ -208,7 +220,7 @@ class DocumentAdmission:
         if request.local_path is None or not self._options.local_paths:
             return []
         try:
-            head = await asyncio.to_thread(_head_of, self._paths, request.local_path)
+            head = await asyncio.to_thread(_head_of, self._paths.of(company_id), request.local_path)
         except DocumentFailure as failure:
             # A missing file may still arrive. The worker tries again, and then writes a dead letter (D4).
             permanent = failure.code is Code.PATH_NOT_ALLOWED

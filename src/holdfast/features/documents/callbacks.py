@@ -15,7 +15,6 @@ from typing import Annotated, Any, ClassVar, Final
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from holdfast import (
-    ConfigurationError,
     Context,
     ExponentialBackoff,
     Job,
@@ -25,11 +24,13 @@ from holdfast import (
     described,
     readable_body,
 )
+from holdfast.feature import TENANTS
 from holdfast.webhooks import signing_key
 from holdfast.webhooks.addresses import AddressBlocked, AddressPolicy, web_address
 from holdfast.webhooks.client import Client, Resolver, resolved
 from holdfast.webhooks.sender import WebhookSender, Words
 
+from .callback_secrets import CallbackSecrets
 from .contract import JOB_ID
 
 _CALLBACK_ID: Final = described(
@@ -51,9 +52,9 @@ class CallbackJob(BaseModel):
     body: dict[str, JsonValue] = Field(repr=False)
 
 
-def callback_id(job_id: str) -> str:
-    """The id of the callback that a finished job sends."""
-    return f"{job_id}.done"
+def callback_id(key: str) -> str:
+    """The id of the callback that a finished job sends. ``key`` is the key of the job."""
+    return f"{key}.done"
 
 
 def _retry() -> ExponentialBackoff:
@@ -78,11 +79,6 @@ class CallbackOptions:
     resolve: Resolver = field(default=resolved, repr=False)
     tls: ssl.SSLContext | None = field(default=None, repr=False)
 
-    def __post_init__(self) -> None:
-        if not signing_key(self.secret):
-            message = "The secret that signs callbacks is empty, or what follows whsec_ is not base64."
-            raise ConfigurationError(message)
-
 
 class DocumentCallbacks(Workload[CallbackJob]):
     """Sends results to the senders that gave a callback address. One callback id: one result, sent until accepted."""
@@ -104,7 +100,9 @@ class DocumentCallbacks(Workload[CallbackJob]):
         self.concurrency = options.concurrency
         client = Client(options.policy, options.connect_timeout, resolve=options.resolve, tls=options.tls)
         words = Words("The callback's receiver", "The callback")
+        self.secrets = CallbackSecrets(options.secret)
         self._sender = WebhookSender(client, signing_key(options.secret), options.timeout, words, now)
+        self._now = now
 
     # --- the job's identity -----------------------------------------------------------------------------------
 
@@ -134,11 +132,12 @@ class DocumentCallbacks(Workload[CallbackJob]):
         await self._sender.close()
 
     async def handle(self, job: Job[CallbackJob], context: Context) -> Outcome:
-        """Send the result. The status of the answer alone decides the outcome."""
-        del context
+        """Send the result, signed for its tenant. The status of the answer alone decides the outcome."""
         data = job.data
+        tenant = None if data.company_id is None else await context.get(TENANTS, data.company_id)
         body = json.dumps(data.body, separators=(",", ":")).encode()
-        return await self._sender.send(data.url, data.callback_id, body)
+        keys = self.secrets.keys(tenant, self._now())
+        return await self._sender.send(data.url, data.callback_id, body, keys=keys)
 
     # --- the wire ---------------------------------------------------------------------------------------------
 

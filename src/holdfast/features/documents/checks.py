@@ -53,14 +53,18 @@ def _model(settings: DocumentSettings) -> Iterator[Finding]:
 
 def _roots(settings: DocumentSettings) -> Iterator[Finding]:
     check = "document roots"
-    bad = [each for each in settings.document_roots if not each.is_dir() or not os.access(each, os.R_OK | os.X_OK)]
+    folders = [each.path for each in settings.document_roots]
+    bad = [each for each in folders if not each.is_dir() or not os.access(each, os.R_OK | os.X_OK)]
     for each in bad:
         advice = "Make it, or correct DOCUMENT_ROOTS: jobs that name a file there fail."
         yield Finding(check, WARN, f"{each} is not a folder that can be read.", advice)
-    if settings.document_roots and not bad:
+    if folders and not bad:
         who = "requests and queues" if settings.document_local_path_over_http else "queues"
         yield Finding(check, OK, f"A local_path may be in {', '.join(map(str, settings.document_roots))} ({who}).")
-    elif not bad:
+    if settings.document_local_path_over_http and (shared := settings.roots_by_tenant[0]):
+        advice = "With several tenants, give each its own: DOCUMENT_ROOTS=<tenant id>=<folder>."
+        yield Finding(check, OK, f"Every tenant may read {', '.join(map(str, shared))}.", advice)
+    if not folders:
         yield Finding(check, OK, "None: no local_path is read.")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from enum import StrEnum
+from hashlib import sha256
 from typing import Annotated, Any, Final
 
 from pydantic import (
@@ -27,6 +28,8 @@ JOB_ID: Final = described(
 LANGUAGE: Final = described(r"^[a-z]{2,3}(-[A-Za-z0-9]{2,8})?$", "must be the code of a language, such as en or pt-BR")
 _DIGEST: Final = described(r"^[0-9a-f]{64}$", "must be 64 hexadecimal characters in lower case")
 _UPLOAD_ID: Final = described(r"^[0-9a-f]{32}$", "must be 32 hexadecimal characters in lower case")
+_TENANT_MARK: Final = 16
+"""Hexadecimal digits of the hash of a tenant's id, at the end of a key."""
 MOST_METADATA: Final = 16 * 1024
 """Bytes of ``metadata`` as JSON."""
 
@@ -111,8 +114,20 @@ class DocumentPayload(AsGiven):
         return self
 
 
+def key_of(job_id: str, company_id: str) -> str:
+    """The key of a job whose id a tenant chose. Two tenants may choose the same id, and neither learns of the other.
+
+    The end has always the same length, so two keys are equal only if both the id and the tenant are.
+    """
+    return f"{job_id}.{sha256(company_id.encode()).hexdigest()[:_TENANT_MARK]}"
+
+
 class DocumentJob(AsGiven):
-    """One file to be read. Its dead letter shows ``payload``. ``company_id`` names the tenant."""
+    """One file to be read. Its dead letter shows ``payload``. ``company_id`` names the tenant.
+
+    ``scoped``: the tenant chose ``job_id``, so the id is unique for this tenant only. A job of an external producer and
+    a job of an older version have no ``scoped``: their ``job_id`` is their key.
+    """
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
@@ -122,6 +137,20 @@ class DocumentJob(AsGiven):
     payload: DocumentPayload
     company_id: str | None = Field(default=None, max_length=128)
     replay_of: str | None = Field(default=None, max_length=128)
+    scoped: bool | None = None
+
+    @property
+    def key(self) -> str:
+        """The key of the job in the ledger, in its records and in the names of its files."""
+        return self._key_of(self.job_id)
+
+    @property
+    def replayed_key(self) -> str | None:
+        """The key of the job that this job replays."""
+        return None if self.replay_of is None else self._key_of(self.replay_of)
+
+    def _key_of(self, job_id: str) -> str:
+        return key_of(job_id, self.company_id) if self.scoped and self.company_id is not None else job_id
 
     @model_validator(mode="after")
     def _fits(self) -> DocumentJob:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from holdfast import ExponentialBackoff, Workload
-from holdfast.feature import Command, Feature, Finding, Needs, Parts, Schema, Services, Settings, TenantLimits
+from holdfast.feature import Command, Feature, Finding, Needs, NotSetUp, Parts, Schema, Services, Settings, TenantLimits
 
 from .engines import ENGINES
 from .settings import DocumentSettings
@@ -162,7 +162,7 @@ class DocumentService:
             else DocumentCallbacks(CallbackOptions(secret=secret.get_secret_value(), policy=policy))
         )
         self.files: Files = _files(settings, services.settings, options)
-        self._paths = LocalPaths(settings.document_roots)
+        self._paths = LocalPaths(*settings.roots_by_tenant)
         fetching = FetchOptions(policy=policy, max_bytes=settings.document_max_bytes)
         sources = Sources(self.files, self._paths, Fetcher(fetching), options.scratch, settings.document_max_bytes)
         self._lists = services.lists(QUEUE, DEAD_LETTER_QUEUE) if settings.document_lists else None
@@ -173,6 +173,17 @@ class DocumentService:
     def workloads(self) -> list[Workload[Any]]:
         """Everything that a worker runs for documents."""
         return [self.workload] if self.callbacks is None else [self.workload, self.callbacks]
+
+    async def rotate_callback_secret(self, company_id: str, overlap: timedelta) -> str:
+        """A new secret for the callbacks of a tenant; the former secret signs too for so long.
+
+        Raises :class:`NotSetUp` if no callbacks are sent here.
+        """
+        if self.callbacks is None:
+            message = "There are no callbacks here: set DOCUMENT_CALLBACK_SECRET first."
+            raise NotSetUp(message)
+        services = self.services
+        return await self.callbacks.secrets.rotate(services.store, company_id, services.clock.now(), overlap)
 
     async def open(self) -> None:
         """Open the storage."""

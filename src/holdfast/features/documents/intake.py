@@ -100,17 +100,20 @@ class DocumentIntake:
             upload_id=None if uploaded is None else uploaded.upload_id,
             filename=None if uploaded is None else uploaded.form.filename,
         )
+        data = admitted.data
         receipt = await self._accept(admitted, uploaded, tenant_of(request).sender)
         match receipt.recorded_as:
             case RecordedAs.CONFLICT:
                 raise Refusal(Code.IDEMPOTENCY_CONFLICT, "Another job was accepted under this job_id.")
             case RecordedAs.DUPLICATE:
-                return await self._first_receipt(receipt)
+                return await self._first_receipt(receipt, data.job_id)
             case RecordedAs.NEW if admitted.cached is not None:
                 result = DocumentResult.of(admitted.cached)
-                return CachedDocument(**_receipt_fields(receipt, result.status, cached=True), result=result)
+                return CachedDocument(
+                    **_receipt_fields(receipt, data.job_id, result.status, cached=True), result=result
+                )
             case RecordedAs.NEW:
-                return DocumentReceipt(**_receipt_fields(receipt, DocumentStatus.PENDING))
+                return DocumentReceipt(**_receipt_fields(receipt, data.job_id, DocumentStatus.PENDING))
 
     async def _accept(self, admitted: AdmittedDocument, uploaded: _Uploaded | None, sender: Sender) -> Receipt:
         """Record the job. The file stays if the job is new, or if it is not known whether the job was recorded."""
@@ -135,10 +138,11 @@ class DocumentIntake:
                 uploaded.arrival.left = left
         return receipt
 
-    async def _first_receipt(self, receipt: Receipt) -> DocumentReceipt:
+    async def _first_receipt(self, receipt: Receipt, job_id: str) -> DocumentReceipt:
         """The receipt of the first job, with the status that it has now."""
         record = await self._services.store.get(JOBS, receipt.job_id) or {"status": DocumentStatus.PENDING}
-        return DocumentReceipt(**_receipt_fields(receipt, status_of(record), cached=bool(record.get("cached"))))
+        cached = bool(record.get("cached"))
+        return DocumentReceipt(**_receipt_fields(receipt, job_id, status_of(record), cached=cached))
 
     @staticmethod
     def _headers(request: Request) -> tuple[Mapping[bytes, bytes], set[bytes]]:
@@ -190,9 +194,11 @@ class DocumentIntake:
         return values
 
 
-def _receipt_fields(receipt: Receipt, status: DocumentStatus, *, cached: bool = False) -> dict[str, object]:
+def _receipt_fields(
+    receipt: Receipt, job_id: str, status: DocumentStatus, *, cached: bool = False
+) -> dict[str, object]:
     return {
-        "job_id": receipt.job_id,
+        "job_id": job_id,
         "status": status,
         "duplicate": receipt.recorded_as is RecordedAs.DUPLICATE,
         "cached": cached,

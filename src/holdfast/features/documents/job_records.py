@@ -15,7 +15,7 @@ from .contract import DocumentJob, InputType, JobType
 from .failures import kind_of, message_and_detail
 from .files import Files
 from .options import DocumentOptions
-from .records import CACHE, JOBS, RESULTS, UNITS, DocumentStatus, Stage, cache_id, unit_id, work_id
+from .records import CACHE, JOBS, RESULTS, UNITS, DocumentStatus, Stage, cache_id, given_id, unit_id, work_id
 
 _ALL: Final = 100
 
@@ -62,7 +62,7 @@ class JobRecords:
             "cached": False,
             "accepted_at": isoformat(now),
         }
-        effects: list[Effect] = [Upsert(JOBS, data.job_id, {}, set_on_insert=facts)]
+        effects: list[Effect] = [Upsert(JOBS, data.key, {}, set_on_insert=facts)]
         if data.replay_of is not None:
             effects.append(self._replayed(data, facts, now))
         return effects
@@ -75,7 +75,7 @@ class JobRecords:
             "attempts": attempt,
             "started_at": isoformat(datetime.now(UTC)),
         }
-        return Upsert(JOBS, data.job_id, fields)
+        return Upsert(JOBS, data.key, fields)
 
     @staticmethod
     def reached(data: DocumentJob, so_far: Reached) -> Upsert:
@@ -87,12 +87,12 @@ class JobRecords:
             "units_done": so_far.done,
             "units": so_far.units,
         }
-        return Upsert(JOBS, data.job_id, fields)
+        return Upsert(JOBS, data.key, fields)
 
     @staticmethod
     def asked_to_stop(data: DocumentJob) -> Upsert:
         """Still PROCESSING, but not for long: its sender cancelled it."""
-        return Upsert(JOBS, data.job_id, {"cancel_requested": True})
+        return Upsert(JOBS, data.key, {"cancel_requested": True})
 
     def retrying(self, job: JobState[DocumentJob], reason: Reason) -> Sequence[Effect]:
         """RETRYING: the attempt failed, and there will be another."""
@@ -102,14 +102,14 @@ class JobRecords:
             "attempts": job.attempt,
             "error": _error(reason),
         }
-        return [Upsert(JOBS, job.data.job_id, fields)]
+        return [Upsert(JOBS, job.data.key, fields)]
 
     def released(self, job: JobState[DocumentJob]) -> Sequence[Effect]:
         """Waiting again, as before the attempt."""
         attempts = max(job.attempt - 1, 0)
         status = DocumentStatus.RETRYING if attempts else DocumentStatus.PENDING
         fields = {"status": status, "stage": Stage.QUEUED, "attempts": attempts}
-        return [Upsert(JOBS, job.data.job_id, fields)]
+        return [Upsert(JOBS, job.data.key, fields)]
 
     # --- the end ----------------------------------------------------------------------------------------------
 
@@ -126,7 +126,7 @@ class JobRecords:
         fields = _finished(result) | {"attempts": attempts, "error": None}
         effects = self._end(data, fields, {**result, "status": DocumentStatus.COMPLETED}, now)
         if work is not None:
-            kept = {"job_id": data.job_id, "expires_at": isoformat(now + self._retention)}
+            kept = {"job_id": data.key, "expires_at": isoformat(now + self._retention)}
             effects.append(Upsert(CACHE, cache_id(data, work), kept))
             effects += [Delete(UNITS, unit_id(work, index)) for index in range(result["units"])]
         return effects
@@ -169,7 +169,9 @@ class JobRecords:
         """Link the record of the replayed job to its replay. It may have expired: dead letters are kept longer."""
         ended = {"status": DocumentStatus.FAILED, "stage": Stage.FINISHED, "replay_of": None}
         end = {"finished_at": isoformat(now), "expires_at": isoformat(now + self._retention)}
-        return Upsert(JOBS, str(data.replay_of), {"replayed_as": data.job_id}, set_on_insert={**facts, **ended, **end})
+        named = {} if data.replay_of == data.replayed_key else {"given_id": data.replay_of}
+        inserted = {**facts, **ended, **end, **named}
+        return Upsert(JOBS, str(data.replayed_key), {"replayed_as": data.job_id}, set_on_insert=inserted)
 
     def _facts(self, data: DocumentJob, engine: str) -> dict[str, Any]:
         payload = data.payload
@@ -183,6 +185,7 @@ class JobRecords:
             "metadata": payload.metadata,
             "filename": None if payload.upload is None else payload.upload.filename,
             "replay_of": data.replay_of,
+            **_given_id(data),
         }
 
     def _end(
@@ -196,8 +199,12 @@ class JobRecords:
     ) -> list[Effect]:
         end = {"finished_at": isoformat(now), "expires_at": isoformat(now + self._retention)}
         effects: list[Effect] = [
-            Upsert(JOBS, data.job_id, {**fields, **end}),
-            Upsert(RESULTS, data.job_id, {**result, **end, "company_id": data.company_id}),
+            Upsert(JOBS, data.key, {**fields, **end}),
+            Upsert(
+                RESULTS,
+                data.key,
+                {**result, **end, **_given_id(data), "job_id": data.key, "company_id": data.company_id},
+            ),
         ]
         if callback and self._callbacks is not None and data.payload.callback_url is not None:
             effects.append(Enqueue(new_entry(self._callbacks, _callback(data, result, now))))
@@ -206,10 +213,15 @@ class JobRecords:
 
 def result_object(result: Mapping[str, Any]) -> dict[str, Any]:
     """A result as its sender sees it, without internal fields."""
-    return {name: value for name, value in result.items() if name not in _INTERNAL}
+    return {name: value for name, value in result.items() if name not in _INTERNAL} | {"job_id": given_id(result)}
 
 
-_INTERNAL: Final = frozenset({"company_id", "expires_at", "createdAt", "updatedAt", "unit", "output_bytes"})
+_INTERNAL: Final = frozenset({"company_id", "given_id", "expires_at", "createdAt", "updatedAt", "unit", "output_bytes"})
+
+
+def _given_id(data: DocumentJob) -> dict[str, str]:
+    """The id that the tenant chose, if the key is another."""
+    return {} if data.key == data.job_id else {"given_id": data.job_id}
 
 
 def _finished(result: Mapping[str, Any]) -> dict[str, Any]:
@@ -253,7 +265,7 @@ def _callback(data: DocumentJob, result: Mapping[str, Any], now: datetime) -> Ca
     content = result_object(result) | {"finished_at": isoformat(now), "metadata": data.payload.metadata}
     status: DocumentStatus = content["status"]
     return CallbackJob(
-        callback_id=callback_id(data.job_id),
+        callback_id=callback_id(data.key),
         url=data.payload.callback_url or "",
         job_id=data.job_id,
         company_id=data.company_id,

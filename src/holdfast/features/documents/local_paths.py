@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
@@ -38,14 +38,21 @@ class Copied(NamedTuple):
 class LocalPaths:
     """Finds files in ``roots``. A relative path is looked for in each root, in order; the first root that has it wins.
 
+    ``own`` are the roots of single tenants: no other tenant, and no job without a tenant, reads files there.
+
     A root itself may be a symbolic link: the operator configured it. Below a root, links are refused.
 
     All methods block, and raise DocumentFailure: FILE_NOT_FOUND, FILE_UNREADABLE (no permission, or not a regular
     file), and PATH_NOT_ALLOWED (outside the roots, ``..``, a link, or no roots at all).
     """
 
-    def __init__(self, roots: Sequence[Path]) -> None:
+    def __init__(self, roots: Sequence[Path], own: Mapping[str, Sequence[Path]] | None = None) -> None:
         self._roots = tuple(root.absolute() for root in roots)
+        self._own = own or {}
+
+    def of(self, company_id: str | None) -> LocalPaths:
+        """The paths that a tenant may read: its own roots first, then those of all."""
+        return LocalPaths((*self._own.get(company_id or "", ()), *self._roots))
 
     def resolve(self, local_path: str) -> Path:
         """The path of the file. It could be opened just now. To read exactly this file, use :meth:`opened`."""

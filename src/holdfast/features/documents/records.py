@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from enum import StrEnum
 from hashlib import sha256
-from typing import Final
+from typing import Any, Final
 
 from holdfast import Collection
 
@@ -52,15 +53,17 @@ JOBS_COLLECTION: Final = Collection(
     indexes=(
         ("company_id", "accepted_at", "job_id"),
         ("company_id", "status", "accepted_at", "job_id"),
+        ("given_id",),
     ),
     instants=("accepted_at", "started_at", "finished_at", "expires_at"),
     expires="expires_at",
 )
-"""One job and its status.
+"""One job and its status. ``job_id`` is the key of the job.
 
-company_id, job_type, input_type, status, stage, progress (percent), unit ("page" or "chunk"), units_done, units,
-attempts, max_attempts, error ({error_type, code, message, detail} or null), warnings, engine, language, metadata,
-filename, cached, replay_of, replayed_as, cancel_requested, accepted_at, started_at, finished_at, expires_at.
+given_id (the tenant's own id of the job, if the key is another), company_id, job_type, input_type, status, stage,
+progress (percent), unit ("page" or "chunk"), units_done, units, attempts, max_attempts, error ({error_type, code,
+message, detail} or null), warnings, engine, language, metadata, filename, cached, replay_of, replayed_as,
+cancel_requested, accepted_at, started_at, finished_at, expires_at.
 """
 
 RESULTS_COLLECTION: Final = Collection(
@@ -70,10 +73,10 @@ RESULTS_COLLECTION: Final = Collection(
     instants=("finished_at", "expires_at"),
     expires="expires_at",
 )
-"""The result of a job: job_id, company_id, status (COMPLETED, FAILED or CANCELLED), duration_sec, output_path (null
-unless COMPLETED), pages (null for a recording), engine, model, language, characters, confidence, media_seconds,
-units_reused, warnings (sentences on what is wrong with the file), output_bytes, cached, error, finished_at,
-expires_at."""
+"""The result of a job: job_id (the key), given_id (as in the job's record), company_id, status (COMPLETED, FAILED or
+CANCELLED), duration_sec, output_path (null unless COMPLETED), pages (null for a recording), engine, model, language,
+characters, confidence, media_seconds, units_reused, warnings (sentences on what is wrong with the file), output_bytes,
+cached, error, finished_at, expires_at."""
 
 UNITS_COLLECTION: Final = Collection(UNITS, key="unit_id", indexes=(), instants=("expires_at",), expires="expires_at")
 """Checkpoints: pages and chunks of sound that are read. ``unit_id`` is ``<work>:<index>``, where ``work`` is the id of
@@ -102,6 +105,11 @@ COLLECTIONS: Final = (
     USAGE_COLLECTION,
     ARRIVING_COLLECTION,
 )
+
+
+def given_id(record: Mapping[str, Any]) -> str:
+    """The id by which its sender knows the job of this record."""
+    return str(record.get("given_id") or record["job_id"])
 
 
 def work_id(content: str, *how: str | float | None) -> str:

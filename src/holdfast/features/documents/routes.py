@@ -28,6 +28,7 @@ from holdfast.http import (
     unread_body,
 )
 
+from .contract import key_of
 from .feature import DOCUMENTS_PATH, DocumentService, Scope
 from .intake import CONTENTS, DocumentIntake
 from .progress_stream import Progress, ProgressStream, Streams
@@ -145,10 +146,12 @@ class _Records:
 
     async def own(self, who: Principal, job_id: str) -> Mapping[str, Any]:
         """The tenant's job. Raises :class:`NotFound`."""
-        record = await self._store.get(JOBS, job_id)
-        if record is None or record.get("company_id") != who.company_id:
-            raise NotFound
-        return record
+        # A job of an older version and a job from the queue have the id itself as their key.
+        for key in (key_of(job_id, who.company_id), job_id):
+            record = await self._store.get(JOBS, key)
+            if record is not None and record.get("company_id") == who.company_id:
+                return record
+        raise NotFound
 
     async def result(self, job: Mapping[str, Any]) -> Mapping[str, Any]:
         """The result of a job, or its record if it has no result. Raises a refusal for a job that is not finished."""
@@ -282,9 +285,10 @@ def _add_cancelling(routes: Routes, documents: DocumentService, records: _Record
     )
     async def cancel_document(request: Request, response: Response, job_id: JobId) -> DocumentCancel:
         who = tenant_of(request)
-        status = status_of(await records.own(who, job_id))
+        record = await records.own(who, job_id)
+        status = status_of(record)
         if not status.final:
-            await documents.services.cancellation.cancel(documents.admission.workload, job_id)
+            await documents.services.cancellation.cancel(documents.admission.workload, record["job_id"])
             status = status_of(await records.own(who, job_id))
         # Cancelling twice is allowed: the second answer equals the first.
         if status is DocumentStatus.CANCELLED:

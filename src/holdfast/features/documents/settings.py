@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
@@ -20,6 +21,7 @@ from holdfast.feature import (
     lower,
     path,
     refuse,
+    weakness,
 )
 
 from .engines import ENGINES, Engine
@@ -32,6 +34,30 @@ _ATTEMPTS: Final = {"OCR": 3, "TRANSCRIPTION": 2}
 """As in the examples of the specification (D20, D21)."""
 _LISTS: Final = ("doc_jobs", "doc_jobs_dead")
 _WORD: Final = re.compile(r"[!-~]+")
+_TENANT: Final = re.compile(r"(?i)[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+@dataclass(frozen=True, slots=True)
+class Root:
+    """A folder that a ``local_path`` may lie in. ``company_id``: only jobs of this tenant may read it."""
+
+    path: Path
+    company_id: str | None = None
+
+    def __str__(self) -> str:
+        return str(self.path) if self.company_id is None else f"{self.company_id}={self.path}"
+
+
+def _root(value: object) -> Root:
+    """A root as people write it: a folder, or the id of a tenant, ``=`` and a folder."""
+    if isinstance(value, Root):
+        return value
+    owner, mark, folder = str(value).partition("=")
+    owned = bool(mark) and _TENANT.fullmatch(owner) is not None  # a folder's name may have a = too
+    folder = folder if owned else str(value)
+    if not folder or "\0" in folder:
+        refuse("must be paths, each alone or after the id of a tenant and =")
+    return Root(Path(folder).expanduser().absolute(), owner.lower() if owned else None)
 
 
 class DocumentSettings(FeatureSettings):
@@ -84,8 +110,8 @@ class DocumentSettings(FeatureSettings):
         le=900 * _GIGABYTE,
         description="The most bytes of files that one tenant may have here, unless it has a limit of its own; 0: any.",
     )
-    document_roots: Annotated[tuple[Path, ...], BeforeValidator(listed)] = Field(
-        (), description="Folders that a job's local_path may lie in; none: no local_path is read."
+    document_roots: tuple[Root, ...] = Field(
+        (), description="Folders that a job's local_path may lie in, for all tenants, or for one: <tenant id>=<folder>."
     )
     document_local_path_over_http: bool = Field(
         default=False, description="Whether requests may name a local_path; otherwise only jobs from the queue."
@@ -138,12 +164,11 @@ class DocumentSettings(FeatureSettings):
     def _document_path(cls, value: object) -> object:
         return path(value)
 
-    @field_validator("document_roots")
+    @field_validator("document_roots", mode="before")
     @classmethod
-    def _roots(cls, value: tuple[Path, ...]) -> tuple[Path, ...]:
-        if any("\0" in str(each) for each in value):
-            refuse("must be paths")
-        return tuple(each.expanduser().absolute() for each in value)
+    def _roots(cls, value: object) -> object:
+        value = listed(value)
+        return tuple(_root(each) for each in value) if isinstance(value, list | tuple) else value
 
     @field_validator("document_language")
     @classmethod
@@ -179,6 +204,21 @@ class DocumentSettings(FeatureSettings):
     # --- what follows from them ---------------------------------------------------------------------------
 
     @property
+    def roots_by_tenant(self) -> tuple[list[Path], dict[str, list[Path]]]:
+        """The roots of all tenants, and the roots of single tenants."""
+        own: dict[str, list[Path]] = {}
+        for each in self.document_roots:
+            if each.company_id is not None:
+                own.setdefault(each.company_id, []).append(each.path)
+        return [each.path for each in self.document_roots if each.company_id is None], own
+
+    def weak_secrets(self, process: Settings) -> list[str]:
+        """A secret of callbacks that can be guessed."""
+        del process
+        secret = self.document_callback_secret
+        return [] if secret is None else weakness("DOCUMENT_CALLBACK_SECRET", secret)
+
+    @property
     def document_attempts(self) -> dict[str, int]:
         """Attempts before the dead letter, by job type."""
         return {name: self.document_max_attempts or usual for name, usual in _ATTEMPTS.items()}
@@ -193,7 +233,21 @@ class DocumentSettings(FeatureSettings):
             problems.append(f"DOCUMENT_ENGINE={self.document_engine} needs {key}.")
         if self.document_local_path_over_http and not self.document_roots:
             problems.append("DOCUMENT_LOCAL_PATH_OVER_HTTP needs DOCUMENT_ROOTS.")
+        problems += self._root_problems()
         return problems + (self._list_problems(process) if self.document_lists else [])
+
+    def _root_problems(self) -> list[str]:
+        """One sentence if somebody could read the root of a tenant through a root of their own."""
+        roots = [(each.company_id, each.path.resolve()) for each in self.document_roots]
+        if any(
+            owner is not None and owner != other and (path.is_relative_to(outer) or outer.is_relative_to(path))
+            for owner, path in roots
+            for other, outer in roots
+        ):
+            return [
+                "In DOCUMENT_ROOTS, the folder of one tenant contains a folder that others may read, or lies in one."
+            ]
+        return []
 
     def _list_problems(self, process: Settings) -> list[str]:
         """One sentence for each reason why plain lists cannot be used."""

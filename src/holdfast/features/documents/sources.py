@@ -56,7 +56,7 @@ class Sources:
         async with self.temporary_folder() as folder:
             copy = folder / "file"
             if payload.local_path is not None:
-                copying = partial(self.paths.copy_to, payload.local_path, copy, self.max_bytes)
+                copying = partial(self.paths.of(data.company_id).copy_to, payload.local_path, copy, self.max_bytes)
                 sha256, _, head = await asyncio.to_thread(copying)
             else:
                 fetched = await self.fetcher.fetch(payload.url or "", copy, what=_word_for(data.input_type))

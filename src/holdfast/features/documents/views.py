@@ -9,7 +9,7 @@ from pydantic import ConfigDict, Field
 
 from holdfast.views import Instant, View
 
-from .records import DocumentStatus
+from .records import DocumentStatus, given_id
 
 _WARNINGS: Final = "What is wrong with a file that could still be read. One sentence for each problem."
 _WARNING: Final = "The end mark is missing: the file may have been cut off, and pages may be missing."
@@ -91,6 +91,7 @@ class DocumentView(_View):
         pages, chunks = record.get("unit") == "page", record.get("unit") == "chunk"
         return cls.picked(
             record,
+            job_id=given_id(record),
             progress=record.get("progress") or 0,
             pages_done=done if pages else None,
             pages=units if pages else None,
@@ -140,6 +141,7 @@ class DocumentResult(_View):
         """The view of a result; or of the record of a finished job that has no result."""
         return cls.picked(
             record,
+            job_id=given_id(record),
             warnings=record.get("warnings") or [],
             cached=bool(record.get("cached")),
             error=DocumentError.of(record.get("error")),

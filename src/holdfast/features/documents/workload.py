@@ -79,7 +79,7 @@ _SWEEP_EVERY: Final = timedelta(hours=1)
 
 
 class Documents(Workload[DocumentJob]):
-    """The documents workload. The job's id is the ledger's key: one job id, one result."""
+    """The documents workload. One job id of one tenant: one result."""
 
     name: ClassVar[str] = "documents"
     stoppable = True
@@ -122,11 +122,11 @@ class Documents(Workload[DocumentJob]):
     # --- the job's identity -----------------------------------------------------------------------------------
 
     def key(self, data: DocumentJob) -> str:
-        """The job id."""
-        return data.job_id
+        """The job id; with the mark of the tenant if the tenant chose the id."""
+        return data.key
 
     def job_id(self, key: str, data: DocumentJob) -> str:
-        """The job id, unless queues reserve such ids for themselves: numbers, for example."""
+        """The key, unless queues reserve such ids for themselves: numbers, for example."""
         del data
         return key if usable_job_id(key) else job_id_for(key)
 
@@ -135,7 +135,7 @@ class Documents(Workload[DocumentJob]):
         upload = data.payload.upload
         unnamed = None if upload is None else upload.model_copy(update={"filename": None, "upload_id": None})
         compared = data.model_copy(update={"payload": data.payload.model_copy(update={"upload": unnamed})})
-        content = compared.model_dump_json(exclude={"payload": set(FLAT_ONLY)})
+        content = compared.model_dump_json(exclude={"payload": set(FLAT_ONLY), "scoped": True})
         return sha256(content.encode()).hexdigest()
 
     def labels(self, data: DocumentJob) -> dict[str, str]:
@@ -181,7 +181,7 @@ class Documents(Workload[DocumentJob]):
         try:
             return await self._unless_cancelled(job, context, began)
         except DocumentFailure as failure:
-            self._spent[job.data.job_id] = time.monotonic() - began
+            self._spent[job.data.key] = time.monotonic() - began
             return failure.outcome
 
     async def _unless_cancelled(self, job: Job[DocumentJob], context: Context, began: float) -> Outcome:
@@ -227,7 +227,7 @@ class Documents(Workload[DocumentJob]):
         try:
             yield
         except DocumentFailure:
-            self._left[data.job_id] = _LeftUnits(reading.work, reading.units, reading.size)
+            self._left[data.key] = _LeftUnits(reading.work, reading.units, reading.size)
             raise
 
     def _done(self, job: Job[DocumentJob], result: Mapping[str, Any], work: str | None = None) -> Done:
@@ -244,7 +244,7 @@ class Documents(Workload[DocumentJob]):
         A replay goes on from them, so they stay for a while, and count. A job with too much output would fail again, so
         its checkpoints are deleted.
         """
-        left = self._left.pop(data.job_id, None)
+        left = self._left.pop(data.key, None)
         if left is None:
             return ()
         if code == Code.OUTPUT_TOO_LARGE:
@@ -262,7 +262,7 @@ class Documents(Workload[DocumentJob]):
 
     async def _write(self, job: Job[DocumentJob], outputs: Mapping[str, Path]) -> str:
         try:
-            return await self._files.write(f"{job.data.job_id}/{job.attempt}", outputs)
+            return await self._files.write(f"{job.data.key}/{job.attempt}", outputs)
         except FilesUnavailable as error:
             raise DocumentFailure(Code.STORAGE_UNAVAILABLE) from error
 
@@ -303,14 +303,14 @@ class Documents(Workload[DocumentJob]):
             case Accept():
                 return records.accepted(data, self.options.engine_of(data))
             case RetryLater():
-                self._spent.pop(data.job_id, None)
-                self._left.pop(data.job_id, None)
+                self._spent.pop(data.key, None)
+                self._left.pop(data.key, None)
                 return records.retrying(job, Reason(transition.code, transition.message))
             case Release():
                 return records.released(job)
             case MoveToDeadLetters():
                 reason = Reason(transition.reason_code, transition.reason_message)
-                failed = records.failed(job, reason, self._spent.pop(data.job_id, None))
+                failed = records.failed(job, reason, self._spent.pop(data.key, None))
                 return [*failed, *self._clean(data, transition.reason_code)]
             case Expire():
                 return records.cancelled(data)
@@ -342,7 +342,7 @@ class Documents(Workload[DocumentJob]):
         """A new job with a new id, which names the job that it replays (D23, D24)."""
         data = read_job(letter.body)
         # If the job was refused because its id was taken, the id belongs to another job, which is not replayed.
-        replay_of = data.job_id if letter.key == data.job_id else None
+        replay_of = data.job_id if letter.key == data.key else None
         return data.model_copy(update={"job_id": new_job_id(), "replay_of": replay_of})
 
 

@@ -98,7 +98,7 @@ class EmailAdmission:
         stored now.
         """
         request = self._check(body, idempotency_key, received_at)
-        await self._suppressions.refuse(_addresses(request))
+        await self._suppressions.refuse(_addresses(request), company_id)
         await self._refuse_unknown(request.recipient.recipientId, company_id)
         outbox_id = self._outbox_id(request, company_id, idempotency_key)
         ref, stored = await self._store_html(request, company_id, received_at)

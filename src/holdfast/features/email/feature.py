@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from enum import StrEnum
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from holdfast import ConfigurationError, HoldfastError, RateLimit
@@ -141,6 +142,7 @@ class EmailService:
         self.vault = Vault(secrets.pepper, secrets.keys, secrets.current)
         self.transport = transport_of(settings, services.settings)
         self.content = _content(settings, services.settings)
+        self.mail_folder = mail_folder(settings, services.settings)
         options = EmailOptions(
             sender=Sender.parse(settings.email_from),
             domain=settings.message_domain,
@@ -217,6 +219,11 @@ def _check_keys(settings: EmailSettings, process: Settings) -> Finding:
     return Finding("emails", OK, f"They are sent by {settings.email_transport}.")
 
 
+def mail_folder(settings: EmailSettings, process: Settings) -> Path:
+    """Where the folder transport writes emails."""
+    return settings.email_folder or process.holdfast_data / _DATA_FOLDER_MAIL
+
+
 def transport_of(settings: EmailSettings, process: Settings) -> Transport:
     """The transport that the settings choose. The libraries of the other transports are not needed."""
     timeout = timedelta(milliseconds=settings.email_timeout_ms)
@@ -254,7 +261,7 @@ def transport_of(settings: EmailSettings, process: Settings) -> Transport:
         case "folder":
             from .transports.folder import FolderTransport  # noqa: PLC0415
 
-            return FolderTransport(settings.email_folder or process.holdfast_data / _DATA_FOLDER_MAIL)
+            return FolderTransport(mail_folder(settings, process))
 
 
 def _content(settings: EmailSettings, process: Settings) -> Content | None:

@@ -36,6 +36,7 @@ _TIMEOUT_SECONDS: Final = 10.0
 _REASONS: Final = {"bounce": SuppressionReason.BOUNCE, "complaint": SuppressionReason.COMPLAINT}
 # SES sends this sentence to a new topic. It is not JSON.
 _TOPIC_TEST: Final = "Successfully validated SNS topic"
+_OUTBOX_ID: Final = re.compile(r"<([0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12})@[^<>@\s]+>")
 _WORD: Final = re.compile(r"[A-Za-z0-9. _-]{1,64}")
 
 
@@ -95,8 +96,11 @@ class SesNotifications:
             await self._confirm(message.confirm_url)
 
     async def _suppress(self, feedback: Feedback, now: datetime) -> int:
-        reason = _REASONS[feedback.kind]
-        return await self._suppressions.add([feedback.address], reason, detail=feedback.detail, source=_SOURCE, now=now)
+        listed, reason = self._suppressions, _REASONS[feedback.kind]
+        tenants = await listed.tenants_of(feedback.address, feedback.outbox_id, feedback.message_id)
+        return await listed.add(
+            [feedback.address], reason, detail=feedback.detail, source=_SOURCE, now=now, tenants=tenants
+        )
 
 
 # --- bounces and complaints -------------------------------------------------------------------------------------------
@@ -106,13 +110,16 @@ class SesNotifications:
 class Feedback:
     """The bounce or complaint of one recipient. ``permanent``: no more mail may be sent to this address.
 
-    ``detail`` is a short text of SES, never an address.
+    ``detail`` is a short text of SES, never an address. ``message_id`` is the id of SES. ``outbox_id`` is our id,
+    if the notification contains the headers of the message.
     """
 
     address: str = field(repr=False)
     kind: Literal["bounce", "complaint"]
     permanent: bool
     detail: str
+    message_id: str | None
+    outbox_id: str | None
 
 
 def ses_feedback(sns: SnsMessage) -> list[Feedback]:
@@ -147,12 +154,15 @@ def _bounces(event: Mapping[str, Any]) -> list[Feedback]:
     if not kind:
         message = "bounce.bounceType is missing."
         raise SnsMalformed(message)
+    message_id, outbox_id = _ids(event)
     return [
         Feedback(
             address=_address(recipient),
             kind="bounce",
             permanent=kind == "Permanent",
             detail=" ".join(filter(None, (kind, subtype, _word(recipient.get("status"))))),
+            message_id=message_id,
+            outbox_id=outbox_id,
         )
         for recipient in _recipients(bounce, "bouncedRecipients")
     ]
@@ -161,6 +171,7 @@ def _bounces(event: Mapping[str, Any]) -> list[Feedback]:
 def _complaints(event: Mapping[str, Any]) -> list[Feedback]:
     complaint = _object(event, "complaint")
     reason = _word(complaint.get("complaintFeedbackType"))
+    message_id, outbox_id = _ids(event)
     return [
         Feedback(
             address=_address(recipient),
@@ -168,6 +179,8 @@ def _complaints(event: Mapping[str, Any]) -> list[Feedback]:
             # SES also reports a person who moves a message out of the spam folder. This person wants our mail.
             permanent=reason != "not-spam",
             detail=" ".join(filter(None, ("Complaint", reason, _word(complaint.get("complaintSubType"))))),
+            message_id=message_id,
+            outbox_id=outbox_id,
         )
         for recipient in _recipients(complaint, "complainedRecipients")
     ]
@@ -188,6 +201,26 @@ def _address(recipient: Mapping[str, Any]) -> str:
         message = "emailAddress is not an address."
         raise SnsMalformed(message)
     return address
+
+
+def _ids(event: Mapping[str, Any]) -> tuple[str | None, str | None]:
+    """The message id of SES, and our outbox id."""
+    mail = event.get("mail")
+    if not isinstance(mail, Mapping):
+        return None, None
+    common = mail.get("commonHeaders")
+    headers = mail.get("headers")
+    candidates = [
+        common.get("messageId") if isinstance(common, Mapping) else None,
+        *(
+            header.get("value")
+            for header in (headers if isinstance(headers, list) else ())
+            if isinstance(header, Mapping) and str(header.get("name")).lower() == "message-id"
+        ),
+    ]
+    found = (_OUTBOX_ID.fullmatch(text.strip()) for text in candidates if isinstance(text, str))
+    outbox_id = next((match[1].lower() for match in found if match), None)
+    return _word(mail.get("messageId")) or None, outbox_id
 
 
 def _object(event: Mapping[str, Any], name: str) -> Mapping[str, Any]:

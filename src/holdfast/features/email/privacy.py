@@ -1,20 +1,25 @@
 """Erasure of a person's data (LGPD, article 18), and sealing personal data with a new key.
 
 Erased: all data that identifies the person, in ``recipients``, in ``email_outbox``, in settled jobs and their dead
-letters, and in the copies of both in the queues; also HTML that only this person received. Kept: that an email existed,
+letters, and in the copies of both in the queues; also HTML that only this person received, and the ``.eml`` files of
+the folder transport. At the end the store's write-ahead log is emptied. Kept: that an email existed,
 when it was accepted and how it ended, so that the ledger still recognises a duplicate. Also kept: the suppression of an
 address, under a keyed hash, so that the person gets no more emails.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from pathlib import Path
 from typing import Any, Final
 
 from holdfast import Delete, EntryQuery, LedgerEntry, Page, RecordQuery, Upsert, Workload, isoformat, letter_id
+from holdfast.blobs import is_plain
+from holdfast.blobs.arriving import sync_folder
 from holdfast.feature import Broker, Store
 
 from .admission import seal_context
@@ -73,12 +78,16 @@ class Forgotten:
     cancelled: int = 0
     jobs: int = 0
     contents: int = 0
+    messages: int = 0
     in_work: list[str] = field(default_factory=list)
+    log_emptied: bool = True
+    """False: another process kept the write-ahead log in use. It may still have erased data: erase again."""
 
     @property
     def nothing(self) -> bool:
         """Whether there was nothing left to erase."""
-        return not (self.recipients or self.emails or self.cancelled or self.jobs or self.contents or self.in_work)
+        counted = (self.recipients, self.emails, self.cancelled, self.jobs, self.contents, self.messages)
+        return not (any(counted) or self.in_work)
 
 
 @dataclass(slots=True)
@@ -92,16 +101,22 @@ class Resealed:
 
 
 class Privacy:
-    """Finds, erases and reseals personal data. ``content`` stores the HTML; None: the database stores it."""
+    """Finds, erases and reseals personal data. ``content`` stores the HTML; None: the database stores it.
 
-    def __init__(
+    ``mail_folder`` is where the folder transport writes ``.eml`` files, or wrote them before another was chosen.
+    """
+
+    def __init__(  # noqa: PLR0913 - each is a place that holds personal data
         self,
         store: Store,
         broker: Broker,
         vault: Vault,
         workload: Workload[Any],
         content: Content | None = None,
+        *,
+        mail_folder: Path | None = None,
     ) -> None:
+        self._mail_folder = mail_folder
         self._store = store
         self._broker = broker
         self._vault = vault
@@ -138,13 +153,16 @@ class Privacy:
             person = await self.find(selector)
         done.in_work = person.waiting
         # The bodies go before the records: if this is interrupted, the records still lead to the bodies.
-        done.jobs = await self._redact(person)
+        about = {outbox_id for outbox_id, email in person.emails.items() if _has_ended(email)}
+        done.jobs = await self._redact(person, about)
+        done.messages = await asyncio.to_thread(self._erase_messages, about)
         done.contents = await self._erase_contents(person)
         effects = [*_erased_emails(person, now), *_erased_recipients(person, now, keep=bool(done.in_work))]
         done.emails = sum(effect.collection == OUTBOX for effect in effects)
         done.recipients = len(effects) - done.emails
         for start in range(0, len(effects), _EFFECTS_PER_COMMIT):
             await self._store.apply(effects[start : start + _EFFECTS_PER_COMMIT])
+        done.log_emptied = await self._store.truncate_log()
         return done
 
     async def reseal(self) -> Resealed:
@@ -234,8 +252,11 @@ class Privacy:
 
     # --- erasing ------------------------------------------------------------------------------------------
 
-    async def _redact(self, person: Person) -> int:
-        """Empty the jobs. It reads the whole ledger: a job for another person may have this person in cc or bcc."""
+    async def _redact(self, person: Person, about_person: set[str]) -> int:
+        """Empty the jobs, and add their ids to ``about_person``.
+
+        It reads the whole ledger: a job for another person may have this person in cc or bcc.
+        """
         if person.empty and not person.addresses:
             return 0
         changed = 0
@@ -246,6 +267,7 @@ class Privacy:
             if about:
                 # The queues go first: an emptied job is not found again, so its copy in a queue would stay.
                 await self._erase_in_queues(about)
+                about_person.update(entry.job_id for entry in about)
                 bodies = {entry.job_id: _emptied(entry) for entry in about}
                 changed += len(await self._store.redact(self._workload.name, bodies))
             cursor = found.next
@@ -273,6 +295,18 @@ class Privacy:
             return address_hash(self._vault, address)
         except ValueError:
             return None
+
+    def _erase_messages(self, outbox_ids: Iterable[str]) -> int:
+        """Delete the ``.eml`` files of these emails. Returns how many there were."""
+        if self._mail_folder is None or not self._mail_folder.is_dir():
+            return 0
+        files = [self._mail_folder / f"{each}.eml" for each in outbox_ids if is_plain(each)]
+        found = [each for each in files if each.exists()]
+        for each in found:
+            each.unlink(missing_ok=True)
+        if found:
+            sync_folder(self._mail_folder)
+        return len(found)
 
     async def _erase_contents(self, person: Person) -> int:
         """Delete HTML that no email to another person refers to."""

@@ -102,10 +102,11 @@ producer has ``html``, in clear, instead of ``sealed``."""
 SUPPRESSIONS_COLLECTION: Final = Collection(
     SUPPRESSIONS,
     key="addressHash",
-    indexes=(("reason",),),
+    indexes=(("reason",), ("hash",)),
     instants=("since",),
 )
-"""One address that gets no more emails: address (masked), reason (BOUNCE, COMPLAINT or MANUAL), detail, source,
+"""One address that gets no more emails: addressHash (of the address; for one tenant followed by ``/`` and its id), hash
+and companyId (only for one tenant), address (masked), reason (BOUNCE, COMPLAINT or MANUAL), detail, source,
 since."""
 
 EMAIL_COLLECTIONS: Final = (

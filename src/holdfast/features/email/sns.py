@@ -17,7 +17,7 @@ import base64
 import binascii
 import re
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -34,15 +34,23 @@ from cryptography.x509.oid import NameOID
 
 from holdfast import HoldfastError
 
+from .sns_chain import is_trusted, trusted_roots
+
 TOLERANCE: Final = timedelta(hours=1)
 
-_HOST: Final = re.compile(r"sns\.[a-z0-9-]{3,32}\.amazonaws\.com(?:\.cn)?")
+# Only real regions, such as us-east-1, ap-southeast-2 and us-gov-west-1: other names there may be anybody's.
+_WHERE: Final = r"(?:north|south|east|west|central|northeast|northwest|southeast|southwest)-[1-9]"
+_HOST: Final = re.compile(
+    rf"sns\.(?:(?!cn-)[a-z]{{2}}(?:-gov|-iso[a-z]?)?-{_WHERE}\.amazonaws\.com|cn-{_WHERE}\.amazonaws\.com\.cn)"
+)
 _CERTIFICATE_PATH: Final = re.compile(r"/[A-Za-z0-9._-]+\.pem")
 _TOPIC: Final = re.compile(r"arn:aws[a-z-]*:sns:[a-z0-9-]+:[0-9]{12}:[A-Za-z0-9_.-]{1,256}")
 _MAX_FIELD: Final = 300_000
 _MAX_CERTIFICATE: Final = 64 * 1024
 _CACHE_SIZE: Final = 8
 _PEM: Final = b"-----BEGIN CERTIFICATE-----"
+_DER: Final = b"\x30\x82"
+"""How a certificate in binary form begins: so authorities publish their own."""
 _HASHES: Final[Mapping[str, type[hashes.SHA1 | hashes.SHA256]]] = {"1": hashes.SHA1, "2": hashes.SHA256}
 
 
@@ -136,7 +144,7 @@ class CertificateSource(Protocol):
     """Fetches certificates. The caller has checked the URL."""
 
     async def fetch(self, url: str) -> bytes:
-        """The PEM of the certificate. Raises :class:`CertificateUnavailable`."""
+        """The certificate: PEM, or DER from an authority. Raises :class:`CertificateUnavailable`."""
         ...
 
 
@@ -155,7 +163,8 @@ def issued_to_sns(certificate: x509.Certificate) -> bool:
 class SnsVerifier:
     """Trusts messages of ``topics`` that are recent and signed. Without topics, it trusts no message.
 
-    The cheap checks come first: a message of a foreign topic causes no download of a certificate.
+    The cheap checks come first: a message of a foreign topic causes no download of a certificate. ``roots`` are the
+    authorities that may have issued the certificate of SNS; None: those of Amazon that this machine trusts.
     """
 
     def __init__(
@@ -163,12 +172,12 @@ class SnsVerifier:
         certificates: CertificateSource,
         topics: frozenset[str],
         *,
-        trusted: Callable[[x509.Certificate], bool] = issued_to_sns,
+        roots: Sequence[x509.Certificate] | None = None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._certificates = certificates
         self._topics = topics
-        self._trusted = trusted
+        self._roots = roots
         self._now = now
 
     async def verify(self, message: SnsMessage) -> None:
@@ -184,7 +193,7 @@ class SnsVerifier:
         if parts.query or not _CERTIFICATE_PATH.fullmatch(parts.path):
             reason = "SigningCertURL is not the address of a certificate."
             raise SnsRefused(reason)
-        key = self._key(await self._certificates.fetch(message.certificate_url), now)
+        key = await self._key(await self._certificates.fetch(message.certificate_url), now)
         try:
             # SNS signs version 1 with SHA-1. For SHA-256, set SignatureVersion 2 on the topic.
             digest = _HASHES[message.signature_version]()
@@ -193,18 +202,26 @@ class SnsVerifier:
             reason = "The signature is not that of the message."
             raise SnsRefused(reason) from None
 
-    def _key(self, pem: bytes, now: datetime) -> rsa.RSAPublicKey:
+    async def _key(self, pem: bytes, now: datetime) -> rsa.RSAPublicKey:
         try:
-            certificate = x509.load_pem_x509_certificate(pem)
-            key = certificate.public_key()
+            chain = x509.load_pem_x509_certificates(pem)
+            key = chain[0].public_key()
         except ValueError:
             reason = "There is no certificate at SigningCertURL."
             raise SnsRefused(reason) from None
-        valid = certificate.not_valid_before_utc <= now <= certificate.not_valid_after_utc
-        if not valid or not isinstance(key, rsa.RSAPublicKey) or not self._trusted(certificate):
+        roots = trusted_roots() if self._roots is None else self._roots
+        if (
+            not isinstance(key, rsa.RSAPublicKey)
+            or not issued_to_sns(chain[0])
+            or not await is_trusted(chain, _host_of(chain[0]), roots, now, self._certificates.fetch)
+        ):
             reason = "The certificate is not a valid one of Amazon SNS."
             raise SnsRefused(reason)
         return key
+
+
+def _host_of(certificate: x509.Certificate) -> str:
+    return str(certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value)
 
 
 # --- parsing --------------------------------------------------------------------------------------------------------
@@ -273,6 +290,10 @@ def _signed_text(body: Mapping[object, object], *, notification: bool) -> bytes:
         raise SnsMalformed(message) from None
 
 
+def _is_certificate(content: bytes | bytearray) -> bool:
+    return _PEM in content or content.startswith(_DER)
+
+
 class HttpCertificates:
     """Fetches certificates by HTTP and caches them. It does not check the URL: the caller must.
 
@@ -309,7 +330,7 @@ class HttpCertificates:
         except (TimeoutError, httpx.HTTPError) as error:
             message = f"The certificate of SNS cannot be fetched ({type(error).__name__})."
             raise CertificateUnavailable(message) from None
-        if response.status_code != HTTPStatus.OK or len(content) > _MAX_CERTIFICATE or _PEM not in content:
+        if response.status_code != HTTPStatus.OK or len(content) > _MAX_CERTIFICATE or not _is_certificate(content):
             message = f"There is no certificate at the URL of SNS (status {response.status_code})."
             raise CertificateUnavailable(message)
         return bytes(content)

@@ -1,13 +1,15 @@
 """The suppression list: addresses that get no more emails, after a bounce, a complaint or a decision of an operator.
 
-The list stores keyed hashes of addresses. All tenants share one list: a missing mailbox is missing for every tenant,
-and a complaint about spam hurts the sender that all tenants share.
+The list stores keyed hashes of addresses. A bounce or a complaint counts for the tenant whose email caused it, and for
+no other: a refusal must not tell a tenant who the recipients of another tenant are. An operator may suppress an address
+for all tenants. So do entries of older versions, which do not say whose email it was.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -16,11 +18,13 @@ from holdfast import Delete, ErrorCode, FieldProblem, NotAcceptable, Page, Recor
 from holdfast.feature import Records
 
 from .masking import masked_text
-from .records import SUPPRESSIONS, SuppressionReason
+from .records import LOG, OUTBOX, SUPPRESSIONS, SuppressionReason
 from .texts import mask_address, normalised
 from .vault import Vault
 
 ADDRESS_PURPOSE: Final = "address"
+_MOST_TENANTS: Final = 1_000
+"""How many records are read to find the tenants of an address."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +37,8 @@ class Suppression:
     detail: str | None
     source: str | None
     since: datetime
+    company_id: str | None = None
+    """The tenant that it counts for; None: for all tenants."""
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Suppression:
@@ -44,6 +50,7 @@ class Suppression:
             detail=record.get("detail"),
             source=record.get("source"),
             since=datetime.fromisoformat(record["since"]),
+            company_id=record.get("companyId"),
         )
 
 
@@ -53,6 +60,16 @@ def address_hash(vault: Vault, address: str) -> str:
     Raises ValueError for an invalid address, without repeating the address.
     """
     return vault.fingerprint(normalised(address).casefold(), ADDRESS_PURPOSE)
+
+
+def suppression_keys(vault: Vault, address: str, company_id: str) -> tuple[str, str]:
+    """The keys of an address on the list: for all tenants, and for this tenant."""
+    hashed = address_hash(vault, address)
+    return hashed, _key(hashed, company_id)
+
+
+def _key(hashed: str, company_id: str | None) -> str:
+    return hashed if company_id is None else f"{hashed}/{company_id}"
 
 
 class RecipientSuppressed(NotAcceptable):
@@ -68,15 +85,41 @@ class Suppressions:
         self._store = store
         self._vault = vault
 
-    async def find(self, address: str) -> Suppression | None:
-        """The suppression of this address; None if it is not on the list."""
-        record = await self._store.get(SUPPRESSIONS, address_hash(self._vault, address))
-        return None if record is None else Suppression.of(record)
+    async def find(self, address: str, company_id: str) -> Suppression | None:
+        """The suppression of this address for this tenant; None if there is none."""
+        keys = suppression_keys(self._vault, address, company_id)
+        found = await asyncio.gather(*(self._store.get(SUPPRESSIONS, key) for key in keys))
+        return next((Suppression.of(each) for each in found if each is not None), None)
 
-    async def refuse(self, addresses: Iterable[tuple[str, str]]) -> None:
-        """Raise :class:`RecipientSuppressed` if an address is on the list. ``addresses``: field and address."""
+    async def find_all(self, address: str) -> list[Suppression]:
+        """All suppressions of this address. Raises ValueError for an invalid address."""
+        hashed = address_hash(self._vault, address)
+        for_all = await self._store.get(SUPPRESSIONS, hashed)
+        query = RecordQuery(collection=SUPPRESSIONS, where={"hash": hashed})
+        own = await self._store.find_records(query, Page(_MOST_TENANTS))
+        return [Suppression.of(each) for each in (*([] if for_all is None else [for_all]), *own.items)]
+
+    async def tenants_of(self, address: str, outbox_id: str | None, message_id: str | None) -> set[str]:
+        """The tenants whose email a notification is about. Empty if nothing here knows the email.
+
+        Our id of the email decides, then the id that the provider gave it. Without both, all tenants that have sent to
+        the address count.
+        """
+        if outbox_id is not None and (email := await self._store.get(OUTBOX, outbox_id)) is not None:
+            return {email["companyId"]}
+        wheres = [(LOG, {"sesMessageId": message_id})] if message_id else []
+        with suppress(ValueError):
+            wheres.append((OUTBOX, {"toHash": address_hash(self._vault, address)}))
+        for collection, where in wheres:
+            found = await self._store.find_records(RecordQuery(collection=collection, where=where), Page(_MOST_TENANTS))
+            if tenants := {each["companyId"] for each in found.items if each.get("companyId")}:
+                return tenants
+        return set()
+
+    async def refuse(self, addresses: Iterable[tuple[str, str]], company_id: str) -> None:
+        """Raise :class:`RecipientSuppressed` if the tenant may not write to one. ``addresses``: field and address."""
         given = list(addresses)
-        found = await asyncio.gather(*(self.find(address) for _, address in given))
+        found = await asyncio.gather(*(self.find(address, company_id) for _, address in given))
         problems = [
             FieldProblem(field, f"{mask_address(address)} is suppressed ({suppression.reason.value})")
             for (field, address), suppression in zip(given, found, strict=True)
@@ -85,7 +128,7 @@ class Suppressions:
         if problems:
             raise RecipientSuppressed(problems)
 
-    async def add(
+    async def add(  # noqa: PLR0913 - the fields of the record
         self,
         addresses: Iterable[str],
         reason: SuppressionReason,
@@ -93,31 +136,40 @@ class Suppressions:
         detail: str | None,
         source: str,
         now: datetime,
+        tenants: Collection[str] = (),
     ) -> int:
-        """Put addresses on the list. An address on the list keeps its ``since``. Invalid addresses are ignored."""
+        """Put addresses on the list, for these tenants or for all. Returns the number of valid addresses.
+
+        An address on the list keeps its ``since``. Invalid addresses are ignored.
+        """
         effects = []
+        valid = 0
         for address in addresses:
             try:
-                key = address_hash(self._vault, address)
+                hashed = address_hash(self._vault, address)
             except ValueError:
                 continue
+            valid += 1
             facts = {
                 "address": mask_address(normalised(address)),
                 "reason": reason.value,
                 "detail": None if detail is None else masked_text(detail),
                 "source": source,
             }
-            effects.append(Upsert(SUPPRESSIONS, key, facts, {"since": isoformat(now)}))
+            owners: list[str | None] = [*sorted(tenants)] or [None]
+            for company_id in owners:
+                own = {} if company_id is None else {"hash": hashed, "companyId": company_id}
+                effects.append(Upsert(SUPPRESSIONS, _key(hashed, company_id), facts | own, {"since": isoformat(now)}))
         if effects:
             await self._store.apply(effects)
-        return len(effects)
+        return valid
 
     async def remove(self, address: str) -> bool:
-        """Remove an address from the list; False if it was not there. Raises ValueError for an invalid address."""
-        if await self.find(address) is None:
-            return False
-        await self._store.apply([Delete(SUPPRESSIONS, address_hash(self._vault, address))])
-        return True
+        """Remove an address for all tenants; False if it was not there. Raises ValueError for an invalid address."""
+        found = await self.find_all(address)
+        if found:
+            await self._store.apply([Delete(SUPPRESSIONS, each.address_hash) for each in found])
+        return bool(found)
 
     async def list(self, page: Page, reason: SuppressionReason | None = None) -> Slice[Suppression]:
         """The list, newest first."""

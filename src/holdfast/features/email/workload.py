@@ -64,7 +64,7 @@ from .mime import BuiltMessage, Sender, build_message
 from .outbox import Outbox
 from .queues import adopted, dead_letter_payload
 from .records import EMAIL_COLLECTIONS, LOG, SUPPRESSIONS, EmailStatus
-from .suppression import address_hash
+from .suppression import suppression_keys
 from .transports.port import (
     AccountBlocked,
     OutcomeUnknown,
@@ -294,10 +294,10 @@ class Email(Workload[EmailSendJob]):
                 return Reject(OUTCOME_UNKNOWN, f"{error.code}: {message}")
 
     async def _suppressed(self, data: EmailSendJob, context: Context) -> bool:
-        """Whether an address of the email is on the suppression list now."""
+        """Whether an address of the email is on the suppression list of its tenant now."""
         addresses = (data.to, *(data.cc or ()), *(data.bcc or ()))
-        hashes = [address_hash(self._vault, address) for address in addresses]
-        found = await asyncio.gather(*(context.get(SUPPRESSIONS, each) for each in hashes))
+        keys = [key for each in addresses for key in suppression_keys(self._vault, each, data.companyId)]
+        found = await asyncio.gather(*(context.get(SUPPRESSIONS, key) for key in keys))
         return any(record is not None for record in found)
 
     def repeated(self, result: Mapping[str, Any] | None) -> Mapping[str, Any]:

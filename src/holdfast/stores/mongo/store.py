@@ -223,6 +223,10 @@ class MongoStore(Recording, Claiming, Settling, Sweeping, Letters):
         """See :meth:`holdfast.contracts.ports.Store.now`."""
         return await self.link.now()
 
+    async def truncate_log(self) -> bool:
+        """Nothing to do: MongoDB reuses the files of its journal by itself, and has no command that empties them."""
+        return True
+
     async def ping(self) -> None:
         """See :meth:`holdfast.contracts.ports.Store.ping`."""
         # A write that changes nothing. The server still waits for a majority, as for every write.

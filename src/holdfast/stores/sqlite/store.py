@@ -258,6 +258,10 @@ class SqliteStore:
         """See :meth:`holdfast.contracts.ports.Store.now`."""
         return from_ms(self._database.now())
 
+    async def truncate_log(self) -> bool:
+        """See :meth:`holdfast.contracts.ports.Store.truncate_log`."""
+        return await self._database.truncate_log()
+
     async def ping(self) -> None:
         """See :meth:`holdfast.contracts.ports.Store.ping`."""
         await self._database.write(lambda c: c.execute("SELECT 1").fetchone(), durable=False)

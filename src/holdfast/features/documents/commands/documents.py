@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from holdfast import Page, RecordQuery
-from holdfast.feature import FileMissing, Store
+from holdfast.feature import FileMissing, Services
 from holdfast.features.documents.feature import DocumentService, DocumentsFeature
 from holdfast.features.documents.job_records import result_object
 from holdfast.features.documents.records import JOBS, RESULTS, DocumentStatus
@@ -42,7 +42,12 @@ documents.command("run")(run)
 documents.command("submit")(submit)
 
 JobId = Annotated[str, typer.Argument(metavar="JOB_ID", help="The job.", show_default=False)]
+Owner = Annotated[
+    str | None,
+    typer.Option("--tenant", metavar="TENANT", help="Whose job it is, by id or name.", show_default=False),
+]
 _TEXT = "text.txt"
+_MOST_OWNERS = 200
 _SHOWN_ABOVE = frozenset({"job_id", "status", "error", "warnings", "cached"})
 
 
@@ -72,13 +77,13 @@ async def list_(
 
 
 @documents.command("show")
-async def show(job_id: JobId, data: options.Data = None, json: options.Json = False) -> None:
+async def show(job_id: JobId, tenant: Owner = None, data: options.Data = None, json: options.Json = False) -> None:
     """Show one job: its status, every attempt, its result, and the job that it replays."""
     async with open_feature(DocumentsFeature.name, DocumentService, data) as parts:
         store = parts.services.store
-        record = await _record(store, job_id)
-        stored = await store.get(RESULTS, job_id)
-        entry = await store.entry(parts.workload.name, job_id)
+        record = await _record(parts.services, job_id, tenant)
+        stored = await store.get(RESULTS, record["job_id"])
+        entry = await store.entry(parts.workload.name, record["job_id"])
     result = None if stored is None else result_object(stored)
     attempts = () if entry is None else entry.attempts
     history = [AttemptView.picked(each).model_dump(mode="json", by_alias=False) for each in attempts]
@@ -92,6 +97,7 @@ async def show(job_id: JobId, data: options.Data = None, json: options.Json = Fa
         {**_document(record), "result": result, "attempt_history": history},
         {
             "id": view.job_id,
+            "key": record["job_id"] if record["job_id"] != view.job_id else None,
             "status": f"{view.status}{' (asked to stop)' * (view.cancel_requested and not view.status.final)}",
             "stage": view.stage,
             "progress": _progress(view),
@@ -120,15 +126,15 @@ async def show(job_id: JobId, data: options.Data = None, json: options.Json = Fa
 
 
 @documents.command("text")
-async def text(job_id: JobId, data: options.Data = None) -> None:
+async def text(job_id: JobId, tenant: Owner = None, data: options.Data = None) -> None:
     """Print the text of a COMPLETED job on standard output. Any other job has no text: exit code 1."""
     async with open_feature(DocumentsFeature.name, DocumentService, data) as parts:
-        store = parts.services.store
-        status = DocumentStatus((await _record(store, job_id))["status"])
+        record = await _record(parts.services, job_id, tenant)
+        status = DocumentStatus(record["status"])
         if status is not DocumentStatus.COMPLETED:
             message = f"The job is {status.value}: there is no text{'' if status.final else ' yet'}."
             raise Stop(message, code=REFUSED)
-        result = await store.get(RESULTS, job_id)
+        result = await parts.services.store.get(RESULTS, record["job_id"])
         try:
             content = await parts.admission.output(result or {}, _TEXT)
         except FileMissing:
@@ -138,17 +144,17 @@ async def text(job_id: JobId, data: options.Data = None) -> None:
 
 
 @documents.command("cancel")
-async def cancel(job_id: JobId, data: options.Data = None, json: options.Json = False) -> None:
+async def cancel(job_id: JobId, tenant: Owner = None, data: options.Data = None, json: options.Json = False) -> None:
     """Cancel a job that waits, or ask the worker to stop a job in progress.
 
     A job that has ended does not change: exit code 1.
     """
     async with open_feature(DocumentsFeature.name, DocumentService, data) as parts:
-        store = parts.services.store
-        status = DocumentStatus((await _record(store, job_id))["status"])
+        record = await _record(parts.services, job_id, tenant)
+        status = DocumentStatus(record["status"])
         if not status.final:
-            await parts.services.cancellation.cancel(parts.workload, job_id)
-            status = DocumentStatus((await _record(store, job_id))["status"])
+            await parts.services.cancellation.cancel(parts.workload, record["job_id"])
+            status = DocumentStatus((await _record(parts.services, record["job_id"]))["status"])
     asked = not status.final
     if json:
         print_json({"job_id": job_id, "status": status.value, "cancel_requested": asked})
@@ -192,5 +198,18 @@ def _progress(view: DocumentView) -> str:
     return percent
 
 
-async def _record(store: Store, job_id: str) -> Mapping[str, Any]:
-    return require_item(await store.get(JOBS, job_id), "job", "holdfast documents list")
+async def _record(services: Services, job_id: str, tenant: str | None = None) -> Mapping[str, Any]:
+    """The job with this key, or with this id of a tenant. Each tenant may have a job of that id."""
+    by_key = await services.store.get(JOBS, job_id)
+    same_id = RecordQuery(collection=JOBS, where={"given_id": job_id})
+    found = [
+        *([] if by_key is None else [by_key]),
+        *(await services.store.find_records(same_id, Page(_MOST_OWNERS))).items,
+    ]
+    if tenant is not None:
+        company_id = (await services.tenants.named(tenant)).company_id
+        found = [each for each in found if each.get("company_id") == company_id]
+    if len(found) > 1:
+        message = "Several tenants have a job with this id: add --tenant."
+        raise Stop(message)
+    return require_item(found[0] if found else None, "job", "holdfast documents list")

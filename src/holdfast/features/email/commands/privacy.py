@@ -48,8 +48,9 @@ def erase(
     """Erase a person's data (LGPD, article 18). This cannot be undone.
 
     Waiting emails to the person are cancelled. The person's record is emptied, and so is their data in emails, settled
-    jobs and dead letters, and HTML that was sent to nobody else. It stays known that an email existed, when, and how it
-    ended. A suppressed address stays suppressed, as a keyed hash.
+    jobs and dead letters, HTML that was sent to nobody else, and .eml files. The database's write-ahead log is emptied.
+    It stays known that an email existed, when, and how it ended. A suppressed address stays suppressed, as a keyed
+    hash.
     """
     if not (yes or sys.stdin.isatty()):
         message = "This needs a confirmation, and this is no terminal: add --yes."
@@ -69,11 +70,15 @@ def erase(
         say("Nothing is stored about this person: there was nothing to erase.")
     else:
         say(
-            f"Erased: {done.recipients} records, {done.emails} emails, {done.jobs} jobs, {done.contents} contents. "
+            f"Erased: {done.recipients} records, {done.emails} emails, {done.jobs} jobs, {done.contents} contents, "
+            f"{done.messages} .eml files. "
             f"{done.cancelled} emails that waited were cancelled."
         )
     if done.in_work:
         message = f"{len(done.in_work)} emails are being sent now. Run this again when they have ended."
+        raise Stop(message, code=REFUSED)
+    if not done.log_emptied:
+        message = "The write-ahead log is in use, and may still hold what was erased. Run this again later."
         raise Stop(message, code=REFUSED)
 
 
@@ -137,6 +142,8 @@ def _forgotten(done: Forgotten) -> dict[str, Any]:
         "withdrawn": done.cancelled,
         "jobs": done.jobs,
         "contents": done.contents,
+        "messages": done.messages,
+        "logEmptied": done.log_emptied,
         "inWork": done.in_work,
     }
 
@@ -170,7 +177,8 @@ async def _reseal(data: Path | None) -> Resealed:
 def _privacy_of(email: EmailService) -> Privacy:
     from holdfast.features.email.privacy import Privacy  # noqa: PLC0415 - its libraries are there
 
-    return Privacy(email.services.store, email.services.broker, email.vault, email.workload, email.content)
+    store, broker = email.services.store, email.services.broker
+    return Privacy(store, broker, email.vault, email.workload, email.content, mail_folder=email.mail_folder)
 
 
 async def _selector(email: EmailService, recipient: str, tenant: str | None) -> Selector:

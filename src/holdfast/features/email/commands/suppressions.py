@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -40,14 +41,19 @@ async def add(
     address: Address,
     reason: Annotated[SuppressionReason, typer.Option(help="The reason.")] = SuppressionReason.MANUAL,
     detail: Annotated[str | None, typer.Option(help="A note for people.", show_default=False)] = None,
+    tenant: Annotated[
+        str | None, typer.Option(metavar="TENANT", help="For this tenant only, by id or name.", show_default=False)
+    ] = None,
     data: options.Data = None,
     json: options.Json = False,
 ) -> None:
-    """Suppress an address: no tenant's email is sent to it."""
+    """Suppress an address: no tenant's email is sent to it, or with --tenant no email of this tenant."""
     async with open_feature(EmailFeature.name, EmailService, data) as email:
         listed, now = email.suppressions, email.services.clock.now()
-        await listed.add([address], reason, detail=detail, source=f"operator {user_name()}", now=now)
-        found = await _find(listed, address)
+        company_id = None if tenant is None else (await email.services.tenants.named(tenant)).company_id
+        tenants = () if company_id is None else (company_id,)
+        await listed.add([address], reason, detail=detail, source=f"operator {user_name()}", now=now, tenants=tenants)
+        found = next((each for each in await _find(listed, address) if each.company_id == company_id), None)
     if found is None:  # somebody removed it in the meantime
         message = "The address is no longer on the list."
         raise Stop(message, code=REFUSED)
@@ -59,9 +65,9 @@ async def add(
 
 @suppressions.command("remove")
 async def remove(address: Address, data: options.Data = None, json: options.Json = False) -> None:
-    """Remove an address from the list: emails to it are accepted again."""
+    """Remove an address from the list: emails of all tenants to it are accepted again."""
     async with open_feature(EmailFeature.name, EmailService, data) as email:
-        found = await _find(email.suppressions, address)
+        found = next(iter(await _find(email.suppressions, address)), None)
         if found is None or not await email.suppressions.remove(address):
             message = "The address is not on the list."
             raise Stop(message, code=REFUSED)
@@ -90,12 +96,13 @@ def _document(suppression: Suppression) -> dict[str, Any]:
         "detail": suppression.detail,
         "source": suppression.source,
         "since": isoformat(suppression.since),
+        "companyId": suppression.company_id,
     }
 
 
-async def _find(listed: Suppressions, address: str) -> Suppression | None:
+async def _find(listed: Suppressions, address: str) -> Sequence[Suppression]:
     try:
-        return await listed.find(address)
+        return await listed.find_all(address)
     except ValueError as error:
         message = f"ADDRESS {error}."
         raise Stop(message) from None
