@@ -74,11 +74,6 @@ class EmailAdmission:
         self._limits = limits or RequestLimits()
         self._suppressions = Suppressions(store, vault)
 
-    @property
-    def workload(self) -> Workload[Any]:
-        """The workload of the jobs."""
-        return self._workload
-
     async def admit(
         self,
         body: object,

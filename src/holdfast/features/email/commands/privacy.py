@@ -18,7 +18,7 @@ from holdfast.features.email.settings import KEY_NAME, EmailSettings
 from holdfast.terminal import REFUSED, Stop, open_feature, options, print_json, say, settings_with
 
 if TYPE_CHECKING:  # the core install does without the libraries of the email extra
-    from holdfast.features.email.privacy import Forgotten, Person, Privacy, Resealed, Selector
+    from holdfast.features.email.privacy import Forgotten, Person, Privacy, Selector
 
 privacy = typer.Typer(
     help="Erase a person; seal personal data with a new key.", no_args_is_help=True, add_completion=False
@@ -113,12 +113,13 @@ def new_key(
 
 
 @privacy.command("rotate-keys")
-def rotate_keys(data: options.Data = None, json: options.Json = False) -> None:
+async def rotate_keys(data: options.Data = None, json: options.Json = False) -> None:
     """Seal all data of older keys again with the current key.
 
     First create a new key (`holdfast privacy new-key`) and restart every process; then run this.
     """
-    done = asyncio.run(_reseal(data))
+    async with open_feature(EmailFeature.name, EmailService, data) as email:
+        done = await _privacy_of(email).reseal()
     if json:
         facts = {"values": done.values, "recipients": done.recipients, "contents": done.contents}
         print_json({**facts, "broken": done.broken})
@@ -167,11 +168,6 @@ async def _erase(recipient: str, tenant: str | None, data: Path | None) -> Forgo
             return await _privacy_of(email).erase(selector, email.services.clock.now(), cancel)
         except ValueError as error:
             raise _no_address(error) from None
-
-
-async def _reseal(data: Path | None) -> Resealed:
-    async with open_feature(EmailFeature.name, EmailService, data) as email:
-        return await _privacy_of(email).reseal()
 
 
 def _privacy_of(email: EmailService) -> Privacy:
