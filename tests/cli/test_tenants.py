@@ -3,6 +3,7 @@ from __future__ import annotations
 import re
 
 import pytest
+
 from holdfast.webhooks import signing_key
 
 ID = "789e4567-e89b-12d3-a456-426614174999"
