@@ -140,6 +140,22 @@ async def test_while_an_answer_is_awaited_nothing_is_asked_of_the_client():
         await eventually(lambda: app.left == ["/long"])
 
 
+async def test_a_client_that_waits_until_we_read_is_not_too_slow():
+    class Busy(Patient):
+        async def __call__(self, scope, receive, send) -> None:
+            await asyncio.sleep(0.6)
+            while (await receive()).get("more_body"):
+                pass
+            await send({"type": "http.response.start", "status": 204, "headers": []})
+            await send({"type": "http.response.body", "body": b""})
+
+    async with served(Busy(), api_stall_timeout_ms=200, api_least_rate=1_000) as listener:
+        reader, writer = await asyncio.open_connection(*listener.getsockname())
+        writer.write(b"POST /large HTTP/1.1\r\nHost: holdfast\r\nContent-Length: 9000000\r\n\r\n" + b"x" * 9_000_000)
+        assert (await reader.readline()).startswith(b"HTTP/1.1 204")
+        writer.close()
+
+
 async def test_the_kernel_ends_connections_of_clients_that_vanished():
     async with served(Patient()) as listener:
         assert listener.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 60_000
