@@ -241,7 +241,8 @@ def _has_open(pid: int, name: str) -> bool:
     with contextlib.suppress(FileNotFoundError, ProcessLookupError, PermissionError):
         for each in Path(f"/proc/{pid}/fd").iterdir():
             with contextlib.suppress(FileNotFoundError):
-                if each.readlink().name == name:
+                # An upload is named by its content, and by the request that it came with.
+                if each.readlink().name.partition("-")[0] == name:
                     return True
     return False
 
