@@ -156,6 +156,29 @@ async def test_a_client_that_waits_until_we_read_is_not_too_slow():
         writer.close()
 
 
+async def test_after_the_last_answer_of_a_connection_nothing_is_asked_of_the_app():
+    class Quick(Patient):
+        async def __call__(self, scope, receive, send) -> None:
+            self.asked.append(scope["path"])
+            await send({"type": "http.response.start", "status": 204, "headers": [(b"connection", b"close")]})
+            await send({"type": "http.response.body", "body": b""})
+
+    app = Quick()
+    async with served(app) as listener:
+        reader, writer = await asyncio.open_connection(*listener.getsockname())
+        writer.write(b"POST /first HTTP/1.1\r\nHost: holdfast\r\nContent-Length: 4\r\n\r\n")
+        assert (await reader.read()).startswith(b"HTTP/1.1 204")  # our half is closed, and the client may go on
+        writer.write(b"body" + ask("/second"))
+        await writer.drain()
+        _, other = await asyncio.open_connection(*listener.getsockname())
+        other.write(ask("/third"))
+        await eventually(lambda: "/third" in app.asked)
+        await asyncio.sleep(0.1)  # what came before is long read
+        writer.close()
+        other.close()
+    assert app.asked == ["/first", "/third"]
+
+
 async def test_the_kernel_ends_connections_of_clients_that_vanished():
     async with served(Patient()) as listener:
         assert listener.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 60_000
