@@ -187,7 +187,9 @@ async def test_an_upload_that_was_lost_is_missing(client):
     letter = await letter_of(client, job_id, "FILE_NOT_FOUND", "IO", attempts=3)
     await has_failed(client, job_id, letter)
     assert letter["error"] == "File not found: lost.pdf"
-    assert letter["payload"] == {"upload": {"sha256": kept.name, "size": len(content), "filename": "lost.pdf"}}
+    sha256, _, upload_id = kept.name.partition("-")
+    named = {"sha256": sha256, "size": len(content), "upload_id": upload_id, "filename": "lost.pdf"}
+    assert letter["payload"] == {"upload": named}
 
 
 async def test_a_path_that_is_no_file_is_unreadable(client):
