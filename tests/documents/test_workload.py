@@ -175,7 +175,6 @@ async def test_the_same_job_again_is_a_duplicate_and_another_under_its_id_a_conf
     for other in (
         await client.upload(text_pdf(["Another"]), job_id="deed-1"),
         await client.upload(script.content, job_id="deed-1", language="pt"),
-        await client.upload(script.content, job_id="deed-1", who="other"),
     ):
         assert (other.status_code, other.json()["errorCode"]) == (409, "IDEMPOTENCY_CONFLICT")
     assert len(script.specs) == 1
