@@ -531,6 +531,7 @@ def feedback(event: object):
 def test_a_bounce_is_read_in_both_shapes(name, kind, permanent):
     [found] = feedback(bounce(kind, name))
     assert (found.address, found.kind, found.permanent) == ("maria@example.com", "bounce", permanent)
+    assert (found.message_id, found.outbox_id) == ("0100018f-1234-000000", OUTBOX)
     assert found.detail == f"{kind} General 5.1.1"
 
 
@@ -551,12 +552,17 @@ def test_every_recipient_of_a_bounce_is_reported():
     assert [each.address for each in found] == ["a@example.com", "b@example.com", "c@example.com"]
 
 
+def test_the_outbox_id_is_found_in_the_headers_too():
+    mail = {"headers": [{"name": "Subject", "value": "x"}, {"name": "message-ID", "value": f" <{OUTBOX}@a.b>"}]}
+    assert [found.outbox_id for found in feedback(bounce(mail=mail))] == [OUTBOX]
+
+
 @pytest.mark.parametrize(
     "mail", [None, {}, {"headers": 3}, {"headers": [3]}, {"commonHeaders": {"messageId": "<x@y>"}}, {"messageId": 3}]
 )
-def test_feedback_is_read_whatever_it_repeats_of_the_message(mail):
+def test_feedback_without_our_message_id_is_still_read(mail):
     [found] = feedback(bounce(mail=mail))
-    assert found.address == "maria@example.com"
+    assert (found.message_id, found.outbox_id) == (None, None)
 
 
 @pytest.mark.parametrize(
