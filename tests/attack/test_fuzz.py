@@ -25,6 +25,8 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="The memory of a
 
 CASES = int(os.environ.get("HOLDFAST_FUZZ_CASES", "3000"))
 SEED = int(os.environ.get("HOLDFAST_FUZZ_SEED", str(random.SystemRandom().randrange(2**32))))
+SLOW = 1.0 if "HOLDFAST_FUZZ_CASES" in os.environ else 20.0
+"""Seconds that an answer may take, of a request that is slow each time. A machine that runs all tests is a busy one."""
 MOST_GROWTH = 64 * 1024 * 1024
 MANY = "1000000"
 SETTINGS = {
@@ -61,8 +63,9 @@ async def test_no_request_breaks_the_api(tmp_path, secrets, tell):
     print(f"HOLDFAST_FUZZ_SEED={SEED}")
     with started(tmp_path, ENVIRONMENT | SETTINGS, "api", "--port", "0", "--json", "--app", APP) as server:
         port, pid = int(server.address.rpartition(":")[2]), server.process.pid
-        document = httpx.get(f"{server.address}/openapi.json", timeout=60).raise_for_status().json()
-        fuzzer = Fuzzer(port, Author(document, secrets, SEED))
+        async with httpx.AsyncClient(base_url=server.address, timeout=60) as client:
+            document = (await client.get("/openapi.json")).raise_for_status().json()
+        fuzzer = Fuzzer(port, Author(document, secrets, SEED), SLOW)
         async with pulse(port, patience=30) as beat:
             await fuzzer.send(CASES // 3)
             before = memory_of(pid)
@@ -82,10 +85,11 @@ async def test_no_request_breaks_the_api(tmp_path, secrets, tell):
             }
         )
         assert not run.findings, "\n".join(run.findings)
-        assert run.statuses[200] and run.statuses[202], f"nothing was right, so little was tested: {run.statuses}"
+        assert {200, 202} <= set(run.statuses), f"nothing was right, so little was tested: {run.statuses}"
         assert after - before < MOST_GROWTH
         assert server.process.poll() is None
-        assert httpx.get(f"{server.address}/health", timeout=60).status_code == 200
+        async with pulse(port):
+            pass  # it asks at least once
         stop(server)
     log = server.log.read_text()
     assert "Traceback" not in log

@@ -22,8 +22,8 @@ from urllib.parse import quote
 
 from holdfast.features.courier.signatures import sign
 
-SLOW: Final = 1.0
-"""Seconds that an answer may take."""
+SPOILED_PATIENCE: Final = 1.0
+"""Seconds to wait for the answer to a spoiled request: the server may wait for its end."""
 PATIENCE: Final = 60.0
 """Seconds after which a connection without an answer is a failure by itself."""
 CONNECTIONS: Final = 24
@@ -37,42 +37,49 @@ _RAW: Final = {_HUGE: b"9" * 5_000, _DEEP: b"[" * 3_000 + b"]" * 3_000}
 """What `json.dumps` would not write. Its quotes are taken away when the body is made."""
 
 TEXTS: Final = (
-    "", " ", "\x00", "a\x00b", "\ud800", "💥", "ﷺ" * 40, "e\u0301", "\u202eabc", "a" * 300, "b" * 20_000, "../../etc/passwd",
-    "..\\..\\windows", "123.456.789-09", "' OR 1=1 --", "{{7*7}}", "${jndi:x}", "<script>", "%s%n", "\r\nX-Injected: 1",
-    "9999-12-31T23:59:59.999999Z", "0000-00-00T00:00:00Z", "2026-02-30T25:61:61+99:99", "NaN", "true", "null", "-1", "1e999",
-    "0x10", "１２", "application/json", "http://127.0.0.1/", "file:///etc/passwd", "data:,x", "00000000-0000-0000-0000-000000000000",
+    "", " ", "\x00", "a\x00b", "\ud800", "💥", "ﷺ" * 40, "e\u0301", "\u202eabc", "a" * 300, "b" * 20_000,
+    "../../etc/passwd", "..\\..\\windows", "123.456.789-09", "' OR 1=1 --", "{{7*7}}", "${jndi:x}", "<script>", "%s%n",
+    "\r\nX-Injected: 1", "9999-12-31T23:59:59.999999Z", "0000-00-00T00:00:00Z", "2026-02-30T25:61:61+99:99", "NaN",
+    "true", "null", "-1", "1e999", "0x10", "\uff11\uff12", "application/json", "http://127.0.0.1/", "file:///etc/passwd",
+    "data:,x", "00000000-0000-0000-0000-000000000000",
 )  # fmt: skip
 VALUES: Final = (
-    None, True, False, 0, -1, 1, 2**31, 2**53 + 1, 2**63, 2**64, -(2**63) - 1, 10**400, 0.1, -0.0, 1e308, 5e-324, _HUGE, _DEEP,
-    [], {}, [[]], [None] * 300, {"": ""}, {"$gt": ""}, {"__proto__": {"a": 1}}, {"a": {"a": {"a": {"a": {"a": 1}}}}},
+    None, True, False, 0, -1, 1, 2**31, 2**53 + 1, 2**63, 2**64, -(2**63) - 1, 10**400, 0.1, -0.0, 1e308, 5e-324, _HUGE,
+    _DEEP, [], {}, [[]], [None] * 300, {"": ""}, {"$gt": ""}, {"__proto__": {"a": 1}},
+    {"a": {"a": {"a": {"a": {"a": 1}}}}},
 )  # fmt: skip
 SPOILED_JSON: Final = (
-    b"", b" ", b"null", b"true", b"0", b'""', b"[]", b"{}", b"{", b'{"', b'{"a"', b'{"a":', b'{"a":1,}', b"{'a':1}", b'{"a":NaN}',
-    b'{"a":Infinity}', b'{"a":-Infinity}', b'{"a":1e999}', b'{"a":01}', b'{"a":+1}', b'{"a":1}{"a":1}', b'{"a":1,"a":2}',
-    b'\xef\xbb\xbf{"a":1}', b'\xff\xfe{\x00}\x00', b'{"a":"\xff"}', b'{"a":"\xed\xa0\x80"}', b'{"a":"\\ud800"}', b'{"a":"\\x"}',
-    b'{"a":"\n"}', b"\x00", b"[" * 20_000, b'{"a":' * 5_000, b"[" * 3_000 + b"]" * 3_000, b"[" + b"1," * 20_000 + b"1]", b"9" * 5_000,
-    b'{"a":' + b"9" * 5_000 + b"}", b'{"a":1e' + b"9" * 5_000 + b"}", b'{"' + b"k" * 30_000 + b'":1}', b"a=1&b=2", b"<a/>",
+    b"", b" ", b"null", b"true", b"0", b'""', b"[]", b"{}", b"{", b'{"', b'{"a"', b'{"a":', b'{"a":1,}', b"{'a':1}",
+    b'{"a":NaN}', b'{"a":Infinity}', b'{"a":-Infinity}', b'{"a":1e999}', b'{"a":01}', b'{"a":+1}', b'{"a":1}{"a":1}',
+    b'{"a":1,"a":2}', b'\xef\xbb\xbf{"a":1}', b"\xff\xfe{\x00}\x00", b'{"a":"\xff"}', b'{"a":"\xed\xa0\x80"}',
+    b'{"a":"\\ud800"}', b'{"a":"\\x"}', b'{"a":"\n"}', b"\x00", b"[" * 20_000, b'{"a":' * 5_000,
+    b"[" * 3_000 + b"]" * 3_000, b"[" + b"1," * 20_000 + b"1]", b"9" * 5_000, b'{"a":' + b"9" * 5_000 + b"}",
+    b'{"a":1e' + b"9" * 5_000 + b"}", b'{"' + b"k" * 30_000 + b'":1}', b"a=1&b=2", b"<a/>",
     b"{" + b",".join(b'"%d":%d' % (n, n) for n in range(2_000)) + b"}",
 )  # fmt: skip
 HEADERS: Final = (
-    ("accept", "text/html"), ("accept", "*/*;q=a"), ("accept-encoding", "gzip, br;q=9"), ("accept-language", "x" * 2_000),
-    ("if-none-match", "*"), ("if-none-match", '"a", W/"b"'), ("if-modified-since", "yesterday"), ("range", "bytes=0-0"),
-    ("range", "bytes=9-1,-5,x"), ("content-encoding", "gzip"), ("content-encoding", "x" * 300), ("cookie", "a=" + "b" * 3_000),
-    ("x-request-id", "a" * 500), ("x-request-id", "\xff\xfe"), ("x-request-id", "{}"), ("traceparent", "00-" + "0" * 32 + "-0-00"),
-    ("x-correlation-id", "123.456.789-09"), ("x-trace-id", "\xe9" * 100), ("idempotency-key", "\x80" * 10), ("last-event-id", "9" * 400),
-    ("x-forwarded-for", "127.0.0.1, ::1, x"), ("forwarded", "for=_x"), ("x-http-method-override", "DELETE"), ("te", "trailers"),
-    ("origin", "null"), ("expect", "100-continue"), ("x-empty", ""), ("x-tab", "a\tb"), ("prefer", "respond-async"),
+    ("accept", "text/html"), ("accept", "*/*;q=a"), ("accept-encoding", "gzip, br;q=9"),
+    ("accept-language", "x" * 2_000), ("if-none-match", "*"), ("if-none-match", '"a", W/"b"'),
+    ("if-modified-since", "yesterday"), ("range", "bytes=0-0"), ("range", "bytes=9-1,-5,x"),
+    ("content-encoding", "gzip"), ("content-encoding", "x" * 300), ("cookie", "a=" + "b" * 3_000),
+    ("x-request-id", "a" * 500), ("x-request-id", "\xff\xfe"), ("x-request-id", "{}"),
+    ("traceparent", "00-" + "0" * 32 + "-0-00"), ("x-correlation-id", "123.456.789-09"), ("x-trace-id", "\xe9" * 100),
+    ("idempotency-key", "\x80" * 10), ("last-event-id", "9" * 400), ("x-forwarded-for", "127.0.0.1, ::1, x"),
+    ("forwarded", "for=_x"), ("x-http-method-override", "DELETE"), ("te", "trailers"), ("origin", "null"),
+    ("expect", "100-continue"), ("x-empty", ""), ("x-tab", "a\tb"), ("prefer", "respond-async"),
 )  # fmt: skip
 TYPES: Final = (
-    "application/json", "application/json; charset=utf-8", "application/json; charset=utf-16", "APPLICATION/JSON", "text/json",
-    "application/x-www-form-urlencoded", "multipart/form-data", "multipart/form-data; boundary=", "multipart/mixed; boundary=x",
-    'multipart/form-data; boundary="' + "b" * 300 + '"', "multipart/form-data; boundary=\xff", "text/plain", "", ";", "a/b/c", "x" * 2_000,
+    "application/json", "application/json; charset=utf-8", "application/json; charset=utf-16", "APPLICATION/JSON",
+    "text/json", "application/x-www-form-urlencoded", "multipart/form-data", "multipart/form-data; boundary=",
+    "multipart/mixed; boundary=x", 'multipart/form-data; boundary="' + "b" * 300 + '"',
+    "multipart/form-data; boundary=\xff", "text/plain", "", ";", "a/b/c", "x" * 2_000,
 )  # fmt: skip
 METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS", "TRACE", "PROPFIND", "get", "X" * 30)
 ELSEWHERE: Final = (
-    "/", "//", "/docs", "/openapi.json", "/metrics", "/v1", "/v1/", "/v1/documents/", "/v1//documents", "/v1/documents/../email", "/%2e%2e/",
-    "/v1/jobs/%2F", "/v1/jobs/parcels/%00", "/v1/jobs/parcels/a%2Fb", "/v1/events/%ff", "/favicon.ico", "/.env", "/" + "a/" * 500, "/?" + "a&" * 90,
-    "/health?" + "a=1&" * 400, "/v1/dead-letters?cursor=%00", "/v1/dead-letters?limit=" + "9" * 4_000, "*", "/health#x",
+    "/", "//", "/docs", "/openapi.json", "/metrics", "/v1", "/v1/", "/v1/documents/", "/v1//documents",
+    "/v1/documents/../email", "/%2e%2e/", "/v1/jobs/%2F", "/v1/jobs/parcels/%00", "/v1/jobs/parcels/a%2Fb",
+    "/v1/events/%ff", "/favicon.ico", "/.env", "/" + "a/" * 500, "/?" + "a&" * 90, "/health?" + "a=1&" * 400,
+    "/v1/dead-letters?cursor=%00", "/v1/dead-letters?limit=" + "9" * 4_000, "*", "/health#x",
 )  # fmt: skip
 BOUNDARY: Final = "a-boundary"
 
@@ -98,6 +105,10 @@ class Sent:
     @property
     def asks_for_the_head(self) -> bool:
         return self.data.startswith(b"HEAD ")
+
+
+Answer = tuple[int, dict[str, str], bytes | None]
+"""Status, headers and body; no body where it does not end."""
 
 
 class Author:
@@ -210,7 +221,7 @@ class Author:
         if not pairs:
             return ""
         texts = [
-            f"{quote(name.encode('utf-8', 'surrogatepass'))}={quote(self._text(value)[:3_000].encode('utf-8', 'surrogatepass'))}"
+            "=".join(quote(each.encode("utf-8", "surrogatepass")) for each in (name, self._text(value)[:3_000]))
             for name, value in pairs
         ]
         return "?" + self.chance.choice(("&", "&", "&", "&&", ";")).join(texts)
@@ -292,7 +303,7 @@ class Author:
             },
             "/v1/jobs/{workload}": {"number": str(number), "depot": "south"},
             "/v1/email/send": email,
-            "/v1/email/batch": {"emails": [email] * self.chance.choice((1, 2, 101))},
+            "/v1/email/batch": {"emails": [email] * self.chance.choice((1, 2, 20))},
             "/v1/documents": {"job_type": "OCR", "input_type": "PDF", "url": f"https://example.com/{number}.pdf"},
             "/v1/dead-letters/replay": why | {"filter": {"workload": "courier"}, "limit": 1},
         }.get(path, why if path.startswith("/v1/dead-letters/") else None)
@@ -305,9 +316,11 @@ class Author:
         while isinstance(inner, dict | list) and inner and not self._one_in(3):
             holder, place = inner, self.chance.choice(list(inner) if isinstance(inner, dict) else range(len(inner)))
             inner = holder[place]
-        new = self.chance.choice(
-            (self.chance.choice(TEXTS), self.chance.choice(VALUES), [inner], {"value": inner}, [inner] * 60)
-        )
+        new = self.chance.choice((TEXTS, VALUES, VALUES, None))
+        if new is None:
+            repeated = 60 if len(repr(inner)) < 200 else 2
+            new = ([inner], {"value": inner}, [inner] * repeated)
+        new = self.chance.choice(new)
         if holder is None:
             return {**value, self.chance.choice(TEXTS): new} if isinstance(value, dict) and not self._one_in(8) else new
         if isinstance(holder, dict) and self._one_in(4):
@@ -364,6 +377,9 @@ class Author:
             return schema["const"] if "const" in schema else self.chance.choice(schema["enum"])
         if (examples := schema.get("examples")) and self._one_in(2):
             return copy.deepcopy(self.chance.choice(examples))
+        return self._sample_of_type(schema, depth)
+
+    def _sample_of_type(self, schema: dict[str, Any], depth: int) -> Any:
         kind = schema.get("type", "object")
         kind = self.chance.choice(kind) if isinstance(kind, list) else kind
         if depth > 6:
@@ -412,11 +428,12 @@ class Run:
 
 
 class Fuzzer:
-    """Sends what an author thinks up, over several connections at once."""
+    """Sends what an author thinks up, over several connections at once. An answer may take ``slow`` seconds."""
 
-    def __init__(self, port: int, author: Author) -> None:
+    def __init__(self, port: int, author: Author, slow: float) -> None:
         self._port = port
         self._author = author
+        self._slow = slow
         self.run = Run()
 
     async def send(self, cases: int) -> None:
@@ -440,10 +457,7 @@ class Fuzzer:
         self.run.cases += len(batch)
         reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
         try:
-            async with asyncio.timeout(PATIENCE):
-                await self._exchange(reader, writer, batch)
-        except TimeoutError:
-            self.run.find(f"no answer in {PATIENCE} s", b"".join(each.data for each in batch))
+            await self._exchange(reader, writer, batch)
         finally:
             writer.transport.abort()
 
@@ -451,38 +465,35 @@ class Fuzzer:
         clock = asyncio.get_running_loop().time
         began = clock()
         writer.write(b"".join(each.data for each in batch))
-        for place, sent in enumerate(batch):
-            try:
-                async with asyncio.timeout(SLOW if sent.spoiled else None):
-                    status, headers, body = await _answer(reader, sent)
-            except TimeoutError:
-                if not sent.spoiled:
-                    raise
-                self.run.unanswered += 1
+        for place, sent in enumerate(batch, 1):
+            answer = await self._read(reader, sent)
+            if answer is None:
                 return
-            except (asyncio.IncompleteReadError, ConnectionError) as error:
-                if sent.spoiled:
-                    self.run.unanswered += 1
-                else:
-                    left = getattr(error, "partial", b"")
-                    self.run.find(f"no answer to request {place} of {len(batch)}: {error!r}", sent.data, left)
-                return
-            except ValueError as error:
-                self.run.find(f"an answer that is no HTTP: {error}", sent.data)
-                return
-            took = clock() - began
+            status, headers, body = answer
+            took = (clock() - began) / place  # each waited for those before it
             self.run.statuses[status] += 1
+            self.run.slowest = max(self.run.slowest, took)
             self._look_at(sent, status, headers, body)
-            # Each waited for those before it.
-            self.run.slowest = max(self.run.slowest, took / (place + 1))
-            if took / (place + 1) > SLOW:
+            if took > self._slow:
                 await self._ask_again(sent)
-            if body is None:
+            if headers.get("connection") == "close" and place < len(batch) and status < 400:
+                self.run.find(f"closed after request {place} of {len(batch)}", sent.data)
+            if headers.get("connection") == "close" or body is None:
                 return
-            if headers.get("connection") == "close":
-                if place + 1 < len(batch) and status < 400:
-                    self.run.find(f"closed after request {place} of {len(batch)}", sent.data)
-                return
+
+    async def _read(self, reader: asyncio.StreamReader, sent: Sent) -> Answer | None:
+        """The answer. None if there is none, which only a spoiled request may lead to."""
+        try:
+            async with asyncio.timeout(SPOILED_PATIENCE if sent.spoiled else PATIENCE):
+                return await _answer(reader, sent)
+        except ValueError as error:
+            self.run.find(f"an answer that is no HTTP: {error}", sent.data)
+        except (asyncio.IncompleteReadError, ConnectionError, TimeoutError) as error:
+            if sent.spoiled:
+                self.run.unanswered += 1
+            else:
+                self.run.find(f"no answer: {error!r}", sent.data, getattr(error, "partial", b""))
+        return None
 
     def _look_at(self, sent: Sent, status: int, headers: dict[str, str], body: bytes | None) -> None:
         if status >= 500 and not (status == 503 and "retry-after" in headers):
@@ -506,13 +517,13 @@ class Fuzzer:
                 pass
             finally:
                 writer.transport.abort()
-            if clock() - began <= SLOW:
+            if clock() - began <= self._slow:
                 return
-        self.run.find(f"more than {SLOW} s, each of four times", sent.data)
+        self.run.find(f"more than {self._slow} s, each of four times", sent.data)
 
 
-async def _answer(reader: asyncio.StreamReader, sent: Sent) -> tuple[int, dict[str, str], bytes | None]:
-    """Status, headers and body of the next answer; no body where it does not end."""
+async def _answer(reader: asyncio.StreamReader, sent: Sent) -> Answer:
+    """The next answer."""
     status = 100
     while status < 200:
         head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
