@@ -20,6 +20,7 @@ from tests.cli.commands import APP, ENVIRONMENT, SECRET, TOKEN
 from tests.support.fuzzing import Author, Fuzzer, Secrets
 from tests.support.program import started, stop
 from tests.support.pulse import pulse
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="The memory of a process is read from /proc.")
 
@@ -88,8 +89,8 @@ async def test_no_request_breaks_the_api(tmp_path, secrets, tell):
         assert {200, 202} <= set(run.statuses), f"nothing was right, so little was tested: {run.statuses}"
         assert after - before < MOST_GROWTH
         assert server.process.poll() is None
-        async with pulse(port):
-            pass  # it asks at least once
+        async with pulse(port) as beat:
+            await eventually(lambda: beat.waits)
         stop(server)
     log = server.log.read_text()
     assert "Traceback" not in log
