@@ -36,13 +36,16 @@ HOLDFAST_CHAOS_ROUNDS ?= 25
 # How often each attack is repeated in `make attack`; the test suite itself runs each once.
 HOLDFAST_ATTACK_ROUNDS ?= 10
 
+# How many requests `make fuzz` sends; the test suite itself sends a few thousand. HOLDFAST_FUZZ_SEED repeats a run.
+HOLDFAST_FUZZ_CASES ?= 500000
+
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Programs are started hundreds of times here: they should find their bytecode.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo demo-cluster test test-fast check format bench bench-cluster bench-documents mutants chaos attack audit clean
+.PHONY: help install demo demo-cluster test test-fast check format bench bench-cluster bench-documents mutants chaos attack fuzz audit clean
 
 help: ## Show this list
 	@echo "Holdfast. Usage: make <target> [ARGS='...'] [PYTHON=python3.12]"
@@ -106,6 +109,9 @@ chaos: $(STAMP) ## Kill and stop real processes for a long time; HOLDFAST_CHAOS_
 
 attack: $(STAMP) ## Attack a running gateway for a long time; HOLDFAST_ATTACK_ROUNDS sets how long
 	HOLDFAST_ATTACK_ROUNDS=$(HOLDFAST_ATTACK_ROUNDS) $(PYTEST) tests/attack --timeout 3600 $(ARGS)
+
+fuzz: $(STAMP) ## Send half a million spoiled requests to a running API (half an hour); HOLDFAST_FUZZ_CASES sets how many
+	HOLDFAST_FUZZ_CASES=$(HOLDFAST_FUZZ_CASES) $(PYTEST) tests/attack/test_fuzz.py --timeout 7200 $(ARGS)
 
 audit: $(STAMP) ## Ask whether a version that we install has a known weakness; says so where nobody can be asked
 	@test -x .venv-audit/bin/pip-audit || { $(PYTHON) -m venv .venv-audit && .venv-audit/bin/pip install --quiet pip-audit; }

@@ -145,6 +145,11 @@ KEPT: Final = (
         ),
         "the seed of random numbers",
     ),
+    Kept(
+        r"(?i)\b(HOLDFAST_FUZZ_)?SEED\b",
+        ("Makefile", "docs/security.md", "tests/attack/test_fuzz.py", "tests/support/fuzzing.py"),
+        "the seed of random numbers",
+    ),
     Kept(r"(?i)\bHOLDFAST_SIM_SEEDS\b|\bseeds?\b|\bA seeded simulation\b", ("CONTRIBUTING.md",), "of the simulation"),
     Kept(r"\bHOLDFAST_SIM_SEEDS\b|\b500 seeds\b|\bA seeded simulation\b", ("docs/architecture.md",), "the same"),
 )
