@@ -107,7 +107,7 @@ async def test_a_body_that_is_not_a_batch_is_refused(api, body):
 
 
 async def test_a_batch_that_is_too_large_is_refused_unread(api):
-    emails = [an_email(html="x" * 9_000) for _ in range(150)]
+    emails = [an_email(html="x" * 60_000) for _ in range(150)]
     answer = await api.send_batch(emails)
     assert answer.status_code == 413
     assert await entries(api) == []

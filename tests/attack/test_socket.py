@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from holdfast.wiring.ambient import RandomIds
 
+from holdfast.wiring import RandomIds
 from holdfast.wiring.serving import server_of
 from tests.api.document_api import BOUNDARY, document_api, part
 from tests.cli.commands import ENVIRONMENT

@@ -9,7 +9,7 @@ import stat
 import pytest
 
 from holdfast.contracts.errors import ConfigurationError
-from holdfast.wiring import data_folder, open_system
+from holdfast.wiring import open_system, opening
 from tests.cli.commands import settings
 
 
@@ -73,12 +73,12 @@ def test_a_folder_of_another_owner_is_refused_if_everybody_may_read_it(home, mon
     folder = home / "mount"
     folder.mkdir()
     folder.chmod(mode)
-    monkeypatch.setattr(data_folder.os, "geteuid", lambda: folder.stat().st_uid + 1)
+    monkeypatch.setattr(opening.os, "geteuid", lambda: folder.stat().st_uid + 1)
     if refused:
         with pytest.raises(ConfigurationError, match="other users may read mount"):
-            data_folder.prepare_data_folder(folder)
+            opening.prepare_data_folder(folder)
     else:
-        data_folder.prepare_data_folder(folder)
+        opening.prepare_data_folder(folder)
     assert rights(folder) == mode
 
 
@@ -87,5 +87,5 @@ def test_a_folder_for_everybody_is_not_taken_from_them(home):
     folder.mkdir()
     folder.chmod(0o1777)
     with pytest.raises(ConfigurationError, match="other users"):
-        data_folder.prepare_data_folder(folder)
+        opening.prepare_data_folder(folder)
     assert rights(folder) == 0o1777

@@ -58,7 +58,13 @@ def test_a_name_is_given_once(program):
 
 # --- what a tenant may use --------------------------------------------------------------------------------------------
 
-DEFAULTS = {"requestsPerSecond": 2_000, "pending": 1_250, "waitingJobs": 100_000, "streams": 20}
+DEFAULTS = {
+    "requestsPerSecond": 2_000,
+    "pending": 1_250,
+    "waitingJobs": 100_000,
+    "storedBytes": 10 * 1024**3,
+    "streams": 20,
+}
 
 
 def test_a_tenant_is_deactivated_and_activated_by_its_id_or_name(program):
@@ -89,12 +95,12 @@ def test_usage_shows_what_the_store_knows(program):
     program("tenants", "add", "Acme", "--id", ID)
     usage = program("tenants", "usage", "Acme", "--json").json
     assert (usage["companyId"], usage["active"]) == (ID, True)
-    # What is stored is told by the features that store something, and so is the default of its limit.
-    assert usage["usage"].pop("storedBytes")["limit"] is None
     assert usage["usage"] == {
         "requestsPerSecond": {"used": None, "limit": 2_000},
         "pending": {"used": None, "limit": 1_250},
         "waitingJobs": {"used": 0, "limit": 100_000},
+        # Documents keep files: their settings have the limit.
+        "storedBytes": {"used": 0, "limit": 10 * 1024**3},
         "streams": {"used": None, "limit": 20},
     }
     assert "counted in each API process" in program("tenants", "usage", "Acme").out

@@ -11,12 +11,11 @@ import socket
 
 import pytest
 import uvicorn
-from holdfast.wiring.ambient import RandomIds
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from holdfast.wiring import connection
+from holdfast.wiring import RandomIds, connection
 from holdfast.wiring.connection_limits import ConnectionCount, ConnectionLimits, most_connections, sender_of
 from holdfast.wiring.serving import server_of
 from tests.support.settings import Settings
