@@ -27,7 +27,6 @@ STREAMS = 4
 SETTINGS = {
     "TENANT_REQUESTS_PER_SECOND": str(RATE),
     "COURIER_REQUESTS_PER_SECOND": str(RATE),
-    "INTAKE_MAX_PENDING": str(4 * PENDING),
     "TENANT_STREAMS": str(STREAMS),
 }
 HONEST_EVERY = 0.1
@@ -40,7 +39,7 @@ SLOW = 3
 """Requests per second of the tenant that floods: what it may do must be less than all that a busy machine can do."""
 DEFAULT = TenantLimits()
 LEAST_SHARE = 0.5
-UNLIMITED = TenantLimits(requests_per_second=1_000_000)
+UNLIMITED = TenantLimits(requests_per_second=1_000_000, pending=PENDING)
 PROMISED = 1.0
 """Seconds until a revoked key is refused everywhere, and until its streams end."""
 SLACK = 5.0

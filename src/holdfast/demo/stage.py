@@ -258,9 +258,9 @@ class Stage:
 
     # --- dead letters ---------------------------------------------------------------------------------------------
 
-    def letter_of(self, key: str, *, show: bool = False) -> Body:
-        """The one dead letter of a job."""
-        letters = self.ask(self.operator, "/v1/dead-letters", params={"key": key}).body.get("items", [])
+    def letter_of(self, key: str, *, show: bool = False, by: str = "key") -> Body:
+        """The one dead letter of a job; or, by ``workload``, of a workload."""
+        letters = self.ask(self.operator, "/v1/dead-letters", params={by: key}).body.get("items", [])
         if len(letters) != 1:
             message = f"{len(letters)} dead letters instead of one"
             raise Unexpected(message)
