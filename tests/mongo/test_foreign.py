@@ -359,6 +359,8 @@ async def test_the_other_system_may_write_while_its_records_are_brought_over(fil
             for name in names:
                 await database.processed_events.update_one(*node_writes(name, "processing"), upsert=True)
                 await database.processed_events.update_one(*node_writes(name, "processed"), upsert=True)
+                # Without a pause, it would be in the way of every transaction on a slow machine.
+                await asyncio.sleep(0.005)
 
     writing = asyncio.create_task(node_goes_on())
     await filled.migrate()
