@@ -35,7 +35,7 @@ COMMANDS: tuple[Entry, ...] = (
     Entry("dlq", "holdfast.cli.letters:dlq", READ, "Read, review, replay and close dead letters."),
     Entry("queue", "holdfast.cli.queues:queue", READ, "See how many jobs wait; pause and resume."),
     Entry("init", "holdfast.cli.configuring:init", SET_UP, "Write a holdfast.toml with fresh secrets."),
-    Entry("tenants", "holdfast.cli.tenants:tenants", SET_UP, "Add tenants, those who may submit work; see and set what they may use."),
+    Entry("tenants", "holdfast.cli.tenants:tenants", SET_UP, "Add tenants; see and set what they may use."),
     Entry("keys", "holdfast.cli.keys:keys", SET_UP, "Create, list and revoke API keys of tenants."),
     Entry("config", "holdfast.cli.configuring:config", SET_UP, "See the settings in force."),
     Entry("migrate", "holdfast.cli.configuring:migrate", SET_UP, "Create the ledger's tables or collections."),

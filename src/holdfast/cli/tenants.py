@@ -20,7 +20,7 @@ from .opening import existing_system, settings_with
 from .output import print_json, print_line, say, show_list, show_table
 
 tenants = typer.Typer(
-    help="Add tenants, those who may submit work; see and set what they may use.",
+    help="Add tenants; see and set what they may use.",
     no_args_is_help=True,
     add_completion=False,
 )
