@@ -265,7 +265,8 @@ async def test_a_crash_with_nearly_all_memory_taken_is_a_want_of_memory(monkeypa
     monkeypatch.setattr(child_process, "_used_by", lambda pid: measured.append(measure(pid)) or measured[-1])
 
     async def listen(message):
-        await eventually(lambda: measured[-1][1] > 195 * MEGABYTE)
+        # As the limit counts: what is in memory at a moment depends on what else the machine does.
+        await eventually(lambda: max(each[0] for each in measured) > 195 * MEGABYTE)
         (tmp_path / "go").touch()
 
     child = stand_in("crash_full_of_memory", 200 * MEGABYTE, tmp_path / "go")
