@@ -95,7 +95,8 @@ async def test_too_much_output_is_a_dead_letter_at_once_that_names_the_cap_and_l
     letter = await dead_letter(client, job_id := await client.handed_in(script))
     assert letter.reason_code == "OUTPUT_TOO_LARGE"
     assert cap in letter.reason_message
-    assert (await client.entry(job_id)).attempt_count == 1
+    tried = [(attempt.error_code, attempt.error_message) for attempt in (await client.entry(job_id)).attempts]
+    assert tried == [("OUTPUT_TOO_LARGE", letter.reason_message)]
     assert await units(client) == 0
     assert not list((client.folder / "documents" / "results").glob(f"{job_id}/*"))
     assert not list((client.folder / "documents" / "work").glob("job-*"))

@@ -388,7 +388,7 @@ def test_a_slow_listener_makes_the_child_wait_and_loses_nothing(run, tmp_path):
 
 
 def test_what_a_child_says_before_it_ends_is_heard_however_late(run, monkeypatch, tmp_path):
-    monkeypatch.setattr(child_process, "_GRACE", 0.05)
+    monkeypatch.setattr(child_process, "_GRACE", 0.0)
 
     async def listen(message):
         if isinstance(message, Stage):

@@ -12,7 +12,6 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import IO, Any, Final, cast
 
@@ -31,7 +30,8 @@ _ROOM: Final = 128 * 1024 * 1024
 ran out of memory. Native libraries often just crash when memory is refused, and request a hundred megabytes at a
 time."""
 _GRACE: Final = 2.0
-"""Seconds in which a child that closed its output has to end, and the output of a child that ended has to close."""
+"""Seconds in which a child that closed its output has to end."""
+_READ_SIZE: Final = 256 * 1024
 _KEPT_ERRORS: Final = 4096
 _MEGABYTE: Final = 1024 * 1024
 
@@ -51,7 +51,7 @@ class Child:
         self._longest_line = longest_line
         self._process: subprocess.Popen[bytes] | None = None
         self._output = _Pipe(self._on_output, self._wake)
-        self._error_output = _Pipe(self._on_error_output)
+        self._error_output = _Pipe(self._on_error_output, self._wake)
         self._lines: deque[bytes] = deque()
         self._unfinished = bytearray()
         self._errors = b""
@@ -68,7 +68,8 @@ class Child:
         hide_secrets()
         try:
             self._process = process = _spawned(command, environment)
-            os.set_blocking(self._file(0).fileno(), False)
+            for fd in range(3):
+                os.set_blocking(self._file(fd).fileno(), False)
         except OSError as error:
             why = f"it cannot be started ({errno.errorcode.get(error.errno or 0, 'EIO')})"
             raise DocumentFailure(Code.CHILD_CRASHED, detail=why) from None
@@ -79,8 +80,8 @@ class Child:
             _kill_group(process.pid)
             self._await_end(process)
             raise DocumentFailure(Code.CHILD_CRASHED, detail="it cannot be watched: no more threads") from None
-        for pipe, file in ((self._output, process.stdout), (self._error_output, process.stderr)):
-            await _wait_until_done(self._loop.create_task(self._loop.connect_read_pipe(partial(_itself, pipe), file)))
+        for pipe, fd in ((self._output, 1), (self._error_output, 2)):
+            pipe.open(self._file(fd).fileno())
         self._check()
 
     async def give(self, line: bytes) -> None:
@@ -100,15 +101,14 @@ class Child:
     async def next_line(self) -> bytes | None:
         """The next line of the child's output. None: there will be no more."""
         while not self._lines:
-            if self._output.ended.done():
+            if self._output.ended:
                 return None
-            self._output.resume()
-            self._news.clear()
-            try:
-                # A process that left the child's group may keep the child's output open.
-                async with asyncio.timeout(_GRACE if self._exited.done() else None):
-                    await self._news.wait()
-            except TimeoutError:
+            if not self._exited.done():
+                self._output.resume()
+                self._news.clear()
+                await self._news.wait()
+            # All that the child wrote is in the pipe, which a process that left the child's group may keep open.
+            elif not self._output.read():
                 return None
         return self._lines.popleft()
 
@@ -123,7 +123,7 @@ class Child:
             return self._killed_for
         if not self._exited.done():
             return DocumentFailure(Code.CHILD_CRASHED, detail="it closed its output and went on")
-        await asyncio.wait({self._error_output.ended}, timeout=_GRACE)
+        self._error_output.read()
         errors = self._errors.decode("utf-8", "replace")
         ending = _ending(self._running.returncode)
         if is_out_of_memory(errors) or self._was_nearly_full():
@@ -140,11 +140,10 @@ class Child:
         finally:
             if self._next_check is not None:
                 self._next_check.cancel()
-            try:
-                await _wait_until_done(asyncio.gather(self._output.close(), self._error_output.close()))
-            finally:
-                for fd in range(3):
-                    self._file(fd).close()
+            self._output.pause()
+            self._error_output.pause()
+            for fd in range(3):
+                self._file(fd).close()
 
     async def _until_writable(self, pipe: int) -> None:
         writable = asyncio.Event()
@@ -163,7 +162,7 @@ class Child:
             self._unfinished.clear()
         self._unfinished += rest
         if any(len(line) > self._longest_line for line in (self._unfinished, *whole)):
-            self._unfinished.clear()
+            self._output.end()
             self._kill_for(too_large(Cap.PAGE, self._longest_line))
             return
         self._lines.extend(whole)
@@ -237,48 +236,50 @@ class Child:
         return f"{self._taken // _MEGABYTE}{most} MB in use"
 
 
-class _Pipe(asyncio.Protocol):
-    """A pipe that the child writes to. ``ended`` is done when nothing more comes and the pipe is closed."""
+class _Pipe:
+    """A pipe that the child writes to. ``ended``: nothing more comes."""
 
-    def __init__(self, on_data: Callable[[bytes], None], on_end: Callable[[], None] | None = None) -> None:
-        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    def __init__(self, on_data: Callable[[bytes], None], on_end: Callable[[], None]) -> None:
+        self.ended = False
+        self._loop = asyncio.get_running_loop()
         self._on_data = on_data
         self._on_end = on_end
-        self._transport: asyncio.ReadTransport | None = None
+        self._fd: int | None = None
+
+    def open(self, fd: int) -> None:
+        """Read this end of the pipe, which does not block."""
+        self._fd = fd
+        self.resume()
 
     def pause(self) -> None:
         """Stop reading for now. The child waits when the pipe is full."""
-        if self._transport is not None:
-            self._transport.pause_reading()
+        if self._fd is not None:
+            self._loop.remove_reader(self._fd)
 
     def resume(self) -> None:
-        """Read again."""
-        if self._transport is not None:
-            self._transport.resume_reading()
+        """Read when the child writes."""
+        if self._fd is not None and not self.ended:
+            self._loop.add_reader(self._fd, self.read)
 
-    async def close(self) -> None:
-        """Close the pipe, and wait until it is closed."""
-        if self._transport is not None:
-            self._transport.close()
-            await self.ended
+    def read(self) -> bool:
+        """Read what is in the pipe. Returns False if there is nothing."""
+        if self._fd is None or self.ended:
+            return False
+        try:
+            data = os.read(self._fd, _READ_SIZE)
+        except BlockingIOError:
+            return False
+        if data:
+            self._on_data(data)
+        else:
+            self.end()
+        return bool(data)
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The event loop reads the pipe."""
-        self._transport = cast("asyncio.ReadTransport", transport)
-
-    def data_received(self, data: bytes) -> None:
-        """The child wrote."""
-        self._on_data(data)
-
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - the cause does not matter
-        """The pipe is closed, by either side."""
-        self.ended.set_result(None)
-        if self._on_end is not None:
-            self._on_end()
-
-
-def _itself(pipe: _Pipe) -> _Pipe:
-    return pipe
+    def end(self) -> None:
+        """Read no more."""
+        self.pause()
+        self.ended = True
+        self._on_end()
 
 
 def _spawned(command: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
