@@ -17,8 +17,8 @@ import uvloop
 
 from holdfast import Reject
 from holdfast.features.documents import child_process
+from holdfast.features.documents.child.limits import PR_SET_DUMPABLE
 from holdfast.features.documents.child.protocol import Plan, Spec, Stage, Unit
-from holdfast.features.documents.child.system_calls import PR_SET_DUMPABLE
 from holdfast.features.documents.failures import Code, DocumentFailure
 from holdfast.features.documents.running import ChildOptions, read_in_child
 from tests.support.child_stand_ins import heard, stand_in

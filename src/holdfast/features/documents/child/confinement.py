@@ -23,7 +23,7 @@ from typing import Final
 
 from . import landlock, seccomp
 from .landlock import LIST, READ, WRITE
-from .system_calls import PR_SET_DUMPABLE, call, prctl
+from .limits import PR_SET_DUMPABLE, call, prctl
 
 MOST_THREADS: Final = 1_000
 """Of one child. With 64 threads for each library, the engines have fewer than half of that."""

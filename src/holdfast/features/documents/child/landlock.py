@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Final
 
-from .system_calls import PR_SET_NO_NEW_PRIVS, call, prctl
+from .limits import PR_SET_NO_NEW_PRIVS, call, prctl
 
 _CREATE_RULESET: Final = 444
 _ADD_RULE: Final = 445

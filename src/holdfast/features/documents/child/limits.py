@@ -1,19 +1,51 @@
-"""The limits of the child, and its end. A limit that the operating system does not support is left out.
+"""The limits of the child, its end, and the functions of the C library that Python does not have.
 
-Worker and child import this module, so it imports nothing heavy.
+A limit that the operating system does not support is left out. Only Linux has all of the functions. Worker and child
+import this module, so it imports nothing heavy.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
 import resource
 import signal
 import sys
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Final
 
-from .system_calls import PR_SET_PDEATHSIG, prctl
+PR_SET_PDEATHSIG: Final = 1
+PR_SET_DUMPABLE: Final = 4
+PR_SET_SECCOMP: Final = 22
+PR_SET_NO_NEW_PRIVS: Final = 38
+
+
+def call(function: str, *arguments: int | bytes | ctypes.Array[ctypes.c_char] | None) -> int:
+    """Call a function that returns a negative number for an error. Raises OSError then."""
+    result = int(getattr(_library(), function)(*map(_as_c, arguments)))
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    return result
+
+
+def prctl(option: int, *arguments: int | bytes) -> None:
+    """Change something about this process. Raises OSError."""
+    # The kernel refuses some options if an argument that they do not use is not 0.
+    call("prctl", option, *arguments, *(0,) * (4 - len(arguments)))
+
+
+@cache
+def _library() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)
+
+
+def _as_c(argument: object) -> object:
+    # By default a number is passed with 32 bits, and the kernel reads 64.
+    return ctypes.c_long(argument) if isinstance(argument, int) else argument
+
 
 _THREADS: Final = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 _NO_REPORTS: Final = {"ORT_DISABLE_TELEMETRY": "1", "HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}

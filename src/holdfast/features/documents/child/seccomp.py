@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from .system_calls import PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP, prctl
+from .limits import PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP, prctl
 
 _FILTER: Final = 2
 
