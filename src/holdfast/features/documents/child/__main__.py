@@ -6,9 +6,9 @@ import os
 from typing import NoReturn
 
 from .confinement import confine
-from .connection import Connection
 from .limits import limit_resources, lower_priority
 from .port import files_of
+from .protocol import Connection
 
 
 def main() -> NoReturn:

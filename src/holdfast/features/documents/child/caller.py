@@ -11,10 +11,9 @@ from typing import NoReturn
 from holdfast.features.documents.engines import ENGINES
 
 from .confinement import confine
-from .connection import Connection
 from .limits import limit_resources, lower_priority
 from .port import model_class
-from .protocol import Answer, Question, decoded
+from .protocol import Answer, Connection, Question, decoded
 
 
 def main() -> NoReturn:
