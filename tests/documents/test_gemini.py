@@ -15,8 +15,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from holdfast.features.documents.child.gemini import GeminiPages, GeminiSpeech
-from holdfast.features.documents.child.gemini_answers import EMPTY_PAGE
+from holdfast.features.documents.child.gemini import EMPTY_PAGE, GeminiPages, GeminiSpeech
 from holdfast.features.documents.child.gemini_model import GeminiModel
 from holdfast.features.documents.child.protocol import Spec, Unit
 from holdfast.features.documents.failures import Code, DocumentFailure

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.features.documents.child.gemini_answers import http_failure, page_text, transcript, whole_text
+from holdfast.features.documents.child.gemini import http_failure, page_text, transcript, whole_text
 from holdfast.features.documents.failures import Code, DocumentFailure
 
 NOW = datetime(2026, 1, 25, 11, 0, tzinfo=UTC)

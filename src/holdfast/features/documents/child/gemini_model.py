@@ -1,6 +1,6 @@
 """The model Gemini, through Google's own SDK. Only the caller uses this module: it needs the network and the key.
 
-No request is repeated here: Holdfast retries the job. What an answer means is decided in :mod:`.gemini_answers`.
+No request is repeated here: Holdfast retries the job. What an answer means is decided in :mod:`.gemini`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from holdfast.features.documents.contract import LANGUAGE
 from holdfast.features.documents.failures import Code, DocumentFailure
 
-from .gemini_answers import EMPTY_PAGE, http_failure, whole_text
+from .gemini import EMPTY_PAGE, http_failure, whole_text
 from .protocol import Question, Spec
 
 if TYPE_CHECKING:
