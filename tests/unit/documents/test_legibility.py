@@ -8,7 +8,7 @@ import unicodedata
 
 import pytest
 
-from holdfast.features.documents.child.legibility import Legibility, agree, legibility
+from holdfast.features.documents.child.text_layer import Legibility, agree, legibility
 from tests.support.pages import SAMPLES
 
 EN, PT = SAMPLES["en"], SAMPLES["pt"]

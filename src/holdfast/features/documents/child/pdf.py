@@ -1,6 +1,6 @@
 """PDFs, page by page: the text layer is copied if it is usable, otherwise an engine reads the page.
 
-A text layer is usable if its characters are those that the page shows (:mod:`.legibility`), and if it is more than a
+A text layer is usable if its characters are those that the page shows (:mod:`.text_layer`), and if it is more than a
 stamp. A stamp is a few letters that a scanner or an archive wrote over a page that is otherwise a picture or outlines.
 The engine reads such a page as a whole, including the stamp.
 
@@ -24,10 +24,9 @@ import pypdfium2.raw as pdfium
 from holdfast.features.documents.failures import Code, DocumentFailure
 
 from . import ocr
-from .legibility import Legibility, agree
 from .port import PageEngine, engine_class
 from .protocol import Message, Page, Plan, Spec, Stage, Unit
-from .text_layer import TextLayer, text_layer
+from .text_layer import Legibility, TextLayer, agree, text_layer
 
 if TYPE_CHECKING:
     from PIL import Image
