@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
 
-from fastapi.responses import Response
+from fastapi import Response
 
 from holdfast.http import Receive, Scope, Send
 
