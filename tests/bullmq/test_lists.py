@@ -11,7 +11,7 @@ from redis import Redis
 
 from holdfast.brokers.bullmq import RedisLists
 from holdfast.contracts.errors import StoreUnavailable
-from holdfast.features.documents.lists import ListReader
+from holdfast.features.documents.adopting import ListReader
 
 NOW, SOON, DAY = timedelta(milliseconds=1), timedelta(seconds=10), timedelta(days=1)
 

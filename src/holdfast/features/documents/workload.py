@@ -56,14 +56,13 @@ from holdfast import (
 )
 from holdfast.feature import FilesUnavailable
 
-from .adopting import adopt, identify, read_job
+from .adopting import ListReader, Lists, adopt, identify, read_job
 from .callbacks import DocumentCallbacks
 from .contract import FLAT_ONLY, DocumentJob, JobType
 from .dead_letter import dead_letter_payload
 from .failures import Code, DocumentFailure
 from .files import Files
 from .job_records import JobRecords, cached_result
-from .lists import ListReader, Lists
 from .options import DocumentOptions
 from .reading import Reading
 from .records import COLLECTIONS, UNITS, unit_id, work_id
