@@ -9,8 +9,8 @@ import pytest
 
 from holdfast.contracts.effects import Upsert
 from holdfast.contracts.errors import LeaseLost
-from holdfast.features.documents.checkpoints import Checkpoints, units_of
 from holdfast.features.documents.records import UNITS, unit_id, work_id
+from holdfast.features.documents.units import Checkpoints, units_of
 
 KEEP = timedelta(days=30)
 

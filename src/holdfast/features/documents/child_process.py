@@ -20,7 +20,7 @@ from holdfast import scrub
 from .child.confinement import MOST_THREADS, hide_secrets
 from .child.limits import is_out_of_memory
 from .failures import Code, DocumentFailure
-from .spool import Cap, too_large
+from .units import Cap, too_large
 
 _CHECK_EVERY: Final = 0.1
 """Seconds between checks of the child's memory and threads."""

@@ -11,7 +11,6 @@ from typing import Any, Final
 
 from holdfast import Context, Effect, Job
 
-from .checkpoints import Checkpoints, units_of
 from .child.protocol import Plan, Spec, Stage, Unit
 from .contract import DocumentJob, InputType
 from .failures import Code, DocumentFailure
@@ -21,7 +20,7 @@ from .records import DocumentStatus
 from .records import Stage as Step
 from .rendering import Tally, pieces_of
 from .running import read_in_child
-from .spool import Spool
+from .units import Checkpoints, Spool, units_of
 
 _LOADING: Final = "loading"
 _LONGEST_NAME: Final = 200

@@ -37,7 +37,7 @@ from .child.protocol import (
 from .child_process import Child
 from .engines import ENGINES
 from .failures import Code, DocumentFailure
-from .spool import Cap, too_large
+from .units import Cap, too_large
 
 _INHERITED: Final = ("LANG", "LC_ALL", "LC_CTYPE", "TZ", "PYTHONPATH", "LD_LIBRARY_PATH")
 _INHERITED_BY_THE_CALLER: Final = ("SSL_CERT_FILE", "SSL_CERT_DIR")

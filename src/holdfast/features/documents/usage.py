@@ -32,7 +32,7 @@ from holdfast import (
 from holdfast.feature import Principal, Services, refused
 
 from .records import ARRIVING, USAGE
-from .spool import Cap, too_large
+from .units import Cap, too_large
 
 _DAY: Final = timedelta(days=1)
 _PERIODS: Final = 60
