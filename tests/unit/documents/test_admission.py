@@ -12,10 +12,10 @@ from holdfast.contracts.files import FileMissing, UploadTooLarge
 from holdfast.features.documents.admission import AdmissionOptions, DocumentAdmission
 from holdfast.features.documents.contract import key_of
 from holdfast.features.documents.fetching import Fetcher, FetchOptions
+from holdfast.features.documents.files import Sources
 from holdfast.features.documents.local_paths import LocalPaths
 from holdfast.features.documents.options import DocumentOptions
 from holdfast.features.documents.records import CACHE, JOBS, RESULTS, cache_id, work_id
-from holdfast.features.documents.sources import Sources
 from holdfast.features.documents.workload import Documents
 from holdfast.webhooks.addresses import AddressPolicy
 from tests.support.document_files import folder_files

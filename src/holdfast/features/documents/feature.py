@@ -146,8 +146,8 @@ class DocumentService:
 
         from .callbacks import CallbackOptions, DocumentCallbacks  # noqa: PLC0415 - likewise
         from .fetching import Fetcher, FetchOptions  # noqa: PLC0415 - likewise
+        from .files import Sources  # noqa: PLC0415 - likewise
         from .local_paths import LocalPaths  # noqa: PLC0415 - likewise
-        from .sources import Sources  # noqa: PLC0415 - likewise
         from .usage import Usage  # noqa: PLC0415 - likewise
         from .workload import DEAD_LETTER_QUEUE, QUEUE, Documents  # noqa: PLC0415 - likewise
 

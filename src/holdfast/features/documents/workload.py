@@ -61,12 +61,11 @@ from .callbacks import DocumentCallbacks
 from .contract import FLAT_ONLY, DocumentJob, JobType
 from .dead_letter import dead_letter_payload
 from .failures import Code, DocumentFailure
-from .files import Files
+from .files import Files, Sources
 from .job_records import JobRecords, cached_result
 from .options import DocumentOptions
 from .reading import Reading
 from .records import COLLECTIONS, UNITS, unit_id, work_id
-from .sources import Sources
 from .usage import Usage
 
 QUEUE: Final = "doc_jobs"
