@@ -30,8 +30,7 @@ from holdfast.terminal import (
 )
 from holdfast.views import AttemptView
 
-from .options import print_content
-from .progress import pages
+from .options import pages, print_content
 from .run import run
 from .submit import submit
 

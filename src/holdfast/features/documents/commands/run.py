@@ -31,14 +31,17 @@ from .options import (
     Engine,
     Format,
     Language,
+    ReadingBar,
     Strict,
     failed,
     output_file,
+    pages,
     print_content,
+    reading_bar,
     require_language,
     say_warnings,
+    sound,
 )
-from .progress import ReadingBar, pages, reading_bar, sound
 
 
 def run(

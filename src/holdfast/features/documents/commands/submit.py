@@ -42,13 +42,16 @@ from .kinds import (
 from .options import (
     Engine,
     Language,
+    ReadingBar,
     Strict,
     failed,
+    pages,
     print_content,
+    reading_bar,
     require_language,
     say_warnings,
+    sending,
 )
-from .progress import ReadingBar, pages, reading_bar, sending
 
 _UPLOAD_TIMEOUT: Final = httpx.Timeout(30.0, connect=5.0, read=300.0)
 """Long, because the API answers only when a large file is durable."""
