@@ -38,8 +38,7 @@ from holdfast.http import (
 
 from .admission import CourierAdmission
 from .feature import COURIER_PATH, CourierService
-from .openapi import CHAPTER, SECURITY_SCHEMES, courier_operation
-from .routes import event_routes, shipment_routes
+from .routes import CHAPTER, SECURITY_SCHEMES, courier_operation, event_routes, shipment_routes
 from .signatures import INVALID_SIGNATURE, SIGNATURE_HEADERS, SourceSecret, Verifier
 
 _WANTED: Final = BODY_HEADERS | SIGNATURE_HEADERS | {REQUEST_ID}
