@@ -17,8 +17,7 @@ from holdfast.config import FeatureSettings, SettingsError, fresh_config_text
 from holdfast.config.loading import CONSTANT_NOW
 from holdfast.engine.intake import Intake
 from holdfast.features.courier.feature import workload_of
-from holdfast.features.courier.secrets import CourierSecret
-from holdfast.features.courier.signatures import TOLERANCE
+from holdfast.features.courier.signatures import TOLERANCE, CourierSecret
 from holdfast.features.documents.child.gemini_model import GeminiModel
 from holdfast.features.documents.fetching import FetchOptions
 from holdfast.features.documents.options import DocumentOptions

@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, Field, SecretStr, field_validator
 from holdfast import Workload
 from holdfast.feature import WAY_OUT, FeatureSettings, Float, Int, Settings, WebAddress, lower, refuse, weakness
 
-from .secrets import CourierSecret, parse_courier_secrets
+from .signatures import CourierSecret, parse_courier_secrets
 
 _HOUR_MS: Final = 3_600_000
 
