@@ -11,8 +11,14 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from holdfast.contracts.times import isoformat
-from holdfast.features.courier.contract import ActiveShipment, CourierDeadLetter, CourierEvent, CourierIntake
-from holdfast.features.courier.portable import MAX_DEPTH, MAX_INTEGER
+from holdfast.features.courier.contract import (
+    MAX_DEPTH,
+    MAX_INTEGER,
+    ActiveShipment,
+    CourierDeadLetter,
+    CourierEvent,
+    CourierIntake,
+)
 from tests.support.courier_documents import event_document, intake_document, payload, without
 
 EXAMPLE_DEAD_LETTER = {

@@ -23,8 +23,8 @@ from .contract import (
     CourierEvent,
     Identifier,
     Instant,
+    first_problem,
 )
-from .portable import first_problem
 
 _OPTIONAL: Final[Mapping[str, TypeAdapter[Any]]] = {
     "occurredAt": TypeAdapter(Instant),

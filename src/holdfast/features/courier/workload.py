@@ -34,8 +34,7 @@ from holdfast import (
 from holdfast.network import NETWORK, REFUSED, RESET, THROTTLED, TIMEOUT, TLS_FAILED, UNKNOWN_HOST
 
 from .adopting import identify, read_event, recover
-from .contract import CourierEvent
-from .portable import first_problem
+from .contract import CourierEvent, first_problem
 
 if TYPE_CHECKING:
     from .downstream import Downstream
