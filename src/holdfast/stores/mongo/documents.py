@@ -23,8 +23,15 @@ from holdfast.contracts.redaction import scrub
 from holdfast.contracts.times import duration_ms, from_ms, isoformat, to_ms
 from holdfast.contracts.transitions import MoveToDeadLetters
 from holdfast.contracts.workload import Workload
-from holdfast.stores.fields import LETTER_FROM_ENTRY, LETTER_FROM_TRANSITION, public_name, reader
-from holdfast.stores.listings import not_a_cursor, position_of, to_cursor
+from holdfast.stores.fields import (
+    LETTER_FROM_ENTRY,
+    LETTER_FROM_TRANSITION,
+    not_a_cursor,
+    position_of,
+    public_name,
+    reader,
+    to_cursor,
+)
 
 from .foreign import columns, is_foreign_letter, letter_in_our_shape, readable_entry
 from .link import Document

@@ -20,8 +20,8 @@ from holdfast.contracts.dead_letters import DeadLetter, ReviewStatus
 from holdfast.contracts.ledger import NewEntry, Status
 from holdfast.contracts.queries import LetterQuery, Page, Slice
 from holdfast.contracts.transitions import REVIEW_STEPS
+from holdfast.stores.fields import slice_of
 from holdfast.stores.folding import writes_of
-from holdfast.stores.listings import slice_of
 
 from .documents import WITHOUT_SNAPSHOT, after, compared, cursor_of, letter_of, new_document, new_mark, order_of
 from .foreign import ELSEWHERE, foreign_ids, is_foreign_letter

@@ -19,8 +19,8 @@ from holdfast.contracts.effects import Effect, Upsert
 from holdfast.contracts.errors import EffectRefused, InvalidQuery
 from holdfast.contracts.queries import Page, RecordQuery, Slice
 from holdfast.contracts.times import isoformat
+from holdfast.stores.fields import check_fields, position_of, slice_of, to_cursor
 from holdfast.stores.folding import CREATED, UPDATED, Fold, Write, check_effect, upserted_keys, writes_of
-from holdfast.stores.listings import check_fields, position_of, slice_of, to_cursor
 
 from .documents import cursor_at, parse_cursor, too_deep
 from .foreign import instant_of, plain

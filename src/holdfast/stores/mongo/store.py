@@ -14,7 +14,7 @@ from holdfast.contracts.effects import Collection, Effect
 from holdfast.contracts.ledger import LedgerEntry, QueuePlaces, Status
 from holdfast.contracts.queries import EntryQuery, Page, RecordQuery, Slice
 from holdfast.contracts.workload import Workload
-from holdfast.stores.listings import check_labels, slice_of, texts_with
+from holdfast.stores.fields import check_labels, slice_of, texts_with
 
 from . import importing
 from .claiming import Claiming

@@ -11,8 +11,7 @@ from holdfast.contracts.ledger import Cancelled, Lease, LedgerEntry, QueuePlaces
 from holdfast.contracts.queries import EntryQuery, Page, Slice
 from holdfast.contracts.times import from_ms
 from holdfast.sqlite.database import one, to_json
-from holdfast.stores.fields import names_of, reader
-from holdfast.stores.listings import check_labels, number_of, slice_of, texts_with, to_cursor
+from holdfast.stores.fields import check_labels, names_of, number_of, reader, slice_of, texts_with, to_cursor
 
 # --- reading --------------------------------------------------------------------------------------------------
 

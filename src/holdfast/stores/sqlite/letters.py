@@ -13,8 +13,7 @@ from holdfast.contracts.queries import LetterQuery, Page, Slice
 from holdfast.contracts.times import from_ms, to_ms
 from holdfast.contracts.transitions import REVIEW_STEPS
 from holdfast.sqlite.database import one, to_json
-from holdfast.stores.fields import names_of, reader
-from holdfast.stores.listings import number_of, slice_of, to_cursor
+from holdfast.stores.fields import names_of, number_of, reader, slice_of, to_cursor
 
 from .ledger import known_queue, record
 from .records import RecordTables

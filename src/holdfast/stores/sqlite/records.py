@@ -12,8 +12,8 @@ from holdfast.contracts.errors import InvalidQuery
 from holdfast.contracts.queries import Page, RecordQuery, Slice
 from holdfast.contracts.times import from_ms, isoformat
 from holdfast.sqlite.database import one, to_json
+from holdfast.stores.fields import check_fields, pair_of, position_of, slice_of, to_cursor, to_pair_cursor
 from holdfast.stores.folding import Fold, Write, check_effect, upserted_keys
-from holdfast.stores.listings import check_fields, pair_of, position_of, slice_of, to_cursor, to_pair_cursor
 
 from .schema import instants_of, quoted
 
