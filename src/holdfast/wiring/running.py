@@ -19,8 +19,8 @@ from holdfast.contracts.workload import App
 from holdfast.telemetry import attach, detach, emit, events
 from holdfast.telemetry.logs import LogExporter
 
-from .memory import give_back_large_blocks
 from .opening import open_system
+from .serving import give_back_large_blocks
 from .system import System
 
 CRASH_POINT_VARIABLE: Final = "HOLDFAST_CRASH_POINT"
