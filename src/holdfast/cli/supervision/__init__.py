@@ -8,8 +8,7 @@ stops. Where the kernel can, it also signals the child.
 
 from .lifeline import end_with_parent, inherited_listener, keep_private, tell_ready
 from .member import Duty, Member
-from .restarts import Restarts
-from .supervisor import Supervisor
+from .supervisor import Restarts, Supervisor
 
 __all__ = [
     "Duty",
