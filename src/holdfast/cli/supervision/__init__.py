@@ -6,8 +6,7 @@ of a socket pair. The child writes to it when it is ready. When the other end cl
 stops. Where the kernel can, it also signals the child.
 """
 
-from .lifeline import end_with_parent, inherited_listener, keep_private, tell_ready
-from .member import Duty, Member
+from .member import Duty, Member, end_with_parent, inherited_listener, keep_private, tell_ready
 from .supervisor import Restarts, Supervisor
 
 __all__ = [
