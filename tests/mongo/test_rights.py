@@ -9,7 +9,7 @@ import pytest
 from pymongo import MongoClient
 
 from holdfast.cli.servers import free_port
-from holdfast.cli.servers.mongo import MongoServer
+from holdfast.cli.servers.programs import MongoServer
 from holdfast.contracts.errors import ConfigurationError
 from holdfast.features.courier.workload import Courier
 from holdfast.stores.mongo import MongoStore

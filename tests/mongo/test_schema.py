@@ -13,7 +13,7 @@ from pymongo import MongoClient
 from pymongo.errors import OperationFailure
 
 from holdfast.cli.servers import ServerProcess, free_port
-from holdfast.cli.servers.mongo import mongod_program
+from holdfast.cli.servers.programs import mongod_program
 from holdfast.contracts.effects import Collection, Upsert
 from holdfast.contracts.errors import ConfigurationError, StoreUnavailable
 from holdfast.features.courier.workload import Courier

@@ -11,9 +11,17 @@ import socket
 from pathlib import Path
 from typing import Final
 
-from .mongo import MongoServer, ReplicaSet, looking_at, mongod_program, start_replica_set
 from .process import ServerMissing, ServerProcess, free_port
-from .valkey import ValkeyServer, start_valkey, valkey_program
+from .programs import (
+    MongoServer,
+    ReplicaSet,
+    ValkeyServer,
+    looking_at,
+    mongod_program,
+    start_replica_set,
+    start_valkey,
+    valkey_program,
+)
 
 __all__ = [
     "MongoServer",
