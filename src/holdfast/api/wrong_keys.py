@@ -15,8 +15,7 @@ from collections.abc import Callable
 from ipaddress import IPv6Address, ip_address, ip_network
 from typing import Final
 
-from holdfast.engine.sender_limits import HOLD_SECONDS
-from holdfast.engine.token_bucket import TokenBucket
+from holdfast.engine.sender_limits import HOLD_SECONDS, TokenBucket
 from holdfast.telemetry import refused
 
 from .asgi import Scope
