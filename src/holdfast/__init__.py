@@ -10,6 +10,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from holdfast.contracts.redaction import Kind, find_personal_data, normalise_document
+
     from .contracts.admission import Admitted, ErrorCode, FieldProblem, InvalidContent, NotAcceptable
     from .contracts.crash_points import crash_point
     from .contracts.dead_letters import DeadLetter, ReviewStatus, letter_id
@@ -33,7 +35,6 @@ if TYPE_CHECKING:
     from .contracts.extras import EXTRA_OF, install_command, missing_libraries
     from .contracts.ledger import Attempt, LedgerEntry, Status
     from .contracts.outcomes import Done, Expired, Failure, Halt, Outcome, Reason, Reject, Retry, Snooze
-    from .contracts.personal_data import Kind, find_personal_data, normalise_document
     from .contracts.queries import EntryQuery, LetterQuery, Page, RecordQuery, Slice
     from .contracts.queues import Delivery, RateLimit
     from .contracts.redaction import scrub

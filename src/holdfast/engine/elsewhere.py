@@ -15,10 +15,9 @@ from typing import Any, Final
 
 from holdfast.contracts.ledger import DueEntry, NotNow
 from holdfast.contracts.outcomes import Reason
-from holdfast.contracts.personal_data import find_personal_data
 from holdfast.contracts.ports import Ambient, Broker, Store
 from holdfast.contracts.queues import WorkedElsewhere
-from holdfast.contracts.redaction import scrub
+from holdfast.contracts.redaction import find_personal_data, scrub
 from holdfast.contracts.transitions import Ending
 from holdfast.contracts.workload import Workload
 from holdfast.telemetry import emit, events

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from validate_docbr import CNPJ, CPF
 
-from holdfast.contracts.personal_data import Kind, find_personal_data, normalise_document
+from holdfast.contracts.redaction import Kind, find_personal_data, normalise_document
 
 FULL_WIDTH = {ord(character): ord(character) + 0xFEE0 for character in "0123456789.-"}
 DIGITS = st.text(alphabet=string.digits, min_size=11, max_size=11)
