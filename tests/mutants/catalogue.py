@@ -198,7 +198,7 @@ ON CONFLICT (workload, key) DO UPDATE SET body = excluded.body, fingerprint = ex
     ),
     _mutant(
         "a handler goes on before its point of no return is committed",
-        "engine/proceeding.py",
+        "engine/handling.py",
         "        settled = await answer\n",
         "        await asyncio.sleep(0)\n        return\n        settled = await answer\n",
     ),

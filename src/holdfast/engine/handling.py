@@ -1,15 +1,22 @@
-"""Running handlers: every error of a handler becomes an outcome."""
+"""Running handlers: every error of a handler becomes an outcome.
+
+The point of no return: committed before a handler does something irreversible (I11).
+
+Handlers share commits: calls that arrive during a commit go into the next commit.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
 
 from pydantic import BaseModel, ValidationError
 
+from holdfast.contracts.crash_points import crash_point
 from holdfast.contracts.effects import Effect
 from holdfast.contracts.errors import (
     BrokerUnavailable,
@@ -19,10 +26,11 @@ from holdfast.contracts.errors import (
     StoreUnavailable,
     TransientError,
 )
-from holdfast.contracts.ledger import Claimed
+from holdfast.contracts.ledger import Claimed, Lease
 from holdfast.contracts.outcomes import Expired, Outcome, Reject, Snooze
 from holdfast.contracts.ports import Broker, Store
 from holdfast.contracts.queues import RateLimit
+from holdfast.contracts.transitions import OVERDUE, Proceed, Settled, Settlement
 from holdfast.contracts.validation import describe_validation
 from holdfast.contracts.workload import Job, Workload
 from holdfast.telemetry import emit
@@ -30,10 +38,62 @@ from holdfast.telemetry import emit
 from .adoption import IDEMPOTENCY_CONFLICT
 from .entries import REFUSED, REFUSED_BECAUSE
 from .failures import BAD_OUTCOME, VALIDATION_FAILED, classify
+from .group_commit import GroupCommit
 from .hooks import Hooks, report_failure
 from .limiter import Limiter
-from .proceeding import Proceeding
 from .transitions import RunningJob
+
+_MOST_IN_ONE_COMMIT: Final = 100
+
+
+@dataclass(slots=True)
+class _Request:
+    settlement: Settlement
+    answer: asyncio.Future[Settled]
+
+
+class Proceeding:
+    """Commits the points of no return of one workload, in one process."""
+
+    def __init__(self, workload: str, store: Store) -> None:
+        self._workload = workload
+        self._store = store
+        self._group_commit = GroupCommit(_MOST_IN_ONE_COMMIT, self._commit)
+
+    async def proceed(self, lease: Lease, effects: Sequence[Effect], *, repeatable: bool) -> None:
+        """Return once the mark is committed. Raises the errors of :meth:`Context.proceed` and those of the store."""
+        answer: asyncio.Future[Settled] = asyncio.get_running_loop().create_future()
+        transition = Proceed(tuple(effects), repeatable)
+        self._group_commit.add(_Request(Settlement(self._workload, lease, transition), answer))
+        settled = await answer
+        if settled.stale:
+            raise LeaseLost
+        if settled.note == OVERDUE:
+            raise DeadlinePassed
+        crash_point("worker.proceeded")
+
+    async def _commit(self, batch: Sequence[_Request]) -> None:
+        crash_point("worker.proceeding")
+        try:
+            settled = await self._store.settle([each.settlement for each in batch])
+        except Exception as error:  # noqa: BLE001 - raised in the handlers that wait
+            if len(batch) > 1 and not _away(error):  # one job may be at fault, or its records may be locked
+                for each in batch:
+                    await self._commit([each])
+                return
+            for each in batch:
+                if not each.answer.done():
+                    each.answer.set_exception(error)
+            return
+        for each, answer in zip(batch, settled, strict=True):
+            if not each.answer.done():  # its handler was cancelled: the mark stays, and nothing was done
+                each.answer.set_result(answer)
+
+
+def _away(error: Exception) -> bool:
+    """Whether the store itself failed, for all jobs alike."""
+    return type(error) is StoreUnavailable
+
 
 _NOT_THE_HANDLERS: Final = (DeadlinePassed, LeaseLost, BrokerUnavailable, StoreUnavailable)
 """Errors that the context raises, and not the handler's own code."""
