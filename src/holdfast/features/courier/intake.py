@@ -50,7 +50,7 @@ def courier_routes(courier: CourierService, frame: Frame) -> FeatureRoutes:
     intake = AsgiRoute(
         path=COURIER_PATH,
         method="POST",
-        app=CourierIntake(admission, courier, frame.max_body_bytes),
+        app=CourierEndpoint(admission, courier, frame.max_body_bytes),
         describe=lambda: courier_operation(admission.intake_schema()),
         chapter=CHAPTER,
         security_schemes=SECURITY_SCHEMES,
@@ -58,7 +58,7 @@ def courier_routes(courier: CourierService, frame: Frame) -> FeatureRoutes:
     return FeatureRoutes([event_routes(courier, guard), shipment_routes(courier, guard)], [intake])
 
 
-class CourierIntake:
+class CourierEndpoint:
     """The intake of signed courier events."""
 
     def __init__(self, admission: CourierAdmission, courier: CourierService, max_body_bytes: int) -> None:
