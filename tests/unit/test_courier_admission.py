@@ -9,8 +9,8 @@ import pytest
 
 from holdfast.contracts.admission import InvalidContent
 from holdfast.contracts.times import isoformat
-from holdfast.features.courier.admission import CourierAdmission
 from holdfast.features.courier.contract import CourierEvent, CourierIntake
+from holdfast.features.courier.intake import CourierAdmission
 from holdfast.features.courier.signatures import SignatureMeta
 from holdfast.features.courier.workload import Courier, CourierOptions
 from tests.support.courier_documents import event_document, intake_document, payload, without
