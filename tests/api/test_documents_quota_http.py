@@ -13,7 +13,7 @@ from holdfast.contracts.errors import IntakeSaturated, StoreUnavailable
 from holdfast.contracts.queries import Page, RecordQuery
 from holdfast.contracts.tenants import TENANTS
 from holdfast.features.documents.records import ARRIVING
-from holdfast.telemetry.bounds import refusals
+from holdfast.telemetry.events import refusals
 from tests.api.document_api import (
     ELSEWHERE,
     PDF,

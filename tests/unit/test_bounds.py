@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.telemetry import attach, bounds, detach, events, refusals, refused
+from holdfast.telemetry import attach, detach, events, refusals, refused
 
 
 @pytest.fixture
@@ -21,8 +21,8 @@ def lines():
 
 def test_every_refusal_counts_and_the_log_has_one_line_a_second(lines, monkeypatch):
     now = 100.0
-    monkeypatch.setattr(bounds.time, "monotonic", lambda: now)
-    monkeypatch.setattr(bounds, "_logged", {})
+    monkeypatch.setattr(events.time, "monotonic", lambda: now)
+    monkeypatch.setattr(events, "_logged", {})
     before = refusals().get("test_bound", 0)
     for _ in range(1_000):
         refused("test_bound", where="here")
@@ -37,7 +37,7 @@ def test_every_refusal_counts_and_the_log_has_one_line_a_second(lines, monkeypat
 
 
 def test_each_bound_has_its_own_lines(lines, monkeypatch):
-    monkeypatch.setattr(bounds, "_logged", {})
+    monkeypatch.setattr(events, "_logged", {})
     refused("test_one")
     refused("test_two")
 

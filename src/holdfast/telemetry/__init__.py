@@ -4,7 +4,6 @@ An event is a name from ``events``, or the message of a handler, with a few fiel
 nothing secret in it (I14).
 """
 
-from .bounds import refusals, refused
-from .events import attach, detach, emit, emit_failure
+from .events import attach, detach, emit, emit_failure, refusals, refused
 
 __all__ = ["attach", "detach", "emit", "emit_failure", "refusals", "refused"]

@@ -1,8 +1,13 @@
-"""The events, and the functions that emit them. A failure is an event with a traceback (I21), without values (I14)."""
+"""The events, and the functions that emit them. A failure is an event with a traceback (I21), without values (I14).
+
+A refusal by a limit (I18) is counted too, and is an event at most once a second.
+"""
 
 from __future__ import annotations
 
+import time
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
@@ -127,3 +132,28 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
             return
         yield each
         each = each.__cause__ or (None if each.__suppress_context__ else each.__context__)
+
+
+_LOG_EVERY_SECONDS: Final = 1.0
+
+_refused: Counter[str] = Counter()
+_logged: dict[str, tuple[float, int]] = {}
+"""For each bound: when it was logged last, and what its count was then."""
+
+
+def refused(bound: str, /, **fields: Any) -> None:  # noqa: ANN401 - as ``emit``
+    """Count a refusal. The log gets one line a second for each bound: whoever sends too much must not fill the log.
+
+    ``bound`` is one of a few fixed names, such as ``header_bytes``; nothing that a sender wrote.
+    """
+    _refused[bound] += 1
+    now = time.monotonic()
+    last, counted = _logged.get(bound, (-_LOG_EVERY_SECONDS, 0))
+    if now - last >= _LOG_EVERY_SECONDS:
+        _logged[bound] = (now, _refused[bound])
+        emit(BOUND_REACHED, bound=bound, times=_refused[bound] - counted, **fields)
+
+
+def refusals() -> dict[str, int]:
+    """How often each bound has refused something since the process began."""
+    return dict(_refused)
