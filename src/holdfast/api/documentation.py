@@ -3,10 +3,9 @@
 Neither needs a token, so neither may cost much. Making them takes a tenth of a second: it is done for the first reader,
 in a thread. A reader who has the current text already is told so (``ETag``).
 
-``/docs``: the OpenAPI document as one plain page.
-
-The page is rendered here and loads nothing: no script, no font, no CDN. Many installations cannot reach the internet,
-and a page that loads nothing can have the strictest Content-Security-Policy.
+``/docs`` is the OpenAPI document as one plain page. The page is rendered here and loads nothing: no script, no font, no
+CDN. Many installations cannot reach the internet, and a page that loads nothing can have the strictest
+Content-Security-Policy.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The commands work on the store itself. They need no server, and running servers do not disturb them.
 
-Conditions on dead letters, as people write them, turned into the engine's query.
+Conditions are read as people write them, and become the engine's query.
 """
 
 from __future__ import annotations

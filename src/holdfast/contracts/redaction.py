@@ -1,10 +1,9 @@
 """Keeping secrets and personal data out of errors, logs and dead letters (I14).
 
-Personal data and secrets that must not travel in clear (I14): tax numbers, card numbers, tokens.
-
-A number counts only when its check digits are right and it stands on its own: no letter or digit directly before or
-after it. So hashes and message ids are not taken for tax numbers, and a UUID is never searched. Text in other
-scripts is searched in its plain form: full-width digits and typographic dashes hide nothing.
+Tax numbers, card numbers and tokens must not travel in clear. A number counts only when its check digits are right and
+it stands on its own: no letter or digit directly before or after it. So hashes and message ids are not taken for tax
+numbers, and a UUID is never searched. Text in other scripts is searched in its plain form: full-width digits and
+typographic dashes hide nothing.
 """
 
 from __future__ import annotations

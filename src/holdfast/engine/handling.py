@@ -1,8 +1,7 @@
 """Running handlers: every error of a handler becomes an outcome.
 
-The point of no return: committed before a handler does something irreversible (I11).
-
-Handlers share commits: calls that arrive during a commit go into the next commit.
+The point of no return is committed before a handler does something irreversible (I11). Handlers share commits: calls
+that arrive during a commit go into the next commit.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ A sender is a tenant or a source of courier events. Requests per second, pending
 this process, without a round trip: with several API processes, each of them grants the whole limit. Waiting jobs are
 counted in the ledger, about once a second for each sender; what this process accepts in between is added.
 
-A token bucket: a rate with a burst, for what one process counts by itself.
+A token bucket is a rate with a burst, for what one process counts by itself.
 """
 
 from __future__ import annotations

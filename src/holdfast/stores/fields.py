@@ -1,9 +1,9 @@
-"""Stored fields: the dataclasses of the contracts say what a store writes and reads.
+"""Stored fields, and listings by them: the dataclasses of the contracts say what a store writes and reads.
 
 Both stores use this code. So a new field of a dead letter, of an entry or of an attempt needs no change in a store,
 except a column of its own in SQLite. The mappings are built once, from the types of the fields.
 
-Listings: pages, cursors (opaque text for a position), and the refusal of a query that no index can answer.
+A listing has pages, cursors (opaque text for a position), and a refusal for a query that no index can answer.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The web server of a process that serves the API, and how it closes its connections when it stops.
 
-How the process gives memory back to the system.
+Such a process also gives large blocks of memory back to the system.
 """
 
 from __future__ import annotations

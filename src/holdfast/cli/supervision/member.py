@@ -1,7 +1,4 @@
-"""One child process, as its parent sees it.
-
-The child's side: the inherited descriptors, and the ready message.
-"""
+"""One child process: how its parent sees it, and the child's side, with what it inherits and its ready message."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The parent process: keeps its children running, and replaces or stops them on a signal.
-
-The pause before a process that ended is started again.
-"""
+"""The parent process: keeps its children running, and replaces or stops them on a signal."""
 
 from __future__ import annotations
 

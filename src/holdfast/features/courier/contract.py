@@ -2,11 +2,9 @@
 
 Field names are those of the wire, as the specification writes them (C6, C47, C54).
 
-Which JSON values every queue and every store can keep unchanged.
-
-Python accepts more than JSON: it reads ``NaN``, half characters (lone surrogates) and integers of any size. Each of
-these would fail later or change silently, in a queue or in a store. So the contract refuses them at intake, where the
-sender still gets an answer.
+Every queue and every store must be able to keep each value unchanged. Python accepts more than JSON: it reads ``NaN``,
+half characters (lone surrogates) and integers of any size. Each of these would fail later or change silently, in a
+queue or in a store. So the contract refuses them at intake, where the sender still gets an answer.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ This is the hot path. It is a plain ASGI callable, and the app calls it before a
 the steps is a guarantee: the size is checked before the body is read, the signature before the body is parsed, and the
 event is recorded before it is acknowledged (I1).
 
-The admission of courier events: turns the body of a verified request into a job, or refuses the body.
+The admission turns the body of a verified request into a job, or refuses the body.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """``GET /v1/events/{idempotencyKey}`` and ``GET /v1/shipments/{shipmentId}``: read courier events and shipments.
 
-The OpenAPI operation of the courier intake, which FastAPI does not know because it is plain ASGI.
+The OpenAPI operation of the intake is here too: FastAPI does not know the intake, because it is plain ASGI.
 """
 
 from __future__ import annotations

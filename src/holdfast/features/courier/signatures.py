@@ -11,10 +11,9 @@ the caller compares this set with the name after parsing.
 
 Nothing here raises on bad input: a signature is valid or not, and no reason is given.
 
-The secrets that couriers sign with: several for each source, each with the time in which it is valid.
-
-Accepted for one source: a string, an object ``{"secret": ..., "notBefore": ..., "notAfter": ...}``, or a list of these.
-In the environment the value is JSON. An error never repeats a secret.
+A source has several secrets, each with the time in which it is valid. Accepted in the settings for one source: a
+string, an object ``{"secret": ..., "notBefore": ..., "notAfter": ...}``, or a list of these. In the environment the
+value is JSON. An error never repeats a secret.
 """
 
 from __future__ import annotations

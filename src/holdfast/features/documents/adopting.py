@@ -2,17 +2,16 @@
 
 Such a job has one of two forms. In our own form the file's address and all else are in ``payload``. In the flat form
 there is no ``payload``: ``local_path`` or ``url``, ``created_at``, ``metadata`` and the rest are beside ``job_id``,
-``job_type`` and ``input_type``. The payload of a flat job is everything but these three. So the ``payload`` of its
-dead letter is what the producer sent. A person adds three fields and can send it again.
+``job_type`` and ``input_type``. The payload of a flat job is everything but these three. So the ``payload`` of its dead
+letter is what the producer sent. A person adds three fields and can send it again.
 
 Fields that the contract does not know are kept and not used, with a warning.
 
-Jobs from a plain Redis list, for producers that have no BullMQ (D22).
-
-A worker moves a job, in one step of Redis, to a second list, where the job stays until the ledger has it. All workers
-share the second list, and no worker owns a job on it. A job that stays there for a while was left by a worker that
-crashed, and any worker records it. Recording a job twice makes one entry, because the job's text decides its identity.
-So no job is lost between the list and the ledger, and no job runs twice.
+The list is a plain Redis list, for producers that have no BullMQ (D22). A worker moves a job, in one step of Redis, to
+a second list, where the job stays until the ledger has it. All workers share the second list, and no worker owns a job
+on it. A job that stays there for a while was left by a worker that crashed, and any worker records it. Recording a job
+twice makes one entry, because the job's text decides its identity. So no job is lost between the list and the ledger,
+and no job runs twice.
 """
 
 from __future__ import annotations

@@ -2,11 +2,10 @@
 
 The address comes from outside, so it is checked by the rules for fetched files: see :mod:`holdfast.webhooks`.
 
-The secret that signs the callbacks of one tenant.
-
-A tenant's secret is an HMAC of random bytes, which the tenant's record keeps, with ``DOCUMENT_CALLBACK_SECRET`` as the
-key. So the database alone does not reveal a secret. A tenant that knows ``DOCUMENT_CALLBACK_SECRET``, because it had no
-secret of its own before, cannot make the secret of another tenant either.
+Each tenant has a secret that signs its callbacks. A tenant's secret is an HMAC of random bytes, which the tenant's
+record keeps, with ``DOCUMENT_CALLBACK_SECRET`` as the key. So the database alone does not reveal a secret. A tenant
+that knows ``DOCUMENT_CALLBACK_SECRET``, because it had no secret of its own before, cannot make the secret of another
+tenant either.
 
 ``tenants`` gets these fields: callbackSalt, formerCallbackSalt (null: ``DOCUMENT_CALLBACK_SECRET`` itself was used),
 formerCallbackUntil.

@@ -3,7 +3,7 @@
 They are ``uploads/<first two of the sha256>/<sha256>-<upload_id>`` and ``results/<job_id>/<attempt>/<name>`` in a store
 of blobs. Uploads of older versions have no ``upload_id``.
 
-Getting the file of a job: from the upload, from a folder of this machine, or from a URL.
+The file of a job comes from an upload, from a folder of this machine, or from a URL.
 """
 
 from __future__ import annotations

@@ -1,8 +1,11 @@
-"""Checkpoints: each page or chunk is committed while the reading goes on, so no later attempt reads it again.
+"""The units of an attempt, which are its pages or chunks of sound, while the reading goes on.
+
+Checkpoints: each unit is committed while the reading goes on, so no later attempt reads it again.
 
 Checkpoints are records of the store, written under the job's lease. A worker that has lost the lease writes none.
 
-Units and outputs of one attempt in temporary files, so that the memory does not grow with the document.
+The spool keeps the units and outputs of one attempt in temporary files, so that the memory does not grow with the
+document.
 """
 
 from __future__ import annotations

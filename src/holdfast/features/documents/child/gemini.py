@@ -3,10 +3,9 @@
 Each page or chunk of sound is one question. The process that reads the file has no network: the caller sends the
 question, with :mod:`.gemini_model`.
 
-What Gemini's answers mean: text, segments, or a failure of the table. Nothing heavy is imported here.
-
-Answers are parsed here, as they came over the wire. The SDK's own parser warns, raises pydantic errors that quote the
-content, or raises TypeError, depending on how an answer is broken.
+An answer means text, segments, or a failure of the table. Nothing heavy is imported here. Answers are parsed as they
+came over the wire. The SDK's own parser warns, raises pydantic errors that quote the content, or raises TypeError,
+depending on how an answer is broken.
 
 A failure holds an HTTP status and values of Google's enumerations, and nothing else of the answer (I14).
 """

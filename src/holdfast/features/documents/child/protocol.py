@@ -11,7 +11,7 @@ The caller's :class:`Answer` goes back the same way.
 
 Worker and child import this module, so it imports nothing heavy.
 
-The child's side of the pipes to its worker.
+:class:`Connection` is the child's side of the pipes.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """The text that a page of a PDF already holds, in reading order, with the places of its lines.
 
-Whether the characters of a text layer are those that the page shows.
-
-A font may draw one letter and name another, or name none: the text layer of "THE" is then "7+(". A text is one of
-three. *Legible*: most text. *Rubbish*: characters that nobody writes. *Doubtful*: characters that somebody may have
-written, such as a list of part numbers, or formulas. The picture of a doubtful page is read too, and decides.
+The characters of a text layer need not be those that the page shows. A font may draw one letter and name another, or
+name none: the text layer of "THE" is then "7+(". A text is one of three. *Legible*: most text. *Rubbish*: characters
+that nobody writes. *Doubtful*: characters that somebody may have written, such as a list of part numbers, or formulas.
+The picture of a doubtful page is read too, and decides.
 """
 
 from __future__ import annotations

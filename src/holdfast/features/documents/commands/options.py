@@ -1,7 +1,4 @@
-"""Shared parts of the commands that read files: options, and how the text is printed.
-
-Progress bars for reading and sending documents.
-"""
+"""Shared parts of the commands that read files: options, how the text is printed, and progress bars."""
 
 from __future__ import annotations
 
