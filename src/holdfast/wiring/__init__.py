@@ -1,6 +1,5 @@
 """The composition root: the one place that puts the parts of Holdfast together."""
 
-from .cluster import Cluster
 from .features import load_app
 from .opening import (
     DATABASE_FILE,
@@ -13,7 +12,7 @@ from .opening import (
     system_ambient,
 )
 from .running import CRASH_POINT_VARIABLE, address_of, listen, run
-from .system import System
+from .system import Cluster, System
 
 __all__ = [
     "CRASH_POINT_VARIABLE",
