@@ -163,7 +163,6 @@ _PLACES: Final = (
     "extras",
     "ledger",
     "outcomes",
-    "personal_data",
     "queries",
     "queues",
     "redaction",

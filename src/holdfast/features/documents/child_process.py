@@ -340,7 +340,7 @@ def _ending(status: int) -> str:
 
 
 _FRAME: Final = re.compile(r'^\s*File "(?:[^"]*/)?([^"/<>]+)", line (\d+),? in (<?\w+>?)$')
-_OF_THE_WAITING: Final = ("threading.py", "connection.py")
+_OF_THE_WAITING: Final = ("threading.py", "protocol.py")
 _KNOWN: Final = re.compile(
     r"^(?:Fatal Python error: [A-Z][a-z]+(?: [a-z]+){0,3}$"
     r"|terminate called after throwing an instance of '[\w:<>, ]+'$"
