@@ -34,7 +34,7 @@ from holdfast.sqlite import Database, Migration
 from holdfast.sqlite.database import one, to_json
 from holdfast.sqlite.executors import Work
 
-from .sqlite_limits import PERMITS_AND_PLACES, SharedPermits, reserve
+from .sqlite_limits import PERMITS_AND_PLACES, SharedPermits, Window, reserve
 
 Result = TypeVar("Result")
 
@@ -159,8 +159,6 @@ _RESUME: Final = "DELETE FROM queue_settings WHERE name IN ('paused:' || :queue,
 
 # The stored name 'incarnation' is older than our word: it is the queue's epoch.
 _SET_EPOCH: Final = "INSERT INTO queue_settings VALUES ('incarnation', ?) ON CONFLICT DO NOTHING"
-_SETTING: Final = "SELECT value FROM queue_settings WHERE name = ?"
-_SET: Final = "INSERT INTO queue_settings VALUES (?, ?) ON CONFLICT DO UPDATE SET value = excluded.value"
 _EPOCH: Final = "SELECT value FROM queue_settings WHERE name = 'incarnation'"
 
 
@@ -242,7 +240,7 @@ class SqliteBroker:
         parameters |= {"token": token, "limit": limit}
         if one(connection, _PAUSED, parameters):
             return []
-        window = _Window(connection, queue, rate, now) if rate is not None else None
+        window = Window(connection, queue, rate, now) if rate is not None else None
         if window is not None:
             parameters["limit"] = min(limit, window.left)
         connection.execute(_PROMOTE, parameters)
@@ -386,19 +384,3 @@ class SqliteBroker:
             return await self._database.read(work)
         except StoreUnavailable as error:
             raise BrokerUnavailable(error.message) from error
-
-
-class _Window:
-    """The present window of a queue's rate limit. A window begins when its first job is taken."""
-
-    def __init__(self, connection: sqlite3.Connection, queue: str, rate: RateLimit, now: int) -> None:
-        self._connection = connection
-        self._name = f"limiter:{queue}"
-        stored = one(connection, _SETTING, (self._name,))
-        end, started = json.loads(stored) if stored else (0, 0)
-        self._end, self._started = (end, started) if now < end else (now + duration_ms(rate.per), 0)
-        self.left = max(0, rate.most - self._started)
-
-    def count(self, jobs: int) -> None:
-        """Count this many more jobs as taken."""
-        self._connection.execute(_SET, (self._name, to_json((self._end, self._started + jobs))))

@@ -1,8 +1,9 @@
-"""Limits that all processes share, for the embedded broker: permits, and places at even distances in time.
+"""Limits that all processes share, for the embedded broker: windows, permits and places.
 
-Both work inside a transaction that the broker has open. A permit that is not free is a row in ``queue_turns`` (an old
-name: ``turn`` is the permit's name); a free permit has no row. Permits use the milliseconds of the broker's clock.
-Places use microseconds, because two places may be less than a millisecond apart.
+A window counts the jobs of a queue, and places are at even distances in time. All work inside a transaction that the
+broker has open. A permit that is not free is a row in ``queue_turns`` (an old name: ``turn`` is the permit's name); a
+free permit has no row. Permits use the milliseconds of the broker's clock. Places use microseconds, because two places
+may be less than a millisecond apart.
 """
 
 from __future__ import annotations
@@ -41,6 +42,9 @@ PERMITS_AND_PLACES: Final[Migration] = (
     "CREATE INDEX queue_places_at ON queue_places (at)",
 )
 
+_SETTING: Final = "SELECT value FROM queue_settings WHERE name = ?"
+_SET: Final = "INSERT INTO queue_settings VALUES (?, ?) ON CONFLICT DO UPDATE SET value = excluded.value"
+
 _KEEP_PLACES: Final = timedelta(hours=1)
 _MICROSECOND: Final = timedelta(microseconds=1)
 
@@ -78,6 +82,22 @@ _TAKE_PLACES: Final = "INSERT INTO queue_places SELECT :name, key, value FROM js
 _SET_NEXT_PLACE: Final = """
 INSERT INTO queue_flows VALUES (:name, :next_at) ON CONFLICT DO UPDATE SET next_at = excluded.next_at
 """
+
+
+class Window:
+    """The present window of a queue's rate limit. A window begins when its first job is taken."""
+
+    def __init__(self, connection: sqlite3.Connection, queue: str, rate: RateLimit, now: int) -> None:
+        self._connection = connection
+        self._name = f"limiter:{queue}"
+        stored = one(connection, _SETTING, (self._name,))
+        end, started = json.loads(stored) if stored else (0, 0)
+        self._end, self._started = (end, started) if now < end else (now + duration_ms(rate.per), 0)
+        self.left = max(0, rate.most - self._started)
+
+    def count(self, jobs: int) -> None:
+        """Count this many more jobs as taken."""
+        self._connection.execute(_SET, (self._name, to_json((self._end, self._started + jobs))))
 
 
 class SharedPermits:
