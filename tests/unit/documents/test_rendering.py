@@ -16,18 +16,14 @@ from markdown_it import MarkdownIt
 from holdfast.features.documents.child.protocol import Chunk, Line, Page, Segment
 from holdfast.features.documents.contract import JobType
 from holdfast.features.documents.rendering import (
-    MOST_WARNINGS,
-    Tally,
-    characters_of,
-    confidence_of,
     markdown_of_pages,
     outputs_of,
     srt_of,
     text_of_chunks,
     text_of_pages,
     vtt_of,
-    warnings_of,
 )
+from holdfast.features.documents.tally import MOST_WARNINGS, Tally, characters_of, confidence_of, warnings_of
 
 
 def page(text, number=1, lines=(), **more):

@@ -18,8 +18,9 @@ from .job_records import JobRecords, Reached
 from .options import DocumentOptions
 from .records import DocumentStatus
 from .records import Stage as Step
-from .rendering import Tally, pieces_of
+from .rendering import pieces_of
 from .running import read_in_child
+from .tally import Tally
 from .units import Checkpoints, Spool, units_of
 
 _LOADING: Final = "loading"

@@ -21,9 +21,10 @@ from holdfast.features.documents.contract import DocumentJob, DocumentPayload, I
 from holdfast.features.documents.failures import Code, DocumentFailure
 from holdfast.features.documents.feature import LIBRARIES, document_options
 from holdfast.features.documents.options import DocumentOptions
-from holdfast.features.documents.rendering import characters_of, confidence_of, outputs_of, warnings_of
+from holdfast.features.documents.rendering import outputs_of
 from holdfast.features.documents.running import read_in_child
 from holdfast.features.documents.settings import DocumentSettings
+from holdfast.features.documents.tally import characters_of, confidence_of, warnings_of
 from holdfast.terminal import Stop, say, settings_with, signals_unwind
 
 from .kinds import FileKind, InputTypeOption, JobTypeOption, kind_of_file, opened
