@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from holdfast.telemetry import refused
 
@@ -80,17 +80,19 @@ def _check_shape(text: str, most_values: int) -> None:
         if sign in "{[,":
             values += 1
             if values > most_values:
-                refused("json_values")
-                message = f"The body has more than {most_values:,} values."
-                raise NotStrictJson(message)
+                _refuse_over("json_values", f"The body has more than {most_values:,} values.")
         if sign in "{[":
             depth += 1
             if depth > MAX_DEPTH:
-                refused("json_depth")
-                message = f"The body is nested deeper than {MAX_DEPTH} levels."
-                raise NotStrictJson(message)
+                _refuse_over("json_depth", f"The body is nested deeper than {MAX_DEPTH} levels.")
         elif sign in "}]":
             depth -= 1
+
+
+def _refuse_over(bound: str, message: str) -> NoReturn:
+    """Refuse a body over a limit, and count it."""
+    refused(bound)
+    raise NotStrictJson(message)
 
 
 def _check_surrogates(value: Any) -> None:  # noqa: ANN401 - any JSON value
@@ -107,9 +109,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         message = "An object contains the same key twice."
         raise NotStrictJson(message)
     if len(members) > MAX_MEMBERS:
-        refused("json_members")
-        message = f"An object has more than {MAX_MEMBERS:,} members."
-        raise NotStrictJson(message)
+        _refuse_over("json_members", f"An object has more than {MAX_MEMBERS:,} members.")
     return members
 
 
