@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast.cli import options
 from holdfast.cli.failures import INTERRUPTED, MISUSED, REFUSED, Stop
-from holdfast.cli.opening import open_feature, settings_with
+from holdfast.cli.opening import find_records, open_feature, settings_with
 from holdfast.cli.options import content, instant, json_object, user_name
 from holdfast.cli.output import (
     console,
@@ -36,6 +36,7 @@ __all__ = [
     "connected",
     "console",
     "content",
+    "find_records",
     "heading",
     "instant",
     "json_object",

@@ -74,9 +74,7 @@ def create(
 
 @keys.command("list")
 async def list_(
-    tenant: Annotated[
-        str | None, typer.Option(metavar="TENANT", help="Only keys of this tenant, by id or name.", show_default=False)
-    ] = None,
+    tenant: options.Tenant = None,
     data: options.Data = None,
     json: options.Json = False,
 ) -> None:

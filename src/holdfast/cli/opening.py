@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from holdfast import App, ConfigurationError, HoldfastError, scrub
+from holdfast import App, ConfigurationError, HoldfastError, Page, RecordQuery, Slice, scrub
 from holdfast.config import Settings, SettingsError, load
-from holdfast.feature import NotSetUp
+from holdfast.feature import NotSetUp, Services
 from holdfast.installed import settings_model
 
 from .failures import Stop
@@ -119,3 +120,23 @@ async def open_feature(name: str, kind: type[Service], data: Path | None) -> Asy
             message = f"The feature {name} has no {kind.__name__} for its commands."
             raise TypeError(message)
         yield service
+
+
+async def find_records(
+    services: Services,
+    collection: str,
+    page: Page,
+    *,
+    newest_by: str,
+    owner: str,
+    tenant: str | None,
+    status: StrEnum | None,
+) -> Slice[Any]:
+    """Records, newest first: those of ``tenant`` (its id or name) and with ``status``, where these are given.
+
+    ``owner`` is the field with the id of the tenant.
+    """
+    where = {} if tenant is None else {owner: (await services.tenants.named(tenant)).company_id}
+    if status is not None:
+        where["status"] = status.value
+    return await services.store.find_records(RecordQuery(collection=collection, where=where, newest_by=newest_by), page)

@@ -48,6 +48,10 @@ Limit = Annotated[int, typer.Option("--limit", min=1, max=1000, help="At most th
 Cursor = Annotated[
     str | None, typer.Option("--cursor", metavar="NEXT", help="Continue where the last list ended.", show_default=False)
 ]
+Tenant = Annotated[
+    str | None,
+    typer.Option("--tenant", metavar="TENANT", help="Only those of this tenant, by id or name.", show_default=False),
+]
 Workload = Annotated[str, typer.Option("--workload", metavar="NAME", help="The workload.")]
 
 

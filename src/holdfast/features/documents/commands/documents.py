@@ -18,6 +18,7 @@ from holdfast.features.documents.views import DocumentView
 from holdfast.terminal import (
     REFUSED,
     Stop,
+    find_records,
     moment,
     open_feature,
     options,
@@ -52,9 +53,7 @@ _SHOWN_ABOVE = frozenset({"job_id", "status", "error", "warnings", "cached"})
 
 @documents.command("list")
 async def list_(
-    tenant: Annotated[
-        str | None, typer.Option(metavar="TENANT", help="Only jobs of this tenant, by id or name.", show_default=False)
-    ] = None,
+    tenant: options.Tenant = None,
     status: Annotated[
         DocumentStatus | None, typer.Option(help="Only jobs with this status.", show_default=False)
     ] = None,
@@ -65,12 +64,15 @@ async def list_(
 ) -> None:
     """List jobs, newest first."""
     async with open_feature(DocumentsFeature.name, DocumentService, data) as parts:
-        services = parts.services
-        where = {} if tenant is None else {"company_id": (await services.tenants.named(tenant)).company_id}
-        if status is not None:
-            where["status"] = status.value
-        query = RecordQuery(collection=JOBS, where=where, newest_by="accepted_at")
-        found = await services.store.find_records(query, Page(limit, cursor))
+        found = await find_records(
+            parts.services,
+            JOBS,
+            Page(limit, cursor),
+            newest_by="accepted_at",
+            owner="company_id",
+            tenant=tenant,
+            status=status,
+        )
     empty = "There is no such job." if tenant or status else "There are no documents yet."
     show_list(found, _row, _document, json=json, whole=("id", "status", "accepted"), empty=empty)
 

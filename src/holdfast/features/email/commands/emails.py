@@ -6,13 +6,14 @@ from typing import Annotated
 
 import typer
 
-from holdfast import Page, RecordQuery, Slice
+from holdfast import Page, Slice
 from holdfast.features.email.feature import EmailFeature, EmailService
 from holdfast.features.email.records import OUTBOX, EmailStatus
 from holdfast.features.email.views import EmailView
 from holdfast.terminal import (
     REFUSED,
     Stop,
+    find_records,
     moment,
     open_feature,
     options,
@@ -30,10 +31,7 @@ OutboxId = Annotated[str, typer.Argument(metavar="OUTBOXID", help="The email.", 
 
 @emails.command("list")
 async def list_(
-    tenant: Annotated[
-        str | None,
-        typer.Option(metavar="TENANT", help="Only emails of this tenant, by id or name.", show_default=False),
-    ] = None,
+    tenant: options.Tenant = None,
     status: Annotated[
         EmailStatus | None, typer.Option(help="Only emails with this status.", show_default=False)
     ] = None,
@@ -44,12 +42,15 @@ async def list_(
 ) -> None:
     """List emails, newest first."""
     async with open_feature(EmailFeature.name, EmailService, data) as email:
-        services = email.services
-        where = {} if tenant is None else {"companyId": (await services.tenants.named(tenant)).company_id}
-        if status is not None:
-            where["status"] = status.value
-        query = RecordQuery(collection=OUTBOX, where=where, newest_by="enqueuedAt")
-        page = await services.store.find_records(query, Page(limit, cursor))
+        page = await find_records(
+            email.services,
+            OUTBOX,
+            Page(limit, cursor),
+            newest_by="enqueuedAt",
+            owner="companyId",
+            tenant=tenant,
+            status=status,
+        )
     found = Slice([EmailView.of(each) for each in page.items], page.next)
     empty = "There is no such email." if tenant or status else "There are no emails yet."
     show_list(found, _row, EmailView.as_json, json=json, whole=("id", "status", "accepted"), empty=empty)
