@@ -50,13 +50,18 @@ class Worker:
         """How many jobs are in work."""
         return sum(execution.in_flight for execution in self._executions)
 
-    async def run(self, stop: asyncio.Event) -> None:
-        """Work until ``stop`` is set, then drain: running jobs finish or are released, and cost no attempt."""
-        started: list[Workload[Any]] = []
+    async def run(self, stop: asyncio.Event, started: asyncio.Event | None = None) -> None:
+        """Work until ``stop`` is set, then drain: running jobs finish or are released, and cost no attempt.
+
+        ``started`` is set when every workload has started.
+        """
+        running: list[Workload[Any]] = []
         try:
             for workload in self._workloads:
                 await workload.start()
-                started.append(workload)
+                running.append(workload)
+            if started is not None:
+                started.set()
             emit(events.WORKER_STARTED, worker=self._options.worker, workloads=[each.name for each in self._workloads])
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._maintenance.run(stop))
@@ -65,7 +70,7 @@ class Worker:
                 for execution in self._executions:
                     group.create_task(execution.run(stop, self._drain))
         finally:
-            for workload in reversed(started):
+            for workload in reversed(running):
                 await workload.stop()
             emit(events.WORKER_STOPPED, worker=self._options.worker)
 

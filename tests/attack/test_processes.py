@@ -83,7 +83,7 @@ def test_a_child_whose_parent_was_killed_before_it_looked_ends():
 LARGE_READS = """
 import os, sys
 from pathlib import Path
-from holdfast.wiring.serving import give_back_large_blocks
+from holdfast.wiring.running import give_back_large_blocks
 
 def memory():
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") // 1024**2

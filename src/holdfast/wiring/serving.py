@@ -1,13 +1,9 @@
-"""The web server of a process that serves the API, and how it closes its connections when it stops.
-
-Such a process also gives large blocks of memory back to the system.
-"""
+"""The web server of a process that serves the API, and how it closes its connections when it stops."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import math
 import socket
 from collections.abc import Iterator
@@ -127,22 +123,3 @@ def server_of(api: Any, settings: Settings, ids: Ids) -> Server:  # noqa: ANN401
         timeout_graceful_shutdown=max(1, settings.worker_drain_timeout_ms // 1000),
     )
     return Server(config, app, connections)
-
-
-# Of mallopt(3), in glibc.
-_M_TRIM_THRESHOLD: Final = -1
-_M_MMAP_THRESHOLD: Final = -3
-_LARGE: Final = 128 * 1024
-
-
-def give_back_large_blocks() -> None:
-    """Let each large block go back to the system when it is freed.
-
-    That is glibc's own rule at first. But when a large block is freed, glibc takes larger and larger blocks from its
-    heap, where one small block above them keeps them all: after 40 lists of 200 dead letters of 250 KB, 8 at a time, an
-    API process kept 916 MB. With the rule fixed it keeps 151 MB.
-    """
-    adjust = getattr(ctypes.CDLL(None), "mallopt", None)  # musl and macOS have none, and no such rule
-    if adjust is not None:
-        adjust(_M_MMAP_THRESHOLD, _LARGE)
-        adjust(_M_TRIM_THRESHOLD, _LARGE)
