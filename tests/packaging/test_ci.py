@@ -25,7 +25,7 @@ def test_hurried(text):
     beside_others = not seen.exists()
     seen.touch()
     with open("seeds", "a") as file:
-        print(os.environ["HOLDFAST_FUZZ_SEED"], file=file)
+        print(os.environ["HOLDFAST_FUZZ_SEED"], os.environ["HOLDFAST_CHAOS_SEED"], sep="-", file=file)
     assert not beside_others
 
 def test_good():
@@ -83,7 +83,7 @@ def test_a_test_that_passes_alone_is_named(ci):
     assert (first, again) == ("1 failed, 1 passed", "1 passed")
 
 
-def test_both_runs_send_the_same_chance_requests(ci, tmp_path):
+def test_both_runs_have_the_same_chance(ci, tmp_path):
     assert ci(hurried=hurried("a"))[0] == 0
     first, again = (tmp_path / "seeds").read_text().split()
     assert first == again
