@@ -33,13 +33,13 @@ class ApiThread(threading.Thread):
     def begin(self) -> None:
         """Start the server, and wait until it answers."""
         self.start()
-        assert self._ready.wait(timeout=30)
+        assert self._ready.wait(timeout=120)
 
     def stop(self) -> None:
         """Stop the server, and wait for its end."""
         if self._server is not None:
             self._server.should_exit = True
-        self.join(timeout=30)
+        self.join(timeout=120)
         self._socket.close()
 
     def run(self) -> None:

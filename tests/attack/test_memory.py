@@ -110,7 +110,7 @@ async def _letter(target: Target, job_id: str) -> Any:
         letters = await target.system.store.letters(LetterQuery(workload="documents", key=job_id), Page(1))
         return next(iter(letters.items), None)
 
-    return await eventually(found, within=100)
+    return await eventually(found)
 
 
 async def test_a_small_pdf_with_endless_text_costs_a_dead_letter_and_no_memory(target, tell):
@@ -141,7 +141,7 @@ async def _break_off(target: Target, *pieces: bytes, length: int) -> None:
         writer.write(piece)
         await writer.drain()
     # Only when the gateway has begun to store the upload is there something that could stay.
-    await eventually(lambda: target.records(ARRIVING), within=30)
+    await eventually(lambda: target.records(ARRIVING))
     writer.transport.abort()
 
 
@@ -165,7 +165,7 @@ async def test_refused_uploads_leave_nothing(target, rounds, tell):
             start = f'--{BOUNDARY}\r\ncontent-disposition: form-data; name="file"; filename="a.pdf"\r\n\r\n'.encode()
             await _break_off(target, start + PDF, bytes(60_000), length=100_000)
             tried += len(answers) + 1
-        await eventually(lambda: _nothing_arrives(target), within=30)
+        await eventually(lambda: _nothing_arrives(target))
     assert await target.entries() == 1
     uploads = [each for each in target.files() if "uploads" in each.parts]
     assert [each.read_bytes() for each in uploads] == [PDF]

@@ -39,7 +39,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.chaos)
             # Other tests share the two cores of a small machine: a limit on hanging, not on slowness.
-            item.add_marker(pytest.mark.timeout(3600 if LONG_RUN else 300))
+            item.add_marker(pytest.mark.timeout(3600 if LONG_RUN else 600))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -27,7 +27,7 @@ def port(mail):
 
 @pytest.fixture
 def client(port):
-    with smtplib.SMTP("127.0.0.1", port, timeout=30) as client:
+    with smtplib.SMTP("127.0.0.1", port, timeout=120) as client:
         yield client
 
 
@@ -55,10 +55,10 @@ def test_hangs_up_and_refuses_while_it_is_down(mail, client, port):
     with pytest.raises(smtplib.SMTPServerDisconnected):
         client.noop()
     with pytest.raises(smtplib.SMTPConnectError) as turned_away:
-        smtplib.SMTP("127.0.0.1", port, timeout=30)
+        smtplib.SMTP("127.0.0.1", port, timeout=120)
     assert turned_away.value.smtp_code == 421
     mail.down = False
-    with smtplib.SMTP("127.0.0.1", port, timeout=30) as again:
+    with smtplib.SMTP("127.0.0.1", port, timeout=120) as again:
         assert again.noop()[0] == 250
 
 

@@ -43,7 +43,7 @@ TOKEN = "ghp_" + "aB3dE5gH7jK9mN1pQ3sT5vW7yZ9bC1dE3fG5"
 LOCAL_PART = "zulmira"
 SURNAME = "Quixaba"
 HTML_SECRET = "segredo-do-corpo"
-_DRAIN = 90.0
+_DRAIN = 200.0
 
 
 @dataclass(frozen=True)

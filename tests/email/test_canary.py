@@ -47,7 +47,7 @@ def columns(path) -> dict[str, bytes]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.chaos
 async def test_a_canary_run_leaves_no_trace_in_one_file(tmp_path):
     folder = tmp_path / "data"
     path = folder / "holdfast.db"

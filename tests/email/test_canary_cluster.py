@@ -82,7 +82,7 @@ def append_only_file(folder) -> dict[str, bytes]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.chaos
 async def test_a_canary_run_leaves_no_trace_in_a_cluster(tmp_path, valkey_with_a_file, redis, mongo, database):
     (tmp_path / "logs").mkdir()
     with SmtpServer() as server:

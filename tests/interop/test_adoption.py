@@ -13,7 +13,10 @@ from holdfast.contracts.times import isoformat
 from tests.interop.courier import DEAD, MAIN, a_request, an_event, post
 from tests.interop.specified_schemas import MAIN_QUEUE_PAYLOAD
 from tests.support.courier_documents import without
+from tests.support.valkey_server import ON_ONE_SERVER
 from tests.support.waiting import eventually
+
+pytestmark = ON_ONE_SERVER
 
 
 @pytest.fixture

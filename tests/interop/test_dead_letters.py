@@ -10,7 +10,10 @@ from holdfast.cli.servers import free_port
 from tests.interop.courier import DEAD, MAIN, a_request, an_event, post
 from tests.interop.specified_schemas import DEAD_LETTER_PAYLOAD
 from tests.support.courier_documents import without
+from tests.support.valkey_server import ON_ONE_SERVER
 from tests.support.waiting import eventually
+
+pytestmark = ON_ONE_SERVER
 
 
 @pytest.fixture

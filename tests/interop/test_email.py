@@ -20,7 +20,10 @@ from holdfast.features.email.contract import QUEUE_NAME, EmailDeadLetter
 from holdfast.features.email.queues import OTHER_JOB_ID
 from holdfast.features.email.records import CONTENT, LOG, OUTBOX, content_key
 from tests.support.smtp_server import SmtpServer
+from tests.support.valkey_server import ON_ONE_SERVER
 from tests.support.waiting import eventually
+
+pytestmark = ON_ONE_SERVER
 
 CPF = "529.982.247-25"
 CPF_DIGITS = "52998224725"

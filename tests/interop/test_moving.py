@@ -16,19 +16,19 @@ from redis import Redis
 
 from holdfast.contracts.queries import EntryQuery, Page
 from tests.interop.courier import MAIN, a_request, post
+from tests.support.long_run import LONG_RUN
 from tests.support.node_system import NodeSystem
-from tests.support.valkey_server import OWN
+from tests.support.valkey_server import ON_ONE_SERVER
 from tests.support.waiting import eventually
 
-EVENTS = 2_000
+EVENTS = 2_000 if LONG_RUN else 300
 _AT_ONCE = 100
-_LONG = 150
+_LONG = 300
 
 pytestmark = [
     pytest.mark.chaos,  # the long run has 2,000 events each
-    pytest.mark.timeout(300),
-    # The commands that the queue needs are tested on both servers elsewhere. Here one of them is enough.
-    pytest.mark.parametrize("redis_server", [OWN], indirect=True),
+    pytest.mark.timeout(1_200),
+    ON_ONE_SERVER,
 ]
 
 

@@ -12,11 +12,10 @@ from pymongo import MongoClient
 from holdfast.contracts.ledger import Status
 from holdfast.contracts.queries import EntryQuery, LetterQuery, Page
 from tests.interop.courier import DEAD, MAIN, a_request, post
-from tests.support.valkey_server import OWN
+from tests.support.valkey_server import ON_ONE_SERVER
 from tests.support.waiting import eventually
 
-# This is about records in MongoDB; the commands that the queue needs are tested on both servers elsewhere.
-pytestmark = pytest.mark.parametrize("redis_server", [OWN], indirect=True)
+pytestmark = ON_ONE_SERVER
 
 TOKEN = "a-token-for-the-interop-tests-0123456789"
 WHO = {"actor": "ana", "reason": "the courier has mended it"}

@@ -9,7 +9,10 @@ from bson import ObjectId
 from pymongo import MongoClient
 
 from tests.interop.courier import DEAD, MAIN, a_request
+from tests.support.valkey_server import ON_ONE_SERVER
 from tests.support.waiting import eventually
+
+pytestmark = ON_ONE_SERVER
 
 RECORD = {
     "_id",

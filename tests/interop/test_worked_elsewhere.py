@@ -15,7 +15,10 @@ from holdfast.contracts.ledger import Status
 from holdfast.telemetry import attach, detach, events
 from tests.interop.courier import MAIN, a_request, post
 from tests.support.node_system import NodeSystem
+from tests.support.valkey_server import ON_ONE_SERVER
 from tests.support.waiting import eventually
+
+pytestmark = ON_ONE_SERVER
 
 LONG_AGO = datetime.now(UTC) - timedelta(hours=1)
 PROCESSED, DEAD_LETTERED, RECEIVED = Status.PROCESSED, Status.DEAD_LETTERED, Status.RECEIVED

@@ -19,7 +19,7 @@ from tests.mongo.steps import DAY, an_event, settlement
 from tests.support.valkey_server import absent
 from tests.support.waiting import eventually
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.slow
 
 BATCH = 5
 LEASE = timedelta(seconds=2)

@@ -43,7 +43,7 @@ def start_demo(folder: Path, *options: str, **settings: str) -> subprocess.Popen
 
 def run_demo(folder: Path, *options: str, **settings: str) -> subprocess.CompletedProcess[str]:
     with start_demo(folder, *options, **settings) as process:
-        output, errors = process.communicate(timeout=110)
+        output, errors = process.communicate(timeout=300)
     return subprocess.CompletedProcess(process.args, process.returncode, output, errors)
 
 

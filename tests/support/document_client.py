@@ -52,7 +52,7 @@ SECRET: Final = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 OCR: Final = {"job_type": "OCR", "input_type": "PDF"}
 AUDIO: Final = {"job_type": "TRANSCRIPTION", "input_type": "AUDIO"}
 ROUTE: Final = "/v1/documents"
-PATIENCE: Final = 100.0
+PATIENCE: Final = 150.0
 """Seconds. Reading takes long on a busy machine; nothing depends on the length."""
 
 

@@ -221,7 +221,7 @@ class FileServer:
         with self._changed:
             return [request for request in self.requests if request.path == path]
 
-    def wait_for(self, path: str, count: int = 1, timeout: float = 30) -> list[Request]:
+    def wait_for(self, path: str, count: int = 1, timeout: float = 120) -> list[Request]:
         """Blocks until so many requests for ``path`` have come; in a test with a loop, call it in a thread."""
         with self._changed:
             arrived = self._changed.wait_for(lambda: len(self._to(path)) >= count, timeout)

@@ -22,8 +22,8 @@ import pytest
 
 from tests.support.node import FOLDER
 
-START_SECONDS = 60
-END_SECONDS = 30
+START_SECONDS = 120
+END_SECONDS = 120
 _AT_ONCE = 100
 
 

@@ -13,7 +13,7 @@ from typing import Final, Self
 from .nursery import Child, nursery
 
 ROOT: Final = Path(__file__).parents[2]
-START_SECONDS: Final = 60
+START_SECONDS: Final = 120
 
 
 class GatewayProcess:

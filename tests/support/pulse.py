@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Final
 
-PATIENCE: Final = 5.0
-"""Seconds. An attack that works stops a service for longer; a noisy machine does not. ``make attack`` aims at 0.25."""
+PATIENCE: Final = 5.0 if "HOLDFAST_ATTACK_ROUNDS" in os.environ else 15.0
+"""Seconds. An attack that works stops a service for longer; a machine that runs other tests beside this one does not.
+
+``make attack`` aims at 0.25.
+"""
 
 _EVERY: Final = 0.02
 _NEIGHBOUR: Final = "127.0.0.2"

@@ -13,7 +13,7 @@ from holdfast.contracts.crash_points import CRASH_POINTS
 
 from .processes import Fleet
 
-STRIKE_SECONDS: Final = 60
+STRIKE_SECONDS: Final = 120
 """How long an armed process may live under load before its point counts as never reached."""
 
 API_POINTS: Final = ("intake.before_record", "intake.recorded", "intake.published", "review.replayed")

@@ -18,6 +18,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from .long_run import LONG_RUN
+
 OWN = "valkey"
 GIVEN = "REDIS_URL"
 _KEPT = "TEST_REDIS_URL"
@@ -26,6 +28,11 @@ _KEPT = "TEST_REDIS_URL"
 if GIVEN in os.environ:
     os.environ[_KEPT] = os.environ.pop(GIVEN)
 os.environ.pop("MONGO_URI", None)
+
+# Both servers run the commands of the queue in tests/bullmq, tests/conformance and half of tests/interop. What uses the
+# queue through a whole gateway needs one of them; a long run (HOLDFAST_CHAOS_ROUNDS) has both.
+_WHOLE_GATEWAYS = [OWN, *([GIVEN] if LONG_RUN and os.environ.get(_KEPT) else [])]
+ON_ONE_SERVER = pytest.mark.parametrize("redis_server", _WHOLE_GATEWAYS, indirect=True)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-_LONGEST = 60.0
+_LONGEST = 120.0
 _FIRST_PAUSE = 0.005
 _LONGEST_PAUSE = 0.1
 

@@ -134,7 +134,7 @@ async def test_a_task_is_not_called_again_once_the_process_stops():
             steps.append(1)
             stop.set()
 
-    await asyncio.wait_for(run_repeatedly(Last(), stop), 10)
+    await asyncio.wait_for(run_repeatedly(Last(), stop), 60)
     assert steps == [1]
 
 

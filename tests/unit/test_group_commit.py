@@ -73,5 +73,5 @@ async def test_a_commit_that_was_stopped_before_it_began_does_not_block_the_next
     commits.add("a")
     await commits.group.stop()
     commits.add("b")
-    await asyncio.wait_for(commits.group.idle(), 1)
+    await asyncio.wait_for(commits.group.idle(), 60)
     assert commits.begun == [["b"]]

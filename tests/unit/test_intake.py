@@ -225,7 +225,7 @@ async def test_nobody_waits_for_a_queue_that_is_silent(gateway, monkeypatch):
 async def test_whatever_is_wrong_with_the_queue_the_sender_gets_an_answer(gateway):
     gateway.broker.fail("publish", RuntimeError("a bug in the adapter"))
 
-    receipt = await asyncio.wait_for(gateway.accept("p"), 5)
+    receipt = await asyncio.wait_for(gateway.accept("p"), 60)
 
     assert (receipt.recorded_as, receipt.queued) == (NEW, False)
 

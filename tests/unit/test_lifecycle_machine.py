@@ -34,6 +34,7 @@ from holdfast.contracts.transitions import (
 from holdfast.contracts.workload import Workload
 from holdfast.sqlite import Database
 from holdfast.stores.sqlite import SqliteStore
+from tests.support.long_run import LONG_RUN
 from tests.unit.lifecycle_model import (
     AGAIN,
     FAIRNESS_KEYS,
@@ -407,5 +408,5 @@ class Lifecycle(RuleBasedStateMachine):
         assert (clock and clock["at"]) == self.model.newest
 
 
-TestLifecycle = pytest.mark.slow(Lifecycle.TestCase)
-TestLifecycle.settings = settings(max_examples=200, stateful_step_count=35, deadline=None)
+TestLifecycle = pytest.mark.chaos(pytest.mark.slow(Lifecycle.TestCase))  # `make chaos` tries more
+TestLifecycle.settings = settings(max_examples=200 if LONG_RUN else 60, stateful_step_count=35, deadline=None)
