@@ -57,7 +57,6 @@ def mail_settings(port: int) -> dict[str, str]:
         "SMTP_HOST": "127.0.0.1",
         "SMTP_PORT": str(port),
         "SMTP_SECURITY": "none",
-        "EMAIL_TIMEOUT_MS": "10000",
         "EMAIL_BACKOFF_SECONDS": "0,0,0,0,0",
         # A limit, so that permits are acquired. It is high: the permits of killed workers rest for a while.
         "EMAIL_RATE_MAX": "1000",

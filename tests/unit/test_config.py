@@ -22,6 +22,7 @@ from holdfast.features.documents.child.gemini_model import GeminiModel
 from holdfast.features.documents.fetching import FetchOptions
 from holdfast.features.documents.options import DocumentOptions
 from holdfast.features.email.feature import EmailService
+from holdfast.features.email.transports.port import ANSWER_TIMEOUT
 from holdfast.installed import installed_features
 from holdfast.webhooks.addresses import AddressPolicy
 from tests.support.settings import Settings, load
@@ -89,11 +90,9 @@ def test_the_defaults_are_the_documented_ones(tmp_path):
         "MONGO_URI": "(not set)",
         "MONGO_DB_NAME": "holdfast",
         "QUEUE_PREFIX": "bull",
-        "QUEUE_KEEP_FAILED": "10000",
         "EMAIL_TRANSPORT": "folder",
         "EMAIL_FOLDER": "(not set)",
         "EMAIL_FROM": "Holdfast <holdfast@localhost.localdomain>",
-        "EMAIL_TIMEOUT_MS": "15000",
         "SMTP_HOST": "(not set)",
         "SMTP_PORT": "587",
         "SMTP_SECURITY": "starttls",
@@ -236,8 +235,6 @@ BOUNDS = {
     "PROCESSED_EVENTS_TTL_DAYS": (1, 3_650),
     "UPKEEP_INTERVAL_MS": (10, 3_600_000),
     "PUBLISH_GRACE_MS": (0, 3_600_000),
-    "QUEUE_KEEP_FAILED": (0, 1_000_000),
-    "EMAIL_TIMEOUT_MS": (100, 600_000),
     "SMTP_PORT": (1, 65_535),
     "EMAIL_MAX_HTML_BYTES": (1_024, 2_097_152),
     "EMAIL_RATE_MAX": (0, 1_000_000),
@@ -448,10 +445,12 @@ def test_the_values_that_are_told_are_those_in_the_code():
         "document_max_attempts_transcription": Settings().document_attempts["TRANSCRIPTION"],
         "document_unit_timeout_seconds": options.unit_timeout.total_seconds(),
         "email_max_batch_bytes": EmailService.max_batch_bytes,
+        "email_timeout_ms": duration_ms(ANSWER_TIMEOUT),
         "gemini_timeout_seconds": default_of(GeminiModel.__init__, "timeout"),
         "handler_timeout_ms": duration_ms(workload_of(Settings()).timeout - timedelta(seconds=5)),
         "intake_max_pending": default_of(Intake.__init__, "max_pending"),
         "queue_keep_completed": default_of(BullmqBroker.__init__, "keep_completed"),
+        "queue_keep_failed": default_of(BullmqBroker.__init__, "keep_failed"),
         "signature_tolerance_seconds": TOLERANCE.total_seconds(),
     }
     told = {name: re.match("[0-9]+", value) for name, value in CONSTANT_NOW.items()}

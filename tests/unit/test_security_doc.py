@@ -11,7 +11,7 @@ from holdfast.contracts.admission import ErrorCode
 from tests.support.references import REFERENCE, ROOT, SOURCE, missing_tests
 
 PAGE = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
-BOUND = re.compile(r'(?:\brefused\(|\b_(?:refuse|break)\(Code\.\w+, )"(\w+)"')
+BOUND = re.compile(r'(?:\b(?:refused|_refuse_over)\(|\b_(?:refuse|break)\(Code\.\w+, )"(\w+)"')
 BOUNDS = sorted({name for path in SOURCE.rglob("*.py") for name in BOUND.findall(path.read_text(encoding="utf-8"))})
 
 

@@ -26,7 +26,7 @@ from holdfast.engine.review import STEPS_FROM, Chosen, StepReport
 
 from . import options
 from .failures import REFUSED, Stop
-from .letters import HELP, query_of
+from .letter_filters import HELP, query_of
 from .opening import existing_system
 from .options import user_name
 from .output import print_json, print_line, progress, say

@@ -1,90 +1,25 @@
 """``dlq``: read dead letters. The steps of the review are in :mod:`.letter_steps`.
 
 The commands work on the store itself. They need no server, and running servers do not disturb them.
-
-Conditions are read as people write them, and become the engine's query.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import Annotated, Any, Final
+from typing import Annotated
 
 import typer
 
 from holdfast.api.views import LetterSummary, LetterView
 from holdfast.contracts.dead_letters import DeadLetter, ReviewStatus
-from holdfast.contracts.queries import LetterQuery, Page
+from holdfast.contracts.queries import Page
 from holdfast.contracts.workload import readable_body
 from holdfast.wiring import System
 
 from . import letter_steps, options
-from .failures import Stop
+from .letter_filters import HELP, query_of
 from .opening import existing_system
-from .options import conditions, instant
 from .output import moment, show_document, show_facts, show_item, show_list, show_table
-
-# The names of the options, and the JSON names of the same fields.
-_FIELDS: Final[Mapping[str, str]] = {
-    "workload": "workload",
-    "status": "review_status",
-    "reviewStatus": "review_status",
-    "reason": "reason_code",
-    "terminalReasonCode": "reason_code",
-    "key": "key",
-    "idempotencyKey": "key",
-    "created-after": "created_after",
-    "createdAfter": "created_after",
-    "created-before": "created_before",
-    "createdBefore": "created_before",
-}
-_NO_CONDITION: Final = frozenset(
-    {"id", "jobId", "generation", "attemptCount", "createdAt", "updatedAt", "expiresAt", "terminalReasonMessage"}
-)
-_LABEL: Final = "label."
-
-HELP: Final = (
-    "A condition, repeatable: workload, status, reason, key, created-after, created-before, or a label such as "
-    "eventType or shipmentId (label.status=... if a label has the name of a field)."
-)
-
-
-def query_of(where: Iterable[str], **given: str | None) -> LetterQuery:
-    """All conditions together; ``given`` are the conditions with their own option."""
-    fields: dict[str, Any] = {}
-    labels: dict[str, str] = {}
-    by_option = [(name, value) for name, value in given.items() if value is not None]
-    for name, value in [*by_option, *conditions(where).items()]:
-        field = _FIELDS.get(name)
-        if field is None:
-            labels[_label(name)] = value
-        elif field in fields:
-            message = f"{name} is given twice; all conditions must hold, so one of them could never match."
-            raise Stop(message)
-        else:
-            fields[field] = _value(field, name, value)
-    return LetterQuery(**fields, labels=labels)
-
-
-def _label(name: str) -> str:
-    if name in _NO_CONDITION:
-        message = f"Dead letters cannot be chosen by {name}. {HELP}"
-        raise Stop(message)
-    return name.removeprefix(_LABEL)
-
-
-def _value(field: str, name: str, value: str) -> object:
-    if field in {"created_after", "created_before"}:
-        return instant(name, value)
-    if field == "review_status":
-        try:
-            return ReviewStatus(value)
-        except ValueError:
-            message = f"{name} is one of {', '.join(ReviewStatus)}, not {value!r}."
-            raise Stop(message) from None
-    return value
-
 
 dlq = typer.Typer(help="Read, review, replay and close dead letters.", no_args_is_help=True, add_completion=False)
 

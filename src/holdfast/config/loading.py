@@ -45,10 +45,12 @@ CONSTANT_NOW: Final[Mapping[str, str]] = {
     "document_unit_timeout_seconds": "300",
     "email_max_batch_bytes": "8388608",
     "email_message_domain": "the domain of EMAIL_FROM",
+    "email_timeout_ms": "15000",
     "gemini_timeout_seconds": "120",
     "handler_timeout_ms": "25000 more than COURIER_DOWNSTREAM_TIMEOUT_MS",
     "intake_max_pending": "5000",
     "queue_keep_completed": "1000",
+    "queue_keep_failed": "10000",
     "signature_tolerance_seconds": "300",
     "smtp_connections": "as many as EMAIL_CONCURRENCY",
 }

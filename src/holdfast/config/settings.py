@@ -155,9 +155,6 @@ class Settings(BaseModel):
     )
     mongo_db_name: str = Field("holdfast", description="Name of the database in MongoDB.")
     queue_prefix: str = Field("bull", description="Prefix of the queue's keys in Redis; {bull} in a Redis Cluster.")
-    queue_keep_failed: Int = Field(
-        10_000, ge=0, le=1_000_000, description="Failed jobs that each queue in Redis keeps, for people to look at."
-    )
 
     # --- rules that a type cannot state -------------------------------------------------------------------
 

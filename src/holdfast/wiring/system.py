@@ -60,7 +60,6 @@ async def connect(settings: Settings, workloads: Sequence[Workload[Any]]) -> Asy
     broker = BullmqBroker(
         settings.redis_url.get_secret_value(),
         prefix=settings.queue_prefix,
-        keep_failed=settings.queue_keep_failed,
         keep_completed_in={each.queue: each.keep_completed for each in workloads if each.keep_completed is not None},
         worker_name=f"{socket.gethostname()}.{os.getpid()}",
     )

@@ -153,7 +153,6 @@ class EmailService:
             ttl=timedelta(milliseconds=settings.email_ttl_ms),
             retention=timedelta(days=settings.email_retention_days),
             letter_retention=timedelta(milliseconds=settings.email_dlq_ttl_ms),
-            send_timeout=timedelta(milliseconds=settings.email_timeout_ms),
             resend=settings.email_unknown_outcome == "resend",
             queue=settings.email_queue,
         )
@@ -226,7 +225,6 @@ def mail_folder(settings: EmailSettings, process: Settings) -> Path:
 
 def transport_of(settings: EmailSettings, process: Settings) -> Transport:
     """The transport that the settings choose. The libraries of the other transports are not needed."""
-    timeout = timedelta(milliseconds=settings.email_timeout_ms)
     match settings.email_transport:
         case "smtp":
             from .transports.smtp import SmtpOptions, SmtpTransport  # noqa: PLC0415
@@ -240,8 +238,6 @@ def transport_of(settings: EmailSettings, process: Settings) -> Transport:
                     username=settings.smtp_username,
                     password=None if password is None else password.get_secret_value(),
                     ca_file=settings.smtp_ca_file,
-                    timeout=timeout,
-                    final_timeout=timeout * 2,
                     connections=settings.email_concurrency,
                 ),
             )
@@ -253,8 +249,6 @@ def transport_of(settings: EmailSettings, process: Settings) -> Transport:
                     region=settings.ses_region or "",
                     endpoint_url=settings.ses_endpoint_url,
                     configuration_set=settings.ses_configuration_set,
-                    connect_timeout=timeout,
-                    read_timeout=timeout * 2,
                     connections=settings.email_concurrency,
                 ),
             )

@@ -57,7 +57,6 @@ class EmailSettings(FeatureSettings):
         "Holdfast <holdfast@localhost.localdomain>",
         description="The sender of emails, unless their tenant has its own.",
     )
-    email_timeout_ms: Int = Field(15_000, ge=100, le=600_000, description="How long a mail server may take to answer.")
     smtp_host: str | None = Field(None, description="The SMTP server; needed with EMAIL_TRANSPORT=smtp.")
     smtp_port: Int = Field(587, ge=1, le=65_535, description="The SMTP server's port.")
     smtp_security: Annotated[Literal["none", "starttls", "tls"], BeforeValidator(lower)] = Field(

@@ -66,6 +66,7 @@ from .queues import adopted, dead_letter_payload
 from .records import EMAIL_COLLECTIONS, LOG, SUPPRESSIONS, EmailStatus
 from .suppression import suppression_keys
 from .transports.port import (
+    ANSWER_TIMEOUT,
     AccountBlocked,
     OutcomeUnknown,
     OutgoingMessage,
@@ -114,7 +115,7 @@ class EmailOptions:
     ttl: timedelta = timedelta(milliseconds=DEFAULT_TTL)
     retention: timedelta = timedelta(days=30)
     letter_retention: timedelta = timedelta(milliseconds=DLQ_TTL)
-    send_timeout: timedelta = timedelta(seconds=15)
+    send_timeout: timedelta = ANSWER_TIMEOUT
     resend: bool = False
     queue: str = QUEUE_NAME
 

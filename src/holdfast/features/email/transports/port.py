@@ -22,6 +22,9 @@ from typing import Final, Protocol
 
 from holdfast import HoldfastError, scrub
 
+ANSWER_TIMEOUT: Final = timedelta(seconds=15)
+"""For each answer of a mail server. The answer to a whole message may take twice as long."""
+
 _MAX_QUOTE: Final = 200
 _MIN_LOCAL_PART: Final = 3
 _RUN: Final = r"[^\s<>()\[\],;:\"'@]"

@@ -33,6 +33,7 @@ from botocore.exceptions import ConnectionError as NotConnected
 from botocore.parsers import ResponseParserError  # type: ignore[import-untyped]
 
 from .port import (
+    ANSWER_TIMEOUT,
     Accepted,
     AccountBlocked,
     OutcomeUnknown,
@@ -87,8 +88,8 @@ class SesOptions:
     region: str
     endpoint_url: str | None = None
     configuration_set: str | None = None
-    connect_timeout: timedelta = timedelta(seconds=10)
-    read_timeout: timedelta = timedelta(minutes=1)
+    connect_timeout: timedelta = ANSWER_TIMEOUT
+    read_timeout: timedelta = ANSWER_TIMEOUT * 2
     connections: int = 10
 
 

@@ -22,6 +22,7 @@ from aiosmtplib.protocol import SMTPProtocol
 from holdfast import ConfigurationError
 
 from .port import (
+    ANSWER_TIMEOUT,
     Accepted,
     OutcomeUnknown,
     OutgoingMessage,
@@ -71,8 +72,8 @@ class SmtpOptions:
     password: str | None = field(default=None, repr=False)
     ca_file: Path | None = None
     local_hostname: str | None = None
-    timeout: timedelta = timedelta(seconds=30)
-    final_timeout: timedelta = timedelta(minutes=2)
+    timeout: timedelta = ANSWER_TIMEOUT
+    final_timeout: timedelta = ANSWER_TIMEOUT * 2
     connections: int = 10
     keep: timedelta = timedelta(minutes=1)
 
