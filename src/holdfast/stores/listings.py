@@ -6,11 +6,14 @@ import base64
 import binascii
 import json
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from holdfast.contracts.effects import Collection as Kind
 from holdfast.contracts.errors import InvalidQuery
 from holdfast.contracts.queries import Page, Slice
+
+MOST_BODY_BYTES: Final = 8 * 1024 * 1024
+"""When so much was read of bodies, no more letters are read at once: a batch must not grow with what senders sent."""
 
 Row = TypeVar("Row")
 Item = TypeVar("Item")
