@@ -48,8 +48,13 @@ def prefix_of(owner: str) -> str:
 
 @dataclass(slots=True)
 class _Used:
-    """What one sender uses of this process, and the last count of its waiting jobs."""
+    """What one sender uses of this process, and the last count of its waiting jobs.
 
+    ``limits`` are made of the sender's ``own`` limits and the defaults, once for each change of its own.
+    """
+
+    own: TenantLimits | None = None
+    limits: TenantLimits = field(default_factory=TenantLimits)
     requests: TokenBucket = field(default_factory=TokenBucket)
     pending: int = 0
     streams: int = 0
@@ -72,7 +77,10 @@ class SenderLimits:
 
     def of(self, sender: Sender) -> TenantLimits:
         """The limits of this sender: its own, and the defaults for the others."""
-        return sender.limits.over(self.defaults)
+        used = self._senders[sender.name]
+        if used.own is not sender.limits:
+            used.own, used.limits = sender.limits, sender.limits.over(self.defaults)
+        return used.limits
 
     async def count_request(self, sender: Sender) -> None:
         """Count a request. Raises :class:`TooFast` after a moment; then it is not counted."""
