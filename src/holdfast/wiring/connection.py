@@ -72,18 +72,30 @@ class Connections:
         while True:
             await asyncio.sleep(interval)
             now = loop.time()
+            await _read_what_has_arrived()
+            passed, last = now - last, now
+            late = max(0.0, passed - interval)
             for each in list(self.open):
                 try:
-                    each.look(now, now - last)
+                    each.look(now, passed, late)
                 except Exception as error:  # noqa: BLE001 - no connection may stop the watch over the others
                     emit_failure(events.API_UNEXPECTED, error)
                     each.transport.abort()
-            last = now
 
     def stop_lingering(self) -> None:
         """The process stops: do not wait for clients that were refused."""
         for each in list(self.open):
             each.stop_lingering()
+
+
+async def _read_what_has_arrived() -> None:
+    """Let the loop read all sockets once.
+
+    Where the loop was busy for longer than a limit, a complete request may wait to be read: that client is not late.
+    Tasks that are ready run before the sockets are read, so one round is not enough.
+    """
+    for _ in range(2):
+        await asyncio.sleep(0)
 
 
 class _Phase(Enum):
@@ -148,17 +160,19 @@ class Line(asyncio.Transport):
         """Whether nothing is written any more."""
         return self.closing or self._transport.is_closing()
 
-    def is_stalled(self, now: float, limits: ConnectionLimits) -> bool:
-        """Whether the client reads the answers too slowly."""
+    def is_stalled(self, now: float, late: float, limits: ConnectionLimits) -> bool:
+        """Whether the client reads the answers too slowly. The ``late`` seconds do not count."""
         waiting = self._transport.get_write_buffer_size()
         if not waiting:
             self._window = None
             return False
         read = self._written - waiting
         if self._window is None:
-            self._window = (now, read)
+            self._window = (now - late, read)
         since, before = self._window
+        since += late
         if now - since < limits.stall:
+            self._window = (since, before)
             return False
         self._window = (now, read)
         return read - before < limits.rate * limits.stall
@@ -389,9 +403,12 @@ class Connection(HttpToolsProtocol):
 
     # --- the sweep calls ----------------------------------------------------------------------------------
 
-    def look(self, now: float, passed: float) -> None:
-        """End the connection if it breaks a limit. The last look was ``passed`` seconds ago."""
-        if self._line.is_stalled(now, self._limits):
+    def look(self, now: float, passed: float, late: float) -> None:
+        """End the connection if it breaks a limit. All that arrived before ``now`` has been read.
+
+        The last look was ``passed`` seconds ago. In ``late`` of them the process was busy, and nothing could move.
+        """
+        if self._line.is_stalled(now, late, self._limits):
             refused("answer_stalled")
             self._line.abort()
         elif self._line.is_closing():
@@ -404,6 +421,8 @@ class Connection(HttpToolsProtocol):
         elif self.flow.read_paused or (self._unanswered and self._unanswered[-1].waiting_for_100_continue):
             self._since += passed  # the client waits for us
         else:
+            if self._phase is _Phase.BODY:
+                self._since += late
             self._look_at_phase(now - self._since)
 
     def stop_lingering(self) -> None:
