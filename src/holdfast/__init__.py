@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from .contracts.admission import Admitted, ErrorCode, FieldProblem, InvalidContent, NotAcceptable
     from .contracts.crash_points import crash_point
-    from .contracts.dead_letters import DeadLetter, ReviewStatus, letter_id
+    from .contracts.dead_letters import DeadLetter, ListedLetter, ReviewStatus, letter_id
     from .contracts.effects import Collection, Delete, Effect, Enqueue, Upsert
     from .contracts.entries import job_id_for, new_entry, usable_job_id
     from .contracts.errors import (
@@ -111,6 +111,7 @@ __all__ = [
     "LedgerEntry",
     "LetterQuery",
     "ListedDelays",
+    "ListedLetter",
     "MoveToDeadLetters",
     "NotAcceptable",
     "NotFound",

@@ -86,6 +86,10 @@ def collections() -> list[Collection]:
     return [Collection("atlas", key="place", indexes=(("kind",),), instants=("until",), expires="until")]
 
 
+MEGABYTE = f'{{"of": "{"x" * 2**20}"}}'
+"""A body that is much larger than all the rest of a job."""
+
+
 # --- jobs -----------------------------------------------------------------------------------------------------
 
 

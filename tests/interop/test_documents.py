@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.contracts.queries import LetterQuery, Page
+from holdfast.contracts.queries import LetterQuery
 from holdfast.features.documents.dead_letter import DocumentDeadLetter
 from holdfast.features.documents.workload import DEAD_LETTER_QUEUE, QUEUE
+from tests.support.letters import whole_letters
 from tests.support.pages import encrypted_pdf, text_pdf
 from tests.support.specification_letters import BARE, EXAMPLES
 from tests.support.waiting import eventually
@@ -189,4 +190,4 @@ async def _holds(queue, count) -> bool:
 
 
 async def _letters(gateway):
-    return (await gateway.store.letters(LetterQuery(workload="documents"), Page(limit=100))).items
+    return await whole_letters(gateway.store, LetterQuery(workload="documents"))

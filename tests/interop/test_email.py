@@ -14,11 +14,12 @@ import redis.asyncio
 from holdfast.brokers.bullmq import BullmqBroker
 from holdfast.contracts.effects import Upsert
 from holdfast.contracts.ledger import Status
-from holdfast.contracts.queries import LetterQuery, Page
+from holdfast.contracts.queries import LetterQuery
 from holdfast.contracts.queues import Acknowledgement, Failed, Finished, QueueJob
 from holdfast.features.email.contract import QUEUE_NAME, EmailDeadLetter
 from holdfast.features.email.queues import OTHER_JOB_ID
 from holdfast.features.email.records import CONTENT, LOG, OUTBOX, content_key
+from tests.support.letters import whole_letters
 from tests.support.smtp_server import SmtpServer
 from tests.support.valkey_server import ON_ONE_SERVER
 from tests.support.waiting import eventually
@@ -115,7 +116,7 @@ async def status_of(gateway, outbox_id) -> str | None:
 
 
 async def letters_of(gateway):
-    return (await gateway.store.letters(LetterQuery(workload="email"), Page(limit=100))).items
+    return await whole_letters(gateway.store, LetterQuery(workload="email"))
 
 
 async def test_emails_that_node_adds_are_sent_once_each_and_removed_from_the_queue(send, gateway, company, mail_server):

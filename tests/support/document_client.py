@@ -29,7 +29,7 @@ from redis import Redis
 
 from holdfast.contracts.dead_letters import DeadLetter
 from holdfast.contracts.ledger import LedgerEntry
-from holdfast.contracts.queries import LetterQuery, Page
+from holdfast.contracts.queries import LetterQuery
 from holdfast.contracts.queues import QueueJob
 from holdfast.contracts.retry import ExponentialBackoff
 from holdfast.features.documents.child.protocol import Failed as ChildFailed
@@ -38,6 +38,7 @@ from holdfast.features.documents.contract import key_of
 from holdfast.features.documents.running import read_in_child
 from holdfast.features.documents.workload import DEAD_LETTER_QUEUE, QUEUE
 from holdfast.wiring import DATABASE_FILE
+from tests.support.letters import whole_letters
 from tests.support.settings import Settings
 
 from . import waiting
@@ -224,8 +225,8 @@ class DocumentClient:
 
     async def letters(self, job_id: str) -> list[DeadLetter]:
         """The dead letters of a job in the store, also of one that was refused and has another name there."""
-        found = await self.gateway.store.letters(LetterQuery(workload="documents"), Page(1_000))
-        return [each for each in found.items if self.workload.dead_letter_payload(each)["job_id"] == job_id]
+        found = await whole_letters(self.gateway.store, LetterQuery(workload="documents"), 1_000)
+        return [each for each in found if self.workload.dead_letter_payload(each)["job_id"] == job_id]
 
     async def told(self, job_id: str) -> list[dict[str, Any]]:
         """What ``doc_jobs_dead`` holds about a job."""

@@ -22,7 +22,7 @@ from holdfast.contracts.dead_letters import DeadLetter
 from holdfast.contracts.effects import Upsert
 from holdfast.contracts.errors import StoreUnavailable
 from holdfast.contracts.ledger import LedgerEntry
-from holdfast.contracts.queries import LetterQuery, Page
+from holdfast.contracts.queries import LetterQuery
 from holdfast.contracts.queues import Depth, QueueJob
 from holdfast.contracts.tenants import TENANT_COLLECTIONS
 from holdfast.contracts.times import isoformat
@@ -43,6 +43,7 @@ from holdfast.features.email.workload import Email, EmailOptions
 from holdfast.wiring import system_ambient
 from tests.support.clock import ManualClock
 from tests.support.gateway import LEASE, Gateway, assembled, assert_counts_its_attempts, with_parts
+from tests.support.letters import whole_letters
 from tests.support.smtp_server import SmtpServer, Taken
 from tests.support.waiting import eventually
 
@@ -162,7 +163,7 @@ class EmailClient:
         return await eventually(reached)
 
     async def letters(self) -> list[DeadLetter]:
-        return (await self.gateway.store.letters(LetterQuery(), Page())).items
+        return await whole_letters(self.gateway.store, LetterQuery())
 
     async def published_letters(self) -> list[dict[str, Any]]:
         """Take the jobs of ``email:send:dlq``, and validate each by the contract."""

@@ -26,7 +26,7 @@ from holdfast.brokers.sqlite import SqliteBroker
 from holdfast.contracts.dead_letters import DeadLetter
 from holdfast.contracts.ledger import LedgerEntry, Status
 from holdfast.contracts.ports import Ambient
-from holdfast.contracts.queries import LetterQuery, Page
+from holdfast.contracts.queries import LetterQuery
 from holdfast.contracts.tenants import TENANT_COLLECTIONS
 from holdfast.contracts.workload import App, Workload
 from holdfast.engine.cancellation import Cancellation
@@ -40,6 +40,7 @@ from holdfast.sqlite import Database
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.wiring import open_system
 from tests.support.clock import ManualClock, SettableClock
+from tests.support.letters import whole_letters
 from tests.support.settings import Settings
 from tests.support.trouble import Troubled
 from tests.support.waiting import eventually
@@ -154,8 +155,7 @@ class Gateway:
         return await eventually(reached)
 
     async def letters(self, **query: Any) -> list[DeadLetter]:
-        found = await self.store.letters(LetterQuery(**{"workload": self.workload.name} | query), Page(limit=100))
-        return list(found.items)
+        return await whole_letters(self.store, LetterQuery(**{"workload": self.workload.name} | query))
 
     async def queued(self, queue: str, lease: timedelta = LEASE) -> list[tuple[str, str]]:
         """Everything in a queue: id and data. It is taken, and given to nobody until the lease is over."""

@@ -6,11 +6,14 @@ import ast
 import asyncio
 import contextlib
 import inspect
+import os
 import resource
 import socket
+import time
 
 import pytest
 import uvicorn
+import uvloop
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
@@ -192,6 +195,83 @@ async def test_a_server_that_stops_does_not_wait_for_clients_that_it_refused():
     assert loop.time() - began < 10
     for _, writer in lines:
         writer.close()
+
+
+# --- a process that was busy ------------------------------------------------------------------------------------------
+
+
+class Polite(Patient):
+    """An app that reads the whole body, and answers."""
+
+    async def __call__(self, scope, receive, send) -> None:
+        while (await receive()).get("more_body"):
+            pass
+        await send({"type": "http.response.start", "status": 204, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+
+@contextlib.contextmanager
+def busy_before_a_look(during, seconds):
+    """The next sweep looks only after the loop was busy for so long. ``during`` is called in that time, once."""
+    original, waiting = asyncio.sleep, [during]
+
+    async def sleep(delay, *more):
+        await original(delay, *more)
+        if delay and asyncio.current_task().get_coro().__name__ == "sweep" and waiting:
+            waiting.pop()()
+            time.sleep(seconds)  # noqa: ASYNC251 - the loop is to be busy
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(asyncio, "sleep", sleep)
+        yield waiting
+
+
+@pytest.mark.parametrize("factory", [asyncio.new_event_loop, uvloop.new_event_loop])
+@pytest.mark.parametrize(
+    ("before", "during"),
+    [
+        (b"", ask("/all")),
+        (b"GET /half", b" HTTP/1.1\r\nHost: holdfast\r\n\r\n"),
+        (b"POST /body HTTP/1.1\r\nHost: holdfast\r\nContent-Length: 8\r\n\r\nhalf", b"rest"),
+    ],
+    ids=["nothing", "half a header", "half a body"],
+)
+def test_a_request_that_arrived_while_the_process_was_busy_is_answered(factory, before, during):
+    async def scenario() -> bytes:
+        times = {"api_header_timeout_ms": 400, "api_stall_timeout_ms": 400}
+        async with served(Polite(), **times) as listener:
+            reader, writer = await asyncio.open_connection(*listener.getsockname())
+            writer.write(before)
+            await writer.drain()
+            own = writer.get_extra_info("socket").fileno()
+            with busy_before_a_look(lambda: os.write(own, during), 0.6) as waiting:
+                answer = await reader.readline()
+            assert not waiting
+            writer.close()
+            return answer
+
+    with asyncio.Runner(loop_factory=factory) as runner:
+        assert runner.run(scenario()).startswith(b"HTTP/1.1 204")
+
+
+@pytest.mark.parametrize("factory", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_the_time_in_which_the_process_was_busy_does_not_count_for_a_body(factory):
+    async def scenario() -> bytes:
+        async with served(Polite(), api_stall_timeout_ms=1_000) as listener:
+            reader, writer = await asyncio.open_connection(*listener.getsockname())
+            writer.write(b"POST /body HTTP/1.1\r\nHost: holdfast\r\nContent-Length: 8\r\n\r\nhalf")
+            await writer.drain()
+            with busy_before_a_look(lambda: None, 1.5) as waiting:
+                await eventually(lambda: not waiting)
+            for _ in range(10):  # the sweep looks
+                await asyncio.sleep(0)
+            writer.write(b"rest")
+            answer = await reader.readline()
+            writer.close()
+            return answer
+
+    with asyncio.Runner(loop_factory=factory) as runner:
+        assert runner.run(scenario()).startswith(b"HTTP/1.1 204")
 
 
 # --- counting ---------------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from holdfast.contracts.dead_letters import ReviewStatus
 from holdfast.contracts.entries import new_entry
 from holdfast.contracts.ledger import Claimed, LedgerEntry, NotNow, RecordedAs, Status
 from holdfast.contracts.outcomes import Outcome, Reject, Retry
-from holdfast.contracts.queries import LetterQuery, Page
+from holdfast.contracts.queries import LetterQuery
 from holdfast.contracts.queues import Delivery
 from holdfast.contracts.times import from_ms, to_ms
 from holdfast.contracts.transitions import Settlement
@@ -30,6 +30,7 @@ from holdfast.features.courier.workload import Courier
 from holdfast.sqlite import Database
 from holdfast.stores.sqlite import SqliteStore
 from tests.support.courier_documents import event_document, payload
+from tests.support.letters import whole_letters
 
 KEY = "courier-x:evt_123"
 DAY = timedelta(days=1)
@@ -92,7 +93,7 @@ class Records:
         return dict(record)
 
     async def letters(self) -> list:
-        return (await self.store.letters(LetterQuery(workload="courier"), Page())).items
+        return await whole_letters(self.store, LetterQuery(workload="courier"))
 
     async def dead_letter_queue(self) -> list[CourierDeadLetter]:
         await Projection(self.store, self.broker).publish(self.courier)

@@ -19,7 +19,7 @@ from pydantic import BaseModel
 from holdfast.contracts.dead_letters import ReviewStatus, letter_id
 from holdfast.contracts.effects import Collection, Upsert
 from holdfast.contracts.ledger import Lease, NewEntry, Status
-from holdfast.contracts.queries import LetterQuery, Page
+from holdfast.contracts.queries import LetterQuery
 from holdfast.contracts.times import to_ms
 from holdfast.contracts.transitions import (
     CANCELLED,
@@ -34,6 +34,7 @@ from holdfast.contracts.transitions import (
 from holdfast.contracts.workload import Workload
 from holdfast.sqlite import Database
 from holdfast.stores.sqlite import SqliteStore
+from tests.support.letters import whole_letters
 from tests.support.long_run import LONG_RUN
 from tests.unit.lifecycle_model import (
     AGAIN,
@@ -388,7 +389,7 @@ class Lifecycle(RuleBasedStateMachine):
 
     @invariant()
     def the_letters_are_as_the_model(self) -> None:
-        stored = self.do(self.store.letters(LetterQuery(workload=NAME), Page(100))).items
+        stored = self.do(whole_letters(self.store, LetterQuery(workload=NAME)))
         assert {each.id for each in stored} == set(self.model.letters)
         for each in stored:
             letter = self.model.letters[each.id]

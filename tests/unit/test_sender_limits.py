@@ -196,3 +196,26 @@ async def test_the_jobs_of_a_sender_without_an_owner_are_not_counted(limits, led
     for _ in range(10):
         await limits.count_job(Sender("courier:x"))
     assert ledger.asked == []
+
+
+# --- the limits of a sender -----------------------------------------------------------------------------------------
+
+
+def test_the_limits_of_a_sender_are_made_once_for_each_change(limits):
+    own = Sender("acme", "acme", TenantLimits(pending=1))
+    changed = Sender("acme", "acme", TenantLimits(pending=2))
+
+    made = limits.of(own)
+
+    assert (made.pending, made.streams) == (1, DEFAULTS.streams)
+    assert limits.of(own) is made
+    assert (limits.of(changed).pending, limits.of(OTHER).pending) == (2, DEFAULTS.pending)
+
+
+async def test_jobs_that_come_before_it_in_its_request_count_for_a_job(limits, ledger):
+    ledger.unsettled["acme/"] = 4
+    await limits.check_jobs(ACME)
+    with pytest.raises(TooManyWaiting):
+        await limits.check_jobs(ACME, ahead=1)
+    with pytest.raises(TooManyPending):
+        await limits.check_jobs(ACME, ahead=3)

@@ -348,3 +348,11 @@ async def test_a_scope_that_this_version_does_not_know_opens_nothing(tenants, ac
     key, text = await tenants.create_key(ID)
     await store.apply([Upsert(API_KEYS, key.key_id, {"scopes": ["email:read", "everything"]})])
     assert (await tenants.authenticate(text)).scopes == {"email:read"}
+
+
+async def test_all_requests_with_a_key_share_one_principal_until_it_is_read_again(tenants, acme):
+    _, key = await tenants.create_key(acme.company_id)
+    first = await tenants.authenticate(key)
+    assert await tenants.authenticate(key) is first
+    await tenants.set_limits(acme.company_id, TenantLimits(pending=1))
+    assert (await tenants.authenticate(key)).sender.limits.pending == 1

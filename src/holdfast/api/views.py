@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, WithJsonSchema
 from pydantic.alias_generators import to_camel
 
-from holdfast.contracts.dead_letters import DeadLetter, ReviewStatus
+from holdfast.contracts.dead_letters import DeadLetter, ListedLetter, ReviewStatus
 from holdfast.contracts.examples import add_example
 from holdfast.contracts.ledger import AttemptOutcome, LedgerEntry, Status
 from holdfast.contracts.times import isoformat
@@ -166,7 +166,7 @@ class LetterSummary(View):
     replayed_as: str | None = Field(description="The job id of the replay, if the replay is a new job.")
 
     @classmethod
-    def of(cls, letter: DeadLetter, **more: Any) -> Self:  # noqa: ANN401 - the values of fields
+    def of(cls, letter: ListedLetter, **more: Any) -> Self:  # noqa: ANN401 - the values of fields
         """The view of a dead letter."""
         return cls.picked(
             letter,

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from holdfast.api.views import LetterSummary, LetterView
-from holdfast.contracts.dead_letters import DeadLetter, ReviewStatus
+from holdfast.contracts.dead_letters import DeadLetter, ListedLetter, ReviewStatus
 from holdfast.contracts.queries import Page
 from holdfast.contracts.workload import readable_body
 from holdfast.wiring import System
@@ -88,7 +88,7 @@ dlq.command("close")(letter_steps.close)
 dlq.command("replay")(letter_steps.replay)
 
 
-def _row(letter: DeadLetter) -> dict[str, object]:
+def _row(letter: ListedLetter) -> dict[str, object]:
     return {
         "id": letter.id,
         "status": letter.review_status,
@@ -100,7 +100,7 @@ def _row(letter: DeadLetter) -> dict[str, object]:
     }
 
 
-def _summary(letter: DeadLetter) -> dict[str, object]:
+def _summary(letter: ListedLetter) -> dict[str, object]:
     return LetterSummary.of(letter).as_json()
 
 

@@ -31,11 +31,10 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeadLetter:
-    """Why a job failed for good, with everything that is needed to understand it and to run it again.
+class ListedLetter:
+    """A dead letter as a list has it: without the parts that can be long.
 
-    There is exactly one dead letter for each (workload, key, generation) that failed for good (I8). So its id is made
-    of these three.
+    A page of whole letters would take as much memory as the largest bodies that senders sent (I18).
     """
 
     id: str
@@ -45,16 +44,26 @@ class DeadLetter:
     generation: int
     reason_code: str
     reason_message: str
-    attempts: tuple[Attempt, ...]
     attempt_count: int
-    body: str
     labels: Mapping[str, str]
     review_status: ReviewStatus
-    decisions: tuple[Decision, ...]
     created_at: datetime
     updated_at: datetime
     expires_at: datetime
     replayed_as: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetter(ListedLetter):
+    """Why a job failed for good, with everything that is needed to understand it and to run it again.
+
+    There is exactly one dead letter for each (workload, key, generation) that failed for good (I8). So its id is made
+    of these three.
+    """
+
+    attempts: tuple[Attempt, ...]
+    body: str
+    decisions: tuple[Decision, ...]
 
 
 def letter_id(workload: str, key: str, generation: int) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 
-from .dead_letters import DeadLetter
+from .dead_letters import DeadLetter, ListedLetter
 from .effects import Effect
 from .ledger import Cancelled, ClaimResult, DueEntry, Lease, LedgerEntry, NewEntry, Pruned, QueuePlaces, Recorded
 from .queries import EntryQuery, LetterQuery, Page, RecordQuery, Slice
@@ -194,8 +194,8 @@ class DeadLetters(Protocol):
         """One dead letter, whole."""
         ...
 
-    async def letters(self, query: LetterQuery, page: Page) -> Slice[DeadLetter]:
-        """Dead letters that match, oldest first."""
+    async def letters(self, query: LetterQuery, page: Page) -> Slice[ListedLetter]:
+        """Dead letters that match, oldest first. Their bodies are not read."""
         ...
 
     async def count_letters(self, query: LetterQuery) -> int:
@@ -225,7 +225,7 @@ class DeadLetters(Protocol):
         ...
 
     async def letters_to_publish(self, workload: str, limit: int) -> list[DeadLetter]:
-        """Pending letters that were not published yet, oldest first (I8)."""
+        """Pending letters that were not published yet, oldest first (I8). Fewer than ``limit`` if they are large."""
         ...
 
     async def mark_published(self, letter_ids: Sequence[str], queue: str) -> bool:

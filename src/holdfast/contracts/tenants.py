@@ -211,6 +211,11 @@ class Principal:
     tenant: Tenant
     key_id: str
     scopes: frozenset[str]
+    sender: Sender = field(init=False)
+    """Whose limits the request counts against."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "sender", Sender(self.company_id, self.company_id, self.limits))
 
     @property
     def company_id(self) -> str:
@@ -221,11 +226,6 @@ class Principal:
     def limits(self) -> TenantLimits:
         """The tenant's own limits."""
         return self.tenant.limits
-
-    @property
-    def sender(self) -> Sender:
-        """Whose limits the request counts against."""
-        return Sender(self.company_id, self.company_id, self.limits)
 
     def require(self, scope: str) -> None:
         """Raise :class:`ScopeMissing` unless the key has this scope."""

@@ -43,7 +43,7 @@ class Projection:
             await _copy(workload, jobs)
             marked = await self._store.mark_published([letter.id for letter in letters], queue)
             published += len(letters)
-            if not marked or len(letters) < _BATCH:
+            if not marked:
                 break
         return published
 

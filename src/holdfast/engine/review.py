@@ -9,7 +9,7 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from holdfast.contracts.crash_points import crash_point
-from holdfast.contracts.dead_letters import DeadLetter, ReviewStatus
+from holdfast.contracts.dead_letters import DeadLetter, ListedLetter, ReviewStatus
 from holdfast.contracts.effects import Effect
 from holdfast.contracts.entries import new_entry
 from holdfast.contracts.errors import BrokerUnavailable, InvalidQuery, NotFound, ReviewRefused, StoreUnavailable
@@ -45,7 +45,7 @@ class Chosen:
     """
 
     step: ReviewStatus
-    letters: Sequence[DeadLetter]
+    letters: Sequence[ListedLetter]
     matched: int
     unreviewed: int = 0
 
@@ -72,7 +72,7 @@ class Review:
         self._workloads = workloads
         self._projection = Projection(store, broker)
 
-    async def list(self, query: LetterQuery, page: Page) -> Slice[DeadLetter]:
+    async def list(self, query: LetterQuery, page: Page) -> Slice[ListedLetter]:
         """Dead letters that match, oldest first."""
         return await self._store.letters(query, page)
 
@@ -167,7 +167,7 @@ class Review:
         return report
 
     async def _move(
-        self, step: ReviewStatus, letters: Sequence[DeadLetter], actor: str, reason: str, refused: dict[str, str]
+        self, step: ReviewStatus, letters: Sequence[ListedLetter], actor: str, reason: str, refused: dict[str, str]
     ) -> set[str]:
         """Move one page. A letter that cannot be replayed does not stop the others."""
         if step is ReviewStatus.REPLAYED:
@@ -182,8 +182,8 @@ class Review:
                 _emit_decided(letter, step, actor)
         return set(moved)
 
-    async def _collect(self, query: LetterQuery, limit: int) -> Sequence[DeadLetter]:
-        letters: list[DeadLetter] = []
+    async def _collect(self, query: LetterQuery, limit: int) -> Sequence[ListedLetter]:
+        letters: list[ListedLetter] = []
         cursor: str | None = None
         while len(letters) < limit:
             found = await self._store.letters(query, Page(min(_PAGE, limit - len(letters)), cursor))
@@ -194,12 +194,15 @@ class Review:
         return letters
 
     async def _replay(
-        self, letters: Sequence[DeadLetter], actor: str, reason: str, refused: dict[str, str]
+        self, letters: Sequence[ListedLetter], actor: str, reason: str, refused: dict[str, str]
     ) -> Sequence[str]:
-        replays: list[tuple[DeadLetter, NewEntry | None]] = []
+        replays: list[tuple[ListedLetter, NewEntry | None]] = []
         for letter in letters:
+            whole = await self._store.letter(letter.id)
+            if whole is None:  # its retention is over since
+                continue
             try:
-                replays.append((letter, self._new_job(letter)))
+                replays.append((letter, self._new_job(whole)))
             except ReviewRefused as error:
                 refused[letter.id] = error.message
         if not replays:
@@ -227,7 +230,7 @@ class Review:
             message = f"The workload {workload.name} cannot make a new job of {letter.id}: {type(error).__name__}."
             raise ReviewRefused(message) from error
 
-    async def _publish(self, done: Sequence[tuple[DeadLetter, NewEntry | None]]) -> None:
+    async def _publish(self, done: Sequence[tuple[ListedLetter, NewEntry | None]]) -> None:
         """Publish to the queue at once. If the queue is away, maintenance finds the entries due."""
         by_workload: dict[str, list[Any]] = {}
         effects: list[Effect] = []
@@ -253,7 +256,7 @@ class Review:
             except BrokerUnavailable as error:
                 emit(events.QUEUE_UNAVAILABLE, where="review", queue=self._workloads[name].queue, reason=error.message)
 
-    async def _unpublish(self, letters: Sequence[DeadLetter]) -> None:
+    async def _unpublish(self, letters: Sequence[ListedLetter]) -> None:
         by_workload: dict[str, list[str]] = {}
         for letter in letters:
             by_workload.setdefault(letter.workload, []).append(letter.id)
@@ -273,7 +276,7 @@ class Review:
         _emit_decided(letter, step, actor)
         return letter
 
-    def _workload_of(self, letter: DeadLetter) -> Workload[Any]:
+    def _workload_of(self, letter: ListedLetter) -> Workload[Any]:
         try:
             return self._workloads[letter.workload]
         except KeyError:
@@ -281,5 +284,5 @@ class Review:
             raise ReviewRefused(message) from None
 
 
-def _emit_decided(letter: DeadLetter, step: ReviewStatus, actor: str) -> None:
+def _emit_decided(letter: ListedLetter, step: ReviewStatus, actor: str) -> None:
     emit(events.LETTER_DECIDED, letter=letter.id, workload=letter.workload, step=step.value, actor=actor)

@@ -78,8 +78,13 @@ def prefix_of(owner: str) -> str:
 
 @dataclass(slots=True)
 class _Used:
-    """What one sender uses of this process, and the last count of its waiting jobs."""
+    """What one sender uses of this process, and the last count of its waiting jobs.
 
+    ``limits`` are made of the sender's ``own`` limits and the defaults, once for each change of its own.
+    """
+
+    own: TenantLimits | None = None
+    limits: TenantLimits = field(default_factory=TenantLimits)
     requests: TokenBucket = field(default_factory=TokenBucket)
     pending: int = 0
     streams: int = 0
@@ -102,7 +107,10 @@ class SenderLimits:
 
     def of(self, sender: Sender) -> TenantLimits:
         """The limits of this sender: its own, and the defaults for the others."""
-        return sender.limits.over(self.defaults)
+        used = self._senders[sender.name]
+        if used.own is not sender.limits:
+            used.own, used.limits = sender.limits, sender.limits.over(self.defaults)
+        return used.limits
 
     async def count_request(self, sender: Sender) -> None:
         """Count a request. Raises :class:`TooFast` after a moment; then it is not counted."""
@@ -126,15 +134,19 @@ class SenderLimits:
     @contextlib.contextmanager
     def pending(self, sender: Sender) -> Iterator[None]:
         """Count one request that waits for a commit. Raises :class:`TooManyPending`."""
-        used, most = self._senders[sender.name], self.of(sender).pending
-        if most is not None and used.pending >= most:
-            refused("sender_pending", sender=sender.name)
-            raise TooManyPending
+        self._check_pending(sender)
+        used = self._senders[sender.name]
         used.pending += 1
         try:
             yield
         finally:
             used.pending -= 1
+
+    def _check_pending(self, sender: Sender, ahead: int = 0) -> None:
+        most = self.of(sender).pending
+        if most is not None and self._senders[sender.name].pending + ahead >= most:
+            refused("sender_pending", sender=sender.name)
+            raise TooManyPending
 
     @contextlib.contextmanager
     def stream(self, sender: Sender) -> Iterator[None]:
@@ -150,12 +162,16 @@ class SenderLimits:
             used.streams -= 1
 
     async def count_job(self, sender: Sender) -> None:
-        """Count a job that is about to be recorded. Raises :class:`TooManyWaiting`."""
+        """Count a job that is about to be recorded. Raises :class:`SenderLimitReached`."""
         await self.check_jobs(sender)
         self._senders[sender.name].waiting += 1
 
-    async def check_jobs(self, sender: Sender) -> None:
-        """Raise :class:`TooManyWaiting` if the sender may not record another job now."""
+    async def check_jobs(self, sender: Sender, ahead: int = 0) -> None:
+        """Raise :class:`SenderLimitReached` if the sender may not record another job now. Nothing is counted.
+
+        ``ahead`` is the number of jobs of the same request that are recorded before it.
+        """
+        self._check_pending(sender, ahead)
         most = self.of(sender).waiting_jobs
         if sender.owner is None or most is None:
             return
@@ -166,7 +182,7 @@ class SenderLimits:
                 used.counting.add_done_callback(_retrieve)
             # One count for all requests that came meanwhile: a slow store must not make them wait one after another.
             await asyncio.shield(used.counting)
-        if used.waiting >= most:
+        if used.waiting + ahead >= most:
             refused("sender_waiting_jobs", sender=sender.name)
             raise TooManyWaiting(_RETRY_LATER)
 

@@ -50,11 +50,11 @@ _MOST_REMEMBERED: Final = 1_000
 
 
 class _Known(NamedTuple):
-    """A key and its tenant as they were read, and when."""
+    """A key and its tenant as they were read, and when. ``principal`` is the same for all requests with the key."""
 
     key: ApiKey
     digest: str
-    tenant: Tenant
+    principal: Principal
     read_at: float
 
 
@@ -218,15 +218,14 @@ class Tenants:
             known = None if parts is None else await self._read(key_id, digest)
         if known is None or not known.key.works_at(self._clock.now()):
             raise KeyRefused
-        if not known.tenant.active:
+        if not known.principal.tenant.active:
             raise TenantInactive
-        # A scope that no feature here has opens nothing.
-        return Principal(known.tenant, known.key.key_id, known.key.scopes & frozenset(self._scopes))
+        return known.principal
 
     async def still_allowed(self, principal: Principal) -> bool:
         """Whether the key of this principal still works, and its tenant is active. For answers that take long."""
         known = self._remembered(principal.key_id) or await self._read(principal.key_id)
-        return known is not None and known.tenant.active and known.key.works_at(self._clock.now())
+        return known is not None and known.principal.tenant.active and known.key.works_at(self._clock.now())
 
     def _remembered(self, key_id: str) -> _Known | None:
         """The key and its tenant, if they were read a moment ago."""
@@ -247,7 +246,10 @@ class Tenants:
         if tenant is None:
             return None
         # Only right keys are remembered. Whoever tries many wrong ones pushes nothing out.
-        known = self._known[key_id] = _Known(ApiKey.of(record), held, tenant, now)
+        key = ApiKey.of(record)
+        # A scope that no feature here has opens nothing.
+        principal = Principal(tenant, key.key_id, key.scopes & frozenset(self._scopes))
+        known = self._known[key_id] = _Known(key, held, principal, now)
         self._known.move_to_end(key_id)
         if len(self._known) > _MOST_REMEMBERED:
             self._known.popitem(last=False)

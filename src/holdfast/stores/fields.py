@@ -109,6 +109,8 @@ LETTER_FROM_ENTRY: Final = tuple(
 )
 """The fields that a dead letter has from its entry."""
 
+MOST_BODY_BYTES: Final = 8 * 1024 * 1024
+"""When so much was read of bodies, no more letters are read at once: a batch must not grow with what senders sent."""
 LOST: Final = {
     "outcome": AttemptOutcome.LOST.value,
     "errorCode": "LOST",

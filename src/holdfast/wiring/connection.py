@@ -68,18 +68,30 @@ class Connections:
         while True:
             await asyncio.sleep(interval)
             now = loop.time()
+            await _read_what_has_arrived()
+            passed, last = now - last, now
+            late = max(0.0, passed - interval)
             for each in list(self.open):
                 try:
-                    each.look(now, now - last)
+                    each.look(now, passed, late)
                 except Exception as error:  # noqa: BLE001 - no connection may stop the watch over the others
                     emit_failure(events.API_UNEXPECTED, error)
                     each.transport.abort()
-            last = now
 
     def stop_lingering(self) -> None:
         """The process stops: do not wait for clients that were refused."""
         for each in list(self.open):
             each.stop_lingering()
+
+
+async def _read_what_has_arrived() -> None:
+    """Let the loop read all sockets once.
+
+    Where the loop was busy for longer than a limit, a complete request may wait to be read: that client is not late.
+    Tasks that are ready run before the sockets are read, so one round is not enough.
+    """
+    for _ in range(2):
+        await asyncio.sleep(0)
 
 
 class _Phase(Enum):
@@ -310,9 +322,12 @@ class Connection(HttpToolsProtocol):
 
     # --- the sweep calls ----------------------------------------------------------------------------------
 
-    def look(self, now: float, passed: float) -> None:
-        """End the connection if it breaks a limit. The last look was ``passed`` seconds ago."""
-        if self._line.is_stalled(now, self._limits):
+    def look(self, now: float, passed: float, late: float) -> None:
+        """End the connection if it breaks a limit. All that arrived before ``now`` has been read.
+
+        The last look was ``passed`` seconds ago. In ``late`` of them the process was busy, and nothing could move.
+        """
+        if self._line.is_stalled(now, late, self._limits):
             refused("answer_stalled")
             self._line.abort()
         elif self._line.is_closing():
@@ -325,6 +340,8 @@ class Connection(HttpToolsProtocol):
         elif self.flow.read_paused or (self._unanswered and self._unanswered[-1].waiting_for_100_continue):
             self._since += passed  # the client waits for us
         else:
+            if self._phase is _Phase.BODY:
+                self._since += late
             self._look_at_phase(now - self._since)
 
     def stop_lingering(self) -> None:

@@ -64,17 +64,19 @@ class Line(asyncio.Transport):
         """Whether nothing is written any more."""
         return self.closing or self._transport.is_closing()
 
-    def is_stalled(self, now: float, limits: ConnectionLimits) -> bool:
-        """Whether the client reads the answers too slowly."""
+    def is_stalled(self, now: float, late: float, limits: ConnectionLimits) -> bool:
+        """Whether the client reads the answers too slowly. The ``late`` seconds do not count."""
         waiting = self._transport.get_write_buffer_size()
         if not waiting:
             self._window = None
             return False
         read = self._written - waiting
         if self._window is None:
-            self._window = (now, read)
+            self._window = (now - late, read)
         since, before = self._window
+        since += late
         if now - since < limits.stall:
+            self._window = (since, before)
             return False
         self._window = (now, read)
         return read - before < limits.rate * limits.stall

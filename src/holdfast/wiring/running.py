@@ -191,7 +191,9 @@ async def _serve(
 ) -> None:
     from .serving import server_of  # noqa: PLC0415 - a worker needs no web server
 
-    server = server_of(system.api(), system.settings, system.ambient.ids)
+    api = system.api()
+    await api.prepare()
+    server = server_of(api, system.settings, system.ambient.ids)
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     stopping = asyncio.create_task(stop.wait())
     coming_up = asyncio.create_task(server.up.wait())

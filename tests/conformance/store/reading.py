@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import tracemalloc
+from dataclasses import asdict
 
 import pytest
 
-from holdfast.contracts.dead_letters import ReviewStatus
+from holdfast.contracts.dead_letters import ListedLetter, ReviewStatus
 from holdfast.contracts.effects import Upsert
 from holdfast.contracts.errors import InvalidQuery
 from holdfast.contracts.ledger import Status
 from holdfast.contracts.queries import EntryQuery, LetterQuery, Page, RecordQuery
+from holdfast.stores.fields import names_of
 from tests.conformance.vocabulary import (
     AWKWARD,
+    MEGABYTE,
     OTHERS,
     THINGS,
     a_job,
@@ -21,6 +25,7 @@ from tests.conformance.vocabulary import (
     dead,
     dead_and_reviewed,
     keys_of_letters,
+    letter_of,
     recorded,
     settled,
 )
@@ -177,6 +182,27 @@ class ReadingLetters:
         for size in (1, 2, 5):
             items = await pages(lambda page: store.letters(LetterQuery(workload=THINGS), page), size)
             assert [letter.key for letter in items] == [f"k{number}" for number in range(5)]
+
+    async def test_a_list_has_what_its_letters_have(self, store):
+        whole = await letter_of(store, await dead(store))
+
+        (listed,) = (await store.letters(LetterQuery(), Page())).items
+
+        assert asdict(listed) == {name: getattr(whole, name) for name in names_of(ListedLetter)}
+
+    async def test_the_memory_for_a_list_of_letters_does_not_grow_with_their_bodies(self, store):
+        for number in range(12):
+            await dead(store, f"k{number}", body=MEGABYTE)
+        await store.letters(LetterQuery(), Page(1))  # what is made once is not counted
+        tracemalloc.start()
+        try:
+            found = await store.letters(LetterQuery(), Page(200))
+            _, most = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+
+        assert len(found.items) == 12
+        assert most < 2 * len(MEGABYTE)
 
 
 class ReadingRecords:

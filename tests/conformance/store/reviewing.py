@@ -12,6 +12,7 @@ from tests.conformance.vocabulary import (
     AWKWARD,
     DAY,
     HOUR,
+    MEGABYTE,
     OTHERS,
     THINGS,
     a_job,
@@ -274,6 +275,16 @@ class Publishing:
 
         assert [each.id for each in await store.letters_to_publish(THINGS, 100)] == letters
         assert [each.id for each in await store.letters_to_publish(THINGS, 2)] == letters[:2]
+
+    async def test_large_letters_are_published_a_few_at_a_time(self, store):
+        letters = [await dead(store, f"k{number}", body=MEGABYTE) for number in range(12)]
+
+        first = [each.id for each in await store.letters_to_publish(THINGS, 100)]
+        await store.mark_published(first, "queue")
+        second = [each.id for each in await store.letters_to_publish(THINGS, 100)]
+
+        assert first + second == letters
+        assert len(first) == 8
 
     async def test_a_published_letter_is_published(self, harness, store):
         letters = [await dead(store, key) for key in ("a", "b", "c")]

@@ -11,7 +11,7 @@ import pytest
 from holdfast.contracts.dead_letters import letter_id
 from holdfast.contracts.effects import Upsert
 from holdfast.contracts.ledger import Lease, Status
-from holdfast.contracts.queries import LetterQuery, Page
+from holdfast.contracts.queries import LetterQuery
 from holdfast.contracts.transitions import Complete, MoveToDeadLetters, Settlement
 from holdfast.features.email.admission import seal_context
 from holdfast.features.email.privacy import Privacy, Selector
@@ -19,6 +19,7 @@ from holdfast.features.email.records import CONTENT, OUTBOX, RECIPIENTS, Suppres
 from holdfast.features.email.vault import Vault
 from tests.api.email_api import CPF, CPF_DIGITS, VAULT, an_email, email_api
 from tests.support.email_content import exists, folder_content, html_in
+from tests.support.letters import whole_letters
 
 TO = "joana.prado@example.com"
 CANARIES = ("joana", "Joana", "Prado", "C-joana", CPF, CPF_DIGITS, "segredo")
@@ -160,7 +161,7 @@ async def test_the_ledger_keeps_its_integrity(api, privacy):
 async def test_dead_letters_are_emptied_and_kept(api, privacy):
     letter = await dead_letter(api, await sent(api))
     await erase(api, privacy, Selector(address=TO))
-    found = (await api.store.letters(LetterQuery(workload="email"), Page(10))).items
+    found = await whole_letters(api.store, LetterQuery(workload="email"))
     assert [each.id for each in found] == [letter]
     assert json.loads(found[0].body)["erased"] is True
 

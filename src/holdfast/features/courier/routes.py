@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 
 from fastapi import Path
 
-from holdfast import EntryQuery, LedgerEntry, NotFound, Page
+from holdfast import EntryQuery, NotFound, Page
 from holdfast.feature import Store
 from holdfast.http import INTAKE_CODES, JSON_TYPE, Code, Routes, header, refusals
 
@@ -18,7 +18,7 @@ from .signatures import INVALID_SIGNATURE
 from .views import EventReceipt, EventView, ShipmentView, TimelineEntry
 from .workload import ACTIVE_SHIPMENTS
 
-_PAGE: Final = 200
+_PAGE: Final = 50
 _MAX_TIMELINE: Final = 1000
 
 
@@ -49,27 +49,30 @@ def shipment_routes(courier: CourierService, guard: Any) -> Routes:  # noqa: ANN
         shipment_id: Annotated[str, Path(alias="shipmentId", examples=["shp_456"])],
     ) -> ShipmentView:
         record = await courier.services.store.get(ACTIVE_SHIPMENTS, shipment_id)
-        entries, complete = await _events_of(courier.services.store, workload, shipment_id)
-        if record is None and not entries:
+        timeline, complete = await _events_of(courier.services.store, workload, shipment_id)
+        if record is None and not timeline:
             raise NotFound
-        timeline = sorted(map(TimelineEntry.of, entries), key=lambda each: (each.occurred_at or "", each.received_at))
+        timeline.sort(key=lambda each: (each.occurred_at or "", each.received_at))
         return ShipmentView.of(shipment_id, record, timeline, complete=complete)
 
     return routes
 
 
-async def _events_of(store: Store, workload: str, shipment_id: str) -> tuple[list[LedgerEntry], bool]:
-    """The latest events of a shipment, and whether they are all of its events."""
+async def _events_of(store: Store, workload: str, shipment_id: str) -> tuple[list[TimelineEntry], bool]:
+    """The latest events of a shipment, and whether they are all of its events.
+
+    Only their views are kept: a thousand bodies would be too much.
+    """
     query = EntryQuery(workload=workload, labels={"shipmentId": shipment_id})
-    entries: list[LedgerEntry] = []
+    timeline: list[TimelineEntry] = []
     cursor = None
-    while len(entries) < _MAX_TIMELINE:
+    while len(timeline) < _MAX_TIMELINE:
         found = await store.find(query, Page(limit=_PAGE, cursor=cursor))
-        entries += found.items
+        timeline += map(TimelineEntry.of, found.items)
         cursor = found.next
         if cursor is None:
             break
-    return entries, cursor is None
+    return timeline, cursor is None
 
 
 CHAPTER: Final = {"name": "intake", "description": "Signed events from couriers."}

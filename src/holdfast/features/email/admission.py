@@ -29,7 +29,7 @@ from holdfast import (
     isoformat,
 )
 from holdfast.blobs import Effects, is_plain
-from holdfast.feature import Records
+from holdfast.feature import Store
 
 from .content import Content, ContentMissing, ContentUnavailable, content_in_database, content_ref
 from .contract import MAX_REQUEST_ID, EmailRecipient, EmailSendJob
@@ -62,7 +62,7 @@ class EmailAdmission:
     def __init__(
         self,
         workload: Workload[EmailSendJob],
-        store: Records,
+        store: Store,
         vault: Vault,
         content: Content | None = None,
         limits: RequestLimits | None = None,
@@ -96,7 +96,7 @@ class EmailAdmission:
         await self._suppressions.refuse(_addresses(request), company_id)
         await self._refuse_unknown(request.recipient.recipientId, company_id)
         outbox_id = self._outbox_id(request, company_id, idempotency_key)
-        ref, stored = await self._store_html(request, company_id, received_at)
+        ref, stored = await self._store_html(request, company_id, outbox_id, received_at)
         recipient, sealed = self._recipient(request.to, request.recipient, company_id)
         delay = request.wait(received_at)
         due = received_at + delay if delay else None
@@ -151,7 +151,9 @@ class EmailAdmission:
 
     # --- the HTML -----------------------------------------------------------------------------------------
 
-    async def _store_html(self, request: EmailSendBody, company_id: str, now: datetime) -> tuple[str, Effects]:
+    async def _store_html(
+        self, request: EmailSendBody, company_id: str, outbox_id: str, now: datetime
+    ) -> tuple[str, Effects]:
         """The reference to the HTML, and the effects that keep the HTML as long as the job may need it."""
         # The HTML is kept longer than any dead letter of the job, because a person may replay the letter.
         until = now + (self._workload.ttl or timedelta(0)) + self._workload.letter_retention + _A_DAY
@@ -159,6 +161,8 @@ class EmailAdmission:
         try:
             if html is not None:
                 ref = content_ref(company_id, html)
+                if await self._is_refused_later(outbox_id, ref):
+                    return ref, ()
                 return ref, await self._content.put(company_id, ref, html, until=until)
             if is_plain(ref):
                 return ref, await self._content.hold(company_id, ref, self._store, until=until)
@@ -167,6 +171,16 @@ class EmailAdmission:
         except ContentUnavailable as error:
             raise StoreUnavailable(error.message) from error
         raise UnknownReference([FieldProblem("htmlRef", "refers to no HTML of this tenant")])
+
+    async def _is_refused_later(self, outbox_id: str, ref: str) -> bool:
+        """Whether the ledger will refuse the email: its key belongs to an email with other HTML.
+
+        The HTML is not stored then. It cannot be deleted after the refusal: an accepted email may have the same HTML.
+        """
+        if not self._content.writes_at_once:
+            return False
+        entry = await self._store.entry(self._workload.name, outbox_id)
+        return entry is not None and ref not in entry.body
 
     # --- the recipient ------------------------------------------------------------------------------------
 

@@ -59,6 +59,11 @@ class Content:
         self._limit = limit
         self._any_ref = any_ref
 
+    @property
+    def writes_at_once(self) -> bool:
+        """Whether HTML is stored before its job is recorded: in a folder or a bucket, not in the database."""
+        return not isinstance(self._blobs, DatabaseBlobs)
+
     async def open(self) -> None:
         """Open the store."""
         with self._translated_errors():

@@ -180,7 +180,10 @@ class _EmailIntake:
         self._email = email
         self._frame = frame
 
-    async def admit(self, body: object, who: Principal, key: str | None, trace_id: str) -> Admitted:
+    async def admit(self, body: object, who: Principal, key: str | None, trace_id: str, *, ahead: int = 0) -> Admitted:
+        """The job of an email. ``ahead`` is the number of emails before it in its batch."""
+        # Before the HTML is stored: a folder or a bucket would keep the HTML of an email that a limit refuses.
+        await self._services.limits.check_jobs(who.sender, ahead)
         return await self._email.admission.admit(
             body,
             company_id=who.company_id,
@@ -207,10 +210,10 @@ class _EmailIntake:
         # The request was counted as one. Its emails count like as many requests.
         self._services.limits.count_more(who.sender, len(emails) - 1)
 
-        async def admit_one(item: object) -> Admitted | Refusal:
+        async def admit_one(position: int, item: object) -> Admitted | Refusal:
             async with permits:
                 try:
-                    return await self.admit(*_split_item(item, who), trace_id)
+                    return await self.admit(*_split_item(item, who), trace_id, ahead=position)
                 except Exception as error:  # noqa: BLE001 - the outermost frame of one email: every error gets an answer
                     return refusal_of_any(error, trace_id)
 
@@ -224,7 +227,7 @@ class _EmailIntake:
 
         # All emails are admitted before the first is recorded. So they are recorded in their order: the second of two
         # equal emails is the duplicate. And they share as few commits as possible.
-        admitted = await asyncio.gather(*map(admit_one, emails))
+        admitted = await asyncio.gather(*map(admit_one, range(len(emails)), emails))
         return await asyncio.gather(*map(accept_one, admitted))
 
     async def _receipt(self, receipt: Receipt, admitted: Admitted) -> EmailReceipt:

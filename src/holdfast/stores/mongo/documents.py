@@ -17,7 +17,7 @@ import bson
 from bson.errors import BSONError, InvalidId
 from bson.objectid import ObjectId
 
-from holdfast.contracts.dead_letters import DeadLetter, ReviewStatus
+from holdfast.contracts.dead_letters import DeadLetter, ListedLetter, ReviewStatus
 from holdfast.contracts.ledger import LedgerEntry, NewEntry, Status
 from holdfast.contracts.redaction import scrub
 from holdfast.contracts.times import duration_ms, from_ms, isoformat, to_ms
@@ -26,6 +26,7 @@ from holdfast.contracts.workload import Workload
 from holdfast.stores.fields import (
     LETTER_FROM_ENTRY,
     LETTER_FROM_TRANSITION,
+    names_of,
     not_a_cursor,
     position_of,
     public_name,
@@ -134,9 +135,16 @@ def new_letter(
 WITHOUT_SNAPSHOT: Final = {"payloadSnapshot": 0}
 """Letters of ours are read without the snapshot: the body has the same content, exactly."""
 
-_read_letter: Final[Callable[..., DeadLetter]] = reader(
-    DeadLetter, stored_as=lambda name: "_id" if name == "id" else public_name(name)
-)
+
+def _letter_field(name: str) -> str:
+    return "_id" if name == "id" else public_name(name)
+
+
+LISTED_FIELDS: Final = {_letter_field(name): 1 for name in names_of(ListedLetter)}
+"""What is read of a letter for a list."""
+
+_read_letter: Final[Callable[..., DeadLetter]] = reader(DeadLetter, stored_as=_letter_field)
+_read_listed: Final[Callable[..., ListedLetter]] = reader(ListedLetter, stored_as=_letter_field)
 
 
 def letter_of(workload: Workload[Any], document: Mapping[str, Any]) -> DeadLetter:
@@ -144,6 +152,13 @@ def letter_of(workload: Workload[Any], document: Mapping[str, Any]) -> DeadLette
     if is_foreign_letter(document):
         document = letter_in_our_shape(workload, document)
     return _read_letter(document, workload=workload.name)
+
+
+def listed_letter_of(workload: Workload[Any], document: Mapping[str, Any]) -> ListedLetter:
+    """A dead letter for a list. A foreign document must be whole: its labels may be only in its snapshot."""
+    if is_foreign_letter(document):
+        document = letter_in_our_shape(workload, document)
+    return _read_listed(document, workload=workload.name)
 
 
 def snapshot(body: str) -> Document:

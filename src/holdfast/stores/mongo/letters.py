@@ -7,7 +7,7 @@ mark of the call: when the reply to the commit was lost, the call finds by its m
 from __future__ import annotations
 
 import heapq
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
@@ -16,14 +16,25 @@ from typing import Any, Final
 
 from pymongo import ASCENDING, UpdateOne
 
-from holdfast.contracts.dead_letters import DeadLetter, ReviewStatus
+from holdfast.contracts.dead_letters import DeadLetter, ListedLetter, ReviewStatus
 from holdfast.contracts.ledger import NewEntry, Status
 from holdfast.contracts.queries import LetterQuery, Page, Slice
 from holdfast.contracts.transitions import REVIEW_STEPS
-from holdfast.stores.fields import slice_of
+from holdfast.stores.fields import MOST_BODY_BYTES, slice_of
 from holdfast.stores.folding import writes_of
 
-from .documents import WITHOUT_SNAPSHOT, after, compared, cursor_of, letter_of, new_document, new_mark, order_of
+from .documents import (
+    LISTED_FIELDS,
+    WITHOUT_SNAPSHOT,
+    after,
+    compared,
+    cursor_of,
+    letter_of,
+    listed_letter_of,
+    new_document,
+    new_mark,
+    order_of,
+)
 from .foreign import ELSEWHERE, foreign_ids, is_foreign_letter
 from .importing import import_letters
 from .link import LONG, Collection, Document, Session
@@ -33,6 +44,7 @@ from .sweeping import known_queues
 _REPLAYED_OR_CLOSED: Final = (ReviewStatus.REPLAYED.value, ReviewStatus.CLOSED.value)
 _SOME_QUEUE: Final = ""
 """In ``publishedTo``: the letter is replayed or closed, and it is not known whether a queue has it."""
+_FOREIGN_BATCH: Final = 10
 _OLDEST_FIRST: Final = (("createdAt", ASCENDING), ("_id", ASCENDING))
 
 
@@ -46,22 +58,24 @@ class Letters(StoreParts):
         """
         either = {"_id": {"$in": [letter_id, *foreign_ids([letter_id])]}}
         for each in self.collections:
-            found = await self._read(each, partial(_find_one, each.letters, either))
-            if found:
-                return letter_of(each.workload, found[0])
+            found = await self.link.run(partial(each.letters.find_one, either, WITHOUT_SNAPSHOT), seconds=LONG)
+            if found is not None and is_foreign_letter(found):  # the body is made of the snapshot
+                found = await self.link.run(partial(each.letters.find_one, either), seconds=LONG)
+            if found is not None:
+                return letter_of(each.workload, found)
         return None
 
-    async def letters(self, query: LetterQuery, page: Page) -> Slice[DeadLetter]:
+    async def letters(self, query: LetterQuery, page: Page) -> Slice[ListedLetter]:
         """See :meth:`holdfast.contracts.ports.DeadLetters.letters`. Of one workload, or of all together."""
         listings = []
         for each in self.collections.named(query.workload):
             conditions = _conditions(query, each)
             if page.cursor:
                 conditions.append(after(page.cursor, "createdAt"))
-            found = await self._oldest(each, {"$and": conditions} if conditions else {}, page.limit + 1)
-            listings.append([(order_of(document, "createdAt"), each.workload, document) for document in found])
+            found = await self._listed(each, {"$and": conditions} if conditions else {}, page.limit + 1)
+            listings.append([(order_of(document, "createdAt"), letter, document) for letter, document in found])
         merged = list(heapq.merge(*listings, key=itemgetter(0)))
-        return slice_of(merged, page, lambda row: letter_of(row[1], row[2]), lambda row: cursor_of(row[2], "createdAt"))
+        return slice_of(merged, page, itemgetter(1), lambda row: cursor_of(row[2], "createdAt"))
 
     async def count_letters(self, query: LetterQuery) -> int:
         """See :meth:`holdfast.contracts.ports.DeadLetters.count_letters`."""
@@ -72,24 +86,23 @@ class Letters(StoreParts):
             found += await self.link.run(partial(each.letters.count_documents, where), seconds=LONG)
         return found
 
-    async def _oldest(self, collections: WorkloadCollections, where: Document, limit: int) -> list[Document]:
-        return await self._read(
-            collections,
-            lambda: collections.letters.find(where, WITHOUT_SNAPSHOT).sort(_OLDEST_FIRST).limit(limit).to_list(),
+    async def _listed(
+        self, collections: WorkloadCollections, where: Document, limit: int
+    ) -> list[tuple[ListedLetter, Document]]:
+        """The oldest letters, each with the fields that were read for the list."""
+        letters, workload = collections.letters, collections.workload
+        found = await self.link.run(
+            lambda: letters.find(where, LISTED_FIELDS).sort(_OLDEST_FIRST).limit(limit).to_list(), seconds=LONG
         )
+        wanted = {"_id": {"$in": [each["_id"] for each in found if is_foreign_letter(each)]}}
 
-    async def _read(
-        self, collections: WorkloadCollections, look: Callable[[], Awaitable[list[Document]]]
-    ) -> list[Document]:
-        """Read letters without their snapshots. Foreign letters need the snapshot: it is read for them afterwards."""
-        found = await self.link.run(look, seconds=LONG)
-        foreign = [each["_id"] for each in found if is_foreign_letter(each)]
-        if not foreign:
-            return found
-        wanted = {"_id": {"$in": foreign}}
-        snapshots = await self.link.run(lambda: collections.letters.find(wanted, {"payloadSnapshot": 1}).to_list())
-        by_id = {each["_id"]: each for each in snapshots}
-        return [{**each, **by_id.get(each["_id"], {})} for each in found]
+        async def read_foreign() -> dict[Any, ListedLetter]:
+            # Foreign letters are read whole, so not all at once: the driver holds a few, and each is shortened.
+            documents = letters.find(wanted).batch_size(_FOREIGN_BATCH)
+            return {each["_id"]: listed_letter_of(workload, each) async for each in documents}
+
+        foreign = await self.link.run(read_foreign, seconds=LONG) if wanted["_id"]["$in"] else {}
+        return [(foreign.get(each["_id"]) or listed_letter_of(workload, each), each) for each in found]
 
     # --- review -------------------------------------------------------------------------------------------
 
@@ -153,7 +166,18 @@ class Letters(StoreParts):
         # Another system puts its own letters into the queue itself, also those that we have imported.
         missing: Any = None if known is None else {"$nin": [known, ELSEWHERE]}
         where = {"reviewStatus": ReviewStatus.PENDING.value, "publishedTo": missing, "generation": {"$exists": True}}
-        return [letter_of(collections.workload, each) for each in await self._oldest(collections, where, limit)]
+
+        async def read() -> list[DeadLetter]:
+            letters: list[DeadLetter] = []
+            size = 0
+            async for each in collections.letters.find(where, WITHOUT_SNAPSHOT).sort(_OLDEST_FIRST).limit(limit):
+                letters.append(letter_of(collections.workload, each))
+                size += len(letters[-1].body)
+                if size >= MOST_BODY_BYTES:
+                    break
+            return letters
+
+        return await self.link.run(read, seconds=LONG)
 
     async def mark_published(self, letter_ids: Sequence[str], queue: str) -> bool:
         """See :meth:`holdfast.contracts.ports.DeadLetters.mark_published`.
@@ -196,10 +220,6 @@ class Letters(StoreParts):
         if letter_ids:
             marked = {"_id": {"$in": list(letter_ids)}}
             await self.link.run(lambda: collections.letters.update_many(marked, {"$set": {"publishedTo": mark}}))
-
-
-async def _find_one(letters: Collection, where: Document) -> list[Document]:
-    return await letters.find(where, WITHOUT_SNAPSHOT).limit(1).to_list()
 
 
 def _unpublished_from(queue: str | None) -> str:

@@ -7,22 +7,24 @@ import sqlite3
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from holdfast.contracts.dead_letters import DeadLetter, ReviewStatus
+from holdfast.contracts.dead_letters import DeadLetter, ListedLetter, ReviewStatus
 from holdfast.contracts.ledger import NewEntry, RecordedAs
 from holdfast.contracts.queries import LetterQuery, Page, Slice
 from holdfast.contracts.times import from_ms, to_ms
 from holdfast.contracts.transitions import REVIEW_STEPS
 from holdfast.sqlite.database import one, to_json
-from holdfast.stores.fields import names_of, number_of, reader, slice_of, to_cursor
+from holdfast.stores.fields import MOST_BODY_BYTES, names_of, number_of, reader, slice_of, to_cursor
 
 from .ledger import known_queue, record
 from .records import RecordTables
 
-_COLUMNS: Final = ("seq", *names_of(DeadLetter))
+_COLUMNS: Final = names_of(DeadLetter)
+_LISTED_COLUMNS: Final = names_of(ListedLetter)
 
 # S608: the column list and the conditions below are constants of this package; values are always parameters.
 _SELECT: Final = f"SELECT {', '.join(_COLUMNS)} FROM dead_letters"  # noqa: S608
 _LETTER: Final = f"{_SELECT} WHERE id = ?"
+_LIST: Final = f"SELECT seq, {', '.join(_LISTED_COLUMNS)} FROM dead_letters"  # noqa: S608
 
 _UNPUBLISHED: Final = f"""
 {_SELECT} WHERE workload = ? AND published = 0 AND review_status = 'pending' ORDER BY seq LIMIT ?
@@ -64,10 +66,18 @@ WHERE l.id = :letter AND ledger_entries.workload = l.workload AND ledger_entries
 
 
 _read: Final[Callable[..., DeadLetter]] = reader(DeadLetter, stored_as=str, instant=from_ms, nested=json.loads)
+_read_listed: Final[Callable[..., ListedLetter]] = reader(
+    ListedLetter, stored_as=str, instant=from_ms, nested=json.loads
+)
 
 
 def _letter_of(row: Sequence[Any]) -> DeadLetter:
     return _read(dict(zip(_COLUMNS, row, strict=True)))
+
+
+def _listed_letter_of(row: Sequence[Any]) -> ListedLetter:
+    _, *values = row
+    return _read_listed(dict(zip(_LISTED_COLUMNS, values, strict=True)))
 
 
 def read(connection: sqlite3.Connection, letter_id: str) -> DeadLetter | None:
@@ -76,15 +86,15 @@ def read(connection: sqlite3.Connection, letter_id: str) -> DeadLetter | None:
     return None if row is None else _letter_of(row)
 
 
-def find(connection: sqlite3.Connection, query: LetterQuery, page: Page) -> Slice[DeadLetter]:
+def find(connection: sqlite3.Connection, query: LetterQuery, page: Page) -> Slice[ListedLetter]:
     """Dead letters that match, oldest first."""
     conditions, values = _conditions(query)
     if page.cursor:
         conditions.append("seq > ?")
         values.append(number_of(page.cursor))
-    statement = f"{_SELECT}{_where(conditions)} ORDER BY seq LIMIT ?"
+    statement = f"{_LIST}{_where(conditions)} ORDER BY seq LIMIT ?"
     rows = connection.execute(statement, (*values, page.limit + 1)).fetchall()
-    return slice_of(rows, page, _letter_of, lambda row: to_cursor(row[0]))
+    return slice_of(rows, page, _listed_letter_of, lambda row: to_cursor(row[0]))
 
 
 def count(connection: sqlite3.Connection, query: LetterQuery) -> int:
@@ -188,7 +198,14 @@ def _restart(  # noqa: PLR0913, PLR0917 - one replay and the store's own parts
 
 def letters_to_publish(connection: sqlite3.Connection, workload: str, limit: int) -> list[DeadLetter]:
     """Pending letters that are not in the queue yet."""
-    return [_letter_of(row) for row in connection.execute(_UNPUBLISHED, (workload, limit))]
+    letters: list[DeadLetter] = []
+    size = 0
+    for row in connection.execute(_UNPUBLISHED, (workload, limit)):
+        letters.append(_letter_of(row))
+        size += len(letters[-1].body)
+        if size >= MOST_BODY_BYTES:
+            break
+    return letters
 
 
 def mark_published(connection: sqlite3.Connection, letter_ids: Sequence[str], queue: str) -> bool:

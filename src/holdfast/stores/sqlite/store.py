@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from holdfast.contracts.dead_letters import DeadLetter, ReviewStatus
+from holdfast.contracts.dead_letters import DeadLetter, ListedLetter, ReviewStatus
 from holdfast.contracts.effects import Collection, Effect
 from holdfast.contracts.ledger import (
     Cancelled,
@@ -179,7 +179,7 @@ class SqliteStore:
         """See :meth:`holdfast.contracts.ports.DeadLetters.letter`."""
         return await self._database.read(lambda c: letters.read(c, letter_id))
 
-    async def letters(self, query: LetterQuery, page: Page) -> Slice[DeadLetter]:
+    async def letters(self, query: LetterQuery, page: Page) -> Slice[ListedLetter]:
         """See :meth:`holdfast.contracts.ports.DeadLetters.letters`."""
         return await self._database.read(lambda c: letters.find(c, query, page))
 
