@@ -19,7 +19,7 @@ _FIGURES = "chaos figures"
 @pytest.fixture
 def rounds() -> int:
     """How long to go on. Each round is a few seconds."""
-    return int(os.environ.get("HOLDFAST_CHAOS_ROUNDS", "2"))
+    return int(os.environ.get("HOLDFAST_CHAOS_ROUNDS", "1"))
 
 
 @pytest.fixture

@@ -161,6 +161,7 @@ async def killed_at_any_moment(traffic: DocumentTraffic, rounds: int, tell) -> N
 # --- a worker sleeps ------------------------------------------------------------------------------------------------
 
 
+@only_long  # the cluster has it in each run
 async def test_a_worker_that_slept_past_its_lease_adds_no_page_and_no_result(tmp_path, seed, tell):
     with PageServer() as server:
         async with running_gateway(tmp_path, seed, **document_settings(server)) as gateway:

@@ -31,7 +31,7 @@ from tests.support.settings import load
 from tests.support.smtp_server import SmtpServer
 from tests.support.waiting import eventually
 
-EMAILS, BATCH = (500, 50) if LONG_RUN else (150, 30)
+EMAILS, BATCH = (500, 50) if LONG_RUN else (100, 20)
 REFUSED = EMAILS // 25
 """How many people the mail server refuses. It refuses the same number twice for now, and then accepts."""
 DOMAIN = "canario.example"

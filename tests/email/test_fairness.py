@@ -26,7 +26,7 @@ def of(tenant, messages):
 
 
 async def test_ten_emails_do_not_wait_for_another_tenants_backlog(tmp_path, deployment):
-    backlog, enough = (2_000, 300) if LONG_RUN else (600, 150)
+    backlog, enough = (2_000, 300) if LONG_RUN else (400, 150)
     async with email_producer(tmp_path, EMAIL_RATE_MAX="100", **deployment) as producer:
         await producer.tenant("big")
         await producer.tenant("small")
@@ -43,14 +43,15 @@ async def test_ten_emails_do_not_wait_for_another_tenants_backlog(tmp_path, depl
 
 
 async def test_tenants_with_equal_backlogs_get_equal_shares(tmp_path, deployment):
+    each, looked_at = (200, 300) if LONG_RUN else (100, 150)
     async with email_producer(tmp_path, EMAIL_RATE_MAX="100", **deployment) as producer:
         for name in ("first", "second", "third"):
             await producer.tenant(name)
-            await producer.hand_in(name, 200)
+            await producer.hand_in(name, each)
         await producer.workers(2)
-        messages = await producer.until(lambda found: len(found) >= 300)
+        messages = await producer.until(lambda found: len(found) >= looked_at)
 
-    shares = Counter(message.tenant for message in messages[:300])
+    shares = Counter(message.tenant for message in messages[:looked_at])
     assert set(shares) == {"first", "second", "third"}
     assert max(shares.values()) <= 1.5 * min(shares.values())
 

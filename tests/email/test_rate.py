@@ -13,7 +13,7 @@ from tests.support.long_run import LONG_RUN
 # The assertions hold on any machine.
 pytestmark = [pytest.mark.slow, pytest.mark.chaos]  # `make chaos` sends more
 
-MANY = 1_000 if LONG_RUN else 350
+MANY = 1_000 if LONG_RUN else 250
 
 
 @pytest.fixture(params=["embedded", "cluster"])

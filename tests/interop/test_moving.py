@@ -22,7 +22,7 @@ from tests.support.valkey_server import ON_ONE_SERVER
 from tests.support.waiting import eventually
 
 EVENTS = 2_000 if LONG_RUN else 300
-_AT_ONCE = 100
+_AT_ONCE = 40
 _LONG = 300
 
 pytestmark = [

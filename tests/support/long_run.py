@@ -9,7 +9,7 @@ from typing import Any, Final
 import pytest
 
 LONG_RUN: Final = "HOLDFAST_CHAOS_ROUNDS" in os.environ
-ENTRIES: Final = 2_000 if LONG_RUN else 150
+ENTRIES: Final = 2_000 if LONG_RUN else 100
 """How many entries a fault test has at least; about a third of its requests are duplicates on top."""
 CALM: Final = 100 if LONG_RUN else 20
 """How many new entries there are between one fault and the next."""

@@ -15,6 +15,7 @@ from tests.support.page_server import PageServer
 from tests.support.running_cluster import running_cluster
 
 
+@only_long  # one file has it in each run
 async def test_a_document_goes_on_where_a_kill_stopped_it(tmp_path, rounds, seed, tell, mongo):
     with PageServer() as server:
         async with running_cluster(tmp_path, seed, mongo, **document_settings(server)) as gateway:
