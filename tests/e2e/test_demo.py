@@ -12,6 +12,8 @@ import subprocess
 import sys
 from contextlib import closing
 from datetime import datetime
+from functools import partial
+from http import HTTPStatus
 from pathlib import Path
 
 import pytest
@@ -21,13 +23,12 @@ from holdfast import demo
 from holdfast.cli import main
 from holdfast.contracts.errors import ConfigurationError
 from holdfast.demo import NOT_REACHED, Embedded, take_tour
-from holdfast.demo.courier import EVENTS
+from holdfast.demo.courier import EVENTS, GOOD
 from holdfast.demo.documents import DOCUMENTS as ON_DOCUMENTS
 from holdfast.demo.documents import LETTER, LOGBOOK
 from holdfast.demo.emails import EMAILS, INVOICE, LATE, MISTYPED, PATIENT
 from holdfast.demo.folder import COMPANY_ID, DOCUMENTS, LOG_FILE, MAILBOX, MARKER, claimed
 from holdfast.demo.narration import Narrator
-from holdfast.demo.servers import Behaviour, announced
 from holdfast.demo.stage import Chapter
 from tests.support.demo import environment, run_demo, start_demo, ticked, told_until, tour
 
@@ -203,10 +204,10 @@ def test_a_second_run_in_the_same_folder_starts_afresh(tmp_path):
 
 def test_an_event_with_another_fate_is_told_and_fails_the_demo(tmp_path, monkeypatch, capsys):
     def refuse(stage):
-        stage.behaviour = Behaviour.REFUSING
-        return take_tour(stage, CHAPTERS[:1])
+        stage.downstream.answers[GOOD.key] = [HTTPStatus.UNPROCESSABLE_ENTITY]
+        return CHAPTERS[0].play(stage)
 
-    monkeypatch.setattr(demo, "take_tour", refuse)
+    monkeypatch.setattr(demo, "take_tour", partial(take_tour, chapters=[CHAPTERS[0]._replace(play=refuse)]))
     assert main(["demo", "--fast", "--data", str(tmp_path / "tour")]) == 1
     told = capsys.readouterr().out
     assert re.search(r"✗ │ a good event +│ 202, processed, forwarded once +│ 202, dead_lettered, forwarded once", told)
@@ -224,7 +225,7 @@ def test_a_chapter_that_goes_wrong_does_not_hide_the_next(tmp_path):
 
 def test_a_server_that_does_not_start_is_told_with_its_log(tmp_path):
     class Broken(Embedded):
-        command = (sys.executable, "-c", "import sys; sys.exit('the disk is made of cheese')")
+        up = (sys.executable, "-c", "import sys; sys.exit('the disk is made of cheese')")
 
     well, told = tour(tmp_path, Broken)
     assert not well
@@ -340,16 +341,3 @@ def test_no_fates_are_not_good_fates():
     assert not narrator.closing([], 1)
     assert narrator.closing([good], 1)
     assert not narrator.closing([good, bad], 1)
-
-
-@pytest.mark.parametrize(
-    ("printed", "address"),
-    [
-        (b"", None),
-        (b'{"ready": true, "address": "http://127.0.0.1:1"}', None),  # the line is not complete yet
-        (b'{"ready": true, "address": "http://127.0.0.1:1"}\n', "http://127.0.0.1:1"),
-        (b'hello\n[1]\n{"address": null}\n{"address": "http://127.0.0.1:2"}\n', "http://127.0.0.1:2"),
-    ],
-)
-def test_finds_the_address_in_what_the_server_prints(printed, address):
-    assert announced(printed).get("address") == address

@@ -32,7 +32,6 @@ from . import folder
 from .courier import EVENTS
 from .documents import DOCUMENTS
 from .emails import EMAILS
-from .narration import Narrator, shown
 from .servers import Downstream, MailServer, Program, serving
 from .stage import Chapter, Part, Stage, Unexpected
 
@@ -79,7 +78,7 @@ def demo_command(
     where = data or Path("holdfast-demo-cluster" if cluster else "holdfast-demo")
     try:
         with signals_unwind():
-            as_expected = take_tour(tour(Narrator(console, fast=fast), where))
+            as_expected = take_tour(tour(console, where, fast=fast))
     except KeyboardInterrupt:
         console.print(f"\nStopped, and the {'servers' if cluster else 'server'} with it.")
         raise typer.Exit(INTERRUPTED) from None
@@ -112,62 +111,55 @@ def take_tour(stage: Stage, chapters: Sequence[Chapter] | None = None) -> bool:
     for a folder that the demo may not use, and :class:`ServerMissing` if a server of a cluster does not start. No
     process is left in any case.
     """
-    began, narrator, data = time.monotonic(), stage.narrator, stage.data
+    began = time.monotonic()
     parts = [part for part in stage.parts if not missing_libraries(part.libraries)]
+    if chapters is None:
+        chapters = [each for part in parts for each in part.chapters]
     with contextlib.ExitStack() as opened:
         opened.callback(stage.http.close)
-        lock = opened.enter_context(folder.claimed(data))
+        lock = opened.enter_context(folder.claimed(stage.data))
         stage.downstream = opened.enter_context(serving(Downstream(stage.secrets["downstream"])))
         stage.mail = opened.enter_context(serving(MailServer(stage.folder / folder.MAILBOX)))
         _open(stage, parts)
         settings = opened.enter_context(stage.surroundings())
-        stage.server = Program(stage.folder, lock, _environment(stage, parts) | settings, stage.command)
+        stage.server = Program(stage.folder, lock, _environment(stage, parts) | settings, stage.up)
         opened.callback(stage.server.stop)
         try:
             stage.start()
         except ServerMissing as error:
-            narrator.trouble(*str(error).split("\n", 1))
+            stage.trouble(*str(error).split("\n", 1))
             return False
-        narrator.line("**", f"The server is up: process {stage.server.pid}.")
-        processes = stage.server.ready.get("processes") or ()
-        for duty in dict.fromkeys(each["process"] for each in processes):
-            pids = ", ".join(str(each["pid"]) for each in processes if each["process"] == duty)
-            narrator.facts({f"{duty} processes": pids})
-        fates = _play(stage, [each for part in parts for each in part.chapters] if chapters is None else chapters)
+        stage.line("**", f"The server is up: process {stage.server.pid}.")
+        for duty, pids in stage.server.pids.items():
+            stage.facts({f"{duty} processes": ", ".join(map(str, pids))})
+        fates = []
+        for number, each in enumerate(chapters, start=1):
+            actual = _play(stage, number, each) if stage.server.running else NOT_REACHED
+            fates.append((each.name, each.expected, actual))
         code = stage.server.stop()
 
-    as_expected = narrator.closing(fates, time.monotonic() - began)
+    as_expected = stage.closing(fates, time.monotonic() - began)
     if code != 0:
-        narrator.trouble(f"The server did not stop in order: exit code {code}.", stage.server.log_tail())
-    narrator.plain()
-    narrator.plain(f"All data is still there. The server's log is in {shlex.quote(str(data / folder.LOG_FILE))}.")
-    if DOCUMENTS in parts:
-        results = shlex.quote(str(data / folder.DOCUMENTS / "results"))
-        narrator.plain(f"The texts are in {results}: text.txt, document.md and result.json of each document.")
-    look = {what: commands for part in parts for what, commands in part.look.items()}
-    commands = [stage.cli(command) for each in look.values() for command in each]
-    for sentence, lines in stage.ways_to_look({f"{'; '.join(look)}:": commands}).items():
-        narrator.plain(sentence)
-        for line in lines:
-            narrator.plain(f"  {line}", "cyan")
+        stage.trouble(f"The server did not stop in order: exit code {code}.", stage.server.log_tail())
+    _show_what_is_left(stage, parts)
     return as_expected and code == 0
 
 
 def _open(stage: Stage, parts: Sequence[Part]) -> None:
-    stage.narrator.opening(f"""Holdfast accepts events, emails and documents, and never loses one that it has accepted.
+    stage.opening(f"""Holdfast accepts events, emails and documents, and never loses one that it has accepted.
 
 {stage.introduction} The tour itself plays the senders, the operator and the systems behind Holdfast, which fail on \
 purpose. Everything stays on this machine.""")
-    stage.narrator.say("To make the tour short, these settings are smaller than their defaults:")
+    stage.say("To make the tour short, these settings are smaller than their defaults:")
     for name, value in (each for part in parts for each in part.shortened.items()):
         default = settings_model().model_fields[name.lower()].default
         here, there = (f"{each:,}" if isinstance(each, int) else str(each).strip("()") for each in (value, default))
-        stage.narrator.show(shown(f"{name:29}  {here}  (default {there})"), 6)
+        stage.show(f"{name:29}  {here}  (default {there})")
     for part in stage.parts:
         if absent := missing_libraries(part.libraries):
             what = f"The chapters on {part.subject} are skipped: {', '.join(absent)} not installed."
-            stage.narrator.say(f"{what} To see them, install:")
-            stage.narrator.plain(f"      {install_command(absent)}", "cyan")
+            stage.say(f"{what} To see them, install:")
+            stage.plain(f"      {install_command(absent)}", "cyan")
 
 
 def _environment(stage: Stage, parts: Sequence[Part]) -> dict[str, str]:
@@ -189,26 +181,33 @@ def _environment(stage: Stage, parts: Sequence[Part]) -> dict[str, str]:
     }
 
 
-def _play(stage: Stage, chapters: Sequence[Chapter]) -> list[tuple[str, str, str]]:
-    """Run the chapters in order. A chapter that fails does not stop the others. Returns the fates."""
-    fates = []
-    for number, chapter in enumerate(chapters, start=1):
-        actual, log = NOT_REACHED, None
-        try:
-            if stage.server.running:
-                stage.narrator.heading(f"{number}. {chapter.name[0].upper()}{chapter.name[1:]}")
-                if chapter.play.__doc__:
-                    stage.narrator.say(chapter.play.__doc__)
-                actual = chapter.play(stage)
-        except Unexpected as unexpected:
-            actual, log = str(unexpected), ""
-        except subprocess.TimeoutExpired as error:
-            actual, log = f"`{shlex.join(error.cmd)}` took more than {error.timeout:.0f} s", ""
-        except httpx.HTTPError as error:
-            actual, log = f"no answer from the server ({type(error).__name__})", stage.server.log_tail()
-        except ServerMissing as error:
-            actual, log = f"{'Valkey' if stage.server.running else 'the server'} did not start", str(error)
-        if log is not None:
-            stage.narrator.trouble(f"That was not expected: {actual}.", log)
-        fates.append((chapter.name, chapter.expected, actual))
-    return fates
+def _play(stage: Stage, number: int, chapter: Chapter) -> str:
+    """Run a chapter; returns the fate. A chapter that fails does not stop the tour."""
+    stage.heading(f"{number}. {chapter.name[0].upper()}{chapter.name[1:]}")
+    stage.say(chapter.play.__doc__ or "")
+    log = ""
+    try:
+        return chapter.play(stage)
+    except Unexpected as unexpected:
+        fate = str(unexpected)
+    except subprocess.TimeoutExpired as error:
+        fate = f"`{shlex.join(error.cmd)}` took more than {error.timeout:.0f} s"
+    except httpx.HTTPError as error:
+        fate, log = f"no answer from the server ({type(error).__name__})", stage.server.log_tail()
+    except ServerMissing as error:
+        fate, log = f"{'Valkey' if stage.server.running else 'the server'} did not start", str(error)
+    stage.trouble(f"That was not expected: {fate}.", log)
+    return fate
+
+
+def _show_what_is_left(stage: Stage, parts: Sequence[Part]) -> None:
+    stage.plain(f"\nAll data is still there. The server's log is in {shlex.quote(str(stage.data / folder.LOG_FILE))}.")
+    if DOCUMENTS in parts:
+        results = shlex.quote(str(stage.data / folder.DOCUMENTS / "results"))
+        stage.plain(f"The texts are in {results}: text.txt, document.md and result.json of each document.")
+    look = {what: commands for part in parts for what, commands in part.look.items()}
+    commands = [stage.cli(command) for each in look.values() for command in each]
+    for sentence, lines in stage.ways_to_look({f"{'; '.join(look)}:": commands}).items():
+        stage.plain(sentence)
+        for line in lines:
+            stage.plain(f"  {line}", "cyan")

@@ -33,6 +33,11 @@ SERVERS: Final = "servers"  # the data of Valkey and mongod
 CLUSTER_FILE: Final = "cluster.toml"  # the addresses of Valkey and mongod, for commands
 MONGO_DATABASE: Final = "holdfast_demo"
 
+# What a demo makes: files, whole folders, and folders in which the user may have files, too.
+_FILES: Final = (LOG_FILE, CLUSTER_FILE, KEYS_FILE, f"{DATABASE_FILE}*", f"{MAILBOX}/email-*.eml", f"{DOCUMENTS}/.lock")
+_FOLDERS: Final = (SERVERS, *(f"{DOCUMENTS}/{each}" for each in ("incoming", "results", "uploads", "work")))
+_SHARED_FOLDERS: Final = (MAILBOX, Path(INBOX, LATE_FILE).parent, INBOX, DOCUMENTS)
+
 _OWNERS_IN_SQLITE: Final = {
     "ledger_entries": "SELECT key AS idempotencyKey, labels ->> '$.companyId' AS companyId, "
     "labels ->> '$.company_id' AS company_id FROM ledger_entries",
@@ -52,38 +57,35 @@ def claimed(path: Path) -> Iterator[int]:
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             if not (folder / MARKER).is_file() and any(folder.iterdir()):
-                message = f"{path} is not empty, and no demo made it. Nothing was changed. Name a new or empty folder "
-                message += "with --data."
-                raise ConfigurationError(message)
+                raise _refused(path, "is not empty, and no demo made it. Nothing was changed")
             lock = os.open(folder / MARKER, os.O_RDWR | os.O_CREAT, 0o600)
             held.callback(os.close, lock)
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if _holds_work_of_others(folder):
-                message = f"{path} was made by a demo, but its ledger now holds jobs that are not the demo's, or is in "
-                message += "use, or cannot be read. Nothing was changed. Name another folder with --data."
-                raise ConfigurationError(message)
+                why = "its ledger now holds jobs that are not the demo's, or is in use, or cannot be read"
+                raise _refused(path, f"was made by a demo, but {why}. Nothing was changed")
             _remove_earlier_demo(folder)
         except BlockingIOError as error:
-            message = f"Another demo is running in {path}. Wait for it, or name another folder with --data."
-            raise ConfigurationError(message) from error
+            raise _refused(path, "is in use: another demo is running in it") from error
         except OSError as error:
-            message = f"The demo cannot use {path}: {error.strerror or error}. Name another folder with --data."
-            raise ConfigurationError(message) from error
+            raise _refused(path, f"cannot be used: {error.strerror or error}") from error
         yield lock
+
+
+def _refused(path: Path, why: str) -> ConfigurationError:
+    return ConfigurationError(f"{path} {why}. Name a new or empty folder with --data.")
 
 
 def _remove_earlier_demo(folder: Path) -> None:
     """Remove the demo's files, and no others."""
-    late = folder / INBOX / LATE_FILE
-    files = [folder / name for name in (LOG_FILE, CLUSTER_FILE, KEYS_FILE, f"{DOCUMENTS}/.lock")]
-    for file in (*files, late, *folder.glob(f"{DATABASE_FILE}*"), *(folder / MAILBOX).glob("email-*.eml")):
+    for file in itertools.chain.from_iterable(map(folder.glob, (*_FILES, f"{INBOX}/{LATE_FILE}"))):
         file.unlink(missing_ok=True)
-    for name in (SERVERS, *(f"{DOCUMENTS}/{each}" for each in ("incoming", "results", "uploads", "work"))):
+    for name in _FOLDERS:
         with contextlib.suppress(FileNotFoundError):
             shutil.rmtree(folder / name)
-    for made in (folder / MAILBOX, late.parent, folder / INBOX, folder / DOCUMENTS):
+    for shared in _SHARED_FOLDERS:
         with contextlib.suppress(OSError):  # it is missing, or holds files of the user
-            made.rmdir()
+            (folder / shared).rmdir()
 
 
 def _holds_work_of_others(folder: Path) -> bool:
