@@ -8,6 +8,7 @@ ones. The chapters are in ``courier``, ``emails`` and ``documents``, those of a 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import shlex
@@ -25,17 +26,18 @@ from rich.console import Console
 from holdfast.cli.failures import INTERRUPTED, REFUSED, Stop
 from holdfast.cli.servers import ServerMissing, require_servers
 from holdfast.cli.unwinding import signals_unwind
+from holdfast.contracts.errors import ConfigurationError
 from holdfast.contracts.extras import install_command, missing_libraries
 from holdfast.installed import CLUSTER, settings_model
 
-from . import folder
 from .courier import EVENTS
-from .documents import DOCUMENTS
+from .documents import DOCUMENTS, FOLDER
 from .emails import EMAILS
-from .servers import Downstream, MailServer, Program, serving
-from .stage import Chapter, Part, Stage, Unexpected
+from .servers import LOG_FILE, Downstream, MailServer, Program, serving
+from .stage import SOURCE, Chapter, Part, Stage, Unexpected
 
 NOT_REACHED: Final = "not reached"
+MAILBOX: Final = "mailbox"  # the emails that the demo's mail server accepted
 _WIDTH_IN_A_FILE: Final = 100
 
 
@@ -58,8 +60,8 @@ def demo_command(
         typer.Option(
             "--data",
             metavar="DIR",
-            help="The demo's data folder: new, empty, or of an earlier demo; otherwise holdfast-demo, or with "
-            "--cluster holdfast-demo-cluster.",
+            help="The demo's data folder, new or empty; otherwise a new holdfast-demo, or with --cluster "
+            "holdfast-demo-cluster.",
             show_default=False,
         ),
     ] = None,
@@ -74,34 +76,50 @@ def demo_command(
     """
     width = None if sys.stdout.isatty() else _WIDTH_IN_A_FILE
     console = Console(width=width, no_color=no_color or None, highlight=False, emoji=False)
-    tour = _cluster() if cluster else Embedded
-    where = data or Path("holdfast-demo-cluster" if cluster else "holdfast-demo")
+    where = data or unused("holdfast-demo-cluster" if cluster else "holdfast-demo")
     try:
         with signals_unwind():
+            tour = _cluster() if cluster else Embedded
             as_expected = take_tour(tour(console, where, fast=fast))
     except KeyboardInterrupt:
         console.print(f"\nStopped, and the {'servers' if cluster else 'server'} with it.")
         raise typer.Exit(INTERRUPTED) from None
     except ServerMissing as error:
-        raise Stop(*str(error).splitlines()) from error
+        raise Stop(*str(error).splitlines(), "`holdfast demo` without --cluster needs no other server.") from error
     if not as_expected:
         raise typer.Exit(REFUSED)
 
 
 def _cluster() -> type[Embedded]:
-    """The tour of a cluster. Raises :class:`Stop` if it cannot run here: macOS has no package with a MongoDB."""
+    """The tour of a cluster. Raises :class:`Stop` or :class:`ServerMissing` if it cannot run here, such as on macOS."""
     missing = missing_libraries(CLUSTER)
     if missing:
         message = f"The cluster's tour needs {', '.join(missing)}. Nothing was started."
         raise Stop(message, f"Install what is missing: {install_command(missing)}")
-    try:
-        require_servers()
-    except ServerMissing as error:
-        message = "The cluster's tour needs a Valkey and a MongoDB from Python packages. Nothing was started."
-        raise Stop(message, str(error), "`holdfast demo` without --cluster needs neither.") from error
+    require_servers()
     from .cluster import Cluster  # noqa: PLC0415 - the embedded tour needs no drivers
 
     return Cluster
+
+
+def unused(name: str) -> Path:
+    """A folder that is not there yet: of this name, or with a number after it."""
+    numbered = (Path(f"{name}-{number}") for number in itertools.count(2))
+    return next(path for path in itertools.chain([Path(name)], numbered) if not path.exists())
+
+
+def claim(path: Path) -> None:
+    """Make the folder. Raises :class:`ConfigurationError` if it holds anything: a demo never changes what was there."""
+    folder = path.expanduser().absolute()
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if any(folder.iterdir()):
+            message = f"{path} is not empty. Nothing was changed. Name a new or empty folder with --data."
+            raise ConfigurationError(message)
+        (folder / LOG_FILE).touch(exist_ok=False)  # of two demos that begin at once, one fails here
+    except OSError as error:
+        message = f"The demo cannot use {path}: {error.strerror or error}. Name another folder with --data."
+        raise ConfigurationError(message) from error
 
 
 def take_tour(stage: Stage, chapters: Sequence[Chapter] | None = None) -> bool:
@@ -115,14 +133,14 @@ def take_tour(stage: Stage, chapters: Sequence[Chapter] | None = None) -> bool:
     parts = [part for part in stage.parts if not missing_libraries(part.libraries)]
     if chapters is None:
         chapters = [each for part in parts for each in part.chapters]
+    claim(stage.data)
     with contextlib.ExitStack() as opened:
         opened.callback(stage.http.close)
-        lock = opened.enter_context(folder.claimed(stage.data))
         stage.downstream = opened.enter_context(serving(Downstream(stage.secrets["downstream"])))
-        stage.mail = opened.enter_context(serving(MailServer(stage.folder / folder.MAILBOX)))
+        stage.mail = opened.enter_context(serving(MailServer(stage.folder / MAILBOX)))
         _open(stage, parts)
         settings = opened.enter_context(stage.surroundings())
-        stage.server = Program(stage.folder, lock, _environment(stage, parts) | settings, stage.up)
+        stage.server = Program(stage.folder, _environment(stage, parts) | settings, stage.up)
         opened.callback(stage.server.stop)
         try:
             stage.start()
@@ -172,7 +190,7 @@ def _environment(stage: Stage, parts: Sequence[Part]) -> dict[str, str]:
         "HOLDFAST_DATA": str(stage.folder),
         "API_PORT": "0",
         "OPERATOR_TOKEN": stage.secrets["operator"],
-        "COURIER_SECRETS": json.dumps({folder.SOURCE: [stage.secrets["courier"]]}),
+        "COURIER_SECRETS": json.dumps({SOURCE: [stage.secrets["courier"]]}),
         "COURIER_DOWNSTREAM_URL": stage.downstream.url,
         "COURIER_DOWNSTREAM_SECRET": stage.secrets["downstream"],
         "SMTP_PORT": str(stage.mail.server_address[1]),
@@ -201,13 +219,8 @@ def _play(stage: Stage, number: int, chapter: Chapter) -> str:
 
 
 def _show_what_is_left(stage: Stage, parts: Sequence[Part]) -> None:
-    stage.plain(f"\nAll data is still there. The server's log is in {shlex.quote(str(stage.data / folder.LOG_FILE))}.")
+    stage.plain(f"\nAll data is still there. The server's log is in {shlex.quote(str(stage.data / LOG_FILE))}.")
     if DOCUMENTS in parts:
-        results = shlex.quote(str(stage.data / folder.DOCUMENTS / "results"))
+        results = shlex.quote(str(stage.data / FOLDER / "results"))
         stage.plain(f"The texts are in {results}: text.txt, document.md and result.json of each document.")
-    look = {what: commands for part in parts for what, commands in part.look.items()}
-    commands = [stage.cli(command) for each in look.values() for command in each]
-    for sentence, lines in stage.ways_to_look({f"{'; '.join(look)}:": commands}).items():
-        stage.plain(sentence)
-        for line in lines:
-            stage.plain(f"  {line}", "cyan")
+    stage.show_ways_to_look([stage.cli(command) for part in parts for command in part.look])

@@ -11,7 +11,7 @@ import secrets
 import shlex
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from http import HTTPStatus
 from typing import Final, TypeVar
 
@@ -22,9 +22,13 @@ from holdfast.contracts.extras import missing_libraries
 
 from . import Embedded
 from .courier import EVENTS, counted, forwarded
+from .documents import FOLDER
 from .emails import EMAILS
-from .folder import CLUSTER_FILE, DOCUMENTS, MONGO_DATABASE, SERVERS
 from .stage import Body, Event, Unexpected, chapter, program
+
+SERVERS: Final = "servers"  # the data of Valkey and mongod
+CLUSTER_FILE: Final = "cluster.toml"  # the addresses of Valkey and mongod, for commands
+MONGO_DATABASE: Final = "holdfast_demo"
 
 IN_WORK: Final = Event("evt_7", "shp_500", "delivered")
 WITHOUT_QUEUE: Final = (Event("evt_8", "shp_600", "out_for_delivery", 2), Event("evt_9", "shp_700", "delivered"))
@@ -72,13 +76,13 @@ def adopted(stage: Cluster) -> str:
         return [await (await Job.fromId(queue, job_id)).getState() for job_id in job_ids]
 
     job_ids = stage.in_bullmq(_QUEUE, add)
-    stage.poll(lambda: stage.ask(stage.operator, FOREIGN.path).status == HTTPStatus.OK, bool, "not in the ledger")
+    stage.poll(lambda: stage.ask(stage.operator, FOREIGN.path).status == HTTPStatus.OK, "not in the ledger")
     stage.say("""The first worker that gets such a job validates it, and records it in the ledger first. Then
         it is an event like any other.""")
     entry = stage.settled(FOREIGN)
     stage.shipment(FOREIGN)
-    ended = {"completed", "failed"}
-    found = stage.poll(lambda: stage.in_bullmq(_QUEUE, states), ended.issuperset, "BullMQ still has work")
+    ended = {"completed", "failed"}.issuperset
+    found = stage.poll(lambda: stage.in_bullmq(_QUEUE, states), "BullMQ still has work", ended)
     stage.facts({"the states of the two jobs in BullMQ": ", ".join(found)})
     return f"{' and '.join(found)}, {entry['status']}, {forwarded(stage, FOREIGN)}"
 
@@ -98,6 +102,7 @@ class Cluster(Embedded):
         *Embedded.parts[1:],
     )
     up = (*Embedded.up, "--processes", "3")
+    ledger = f"MongoDB, in the database {MONGO_DATABASE}"
     servers: ServerPair
 
     @contextlib.contextmanager
@@ -108,7 +113,7 @@ class Cluster(Embedded):
             "REDIS_URL": self.servers.redis_url,
             "MONGO_URI": self.servers.mongo_uri,
             "MONGO_DB_NAME": MONGO_DATABASE,
-            "DOCUMENT_FOLDER": str(self.folder / DOCUMENTS),
+            "DOCUMENT_FOLDER": str(self.folder / FOLDER),
         }
         if not missing_libraries(EMAILS.libraries):  # an embedded Holdfast makes its own keys
             key = base64.b64encode(secrets.token_bytes(_KEY_BYTES)).decode()
@@ -163,12 +168,9 @@ class Cluster(Embedded):
             raise Unexpected(message)
         return asyncio.run(used())
 
-    def ways_to_look(self, commands: Mapping[str, Sequence[str]]) -> Mapping[str, Sequence[str]]:
-        """Commands for looking, after the servers are started again."""
+    def show_ways_to_look(self, commands: Sequence[str]) -> None:
+        """The servers have to be started again first."""
         again = f"{shlex.quote(sys.executable)} -m holdfast.cli.servers {shlex.quote(str(self.data / SERVERS))}"
-        ledger = "the ledger and the rest: processed_events, active_shipments, dead_letter_events"
-        return {
-            "MongoDB and Valkey have stopped. To start them again, in another terminal:": [again],
-            **commands,
-            f"In MongoDB, the database {MONGO_DATABASE} has {ledger}.": [],
-        }
+        self.plain("MongoDB and Valkey have stopped. To start them again, in another terminal:")
+        self.plain(f"  {again}", "cyan")
+        super().show_ways_to_look(commands)

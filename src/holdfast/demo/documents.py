@@ -13,8 +13,11 @@ from typing import Final
 
 from holdfast.features.documents.feature import LIBRARIES
 
-from .folder import INBOX, LATE_FILE
 from .stage import Body, Part, Stage, Unexpected, chapter
+
+FOLDER: Final = "documents"  # the documents of the demo and their results
+INBOX: Final = "inbox"  # files that jobs of the demo may name
+LATE_FILE: Final = "samples/missing.pdf"  # in the inbox; missing at first
 
 _PATH: Final = "/v1/documents"
 _DEAD_LETTERS: Final = "doc_jobs_dead"
@@ -23,12 +26,8 @@ _ENDS: Final = frozenset({"COMPLETED", "FAILED", "CANCELLED"})
 _WHAT: Final = {"job_type": "OCR", "input_type": "PDF"}
 _STREAM_SECONDS: Final = 30.0  # longer than the time between two keep-alive lines of the stream
 
-_WIDTH, _HEIGHT = 420, 298  # of a page: A6 on its side, in points
-_LEFT, _TOP = 36, 250
-_SIZE: Final = 15
-_LEADING: Final = 30
+_POINTS_PER_INCH: Final = 72
 _DOTS_PER_INCH: Final = 200
-_ASKEW_DEGREES: Final = 0.6
 _BICUBIC: Final = 3  # of Pillow: smooth edges
 
 LOGBOOK: Final = (
@@ -82,7 +81,7 @@ def missing(stage: Stage) -> str:
     def look() -> list[Body]:  # it is published a moment after the ledger has it
         return [each for each in stage.queued(_DEAD_LETTERS) if each.get("job_id") == _JOB_ID]
 
-    published = stage.poll(look, bool, f"not in {_DEAD_LETTERS}")[0]
+    published = stage.poll(look, f"not in {_DEAD_LETTERS}")[0]
     schema = {name: published[name] for name in _DEAD_LETTER if name in published}
     for line in json.dumps(schema, indent=2, ensure_ascii=False).splitlines():
         stage.show(line)
@@ -120,7 +119,7 @@ DOCUMENTS: Final = Part(
     (scanned, missing, replayed),
     shortened={"DOCUMENT_RETRY_BASE_MS": 300},
     settings={"DOCUMENT_ROOTS": INBOX, "DOCUMENT_LOCAL_PATH_OVER_HTTP": "true"},  # the server runs in the demo's folder
-    look={"the documents": ["documents list"]},
+    look=("documents list",),
     libraries=LIBRARIES,
 )
 
@@ -173,12 +172,12 @@ def printed_page(lines: Sequence[str]) -> bytes:
     from pypdfium2 import PdfDocument, raw  # noqa: PLC0415 - only the chapters on documents need it
 
     with PdfDocument.new() as sheet:
-        page = sheet.new_page(_WIDTH, _HEIGHT)
+        page = sheet.new_page(420, 298)  # A6 on its side, in points
         for number, line in enumerate(lines):
-            text = raw.FPDFPageObj_NewTextObj(sheet, b"Helvetica", _SIZE)
+            text = raw.FPDFPageObj_NewTextObj(sheet, b"Helvetica", 15)
             letters = ctypes.create_string_buffer(line.encode("utf-16-le") + b"\0")
             raw.FPDFText_SetText(text, ctypes.cast(letters, raw.FPDF_WIDESTRING))
-            raw.FPDFPageObj_Transform(text, 1, 0, 0, 1, _LEFT, _TOP - number * _LEADING)
+            raw.FPDFPageObj_Transform(text, 1, 0, 0, 1, 36, 250 - 30 * number)
             raw.FPDFPage_InsertObject(page, text)
         page.gen_content()
         saved = io.BytesIO()
@@ -191,8 +190,8 @@ def scanned_page(lines: Sequence[str]) -> bytes:
     from pypdfium2 import PdfDocument  # noqa: PLC0415 - only the chapters on documents need it
 
     with PdfDocument(printed_page(lines)) as sheet:
-        picture = sheet[0].render(scale=_DOTS_PER_INCH / 72, grayscale=True).to_pil()
+        picture = sheet[0].render(scale=_DOTS_PER_INCH / _POINTS_PER_INCH, grayscale=True).to_pil()
     saved = io.BytesIO()
-    tilted = picture.rotate(_ASKEW_DEGREES, resample=_BICUBIC, fillcolor="white")
+    tilted = picture.rotate(0.6, resample=_BICUBIC, fillcolor="white")
     tilted.save(saved, "PDF", resolution=_DOTS_PER_INCH)
     return saved.getvalue()

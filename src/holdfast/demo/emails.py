@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from holdfast.features.email.feature import LIBRARIES
 
-from .stage import Body, Part, Stage, chapter, times
+from .stage import TENANT, Body, Part, Stage, chapter, times
 
 _PATH: Final = "/v1/email"
 _QUEUE: Final = "email:send"
@@ -115,18 +115,18 @@ EMAILS: Final = Part(
     shortened={"EMAIL_BACKOFF_SECONDS": (1, 2, 3, 4, 5), "EMAIL_TTL_MS": 6_000},
     settings={
         "EMAIL_TRANSPORT": "smtp",
-        "EMAIL_FROM": "Demo Shop <shop@example.com>",
+        "EMAIL_FROM": f"{TENANT} <shop@example.com>",
         "SMTP_HOST": "127.0.0.1",
         "SMTP_SECURITY": "none",
     },
-    look={"the emails": ["emails list"]},
+    look=("emails list",),
     libraries=("aiosmtplib", *LIBRARIES),
 )
 
 
 def _submitted(stage: Stage, email: Email) -> str:
     person = {"externalId": email.reference, "nome": email.nome} | ({"cpfCnpj": email.cpf} if email.cpf else {})
-    html = f"<p>Dear {email.nome},</p><p>{email.text}</p><p>The Demo Shop</p>"
+    html = f"<p>Dear {email.nome},</p><p>{email.text}</p><p>The {TENANT}</p>"
     body = {"to": email.to, "subject": email.subject, "html": html, "recipient": person}
     return stage.submitted(f"{_PATH}/send", f"to {email.to}: {email.subject}", "outboxId", json=body)
 

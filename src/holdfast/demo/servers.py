@@ -23,9 +23,8 @@ from typing import Any, Final, TypeVar
 from holdfast.cli.servers import ServerProcess
 from holdfast.webhooks import signed_headers, signing_key
 
-from .folder import LOG_FILE
-
 PROGRAM: Final = (sys.executable, "-m", "holdfast")
+LOG_FILE: Final = "server.log"
 _LONGEST_LINE: Final = 65_536
 _LONGEST_SILENCE_SECONDS: Final = 60.0
 
@@ -33,15 +32,12 @@ Server = TypeVar("Server", bound=BaseServer)
 
 
 class Program(ServerProcess):
-    """``holdfast up`` in the demo's folder. After ``stop`` none of its processes is left.
-
-    It inherits the lock, so that no other demo empties the folder while it runs, even if this demo is gone.
-    """
+    """``holdfast up`` in the demo's folder. After ``stop`` none of its processes is left."""
 
     ready: Mapping[str, Any]  # the program's ready message: its address, and its processes if it has several
 
-    def __init__(self, folder: Path, lock: int, environ: Mapping[str, str], command: Sequence[str]) -> None:
-        super().__init__("The server", command, folder, 0, env=environ, pass_fds=(lock,))
+    def __init__(self, folder: Path, environ: Mapping[str, str], command: Sequence[str]) -> None:
+        super().__init__("The server", command, folder, 0, env=environ)
         self.log_file = folder / LOG_FILE
 
     def start(self) -> None:

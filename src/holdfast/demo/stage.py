@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self, TypeVar
@@ -29,10 +30,11 @@ from holdfast.features.courier.commands import signing
 from holdfast.features.courier.feature import COURIER_PATH
 from holdfast.wiring import DATABASE_FILE
 
-from .folder import COMPANY_ID, SOURCE
 from .narration import Narrator, shown
 from .servers import PROGRAM, SILENT, WORKING, Downstream, MailServer, Program
 
+SOURCE: Final = "demo-courier"
+TENANT: Final = "Demo Shop"
 ACTOR: Final = "ana"
 TIMEOUT_SECONDS: Final = 90.0  # the longest single wait of the demo: to read a page, also on a busy machine
 _POLL_SECONDS: Final = 0.1
@@ -114,7 +116,6 @@ class Stage(Narrator):
         self.http = httpx.Client(trust_env=False, timeout=_REQUEST_SECONDS)
         self.began = datetime.now(UTC)  # times in events are relative to this: the same event has the same bytes
         self.receipts: dict[Event, Body] = {}  # the first receipt of every accepted event
-        self._tenant: dict[str, str] = {}
 
     # --- the deployment ---------------------------------------------------------------------------------------------
 
@@ -147,25 +148,29 @@ class Stage(Narrator):
         with contextlib.closing(sqlite3.connect(f"{database.as_uri()}?mode=ro", uri=True)) as connection:
             return [json.loads(job) for (job,) in connection.execute(query, (name,))]
 
-    def ways_to_look(self, commands: Mapping[str, Sequence[str]]) -> Mapping[str, Sequence[str]]:
-        """What to look at after the tour, and command lines for that: ``commands`` of the program, and others."""
-        query = "SELECT idempotencyKey, status, generation, attemptCount, note FROM processed_events"
-        # The sqlite3 shell may be missing; Python is there.
-        code = f'import sqlite3, sys; print(*sqlite3.connect(sys.argv[1]).execute("{query}"), sep="\\n")'
-        tables = "In SQLite, the ledger and the rest: processed_events, active_shipments, dead_letter_events."
-        return {**commands, tables: [f"python3 -c '{code}' {shlex.quote(str(self.data / DATABASE_FILE))}"]}
+    def show_ways_to_look(self, commands: Sequence[str]) -> None:
+        """After the tour: show command lines with which the reader can look at the data."""
+        self.plain("To look at what is there:")
+        for command in commands:
+            self.plain(f"  {command}", "cyan")
+        tables = "processed_events, active_shipments and dead_letter_events"
+        self.plain(f"The ledger and the rest are in {self.ledger}: {tables}.")
+
+    @property
+    def ledger(self) -> str:
+        """Where the ledger is, for the reader."""
+        return f"the SQLite file {shlex.quote(str(self.data / DATABASE_FILE))}"
 
     # --- requests and commands --------------------------------------------------------------------------------------
 
-    @property
+    @cached_property
     def tenant(self) -> Who:
         """The tenant, with the key. The first chapter that needs the tenant creates both."""
-        if not self._tenant:
-            self.say("Emails and documents come from tenants, with an API key. The operator creates both.")
-            self.run("tenants", "add", "Demo Shop", "--id", COMPANY_ID, "--json")
-            self._tenant["x-api-key"] = json.loads(self.run("keys", "create", COMPANY_ID, "--json"))["key"]
-            self.say("A key is shown once, when it is created. Only its hash is stored.")
-        return self._tenant
+        self.say("Emails and documents come from tenants, with an API key. The operator creates both.")
+        self.run("tenants", "add", TENANT)
+        key = self.run("keys", "create", TENANT).strip()
+        self.say("A key is shown once, when it is created. Only its hash is stored.")
+        return {"x-api-key": key}
 
     def ask(self, who: Who, path: str, method: str = "GET", **request: Any) -> Reply:  # noqa: ANN401 - as httpx takes it
         """Send a request."""
@@ -203,7 +208,7 @@ class Stage(Narrator):
 
     # --- waits ------------------------------------------------------------------------------------------------------
 
-    def poll(self, read: Callable[[], T], done: Callable[[T], object], otherwise: str) -> T:
+    def poll(self, read: Callable[[], T], otherwise: str, done: Callable[[T], object] = bool) -> T:
         """Read until it is done. After a timeout, raises :class:`Unexpected` with ``otherwise`` about the value."""
         deadline = time.monotonic() + TIMEOUT_SECONDS
         while not done(value := read()):
@@ -225,7 +230,7 @@ class Stage(Narrator):
                 known.add(line)
             return view
 
-        return self.poll(look, lambda view: view["status"] in until, "still {0[status]}")
+        return self.poll(look, "still {0[status]}", lambda view: view["status"] in until)
 
     # --- events -----------------------------------------------------------------------------------------------------
 
@@ -248,7 +253,7 @@ class Stage(Narrator):
     def in_work(self, event: Event) -> None:
         """Push an event that the downstream does not answer, and wait until the downstream has it."""
         self.accepted(event, answers=(SILENT, WORKING))
-        self.poll(lambda: self.downstream.seen[event.key], bool, "not forwarded")
+        self.poll(lambda: self.downstream.seen[event.key], "not forwarded")
 
     def entry(self, event: Event) -> Body:
         """The ledger's entry of an accepted event."""
@@ -334,5 +339,5 @@ class Part(NamedTuple):
     chapters: Sequence[Chapter]
     shortened: Mapping[str, int | tuple[int, ...]]  # settings that make the chapters quick; the tour shows them
     settings: Mapping[str, str] = {}
-    look: Mapping[str, Sequence[str]] = {}  # for the reader, after the tour: what to look at, and commands for that
+    look: Sequence[str] = ()  # for the reader, after the tour: commands of the program
     libraries: Sequence[str] = ()  # without these, the chapters are skipped

@@ -11,7 +11,7 @@ import socket
 from pathlib import Path
 from typing import Final
 
-from .mongo import MongoServer, ReplicaSet, looking_at, mongod_program, start_replica_set
+from .mongo import MongoServer, ReplicaSet, mongod_program, start_replica_set
 from .process import ServerMissing, ServerProcess, free_port
 from .valkey import ValkeyServer, start_valkey, valkey_program
 
@@ -23,7 +23,6 @@ __all__ = [
     "ServerProcess",
     "ValkeyServer",
     "free_port",
-    "looking_at",
     "require_servers",
     "start_replica_set",
     "start_valkey",
