@@ -12,6 +12,8 @@ import subprocess
 import sys
 from contextlib import closing
 from datetime import datetime
+from functools import partial
+from http import HTTPStatus
 from pathlib import Path
 
 import pytest
@@ -20,14 +22,13 @@ from rich.console import Console
 from holdfast import demo
 from holdfast.cli import main
 from holdfast.contracts.errors import ConfigurationError
-from holdfast.demo import NOT_REACHED, Embedded, take_tour
-from holdfast.demo.courier import EVENTS
+from holdfast.demo import MAILBOX, NOT_REACHED, Embedded, claim, take_tour, unused
+from holdfast.demo.courier import EVENTS, GOOD
 from holdfast.demo.documents import DOCUMENTS as ON_DOCUMENTS
-from holdfast.demo.documents import LETTER, LOGBOOK
+from holdfast.demo.documents import FOLDER, LETTER, LOGBOOK
 from holdfast.demo.emails import EMAILS, INVOICE, LATE, MISTYPED, PATIENT
-from holdfast.demo.folder import COMPANY_ID, DOCUMENTS, LOG_FILE, MAILBOX, MARKER, claimed
 from holdfast.demo.narration import Narrator
-from holdfast.demo.servers import Behaviour, announced
+from holdfast.demo.servers import LOG_FILE
 from holdfast.demo.stage import Chapter
 from tests.support.demo import environment, run_demo, start_demo, ticked, told_until, tour
 
@@ -125,7 +126,7 @@ def test_leaves_what_it_read_to_look_at(finished):
         (replay, "COMPLETED", "ocr-009", None),
     ]
     for job_id, lines in ((scan, LOGBOOK), (replay, LETTER)):
-        results = folder / DOCUMENTS / "results" / keys[job_id] / "1"
+        results = folder / FOLDER / "results" / keys[job_id] / "1"
         assert sorted(file.name for file in results.iterdir()) == ["document.md", "result.json", "text.txt"]
         for name in ("document.md", "text.txt"):
             text = (results / name).read_text(encoding="utf-8")
@@ -169,7 +170,7 @@ def test_names_nobody_where_others_look(finished):
 
 def test_every_command_that_it_recommends_works(finished):
     folder, done = finished
-    recommended = re.findall(r"^  (holdfast .*|python3 -c .*)$", done.stdout, flags=re.MULTILINE)
+    recommended = re.findall(r"^  (holdfast .*)$", done.stdout, flags=re.MULTILINE)
     assert len(recommended) == 5
     for line in recommended:
         run = subprocess.run(
@@ -189,24 +190,15 @@ def test_leaves_no_process_behind(finished):
             os.kill(int(pid), 0)
 
 
-def test_a_second_run_in_the_same_folder_starts_afresh(tmp_path):
-    first, _ = tour(tmp_path, chapters=CHAPTERS[:1])
-    (tmp_path / "mine.txt").write_text("a file that no demo made", encoding="utf-8")
-    second, told = tour(tmp_path, chapters=CHAPTERS[:1])
-    assert (first, second) == (True, True), told
-    assert rows(tmp_path, "SELECT eventId FROM processed_events") == [("evt_1",)]
-    assert (tmp_path / "mine.txt").exists()
-
-
 # --- when things are not as they should be ------------------------------------------------------------------------
 
 
 def test_an_event_with_another_fate_is_told_and_fails_the_demo(tmp_path, monkeypatch, capsys):
     def refuse(stage):
-        stage.behaviour = Behaviour.REFUSING
-        return take_tour(stage, CHAPTERS[:1])
+        stage.downstream.answers[GOOD.key] = [HTTPStatus.UNPROCESSABLE_ENTITY]
+        return CHAPTERS[0].play(stage)
 
-    monkeypatch.setattr(demo, "take_tour", refuse)
+    monkeypatch.setattr(demo, "take_tour", partial(take_tour, chapters=[CHAPTERS[0]._replace(play=refuse)]))
     assert main(["demo", "--fast", "--data", str(tmp_path / "tour")]) == 1
     told = capsys.readouterr().out
     assert re.search(r"✗ │ a good event +│ 202, processed, forwarded once +│ 202, dead_lettered, forwarded once", told)
@@ -224,7 +216,7 @@ def test_a_chapter_that_goes_wrong_does_not_hide_the_next(tmp_path):
 
 def test_a_server_that_does_not_start_is_told_with_its_log(tmp_path):
     class Broken(Embedded):
-        command = (sys.executable, "-c", "import sys; sys.exit('the disk is made of cheese')")
+        up = (sys.executable, "-c", "import sys; sys.exit('the disk is made of cheese')")
 
     well, told = tour(tmp_path, Broken)
     assert not well
@@ -264,7 +256,7 @@ def test_refuses_a_folder_that_it_did_not_make(tmp_path):
     (folder / DATABASE).write_bytes(b"irreplaceable")
     done = run_demo(folder)
     assert done.returncode == 2
-    assert "is not empty, and no demo made it" in done.stderr
+    assert "is not empty. Nothing was changed. Name a new or empty folder" in done.stderr
     assert "Traceback" not in done.stderr
     assert [each.name for each in folder.iterdir()] == [DATABASE]
     assert (folder / DATABASE).read_bytes() == b"irreplaceable"
@@ -272,63 +264,24 @@ def test_refuses_a_folder_that_it_did_not_make(tmp_path):
 
 def test_refuses_a_file(tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(ConfigurationError, match="cannot use"), claimed(tmp_path / "file"):
-        pass
-
-
-OF_THE_DEMO = [
-    ("demo-courier:evt_1", {"eventId": "evt_1"}),
-    ("5d3f7a52-9c1e-5b77-8f0a-3b1f6f0c2e11", {"companyId": COMPANY_ID}),
-    ("ocr-009", {"company_id": COMPANY_ID}),
-]
-SOMEBODY = "11111111-2222-4333-8444-555555555555"
-
-
-def keep(database: Path, entries: list[tuple[str, dict]], *, tenants: list[str]) -> None:
-    with closing(sqlite3.connect(database)) as connection:
-        connection.execute("CREATE TABLE ledger_entries (key TEXT, labels TEXT)")
-        entries = [(key, json.dumps(labels)) for key, labels in entries]
-        connection.executemany("INSERT INTO ledger_entries VALUES (?, ?)", entries)
-        connection.execute("CREATE TABLE tenants (companyId TEXT)")
-        connection.executemany("INSERT INTO tenants VALUES (?)", [(each,) for each in tenants])
-        connection.commit()
-
-
-@pytest.mark.parametrize(
-    ("entry", "tenants"),
-    [
-        (("courier-x:evt_1", {"eventId": "evt_1"}), [COMPANY_ID]),
-        (("6d3f7a52-9c1e-5b77-8f0a-3b1f6f0c2e11", {"companyId": SOMEBODY}), [COMPANY_ID]),
-        (("ocr-010", {"company_id": SOMEBODY}), [COMPANY_ID]),
-        (("demo-courier:evt_2", {}), [COMPANY_ID, SOMEBODY]),
-    ],
-    ids=["an event", "an email", "a document", "a tenant"],
-)
-def test_refuses_a_demo_folder_that_holds_work_of_others(tmp_path, entry, tenants):
-    database = tmp_path / DATABASE
-    with claimed(tmp_path):
-        keep(database, OF_THE_DEMO, tenants=[COMPANY_ID])
-    with claimed(tmp_path):
-        assert not database.exists()  # an earlier demo's ledger goes
-    keep(database, [*OF_THE_DEMO, entry], tenants=tenants)
-    with pytest.raises(ConfigurationError, match="not the demo's"), claimed(tmp_path):
-        pass
-    assert database.exists()
-
-
-def test_refuses_a_demo_folder_whose_ledger_it_cannot_read(tmp_path):
-    (tmp_path / MARKER).touch()
-    (tmp_path / DATABASE).write_bytes(b"not a database, but perhaps dear to somebody" * 100)
-    with pytest.raises(ConfigurationError, match="not the demo's"), claimed(tmp_path):
-        pass
-    assert (tmp_path / DATABASE).exists()
+    with pytest.raises(ConfigurationError, match="cannot use"):
+        claim(tmp_path / "file")
 
 
 def test_two_demos_do_not_share_a_folder(tmp_path):
-    with claimed(tmp_path), pytest.raises(ConfigurationError, match="Another demo"), claimed(tmp_path):
-        pass
-    with claimed(tmp_path):
-        pass  # free again
+    claim(tmp_path)
+    with pytest.raises(ConfigurationError, match="is not empty"):
+        claim(tmp_path)
+
+
+def test_without_a_name_each_demo_takes_a_new_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = []
+    for _ in range(3):
+        folder = unused("holdfast-demo")
+        claim(folder)
+        names.append(folder.name)
+    assert names == ["holdfast-demo", "holdfast-demo-2", "holdfast-demo-3"]
 
 
 # --- the parts ----------------------------------------------------------------------------------------------------
@@ -340,16 +293,3 @@ def test_no_fates_are_not_good_fates():
     assert not narrator.closing([], 1)
     assert narrator.closing([good], 1)
     assert not narrator.closing([good, bad], 1)
-
-
-@pytest.mark.parametrize(
-    ("printed", "address"),
-    [
-        (b"", None),
-        (b'{"ready": true, "address": "http://127.0.0.1:1"}', None),  # the line is not complete yet
-        (b'{"ready": true, "address": "http://127.0.0.1:1"}\n', "http://127.0.0.1:1"),
-        (b'hello\n[1]\n{"address": null}\n{"address": "http://127.0.0.1:2"}\n', "http://127.0.0.1:2"),
-    ],
-)
-def test_finds_the_address_in_what_the_server_prints(printed, address):
-    assert announced(printed).get("address") == address

@@ -16,12 +16,11 @@ import pytest
 from holdfast import demo
 from holdfast.cli import main
 from holdfast.cli.servers import ServerMissing, ServerPair, require_servers
-from holdfast.contracts.errors import ConfigurationError
-from holdfast.demo import Embedded, take_tour
+from holdfast.demo import take_tour
 from holdfast.demo.courier import EVENTS
 from holdfast.demo.documents import DOCUMENTS, LETTER, LOGBOOK
 from holdfast.demo.emails import EMAILS
-from holdfast.demo.folder import CLUSTER_FILE, COMPANY_ID, LOG_FILE, MONGO_DATABASE, SERVERS, claimed
+from holdfast.demo.servers import LOG_FILE
 from holdfast.demo.stage import Chapter
 from tests.support.demo import environment, processes_in, run_demo, start_demo, ticked, told_until, tour
 from tests.support.valkey_server import absent
@@ -29,6 +28,8 @@ from tests.support.valkey_server import absent
 pytestmark = pytest.mark.slow
 
 CHAPTERS = EVENTS.chapters
+SERVERS = "servers"
+MONGO_DATABASE = "holdfast_demo"
 
 # Somebody else's settings: no demo and no command that it recommends may listen to them.
 ELSEWHERE = {"REDIS_URL": "redis://127.0.0.1:1/0", "EMAIL_PEPPER": "too short", "DOCUMENT_FOLDER": "/nowhere"}
@@ -59,7 +60,7 @@ def small_cluster():
     from holdfast.demo.cluster import Cluster
 
     class Small(Cluster):
-        command = (*Cluster.command[:-1], "1")
+        up = (*Cluster.up[:-1], "1")
 
     return Small
 
@@ -116,10 +117,10 @@ def test_ends_well_and_lists_every_fate(finished, cluster):
     assert done.stderr == ""
 
 
-def test_tells_the_chapters_of_the_embedded_tour_but_for_the_kill(cluster):
-    shared = [chapter for chapter in CHAPTERS if chapter in cluster.parts[0].chapters]
-    assert len(shared) == len(CHAPTERS) - 2  # the kill; and the count, which counts more
-    assert {chapter.name for chapter in CHAPTERS} < {chapter.name for chapter in cluster.parts[0].chapters}
+def test_tells_the_chapters_of_the_embedded_tour_and_two_more(cluster):
+    more = [chapter.name for chapter in cluster.parts[0].chapters if chapter not in CHAPTERS]
+    assert more == ["events without a queue", "a BullMQ job, added twice"]
+    assert set(CHAPTERS) < set(cluster.parts[0].chapters)
 
 
 def test_runs_three_workers_and_replaces_the_one_that_was_killed(finished):
@@ -208,7 +209,7 @@ def test_every_command_that_it_recommends_works(finished, started_again):
     recommended = re.findall(
         r"^  (?: or )?(\S.*HOLDFAST_CONFIG=.* (?:list|show|text) ?.*)$", done.stdout, flags=re.MULTILINE
     )
-    assert len(recommended) == 9
+    assert len(recommended) == 11
     for line in recommended:
         expected = next((words for part, words in TOLD.items() if part in line), ["demo-courier:evt_", "ocr-009"])
         run = subprocess.run(
@@ -297,46 +298,7 @@ def test_without_the_drivers_it_says_so_before_anything_starts(tmp_path):
     assert not (tmp_path / "tour").exists()
 
 
-# --- the folder ---------------------------------------------------------------------------------------------------
-
-
-def test_an_embedded_demo_in_the_same_folder_starts_afresh(tmp_path, small_cluster):
-    for kind, chapters in ((small_cluster, CHAPTERS[:1]), (Embedded, [CHAPTERS[0], EMAILS.chapters[0]])):
-        well, told = tour(tmp_path, kind, chapters)
-        assert well, told
-    assert not (tmp_path / SERVERS).exists()
-    assert not (tmp_path / CLUSTER_FILE).exists()
-
-
-def test_refuses_a_folder_whose_servers_run_or_hold_jobs_of_others(tmp_path):
-    with claimed(tmp_path):
-        pass
-    servers = tmp_path / SERVERS
-    with running(ServerPair(servers)) as pair, mongo(pair) as client:
-        ledger = client[MONGO_DATABASE]["processed_events"]
-        ledger.insert_one({"_id": "1", "idempotencyKey": "demo-courier:evt_1"})
-        client[MONGO_DATABASE]["email_jobs"].insert_one(
-            {"_id": "1", "idempotencyKey": "5d3f7a52-9c1e-5b77-8f0a-3b1f6f0c2e11", "companyId": COMPANY_ID}
-        )
-        documents = client[MONGO_DATABASE]["document_ledger"]
-        documents.insert_one({"_id": "1", "idempotencyKey": "ocr-009", "company_id": COMPANY_ID})
-        client[MONGO_DATABASE]["tenants"].insert_one({"companyId": COMPANY_ID})
-        with pytest.raises(ConfigurationError, match="in use"), claimed(tmp_path):
-            pass
-        ledger.insert_one({"_id": "2", "idempotencyKey": "courier-x:evt_1"})
-    with pytest.raises(ConfigurationError, match="not the demo's"), claimed(tmp_path):
-        pass
-    with running(ServerPair(servers)) as pair, mongo(pair) as client:
-        ledger = client[MONGO_DATABASE]["processed_events"]
-        assert ledger.count_documents({}) == 2  # nothing was changed
-        ledger.delete_one({"_id": "2"})
-        client[MONGO_DATABASE]["tenants"].insert_one({"companyId": "11111111-2222-4333-8444-555555555555"})
-    with pytest.raises(ConfigurationError, match="not the demo's"), claimed(tmp_path):
-        pass
-    with running(ServerPair(servers)) as pair, mongo(pair) as client:
-        client[MONGO_DATABASE]["tenants"].delete_one({"companyId": {"$ne": COMPANY_ID}})
-    with claimed(tmp_path):
-        assert not servers.exists()  # an earlier demo's ledger goes
+# --- the servers --------------------------------------------------------------------------------------------------
 
 
 def test_servers_do_not_take_a_port_that_somebody_else_took_meanwhile(tmp_path):

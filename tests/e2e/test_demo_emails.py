@@ -13,7 +13,6 @@ from holdfast.cli import main
 from holdfast.demo import Embedded, take_tour
 from holdfast.demo.courier import EVENTS
 from holdfast.demo.emails import EMAILS, INVOICE
-from holdfast.demo.folder import MAILBOX
 from holdfast.demo.stage import Chapter
 from tests.support.demo import ticked, tour
 
@@ -91,15 +90,7 @@ def test_a_command_that_fails_is_told_and_the_next_chapter_is_played(tmp_path):
     assert ticked(told) == ["sabotage", "a good event"]
 
 
-# --- the folder and the parts -------------------------------------------------------------------------------------
-
-
-def test_a_second_run_in_the_same_folder_starts_afresh(tmp_path):
-    for _ in range(2):
-        well, told = tour(tmp_path, chapters=[SENT])
-        assert well, told
-        (tmp_path / MAILBOX / "mine.txt").write_text("a file that no demo made", encoding="utf-8")
-    assert sorted(file.name for file in (tmp_path / MAILBOX).iterdir()) == ["email-1.eml", "mine.txt"]
+# --- the parts ----------------------------------------------------------------------------------------------------
 
 
 def test_without_the_libraries_it_says_so_and_leaves_emails_and_documents_out(tmp_path, monkeypatch):

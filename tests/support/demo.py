@@ -13,7 +13,6 @@ from pathlib import Path
 from rich.console import Console
 
 from holdfast.demo import Embedded, take_tour
-from holdfast.demo.narration import Narrator
 from holdfast.demo.stage import Chapter
 
 
@@ -60,7 +59,7 @@ def told_until(demo: subprocess.Popen[str], pattern: str) -> re.Match[str]:
 def tour(folder: Path, kind: type[Embedded] = Embedded, chapters: Sequence[Chapter] | None = None) -> tuple[bool, str]:
     """The tour in this process, with chapters of the test's own."""
     console = Console(file=io.StringIO(), width=200, highlight=False)
-    well = take_tour(kind(Narrator(console, fast=True), folder), chapters)
+    well = take_tour(kind(console, folder, fast=True), chapters)
     return well, console.file.getvalue()
 
 

@@ -8,6 +8,7 @@ ones. The chapters are in ``courier``, ``emails`` and ``documents``, those of a 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import shlex
@@ -25,18 +26,18 @@ from rich.console import Console
 from holdfast.cli.failures import INTERRUPTED, REFUSED, Stop
 from holdfast.cli.servers import ServerMissing, require_servers
 from holdfast.cli.unwinding import signals_unwind
+from holdfast.contracts.errors import ConfigurationError
 from holdfast.contracts.extras import install_command, missing_libraries
 from holdfast.installed import CLUSTER, settings_model
 
-from . import folder
 from .courier import EVENTS
-from .documents import DOCUMENTS
+from .documents import DOCUMENTS, FOLDER
 from .emails import EMAILS
-from .narration import Narrator, shown
-from .servers import Downstream, MailServer, Program, serving
-from .stage import Chapter, Part, Stage, Unexpected
+from .servers import LOG_FILE, Downstream, MailServer, Program, serving
+from .stage import SOURCE, Chapter, Part, Stage, Unexpected
 
 NOT_REACHED: Final = "not reached"
+MAILBOX: Final = "mailbox"  # the emails that the demo's mail server accepted
 _WIDTH_IN_A_FILE: Final = 100
 
 
@@ -59,8 +60,8 @@ def demo_command(
         typer.Option(
             "--data",
             metavar="DIR",
-            help="The demo's data folder: new, empty, or of an earlier demo; otherwise holdfast-demo, or with "
-            "--cluster holdfast-demo-cluster.",
+            help="The demo's data folder, new or empty; otherwise a new holdfast-demo, or with --cluster "
+            "holdfast-demo-cluster.",
             show_default=False,
         ),
     ] = None,
@@ -75,34 +76,50 @@ def demo_command(
     """
     width = None if sys.stdout.isatty() else _WIDTH_IN_A_FILE
     console = Console(width=width, no_color=no_color or None, highlight=False, emoji=False)
-    tour = _cluster() if cluster else Embedded
-    where = data or Path("holdfast-demo-cluster" if cluster else "holdfast-demo")
+    where = data or unused("holdfast-demo-cluster" if cluster else "holdfast-demo")
     try:
         with signals_unwind():
-            as_expected = take_tour(tour(Narrator(console, fast=fast), where))
+            tour = _cluster() if cluster else Embedded
+            as_expected = take_tour(tour(console, where, fast=fast))
     except KeyboardInterrupt:
         console.print(f"\nStopped, and the {'servers' if cluster else 'server'} with it.")
         raise typer.Exit(INTERRUPTED) from None
     except ServerMissing as error:
-        raise Stop(*str(error).splitlines()) from error
+        raise Stop(*str(error).splitlines(), "`holdfast demo` without --cluster needs no other server.") from error
     if not as_expected:
         raise typer.Exit(REFUSED)
 
 
 def _cluster() -> type[Embedded]:
-    """The tour of a cluster. Raises :class:`Stop` if it cannot run here: macOS has no package with a MongoDB."""
+    """The tour of a cluster. Raises :class:`Stop` or :class:`ServerMissing` if it cannot run here, such as on macOS."""
     missing = missing_libraries(CLUSTER)
     if missing:
         message = f"The cluster's tour needs {', '.join(missing)}. Nothing was started."
         raise Stop(message, f"Install what is missing: {install_command(missing)}")
-    try:
-        require_servers()
-    except ServerMissing as error:
-        message = "The cluster's tour needs a Valkey and a MongoDB from Python packages. Nothing was started."
-        raise Stop(message, str(error), "`holdfast demo` without --cluster needs neither.") from error
+    require_servers()
     from .cluster import Cluster  # noqa: PLC0415 - the embedded tour needs no drivers
 
     return Cluster
+
+
+def unused(name: str) -> Path:
+    """A folder that is not there yet: of this name, or with a number after it."""
+    numbered = (Path(f"{name}-{number}") for number in itertools.count(2))
+    return next(path for path in itertools.chain([Path(name)], numbered) if not path.exists())
+
+
+def claim(path: Path) -> None:
+    """Make the folder. Raises :class:`ConfigurationError` if it holds anything: a demo never changes what was there."""
+    folder = path.expanduser().absolute()
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if any(folder.iterdir()):
+            message = f"{path} is not empty. Nothing was changed. Name a new or empty folder with --data."
+            raise ConfigurationError(message)
+        (folder / LOG_FILE).touch(exist_ok=False)  # of two demos that begin at once, one fails here
+    except OSError as error:
+        message = f"The demo cannot use {path}: {error.strerror or error}. Name another folder with --data."
+        raise ConfigurationError(message) from error
 
 
 def take_tour(stage: Stage, chapters: Sequence[Chapter] | None = None) -> bool:
@@ -112,62 +129,55 @@ def take_tour(stage: Stage, chapters: Sequence[Chapter] | None = None) -> bool:
     for a folder that the demo may not use, and :class:`ServerMissing` if a server of a cluster does not start. No
     process is left in any case.
     """
-    began, narrator, data = time.monotonic(), stage.narrator, stage.data
+    began = time.monotonic()
     parts = [part for part in stage.parts if not missing_libraries(part.libraries)]
+    if chapters is None:
+        chapters = [each for part in parts for each in part.chapters]
+    claim(stage.data)
     with contextlib.ExitStack() as opened:
         opened.callback(stage.http.close)
-        lock = opened.enter_context(folder.claimed(data))
         stage.downstream = opened.enter_context(serving(Downstream(stage.secrets["downstream"])))
-        stage.mail = opened.enter_context(serving(MailServer(stage.folder / folder.MAILBOX)))
+        stage.mail = opened.enter_context(serving(MailServer(stage.folder / MAILBOX)))
         _open(stage, parts)
         settings = opened.enter_context(stage.surroundings())
-        stage.server = Program(stage.folder, lock, _environment(stage, parts) | settings, stage.command)
+        stage.server = Program(stage.folder, _environment(stage, parts) | settings, stage.up)
         opened.callback(stage.server.stop)
         try:
             stage.start()
         except ServerMissing as error:
-            narrator.trouble(*str(error).split("\n", 1))
+            stage.trouble(*str(error).split("\n", 1))
             return False
-        narrator.line("**", f"The server is up: process {stage.server.pid}.")
-        processes = stage.server.ready.get("processes") or ()
-        for duty in dict.fromkeys(each["process"] for each in processes):
-            pids = ", ".join(str(each["pid"]) for each in processes if each["process"] == duty)
-            narrator.facts({f"{duty} processes": pids})
-        fates = _play(stage, [each for part in parts for each in part.chapters] if chapters is None else chapters)
+        stage.line("**", f"The server is up: process {stage.server.pid}.")
+        for duty, pids in stage.server.pids.items():
+            stage.facts({f"{duty} processes": ", ".join(map(str, pids))})
+        fates = []
+        for number, each in enumerate(chapters, start=1):
+            actual = _play(stage, number, each) if stage.server.running else NOT_REACHED
+            fates.append((each.name, each.expected, actual))
         code = stage.server.stop()
 
-    as_expected = narrator.closing(fates, time.monotonic() - began)
+    as_expected = stage.closing(fates, time.monotonic() - began)
     if code != 0:
-        narrator.trouble(f"The server did not stop in order: exit code {code}.", stage.server.log_tail())
-    narrator.plain()
-    narrator.plain(f"All data is still there. The server's log is in {shlex.quote(str(data / folder.LOG_FILE))}.")
-    if DOCUMENTS in parts:
-        results = shlex.quote(str(data / folder.DOCUMENTS / "results"))
-        narrator.plain(f"The texts are in {results}: text.txt, document.md and result.json of each document.")
-    look = {what: commands for part in parts for what, commands in part.look.items()}
-    commands = [stage.cli(command) for each in look.values() for command in each]
-    for sentence, lines in stage.ways_to_look({f"{'; '.join(look)}:": commands}).items():
-        narrator.plain(sentence)
-        for line in lines:
-            narrator.plain(f"  {line}", "cyan")
+        stage.trouble(f"The server did not stop in order: exit code {code}.", stage.server.log_tail())
+    _show_what_is_left(stage, parts)
     return as_expected and code == 0
 
 
 def _open(stage: Stage, parts: Sequence[Part]) -> None:
-    stage.narrator.opening(f"""Holdfast accepts events, emails and documents, and never loses one that it has accepted.
+    stage.opening(f"""Holdfast accepts events, emails and documents, and never loses one that it has accepted.
 
 {stage.introduction} The tour itself plays the senders, the operator and the systems behind Holdfast, which fail on \
 purpose. Everything stays on this machine.""")
-    stage.narrator.say("To make the tour short, these settings are smaller than their defaults:")
+    stage.say("To make the tour short, these settings are smaller than their defaults:")
     for name, value in (each for part in parts for each in part.shortened.items()):
         default = settings_model().model_fields[name.lower()].default
         here, there = (f"{each:,}" if isinstance(each, int) else str(each).strip("()") for each in (value, default))
-        stage.narrator.show(shown(f"{name:29}  {here}  (default {there})"), 6)
+        stage.show(f"{name:29}  {here}  (default {there})")
     for part in stage.parts:
         if absent := missing_libraries(part.libraries):
             what = f"The chapters on {part.subject} are skipped: {', '.join(absent)} not installed."
-            stage.narrator.say(f"{what} To see them, install:")
-            stage.narrator.plain(f"      {install_command(absent)}", "cyan")
+            stage.say(f"{what} To see them, install:")
+            stage.plain(f"      {install_command(absent)}", "cyan")
 
 
 def _environment(stage: Stage, parts: Sequence[Part]) -> dict[str, str]:
@@ -180,7 +190,7 @@ def _environment(stage: Stage, parts: Sequence[Part]) -> dict[str, str]:
         "HOLDFAST_DATA": str(stage.folder),
         "API_PORT": "0",
         "OPERATOR_TOKEN": stage.secrets["operator"],
-        "COURIER_SECRETS": json.dumps({folder.SOURCE: [stage.secrets["courier"]]}),
+        "COURIER_SECRETS": json.dumps({SOURCE: [stage.secrets["courier"]]}),
         "COURIER_DOWNSTREAM_URL": stage.downstream.url,
         "COURIER_DOWNSTREAM_SECRET": stage.secrets["downstream"],
         "SMTP_PORT": str(stage.mail.server_address[1]),
@@ -189,26 +199,28 @@ def _environment(stage: Stage, parts: Sequence[Part]) -> dict[str, str]:
     }
 
 
-def _play(stage: Stage, chapters: Sequence[Chapter]) -> list[tuple[str, str, str]]:
-    """Run the chapters in order. A chapter that fails does not stop the others. Returns the fates."""
-    fates = []
-    for number, chapter in enumerate(chapters, start=1):
-        actual, log = NOT_REACHED, None
-        try:
-            if stage.server.running:
-                stage.narrator.heading(f"{number}. {chapter.name[0].upper()}{chapter.name[1:]}")
-                if chapter.play.__doc__:
-                    stage.narrator.say(chapter.play.__doc__)
-                actual = chapter.play(stage)
-        except Unexpected as unexpected:
-            actual, log = str(unexpected), ""
-        except subprocess.TimeoutExpired as error:
-            actual, log = f"`{shlex.join(error.cmd)}` took more than {error.timeout:.0f} s", ""
-        except httpx.HTTPError as error:
-            actual, log = f"no answer from the server ({type(error).__name__})", stage.server.log_tail()
-        except ServerMissing as error:
-            actual, log = f"{'Valkey' if stage.server.running else 'the server'} did not start", str(error)
-        if log is not None:
-            stage.narrator.trouble(f"That was not expected: {actual}.", log)
-        fates.append((chapter.name, chapter.expected, actual))
-    return fates
+def _play(stage: Stage, number: int, chapter: Chapter) -> str:
+    """Run a chapter; returns the fate. A chapter that fails does not stop the tour."""
+    stage.heading(f"{number}. {chapter.name[0].upper()}{chapter.name[1:]}")
+    stage.say(chapter.play.__doc__ or "")
+    log = ""
+    try:
+        return chapter.play(stage)
+    except Unexpected as unexpected:
+        fate = str(unexpected)
+    except subprocess.TimeoutExpired as error:
+        fate = f"`{shlex.join(error.cmd)}` took more than {error.timeout:.0f} s"
+    except httpx.HTTPError as error:
+        fate, log = f"no answer from the server ({type(error).__name__})", stage.server.log_tail()
+    except ServerMissing as error:
+        fate, log = f"{'Valkey' if stage.server.running else 'the server'} did not start", str(error)
+    stage.trouble(f"That was not expected: {fate}.", log)
+    return fate
+
+
+def _show_what_is_left(stage: Stage, parts: Sequence[Part]) -> None:
+    stage.plain(f"\nAll data is still there. The server's log is in {shlex.quote(str(stage.data / LOG_FILE))}.")
+    if DOCUMENTS in parts:
+        results = shlex.quote(str(stage.data / FOLDER / "results"))
+        stage.plain(f"The texts are in {results}: text.txt, document.md and result.json of each document.")
+    stage.show_ways_to_look([stage.cli(command) for part in parts for command in part.look])

@@ -9,8 +9,9 @@ import json
 import os
 import secrets
 import shlex
+import signal
 import sys
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from http import HTTPStatus
 from typing import Final, TypeVar
 
@@ -20,10 +21,14 @@ from holdfast.cli.servers import ServerPair
 from holdfast.contracts.extras import missing_libraries
 
 from . import Embedded
-from .courier import EVENTS, EVERYWHERE, INTERRUPTED, count, taken_over
+from .courier import EVENTS, counted, forwarded
+from .documents import FOLDER
 from .emails import EMAILS
-from .folder import CLUSTER_FILE, DOCUMENTS, MONGO_DATABASE, SERVERS
-from .stage import Body, Event, Stage, Unexpected, chapter, program
+from .stage import Body, Event, Unexpected, chapter, program
+
+SERVERS: Final = "servers"  # the data of Valkey and mongod
+CLUSTER_FILE: Final = "cluster.toml"  # the addresses of Valkey and mongod, for commands
+MONGO_DATABASE: Final = "holdfast_demo"
 
 IN_WORK: Final = Event("evt_7", "shp_500", "delivered")
 WITHOUT_QUEUE: Final = (Event("evt_8", "shp_600", "out_for_delivery", 2), Event("evt_9", "shp_700", "delivered"))
@@ -35,47 +40,34 @@ _KEY_BYTES: Final = 32
 T = TypeVar("T")
 
 
-@chapter("kill -9 amid the work", "202, killed, processed by another worker")
-def worker_killed(stage: Stage) -> str:
-    """One of the three workers is forwarding an accepted event. Now it is killed: no warning, no cleanup."""
-    stage.in_work(INTERRUPTED)
-    worker = stage.entry(INTERRUPTED.key)["attemptHistory"][-1]["worker"]
-    stage.narrator.line("!!", f"kill -9 {stage.server.kill_worker(worker)}")
-    stage.narrator.say("""The parent process starts a new worker, but the event does not depend on that. When the lease
-        of the killed worker has expired, any free worker takes over.""")
-    return taken_over(stage, by="another worker")
-
-
 @chapter("events without a queue", "202 unqueued, all processed")
-def queue_lost(stage: Stage) -> str:
+def queue_lost(stage: Cluster) -> str:
     """The queue is in Valkey. While a worker is busy with an event, Valkey is lost with all its data."""
-    servers = _servers(stage)
+    valkey = stage.servers.valkey
     stage.in_work(IN_WORK)
-    servers.valkey.kill()
-    servers.forget_queue()
-    stage.narrator.line("!!", f"kill -9 {servers.valkey.pid}, and its files are deleted")
-    stage.narrator.say("Couriers do not know this, and send more events.")
+    valkey.kill()
+    stage.servers.forget_queue()
+    stage.line("!!", f"kill -9 {valkey.pid}, and its files are deleted")
+    stage.say("Couriers do not know this, and send more events.")
     queued = sum(stage.accepted(event, "queued").body["queued"] for event in WITHOUT_QUEUE)
-    stage.narrator.say("""The answer is still 202: the events are in the ledger, in MongoDB. They could not be put into
+    stage.say("""The answer is still 202: the events are in the ledger, in MongoDB. They could not be put into
         the queue, so queued is false.""")
-    servers.valkey.start()
-    stage.narrator.line("**", f"Valkey is back: process {servers.valkey.pid}. It is empty.")
-    stage.narrator.say("""The workers notice that the queue was reset. They publish every waiting event of the ledger
+    valkey.start()
+    stage.line("**", f"Valkey is back: process {valkey.pid}. It is empty.")
+    stage.say("""The workers notice that the queue was reset. They publish every waiting event of the ledger
         again, also the events that were in the old queue.""")
     ends = set()
     for event in (IN_WORK, *WITHOUT_QUEUE):
         ends.add(stage.settled(event)["status"])
         stage.shipment(event)
-    unqueued = f"{queued} queued" if queued else "202 unqueued"
-    return f"{unqueued}, {'all' if len(ends) == 1 else 'some'} {', '.join(sorted(ends))}"
+    return f"202 {'queued' if queued else 'unqueued'}, {'all' if len(ends) == 1 else 'some'} {', '.join(sorted(ends))}"
 
 
 @chapter("a BullMQ job, added twice", "completed and completed, processed, forwarded once")
-def adopted(stage: Stage) -> str:
+def adopted(stage: Cluster) -> str:
     """The queues have BullMQ's format: another program, in Node or elsewhere, may add jobs. Here it adds one twice."""
-    servers = _servers(stage)
     data = FOREIGN.document(stage.began) | {"idempotencyKey": FOREIGN.key, "traceId": f"trace_{FOREIGN.event_id}"}
-    stage.narrator.line("->", f'{_QUEUE}: queue.add("{_JOB_NAME}", {{eventId: "{FOREIGN.event_id}", ...}})  twice')
+    stage.line("->", f'{_QUEUE}: queue.add("{_JOB_NAME}", {{eventId: "{FOREIGN.event_id}", ...}})  twice')
 
     async def add(queue: Queue) -> list[str]:
         return [(await queue.add(_JOB_NAME, data)).id for _ in range(2)]
@@ -83,37 +75,16 @@ def adopted(stage: Stage) -> str:
     async def states(queue: Queue) -> list[str]:
         return [await (await Job.fromId(queue, job_id)).getState() for job_id in job_ids]
 
-    job_ids = _in_bullmq(servers, _QUEUE, add)
-    path = f"/v1/events/{FOREIGN.key}"
-    stage.poll(lambda: stage.ask(stage.operator, path).status == HTTPStatus.OK, bool, "not in the ledger")
-    stage.narrator.say("""The first worker that gets such a job validates it, and records it in the ledger first. Then
+    job_ids = stage.in_bullmq(_QUEUE, add)
+    stage.poll(lambda: stage.ask(stage.operator, FOREIGN.path).status == HTTPStatus.OK, "not in the ledger")
+    stage.say("""The first worker that gets such a job validates it, and records it in the ledger first. Then
         it is an event like any other.""")
     entry = stage.settled(FOREIGN)
     stage.shipment(FOREIGN)
-    ended = {"completed", "failed"}
-    found = stage.poll(lambda: _in_bullmq(servers, _QUEUE, states), ended.issuperset, "BullMQ still has work")
-    stage.narrator.facts({"the states of the two jobs in BullMQ": ", ".join(found)})
-    return f"{' and '.join(found)}, {entry['status']}, {stage.forwarded(FOREIGN)}"
-
-
-def _servers(stage: Stage) -> ServerPair:
-    if not isinstance(stage, Cluster) or not stage.servers.valkey.running:
-        message = "Valkey is not running"
-        raise Unexpected(message)
-    return stage.servers
-
-
-def _in_bullmq(servers: ServerPair, name: str, use: Callable[[Queue], Awaitable[T]]) -> T:
-    """Use a queue with BullMQ's own library, as any other program with BullMQ would, in Node or elsewhere."""
-
-    async def used() -> T:
-        queue = Queue(name, {"connection": servers.redis_url})
-        try:
-            return await use(queue)
-        finally:
-            await queue.close()
-
-    return asyncio.run(used())
+    ended = {"completed", "failed"}.issuperset
+    found = stage.poll(lambda: stage.in_bullmq(_QUEUE, states), "BullMQ still has work", ended)
+    stage.facts({"the states of the two jobs in BullMQ": ", ".join(found)})
+    return f"{' and '.join(found)}, {entry['status']}, {forwarded(stage, FOREIGN)}"
 
 
 class Cluster(Embedded):
@@ -125,12 +96,13 @@ class Cluster(Embedded):
     )
     parts = (
         EVENTS._replace(
-            chapters=(*EVERYWHERE, worker_killed, queue_lost, adopted, count(8)),
+            chapters=(*EVENTS.chapters[:-1], queue_lost, adopted, counted),
             shortened={**EVENTS.shortened, "PUBLISH_GRACE_MS": 1_000},
         ),
         *Embedded.parts[1:],
     )
-    command = (*Embedded.command, "--processes", "3")
+    up = (*Embedded.up, "--processes", "3")
+    ledger = f"MongoDB, in the database {MONGO_DATABASE}"
     servers: ServerPair
 
     @contextlib.contextmanager
@@ -141,7 +113,7 @@ class Cluster(Embedded):
             "REDIS_URL": self.servers.redis_url,
             "MONGO_URI": self.servers.mongo_uri,
             "MONGO_DB_NAME": MONGO_DATABASE,
-            "DOCUMENT_FOLDER": str(self.folder / DOCUMENTS),
+            "DOCUMENT_FOLDER": str(self.folder / FOLDER),
         }
         if not missing_libraries(EMAILS.libraries):  # an embedded Holdfast makes its own keys
             key = base64.b64encode(secrets.token_bytes(_KEY_BYTES)).decode()
@@ -153,11 +125,19 @@ class Cluster(Embedded):
             (self.folder / CLUSTER_FILE).touch(mode=0o600)  # it has the keys of the sealed data in the demo's ledger
             content = "\n".join(["# Made by `holdfast demo --cluster`.", *lines, ""])
             (self.folder / CLUSTER_FILE).write_text(content, encoding="utf-8")
-            self.narrator.line("**", f"MongoDB is up: process {self.servers.mongod.pid}.")
-            self.narrator.line("**", f"Valkey is up: process {self.servers.valkey.pid}.")
+            self.line("**", f"MongoDB is up: process {self.servers.mongod.pid}.")
+            self.line("**", f"Valkey is up: process {self.servers.valkey.pid}.")
             yield settings
         finally:
             self.servers.stop()
+
+    def kill(self, worker: str) -> None:
+        """``kill -9`` for the process of this worker, one of three."""
+        (pid,) = (pid for pid in self.server.pids["worker"] if f".{pid}_" in worker)
+        os.kill(pid, signal.SIGKILL)
+        self.line("!!", f"kill -9 {pid}")
+        self.say("""This was one of the three workers. The parent process starts a new one, but the event does not
+            depend on that. When the lease of the killed worker has expired, any free worker takes over.""")
 
     def cli(self, arguments: str) -> str:
         """The addresses are in a file. Variables with a higher priority than the file are emptied."""
@@ -171,14 +151,26 @@ class Cluster(Embedded):
         async def waiting(queue: Queue) -> list[Body]:
             return [job.data for job in await queue.getJobs(["waiting"], asc=True)]
 
-        return _in_bullmq(self.servers, name, waiting)
+        return self.in_bullmq(name, waiting)
 
-    def ways_to_look(self, commands: Mapping[str, Sequence[str]]) -> Mapping[str, Sequence[str]]:
-        """Commands for looking, after the servers are started again."""
+    def in_bullmq(self, name: str, use: Callable[[Queue], Awaitable[T]]) -> T:
+        """Use a queue with BullMQ's own library, as any other program with BullMQ would, in Node or elsewhere."""
+
+        async def used() -> T:
+            queue = Queue(name, {"connection": self.servers.redis_url})
+            try:
+                return await use(queue)
+            finally:
+                await queue.close()
+
+        if not self.servers.valkey.running:
+            message = "Valkey is not running"
+            raise Unexpected(message)
+        return asyncio.run(used())
+
+    def show_ways_to_look(self, commands: Sequence[str]) -> None:
+        """The servers have to be started again first."""
         again = f"{shlex.quote(sys.executable)} -m holdfast.cli.servers {shlex.quote(str(self.data / SERVERS))}"
-        ledger = "the ledger and the rest: processed_events, active_shipments, dead_letter_events"
-        return {
-            "MongoDB and Valkey have stopped. To start them again, in another terminal:": [again],
-            **commands,
-            f"In MongoDB, the database {MONGO_DATABASE} has {ledger}.": [],
-        }
+        self.plain("MongoDB and Valkey have stopped. To start them again, in another terminal:")
+        self.plain(f"  {again}", "cyan")
+        super().show_ways_to_look(commands)

@@ -13,7 +13,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from holdfast.cli.output import printable
+from holdfast.terminal import printable
 
 _WIDEST: Final = 100
 _READING_SECONDS_PER_CHARACTER: Final = 0.009
@@ -37,9 +37,8 @@ class Narrator:
 
     def opening(self, text: str) -> None:
         """The title and the introduction."""
-        panel = Panel(text, title="[bold]Holdfast[/], the job gateway that never lets go", padding=(1, 2))
         self._console.print()
-        self._console.print(panel)
+        self._console.print(Panel(text, title="[bold]Holdfast[/], the job gateway that never lets go", padding=(1, 2)))
         time.sleep(len(text) * self._pause)
 
     def heading(self, title: str) -> None:
@@ -53,14 +52,14 @@ class Narrator:
         text = " ".join(text.split())
         if self._amid_facts:
             self._console.print()
-        self.show(Text(text))
+        self.show(Text(text), 3)
         self._amid_facts = False
         time.sleep(len(text) * self._pause)
 
-    def line(self, mark: str, *text: str | Text) -> None:
+    def line(self, mark: str, text: str | Text) -> None:
         """A request (``->``), its answer (``<-``), or an event outside HTTP (``**``, alarming: ``!!``)."""
-        parts = ((each, "bold") if isinstance(each, str) else each for each in text)
-        self.show(Text.assemble((f"{mark} ", _MARKS.get(mark, "bold blue")), *parts))
+        marked = Text(f"{mark} ", _MARKS.get(mark, "bold blue"))
+        self.show(marked.append_text(Text(text, "bold") if isinstance(text, str) else text), 3)
 
     def command(self, mark: str, line: str) -> None:
         """A command line that the demo runs (``$``), or that does the same as the last request (``or``)."""
@@ -74,10 +73,11 @@ class Narrator:
         table.add_column(overflow="fold")
         for name, value in facts.items():
             table.add_row(name, shown(value))
-        self.show(table, 6)
+        self.show(table)
 
-    def show(self, renderable: RenderableType, indent: int = 3) -> None:
+    def show(self, value: object, indent: int = 6) -> None:
         """Anything else, indented."""
+        renderable: RenderableType = value if isinstance(value, Table | Text) else shown(value)
         self._console.print(Padding(renderable, (0, 0, 0, indent), expand=False))
         self._amid_facts = True
 
@@ -94,9 +94,9 @@ class Narrator:
     def closing(self, fates: Sequence[tuple[str, str, str]], seconds: float) -> bool:
         """The table of fates, each with its name, the expected and the actual fate; and whether all are as expected."""
         self.heading("What became of everything")
-        table = Table(header_style="bold", box=ROUNDED)
-        for heading in ("", "event", "expected", "actual"):
-            table.add_column(heading, overflow="fold")
+        table = Table("", "event", "expected", "actual", header_style="bold", box=ROUNDED)
+        for column in table.columns:
+            column.overflow = "fold"
         good, bad = ("ok", "NO") if self._console.options.ascii_only else ("✓", "✗")
         for name, expected, actual in fates:
             tick, style = (Text(good, "bold green"), "") if actual == expected else (Text(bad, "bold red"), "red")

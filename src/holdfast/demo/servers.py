@@ -7,7 +7,6 @@ import hmac
 import itertools
 import json
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -15,7 +14,6 @@ import tempfile
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from enum import Enum
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -25,10 +23,8 @@ from typing import Any, Final, TypeVar
 from holdfast.cli.servers import ServerProcess
 from holdfast.webhooks import signed_headers, signing_key
 
-from .folder import LOG_FILE
-
 PROGRAM: Final = (sys.executable, "-m", "holdfast")
-_LONGEST_OUTPUT: Final = 65_536
+LOG_FILE: Final = "server.log"
 _LONGEST_LINE: Final = 65_536
 _LONGEST_SILENCE_SECONDS: Final = 60.0
 
@@ -36,15 +32,12 @@ Server = TypeVar("Server", bound=BaseServer)
 
 
 class Program(ServerProcess):
-    """``holdfast up`` in the demo's folder. After ``stop`` none of its processes is left.
+    """``holdfast up`` in the demo's folder. After ``stop`` none of its processes is left."""
 
-    It inherits the lock, so that no other demo empties the folder while it runs, even if this demo is gone.
-    """
+    ready: Mapping[str, Any]  # the program's ready message: its address, and its processes if it has several
 
-    ready: Mapping[str, Any] = {}  # the program's ready message: its address, and its processes if it has several
-
-    def __init__(self, folder: Path, lock: int, environ: Mapping[str, str], command: Sequence[str]) -> None:
-        super().__init__("The server", command, folder, 0, env=environ, pass_fds=(lock,))
+    def __init__(self, folder: Path, environ: Mapping[str, str], command: Sequence[str]) -> None:
+        super().__init__("The server", command, folder, 0, env=environ)
         self.log_file = folder / LOG_FILE
 
     def start(self) -> None:
@@ -54,32 +47,24 @@ class Program(ServerProcess):
             super().start()
 
     def answers(self) -> bool:
-        """Whether the program has printed its ready message."""
-        self.ready = announced(os.pread(self._options["stdout"].fileno(), _LONGEST_OUTPUT, 0))
+        """Whether the program has printed its ready message: the only line that it prints."""
+        printed = os.pread(self._options["stdout"].fileno(), _LONGEST_LINE, 0)
+        self.ready = json.loads(printed) if printed.endswith(b"\n") else {}
         return bool(self.ready)
 
-    def kill_worker(self, name: str) -> int:
-        """``kill -9`` for the worker process with this name in attempts; returns its process id."""
-        workers = [int(each["pid"]) for each in self.ready["processes"] if each["process"] == "worker"]
-        (pid,) = (pid for pid in workers if f".{pid}_" in name)
-        os.kill(pid, signal.SIGKILL)
-        return pid
+    @property
+    def pids(self) -> Mapping[str, list[int]]:
+        """The process ids by duty. A server of one process has none here."""
+        found = defaultdict[str, list[int]](list)
+        for each in self.ready.get("processes", ()):
+            found[each["process"]].append(each["pid"])
+        return found
 
     def run(self, arguments: Sequence[str], seconds: float) -> subprocess.CompletedProcess[str]:
         """Run another command of the program, with the server's settings."""
         where = {"cwd": self.folder, "env": self._options["env"], "stdin": subprocess.DEVNULL}
         command = [*PROGRAM, *arguments]
         return subprocess.run(command, **where, capture_output=True, check=False, encoding="utf-8", timeout=seconds)  # noqa: S603 - our own interpreter
-
-
-def announced(printed: bytes) -> Mapping[str, Any]:
-    """The ready message: a complete line of JSON with an address. Empty if there is no such line yet."""
-    for line in printed.split(b"\n")[:-1]:
-        with contextlib.suppress(ValueError):
-            document = json.loads(line)
-            if isinstance(document, dict) and isinstance(document.get("address"), str):
-                return document
-    return {}
 
 
 @contextlib.contextmanager
@@ -95,17 +80,14 @@ def serving(server: Server) -> Iterator[Server]:
             thread.join()
 
 
-class Behaviour(Enum):
-    """How the downstream answers a request."""
-
-    WORKING = HTTPStatus.NO_CONTENT
-    BROKEN = HTTPStatus.SERVICE_UNAVAILABLE
-    REFUSING = HTTPStatus.UNPROCESSABLE_ENTITY
-    SILENT = None  # it reads the request and does not answer, until the client gives up
+# How the downstream answers an event. SILENT: it reads the request and does not answer, until the client gives up.
+WORKING: Final = HTTPStatus.OK
+BROKEN: Final = HTTPStatus.SERVICE_UNAVAILABLE
+SILENT: Final = None
 
 
 class Downstream(ThreadingHTTPServer):
-    """A real HTTP server. It checks signatures, and answers each event by the behaviours that are set for its key."""
+    """A real HTTP server. It checks signatures, and gives each event the answers that are planned for its key."""
 
     daemon_threads = True  # a thread that does not answer must not delay the end of the demo
 
@@ -113,11 +95,19 @@ class Downstream(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Request)
         self.url = f"http://127.0.0.1:{self.server_port}/events"
         self.signing_key = signing_key(secret)
-        # By idempotency key: the next behaviours, the last of which is repeated; how often the event was sent here; and
+        # By idempotency key: the next answers, the last of which is repeated; how often the event was sent here; and
         # how often it was answered with success.
-        self.behaviours: dict[str, list[Behaviour]] = defaultdict(lambda: [Behaviour.WORKING])
+        self.answers: dict[str, list[HTTPStatus | None]] = defaultdict(lambda: [WORKING])
         self.seen: Counter[str] = Counter()
         self.taken: Counter[str] = Counter()
+
+    def answer_to(self, key: str) -> HTTPStatus | None:
+        """Count a request with this event; returns the planned answer."""
+        planned = self.answers[key]
+        answer = planned.pop(0) if len(planned) > 1 else planned[0]
+        self.seen[key] += 1
+        self.taken[key] += answer is WORKING
+        return answer
 
 
 class _Request(BaseHTTPRequestHandler):
@@ -127,28 +117,19 @@ class _Request(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers.get("content-length", 0)))
         key, timestamp = self.headers.get("webhook-id", ""), self.headers.get("webhook-timestamp", "0")
-        signature = signed_headers(self.server.signing_key, key, int(timestamp), body)["webhook-signature"]
-        if not hmac.compare_digest(signature.encode(), self.headers.get("webhook-signature", "").encode()):
-            self._answer(HTTPStatus.UNAUTHORIZED)
-            return
-        planned = self.server.behaviours[key]
-        behaviour = planned.pop(0) if len(planned) > 1 else planned[0]
-        self.server.seen[key] += 1
-        self.server.taken[key] += behaviour is Behaviour.WORKING
-        if behaviour.value is not None:
-            self._answer(behaviour.value)
-            return
-        self.close_connection = True
-        self.connection.settimeout(_LONGEST_SILENCE_SECONDS)
-        with contextlib.suppress(OSError):
-            self.connection.recv(1, socket.MSG_PEEK)  # returns when the client gives up
-
-    def _answer(self, status: HTTPStatus) -> None:
+        expected = signed_headers(self.server.signing_key, key, int(timestamp), body)["webhook-signature"]
+        signature = self.headers.get("webhook-signature", "")
+        genuine = hmac.compare_digest(expected.encode(), signature.encode())
+        status = self.server.answer_to(key) if genuine else HTTPStatus.UNAUTHORIZED
         with contextlib.suppress(OSError):  # the client may be gone: the server is killed in one chapter
-            self.send_response(status)
-            if status is not HTTPStatus.NO_CONTENT:
+            if status is SILENT:
+                self.close_connection = True
+                self.connection.settimeout(_LONGEST_SILENCE_SECONDS)
+                self.connection.recv(1, socket.MSG_PEEK)  # returns when the client gives up
+            else:
+                self.send_response(status)
                 self.send_header("content-length", "0")
-            self.end_headers()
+                self.end_headers()
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the signature of http.server
         """Print nothing: only the narrator uses the terminal."""

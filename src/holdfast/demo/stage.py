@@ -1,6 +1,7 @@
-"""What chapters use: the server, its clients, the systems behind it, and waits with a timeout.
+"""What chapters use: they do something, wait for it and show it.
 
-The clients are a courier with a secret, an operator with a token and a tenant with a key. All of them use only HTTP.
+The clients of the server are a courier with a secret, an operator with a token and a tenant with a key. All of them use
+only HTTP.
 """
 
 from __future__ import annotations
@@ -15,12 +16,13 @@ import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from http import HTTPStatus
-from http.client import responses
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self, TypeVar
 
 import httpx
+from rich.console import Console
 from rich.text import Text
 
 from holdfast.contracts.times import isoformat
@@ -28,17 +30,19 @@ from holdfast.features.courier.commands import signing
 from holdfast.features.courier.feature import COURIER_PATH
 from holdfast.wiring import DATABASE_FILE
 
-from .folder import COMPANY_ID, SOURCE
 from .narration import Narrator, shown
-from .servers import PROGRAM, Behaviour, Downstream, MailServer, Program
+from .servers import PROGRAM, SILENT, WORKING, Downstream, MailServer, Program
 
+SOURCE: Final = "demo-courier"
+TENANT: Final = "Demo Shop"
 ACTOR: Final = "ana"
-TIMEOUT_SECONDS: Final = 30.0  # the longest single wait of the demo
+TIMEOUT_SECONDS: Final = 90.0  # the longest single wait of the demo: to read a page, also on a busy machine
 _POLL_SECONDS: Final = 0.1
 _REQUEST_SECONDS: Final = 10.0
 
 T = TypeVar("T")
 Body = Mapping[str, Any]  # a JSON document of the server
+Lines = Callable[[Body], Iterable[str]]  # what to show about it
 Who = Mapping[str, str]  # headers that say who asks
 
 
@@ -49,11 +53,11 @@ class Unexpected(Exception):
 class Reply(NamedTuple):
     """An answer of the server."""
 
-    status: int
+    status: HTTPStatus
     body: Body
 
     def __str__(self) -> str:
-        return f"{self.status} {self.body.get('errorCode', '')}".strip()
+        return f"{self.status:d} {self.body.get('errorCode', '')}".strip()
 
     def must(self, status: HTTPStatus, otherwise: str) -> Self:
         """The answer itself. Raises :class:`Unexpected` if it has another status."""
@@ -76,6 +80,11 @@ class Event(NamedTuple):
         """The idempotency key that the server makes from source and event id."""
         return f"{SOURCE}:{self.event_id}"
 
+    @property
+    def path(self) -> str:
+        """Where the API has the event's entry in the ledger."""
+        return f"/v1/events/{self.key}"
+
     def document(self, now: datetime) -> dict[str, Any]:
         """The body of the request."""
         order_id = self.shipment_id.replace("shp", "ord")
@@ -88,27 +97,27 @@ class Event(NamedTuple):
         }
 
 
-class Stage:
+class Stage(Narrator):
     """A running demo, with the embedded deployment: one process, and one SQLite file."""
 
     parts: Sequence[Part]
-    behaviour = Behaviour.WORKING  # of the downstream, for events without another
     introduction = "This tour starts the real server."
-    command: Sequence[str] = (*PROGRAM, "up", "--json")
+    up: Sequence[str] = (*PROGRAM, "up", "--json")
     server: Program
     downstream: Downstream
     mail: MailServer
 
-    def __init__(self, narrator: Narrator, data: Path) -> None:
-        self.narrator = narrator
+    def __init__(self, console: Console, data: Path, *, fast: bool) -> None:
+        super().__init__(console, fast=fast)
         self.data = data
         self.folder = data.expanduser().absolute()
         self.secrets = {name: secrets.token_urlsafe(24) for name in ("courier", "operator", "downstream")}
         self.operator: Who = {"authorization": f"Bearer {self.secrets['operator']}"}
         self.http = httpx.Client(trust_env=False, timeout=_REQUEST_SECONDS)
         self.began = datetime.now(UTC)  # times in events are relative to this: the same event has the same bytes
-        self.receipts: dict[str, Body] = {}  # the first receipt of every accepted event, by idempotency key
-        self._tenant: dict[str, str] = {}
+        self.receipts: dict[Event, Body] = {}  # the first receipt of every accepted event
+
+    # --- the deployment ---------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
     def surroundings(self) -> Iterator[dict[str, str]]:
@@ -120,6 +129,15 @@ class Stage:
         self.server.start()
         self.http.base_url = httpx.URL(self.server.ready["address"])
 
+    def kill(self, worker: str) -> None:
+        """``kill -9`` for the process of this worker. Another process must do its work."""
+        del worker  # there is one process
+        self.server.kill()
+        self.line("!!", f"kill -9 {self.server.pid}")
+        self.start()
+        self.line("**", f"The server is started again: process {self.server.pid}.")
+        self.say("The new process finds the event in the ledger, and takes over when the old lease expires.")
+
     def cli(self, arguments: str) -> str:
         """A command line for the data folder."""
         return f"{program()} {arguments} --data {shlex.quote(str(self.data))}"
@@ -130,34 +148,34 @@ class Stage:
         with contextlib.closing(sqlite3.connect(f"{database.as_uri()}?mode=ro", uri=True)) as connection:
             return [json.loads(job) for (job,) in connection.execute(query, (name,))]
 
-    def ways_to_look(self, commands: Mapping[str, Sequence[str]]) -> Mapping[str, Sequence[str]]:
-        """What to look at after the tour, and command lines for that: ``commands`` of the program, and others."""
-        query = "SELECT idempotencyKey, status, generation, attemptCount, note FROM processed_events"
-        # The sqlite3 shell may be missing; Python is there.
-        code = f'import sqlite3, sys; print(*sqlite3.connect(sys.argv[1]).execute("{query}"), sep="\\n")'
-        tables = "In SQLite, the ledger and the rest: processed_events, active_shipments, dead_letter_events."
-        return {**commands, tables: [f"python3 -c '{code}' {shlex.quote(str(self.data / DATABASE_FILE))}"]}
-
-    # --- requests and commands ------------------------------------------------------------------------------------
+    def show_ways_to_look(self, commands: Sequence[str]) -> None:
+        """After the tour: show command lines with which the reader can look at the data."""
+        self.plain("To look at what is there:")
+        for command in commands:
+            self.plain(f"  {command}", "cyan")
+        tables = "processed_events, active_shipments and dead_letter_events"
+        self.plain(f"The ledger and the rest are in {self.ledger}: {tables}.")
 
     @property
+    def ledger(self) -> str:
+        """Where the ledger is, for the reader."""
+        return f"the SQLite file {shlex.quote(str(self.data / DATABASE_FILE))}"
+
+    # --- requests and commands --------------------------------------------------------------------------------------
+
+    @cached_property
     def tenant(self) -> Who:
         """The tenant, with the key. The first chapter that needs the tenant creates both."""
-        if not self._tenant:
-            self.narrator.say("Emails and documents come from tenants, with an API key. The operator creates both.")
-            self.run("tenants", "add", "Demo Shop", "--id", COMPANY_ID, "--json")
-            self._tenant["x-api-key"] = json.loads(self.run("keys", "create", COMPANY_ID, "--json"))["key"]
-            self.narrator.say("A key is shown once, when it is created. Only its hash is stored.")
-        return self._tenant
+        self.say("Emails and documents come from tenants, with an API key. The operator creates both.")
+        self.run("tenants", "add", TENANT)
+        key = self.run("keys", "create", TENANT).strip()
+        self.say("A key is shown once, when it is created. Only its hash is stored.")
+        return {"x-api-key": key}
 
     def ask(self, who: Who, path: str, method: str = "GET", **request: Any) -> Reply:  # noqa: ANN401 - as httpx takes it
         """Send a request."""
         response = self.http.request(method, path, headers=who, **request)
-        try:
-            body = response.json()
-        except ValueError:
-            body = {}
-        return Reply(response.status_code, body if isinstance(body, dict) else {})
+        return Reply(HTTPStatus(response.status_code), response.json())
 
     def read(self, who: Who, path: str) -> Body:
         """What is there. Raises :class:`Unexpected` if it is not."""
@@ -165,13 +183,13 @@ class Stage:
 
     def post(self, who: Who, path: str, what: str, *fields: str, **request: Any) -> Reply:  # noqa: ANN401 - as httpx takes it
         """Show and post a request, and show these fields of the answer."""
-        self.narrator.line("->", f"POST {path}  {what}")
+        self.line("->", f"POST {path}  {what}")
         reply = self.ask(who, path, "POST", **request)
         error = "errorCode" in reply.body
-        answer = Text(f"{reply.status} {responses.get(reply.status)}", "bold yellow" if error else "bold green")
+        answer = Text(f"{reply.status:d} {reply.status.phrase}", "bold yellow" if error else "bold green")
         for name in ("errorCode",) if error else fields:
             answer.append(f"  {name}: ", "dim").append_text(shown(reply.body.get(name)))
-        self.narrator.line("<-", answer)
+        self.line("<-", answer)
         return reply
 
     def submitted(self, path: str, what: str, name: str, **request: Any) -> str:  # noqa: ANN401 - as httpx takes it
@@ -181,16 +199,16 @@ class Stage:
 
     def run(self, *arguments: str) -> str:
         """Show and run a command of the program; returns its output. Raises :class:`Unexpected` if it fails."""
-        self.narrator.command("$", self.cli(shlex.join(arguments)))
+        self.command("$", self.cli(shlex.join(arguments)))
         done = self.server.run(arguments, TIMEOUT_SECONDS)
         if done.returncode != 0:
             message = f"`{' '.join(arguments[:2])}` ended with exit code {done.returncode}"
             raise Unexpected(message)
         return done.stdout
 
-    # --- waits ----------------------------------------------------------------------------------------------------
+    # --- waits ------------------------------------------------------------------------------------------------------
 
-    def poll(self, read: Callable[[], T], done: Callable[[T], object], otherwise: str) -> T:
+    def poll(self, read: Callable[[], T], otherwise: str, done: Callable[[T], object] = bool) -> T:
         """Read until it is done. After a timeout, raises :class:`Unexpected` with ``otherwise`` about the value."""
         deadline = time.monotonic() + TIMEOUT_SECONDS
         while not done(value := read()):
@@ -200,21 +218,21 @@ class Stage:
             time.sleep(_POLL_SECONDS)
         return value
 
-    def watch(self, who: Who, path: str, told: Callable[[Body], Iterable[str]], until: Collection[str]) -> Body:
-        """Read something until its status is one of these. Meanwhile, show each new line that is told about it."""
-        lines: list[str] = []
+    def watch(self, read: Callable[[], Body], lines_of: Lines, until: Collection[str]) -> Body:
+        """Read something until its status is one of these. Meanwhile, show each new line about it, and when it came."""
+        began, known = time.monotonic(), set[str]()
 
         def look() -> Body:
-            seen = self.read(who, path)
-            for line in told(seen):
-                if line not in lines:
-                    lines.append(line)
-                    self.narrator.show(shown(line), 6)
-            return seen
+            view = read()
+            for line in lines_of(view):
+                if line not in known:
+                    self.show(f"{time.monotonic() - began:+6.1f} s  {line}")
+                known.add(line)
+            return view
 
-        return self.poll(look, lambda seen: seen["status"] in until, "still {0[status]}")
+        return self.poll(look, "still {0[status]}", lambda view: view["status"] in until)
 
-    # --- events ---------------------------------------------------------------------------------------------------
+    # --- events -----------------------------------------------------------------------------------------------------
 
     def push(self, event: Event, *fields: str, secret: str = "") -> Reply:
         """Sign and post an event, as the courier."""
@@ -223,44 +241,39 @@ class Stage:
         what = f"{event.event_id}: {event.shipment_id} is {event.status}"
         reply = self.post(signed, COURIER_PATH, what, "duplicate", *fields, content=body)
         if reply.status == HTTPStatus.ACCEPTED:
-            self.receipts.setdefault(event.key, reply.body)
+            self.receipts.setdefault(event, reply.body)
         return reply
 
-    def accepted(self, event: Event, *fields: str, behaviours: Sequence[Behaviour] = ()) -> Reply:
-        """Push an event. The downstream has these behaviours for the event. Raises if it is not accepted."""
-        self.downstream.behaviours[event.key] = list(behaviours) or [self.behaviour]
+    def accepted(self, event: Event, *fields: str, answers: Sequence[HTTPStatus | None] = ()) -> Reply:
+        """Push an event, for which the downstream has these answers. Raises if the event is not accepted."""
+        if answers:
+            self.downstream.answers[event.key] = list(answers)
         return self.push(event, *fields).must(HTTPStatus.ACCEPTED, "not accepted")
 
     def in_work(self, event: Event) -> None:
         """Push an event that the downstream does not answer, and wait until the downstream has it."""
-        self.accepted(event, behaviours=(Behaviour.SILENT, Behaviour.WORKING))
-        self.poll(lambda: self.downstream.seen[event.key], bool, "not forwarded")
+        self.accepted(event, answers=(SILENT, WORKING))
+        self.poll(lambda: self.downstream.seen[event.key], "not forwarded")
 
-    def entry(self, key: str) -> Body:
+    def entry(self, event: Event) -> Body:
         """The ledger's entry of an accepted event."""
-        return self.read(self.operator, f"/v1/events/{key}")
+        return self.read(self.operator, event.path)
 
     def settled(self, event: Event) -> Body:
         """Watch an event until it has a final status, and show its attempts meanwhile."""
-        ends = ("processed", "dead_lettered", "expired")
-        return self.watch(self.operator, f"/v1/events/{event.key}", _attempts, ends)
+        return self.watch(lambda: self.entry(event), _attempts, ("processed", "dead_lettered", "expired"))
 
     def shipment(self, event: Event) -> Body:
         """Read the shipment of an event, and show its state."""
         found = self.read(self.operator, f"/v1/shipments/{event.shipment_id}")
-        shown_as = f"{found['currentState']}  (by {found['lastEventId']})"
-        self.narrator.facts({f"shipment {event.shipment_id}": shown_as})
+        self.facts({f"shipment {event.shipment_id}": f"{found['currentState']}  (by {found['lastEventId']})"})
         return found
 
-    def forwarded(self, event: Event) -> str:
-        """How often the event was sent to the downstream."""
-        return f"forwarded {times(self.downstream.seen[event.key])}"
+    # --- dead letters -----------------------------------------------------------------------------------------------
 
-    # --- dead letters ---------------------------------------------------------------------------------------------
-
-    def letter_of(self, key: str, *, show: bool = False, by: str = "key") -> Body:
-        """The one dead letter of a job; or, by ``workload``, of a workload."""
-        letters = self.ask(self.operator, "/v1/dead-letters", params={by: key}).body.get("items", [])
+    def letter_of(self, workload: str, *, show: bool = False) -> Body:
+        """The one dead letter of a workload."""
+        letters = self.read(self.operator, f"/v1/dead-letters?workload={workload}")["items"]
         if len(letters) != 1:
             message = f"{len(letters)} dead letters instead of one"
             raise Unexpected(message)
@@ -268,7 +281,8 @@ class Stage:
         if show:
             reason = f"{letter['terminalReasonCode']}: {letter['terminalReasonMessage']}"
             facts = {"dead letter": letter["id"], "reason": reason, "attempts": letter["attemptCount"]}
-            self.narrator.facts(facts | {"review": letter["reviewStatus"]})
+            self.facts(facts | {"review": letter["reviewStatus"]})
+            self.command("or", self.cli(f"dlq show {letter['id']}"))
         return letter
 
     def decide(self, letter_id: str, step: str, reason: str, status: HTTPStatus = HTTPStatus.OK) -> Body:
@@ -277,7 +291,7 @@ class Stage:
         reply = self.post(self.operator, f"{path}/{step}", f"{ACTOR}: {reason}", "reviewStatus", json=decision)
         reply.must(status, f"{step} was answered with")
         if status == HTTPStatus.OK:
-            self.narrator.command("or", self.cli(f"dlq {step} {letter_id} --reason '{reason}'"))
+            self.command("or", self.cli(f"dlq {step} {letter_id} --reason '{reason}'"))
         return self.read(self.operator, path)
 
 
@@ -294,12 +308,10 @@ def times(number: int) -> str:
 
 
 def _attempts(entry: Body) -> Iterable[str]:
-    """The ended attempts of an event, when each began, and the status after the last attempt."""
-    history = [each for each in entry["attemptHistory"] if each["outcome"] != "running"]
-    began = [datetime.fromisoformat(each["startedAt"]) for each in history]
-    for each, at in zip(history, began, strict=True):
-        since, error = f"+{(at - began[0]).total_seconds():.1f} s", each["errorCode"] or ""
-        yield f"attempt {each['attempt']}  {since:>8}  {each['outcome']:9}  {error}"
+    """The ended attempts of an event, and the status after the last attempt."""
+    for each in entry["attemptHistory"]:
+        if each["outcome"] != "running":
+            yield f"attempt {each['attempt']}  {each['outcome']:9}  {each['errorCode'] or ''}"
     if entry["status"] not in {"received", "processing", "failed"}:
         yield entry["status"]
 
@@ -312,10 +324,10 @@ class Chapter(NamedTuple):
 
     name: str
     expected: str
-    play: Callable[[Stage], str]
+    play: Callable[[Any], str]  # it takes the stage of its deployment
 
 
-def chapter(name: str, expected: str) -> Callable[[Callable[[Stage], str]], Chapter]:
+def chapter(name: str, expected: str) -> Callable[[Callable[[Any], str]], Chapter]:
     """A decorator: makes a function a chapter."""
     return lambda play: Chapter(name, expected, play)
 
@@ -327,5 +339,5 @@ class Part(NamedTuple):
     chapters: Sequence[Chapter]
     shortened: Mapping[str, int | tuple[int, ...]]  # settings that make the chapters quick; the tour shows them
     settings: Mapping[str, str] = {}
-    look: Mapping[str, Sequence[str]] = {}  # for the reader, after the tour: what to look at, and commands for that
+    look: Sequence[str] = ()  # for the reader, after the tour: commands of the program
     libraries: Sequence[str] = ()  # without these, the chapters are skipped
