@@ -100,13 +100,9 @@ class SenderLimits:
         self._clock = clock
         self._senders: defaultdict[str, _Used] = defaultdict(_Used)
 
-    def of(self, sender: Sender) -> TenantLimits:
-        """The limits of this sender: its own, and the defaults for the others."""
-        return sender.limits.over(self.defaults)
-
     async def count_request(self, sender: Sender) -> None:
         """Count a request. Raises :class:`TooFast` after a moment; then it is not counted."""
-        rate = self.of(sender).requests_per_second
+        rate = _chosen(sender.limits.requests_per_second, self.defaults.requests_per_second)
         if rate is None:
             return
         wait = self._senders[sender.name].requests.take(self._clock.monotonic(), rate, rate * _BURST_SECONDS)
@@ -120,13 +116,13 @@ class SenderLimits:
 
         It passes, and the sender waits longer until its next request passes.
         """
-        if self.of(sender).requests_per_second is not None:
+        if _chosen(sender.limits.requests_per_second, self.defaults.requests_per_second) is not None:
             self._senders[sender.name].requests.charge(requests)
 
     @contextlib.contextmanager
     def pending(self, sender: Sender) -> Iterator[None]:
         """Count one request that waits for a commit. Raises :class:`TooManyPending`."""
-        used, most = self._senders[sender.name], self.of(sender).pending
+        used, most = self._senders[sender.name], _chosen(sender.limits.pending, self.defaults.pending)
         if most is not None and used.pending >= most:
             refused("sender_pending", sender=sender.name)
             raise TooManyPending
@@ -139,7 +135,7 @@ class SenderLimits:
     @contextlib.contextmanager
     def stream(self, sender: Sender) -> Iterator[None]:
         """Count one open stream. Raises :class:`TooManyStreams`."""
-        used, most = self._senders[sender.name], self.of(sender).streams
+        used, most = self._senders[sender.name], _chosen(sender.limits.streams, self.defaults.streams)
         if most is not None and used.streams >= most:
             refused("sender_streams", sender=sender.name)
             raise TooManyStreams(_RETRY_LATER)
@@ -156,7 +152,7 @@ class SenderLimits:
 
     async def check_jobs(self, sender: Sender) -> None:
         """Raise :class:`TooManyWaiting` if the sender may not record another job now."""
-        most = self.of(sender).waiting_jobs
+        most = _chosen(sender.limits.waiting_jobs, self.defaults.waiting_jobs)
         if sender.owner is None or most is None:
             return
         used = self._senders[sender.name]
@@ -183,6 +179,11 @@ class SenderLimits:
             used.count_again_at = ended + max(_COUNT_EVERY, (ended - began) * _COUNTING_SHARE)
         finally:
             used.counting = None
+
+
+def _chosen(own: int | None, default: int | None) -> int | None:
+    """The sender's own limit; where it has none, the default."""
+    return default if own is None else own
 
 
 def _retrieve(counting: asyncio.Task[None]) -> None:
