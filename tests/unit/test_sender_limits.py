@@ -108,8 +108,9 @@ async def test_a_refusal_says_when_the_next_request_passes(limits, clock):
 
 async def test_a_limit_of_the_senders_own_replaces_the_default_and_only_it(limits):
     quick = Sender("quick", "quick", TenantLimits(requests_per_second=100))
-    assert limits.of(quick) == TenantLimits(requests_per_second=100, pending=3, waiting_jobs=5, streams=2)
     assert await sent(limits, quick) == 200
+    with limits.stream(quick), limits.stream(quick), pytest.raises(TooManyStreams), limits.stream(quick):
+        pass
 
 
 async def test_without_any_limit_everything_passes(ledger, clock):

@@ -56,10 +56,6 @@ class Connections:
         self.open: set[Connection] = set()
         self.beyond = 0
 
-    def protocol(self, **of_uvicorn: Any) -> Connection:  # noqa: ANN401 - what uvicorn hands to its protocols
-        """The protocol of a new connection."""
-        return Connection(self, **of_uvicorn)
-
     async def sweep(self) -> None:
         """End connections that break a limit, for ever."""
         loop = asyncio.get_running_loop()

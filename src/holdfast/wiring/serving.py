@@ -8,6 +8,7 @@ import math
 import socket
 from collections.abc import Iterator
 from datetime import timedelta
+from functools import partial
 from typing import Any, Final, cast
 
 import uvicorn
@@ -15,7 +16,7 @@ import uvicorn
 from holdfast.config import Settings
 from holdfast.contracts.ports import Ids
 
-from .connection import Connections
+from .connection import Connection, Connections
 from .connection_limits import ConnectionLimits
 
 _LAST_REQUESTS: Final = timedelta(seconds=1)
@@ -117,7 +118,7 @@ def server_of(api: Any, settings: Settings, ids: Ids) -> Server:  # noqa: ANN401
         proxy_headers=False,
         lifespan="off",
         log_level="error",  # it would log a line for each malformed request
-        http=cast("Any", connections.protocol),
+        http=cast("Any", partial(Connection, connections)),
         ws="none",  # a request for a WebSocket is a request like any other, whatever is installed
         timeout_keep_alive=math.ceil(connections.limits.idle),
         timeout_graceful_shutdown=max(1, settings.worker_drain_timeout_ms // 1000),

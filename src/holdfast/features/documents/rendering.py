@@ -129,12 +129,8 @@ def _pieces_of_chunks(chunks: Sequence[Unit], head: Mapping[str, Any]) -> Iterat
 # --- text -------------------------------------------------------------------------------------------------------------
 
 
-def text_of_pages(pages: Sequence[Unit]) -> str:
-    """The text of the pages with its line breaks. A form feed ends each page but the last."""
-    return _PAGE_END.join(map(_text_of_page, pages)) + "\n"
-
-
 def _text_of_page(page: Unit) -> str:
+    """The text of the page with its line breaks. A form feed ends each page but the last."""
     return _clean(page["text"]).strip("\n")
 
 
@@ -165,19 +161,15 @@ def _one_line(text: str) -> str:
 # --- Markdown ---------------------------------------------------------------------------------------------------------
 
 
-def markdown_of_pages(pages: Sequence[Unit], *, title: str) -> str:
-    """The text as Markdown that can be searched: a heading for each page with an anchor, and whole paragraphs.
-
-    A word that was divided at the end of a line is joined again. The text is escaped: none of it is Markdown or HTML.
-    """
-    return _title(title) + "".join(map(_markdown_of_page, pages)) + "\n"
-
-
 def _title(title: str) -> str:
     return f"# {_escaped(_one_line(title))}"
 
 
 def _markdown_of_page(page: Unit) -> str:
+    """The text as Markdown that can be searched: a heading for the page with an anchor, and whole paragraphs.
+
+    A word that was divided at the end of a line is joined again. The text is escaped: none of it is Markdown or HTML.
+    """
     blocks = [f'\n\n<a id="page-{page["number"]}"></a>\n\n## Page {page["number"]}']
     blocks += map(_escaped, _paragraphs(page))
     return "\n\n".join(blocks)

@@ -1,11 +1,13 @@
 """``/v1/documents``: tenants send files to be read, watch the progress, and fetch the results.
 
-The API key is checked before the body is read. For a tenant, the jobs of other tenants do not exist.
+The API key is checked before the body is read. For a tenant, the jobs of other tenants do not exist. Of a stored file,
+one piece is in memory at a time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
@@ -20,20 +22,22 @@ from holdfast.http import (
     Code,
     FeatureRoutes,
     Frame,
+    Receive,
     Refusal,
     Routes,
+    Send,
     intake_refusal_of,
     refusals,
     tenant_of,
     unread_body,
 )
+from holdfast.http import Scope as AsgiScope
 
 from .contract import key_of
 from .feature import DOCUMENTS_PATH, DocumentService, Scope
 from .intake import CONTENTS, DocumentIntake
 from .progress_stream import Progress, ProgressStream, Streams
 from .records import JOBS, RESULTS, DocumentStatus
-from .stored_response import OpenedFile, StoredResponse
 from .views import (
     CachedDocument,
     DocumentCancel,
@@ -43,6 +47,33 @@ from .views import (
     DocumentView,
     status_of,
 )
+
+OpenedFile = AbstractAsyncContextManager[AsyncIterator[bytes]]
+
+
+class StoredResponse(Response):
+    """Sends ``before``, the file, and ``after``. A missing file is refused before the answer begins.
+
+    A file that cannot be read to its end breaks the connection off, so that nobody takes a part for the whole.
+    """
+
+    def __init__(self, file: OpenedFile, media_type: str, *, before: bytes = b"", after: bytes = b"") -> None:
+        super().__init__(media_type=media_type)
+        del self.headers["content-length"]
+        self._file = file
+        self._before = before
+        self._after = after
+
+    async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
+        """Send the answer. The next piece is read when the last one is on its way."""
+        del scope, receive
+        async with self._file as pieces:
+            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+            await send({"type": "http.response.body", "body": self._before, "more_body": True})
+            async for piece in pieces:
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+            await send({"type": "http.response.body", "body": self._after})
+
 
 JOB_PATH: Final = f"{DOCUMENTS_PATH}/{{job_id}}"
 
