@@ -22,8 +22,8 @@ STAMP  := $(VENV)/.installed
 # is marked `slow`, and left out.
 FAST := tests/unit tests/api tests/conformance/test_sqlite.py
 
-# Tests with real processes wait much of their time: one test process more than two cores would need.
-TEST_PROCESSES ?= 3
+# Tests with real processes wait much of their time: two test processes more than two cores would need.
+TEST_PROCESSES ?= 4
 
 # Tests write small files and wait until they are on the disk, as the program does. In memory there is nothing to wait
 # for. A process that is killed loses nothing there either. /dev/shm is used where it has room for all of them.
