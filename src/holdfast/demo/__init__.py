@@ -1,8 +1,8 @@
 """``holdfast demo``: a guided tour that starts the real program and shows what it does with events.
 
 Here are the command, and the tour: it prepares the stage, runs every chapter, and compares the fates with the expected
-ones. The chapters are in ``courier``, ``emails`` and ``documents``, those of a cluster in ``cluster``. They use a
-``stage``.
+ones. The chapters are in ``courier``, ``emails`` and ``documents``, those of a cluster in ``cluster``. They act on a
+``stage``, which also tells the story.
 """
 
 from __future__ import annotations
@@ -210,8 +210,8 @@ def _play(stage: Stage, number: int, chapter: Chapter) -> str:
         fate = str(unexpected)
     except subprocess.TimeoutExpired as error:
         fate = f"`{shlex.join(error.cmd)}` took more than {error.timeout:.0f} s"
-    except httpx.HTTPError as error:
-        fate, log = f"no answer from the server ({type(error).__name__})", stage.server.log_tail()
+    except (httpx.HTTPError, json.JSONDecodeError) as error:
+        fate, log = f"no usable answer from the server ({type(error).__name__})", stage.server.log_tail()
     except ServerMissing as error:
         fate, log = f"{'Valkey' if stage.server.running else 'the server'} did not start", str(error)
     stage.trouble(f"That was not expected: {fate}.", log)
