@@ -150,6 +150,7 @@ KEPT: Final = (
         ("Makefile", "docs/security.md", "tests/attack/test_fuzz.py", "tests/support/fuzzing.py"),
         "the seed of random numbers",
     ),
+    Kept(r"\bHOLDFAST_(FUZZ|CHAOS)_SEED\b|\bseeds\b", ("tests/packaging/test_ci.py",), "the same"),
     Kept(r"(?i)\bHOLDFAST_SIM_SEEDS\b|\bseeds?\b|\bA seeded simulation\b", ("CONTRIBUTING.md",), "of the simulation"),
     Kept(r"\bHOLDFAST_SIM_SEEDS\b|\b500 seeds\b|\bA seeded simulation\b", ("docs/architecture.md",), "the same"),
 )
