@@ -9,6 +9,7 @@ from tests.support.courier_documents import event_document, intake_document, pay
 from tests.support.downstream import Downstream
 from tests.support.gateway import Gateway
 from tests.support.settings import Settings
+from tests.support.waiting import eventually
 
 MAIN = "courier-events-main"
 DEAD = "courier-events-dlq"
@@ -17,10 +18,14 @@ SECRET = "a secret for the interop tests 0123456789"
 
 
 async def post(gateway: Gateway, document: dict[str, Any]) -> dict[str, Any]:
-    """Send a courier's signed event to the API; return the receipt."""
-    answer = await gateway.post_event(document, SECRET)
-    assert answer.status_code == 202, answer.text
-    return answer.json()
+    """Send a courier's signed event to the API, again while the ledger is out of reach; return the receipt."""
+
+    async def taken() -> dict[str, Any] | None:
+        answer = await gateway.post_event(document, SECRET)
+        assert answer.status_code in {202, 503}, answer.text
+        return answer.json() if answer.status_code == 202 else None
+
+    return await eventually(taken)
 
 
 def settings_for(redis_url: str, prefix: str, mongo_uri: str, database: str, **changes: Any) -> Settings:
