@@ -24,8 +24,7 @@ import holdfast
 
 ROOT = Path(holdfast.__file__).parent
 LENGTH = 32_000
-PATIENCE = 0.5
-"""Seconds of the processor. What is linear takes a few milliseconds, on a slow machine too."""
+GROWS_WITH_THE_SQUARE = (r"--+>", r"\b([a-z][a-z0-9+.-]*://)")
 
 METHODS = frozenset({"match", "fullmatch", "search", "sub", "subn", "split", "findall", "finditer"})
 ANCHORED = frozenset({"match", "fullmatch"})
@@ -219,19 +218,34 @@ def seconds(use: Use, text: str) -> float:
     return time.process_time() - began
 
 
+@functools.cache
+def patience() -> float:
+    """Seconds of the processor: a quarter of what an expression takes here whose time grows with the square.
+
+    What is linear takes a few hundredths of that, on a slow machine and on a fast one.
+    """
+    square = Use("here", re.compile(GROWS_WITH_THE_SQUARE[0]), anchored=False)
+    return min(seconds(square, "-" * LENGTH) for _ in range(3)) / 4
+
+
+def takes_long(use: Use, text: str) -> bool:
+    """Three times: once may be a collection of garbage."""
+    return all(seconds(use, text) > patience() for _ in range(3))
+
+
 @pytest.mark.parametrize("use", uses(), ids=lambda use: f"{use.where} {use.pattern.pattern!r:.40}")
 def test_the_worst_text_takes_little_time(use):
     if BOUNDED.get(use.where) == use.pattern.pattern:
         return
     for text in worst_texts(use.pattern):
-        assert seconds(use, text) < PATIENCE, f"{use.pattern.pattern!r} on {text[:40]!r}..."
+        assert not takes_long(use, text), f"{use.pattern.pattern!r} on {text[:40]!r}..."
 
 
-@pytest.mark.parametrize("expression", [r"--+>", r"\b([a-z][a-z0-9+.-]*://)"])
+@pytest.mark.parametrize("expression", GROWS_WITH_THE_SQUARE)
 def test_what_grows_with_the_square_is_noticed(expression):
     use = Use("here", re.compile(expression), anchored=False)
 
-    assert any(seconds(use, text) > PATIENCE for text in worst_texts(use.pattern))
+    assert any(takes_long(use, text) for text in worst_texts(use.pattern))
 
 
 def test_what_is_put_together_when_it_is_used_is_known():
