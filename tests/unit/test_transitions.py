@@ -82,7 +82,7 @@ def test_a_letter_is_named_by_job_and_generation(decided):
 
 
 def test_a_snooze_costs_nothing(decided):
-    assert decided(Snooze(timedelta(hours=1)), attempt=3) == Release(timedelta(hours=1))
+    assert decided(Snooze(timedelta(hours=1)), attempt=3) == Release(timedelta(hours=1), snoozed=True)
 
 
 def test_an_expired_job_expires_with_its_effects(decided):

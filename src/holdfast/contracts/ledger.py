@@ -50,6 +50,8 @@ class Attempt:
     finished_at: datetime | None = None
     error_code: str | None = None
     error_message: str | None = None
+    traceback: str | None = None
+    """Where the error was raised: the handler's own frames first. Bounded and scrubbed, without values of variables."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

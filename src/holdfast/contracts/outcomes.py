@@ -22,7 +22,7 @@ class Done:
     result: Mapping[str, Any] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Reason:
     """Why something failed: a code for programs and a sentence for people."""
 
@@ -30,41 +30,47 @@ class Reason:
     message: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Failure(Reason):
     """The attempt failed, and whether the job is retried.
 
     A retry costs an attempt; the last failed attempt dead-letters the job. ``after`` is the shortest wait that the
     other side allows; the retry policy may wait longer. Without ``retry``, the job is dead-lettered now. Handlers
-    return the short forms :class:`Retry` and :class:`Reject`.
+    return or raise the short forms :class:`Retry` and :class:`Reject`. ``traceback`` is where the error was raised, for
+    people: the engine fills it.
     """
 
     retry: bool
     after: timedelta | None = None
+    traceback: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Retry(Failure):
-    """The work failed for a reason that may pass."""
+class Retry(Failure, Exception):
+    """The work failed for a reason that may pass. A handler returns or raises it."""
 
-    message: str = ""
-    retry: bool = field(default=True, init=False)
+    def __init__(self, code: str, message: str = "", after: timedelta | None = None) -> None:
+        super().__init__(code, message, retry=True, after=after)
+
+    def __str__(self) -> str:
+        return f"{self.code}: {self.message}"
 
 
-@dataclass(frozen=True, slots=True)
-class Reject(Failure):
-    """The work can never succeed: dead-letter the job now."""
+class Reject(Failure, Exception):
+    """The work can never succeed: dead-letter the job now. A handler returns or raises it."""
 
-    message: str = ""
-    retry: bool = field(default=False, init=False)
-    after: timedelta | None = field(default=None, init=False)
+    def __init__(self, code: str, message: str = "") -> None:
+        super().__init__(code, message, retry=False)
+
+    def __str__(self) -> str:
+        return f"{self.code}: {self.message}"
 
 
 @dataclass(frozen=True, slots=True)
 class Snooze:
-    """The job cannot be done yet, and nothing failed. Costs no attempt."""
+    """The job cannot be done yet, and nothing failed. Costs no attempt. ``note`` is a word for people: why it waits."""
 
     after: timedelta
+    note: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,6 +111,8 @@ class Again:
     after: timedelta = timedelta(0)
     data: str | None = None
     reason: str | None = None
+    stacktrace: str | None = None
+    """The traceback of the attempt that failed, for a queue that shows it to people."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +121,7 @@ class Failed:
 
     reason: str
     data: str | None = None
+    stacktrace: str | None = None
 
 
 Handling = Finished | Again | Failed

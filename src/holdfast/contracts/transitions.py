@@ -67,14 +67,20 @@ class RetryLater:
     code: str
     message: str
     effects: Sequence[Effect] = ()
+    traceback: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Undo the claim: the attempt does not count, and the entry is as before. ``after`` delays the next claim."""
+    """Undo the claim: the attempt does not count, and the entry is as before. ``after`` delays the next claim.
+
+    ``note`` is a word for people about why the job waits; ``snoozed``: the handler asked for the wait.
+    """
 
     after: timedelta = timedelta(0)
     effects: Sequence[Effect] = ()
+    note: str | None = None
+    snoozed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +102,8 @@ class Proceed:
 class MoveToDeadLetters:
     """``processing -> failed -> dead_lettered`` in one commit, with the dead letter (I8).
 
-    ``code`` and ``message`` close the attempt. ``reason_code`` and ``reason_message`` are written on the dead letter.
-    So is ``body``, if it is given; otherwise the letter has the job's own body.
+    ``code``, ``message`` and ``traceback`` close the attempt. ``reason_code`` and ``reason_message`` are written on the
+    dead letter. So is ``body``, if it is given; otherwise the letter has the job's own body.
     """
 
     letter_id: str
@@ -109,6 +115,7 @@ class MoveToDeadLetters:
     letter_retention: timedelta
     effects: Sequence[Effect] = ()
     body: str | None = None
+    traceback: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, assert_never
 
@@ -81,9 +81,9 @@ class Decider:
                 case Done():
                     transition: Ending = Complete(self._workload.retention, outcome.effects, outcome.result)
                 case Failure():
-                    return self._failed(replace(outcome, message=scrub(outcome.message)), job)
+                    return self._failed(_scrubbed(outcome), job)
                 case Snooze():
-                    transition = Release(outcome.after)
+                    transition = Release(outcome.after, note=outcome.note, snoozed=True)
                 case Halt():
                     transition = Release()
                 case Expired():
@@ -102,7 +102,9 @@ class Decider:
         if job.claim.attempt >= attempt_limit(self._workload, job.job):
             return self.dead_letter(job, failure, self._hooks.exhausted(failure, job.claim.attempt))
         wait = self._wait(job.claim.attempt, failure.after)
-        return self._hooks.with_effects(RetryLater(wait, failure.code, failure.message), job.job)
+        return self._hooks.with_effects(
+            RetryLater(wait, failure.code, failure.message, traceback=failure.traceback), job.job
+        )
 
     def without_attempt(self, job: RunningJob) -> Ending:
         """The transition of a job that was claimed without an attempt."""
@@ -147,6 +149,7 @@ class Decider:
             retention=self._workload.retention,
             letter_retention=self._workload.letter_retention,
             body=self._letter_body(job),
+            traceback=failure.traceback if isinstance(failure, Failure) else None,
         )
 
     def _letter_body(self, job: RunningJob) -> str | None:
@@ -165,3 +168,8 @@ class Decider:
             lambda: ExponentialBackoff().delay(attempt, self._random),
         )
         return delay if shortest is None else max(delay, shortest)
+
+
+def _scrubbed(failure: Failure) -> Failure:
+    message = scrub(failure.message)
+    return Failure(failure.code, message, retry=failure.retry, after=failure.after, traceback=failure.traceback)
