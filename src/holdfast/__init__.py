@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from holdfast.contracts.redaction import Kind, find_personal_data, normalise_document
 
+    from .client import AsyncClient, Client, sign, verify_webhook
     from .contracts.admission import Admitted, ErrorCode, FieldProblem, InvalidContent, NotAcceptable
     from .contracts.crash_points import crash_point
     from .contracts.dead_letters import DeadLetter, ListedLetter, ReviewStatus, letter_id
@@ -76,9 +77,11 @@ __all__ = [
     "Adopted",
     "App",
     "AskToStop",
+    "AsyncClient",
     "Attempt",
     "BackgroundTask",
     "BrokerUnavailable",
+    "Client",
     "Collection",
     "Complete",
     "ConfigurationError",
@@ -151,7 +154,9 @@ __all__ = [
     "readable_body",
     "scrub",
     "sentence_of",
+    "sign",
     "usable_job_id",
+    "verify_webhook",
 ]
 
 _PLACES: Final = (
@@ -174,6 +179,8 @@ _PLACES: Final = (
     "workload",
 )
 """The modules of ``holdfast.contracts`` that have these names."""
+_ELSEWHERE: Final = {"AsyncClient": "client", "Client": "client", "sign": "client", "verify_webhook": "client"}
+"""Names of other packages: the client needs httpx, and nothing of the contracts."""
 
 
 if not TYPE_CHECKING:  # a type checker would believe that every name exists
@@ -181,8 +188,9 @@ if not TYPE_CHECKING:  # a type checker would believe that every name exists
     def __getattr__(name: str) -> object:
         """A public name, when it is first used: ``holdfast --version`` does without pydantic and asyncio."""
         if name in __all__:
-            for place in _PLACES:
-                module = import_module(f"{__name__}.contracts.{place}")
+            places = (_ELSEWHERE[name],) if name in _ELSEWHERE else (f"contracts.{each}" for each in _PLACES)
+            for place in places:
+                module = import_module(f"{__name__}.{place}")
                 if hasattr(module, name):
                     globals()[name] = getattr(module, name)
                     return globals()[name]
