@@ -21,6 +21,7 @@ from .outcomes import Failure, Outcome, Reason
 from .queues import Delivery, RateLimit
 from .redaction import scrub
 from .retry import ExponentialBackoff, RetryPolicy
+from .schedules import Schedule
 from .times import isoformat
 from .transitions import Transition
 
@@ -184,6 +185,8 @@ class Workload(Generic[Data]):
     """How many finished jobs its queue in Redis keeps for people to read; None: as many as other queues."""
     batch_size: int | None = None
     """With :meth:`handle_batch`: the most jobs in one call. None: jobs are handled one by one."""
+    schedule: Schedule | None = None
+    """When maintenance submits a job of this workload by itself. Its contract is then :class:`Tick`."""
 
     # --- the job's identity -------------------------------------------------------------------------------
 
