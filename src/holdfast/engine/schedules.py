@@ -66,7 +66,7 @@ def due_ticks(schedule: Schedule, cursor: datetime, now: datetime) -> DueTicks:
 
 @dataclass(frozen=True, slots=True)
 class ScheduleState:
-    """A schedule as people see it. ``status`` is that of the job of the last tick; None if the ledger has none.
+    """A schedule as people see it. ``status`` is that of the last tick's job; None if the ledger has none.
 
     ``next`` are its next instants, also while it is paused: then nothing is submitted at them.
     """
@@ -75,6 +75,7 @@ class ScheduleState:
     workload: str
     next: Sequence[datetime]
     last_tick: datetime | None = None
+    last_key: str | None = None
     status: Status | None = None
     last_run: datetime | None = None
     paused: bool = False
@@ -230,7 +231,7 @@ class Schedules:
         self._named(name)
         return await self._state(name, await self._store.get(SCHEDULES, name) or {}, await self._store.now())
 
-    async def run(self, name: str, *, actor: str) -> Receipt:
+    async def run(self, name: str, *, actor: str | None = None) -> Receipt:
         """Submit one tick for the time of now, even if the schedule is paused. Raises :class:`NotFound`."""
         workload = self._named(name).workload
         tick = Tick(schedule=name, at=from_ms(to_ms(await self._store.now())), manual=True)
@@ -274,9 +275,8 @@ class Schedules:
     async def _state(self, name: str, record: Mapping[str, Any], now: datetime) -> ScheduleState:
         workload, schedule = self._scheduled[name]
         last = _instant(record.get("lastTick"))
-        entry = None
-        if last is not None:
-            entry = await self._store.entry(workload.name, Tick(schedule=name, at=last).key)
+        key = None if last is None else Tick(schedule=name, at=last).key
+        entry = None if key is None else await self._store.entry(workload.name, key)
         coming, following = [], max(now, _instant(record.get("cursor")) or now)
         for _ in range(_NEXT_TIMES):
             following = schedule.next_after(following)
@@ -286,6 +286,7 @@ class Schedules:
             workload=workload.name,
             next=coming,
             last_tick=last,
+            last_key=key,
             status=None if entry is None else entry.status,
             last_run=_instant(record.get("lastRun")),
             paused=bool(record.get("paused")),
