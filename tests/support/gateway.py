@@ -23,11 +23,12 @@ import httpx
 
 from holdfast.api import ApiServices
 from holdfast.brokers.sqlite import SqliteBroker
+from holdfast.contracts.app import App
 from holdfast.contracts.dead_letters import DeadLetter
 from holdfast.contracts.ledger import LedgerEntry, Status
 from holdfast.contracts.ports import Ambient
 from holdfast.contracts.queries import LetterQuery
-from holdfast.contracts.workload import App, Workload
+from holdfast.contracts.workload import Workload
 from holdfast.engine.cancellation import Cancellation
 from holdfast.engine.execution import Execution, ExecutionOptions
 from holdfast.engine.intake import Intake, Receipt

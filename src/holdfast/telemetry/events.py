@@ -123,7 +123,7 @@ def traceback_of(error: BaseException) -> list[str]:
     oldest calls.
     """
     lines: list[str] = []
-    for each in reversed(list(_chain(error))):
+    for each in reversed(list(error_chain(error))):
         lines += [
             scrub(f"{frame.filename}:{frame.lineno} in {frame.name}" + (f": {frame.line}" if frame.line else ""))
             for frame in traceback.extract_tb(each.__traceback__, limit=-_MOST_FRAMES)
@@ -132,7 +132,7 @@ def traceback_of(error: BaseException) -> list[str]:
     return lines
 
 
-def _chain(error: BaseException) -> Iterator[BaseException]:
+def error_chain(error: BaseException) -> Iterator[BaseException]:
     """The error, and the errors that led to it."""
     each: BaseException | None = error
     for _ in range(_MOST_ERRORS):

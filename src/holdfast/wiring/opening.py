@@ -17,10 +17,11 @@ from typing import Any, Final, NamedTuple
 
 from holdfast.brokers.sqlite import SqliteBroker
 from holdfast.config import Settings
+from holdfast.contracts.app import App
 from holdfast.contracts.errors import ConfigurationError, StoreUnavailable
 from holdfast.contracts.ports import Ambient, Broker, Store
 from holdfast.contracts.tenants import TenantLimits
-from holdfast.contracts.workload import App, Workload
+from holdfast.contracts.workload import Workload
 from holdfast.engine.cancellation import Cancellation
 from holdfast.engine.intake import MAX_PENDING, Intake
 from holdfast.engine.review import Review

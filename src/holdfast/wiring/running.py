@@ -15,8 +15,8 @@ from typing import Final
 
 from holdfast.config import Settings
 from holdfast.contracts import crash_points
+from holdfast.contracts.app import App
 from holdfast.contracts.errors import ConfigurationError
-from holdfast.contracts.workload import App
 from holdfast.telemetry import attach, detach, emit, events
 from holdfast.telemetry.logs import LogExporter
 
