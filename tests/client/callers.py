@@ -1,9 +1,10 @@
-"""The two clients behind one interface: each test of the core runs with both, on a clock of the test."""
+"""The two clients behind one interface: each test runs with both."""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -15,37 +16,46 @@ START = 1_790_000_000.0
 
 
 class Caller:
-    """Calls a verb, waits for its result, and keeps the waits of the client instead of waiting."""
+    """Calls a verb of a new client, and returns its result; of an iterator, all items.
 
-    def __init__(self, address: str, *, chance: float = 0.0, **options: Any) -> None:
+    The clock is the test's: the client's waits are kept, and nobody waits. Or all is in ``real_time``.
+    """
+
+    def __init__(self, address: str, *, real_time: bool = False, chance: float = 0.0, **options: Any) -> None:
         self.address = address
         self.now = START
         self.waits: list[float] = []
-        self.timing = Timing(monotonic=lambda: self.now, now=lambda: self.now, chance=lambda: chance)
-        self.options = {"key": KEY, "token": TOKEN, "timing": self.timing, "retries": Retries(most=3)} | options
+        self.real_time = real_time
+        timing = Timing(monotonic=lambda: self.now, now=lambda: self.now, chance=lambda: chance)
+        self.options = {
+            "key": KEY,
+            "token": TOKEN,
+            "timing": Timing() if real_time else timing,
+            "retries": Retries(most=3),
+        } | options
 
     def call(self, verb: Callable[[Any], Any]) -> Any:
-        """The result of a verb; of an iterator, all items."""
         raise NotImplementedError
 
-    def slept(self, seconds: float) -> None:
+    def _keep(self, seconds: float) -> None:
         self.waits.append(seconds)
         self.now += seconds
 
 
 class BlockingCaller(Caller):
     def call(self, verb: Callable[[Any], Any]) -> Any:
-        with Client(self.address, sleep=self.slept, **self.options) as client:
+        with Client(self.address, sleep=time.sleep if self.real_time else self._keep, **self.options) as client:
             found = verb(client)
             return list(found) if inspect.isgenerator(found) else found
 
 
 class AsyncCaller(Caller):
     def call(self, verb: Callable[[Any], Any]) -> Any:
-        async def sleep(seconds: float) -> None:
-            self.slept(seconds)
+        async def keep(seconds: float) -> None:
+            self._keep(seconds)
 
         async def called() -> Any:
+            sleep = asyncio.sleep if self.real_time else keep
             async with AsyncClient(self.address, sleep=sleep, **self.options) as client:
                 found = verb(client)
                 return [each async for each in found] if inspect.isasyncgen(found) else await found
