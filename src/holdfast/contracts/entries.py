@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
@@ -17,6 +17,8 @@ from .ledger import NewEntry
 if TYPE_CHECKING:  # a workload names its jobs with this module
     from .workload import Workload
 
+OWNER: Final = "companyId"
+"""The label that names the tenant of a job."""
 _MAX_KEY: Final = 400
 _MAX_LABELS: Final = 20
 _UNPRINTABLE: Final = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
@@ -56,17 +58,27 @@ def new_entry(  # noqa: PLR0913 - a job and what its sender wants for it
     fairness_key: str | None = None,
     effects: Sequence[Effect] = (),
     warnings: Sequence[str] = (),
+    owner: str | None = None,
+    labels: Mapping[str, str] | None = None,
 ) -> NewEntry:
-    """The entry to record for a job. Raises :class:`InvalidContent` when its identity cannot be used."""
+    """The entry to record for a job. Raises :class:`InvalidContent` when its identity cannot be used.
+
+    ``owner`` is the tenant whose job this is: its key and its job id are the tenant's own, so that no tenant meets
+    another's. ``labels`` are more labels; the workload's own win.
+    """
     key = workload.key(data)
+    if owner is not None and key:
+        key = owned_key(owner, key)
     if not key or len(key) > _MAX_KEY or _UNPRINTABLE.search(key):
         problem = f"must have 1 to {_MAX_KEY} characters, none of them a control character"
         raise InvalidContent([FieldProblem("key", problem)])
-    job_id = job_id or workload.job_id(key, data)
+    if job_id is None:
+        # A job id that a workload makes from the data alone would be the same for two tenants.
+        job_id = workload.job_id(key, data) if owner is None else job_id_for(key)
     if not usable_job_id(job_id):
         raise InvalidContent([FieldProblem("jobId", "cannot be used as a job id: see holdfast.contracts.entries")])
-    labels = workload.labels(data)
-    if len(labels) > _MAX_LABELS or any(len(each) > _MAX_KEY for each in (*labels, *labels.values())):
+    own = workload.labels(data)
+    if len(own) > _MAX_LABELS or any(len(each) > _MAX_KEY for each in (*own, *own.values())):
         problem = f"must be at most {_MAX_LABELS}, of at most {_MAX_KEY} characters each"
         raise InvalidContent([FieldProblem("labels", problem)])
     return NewEntry(
@@ -75,7 +87,7 @@ def new_entry(  # noqa: PLR0913 - a job and what its sender wants for it
         job_id=job_id,
         body=data.model_dump_json(),
         fingerprint=workload.fingerprint(data),
-        labels=labels,
+        labels={**(labels or {}), **own, **({} if owner is None else {OWNER: owner})},
         priority=priority,
         delay=delay,
         ttl=workload.ttl,
@@ -85,6 +97,11 @@ def new_entry(  # noqa: PLR0913 - a job and what its sender wants for it
         effects=effects,
         warnings=warnings,
     )
+
+
+def owned_key(owner: str, key: str) -> str:
+    """The ledger's key of a tenant's job. The tenant sends and sees the key without its own id."""
+    return f"{owner}:{key}"
 
 
 def usable_job_id(candidate: str) -> bool:

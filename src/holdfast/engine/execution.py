@@ -41,7 +41,7 @@ from holdfast.telemetry import emit, emit_failure, events
 from .adoption import adopt
 from .handling import HandlerContext, handle, handle_batch, job_of
 from .hooks import Hooks, policy_limit
-from .settling import Settler
+from .settling import Ended, Settler
 from .transitions import Decider, RunningJob, attempt_limit
 
 _BATCH: Final = 50
@@ -63,15 +63,16 @@ class ExecutionOptions:
 
 
 class Execution:
-    """Runs one workload in one process."""
+    """Runs one workload in one process. ``ended`` is called with the keys of jobs that have ended here."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - the parts that the composition root puts together
         self,
         workload: Workload[Any],
         store: Store,
         broker: Broker,
         ambient: Ambient,
         options: ExecutionOptions,
+        ended: Ended | None = None,
     ) -> None:
         self._workload = workload
         self._store = store
@@ -84,7 +85,14 @@ class Execution:
         self._concurrency = min(options.concurrency, workload.concurrency or options.concurrency)
         self._context = HandlerContext(workload.name, store, broker, options.worker, workload.timeout + _LAST_WAIT)
         self._settler = Settler(
-            workload, store, broker, ambient.clock, self._decider, left=self._leave, parallel=options.pipelines
+            workload,
+            store,
+            broker,
+            ambient.clock,
+            self._decider,
+            left=self._leave,
+            ended=ended,
+            parallel=options.pipelines,
         )
         self._running = self._context.running
         self._reserved = 0

@@ -19,13 +19,14 @@ from holdfast.brokers.sqlite import SqliteBroker
 from holdfast.config import Settings
 from holdfast.contracts.errors import ConfigurationError, StoreUnavailable
 from holdfast.contracts.ports import Ambient, Broker, Store
-from holdfast.contracts.tenants import TENANT_COLLECTIONS, TenantLimits
+from holdfast.contracts.tenants import JOB_SCOPES, TENANT_COLLECTIONS, TenantLimits
 from holdfast.contracts.workload import App, Workload
 from holdfast.engine.cancellation import Cancellation
 from holdfast.engine.intake import MAX_PENDING, Intake
 from holdfast.engine.review import Review
 from holdfast.engine.sender_limits import SenderLimits
 from holdfast.engine.tenants import Tenants
+from holdfast.engine.waiting import Waiting
 from holdfast.feature import Opened, Services
 from holdfast.installed import features_of
 from holdfast.sqlite import Database
@@ -74,7 +75,9 @@ async def open_system(
         scopes = [str(scope) for each in features.values() for scope in each.feature.scopes]
         limits = SenderLimits(store, ambient.clock, sender_limits_of(settings))
         intake = Intake(store, broker, limits=limits)
-        cancellation, tenants = Cancellation(store, broker), Tenants(store, ambient.clock, scopes)
+        own = tuple(each.name for each in app.workloads) if app is not None else ()
+        cancellation = Cancellation(store, broker)
+        tenants = Tenants(store, ambient.clock, [*scopes, *JOB_SCOPES], workloads=own)
         services.opened(Opened(store, broker, intake, cancellation, tenants, limits))
         for each in features.values():
             for resource in each.parts.resources if each.parts is not None else ():
@@ -92,6 +95,8 @@ async def open_system(
             review=Review(store, broker, workloads),
             cancellation=cancellation,
             tenants=tenants,
+            waiting=Waiting(store),
+            own_workloads=own,
             cluster=cluster,
         )
         await intake.drain()
