@@ -14,6 +14,7 @@ from tests.conformance.store.effects import Effects
 from tests.conformance.store.fairness_keys import FairnessKeys
 from tests.conformance.store.following import Following
 from tests.conformance.store.proceeding import Proceeding, TransitionsWithEffects
+from tests.conformance.store.progress import Ended, NotingProgress
 from tests.conformance.store.reading import Reading, ReadingLetters, ReadingRecords
 from tests.conformance.store.recording import Recording
 from tests.conformance.store.recording_effects import RecordingEffects
@@ -38,6 +39,8 @@ class StoreSuite(
     AskingToStop,
     TtlIncludesReplays,
     FairnessKeys,
+    NotingProgress,
+    Ended,
     Redacting,
     Sweeping,
     DetectingQueueResets,

@@ -8,9 +8,9 @@ from __future__ import annotations
 import pytest
 
 from holdfast.contracts.effects import Upsert
-from holdfast.contracts.ledger import QueuePlaces
+from holdfast.contracts.ledger import Lease, QueuePlaces
 from holdfast.contracts.queries import Page, RecordQuery
-from tests.mongo.steps import DAY, a_parcel, an_event
+from tests.mongo.steps import DAY, a_parcel, an_event, done, settlement
 
 LONG_BACKLOG = 3_000
 
@@ -71,6 +71,32 @@ async def test_queue_places_are_found_without_a_scan(parcels, commands_of):
     assert places == QueuePlaces(19, {"a": LONG_BACKLOG - 1, "b": 4})
     assert len(commands) == 2
     assert all(each["keysExamined"] <= 10 and each["docsExamined"] <= 1 for each in commands), commands
+
+
+async def test_the_jobs_that_have_ended_are_found_by_their_keys(parcels, commands_of):
+    await parcels.record([a_parcel(f"k{n}") for n in range(LONG_BACKLOG)])
+    claims = await parcels.claim("parcels", ["id-k1", "id-k2"], worker="w", lease=DAY, max_attempts=5)
+    await parcels.settle([settlement(claim, done(), "parcels") for claim in claims])
+
+    ended, (command,) = await commands_of(parcels.ended("parcels", [f"k{n}" for n in range(500)]))
+
+    assert ended == ["k1", "k2"]
+    assert "IXSCAN { idempotencyKey: 1 }" in command["planSummary"]
+    assert command["docsExamined"] == 500
+    assert command["keysExamined"] <= 1_001
+
+
+async def test_the_progress_of_many_jobs_is_one_write(parcels, commands_of):
+    await parcels.record([a_parcel(f"k{n}") for n in range(100)])
+    claims = await parcels.claim("parcels", [f"id-k{n}" for n in range(100)], worker="w", lease=DAY, max_attempts=5)
+    told = [(Lease(claim.job_id, claim.fence), {"done": 1, "total": None, "note": None}) for claim in claims]
+
+    _, commands = await commands_of(parcels.note_progress("parcels", told))
+
+    assert {each["op"] for each in commands} == {"update"}
+    assert {each["planSummary"] for each in commands} <= {"IDHACK", "IXSCAN { _id: 1 }", "EXPRESS_IXSCAN { _id: 1 }"}
+    assert sum(each["nModified"] for each in commands) == 100
+    assert sum(each.get("keysUpdated", 0) for each in commands) == 0
 
 
 async def test_a_page_of_the_newest_reads_no_more_than_the_page(parcels, commands_of):

@@ -12,7 +12,7 @@ from holdfast.contracts.queries import RecordQuery
 from holdfast.features.courier.contract import ActiveShipment
 from holdfast.features.courier.workload import Courier
 from holdfast.sqlite import Database
-from holdfast.stores.sqlite import SqliteStore, entries
+from holdfast.stores.sqlite import SqliteStore, entries, ledger
 from holdfast.stores.sqlite.records import RecordTable
 from tests.support.clock import ManualClock
 
@@ -178,14 +178,21 @@ async def test_a_job_without_a_fairness_key_is_in_no_index_of_the_fairness_keys(
 
 
 @pytest.mark.parametrize(
-    "statement", [entries._CANCEL, entries._ASKED_TO_STOP, entries._REDACT, entries._REDACT_LETTERS]
+    "statement",
+    [
+        *(entries._CANCEL, entries._ASKED_TO_STOP, entries._ENDED, entries._REDACT, entries._REDACT_LETTERS),
+        ledger._NOTE_PROGRESS,
+    ],
 )
-async def test_jobs_to_change_are_looked_up(query, statement):
+async def test_jobs_that_are_named_are_looked_up(query, statement):
     parameters = {"workload": "w", "job_ids": "[]", "bodies": "{}", "now": 1, "running": 1, "leases": "[]"}
+    parameters |= {"keys": "[]", "rows": "[]"}
 
     plan = await plan_of(query, statement, {name: each for name, each in parameters.items() if f":{name}" in statement})
 
     assert [step for step in plan if step.startswith(("SCAN ledger_entries", "SCAN e", "SCAN dead_letters"))] == []
+    assert [step for step in plan if step.startswith("SEARCH")] != []
+    assert [step for step in plan if "AUTOMATIC" in step] == []
 
 
 async def test_the_newest_documents_of_somebody_are_listed_from_the_index(query):

@@ -134,6 +134,8 @@ class LedgerEntry:
     last_error_message: str | None = None
     note: str | None = None
     result: Mapping[str, Any] | None = None
+    progress: Mapping[str, Any] | None = None
+    """How far the job is, as its handler told last: ``done``, ``total``, ``note``, and ``at`` on the store's clock."""
     replay_of: str | None = None
     warnings: tuple[str, ...] = ()
 

@@ -102,6 +102,15 @@ class Ledger(Protocol):
         """Prolong leases from now on the store's clock; return those that are no longer ours."""
         ...
 
+    async def note_progress(self, workload: str, progress: Sequence[tuple[Lease, Mapping[str, Any]]]) -> None:
+        """Write how far jobs in work are, into :attr:`LedgerEntry.progress`: one write for all of them.
+
+        The store adds the time of its clock as ``at``. A lease that no longer holds writes nothing (I4); of two reports
+        on one lease, the last counts. Nothing else of the entry changes, also not ``updated_at``. The progress stays
+        until the next report or a replay. It is for people: it need not survive power loss, and a report may be lost.
+        """
+        ...
+
     async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
         """Commit transitions with their effects and dead letters in one transaction (I3, I8).
 
@@ -169,6 +178,10 @@ class Ledger(Protocol):
 
     async def entry(self, workload: str, key: str) -> LedgerEntry | None:
         """The entry of this idempotency key."""
+        ...
+
+    async def ended(self, workload: str, keys: Sequence[str]) -> list[str]:
+        """Those of these keys whose jobs have ended: their entries are terminal. One read by index, for many keys."""
         ...
 
     async def find(self, query: EntryQuery, page: Page) -> Slice[LedgerEntry]:

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 from holdfast.contracts.effects import IGNORED_STALE, Delete, Effect, Enqueue, Upsert
 from holdfast.contracts.errors import EffectRefused
 from holdfast.contracts.ledger import NewEntry
-from holdfast.contracts.transitions import Complete, Expire, Proceed, Settlement
+from holdfast.contracts.transitions import Complete, Expire, Proceed, Release, Settlement
 
 Position = TypeVar("Position")
 
@@ -50,7 +50,7 @@ def note_of(settlement: Settlement, from_effects: str | None) -> str | None:
     transition = settlement.transition
     if isinstance(transition, Proceed):
         return None
-    if isinstance(transition, Complete | Expire) and transition.note is not None:
+    if isinstance(transition, Complete | Expire | Release) and transition.note is not None:
         return transition.note
     return from_effects
 

@@ -102,6 +102,36 @@ class Settling:
 
         assert (await claimed(store)).attempt == 1
 
+    async def test_the_note_of_a_release_says_why_the_job_waits(self, store):
+        await recorded(store)
+
+        answer = await settled(store, await claimed(store), Release(note=AWKWARD))
+
+        assert (answer.status, answer.note) == (Status.RECEIVED, AWKWARD)
+        assert (await entry_of(store)).note == AWKWARD
+        await settled(store, await claimed(store), Release())
+        assert (await entry_of(store)).note is None
+
+    async def test_every_failed_attempt_keeps_its_traceback(self, store):
+        await recorded(store)
+        await settled(store, await claimed(store), replace(retried(), traceback=f"first {AWKWARD}"))
+        await settled(store, await claimed(store), retried())
+        await settled(store, await claimed(store), dead_lettered(traceback=f"last {AWKWARD}"))
+
+        entry, letter = await entry_of(store), await letter_of(store, dead_lettered().letter_id)
+
+        assert [each.traceback for each in entry.attempts] == [f"first {AWKWARD}", None, f"last {AWKWARD}"]
+        assert letter.attempts == entry.attempts
+
+    async def test_a_traceback_without_an_open_attempt_is_not_kept(self, store):
+        await recorded(store)
+        await settled(store, await claimed(store), retried())
+        (claim,) = await try_claim(store, "id-k", max_attempts=1)
+
+        await settled(store, claim, dead_lettered(traceback="nobody's"))
+
+        assert [each.traceback for each in (await entry_of(store)).attempts] == [None]
+
     async def test_an_expired_job_is_over(self, store):
         await recorded(store)
         claim = await claimed(store)

@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Final
 
-from pymongo import UpdateMany
+from pymongo import UpdateMany, UpdateOne
 
 from holdfast.contracts.ledger import (
     AlreadySettled,
@@ -30,10 +30,11 @@ from holdfast.contracts.ledger import (
     Status,
     Unrecorded,
 )
+from holdfast.contracts.times import isoformat
 from holdfast.stores.fields import LOST
 
 from .documents import new_mark
-from .link import Document, Link
+from .link import BRIEF, Document, Link
 from .schema import WAITING, StoreParts
 
 _RUNNING: Final = AttemptOutcome.RUNNING.value
@@ -114,6 +115,24 @@ class Claiming(StoreParts):
         found = await self.link.run(lambda: collections.entries.find(held, {"fence": 1}).to_list())
         fences = {each["_id"]: each["fence"] for each in found}
         return [each for each in leases if fences.get(each.job_id) != each.fence]
+
+    async def note_progress(self, workload: str, progress: Sequence[tuple[Lease, Mapping[str, Any]]]) -> None:
+        """See :meth:`holdfast.contracts.ports.Ledger.note_progress`.
+
+        An entry that a dead client's transaction holds is not waited for.
+        """
+        collections = self.collections.get(workload)
+        if collections is None or not progress:
+            return
+        at = isoformat(await self.link.about_now())
+        writes = [
+            UpdateOne(
+                {"_id": lease.job_id, "fence": lease.fence, "status": _PROCESSING},
+                {"$set": {"progress": {**told, "at": at}}},
+            )
+            for lease, told in dict(progress).items()
+        ]
+        await self.link.in_time(lambda: collections.entries.bulk_write(writes, ordered=False), BRIEF)
 
     async def cancel(self, workload: str, job_ids: Sequence[str], *, running: bool = False) -> list[Cancelled]:
         """See :meth:`holdfast.contracts.ports.Ledger.cancel`.

@@ -331,7 +331,7 @@ class _Replay:
             "lastErrorMessage": None,
             "updatedAt": now,
         }
-        gone = ["note", "result", "expiresAt", "withdrawn", "proceeded"]
+        gone = ["note", "result", "progress", "expiresAt", "withdrawn", "proceeded"]
         if "life" in entry:
             start = entry["firstSeenAt"] if entry.get("mortal") else now
             fields["deadline"] = start + timedelta(milliseconds=entry["life"])

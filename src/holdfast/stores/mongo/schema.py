@@ -4,10 +4,10 @@ Names, fields and indexes are the specification's (``processed_events``, ``dead_
 the engine adds a few of its own. Every workload has a collection of entries and one of dead letters:
 
 - entries: ``_id`` is the job id. ``idempotencyKey, <labels as columns>, status, generation, attemptCount,
-  attemptHistory, lastErrorCode, lastErrorMessage, firstSeenAt, updatedAt, expiresAt, warnings`` are for people;
-  ``fence, leaseUntil, notBefore, dueAt, deadline, proceeded, lettersUntil`` are for the engine. ``recordId, claimId,
-  settleId, sweepId, withdrawn`` hold the mark of the call that wrote last: a call whose reply was lost finds its own
-  writes by its mark.
+  attemptHistory, lastErrorCode, lastErrorMessage, firstSeenAt, updatedAt, expiresAt, progress, warnings`` are for
+  people; ``fence, leaseUntil, notBefore, dueAt, deadline, proceeded, lettersUntil`` are for the engine. ``recordId,
+  claimId, settleId, sweepId, withdrawn`` hold the mark of the call that wrote last: a call whose reply was lost finds
+  its own writes by its mark.
   Four stored names are older than our words for them: ``life`` is the ttl in milliseconds, ``mortal`` is
   ``ttl_includes_replays``, ``lane`` is the fairness key (``openLane`` too, while the job is not settled), and
   ``withdrawn`` marks a job that its sender cancelled.

@@ -196,15 +196,12 @@ class _WorkloadWrites:
                     fields["result"] = _to_json(noted_result(transition.result, note))
                 return self._ended(entry, Status.PROCESSED, fields)
             case RetryLater() as transition:
-                fields = self._closed(entry, AttemptOutcome.FAILED, transition.code, transition.message)
-                fields |= {"lastErrorCode": transition.code, "lastErrorMessage": transition.message}
-                return self._waits(Status.FAILED, fields, transition.after)
+                return self._waits(Status.FAILED, self._failed(entry, transition), transition.after)
             case Release() as transition:
                 return self._released(entry, transition)
             case MoveToDeadLetters() as transition:
                 self._dead_letterings[entry["_id"]] = transition
-                fields = self._closed(entry, AttemptOutcome.FAILED, transition.code, transition.message)
-                fields |= {"lastErrorCode": transition.code, "lastErrorMessage": transition.message}
+                fields = self._failed(entry, transition)
                 # The entry stays as long as its letters, for a replay and against duplicates (I12).
                 letters_until = max(self._after(transition.letter_retention), entry.get("lettersUntil") or self._now)
                 fields["lettersUntil"] = letters_until
@@ -236,12 +233,19 @@ class _WorkloadWrites:
     def _after(self, duration: timedelta) -> datetime:
         return self._now + timedelta(milliseconds=duration_ms(duration))
 
+    def _failed(self, entry: Mapping[str, Any], transition: RetryLater | MoveToDeadLetters) -> Document:
+        """The fields that close the running attempt as failed, and the entry's last error."""
+        error = (transition.code, transition.message)
+        fields = self._closed(entry, AttemptOutcome.FAILED, *error, transition.traceback)
+        return fields | {"lastErrorCode": transition.code, "lastErrorMessage": transition.message}
+
     def _closed(
         self,
         entry: Mapping[str, Any],
         outcome: AttemptOutcome,
         code: str | None = None,
         message: str | None = None,
+        traceback: str | None = None,
     ) -> Document:
         """The fields that close the running attempt, if there is one."""
         if entry.get("last") != _RUNNING:
@@ -254,6 +258,8 @@ class _WorkloadWrites:
         }
         if code is not None:
             fields |= {f"{attempt}.errorCode": code, f"{attempt}.errorMessage": message}
+        if traceback is not None:
+            fields[f"{attempt}.traceback"] = traceback
         return fields
 
     def _kept(self, entry: Mapping[str, Any], retention: timedelta) -> Document:

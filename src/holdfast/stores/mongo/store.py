@@ -23,7 +23,7 @@ from .letters import Letters
 from .link import LONG, Document, Link, aggregated, rights_explained
 from .migrating import Schema
 from .recording import Recording
-from .schema import FACTS, has_fairness_key, label_field
+from .schema import FACTS, SETTLED, has_fairness_key, label_field
 from .settling import Settling
 from .sweeping import Sweeping
 
@@ -134,6 +134,20 @@ class MongoStore(Recording, Claiming, Settling, Sweeping, Letters):
             return None
         found = await self.link.run(lambda: collections.entries.find_one({"idempotencyKey": {"$eq": key}}))
         return None if found is None else entry_of(collections.workload, found)
+
+    async def ended(self, workload: str, keys: Sequence[str]) -> list[str]:
+        """See :meth:`holdfast.contracts.ports.Ledger.ended`.
+
+        The status is compared here: with a condition on it, the server could choose an index on all settled jobs.
+        """
+        collections = self.collections.get(workload)
+        if collections is None or not keys:
+            return []
+        entries, asked = collections.entries, {"idempotencyKey": {"$in": list(set(keys))}}
+        fields, together = {"_id": 0, "idempotencyKey": 1, "status": 1}, len(keys) + 1  # more than the driver's batch
+        found = await self.link.run(lambda: entries.find(asked, fields, batch_size=together).to_list())
+        terminal = {each["idempotencyKey"] for each in found if each.get("status") in SETTLED}
+        return [key for key in keys if key in terminal]
 
     async def find(self, query: EntryQuery, page: Page) -> Slice[LedgerEntry]:
         """See :meth:`holdfast.contracts.ports.Ledger.find`."""

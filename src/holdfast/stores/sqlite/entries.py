@@ -20,6 +20,11 @@ _COLUMNS: Final = ("id", *names_of(LedgerEntry))
 # S608: the columns and the conditions are constants of this package or checked names; values are always parameters.
 _SELECT: Final = f"SELECT {', '.join(_COLUMNS)} FROM ledger_entries WHERE "  # noqa: S608
 _ENTRY: Final = f"{_SELECT}workload = ? AND key = ?"
+_ENDED: Final = """
+SELECT json_group_array(e.key) FROM json_each(:keys) AS k
+CROSS JOIN ledger_entries AS e ON e.workload = :workload AND e.key = k.value
+WHERE e.status IN ('processed', 'dead_lettered', 'expired')
+"""
 _COUNTS: Final = "SELECT status, count(*) FROM ledger_entries WHERE workload = ? GROUP BY status"
 
 _read: Final[Callable[..., LedgerEntry]] = reader(LedgerEntry, stored_as=str, instant=from_ms, nested=json.loads)
@@ -33,6 +38,13 @@ def read(connection: sqlite3.Connection, workload: str, key: str) -> LedgerEntry
     """The entry of this idempotency key."""
     row = connection.execute(_ENTRY, (workload, key)).fetchone()
     return None if row is None else _entry_of(row)
+
+
+def ended(connection: sqlite3.Connection, workload: str, keys: Sequence[str]) -> list[str]:
+    """Those of these keys whose entries are terminal: one lookup in the index for each key."""
+    found = json.loads(one(connection, _ENDED, {"workload": workload, "keys": to_json(list(keys))}))
+    terminal = frozenset(found)
+    return [key for key in keys if key in terminal]
 
 
 def find(connection: sqlite3.Connection, query: EntryQuery, page: Page, indexed: Collection[str]) -> Slice[LedgerEntry]:

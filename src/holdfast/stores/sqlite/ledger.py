@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Final
 
@@ -30,7 +30,7 @@ from holdfast.contracts.ledger import (
     Status,
     Unrecorded,
 )
-from holdfast.contracts.times import duration_ms, from_ms
+from holdfast.contracts.times import duration_ms, from_ms, isoformat
 from holdfast.sqlite.database import one, to_json
 from holdfast.stores.fields import LOST
 from holdfast.stores.folding import writes_of
@@ -237,6 +237,13 @@ _RENEW: Final = """
 UPDATE ledger_entries SET lease_until = :until, due_at = :until WHERE id IN (SELECT value FROM json_each(:ids))
 """
 
+_NOTE_PROGRESS: Final = """
+UPDATE ledger_entries SET progress = p.progress
+FROM (SELECT value ->> 0 AS job_id, value ->> 1 AS fence, value -> 2 AS progress FROM json_each(:rows)) AS p
+WHERE workload = :workload AND ledger_entries.job_id = p.job_id AND ledger_entries.fence = p.fence
+  AND status = 'processing'
+"""
+
 _HELD: Final = """
 SELECT json_group_object(l.key, e.id) FROM json_each(:leases) AS l
 CROSS JOIN ledger_entries AS e ON e.workload = :workload AND e.job_id = l.value ->> 0
@@ -257,6 +264,15 @@ def renew(
     until = now + duration_ms(lease)
     connection.execute(_RENEW, {"ids": to_json(list(held.values())), "until": until})
     return [each for position, each in enumerate(leases) if str(position) not in held]
+
+
+def note_progress(
+    connection: sqlite3.Connection, now: int, workload: str, progress: Sequence[tuple[Lease, Mapping[str, Any]]]
+) -> None:
+    """Write how far jobs are whose leases still hold. The last report of a lease counts."""
+    at = isoformat(from_ms(now))
+    rows = [(lease.job_id, lease.fence, {**told, "at": at}) for lease, told in dict(progress).items()]
+    connection.execute(_NOTE_PROGRESS, {"workload": workload, "rows": to_json(rows)})
 
 
 # --- sweep ----------------------------------------------------------------------------------------------------

@@ -58,7 +58,8 @@ UPDATE ledger_entries
 SET status = 'received', generation = ledger_entries.generation + 1, attempts = '[]', attempt_count = 0,
     not_before = :now, due_at = :now + :grace, withdrawn = 0,
     deadline = iif(ledger_entries.mortal, ledger_entries.first_seen_at, :now) + ledger_entries.life,
-    last_error_code = NULL, last_error_message = NULL, note = NULL, result = NULL, expires_at = NULL, updated_at = :now
+    last_error_code = NULL, last_error_message = NULL, note = NULL, result = NULL, progress = NULL,
+    expires_at = NULL, updated_at = :now
 FROM dead_letters AS l
 WHERE l.id = :letter AND ledger_entries.workload = l.workload AND ledger_entries.key = l.key
   AND ledger_entries.generation = l.generation AND ledger_entries.status = 'dead_lettered'

@@ -1,7 +1,7 @@
 """The tables of the embedded store, and views with the names of the specification.
 
-Times are milliseconds since 1970 on the store's clock. ``attempts``, ``labels``, ``decisions``, ``result`` and
-``warnings`` are JSON. The views have the specification's names and fields (``processed_events``,
+Times are milliseconds since 1970 on the store's clock. ``attempts``, ``labels``, ``decisions``, ``result``,
+``progress`` and ``warnings`` are JSON. The views have the specification's names and fields (``processed_events``,
 ``dead_letter_events``; rules C33 and C60).
 
 Some stored names are older than our words for them:
@@ -132,6 +132,7 @@ MIGRATIONS: Final[tuple[Migration, ...]] = (
         """,
     ),
     ("ALTER TABLE ledger_entries ADD COLUMN warnings TEXT NOT NULL DEFAULT '[]'",),
+    ("ALTER TABLE ledger_entries ADD COLUMN progress TEXT",),
 )
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
@@ -216,7 +217,7 @@ def instants_of(collection: Collection) -> tuple[str, ...]:
 # Fields in the views, beside the key and the label columns.
 _OF_AN_ENTRY: Final = (
     *("status", "generation", "attempt_count", "last_error_code", "last_error_message", "note"),
-    *("first_seen_at", "updated_at", "expires_at", "body", "attempts", "labels", "result", "warnings"),
+    *("first_seen_at", "updated_at", "expires_at", "body", "attempts", "labels", "result", "progress", "warnings"),
 )
 _NOT_OF_A_LETTER: Final = frozenset({"id", "workload", "key", "job_id", "labels", "replayed_as"})
 _OF_A_LETTER: Final = tuple(name for name in names_of(DeadLetter) if name not in _NOT_OF_A_LETTER)

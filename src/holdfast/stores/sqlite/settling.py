@@ -97,8 +97,8 @@ class _Batch:
                 self._row(row_id, Status.PROCESSED, attempts, note=note, result=result, keep=transition.retention)
                 return Status.PROCESSED
             case RetryLater() as transition:
-                self._close(attempts, AttemptOutcome.FAILED, transition.code, transition.message)
                 error = (transition.code, transition.message)
+                self._close(attempts, AttemptOutcome.FAILED, *error, transition.traceback)
                 self._row(row_id, Status.FAILED, attempts, after=transition.after, error=error, note=note)
                 return Status.FAILED
             case Release() as transition:
@@ -112,10 +112,10 @@ class _Batch:
                     self.proceeding.append(row_id)
                 return Status.PROCESSING
             case MoveToDeadLetters() as transition:
-                self._close(attempts, AttemptOutcome.FAILED, transition.code, transition.message)
+                error = (transition.code, transition.message)
+                self._close(attempts, AttemptOutcome.FAILED, *error, transition.traceback)
                 # The entry stays as long as its letter, for a replay and against duplicates (I12).
                 keep = max(transition.retention, transition.letter_retention)
-                error = (transition.code, transition.message)
                 self._row(row_id, Status.FAILED, attempts, error=error, note=note, keep=keep)
                 self.last_steps.append((row_id, Status.DEAD_LETTERED.value))
                 letter = (row_id, transition.letter_id, duration_ms(transition.letter_retention))
@@ -135,11 +135,14 @@ class _Batch:
         outcome: AttemptOutcome,
         code: str | None = None,
         message: str | None = None,
+        traceback: str | None = None,
     ) -> None:
         if attempts and attempts[-1]["outcome"] == AttemptOutcome.RUNNING:
             attempts[-1] |= {"outcome": outcome.value, "finishedAt": self.now}
             if code is not None:
                 attempts[-1] |= {"errorCode": code, "errorMessage": message}
+            if traceback is not None:
+                attempts[-1]["traceback"] = traceback
 
     def _row(  # noqa: PLR0913 - the columns that transitions differ in
         self,

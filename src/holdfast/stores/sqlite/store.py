@@ -111,6 +111,11 @@ class SqliteStore:
         now = self._database.now
         return await self._database.write(lambda c: ledger.renew(c, now(), workload, leases, lease), durable=False)
 
+    async def note_progress(self, workload: str, progress: Sequence[tuple[Lease, Mapping[str, Any]]]) -> None:
+        """See :meth:`holdfast.contracts.ports.Ledger.note_progress`."""
+        now = self._database.now
+        await self._database.write(lambda c: ledger.note_progress(c, now(), workload, progress), durable=False)
+
     async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
         """See :meth:`holdfast.contracts.ports.Ledger.settle`."""
         now = self._database.now
@@ -158,6 +163,10 @@ class SqliteStore:
     async def entry(self, workload: str, key: str) -> LedgerEntry | None:
         """See :meth:`holdfast.contracts.ports.Ledger.entry`."""
         return await self._database.read(lambda c: entries.read(c, workload, key))
+
+    async def ended(self, workload: str, keys: Sequence[str]) -> list[str]:
+        """See :meth:`holdfast.contracts.ports.Ledger.ended`."""
+        return await self._database.read(lambda c: entries.ended(c, workload, keys))
 
     async def find(self, query: EntryQuery, page: Page) -> Slice[LedgerEntry]:
         """See :meth:`holdfast.contracts.ports.Ledger.find`."""
