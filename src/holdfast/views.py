@@ -8,4 +8,14 @@ from __future__ import annotations
 from holdfast.api.views import AttemptView, BatchView, EntryView, ErrorView, Instant, JobReceipt, JobView, View
 from holdfast.contracts.examples import add_example
 
-__all__ = ["AttemptView", "BatchView", "EntryView", "ErrorView", "Instant", "JobReceipt", "JobView", "View", "add_example"]
+__all__ = [
+    "AttemptView",
+    "BatchView",
+    "EntryView",
+    "ErrorView",
+    "Instant",
+    "JobReceipt",
+    "JobView",
+    "View",
+    "add_example",
+]

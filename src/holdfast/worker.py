@@ -45,9 +45,7 @@ class Worker:
             for workload in self._workloads
             for task in workload.background(partial(adopt_texts, store, broker, workload))
         ]
-        self._executions = [
-            Execution(workload, store, broker, ambient, options, ended) for workload in self._workloads
-        ]
+        self._executions = [Execution(workload, store, broker, ambient, options, ended) for workload in self._workloads]
 
     @property
     def in_flight(self) -> int:

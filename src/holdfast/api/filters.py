@@ -8,7 +8,9 @@ from typing import Annotated, Final
 
 from pydantic import AwareDatetime, BeforeValidator, Field
 
-from .errors import Code, FieldProblem, Refusal
+from holdfast.contracts.admission import FieldProblem
+
+from .errors import Code, Refusal
 
 MAX_PAGE: Final = 200
 _DATE_AND_TIME: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T")

@@ -8,11 +8,12 @@ from typing import Annotated, Any, Final
 from fastapi import Path, Query
 from pydantic import BaseModel, ConfigDict, Field
 
+from holdfast.contracts.admission import FieldProblem
 from holdfast.contracts.errors import NotFound
 from holdfast.contracts.queries import Page, RecordQuery
 
 from . import ApiServices
-from .errors import Code, FieldProblem, Refusal
+from .errors import Code, Refusal
 from .filters import MAX_PAGE, Filter, conditions
 from .openapi import refusals
 from .routes import Routes

@@ -173,7 +173,7 @@ def _with_strict_body(endpoint: Callable[..., Any]) -> Callable[..., Any]:
     others = [each for each in signature.parameters.values() if each is not parameter]
     if isinstance(body, _UnreadBody):
         others.append(parameter.replace(default=parameter.empty))
-        setattr(endpoint, _MOST_ITEMS, body.most_items)  # noqa: B010 - unknown to mypy
+        setattr(endpoint, _MOST_ITEMS, body.most_items)
         return _seen_as(endpoint, endpoint, signature, others, body.contents)
     own_request = next((each.name for each in others if each.annotation is Request), None)
     if own_request is None:

@@ -77,7 +77,7 @@ class TenantGuard:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who uses the routes of jobs: an operator (``tenant`` is None), or a tenant, whose keys have its id before them."""
+    """Who uses the routes of jobs: an operator (``tenant`` is None), or a tenant, whose keys begin with its id."""
 
     tenant: Principal | None
 

@@ -191,7 +191,9 @@ class JobSummary(View):
     note: str | None = Field(examples=[None])
     first_seen_at: Instant
     updated_at: Instant
-    due_at: Instant | None = Field(description="When a job that waits may start.", examples=["2026-02-26T12:00:12.250Z"])
+    due_at: Instant | None = Field(
+        description="When a job that waits may start.", examples=["2026-02-26T12:00:12.250Z"]
+    )
     progress: JobProgress | None = Field(description="How far the job is, if its handler says so.")
     trace_id: str | None = Field(examples=["4bf92f3577b34da6a3ce929d0e0e4736"])
 
@@ -223,7 +225,9 @@ class JobView(EntryView):
     labels: dict[str, str]
     priority: int
     deadline: Instant | None
-    due_at: Instant | None = Field(description="When a job that waits may start.", examples=["2026-02-26T12:00:12.250Z"])
+    due_at: Instant | None = Field(
+        description="When a job that waits may start.", examples=["2026-02-26T12:00:12.250Z"]
+    )
     progress: JobProgress | None = Field(description="How far the job is, if its handler says so.")
     result: dict[str, Any] | None
     payload: Any = Field(description="The job, as its workload shows it to people.", examples=[{"number": "invoice-7"}])
@@ -273,9 +277,7 @@ class WorkloadView(View):
     queue: str = Field(examples=["invoices-main"])
     contract: dict[str, Any] = Field(description="The JSON Schema of its jobs.", examples=[{"type": "object"}])
     indexed_labels: list[str] = Field(description="The labels by which its jobs are found.", examples=[["customer"]])
-    own_route: str | None = Field(
-        description="How its jobs are submitted, if not by `POST /v1/jobs`.", examples=[None]
-    )
+    own_route: str | None = Field(description="How its jobs are submitted, if not by `POST /v1/jobs`.", examples=[None])
 
 
 class WorkloadList(View):

@@ -33,7 +33,7 @@ def _meanings() -> str:
 
 def _scopes(app: str | None) -> dict[str, str]:
     features = {str(name): meaning for each in features_of(app_of(app)) for name, meaning in each.scopes.items()}
-    return features | JOB_SCOPES
+    return {**features, **JOB_SCOPES}
 
 
 TenantName = Annotated[str, typer.Argument(metavar="TENANT", help="The tenant's id or name.", show_default=False)]
@@ -151,7 +151,7 @@ def _document(key: ApiKey) -> dict[str, Any]:
     }
 
 
-async def _create(  # noqa: PLR0913, PLR0917 - the command's own options
+async def _create(
     tenant: str,
     scopes: list[str] | None,
     label: str,

@@ -102,7 +102,9 @@ class Settler(GroupCommit[RunningJob]):
             crash_point("worker.settled")
             self._report(settled)
             if self._ended is not None:
-                last = [job.claim.key for job, answer in settled if answer.status is not None and answer.status.terminal]
+                last = [
+                    job.claim.key for job, answer in settled if answer.status is not None and answer.status.terminal
+                ]
                 self._ended(self._workload.name, last)
             await self._acknowledge(settled)
             crash_point("worker.acknowledged")

@@ -263,9 +263,7 @@ class Tenants:
         # Only right keys are remembered. Whoever tries many wrong ones pushes nothing out.
         key = ApiKey.of(record)
         # A scope that is not known here opens nothing.
-        principal = Principal(
-            tenant, key.key_id, frozenset(each for each in key.scopes if self._problem(each) is None)
-        )
+        principal = Principal(tenant, key.key_id, frozenset(each for each in key.scopes if self._problem(each) is None))
         known = self._known[key_id] = _Known(key, held, principal, now)
         self._known.move_to_end(key_id)
         if len(self._known) > _MOST_REMEMBERED:

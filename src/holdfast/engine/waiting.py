@@ -1,8 +1,8 @@
 """Waiting for the end of jobs: all waits of a process share one poll of the ledger.
 
 A job that a worker of this process ends wakes its waits at once (:meth:`Waiting.notify`). A job that ends elsewhere is
-found by the poll: every 250 ms, one read for 500 keys of a workload. So a thousand waits cost as many reads as a few. The
-poll runs only while somebody waits.
+found by the poll: every 250 ms, one read for 500 keys of a workload. So a thousand waits cost about as many reads as
+one. The poll runs only while somebody waits.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Waiting:
         self._polling: asyncio.Task[None] | None = None
         self._stopped = False
 
-    async def until_ended(self, workload: str, key: str, timeout: timedelta) -> bool:
+    async def until_ended(self, workload: str, key: str, timeout: timedelta) -> bool:  # noqa: ASYNC109 - the poll is shared
         """Wait until the job has ended. False: it has not, but the time is over, or the process is about to stop.
 
         A key that the ledger does not have never ends.

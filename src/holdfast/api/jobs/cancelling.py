@@ -7,11 +7,12 @@ from typing import Any, Final, Literal
 from fastapi import Request
 
 from holdfast.api import ApiServices
-from holdfast.api.errors import Code, FieldProblem, Refusal
+from holdfast.api.errors import Code, Refusal
 from holdfast.api.openapi import refusals
 from holdfast.api.routes import Routes
 from holdfast.api.tenant_guard import caller_of
 from holdfast.api.views import JobCancel
+from holdfast.contracts.admission import FieldProblem
 from holdfast.contracts.ledger import Cancelled, LedgerEntry, Status
 from holdfast.contracts.transitions import CANCELLED
 
@@ -19,8 +20,8 @@ from .lookup import Key, Lookup, WorkloadName
 
 _ABOUT: Final = """\
 A job that waits will not run: it ends as `expired`. A job in work is asked to stop, if its workload allows that. A job
-that has ended, or is in work and cannot be stopped, is answered with 409 and its status. Cancelling twice gives the same
-answer as once."""
+that has ended, or is in work and cannot be stopped, is answered with 409 and its status. Cancelling twice gives the
+same answer as once."""
 
 
 def add_cancelling(routes: Routes, services: ApiServices, lookup: Lookup, guarded: list[Any]) -> None:

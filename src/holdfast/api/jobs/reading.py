@@ -10,12 +10,13 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from holdfast.api import ApiServices
-from holdfast.api.errors import Code, FieldProblem, Refusal
+from holdfast.api.errors import Code, Refusal
 from holdfast.api.filters import MAX_PAGE, Filter, Instant, conditions
 from holdfast.api.openapi import refusals
 from holdfast.api.routes import Routes
 from holdfast.api.tenant_guard import Caller, caller_of
 from holdfast.api.views import JobList, JobSummary, JobView, WorkloadList, WorkloadView
+from holdfast.contracts.admission import FieldProblem
 from holdfast.contracts.entries import OWNER
 from holdfast.contracts.ledger import Status
 from holdfast.contracts.queries import EntryQuery, Page
@@ -102,9 +103,7 @@ def add_listing(
         description=_LIST,
         responses=refusals(Code.NOT_INDEXED),
     )
-    async def list_jobs(
-        request: Request, workload: WorkloadName, listing: Annotated[JobListing, Query()]
-    ) -> JobList:
+    async def list_jobs(request: Request, workload: WorkloadName, listing: Annotated[JobListing, Query()]) -> JobList:
         caller = caller_of(request)
         query = listing.query(lookup.workload(workload, caller), caller)
         found = await services.store.find(query, Page(listing.limit, listing.cursor))

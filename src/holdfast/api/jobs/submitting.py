@@ -95,9 +95,7 @@ def add_submitting(
             raise intake_refusal_of(error) from error
 
 
-async def _read(
-    request: Request, workload: Workload[Any], limit: int
-) -> BaseModel | list[BaseModel | Refusal]:
+async def _read(request: Request, workload: Workload[Any], limit: int) -> BaseModel | list[BaseModel | Refusal]:
     """The job in the body; or those of a list, each with what is wrong with it instead of the job."""
     raw = await read_json_bytes(request.scope["headers"], request.receive, limit * _BATCH_BODIES)
     batch = raw.lstrip(b" \t\r\n").startswith(b"[")
@@ -106,8 +104,10 @@ async def _read(
     if len(raw) <= _LARGE:
         return _batch_of(raw, workload, limit) if batch else _job_of(raw, workload)
     # A large body is read in a thread: the other requests go on.
-    return await run_in_threadpool(_batch_of, raw, workload, limit) if batch else await run_in_threadpool(
-        _job_of, raw, workload
+    return (
+        await run_in_threadpool(_batch_of, raw, workload, limit)
+        if batch
+        else await run_in_threadpool(_job_of, raw, workload)
     )
 
 
@@ -124,10 +124,10 @@ def _batch_of(raw: bytes, workload: Workload[Any], limit: int) -> list[BaseModel
 
 
 def _item_of(item: object, workload: Workload[Any], limit: int) -> BaseModel | Refusal:
+    text = json.dumps(item, ensure_ascii=False, separators=(",", ":")).encode()
+    if len(text) > limit:
+        return Refusal(Code.PAYLOAD_TOO_LARGE, f"The job is larger than {limit} bytes.")
     try:
-        text = json.dumps(item, ensure_ascii=False, separators=(",", ":")).encode()
-        if len(text) > limit:
-            raise Refusal(Code.PAYLOAD_TOO_LARGE, f"The job is larger than {limit} bytes.")
         return _validated(text, workload)
     except Refusal as refusal:
         return refusal
@@ -173,7 +173,7 @@ class _Submission:
             trace_id=receipt.labels.get(TRACE_ID),
         )
 
-    async def accept_all(  # noqa: PLR0913, PLR0917 - jobs, and how they are submitted
+    async def accept_all(  # noqa: PLR0917 - jobs, and how they are submitted
         self,
         workload: Workload[Any],
         jobs: Sequence[BaseModel | Refusal],

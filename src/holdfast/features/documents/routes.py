@@ -280,7 +280,11 @@ def _add_watching(
         description=_EVENTS,
         response_class=Response,
         responses={
-            200: {"content": {ProgressStream.media_type: {"schema": event_schema("DocumentView"), "example": _EVENT_EXAMPLE}}},
+            200: {
+                "content": {
+                    ProgressStream.media_type: {"schema": event_schema("DocumentView"), "example": _EVENT_EXAMPLE}
+                }
+            },
             **refusals(Code.TOO_MANY_REQUESTS, Code.TOO_MANY_STREAMS),
         },
     )
