@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from holdfast.contracts.redaction import Kind, find_personal_data, normalise_document
 
     from .contracts.admission import Admitted, ErrorCode, FieldProblem, InvalidContent, NotAcceptable
+    from .contracts.app import App
     from .contracts.crash_points import crash_point
     from .contracts.dead_letters import DeadLetter, ListedLetter, ReviewStatus, letter_id
     from .contracts.effects import Collection, Delete, Effect, Enqueue, Upsert
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
         IntakeSaturated,
         InvalidQuery,
         LeaseLost,
+        NewerVersion,
         NotFound,
         PermanentError,
         StoreUnavailable,
@@ -33,12 +35,15 @@ if TYPE_CHECKING:
         TransientError,
     )
     from .contracts.extras import EXTRA_OF, install_command, missing_libraries
+    from .contracts.functions import JobFunction, SyncContext
+    from .contracts.jobs import Context, Job, JobState
     from .contracts.ledger import Attempt, LedgerEntry, Status
     from .contracts.outcomes import Done, Expired, Failure, Halt, Outcome, Reason, Reject, Retry, Snooze
     from .contracts.queries import EntryQuery, LetterQuery, Page, RecordQuery, Slice
     from .contracts.queues import Delivery, RateLimit
     from .contracts.redaction import scrub
     from .contracts.retry import ExponentialBackoff, ListedDelays, RetryPolicy
+    from .contracts.schedules import Schedule, Tick
     from .contracts.times import duration_ms, isoformat
     from .contracts.transitions import (
         Accept,
@@ -52,18 +57,7 @@ if TYPE_CHECKING:
         Transition,
     )
     from .contracts.validation import HALF_A_CHARACTER, described, sentence_of
-    from .contracts.workload import (
-        Adopt,
-        Adopted,
-        App,
-        BackgroundTask,
-        Context,
-        Identity,
-        Job,
-        JobState,
-        Workload,
-        readable_body,
-    )
+    from .contracts.workload import Adopt, Adopted, BackgroundTask, Identity, Workload, readable_body
 
 __version__ = "0.1.0"
 
@@ -105,6 +99,7 @@ __all__ = [
     "InvalidContent",
     "InvalidQuery",
     "Job",
+    "JobFunction",
     "JobState",
     "Kind",
     "LeaseLost",
@@ -113,6 +108,7 @@ __all__ = [
     "ListedDelays",
     "ListedLetter",
     "MoveToDeadLetters",
+    "NewerVersion",
     "NotAcceptable",
     "NotFound",
     "Outcome",
@@ -128,11 +124,14 @@ __all__ = [
     "RetryLater",
     "RetryPolicy",
     "ReviewStatus",
+    "Schedule",
     "Slice",
     "Snooze",
     "Status",
     "StoreUnavailable",
+    "SyncContext",
     "ThrottledError",
+    "Tick",
     "TransientError",
     "Transition",
     "Upsert",
@@ -156,18 +155,22 @@ __all__ = [
 
 _PLACES: Final = (
     "admission",
+    "app",
     "crash_points",
     "dead_letters",
     "effects",
     "entries",
     "errors",
     "extras",
+    "functions",
+    "jobs",
     "ledger",
     "outcomes",
     "queries",
     "queues",
     "redaction",
     "retry",
+    "schedules",
     "times",
     "transitions",
     "validation",

@@ -9,10 +9,10 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Final, NamedTuple
 
 from holdfast.config import Settings, compose
+from holdfast.contracts.app import App
 from holdfast.contracts.errors import ConfigurationError, message_of
 from holdfast.contracts.extras import install_command, missing_libraries
 from holdfast.contracts.redaction import scrub
-from holdfast.contracts.workload import App
 from holdfast.feature import Feature
 
 GROUP: Final = "holdfast.features"

@@ -19,11 +19,11 @@ from holdfast.api.app import Gateway as Api
 from holdfast.api.app import create_app
 from holdfast.api.frame import FeatureApi, Frame
 from holdfast.contracts.dead_letters import letter_id
+from holdfast.contracts.jobs import JobState
 from holdfast.contracts.ledger import Claimed, Lease, LedgerEntry
 from holdfast.contracts.outcomes import Reason
 from holdfast.contracts.queries import EntryQuery, Page
 from holdfast.contracts.transitions import Complete, MoveToDeadLetters, Settlement
-from holdfast.contracts.workload import JobState
 from holdfast.features.documents.contract import DocumentJob
 from holdfast.features.documents.failures import Code
 from holdfast.features.documents.feature import DocumentService, DocumentsFeature, HttpLimits, Scope

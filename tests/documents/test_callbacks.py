@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from standardwebhooks import Webhook, WebhookVerificationError
 
 from holdfast.contracts.errors import ConfigurationError, NotFound
+from holdfast.contracts.jobs import Job
 from holdfast.contracts.outcomes import Done, Reject, Retry
-from holdfast.contracts.workload import Job
 from holdfast.features.documents.callbacks import CallbackJob, CallbackOptions, DocumentCallbacks, callback_id
 from holdfast.webhooks import signed_headers, signing_key
 from holdfast.webhooks.addresses import AddressPolicy

@@ -442,7 +442,7 @@ async def test_looks_for_cancellations_that_fail_stop_nothing_and_the_next_worke
         message = "the driver has a bad day"
         raise RuntimeError(message)
 
-    monkeypatch.setattr("holdfast.engine.handling.HandlerContext.look_for_cancellations", failing)
+    monkeypatch.setattr("holdfast.engine.context.SharedContext.look_for_cancellations", failing)
     script, untouched = Script([plan(2), page(0)]), Script(pages(1))
     job_id = await client.handed_in(script)
     await client.until(job_id, "PROCESSING", units_done=1)

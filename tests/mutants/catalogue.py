@@ -187,8 +187,8 @@ ON CONFLICT (workload, key) DO UPDATE SET body = excluded.body, fingerprint = ex
     _mutant(
         "a surprise beyond the point of no return is retried",
         "engine/handling.py",
-        "    if context.has_proceeded(job):\n        return _unknown(",
-        "    if not job.key:\n        return _unknown(",
+        "    if context.running.proceeded:\n        return _unknown(",
+        "    if not context.job.key:\n        return _unknown(",
     ),
     _mutant(
         "a stopping worker releases a job whose effect may have happened",
@@ -198,7 +198,7 @@ ON CONFLICT (workload, key) DO UPDATE SET body = excluded.body, fingerprint = ex
     ),
     _mutant(
         "a handler goes on before its point of no return is committed",
-        "engine/handling.py",
+        "engine/context.py",
         "        settled = await answer\n",
         "        await asyncio.sleep(0)\n        return\n        settled = await answer\n",
     ),
@@ -240,7 +240,7 @@ ON CONFLICT (workload, key) DO UPDATE SET body = excluded.body, fingerprint = ex
     ),
     _mutant(
         "a handler does not learn that its job is cancelled",
-        "engine/handling.py",
+        "engine/context.py",
         "                each.cancelled.set()\n",
         "                pass\n",
     ),

@@ -13,10 +13,11 @@ from pydantic import BaseModel
 
 from holdfast.contracts.effects import Collection, Effect, Upsert
 from holdfast.contracts.errors import PermanentError, ThrottledError, TransientError
+from holdfast.contracts.jobs import Context, Job, JobState
 from holdfast.contracts.outcomes import Done, Expired, Outcome, Reject, Retry, Snooze
 from holdfast.contracts.retry import ExponentialBackoff
 from holdfast.contracts.transitions import Expire, Transition
-from holdfast.contracts.workload import Context, Job, JobState, Workload
+from holdfast.contracts.workload import Workload
 
 from .loop import current_process
 from .weather import Sky
@@ -219,7 +220,7 @@ class Rockets(Simulated):
         run = self.begin(job, context)
         try:
             launch = Upsert("rockets_launches", job.key, {"generation": job.generation, "attempt": job.attempt})
-            await context.proceed(job, [launch])
+            await context.proceed([launch])
             if run.behaviour not in NOT_LAUNCHED:
                 run.launched = self.sky.loop.time()
             return await self.behave(run, job)
@@ -239,11 +240,11 @@ class Scans(Simulated):
 
     async def handle(self, job: Job[Order], context: Context) -> Outcome:
         run = self.begin(job, context)
-        cancelled = context.cancelled(job)
-        working, waiting = asyncio.ensure_future(self._scan(run, job)), asyncio.ensure_future(cancelled.wait())
+        working = asyncio.ensure_future(self._scan(run, job))
+        waiting = asyncio.ensure_future(context.until_cancelled())
         try:
             await asyncio.wait({working, waiting}, return_when=asyncio.FIRST_COMPLETED)
-            run.stopped = cancelled.is_set() and not working.done()
+            run.stopped = context.cancelled and not working.done()
             return Expired() if run.stopped else await working
         finally:
             run.ended = self.sky.loop.time()
@@ -268,8 +269,8 @@ class Rolls(Simulated):
     batch_size = 3
     collections = _collections("rolls")
 
-    async def handle_batch(self, jobs: Sequence[Job[Order]], context: Context) -> Sequence[Outcome]:
-        runs = [self.begin(job, context) for job in jobs]
+    async def handle_batch(self, jobs: Sequence[Job[Order]], contexts: Sequence[Context]) -> Sequence[Outcome]:
+        runs = [self.begin(job, context) for job, context in zip(jobs, contexts, strict=True)]
         try:
             return [await self.behave(run, job) for run, job in zip(runs, jobs, strict=True)]
         finally:

@@ -82,7 +82,7 @@ class BatchedParcels(Parcels):
         self.batch_script = batch_script
         self.batches: list[list[str]] = []
 
-    async def handle_batch(self, jobs: Sequence[Job[Parcel]], context: Context) -> Sequence[Outcome]:
+    async def handle_batch(self, jobs: Sequence[Job[Parcel]], contexts: Sequence[Context]) -> Sequence[Outcome]:
         self.batches.append([job.data.id for job in jobs])
         return await self.batch_script(jobs)
 

@@ -140,11 +140,11 @@ class Stoppable(Parcels):
 
     async def handle(self, job, context):
         self.handled.append(job)
-        ways = {asyncio.ensure_future(self.let_go.wait()), asyncio.ensure_future(context.cancelled(job).wait())}
+        ways = {asyncio.ensure_future(self.let_go.wait()), asyncio.ensure_future(context.until_cancelled())}
         _, others = await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
         for other in others:
             other.cancel()
-        if context.cancelled(job).is_set():
+        if context.cancelled:
             self.stopped.append(job.data.id)
         return await self.then(job, context) if self.then else Expired()
 
@@ -228,7 +228,7 @@ async def test_a_job_that_was_cancelled_does_not_pass_its_point_of_no_return(mon
 
     async def proceed(job, context):
         assert await cancel(gateway) is Cancelled.STOPS
-        await context.proceed(job, repeatable=repeatable)
+        await context.proceed(repeatable=repeatable)
         return Done()
 
     async with assembled(Stoppable(proceed)) as gateway:
@@ -241,7 +241,7 @@ async def test_a_job_that_was_cancelled_does_not_pass_its_point_of_no_return(mon
 
 async def test_a_job_beyond_its_point_of_no_return_is_not_stopped():
     async def proceed(job, context):
-        await context.proceed(job)
+        await context.proceed()
         assert await cancel(gateway) is Cancelled.TOO_LATE
         return Done()
 

@@ -18,9 +18,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from standardwebhooks import Webhook
 
+from holdfast.contracts.jobs import Job
 from holdfast.contracts.network_failures import retry_after
 from holdfast.contracts.outcomes import Done, Outcome, Reject, Retry
-from holdfast.contracts.workload import Job
 from holdfast.features.courier.contract import CourierEvent
 from holdfast.features.courier.workload import Courier, CourierOptions
 from tests.support.courier_documents import event_document, payload

@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from holdfast.contracts.dead_letters import DeadLetter, ReviewStatus
 from holdfast.contracts.effects import Upsert
 from holdfast.contracts.errors import ConfigurationError
+from holdfast.contracts.jobs import Job
 from holdfast.contracts.ledger import Attempt, AttemptOutcome
 from holdfast.contracts.outcomes import Done, Reject
 from holdfast.contracts.retry import ExponentialBackoff
-from holdfast.contracts.workload import Failure, Job, Reason
+from holdfast.contracts.workload import Failure, Reason
 from holdfast.features.courier.contract import CourierDeadLetter, CourierEvent
 from holdfast.features.courier.feature import workload_of
 from holdfast.features.courier.settings import CourierSettings

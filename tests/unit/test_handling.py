@@ -9,10 +9,12 @@ import pytest
 
 from holdfast import Done, Expired, Failure, Job, PermanentError, Reason, Reject, Retry, Snooze, ThrottledError
 from holdfast.contracts.ledger import Claimed
+from holdfast.engine.context import JobContext, SharedContext
 from holdfast.engine.entries import REFUSED
-from holdfast.engine.handling import HandlerContext, handle, handle_batch, job_of
+from holdfast.engine.handling import handle, handle_batch, job_of
+from holdfast.wiring import system_ambient
 from tests.support.clock import START
-from tests.support.workloads import BatchedParcels, Parcel, Parcels
+from tests.support.workloads import BatchedParcels, Parcel, Parcels, running
 
 OUTCOMES = [
     *(Done(), Retry("BUSY"), Snooze(timedelta(seconds=1)), Reject("GONE"), Expired()),
@@ -27,11 +29,19 @@ class RecordCollection:
         return {"collection": collection, "key": key}
 
 
-CONTEXT = HandlerContext("parcels", RecordCollection(), None, "worker-1", timedelta(seconds=30))
+SHARED = SharedContext("parcels", RecordCollection(), None, system_ambient(), "worker-1", timedelta(seconds=30))
 
 
 def a_job(name="p", attempt=1) -> Job[Parcel]:
     return Job(f"parcel:{name}", name, Parcel(id=name), attempt, 1, START)
+
+
+def context_of(job=None):
+    return JobContext(SHARED, running(), job or a_job())
+
+
+def contexts_of(*names):
+    return [context_of(a_job(name)) for name in names]
 
 
 def retried(code, message) -> Failure:
@@ -54,7 +64,7 @@ async def forever(job):
 
 @pytest.mark.parametrize("outcome", OUTCOMES, ids=lambda outcome: type(outcome).__name__)
 async def test_what_a_handler_returns_is_the_outcome(outcome):
-    assert await handle(Parcels(lambda job: outcome), a_job(), CONTEXT) is outcome
+    assert await handle(Parcels(lambda job: outcome), context_of()) is outcome
 
 
 @pytest.mark.parametrize(
@@ -73,7 +83,7 @@ async def test_what_a_handler_returns_is_the_outcome(outcome):
     ids=lambda value: type(value).__name__,
 )
 async def test_what_a_handler_raises_becomes_an_outcome(error, outcome):
-    found = await handle(raising(error), a_job(), CONTEXT)
+    found = await handle(raising(error), context_of())
 
     if outcome is None:
         assert (found.code, found.after) == ("THROTTLED", timedelta(seconds=9))
@@ -83,7 +93,7 @@ async def test_what_a_handler_raises_becomes_an_outcome(error, outcome):
 
 @pytest.mark.parametrize("nonsense", [None, True, "done", Done, {"status": "ok"}, Reason("A", "a")])
 async def test_a_handler_that_returns_something_else_is_retried_and_told_so(nonsense):
-    outcome = await handle(Parcels(lambda job: nonsense), a_job(), CONTEXT)
+    outcome = await handle(Parcels(lambda job: nonsense), context_of())
 
     assert (outcome.retry, outcome.code) == (True, "BAD_OUTCOME")
     assert type(nonsense).__name__ in outcome.message
@@ -93,7 +103,7 @@ async def test_a_handler_that_does_not_end_is_ended():
     workload = Parcels(forever)
     workload.timeout = timedelta(milliseconds=1)
 
-    outcome = await handle(workload, a_job(), CONTEXT)
+    outcome = await handle(workload, context_of())
 
     assert (outcome.retry, outcome.code) == (True, "TIMEOUT")
 
@@ -104,7 +114,7 @@ async def test_a_handler_whose_own_work_was_cancelled_has_failed():
         inner.cancel()
         await inner
 
-    outcome = await handle(Parcels(cancels_itself), a_job(), CONTEXT)
+    outcome = await handle(Parcels(cancels_itself), context_of())
 
     assert (outcome.retry, outcome.code) == (True, "UNCLASSIFIED")
 
@@ -116,7 +126,7 @@ async def test_a_worker_that_cancels_its_handler_means_it():
         entered.set()
         await asyncio.Event().wait()
 
-    task = asyncio.create_task(handle(Parcels(waits), a_job(), CONTEXT))
+    task = asyncio.create_task(handle(Parcels(waits), context_of()))
     await entered.wait()
     task.cancel()
 
@@ -125,8 +135,8 @@ async def test_a_worker_that_cancels_its_handler_means_it():
 
 
 async def test_a_handler_can_read_documents_and_know_its_worker():
-    assert CONTEXT.worker == "worker-1"
-    assert await CONTEXT.get("parcel_places", "p") == {"collection": "parcel_places", "key": "p"}
+    assert context_of().worker == "worker-1"
+    assert await context_of().get("parcel_places", "p") == {"collection": "parcel_places", "key": "p"}
 
 
 # --- many jobs ------------------------------------------------------------------------------------------------
@@ -136,7 +146,7 @@ async def test_a_batch_gets_one_outcome_for_each_job_in_order():
     async def all_of_them(jobs):
         return [Reject(job.data.id) for job in jobs]
 
-    outcomes = await handle_batch(BatchedParcels(all_of_them), [a_job(name) for name in "abc"], CONTEXT)
+    outcomes = await handle_batch(BatchedParcels(all_of_them), contexts_of(*"abc"))
 
     assert [outcome.code for outcome in outcomes] == ["a", "b", "c"]
 
@@ -149,7 +159,7 @@ async def test_when_a_batch_fails_as_a_whole_each_job_runs_alone(trouble):
         return [Done() for _ in jobs]
 
     workload = BatchedParcels(not_with_b)
-    outcomes = await handle_batch(workload, [a_job(name) for name in "abc"], CONTEXT)
+    outcomes = await handle_batch(workload, contexts_of(*"abc"))
 
     assert [type(outcome) for outcome in outcomes] == [Done, Failure, Done]
     assert outcomes[1].retry
@@ -161,7 +171,7 @@ async def test_a_batch_that_does_not_answer_for_every_job_is_not_believed(return
     async def miscounts(jobs):
         return returned if len(jobs) > 1 else [Done()]
 
-    outcomes = await handle_batch(BatchedParcels(miscounts), [a_job("a"), a_job("b")], CONTEXT)
+    outcomes = await handle_batch(BatchedParcels(miscounts), contexts_of("a", "b"))
 
     assert outcomes == [Done(), Done()]
 
@@ -170,7 +180,7 @@ async def test_a_single_job_that_gets_no_outcome_is_rejected():
     async def nothing(jobs):
         return []
 
-    (outcome,) = await handle_batch(BatchedParcels(nothing), [a_job()], CONTEXT)
+    (outcome,) = await handle_batch(BatchedParcels(nothing), [context_of()])
 
     assert (outcome.retry, outcome.code) == (False, "BAD_OUTCOME")
 
@@ -179,7 +189,7 @@ async def test_nonsense_in_a_batch_is_one_jobs_nonsense():
     async def nonsense_for_b(jobs):
         return [None if job.data.id == "b" else Done() for job in jobs]
 
-    outcomes = await handle_batch(BatchedParcels(nonsense_for_b), [a_job("a"), a_job("b")], CONTEXT)
+    outcomes = await handle_batch(BatchedParcels(nonsense_for_b), contexts_of("a", "b"))
 
     assert (type(outcomes[0]), outcomes[1].code) == (Done, "BAD_OUTCOME")
 
@@ -193,7 +203,7 @@ async def test_a_batch_that_does_not_end_is_ended():
     workload = BatchedParcels(hangs_on_b)
     workload.timeout = timedelta(milliseconds=5)
 
-    outcomes = await handle_batch(workload, [a_job("a"), a_job("b")], CONTEXT)
+    outcomes = await handle_batch(workload, contexts_of("a", "b"))
 
     assert (type(outcomes[0]), outcomes[1].code) == (Done, "TIMEOUT")
 

@@ -33,7 +33,7 @@ class Rockets(Parcels):
         await self.ready.wait()
         rising = Upsert("parcel_places", job.data.id, {"place": "rising"})
         try:
-            await context.proceed(job, [rising], repeatable=self.repeatable)
+            await context.proceed([rising], repeatable=self.repeatable)
         except (DeadlinePassed, LeaseLost) as error:
             self.refused.append(type(error))
             raise

@@ -16,6 +16,7 @@ from holdfast.contracts.workload import Workload
 from holdfast.engine.cancellation import Cancellation
 from holdfast.engine.intake import Intake
 from holdfast.engine.review import Review
+from holdfast.engine.schedules import Schedules
 from holdfast.engine.sender_limits import SenderLimits
 from holdfast.engine.tenants import Tenants
 from holdfast.engine.waiting import Waiting
@@ -31,6 +32,7 @@ class ApiServices:
     broker: Broker
     intake: Intake
     review: Review
+    schedules: Schedules
     clock: Clock
     ids: Ids
     workloads: Mapping[str, Workload[Any]]

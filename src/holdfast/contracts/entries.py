@@ -85,7 +85,7 @@ def new_entry(  # noqa: PLR0913 - a job and what its sender wants for it
         workload=workload.name,
         key=key,
         job_id=job_id,
-        body=data.model_dump_json(),
+        body=workload.write(data),
         fingerprint=workload.fingerprint(data),
         labels={**(labels or {}), **own, **({} if owner is None else {OWNER: owner})},
         priority=priority,

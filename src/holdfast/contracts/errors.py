@@ -13,6 +13,7 @@
     ├── InvalidContent             a body breaks its contract; names the fields (in ``admission``)
     ├── LeaseLost                  the job belongs to another worker now; stop working on it
     ├── DeadlinePassed             the job is too old to go on
+    ├── NewerVersion               a newer version of the program wrote the job; this one cannot read it
     ├── NotFound                   no such entry, dead letter or record
     ├── InvalidQuery               a filter, a cursor or a name that does not exist
     └── HandlingError              raised by handlers on purpose; named by what happens next
@@ -67,6 +68,15 @@ class LeaseLost(HoldfastError):
 
 class DeadlinePassed(HoldfastError):
     """The job has outlived its deadline."""
+
+
+class NewerVersion(HoldfastError):
+    """A newer version of this program wrote the job."""
+
+    def __init__(self, version: int, known: int) -> None:
+        super().__init__(f"The job has payload version {version}; this program knows version {known} and older.")
+        self.version = version
+        self.known = known
 
 
 class NotFound(HoldfastError):

@@ -42,7 +42,7 @@ class Failure(Reason):
 
     retry: bool
     after: timedelta | None = None
-    traceback: str | None = None
+    traceback: str | None = field(default=None, compare=False)
 
 
 class Retry(Failure, Exception):

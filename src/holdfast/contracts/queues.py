@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import Final
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,21 @@ class RateLimit:
     def distance(self) -> timedelta:
         """The time between two jobs in an even flow, rounded up to a microsecond."""
         return -(-self.per // self.most)
+
+
+_PER: Final = {"s": timedelta(seconds=1), "m": timedelta(minutes=1), "h": timedelta(hours=1), "d": timedelta(days=1)}
+_RATE: Final = re.compile(r"([1-9][0-9]{0,8}) ?/ ?([smhd])")
+
+
+def rate(value: RateLimit | str) -> RateLimit:
+    """``"5/s"``, ``"100/m"``, ``"1000/h"``, ``"20000/d"`` or a :class:`RateLimit`. Raises ``ValueError`` otherwise."""
+    if isinstance(value, RateLimit):
+        return value
+    found = _RATE.fullmatch(value.strip())
+    if found is None:
+        message = f"{value!r} is not a rate: write a number and a span, such as 5/s, 100/m, 1000/h or 20000/d."
+        raise ValueError(message)
+    return RateLimit(int(found[1]), _PER[found[2]])
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """What a request says about itself, and what each of its jobs keeps: its id, and its place in a trace.
 
-The API sets :data:`request_labels` for each request. The intake adds these labels to each job of the request:
+The API sets :data:`request_labels` for each request. The intake adds these labels to each job that it accepts
+meanwhile:
 
 * ``requestId``: the ``x-request-id`` of the request; the answer has it too
 * ``traceId``: the trace id of the ``traceparent`` (32 hexadecimal digits); without one, a new trace id

@@ -2,97 +2,34 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from hashlib import sha256
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from types import MappingProxyType
+from typing import Any, Final, Generic, Protocol
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
+from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from .dead_letters import DeadLetter
 from .effects import Collection, Effect
 from .entries import job_id_for
-from .errors import ConfigurationError
+from .errors import NewerVersion
+from .jobs import Context, Data, Job, JobState
 from .outcomes import Failure, Outcome, Reason
 from .queues import Delivery, RateLimit
 from .redaction import scrub
 from .retry import ExponentialBackoff, RetryPolicy
+from .schedules import Schedule
 from .times import isoformat
 from .transitions import Transition
 
-Data = TypeVar("Data", bound=BaseModel)
-
-
-@dataclass(frozen=True, slots=True)
-class JobState(Generic[Data]):
-    """How far a job is, as :meth:`Workload.on_transition` sees it. ``attempt`` is its last attempt, as far as known.
-
-    ``attempt`` is 1 on the first try of a generation, and 0 before that and for a job that ends without a new try.
-    """
-
-    key: str
-    job_id: str
-    data: Data
-    attempt: int
-    generation: int
-
-
-@dataclass(frozen=True, slots=True)
-class Job(JobState[Data]):
-    """One job, as its handler sees it."""
-
-    received_at: datetime
-    deadline: datetime | None = None
-    labels: Mapping[str, str] = field(default_factory=dict)
-
-
-class Context(Protocol):
-    """What the engine offers to a handler while it works."""
-
-    @property
-    def worker(self) -> str:
-        """The name of the worker process."""
-        ...
-
-    async def get(self, collection: str, key: str) -> Mapping[str, Any] | None:
-        """Read a record. A handler does not write: it returns effects."""
-        ...
-
-    async def proceed(self, job: Job[Any], effects: Sequence[Effect] = (), *, repeatable: bool = False) -> None:
-        """Pass the point of no return: the next step cannot be undone, and must not happen twice (I11).
-
-        Returns once the effects and the mark are committed; calls of many handlers share a commit. From here on only
-        the outcome that the handler *returns* counts. If the handler raises, times out or is cancelled, or if its
-        worker is lost, the job is dead-lettered with :meth:`Workload.interrupted`. It does not run again until a person
-        replays it. With ``repeatable``, only the effects are committed.
-
-        Raises :class:`LeaseLost` if the job belongs to another worker by now, and :class:`DeadlinePassed` if the job
-        has expired (I10). Do not catch them: the engine handles both.
-        """
-        ...
-
-    def log(self, message: str, **facts: Any) -> None:  # noqa: ANN401 - a log line has facts of any kind
-        """Write one log line, at level info. Leave out or mask personal data: the log cannot recognise all of it."""
-        ...
-
-    def limit(self, name: str, rate: RateLimit) -> AbstractAsyncContextManager[None]:
-        """Wait for a permit of a limit that all workers of all processes share, and keep the permit in the body.
-
-        The body runs at most ``rate.most`` times in any span of ``rate.per``, wherever it is measured.
-        """
-        ...
-
-    def cancelled(self, job: Job[Any]) -> asyncio.Event:
-        """Set when the job's sender cancels it. Then stop and return :class:`Expired`; needs ``Workload.stoppable``."""
-        ...
-
-    async def reserve(self, job: Job[Any], name: str, rate: RateLimit) -> timedelta:
-        """How long the job has to wait for its place in an even flow: snooze for that long; at zero, go on."""
-        ...
+VERSION_FIELD: Final = "$version"
+"""The field of a body with the version of its contract, if that is not the first version."""
+_VERSION_TEXT: Final = f'"{VERSION_FIELD}"'
+_VERSION_BYTES: Final = _VERSION_TEXT.encode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,8 +86,12 @@ class Workload(Generic[Data]):
     Subclass it, set the class attributes, and write :meth:`key` and :meth:`handle`. Everything else has a default.
     """
 
-    name: ClassVar[str]
+    name: str
     contract: type[Data]
+    version: int = 1
+    """The version of the contract. A job carries the version that it was written with."""
+    upcasts: Mapping[int, Callable[[dict[str, Any]], dict[str, Any]]] = MappingProxyType({})
+    """For each older version, a function that makes the content of the next version out of it."""
     queue: str
     dead_letter_queue: str
     job_name: str | None = None
@@ -165,7 +106,7 @@ class Workload(Generic[Data]):
     concurrency: int | None = None
     """The most jobs that one worker process works on at a time; None: the limit of the process."""
     stoppable: bool = False
-    """Whether a job in work can be cancelled: the handler looks at ``context.cancelled``, or calls ``proceed``."""
+    """Whether a job in work can be cancelled: the handler looks at ``Context.cancelled``, or calls ``proceed``."""
     ttl_includes_replays: bool = False
     """Whether ``ttl`` counts from the first arrival for replays too. Otherwise a replay gets a new deadline."""
     retention: timedelta = timedelta(days=30)
@@ -184,6 +125,8 @@ class Workload(Generic[Data]):
     """How many finished jobs its queue in Redis keeps for people to read; None: as many as other queues."""
     batch_size: int | None = None
     """With :meth:`handle_batch`: the most jobs in one call. None: jobs are handled one by one."""
+    schedule: Schedule | None = None
+    """When maintenance submits a job of this workload by itself. Its contract is then :class:`Tick`."""
 
     # --- the job's identity -------------------------------------------------------------------------------
 
@@ -221,7 +164,7 @@ class Workload(Generic[Data]):
 
         Be lenient: use the value of an optional field if it is valid, and otherwise add a warning.
         """
-        return Adopted(self.contract.model_validate_json(delivery.data))
+        return Adopted(self.read(delivery.data))
 
     def identify(self, content: Mapping[str, Any]) -> Identity:
         """The names of a job that breaks the contract, as far as they can be read, so that people find the job."""
@@ -254,8 +197,11 @@ class Workload(Generic[Data]):
         """Do the work and return its outcome."""
         raise NotImplementedError
 
-    async def handle_batch(self, jobs: Sequence[Job[Data]], context: Context) -> Sequence[Outcome]:
-        """Do many jobs at once and return one outcome for each, in order. Used when ``batch_size`` is set."""
+    async def handle_batch(self, jobs: Sequence[Job[Data]], contexts: Sequence[Context]) -> Sequence[Outcome]:
+        """Do many jobs at once and return one outcome for each, in order. Used when ``batch_size`` is set.
+
+        ``contexts`` has the context of each job.
+        """
         raise NotImplementedError
 
     def repeated(self, result: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
@@ -300,6 +246,36 @@ class Workload(Generic[Data]):
         return ()
 
     # --- the wire -----------------------------------------------------------------------------------------
+
+    def read(self, body: str | bytes) -> Data:
+        """The data of a body. An older version is brought to this version first; without a version it is version 1.
+
+        Raises ``ValidationError`` if the body breaks the contract, and :class:`NewerVersion`.
+        """
+        marked = _VERSION_BYTES in body if isinstance(body, bytes) else _VERSION_TEXT in body
+        if self.version == 1 and not marked:
+            return self.contract.model_validate_json(body)
+        try:
+            content = json.loads(body)
+        except (ValueError, RecursionError):
+            return self.contract.model_validate_json(body)  # raises, and says what is wrong
+        if not isinstance(content, dict):
+            return self.contract.model_validate_json(body)
+        version = content.pop(VERSION_FIELD, 1)
+        if type(version) is not int or version < 1:
+            raise _bad_version(self.contract)
+        if version > self.version:
+            raise NewerVersion(version, self.version)
+        for older in range(version, self.version):
+            content = self.upcasts[older](content)
+        return self.contract.model_validate_json(json.dumps(content))
+
+    def write(self, data: Data) -> str:
+        """The body of a job: its data as JSON, and the version if it is not the first."""
+        body = data.model_dump_json()
+        if self.version == 1:
+            return body
+        return f'{{"{VERSION_FIELD}":{self.version}{"," if body != "{}" else ""}{body[1:]}'
 
     def at_attempt(self, data: Data, attempt: int) -> Data:
         """The job's data for this attempt. A contract with a field ``attempt`` gets the number."""
@@ -347,27 +323,16 @@ class Workload(Generic[Data]):
         return None
 
 
+def _bad_version(contract: type[BaseModel]) -> ValidationError:
+    problem = PydanticCustomError("version", "must be a whole number from 1")
+    return ValidationError.from_exception_data(
+        contract.__name__, [InitErrorDetails(type=problem, loc=(VERSION_FIELD,), input=None)]
+    )
+
+
 def readable_body(body: str) -> Any:  # noqa: ANN401 - JSON of any kind
     """A job body for people: parsed if it is JSON, otherwise scrubbed text."""
     try:
         return json.loads(body)
     except (ValueError, RecursionError):
         return scrub(body)
-
-
-class App:
-    """What a process runs: the user's workloads and features. Named by ``holdfast up --app module:attribute``.
-
-    ``features`` are instances of :class:`holdfast.feature.Feature` that no entry point announces.
-    """
-
-    def __init__(self, workloads: Sequence[Workload[Any]] = (), *, features: Sequence[Any] = ()) -> None:
-        names = [workload.name for workload in workloads]
-        queues = [queue for workload in workloads for queue in (workload.queue, workload.dead_letter_queue)]
-        for what, values in (("workload name", names), ("queue", queues)):
-            twice = sorted({value for value in values if values.count(value) > 1})
-            if twice:
-                message = f"Each {what} may be used once; {', '.join(twice)} is used twice."
-                raise ConfigurationError(message)
-        self.workloads = tuple(workloads)
-        self.features = tuple(features)

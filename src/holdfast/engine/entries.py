@@ -64,7 +64,7 @@ def body_at_attempt(workload: Workload[Any], body: str, attempt: int) -> str:
 
     def changed() -> str:
         numbered: BaseModel = workload.at_attempt(data, attempt)
-        return body if numbered is data else numbered.model_dump_json()
+        return body if numbered is data else workload.write(numbered)
 
     # The queue's copy is a hint: an old number in it does no harm.
     return call_hook(workload, "at_attempt", changed, lambda: body)

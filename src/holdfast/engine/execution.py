@@ -18,6 +18,7 @@ from typing import Any, Final, assert_never
 from holdfast.contracts.crash_points import crash_point
 from holdfast.contracts.entries import usable_job_id
 from holdfast.contracts.errors import BrokerUnavailable, StoreUnavailable
+from holdfast.contracts.jobs import Job
 from holdfast.contracts.ledger import (
     AlreadySettled,
     Claimed,
@@ -35,11 +36,12 @@ from holdfast.contracts.ports import Ambient, Broker, Store
 from holdfast.contracts.queues import Acknowledgement, Again, Delivery, Finished, Handling
 from holdfast.contracts.redaction import scrub
 from holdfast.contracts.transitions import Ending, Release, Settlement
-from holdfast.contracts.workload import Job, Workload
+from holdfast.contracts.workload import Workload
 from holdfast.telemetry import emit, emit_failure, events
 
 from .adoption import adopt
-from .handling import HandlerContext, handle, handle_batch, job_of
+from .context import JobContext, SharedContext
+from .handling import handle, handle_batch, job_of
 from .hooks import Hooks, policy_limit
 from .settling import Ended, Settler
 from .transitions import Decider, RunningJob, attempt_limit
@@ -83,7 +85,8 @@ class Execution:
         self._hooks = Hooks(workload)
         self._most_attempts = policy_limit(workload)
         self._concurrency = min(options.concurrency, workload.concurrency or options.concurrency)
-        self._context = HandlerContext(workload.name, store, broker, options.worker, workload.timeout + _LAST_WAIT)
+        hold = workload.timeout + _LAST_WAIT
+        self._context = SharedContext(workload.name, store, broker, ambient, options.worker, hold)
         self._settler = Settler(
             workload,
             store,
@@ -107,6 +110,7 @@ class Execution:
 
     async def run(self, stop: asyncio.Event, drain: timedelta) -> None:
         """Work until ``stop`` is set; then let running jobs finish for ``drain`` and release the rest (I17)."""
+        self._context.reporting.start()
         helpers = [asyncio.create_task(self._keep_leases()), asyncio.create_task(self._wake_on(stop))]
         if self._workload.stoppable:
             helpers.append(asyncio.create_task(self._watch_cancellations()))
@@ -219,7 +223,7 @@ class Execution:
 
     async def _start(self, pairs: Sequence[tuple[Delivery, ClaimResult]]) -> None:
         """Start the next step of each delivery, by its claim."""
-        to_handle: list[tuple[RunningJob, Job[Any]]] = []
+        to_handle: list[JobContext] = []
         not_ours: list[Acknowledgement] = []
         now = self._clock.monotonic()
         for delivery, claim in pairs:
@@ -229,7 +233,7 @@ class Execution:
                     running = RunningJob(claim, job if isinstance(job, Job) else None, delivery, now)
                     self._running[claim.job_id] = running
                     if isinstance(job, Job):
-                        to_handle.append((running, job))
+                        to_handle.append(JobContext(self._context, running, job))
                     else:
                         self._finish(running, self._decider.decide(job, running))
                 case Exhausted() | Interrupted() | Overdue():
@@ -244,8 +248,8 @@ class Execution:
         for first in range(0, len(to_handle), size):
             group = to_handle[first : first + size]
             task = asyncio.create_task(self._handle(group))
-            for running, _ in group:
-                running.task = task
+            for each in group:
+                each.running.task = task
         if not_ours:
             await self._broker.settle(not_ours)
 
@@ -263,19 +267,21 @@ class Execution:
 
     # --- handling -----------------------------------------------------------------------------------------
 
-    async def _handle(self, group: Sequence[tuple[RunningJob, Job[Any]]]) -> None:
+    async def _handle(self, group: Sequence[JobContext]) -> None:
         """Call the handler, and give the jobs to the settler. Without a batch handler, the group is one job."""
         if self._workload.batch_size is None:
-            outcomes: Sequence[Outcome] = [await handle(self._workload, job, self._context) for _, job in group]
+            outcomes: Sequence[Outcome] = [await handle(self._workload, each) for each in group]
         else:
-            outcomes = await handle_batch(self._workload, [job for _, job in group], self._context)
+            outcomes = await handle_batch(self._workload, group)
         halt = next((outcome for outcome in outcomes if isinstance(outcome, Halt)), None)
         if halt is not None:
             await self._halt(halt)
-        for (running, _), outcome in zip(group, outcomes, strict=True):
-            transition = self._decider.decide(outcome, running)
+        for each, outcome in zip(group, outcomes, strict=True):
+            if each.reported:
+                await each.flush()
+            transition = self._decider.decide(each.end(outcome), each.running)
             crash_point("worker.handled")
-            self._finish(running, transition)
+            self._finish(each.running, transition)
 
     async def _halt(self, halt: Halt) -> None:
         """Pause the queue before the job returns to it. A queue that is away delivers nothing anyway."""

@@ -60,6 +60,8 @@ def classify(error: BaseException, workload: Workload[Any]) -> Failure:  # noqa:
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:  # as a task group raises it
         error = error.exceptions[0]
     match error:
+        case Failure():  # Retry or Reject, raised
+            return Failure(error.code, scrub(error.message), retry=error.retry, after=error.after)
         case ThrottledError():
             return Failure(error.code, scrub(error.message), retry=True, after=error.retry_after)
         case TransientError():

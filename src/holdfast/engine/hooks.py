@@ -14,11 +14,13 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from holdfast.contracts.effects import Effect
+from holdfast.contracts.errors import NewerVersion
+from holdfast.contracts.jobs import JobState
 from holdfast.contracts.ledger import Held, NewEntry
 from holdfast.contracts.outcomes import Failure, Reason
 from holdfast.contracts.retry import ExponentialBackoff
 from holdfast.contracts.transitions import Accept, AskToStop, Ending, Publish, Transition
-from holdfast.contracts.workload import Identity, JobState, Workload
+from holdfast.contracts.workload import Identity, Workload
 from holdfast.telemetry import emit_failure, events
 
 Result = TypeVar("Result")
@@ -64,12 +66,11 @@ class Hooks:
 
     def data_of(self, body: str) -> BaseModel | None:
         """The job's data; None for a body that breaks its contract."""
-        contract = self._workload.contract
 
         def validated() -> BaseModel | None:
             try:
-                data: BaseModel = contract.model_validate_json(body)
-            except ValidationError:  # the body is at fault, and not the workload's code
+                data: BaseModel = self._workload.read(body)
+            except (NewerVersion, ValidationError):  # the body is at fault, and not the workload's code
                 return None
             return data
 

@@ -22,6 +22,7 @@ from holdfast.contracts.redaction import scrub
 from holdfast.contracts.transitions import (
     Complete,
     Ending,
+    Expire,
     MoveToDeadLetters,
     Release,
     RetryLater,
@@ -184,13 +185,13 @@ class Settler(GroupCommit[RunningJob]):
         match job.transition:
             case Complete(result=result):
                 return Finished(result_text(noted_result(result, answer.note)))
-            case RetryLater(after=after, code=code, message=message):
+            case RetryLater(after=after, code=code, message=message, traceback=traceback):
                 data = body_at_attempt(self._workload, job.claim.body, job.claim.attempt + 1)
-                return Again(after, data, f"{code}: {message}")
+                return Again(after, data, f"{code}: {message}", traceback)
             case Release(after=after):
                 return Again(after)
-            case MoveToDeadLetters(reason_code=code, reason_message=message, body=body):
-                return Failed(f"{code}: {message}", body)  # no more than the dead letter keeps
+            case MoveToDeadLetters(reason_code=code, reason_message=message, body=body, traceback=traceback):
+                return Failed(f"{code}: {message}", body, traceback)  # no more than the dead letter keeps
             case _:
                 return Finished()
 
@@ -210,9 +211,10 @@ class Settler(GroupCommit[RunningJob]):
                 workload=self._workload.name,
                 key=job.claim.key,
                 attempt=job.claim.attempt,
-                outcome=answer.status.value if answer.status else "stale",
+                outcome=_outcome_of(job, answer),
                 note=answer.note,
                 error_code=getattr(job.transition, "code", None),
+                error_message=getattr(job.transition, "message", None),
                 duration_ms=round((now - job.started) * 1000, 1),
                 trace_id=job.claim.labels.get("traceId") if isinstance(job.claim, Claimed) else None,
             )
@@ -224,6 +226,19 @@ class Settler(GroupCommit[RunningJob]):
                     letter=job.transition.letter_id,
                     reason_code=job.transition.reason_code,
                 )
+
+
+def _outcome_of(job: RunningJob, answer: Settled) -> str:
+    """What happened, in one word for the log. A job that waits is not a job that failed."""
+    match job.transition:
+        case _ if answer.status is None:
+            return "stale"
+        case Release(snoozed=snoozed):
+            return "snoozed" if snoozed else "released"
+        case Expire(cancelled=True):
+            return "cancelled"
+        case _:
+            return answer.status.value
 
 
 async def end(  # noqa: PLR0913 - jobs, and how they are claimed

@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Any, assert_never
 
 from holdfast.contracts.dead_letters import letter_id
+from holdfast.contracts.jobs import JobState
 from holdfast.contracts.ledger import Held, Interrupted, Lease, Overdue
 from holdfast.contracts.outcomes import Done, Expired, Failure, Halt, Outcome, Reason, Snooze
 from holdfast.contracts.ports import Random
@@ -25,7 +26,7 @@ from holdfast.contracts.transitions import (
     Release,
     RetryLater,
 )
-from holdfast.contracts.workload import JobState, Workload
+from holdfast.contracts.workload import Workload
 
 from .entries import body_at_attempt
 from .failures import BAD_OUTCOME, WORKER_LOST

@@ -63,6 +63,14 @@ RESTART_ABANDONED: Final = "restart.abandoned"
 """A rolling restart was given up: a replacement did not start. The remaining processes go on."""
 RESTART_BEGUN: Final = "restart.begun"
 RESTART_DONE: Final = "restart.done"
+SCHEDULE_DECIDED: Final = "schedule.decided"
+"""A person ran, paused or resumed a schedule."""
+SCHEDULE_FAILED: Final = "schedule.failed"
+"""The ticks of a schedule could not be submitted; they are tried again."""
+SCHEDULE_LATE: Final = "schedule.late"
+"""Ticks were missed: no process ran maintenance, or the clock was put forward. ``catch_up`` decides about them."""
+SCHEDULE_REWOUND: Final = "schedule.rewound"
+"""The store's clock is far behind the last tick: the schedule goes on from now. No tick is submitted twice."""
 STORE_UNAVAILABLE: Final = "store.unavailable"
 MAINTENANCE_DONE: Final = "maintenance.done"
 MAINTENANCE_FAILED: Final = "maintenance.failed"
@@ -115,7 +123,7 @@ def traceback_of(error: BaseException) -> list[str]:
     oldest calls.
     """
     lines: list[str] = []
-    for each in reversed(list(_chain(error))):
+    for each in reversed(list(error_chain(error))):
         lines += [
             scrub(f"{frame.filename}:{frame.lineno} in {frame.name}" + (f": {frame.line}" if frame.line else ""))
             for frame in traceback.extract_tb(each.__traceback__, limit=-_MOST_FRAMES)
@@ -124,7 +132,7 @@ def traceback_of(error: BaseException) -> list[str]:
     return lines
 
 
-def _chain(error: BaseException) -> Iterator[BaseException]:
+def error_chain(error: BaseException) -> Iterator[BaseException]:
     """The error, and the errors that led to it."""
     each: BaseException | None = error
     for _ in range(_MOST_ERRORS):

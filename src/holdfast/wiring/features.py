@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.config import Settings
+from holdfast.contracts.app import App
 from holdfast.contracts.errors import ConfigurationError
-from holdfast.contracts.workload import App, Workload
+from holdfast.contracts.workload import Workload
 from holdfast.feature import Feature, NotSetUp, Parts, Services
 from holdfast.installed import feature_lack, require_libraries
 

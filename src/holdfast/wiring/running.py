@@ -15,8 +15,8 @@ from typing import Final
 
 from holdfast.config import Settings
 from holdfast.contracts import crash_points
+from holdfast.contracts.app import App
 from holdfast.contracts.errors import ConfigurationError
-from holdfast.contracts.workload import App
 from holdfast.telemetry import attach, detach, emit, events
 from holdfast.telemetry.logs import LogExporter
 
@@ -213,7 +213,8 @@ def _arm_crash_point(environ: Mapping[str, str]) -> None:
     if not value:
         return
     name, _, count = value.partition(":")
-    known = (*crash_points.CRASH_POINTS, *crash_points.POINTS_OF_NO_RETURN, *crash_points.POINTS_OF_LISTS)
+    some = (*crash_points.POINTS_OF_NO_RETURN, *crash_points.POINTS_OF_LISTS, *crash_points.POINTS_OF_SCHEDULES)
+    known = (*crash_points.CRASH_POINTS, *some)
     if name not in known:
         message = f"{CRASH_POINT_VARIABLE}: there is no crash point {name!r}."
         raise ConfigurationError(message)

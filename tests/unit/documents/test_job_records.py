@@ -8,8 +8,8 @@ from datetime import datetime, timedelta
 import pytest
 
 from holdfast.contracts.effects import Delete, Enqueue, Upsert
+from holdfast.contracts.jobs import JobState
 from holdfast.contracts.outcomes import Reason
-from holdfast.contracts.workload import JobState
 from holdfast.features.documents.callbacks import CallbackOptions, DocumentCallbacks
 from holdfast.features.documents.contract import DocumentJob
 from holdfast.features.documents.job_records import JobRecords, Reached, result_object

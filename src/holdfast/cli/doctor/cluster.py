@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from holdfast.config import Settings
+from holdfast.contracts.app import App
 from holdfast.contracts.errors import BrokerUnavailable, ConfigurationError, HoldfastError, StoreUnavailable
-from holdfast.contracts.workload import App
 from holdfast.feature import FAIL, OK, WARN, Finding
 from holdfast.wiring import Cluster, open_cluster, open_system
 

@@ -17,12 +17,13 @@ from statistics import median
 from typing import Any, Final
 
 from holdfast.config import Settings
+from holdfast.contracts.app import App
 from holdfast.contracts.dead_letters import ReviewStatus
 from holdfast.contracts.errors import BrokerUnavailable, HoldfastError
 from holdfast.contracts.ledger import NewEntry, Status
 from holdfast.contracts.ports import Store
 from holdfast.contracts.queries import EntryQuery, LetterQuery, Page
-from holdfast.contracts.workload import App, Workload
+from holdfast.contracts.workload import Workload
 from holdfast.feature import FAIL, OK, WARN, Finding
 from holdfast.wiring import DATABASE_FILE, System, open_system, open_to_others
 

@@ -7,7 +7,7 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from holdfast import (
     Adopted,
@@ -105,7 +105,7 @@ class CourierOptions:
 class Courier(Workload[CourierEvent]):
     """Courier events. One idempotency key: one entry, one effect (C32, C51)."""
 
-    name: ClassVar[str] = "courier"
+    name = "courier"
     contract = CourierEvent
     queue = "courier-events-main"
     dead_letter_queue = "courier-events-dlq"
@@ -209,9 +209,9 @@ class Courier(Workload[CourierEvent]):
         answer = await self._downstream.forward(job.data)
         return outcome if isinstance(answer, Done) else answer
 
-    async def handle_batch(self, jobs: Sequence[Job[CourierEvent]], context: Context) -> Sequence[Outcome]:
+    async def handle_batch(self, jobs: Sequence[Job[CourierEvent]], contexts: Sequence[Context]) -> Sequence[Outcome]:
         """Used without a downstream. Nothing is awaited, so an event needs no task and no timer of its own."""
-        del context
+        del contexts
         return [self._outcome(job) for job in jobs]
 
     def _outcome(self, job: Job[CourierEvent]) -> Outcome:

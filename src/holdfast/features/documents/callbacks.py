@@ -22,7 +22,7 @@ import ssl
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any, ClassVar, Final
+from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
@@ -148,7 +148,7 @@ class CallbackOptions:
 class DocumentCallbacks(Workload[CallbackJob]):
     """Sends results to the senders that gave a callback address. One callback id: one result, sent until accepted."""
 
-    name: ClassVar[str] = "document_callbacks"
+    name = "document_callbacks"
     contract = CallbackJob
     queue = "doc_callbacks"
     dead_letter_queue = "doc_callbacks_dead"

@@ -114,7 +114,7 @@ class Reading:
         await self._commit([self._reached(self.units, Step.WRITING)])
 
     async def _commit(self, effects: Sequence[Effect]) -> None:
-        await self._context.proceed(self._job, effects, repeatable=True)
+        await self._context.proceed(effects, repeatable=True)
 
     def _reached(self, done: int, step: Step = Step.READING) -> Effect:
         plan = self._plan

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 from pydantic import ValidationError
 
@@ -79,7 +79,7 @@ _SWEEP_EVERY: Final = timedelta(hours=1)
 class Documents(Workload[DocumentJob]):
     """The documents workload. One job id of one tenant: one result."""
 
-    name: ClassVar[str] = "documents"
+    name = "documents"
     stoppable = True
     contract = DocumentJob
     queue = QUEUE
@@ -185,7 +185,7 @@ class Documents(Workload[DocumentJob]):
     async def _unless_cancelled(self, job: Job[DocumentJob], context: Context, began: float) -> Outcome:
         """Work until done, or until the job is cancelled."""
         working = asyncio.ensure_future(self._work(job, context, began))
-        watching = asyncio.ensure_future(context.cancelled(job).wait())
+        watching = asyncio.ensure_future(context.until_cancelled())
         try:
             await asyncio.wait({working, watching}, return_when=asyncio.FIRST_COMPLETED)
             return await working if working.done() else Expired()
@@ -200,7 +200,7 @@ class Documents(Workload[DocumentJob]):
             known = await self._from_cache(job, context, data.payload.upload.sha256)
             if known is not None:
                 return known
-        await context.proceed(job, [self.records.began(data, job.attempt)], repeatable=True)
+        await context.proceed([self.records.began(data, job.attempt)], repeatable=True)
         async with self._sources.temporary_folder() as folder:
             async with self._sources.local_copy(data) as source:
                 if data.payload.upload is None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from hashlib import sha256
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 from holdfast import (
     Accept,
@@ -123,7 +123,7 @@ class EmailOptions:
 class Email(Workload[EmailSendJob]):
     """Emails. The outbox id is the id of the job and the key in the ledger: one outbox id, one email (E6)."""
 
-    name: ClassVar[str] = "email"
+    name = "email"
     contract = EmailSendJob
     queue = QUEUE_NAME
     dead_letter_queue = DEAD_LETTER_QUEUE_NAME
@@ -221,7 +221,7 @@ class Email(Workload[EmailSendJob]):
             return Reject(SUPPRESSED, "An address of this email is on the suppression list.")
         if tenant.get("ratePerSecond"):
             limit = f"{_LIMIT_NAME}:{job.data.companyId}"
-            wait = await context.reserve(job, limit, _per_second(tenant["ratePerSecond"]))
+            wait = await context.reserve(limit, _per_second(tenant["ratePerSecond"]))
             if wait > timedelta(0):
                 return Snooze(wait)
         return None
@@ -255,7 +255,7 @@ class Email(Workload[EmailSendJob]):
         )
         async with self._permit(context):
             sending = self._outbox.sending(data, job.generation, job.attempt)
-            await context.proceed(job, [sending], repeatable=self._options.resend)
+            await context.proceed([sending], repeatable=self._options.resend)
             crash_point("email.before_send")
             try:
                 accepted = await self._transport.send(outgoing)
