@@ -154,8 +154,8 @@ def _row(state: ScheduleState) -> dict[str, object]:
 
 
 def _short(instant: datetime, day: str) -> str:
-    """An instant to the minute, or to the second where that matters, after its day in this format."""
-    return instant.strftime(f"{day}%H:%M:%S" if instant.second else f"{day}%H:%M")
+    """An instant to the minute, after its day in this format. Where seconds matter, it is soon, and needs no day."""
+    return instant.strftime("%H:%M:%S" if instant.second else f"{day}%H:%M")
 
 
 def _pause(state: ScheduleState) -> str | None:
