@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections import Counter
 from datetime import UTC, datetime, timedelta
 
+import httpx
 import pytest
 
 from holdfast.client import (
+    AsyncClient,
     Conflict,
     Forbidden,
     InvalidContent,
@@ -128,6 +132,23 @@ class TestJobs:
     def test_a_delay_that_is_too_long(self, who, name):
         with pytest.raises(InvalidContent):
             who.call(lambda client: client.submit("count_cents", {"number": name, "cents": 7}, delay="999d"))
+
+
+async def test_many_results_at_once_are_one_request_each(gateway):
+    """More than the 100 connections of httpx's own pool, and more than one tenant may have."""
+    asked = Counter()
+
+    async def count(request):
+        asked[request.method] += 1
+
+    limits = httpx.Limits(max_connections=None)
+    async with httpx.AsyncClient(event_hooks={"request": [count]}, limits=limits) as http:
+        client = AsyncClient(gateway.url, token=gateway.token, http=http)
+        items = [{"number": f"at-once-{number}", "cents": number} for number in range(300)]
+        jobs = await client.submit_many("count_cents", items, delay="3s")
+        results = await asyncio.gather(*(client.result(job, timeout=60) for job in jobs))
+    assert results == list(range(300))
+    assert asked == {"POST": 1, "GET": 300}
 
 
 class TestSchedules:
