@@ -152,9 +152,7 @@ def test_a_valid_request_gets_a_documented_answer(described, method, path):
     generated(described[path][method], GenerationMode.POSITIVE, examine)
 
 
-@pytest.mark.parametrize(
-    ("method", "path"), [each for each in OPERATIONS if each[0] == "POST" or each[1] in LISTS]
-)
+@pytest.mark.parametrize(("method", "path"), [each for each in OPERATIONS if each[0] == "POST" or each[1] in LISTS])
 def test_an_invalid_request_is_refused_in_a_documented_way(described, method, path):
     def examine(case: Case) -> None:
         # The credentials replace the generated headers, so only a wrong body or query must be refused.
