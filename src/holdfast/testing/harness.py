@@ -22,7 +22,18 @@ from holdfast.contracts.queries import EntryQuery, LetterQuery, Page
 from holdfast.contracts.submissions import Submission
 from holdfast.contracts.times import Duration, duration, duration_ms, isoformat
 from holdfast.contracts.workload import Workload
-from holdfast.embedding.steps import AnyJob, accept, data_of, entry_of, error_of, for_submitting, named, workload_of
+from holdfast.embedding.steps import (
+    AnyJob,
+    accept,
+    data_of,
+    entry_of,
+    error_of,
+    for_submitting,
+    named,
+    tracing,
+    wishes_of,
+    workload_of,
+)
 from holdfast.feature import Feature
 from holdfast.installed import composed, features_of
 from holdfast.sqlite import Database
@@ -138,7 +149,8 @@ class Harness:
         """Record a job, as ``Holdfast.submit`` does. It runs in the next :meth:`settle` or :meth:`advance`."""
         system = (await self._open()).system
         workload = for_submitting(system, job)
-        accepted = await accept(system, job, data_of(workload, data), delay=duration(delay or 0), priority=priority)
+        with tracing(None, None):
+            accepted = await accept(system, job, data_of(workload, data), wishes_of(delay, priority))
         self._own.add((accepted.workload, accepted.key))
         return accepted
 
