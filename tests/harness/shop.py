@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from holdfast import App, Collection, Context, SyncContext, Upsert, crash_point
+from holdfast import App, Collection, Context, SyncContext, TransientError, Upsert, crash_point
 
 
 class Order(BaseModel):
@@ -21,6 +21,11 @@ class Order(BaseModel):
 class Synced(BaseModel):
     number: str
     attempt: int
+
+
+class Busy(TransientError):
+    def __init__(self) -> None:
+        super().__init__("BUSY", "later")
 
 
 class Shop:

@@ -191,7 +191,19 @@ class Harness:
                 raise
             jobs = opened.worker.jobs
             await opened.replace_worker()
-            raise Stuck(_stuck(jobs, self._limit)) from None
+            state, named_jobs = ("in work", jobs) if jobs else ("due", await self._due(opened.system))
+            message = f"After {self._limit:g} s of real time, these jobs are still {state}: {', '.join(named_jobs)}."
+            raise Stuck(message) from None
+
+    async def _due(self, system: System) -> list[str]:
+        """The jobs that wait for nothing, for a message."""
+        waiting = [
+            each
+            for workload in system.workloads.values()
+            for status in (Status.RECEIVED, Status.FAILED)
+            for each in await self.jobs(workload, status=status)
+        ]
+        return [f"{each.workload} {each.key!r}" for each in waiting if each.not_before <= self.now]
 
     async def advance(self, by: Duration) -> None:
         """Settle, and move the clock on. It stops at each instant at which something becomes due, and settles there.
@@ -354,9 +366,3 @@ class _Opened:
 
 def _chosen(app: App, features: Literal[True] | Sequence[Feature[Any]]) -> tuple[Feature[Any], ...]:
     return features_of(app) if features is True else (*features, *app.features)
-
-
-def _stuck(jobs: Sequence[str], limit: float) -> str:
-    if jobs:
-        return f"After {limit:g} s of real time, these jobs are still in work: {', '.join(sorted(jobs))}."
-    return f"After {limit:g} s of real time, jobs are still due: one of them comes again and again without a wait."
