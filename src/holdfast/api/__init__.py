@@ -15,6 +15,7 @@ from holdfast.contracts.ports import Broker, Clock, Ids, Store
 from holdfast.contracts.workload import Workload
 from holdfast.engine.intake import Intake
 from holdfast.engine.review import Review
+from holdfast.engine.schedules import Schedules
 
 from .wrong_keys import WrongKeys
 
@@ -27,6 +28,7 @@ class ApiServices:
     broker: Broker
     intake: Intake
     review: Review
+    schedules: Schedules
     clock: Clock
     ids: Ids
     workloads: Mapping[str, Workload[Any]]

@@ -30,6 +30,7 @@ from .jobs import job_routes
 from .openapi import describe
 from .operators import OperatorGuard
 from .routes import not_set_up
+from .schedules import schedule_routes
 
 _SAFE_HEADERS: Final = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"))
 """What an answer has, unless its route says otherwise."""
@@ -136,7 +137,11 @@ def create_app(services: ApiServices, options: ApiOptions, features: Sequence[Fe
     }
     guard = [Depends(OperatorGuard(options))]
     brought = [group for each in routes for group in each.groups]  # with guards of their own
-    guarded = [job_routes(services, options, intakes), dead_letter_routes(services, options)]
+    guarded = [
+        job_routes(services, options, intakes),
+        dead_letter_routes(services, options),
+        schedule_routes(services, options),
+    ]
     health = health_routes(services)
     for group in guarded:
         rest.include_router(group, dependencies=guard)

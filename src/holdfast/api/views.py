@@ -12,7 +12,9 @@ from pydantic.alias_generators import to_camel
 from holdfast.contracts.dead_letters import DeadLetter, ListedLetter, ReviewStatus
 from holdfast.contracts.examples import add_example
 from holdfast.contracts.ledger import AttemptOutcome, LedgerEntry, Status
-from holdfast.contracts.times import isoformat
+from holdfast.contracts.schedules import CatchUp
+from holdfast.contracts.times import duration_ms, isoformat
+from holdfast.engine.schedules import ScheduleState
 
 Instant = Annotated[
     datetime,
@@ -220,6 +222,63 @@ class ReplayView(View):
     )
     skipped: list[str] = Field(description="Ids of matching letters that somebody else moved in the meantime.")
     refused: list[RefusedLetter] = Field(description="Matching letters that cannot be replayed.", examples=[[]])
+
+
+# --- schedules ----------------------------------------------------------------------------------------------------
+
+
+class ScheduleView(View):
+    """A schedule: when it ticks, its last tick and the next ones, and whether it is paused."""
+
+    name: str = Field(examples=["remind"])
+    workload: str = Field(examples=["remind"])
+    cron: str | None = Field(description="Null for a schedule with an interval.", examples=["0 7 * * 1-5"])
+    every_ms: int | None = Field(description="Null for a schedule with a cron expression.", examples=[None])
+    timezone: str = Field(examples=["America/Sao_Paulo"])
+    catch_up: CatchUp = Field(description="What happens to missed ticks.", examples=["last"])
+    jitter_ms: int = Field(examples=[0])
+    next: list[Instant] = Field(
+        description="The next instants. A paused schedule submits nothing at them.",
+        examples=[["2026-03-02T10:00:00.000Z"]],
+    )
+    next_local: list[str] = Field(
+        description="The same instants on the clocks of its time zone.", examples=[["2026-03-02T07:00:00-03:00"]]
+    )
+    last_tick: Instant | None = Field(examples=["2026-02-27T10:00:00.000Z"])
+    last_key: str | None = Field(
+        description="The key of the last tick's job.", examples=["schedule:remind:2026-02-27T10:00:00.000Z"]
+    )
+    last_status: Status | None = Field(
+        description="The state of that job; null if the ledger keeps it no longer.", examples=["processed"]
+    )
+    last_run: Instant | None = Field(description="When a person last ran it.", examples=["2026-02-27T15:04:05.678Z"])
+    paused: bool = Field(examples=[False])
+    paused_by: str | None = Field(examples=[None])
+    reason: str | None = Field(description="Why it is paused.", examples=[None])
+    paused_at: Instant | None = Field(examples=[None])
+
+    @classmethod
+    def of(cls, state: ScheduleState) -> Self:
+        """The view of a schedule."""
+        schedule = state.schedule
+        return cls.picked(
+            state,
+            name=schedule.name,
+            cron=schedule.cron,
+            every_ms=None if schedule.every is None else duration_ms(schedule.every),
+            timezone=schedule.timezone,
+            catch_up=schedule.catch_up,
+            jitter_ms=duration_ms(schedule.jitter),
+            next_local=[each.astimezone(schedule.zone).isoformat() for each in state.next],
+            last_status=state.status,
+        )
+
+
+class ScheduleList(View):
+    """All schedules, by name."""
+
+    items: list[ScheduleView]
+    next: None = Field(default=None, description="Always null: the list is whole.")
 
 
 # --- health -------------------------------------------------------------------------------------------------------

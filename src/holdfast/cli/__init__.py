@@ -34,6 +34,7 @@ COMMANDS: tuple[Entry, ...] = (
     Entry("events", "holdfast.cli.events:events", READ, "Look jobs up in the ledger."),
     Entry("dlq", "holdfast.cli.letters:dlq", READ, "Read, review, replay and close dead letters."),
     Entry("queue", "holdfast.cli.queues:queue", READ, "See how many jobs wait; pause and resume."),
+    Entry("schedules", "holdfast.cli.schedules:schedules", READ, "See, run, pause and resume schedules."),
     Entry("init", "holdfast.cli.configuring:init", SET_UP, "Write a holdfast.toml with fresh secrets."),
     Entry("tenants", "holdfast.cli.tenants:tenants", SET_UP, "Add tenants; see and set what they may use."),
     Entry("keys", "holdfast.cli.keys:keys", SET_UP, "Create, list and revoke API keys of tenants."),

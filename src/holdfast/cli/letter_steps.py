@@ -16,19 +16,17 @@ from pathlib import Path
 from typing import Annotated, Final
 
 import typer
-from pydantic import ValidationError
 
 from holdfast.api.operators import DecisionBody
 from holdfast.contracts.dead_letters import DeadLetter, ReviewStatus
 from holdfast.contracts.errors import NotFound, ReviewRefused
-from holdfast.contracts.validation import sentence_of
 from holdfast.engine.review import STEPS_FROM, Chosen, StepReport
 
 from . import options
+from .deciding import decision
 from .failures import REFUSED, Stop
 from .letter_filters import HELP, query_of
 from .opening import existing_system
-from .options import user_name
 from .output import print_json, print_line, progress, say
 
 _DEFAULT_LIMIT: Final = 100
@@ -63,7 +61,7 @@ def review(
     choice. The reason is required: write what you found.
     """
     choice = _Choice(letter_ids or (), tuple(where or ()), limit, dry_run, yes)
-    _Step(ReviewStatus.REVIEWED, _decision(actor, reason), app, data, json).take(choice)
+    _Step(ReviewStatus.REVIEWED, decision(actor, reason), app, data, json).take(choice)
 
 
 def replay(
@@ -86,7 +84,7 @@ def replay(
     the choice. A letter without a review is never replayed, and no letter is replayed twice. The reason is optional.
     """
     choice = _Choice(letter_ids or (), tuple(where or ()), limit, dry_run, yes)
-    _Step(ReviewStatus.REPLAYED, _decision(actor, reason), app, data, json).take(choice)
+    _Step(ReviewStatus.REPLAYED, decision(actor, reason), app, data, json).take(choice)
 
 
 def close(
@@ -107,7 +105,7 @@ def close(
     narrows the choice (status=replayed). The reason is required.
     """
     choice = _Choice(letter_ids or (), tuple(where or ()), limit, dry_run, yes)
-    _Step(ReviewStatus.CLOSED, _decision(actor, reason), app, data, json).take(choice)
+    _Step(ReviewStatus.CLOSED, decision(actor, reason), app, data, json).take(choice)
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,15 +245,6 @@ class _Step:
             message = f"{waiting} for review; only reviewed ones can be {self.step.value}. Review first: {how}"
             raise Stop(message, code=REFUSED)
         say(f"{waiting} for review: {how}")
-
-
-def _decision(actor: str | None, reason: str) -> DecisionBody:
-    """Actor and reason, checked by the same rules as over HTTP."""
-    try:
-        return DecisionBody(actor=actor or user_name(), reason=reason)
-    except ValidationError as error:
-        sentences = [f"--{each['loc'][0]} {sentence_of(each)}." for each in error.errors(include_url=False)]
-        raise Stop(*sentences) from None
 
 
 def _refusals(found: StepReport) -> list[dict[str, str]]:

@@ -20,11 +20,12 @@ from holdfast.config import Settings
 from holdfast.contracts.app import App
 from holdfast.contracts.errors import ConfigurationError, StoreUnavailable
 from holdfast.contracts.ports import Ambient, Broker, Store
-from holdfast.contracts.tenants import TENANT_COLLECTIONS, TenantLimits
+from holdfast.contracts.tenants import TenantLimits
 from holdfast.contracts.workload import Workload
 from holdfast.engine.cancellation import Cancellation
 from holdfast.engine.intake import MAX_PENDING, Intake
 from holdfast.engine.review import Review
+from holdfast.engine.schedules import Schedules
 from holdfast.engine.sender_limits import SenderLimits
 from holdfast.engine.tenants import Tenants
 from holdfast.feature import Feature, Opened, Services
@@ -35,7 +36,7 @@ from holdfast.stores.sqlite import SqliteStore
 from holdfast.telemetry import emit, events
 
 from .features import build, workloads_of
-from .system import Cluster, System, connect, plain_lists
+from .system import FRAME_COLLECTIONS, Cluster, System, connect, plain_lists
 
 DATABASE_FILE: Final = "holdfast.db"
 _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
@@ -96,6 +97,7 @@ async def open_system(  # noqa: PLR0913 - what is opened, and what a test replac
             review=Review(store, broker, workloads),
             cancellation=cancellation,
             tenants=tenants,
+            schedules=Schedules(store, intake, ambient.clock, everything),
             cluster=cluster,
         )
         await intake.drain()
@@ -120,7 +122,7 @@ async def _file(
     try:
         broker = SqliteBroker(database)
         grace = timedelta(milliseconds=settings.publish_grace_ms)
-        store = SqliteStore(database, workloads, grace=grace, outbox=broker, collections=TENANT_COLLECTIONS)
+        store = SqliteStore(database, workloads, grace=grace, outbox=broker, collections=FRAME_COLLECTIONS)
         await store.open()
         await broker.open()
         yield _Opened(store, broker)

@@ -18,6 +18,7 @@ from holdfast.api.wrong_keys import WrongKeys
 from holdfast.config import Settings
 from holdfast.contracts.errors import ConfigurationError
 from holdfast.contracts.ports import Ambient, Broker, Store
+from holdfast.contracts.schedules import SCHEDULE_COLLECTIONS
 from holdfast.contracts.tenants import TENANT_COLLECTIONS, TenantLimits
 from holdfast.contracts.workload import Workload
 from holdfast.engine.cancellation import Cancellation
@@ -25,6 +26,7 @@ from holdfast.engine.execution import ExecutionOptions
 from holdfast.engine.intake import Intake
 from holdfast.engine.maintenance import Maintenance
 from holdfast.engine.review import Review
+from holdfast.engine.schedules import Schedules
 from holdfast.engine.tenants import Tenants
 from holdfast.feature import Services
 from holdfast.installed import cluster_lack
@@ -35,6 +37,9 @@ from .features import Built
 if TYPE_CHECKING:
     from holdfast.brokers.bullmq import BullmqBroker, RedisLists
     from holdfast.stores.mongo import MongoStore
+
+FRAME_COLLECTIONS: Final = (*TENANT_COLLECTIONS, *SCHEDULE_COLLECTIONS)
+"""The collections that belong to no workload."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +72,7 @@ async def connect(settings: Settings, workloads: Sequence[Workload[Any]]) -> Asy
         settings.mongo_uri.get_secret_value(),
         settings.mongo_db_name,
         workloads,
-        collections=TENANT_COLLECTIONS,
+        collections=FRAME_COLLECTIONS,
         grace=timedelta(milliseconds=settings.publish_grace_ms),
     )
     try:
@@ -106,6 +111,7 @@ class System:
     review: Review
     cancellation: Cancellation
     tenants: Tenants
+    schedules: Schedules
     cluster: Cluster | None = None
     """The servers that ``store`` and ``broker`` talk to; None when both are one SQLite file."""
 
@@ -138,6 +144,7 @@ class System:
             broker=self.broker,
             intake=self.intake,
             review=self.review,
+            schedules=self.schedules,
             clock=self.ambient.clock,
             ids=self.ambient.ids,
             workloads=self.workloads,
@@ -170,7 +177,15 @@ class System:
         # Entries of a sweep that crashed are swept again after the same time as a lost worker's jobs.
         lease = timedelta(seconds=self.settings.worker_lease_seconds)
         workloads = list(self.workloads.values())
-        return Maintenance(self.store, self.broker, workloads, self.ambient, interval=interval, again_after=lease)
+        return Maintenance(
+            self.store,
+            self.broker,
+            workloads,
+            self.ambient,
+            schedules=self.schedules,
+            interval=interval,
+            again_after=lease,
+        )
 
     def worker(self) -> Worker:
         """The worker."""
