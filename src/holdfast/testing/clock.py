@@ -18,7 +18,8 @@ class MovedClock:
     """Stands still until the test moves it. The database and the engine both read it."""
 
     def __init__(self, start: datetime) -> None:
-        self._ms = to_ms(start)
+        self._ms = self._start = to_ms(start)
+        self._moves = 0
 
     def ms(self) -> int:
         """Milliseconds since 1970."""
@@ -30,11 +31,13 @@ class MovedClock:
 
     def monotonic(self) -> float:
         """Seconds that never go backwards."""
-        return self._ms / 1000
+        # A microsecond for each move: who has waited for 0.3 s sees at least 0.3 s, however floats are rounded.
+        return (self._ms - self._start) / 1000 + self._moves / 1_000_000
 
     def move_to(self, ms: int) -> None:
         """Go forward to this time. The clock never goes back."""
         self._ms = max(self._ms, ms)
+        self._moves += 1
 
 
 class NumberedIds:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from holdfast.contracts import crash_points
-from holdfast.contracts.crash_points import CRASH_POINTS, POINTS_OF_NO_RETURN
+from holdfast.contracts.crash_points import CRASH_POINTS, POINTS_OF_NO_RETURN, POINTS_OF_SCHEDULES
 
 from .worker import SteppedWorker
 
@@ -24,7 +24,8 @@ class Crashes:
 
     def arm(self, point: str) -> None:
         """The worker vanishes when it next passes this point. Raises ``ValueError`` for a point that it cannot pass."""
-        known = [each for each in (*CRASH_POINTS, *POINTS_OF_NO_RETURN) if not each.startswith(_NOT_THE_WORKERS)]
+        points = (*CRASH_POINTS, *POINTS_OF_NO_RETURN, *POINTS_OF_SCHEDULES)
+        known = [each for each in points if not each.startswith(_NOT_THE_WORKERS)]
         groups = {each.partition(".")[0] for each in known}
         if point.startswith(_NOT_THE_WORKERS) or (point.partition(".")[0] in groups and point not in known):
             message = f"A worker passes no point {point!r}. Known: {', '.join(known)}, and those of your own handlers."

@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Any, Final
 
-from holdfast.contracts.times import from_ms, to_ms
+from holdfast.contracts.times import duration_ms, from_ms
 from holdfast.contracts.workload import Workload
 from holdfast.sqlite import Database
 from holdfast.sqlite.database import one
@@ -41,8 +41,7 @@ async def next_instant(
 
     found = await database.read(work)
     instants = [] if found is None else [found]
-    for each in workloads:
-        schedule = getattr(each, "schedule", None)
-        if schedule is not None:
-            instants.append(to_ms(schedule.next_after(from_ms(now))))
+    start = from_ms(now)
+    schedules = [each.schedule for each in workloads if each.schedule is not None]
+    instants += [now + duration_ms(schedule.next_after(start) - start) for schedule in schedules]
     return min((each for each in instants if now < each <= until), default=None)

@@ -17,6 +17,7 @@ from typing import Any, Final, cast
 from holdfast.contracts.ports import Broker, Store
 from holdfast.contracts.workload import Workload
 from holdfast.engine.execution import Execution, ExecutionOptions
+from holdfast.engine.schedules import Schedules
 from holdfast.wiring import System
 
 _LOOK_AGAIN: Final = timedelta(milliseconds=2)
@@ -134,19 +135,17 @@ class SteppedWorker:
 
     def __init__(self, system: System) -> None:
         self._process = Process()
-        linked = replace(
-            system,
-            store=cast("Store", _Link(system.store, self._process)),
-            broker=cast("Broker", _Link(system.broker, self._process)),
-        )
+        store = cast("Store", _Link(system.store, self._process))
+        broker = cast("Broker", _Link(system.broker, self._process))
+        workloads = list(system.workloads.values())
+        schedules = Schedules(store, system.intake, system.ambient.clock, workloads)
+        linked = replace(system, store=store, broker=broker, schedules=schedules)
         self.lease = timedelta(seconds=system.settings.worker_lease_seconds)
         options = ExecutionOptions(
             worker=system.ambient.ids.new("worker"), concurrency=system.settings.worker_concurrency, lease=self.lease
         )
         self._maintenance = linked.maintenance()
-        self._executions = [
-            SteppedExecution(workload, linked, options, self._process) for workload in system.workloads.values()
-        ]
+        self._executions = [SteppedExecution(workload, linked, options, self._process) for workload in workloads]
 
     @property
     def jobs(self) -> list[str]:
