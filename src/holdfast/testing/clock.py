@@ -53,5 +53,5 @@ class NumberedIds:
 
 
 def ambient_of(clock: MovedClock) -> Ambient:
-    """This clock, numbered identifiers, and random numbers from a fixed seed."""
+    """This clock, numbered identifiers, and random numbers that are the same in every run."""
     return Ambient(clock, NumberedIds(), Random(0))  # noqa: S311 - jitter, the same in every run
