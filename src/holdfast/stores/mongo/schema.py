@@ -30,6 +30,7 @@ from pymongo import ASCENDING, DESCENDING, IndexModel
 
 from holdfast.contracts.dead_letters import DeadLetter
 from holdfast.contracts.effects import Collection as Kind
+from holdfast.contracts.entries import OWNER
 from holdfast.contracts.errors import ConfigurationError
 from holdfast.contracts.ledger import LedgerEntry, Status
 from holdfast.contracts.workload import Workload
@@ -182,13 +183,14 @@ def _entry_indexes(workload: Workload[Any]) -> list[Index]:
         *([_on("deadline", only=waits)] if workload.ttl is not None else []),
         *(_fairness_indexes() if has_fairness_key(workload) else []),
         _newest(),
+        _newest("status"),
         *(_newest(label_field(workload, label)) for label in workload.indexed_labels),
     ]
 
 
 def has_fairness_key(workload: Workload[Any]) -> bool:
-    """Whether jobs of this workload may have a fairness key, and so have the indexes for it."""
-    return type(workload).fairness_key is not Workload.fairness_key
+    """Whether jobs of this workload may have a fairness key, and so have the indexes for it. Jobs of tenants have."""
+    return type(workload).fairness_key is not Workload.fairness_key or OWNER in workload.indexed_labels
 
 
 def _fairness_indexes() -> list[Index]:
