@@ -9,7 +9,7 @@ import pytest
 
 from holdfast import Status, Upsert
 from holdfast.testing import Harness
-from tests.harness.shop import Order, Synced
+from tests.harness.shop import Order, Shop, Synced
 
 
 def outcomes(entry):
@@ -141,6 +141,18 @@ async def test_a_crash_during_maintenance(shop, h):
     assert await h.result(order)
     await h.advance("1m")
     assert "mail 1" in shop.calls
+
+
+async def test_a_crash_is_that_of_one_harness(shop, h):
+    other = Shop()
+    async with Harness(other.app) as calm:
+        h.crash()
+        order = await calm.submit(other.sync_order, Order(number="1"))
+        await calm.settle()
+        assert (await calm.result(order)).attempt == 1
+    order = await h.submit(shop.sync_order, Order(number="1"))
+    await h.advance("1m")
+    assert (await h.result(order)).attempt == 2
 
 
 async def test_a_point_that_no_worker_passes_is_refused(h):

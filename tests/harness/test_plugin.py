@@ -57,7 +57,7 @@ PLAIN_TEST = """
         assert harness.result(order) == 42
 """
 
-ASYNCIO = ["-p", "asyncio", "-o", "asyncio_default_fixture_loop_scope=function"]
+ASYNCIO = ["-p", "pytest_asyncio.plugin", "-o", "asyncio_default_fixture_loop_scope=function"]
 AUTO = [*ASYNCIO, "-o", "asyncio_mode=auto"]
 SETTINGS = "[pytest]\nfilterwarnings = error\nholdfast_app = orders:app\n"
 
@@ -85,7 +85,7 @@ def run(tmp_path):
     [
         ("", AUTO),
         ("@pytest.mark.asyncio", [*ASYNCIO, "-o", "asyncio_mode=strict"]),
-        ("@pytest.mark.anyio", ["-p", "anyio", "-k", "not trio"]),
+        ("@pytest.mark.anyio", ["-p", "anyio.pytest_plugin", "-k", "not trio"]),
     ],
     ids=["asyncio, auto", "asyncio, strict", "anyio"],
 )
@@ -115,6 +115,25 @@ def test_fixtures_may_use_the_harness_and_the_app_may_be_a_fixture(run):
             assert await harness.result(order) == 8
     """
     assert "1 passed" in run(test, *AUTO, settings="[pytest]\nfilterwarnings = error\n")
+
+
+def test_a_harness_that_only_a_fixture_has_used_is_closed(run):
+    test = """
+        import pytest
+
+        @pytest.fixture
+        async def used(harness):
+            await harness.settle()
+
+        @pytest.fixture
+        def failing(used):
+            raise KeyError("mine")
+
+        async def test_one(failing): ...
+    """
+    told = run(test, *AUTO, "-W", "error::ResourceWarning")
+    assert "1 error" in told
+    assert "ResourceWarning" not in told
 
 
 def test_without_an_app_the_message_says_what_to_do(run):

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast import App, Context, Done, Expired, Job, NotFound, Reject, Retry, Snooze, Status, Workload
+from holdfast import App, Context, Done, Expired, InvalidQuery, Job, NotFound, Reject, Retry, Snooze, Status, Workload
 from holdfast.contracts.ledger import Cancelled
 from holdfast.contracts.submissions import Conflict, JobCancelled, JobExpired, JobFailed
 from holdfast.testing import Harness, Stuck
@@ -333,6 +333,17 @@ async def test_settings_can_be_given(shop):
         order = await h.submit(shop.sync_order, Order(number="1"))
         await h.advance("6s")
         assert (await h.result(order)).attempt == 2
+
+
+async def test_installed_features_can_be_added(shop):
+    async with Harness(shop.app, features=True) as h:
+        order = await h.submit(shop.sync_order, Order(number="1"))
+        await h.settle()
+        assert await h.result(order)
+        assert await h.jobs("courier") == []
+    async with Harness(shop.app) as h:
+        with pytest.raises(InvalidQuery, match="There is no workload 'courier'"):
+            await h.jobs("courier")
 
 
 class Parcels(Workload[Order]):

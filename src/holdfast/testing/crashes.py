@@ -1,7 +1,8 @@
-"""Crashes: at which point the worker vanishes."""
+"""Crashes: at which points the worker of a test vanishes."""
 
 from __future__ import annotations
 
+from contextvars import ContextVar
 from typing import Final
 
 from holdfast.contracts import crash_points
@@ -14,13 +15,15 @@ WORKED: Final = "worker.handled"
 
 _NOT_THE_WORKERS: Final = ("intake.", "lists.", "review.", "store.")
 
+_passing: Final[ContextVar[tuple[Crashes, SteppedWorker] | None]] = ContextVar("passing", default=None)
+"""Whose worker passes a point. Its tasks and its threads have the context in which it was told to settle."""
+
 
 class Crashes:
     """The points at which the worker of one test will vanish, each once."""
 
     def __init__(self) -> None:
         self._points: list[str] = []
-        self._worker: SteppedWorker | None = None
 
     def arm(self, point: str) -> None:
         """The worker vanishes when it next passes this point. Raises ``ValueError`` for a point that it cannot pass."""
@@ -31,24 +34,33 @@ class Crashes:
             message = f"A worker passes no point {point!r}. Known: {', '.join(known)}, and those of your own handlers."
             raise ValueError(message)
         self._points.append(point)
-        crash_points.arm(self._pass)
-
-    def disarm(self) -> None:
-        """Nothing vanishes any more."""
-        crash_points.arm(None)
+        crash_points.arm(_pass)  # stays: without a worker of a test, nothing vanishes
 
     async def watched(self, worker: SteppedWorker) -> bool:
         """Let the worker settle. False: it has vanished."""
-        self._worker = worker
-        return await worker.settle()
+        token = _passing.set((self, worker))
+        try:
+            return await worker.settle()
+        finally:
+            _passing.reset(token)
 
-    def _pass(self, point: str) -> None:
-        if self._worker is not None and point in self._points:
-            self._points.remove(point)
-            raise self._worker.vanishes()
+    def vanishes_at(self, point: str) -> bool:
+        """Whether the worker vanishes at this point, which it passes now."""
+        if point not in self._points:
+            return False
+        self._points.remove(point)
+        return True
 
     def check_none_left(self) -> None:
         """Raise an ``AssertionError`` if the worker has not passed a point at which it should have vanished."""
         if self._points:
             message = f"The worker has not passed {', '.join(self._points)}: it did not crash there."
             raise AssertionError(message)
+
+
+def _pass(point: str) -> None:
+    passing = _passing.get()
+    if passing is not None:
+        crashes, worker = passing
+        if crashes.vanishes_at(point):
+            raise worker.vanishes()

@@ -110,10 +110,14 @@ class Harness:
 
     async def close(self) -> None:
         """Stop what is still in work, without settling it, and forget everything."""
-        self._crashes.disarm()
         opened, self._opened = self._opened, None
         if opened is not None:
             await opened.close()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it was opened, and not closed."""
+        return self._opened is not None
 
     def sync(self) -> SyncHarness:
         """The same for tests that are not async: ``with Harness(app).sync() as h: ...``."""

@@ -52,6 +52,10 @@ def harness(request: pytest.FixtureRequest, holdfast_app: App) -> Iterator[Harne
     made = Harness(holdfast_app)
     if _is_async(request.function):
         yield made  # the call of the test closes it, in its own event loop
+        if made.is_open:  # a fixture has opened it, and then the test was not called
+            import asyncio  # noqa: PLC0415 - see above
+
+            asyncio.run(made.close())
         return
     with made.sync() as blocking:
         yield blocking
