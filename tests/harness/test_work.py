@@ -287,6 +287,13 @@ async def test_handlers_may_wait_in_real_time(shop, h):
     assert [await h.result(each) for each in orders] == [Synced(number=str(n), attempt=1) for n in range(3)]
 
 
+async def test_a_failing_hook_is_in_the_log_of_the_test(h, shop, caplog):
+    shop.sync_order.workload.on_transition = lambda transition, job: 1 / 0
+    await h.submit(shop.sync_order, Order(number="1"))
+    await h.settle()
+    assert "ZeroDivisionError" in caplog.text
+
+
 # --- what does not end ------------------------------------------------------------------------------------------------
 
 

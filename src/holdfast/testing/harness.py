@@ -37,6 +37,7 @@ from holdfast.embedding.steps import (
 from holdfast.feature import Feature
 from holdfast.installed import composed, features_of
 from holdfast.sqlite import Database
+from holdfast.telemetry.standard_logging import logged
 from holdfast.wiring import System, open_system
 
 from .clock import START, MovedClock, ambient_of
@@ -338,6 +339,7 @@ class _Opened:
             raise
 
     async def _open(self) -> None:
+        self._stack.enter_context(logged())
         folder = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="holdfast-"))
         settings = composed(self._features)(**{"holdfast_data": Path(folder), **self._settings})
         self.database = Database(None, now=self._clock.ms)
