@@ -44,6 +44,15 @@ if TYPE_CHECKING:
     from .contracts.redaction import scrub
     from .contracts.retry import ExponentialBackoff, ListedDelays, RetryPolicy
     from .contracts.schedules import Schedule, Tick
+    from .contracts.submissions import (
+        Conflict,
+        JobCancelled,
+        JobError,
+        JobExpired,
+        JobFailed,
+        NotRunning,
+        Submission,
+    )
     from .contracts.times import duration_ms, isoformat
     from .contracts.transitions import (
         Accept,
@@ -58,6 +67,7 @@ if TYPE_CHECKING:
     )
     from .contracts.validation import HALF_A_CHARACTER, described, sentence_of
     from .contracts.workload import Adopt, Adopted, BackgroundTask, Identity, Workload, readable_body
+    from .embedding import Holdfast
 
 __version__ = "0.1.0"
 
@@ -76,6 +86,7 @@ __all__ = [
     "Collection",
     "Complete",
     "ConfigurationError",
+    "Conflict",
     "Context",
     "DeadLetter",
     "DeadlinePassed",
@@ -93,12 +104,17 @@ __all__ = [
     "FieldProblem",
     "Halt",
     "HandlingError",
+    "Holdfast",
     "HoldfastError",
     "Identity",
     "IntakeSaturated",
     "InvalidContent",
     "InvalidQuery",
     "Job",
+    "JobCancelled",
+    "JobError",
+    "JobExpired",
+    "JobFailed",
     "JobFunction",
     "JobState",
     "Kind",
@@ -111,6 +127,7 @@ __all__ = [
     "NewerVersion",
     "NotAcceptable",
     "NotFound",
+    "NotRunning",
     "Outcome",
     "Page",
     "PermanentError",
@@ -129,6 +146,7 @@ __all__ = [
     "Snooze",
     "Status",
     "StoreUnavailable",
+    "Submission",
     "SyncContext",
     "ThrottledError",
     "Tick",
@@ -171,6 +189,7 @@ _PLACES: Final = (
     "redaction",
     "retry",
     "schedules",
+    "submissions",
     "times",
     "transitions",
     "validation",
@@ -178,14 +197,18 @@ _PLACES: Final = (
 )
 """The modules of ``holdfast.contracts`` that have these names."""
 
+_ELSEWHERE: Final = {"Holdfast": "embedding"}
+"""The modules of the names that are no contracts."""
+
 
 if not TYPE_CHECKING:  # a type checker would believe that every name exists
 
     def __getattr__(name: str) -> object:
         """A public name, when it is first used: ``holdfast --version`` does without pydantic and asyncio."""
         if name in __all__:
-            for place in _PLACES:
-                module = import_module(f"{__name__}.contracts.{place}")
+            contracts = [f"contracts.{place}" for place in _PLACES]
+            for place in [_ELSEWHERE[name]] if name in _ELSEWHERE else contracts:
+                module = import_module(f"{__name__}.{place}")
                 if hasattr(module, name):
                     globals()[name] = getattr(module, name)
                     return globals()[name]
