@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from .contracts.extras import EXTRA_OF, install_command, missing_libraries
     from .contracts.functions import JobFunction, SyncContext
     from .contracts.jobs import Context, Job, JobState
-    from .contracts.ledger import Attempt, LedgerEntry, Status
+    from .contracts.ledger import Attempt, Cancelled, LedgerEntry, Status
     from .contracts.outcomes import Done, Expired, Failure, Halt, Outcome, Reason, Reject, Retry, Snooze
     from .contracts.queries import EntryQuery, LetterQuery, Page, RecordQuery, Slice
     from .contracts.queues import Delivery, RateLimit
@@ -83,6 +83,7 @@ __all__ = [
     "Attempt",
     "BackgroundTask",
     "BrokerUnavailable",
+    "Cancelled",
     "Collection",
     "Complete",
     "ConfigurationError",

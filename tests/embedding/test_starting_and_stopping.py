@@ -114,6 +114,29 @@ async def test_a_result_that_is_waited_for_during_the_stop_comes_or_is_refused(p
         await waiting[1]
 
 
+async def test_a_job_in_work_may_submit_another_during_the_stop(place):
+    app, gate = App(), asyncio.Event()
+    began: list[str] = []
+
+    @app.job(key="number")
+    async def follow(invoice: Invoice) -> None:
+        began.append(invoice.number)
+
+    @app.job(key="number")
+    async def lead(invoice: Invoice) -> str:
+        began.append(invoice.number)
+        await gate.wait()
+        return (await hold.submit(follow, Invoice(number="2", cents=1), delay="1h")).key
+
+    async with Holdfast(app, **place) as hold:
+        receipt = await hold.submit(lead, invoice("1"))
+        await eventually(lambda: began == ["1"])
+        asyncio.get_running_loop().call_later(0.05, gate.set)
+    async with Holdfast(app, **place, worker=False) as hold:
+        assert await hold.result(receipt, timeout=0) == "2"
+        assert (await hold.job((follow, "2"))).status is Status.RECEIVED
+
+
 # --- failing ----------------------------------------------------------------------------------------------------------
 
 
@@ -228,13 +251,15 @@ async def test_the_settings_are_those_of_the_program(tmp_path, monkeypatch):
     [
         ({"worker_concurency": 3}, "no setting worker_concurency"),
         ({"worker_concurrency": 0}, "WORKER_CONCURRENCY must be a whole number from 1 to"),
+        ({"holdfast_data": ""}, "data folder must have a name"),
         ({"redis_url": "redis://127.0.0.1:1/0"}, "MONGO_URI"),
     ],
 )
 async def test_settings_that_cannot_be_used_are_named(tmp_path, settings, problem):
+    hold = Holdfast(app_with()[0], settings=settings)
     with pytest.raises(ConfigurationError, match=problem):
-        async with Holdfast(app_with()[0], data=tmp_path / "data", settings=settings):
-            pass
+        await hold.__aenter__()
+    assert not (tmp_path / "holdfast-data").exists()
 
 
 # --- the process ------------------------------------------------------------------------------------------------------
