@@ -14,9 +14,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import anyio.from_thread
 import httpx
 import pytest
 from fastapi import FastAPI
+from fastapi.testclient import TestClient
 
 from holdfast import ConfigurationError, Holdfast, Status
 from tests.embedding import web_program
@@ -204,6 +206,28 @@ async def test_a_lifespan_of_ones_own_has_holdfast_inside(tmp_path):
     async with api.router.lifespan_context(api) as state:
         await state["hold"].result(await hold.submit(workload, Invoice(number="1", cents=1)))
     assert steps == ["opened", "closed"]
+
+
+def test_the_client_for_tests_of_fastapi_works(tmp_path):
+    """It runs the app in a thread, in an event loop of its own."""
+    app, workload = app_with()
+    hold = Holdfast(app, data=tmp_path / "data", settings=QUICK)
+    api = FastAPI(lifespan=hold.lifespan)
+    api.mount("/jobs-api", hold.asgi)
+
+    @api.post("/invoices")
+    async def create(invoice: Invoice) -> dict[str, int]:
+        return await hold.result(await hold.submit(workload, invoice), timeout=60)
+
+    @api.post("/blocking")
+    def create_in_thread(invoice: Invoice) -> str:
+        return anyio.from_thread.run(hold.submit, workload, invoice).key
+
+    with TestClient(api) as client:
+        assert client.post("/invoices", json={"number": "1", "cents": 7}).json() == {"total": 7}
+        assert client.post("/blocking", json={"number": "2", "cents": 7}).json() == "2"
+        assert client.get("/jobs-api/v1/jobs/invoices/2?wait=30", headers=OPERATOR).json()["status"] == "processed"
+    assert workload.finished == ["1", "2"]
 
 
 async def test_the_mounted_api_needs_safe_secrets(tmp_path):
