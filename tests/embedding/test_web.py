@@ -42,16 +42,16 @@ class Served:
         self.process: subprocess.Popen[bytes] | None = None
 
     async def start(self) -> None:
-        self._start()
+        self.start_python("-m", "uvicorn", "tests.embedding.web_program:api", "--port", "0")
         self.url = (await eventually(self._address))[1]
 
-    def _start(self) -> None:
+    def start_python(self, *arguments: str) -> None:
         self.log.write_text("")
         settings = {name.upper(): str(value) for name, value in QUICK.items()}
         environ = {**os.environ, **settings, "GATES": str(self.folder), "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "uvicorn", "tests.embedding.web_program:api", "--port", "0"],
+                [sys.executable, *arguments],
                 cwd=self.folder,
                 env=environ,
                 stdout=log,
@@ -167,6 +167,29 @@ async def test_our_api_answers_below_the_prefix_with_its_guards(served):
         assert "/v1/jobs/{workload}" in described.json()["paths"]
         outside = await client.get(f"{served.url}/v1/jobs/issue_invoice/1", headers=OPERATOR)
         assert outside.status_code == 404
+
+
+async def test_ctrl_c_drains_a_plain_program(tmp_path):
+    """``asyncio.run`` cancels the program at Ctrl-C: the end of the body waits for the job in work."""
+    program = """
+import asyncio
+from holdfast import Holdfast
+from tests.embedding.web_program import Invoice, app, issue_invoice
+
+async def main():
+    async with Holdfast(app) as hold:
+        await hold.submit(issue_invoice, Invoice(number="slow", cents=1))
+        await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+    served = Served(tmp_path)
+    served.start_python("-c", program)
+    await eventually(lambda: served.began("slow"))
+    asyncio.get_running_loop().call_later(0.1, served.open, "slow")
+    assert await served.end(signal.SIGINT) in {1, -signal.SIGINT}
+    assert "KeyboardInterrupt" in served.log.read_text()
+    assert [entry.status for entry in (await served.entries()).values()] == [Status.PROCESSED]
 
 
 # --- in this process --------------------------------------------------------------------------------------------------
