@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from holdfast.contracts.redaction import Kind, find_personal_data, normalise_document
 
+    from .client import AsyncClient, Client, sign, verify_webhook
     from .contracts.admission import Admitted, ErrorCode, FieldProblem, InvalidContent, NotAcceptable
     from .contracts.app import App
     from .contracts.crash_points import crash_point
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from .contracts.extras import EXTRA_OF, install_command, missing_libraries
     from .contracts.functions import JobFunction, SyncContext
     from .contracts.jobs import Context, Job, JobState
-    from .contracts.ledger import Attempt, LedgerEntry, Status
+    from .contracts.ledger import Attempt, Cancelled, LedgerEntry, Status
     from .contracts.outcomes import Done, Expired, Failure, Halt, Outcome, Reason, Reject, Retry, Snooze
     from .contracts.queries import EntryQuery, LetterQuery, Page, RecordQuery, Slice
     from .contracts.queues import Delivery, RateLimit
@@ -80,9 +81,12 @@ __all__ = [
     "Adopted",
     "App",
     "AskToStop",
+    "AsyncClient",
     "Attempt",
     "BackgroundTask",
     "BrokerUnavailable",
+    "Cancelled",
+    "Client",
     "Collection",
     "Complete",
     "ConfigurationError",
@@ -168,7 +172,9 @@ __all__ = [
     "readable_body",
     "scrub",
     "sentence_of",
+    "sign",
     "usable_job_id",
+    "verify_webhook",
 ]
 
 _PLACES: Final = (
@@ -196,9 +202,14 @@ _PLACES: Final = (
     "workload",
 )
 """The modules of ``holdfast.contracts`` that have these names."""
-
-_ELSEWHERE: Final = {"Holdfast": "embedding"}
-"""The modules of the names that are no contracts."""
+_ELSEWHERE: Final = {
+    "AsyncClient": "client",
+    "Client": "client",
+    "Holdfast": "embedding",
+    "sign": "client",
+    "verify_webhook": "client",
+}
+"""Names of other packages. The client needs httpx, and nothing of the contracts."""
 
 
 if not TYPE_CHECKING:  # a type checker would believe that every name exists
@@ -206,8 +217,8 @@ if not TYPE_CHECKING:  # a type checker would believe that every name exists
     def __getattr__(name: str) -> object:
         """A public name, when it is first used: ``holdfast --version`` does without pydantic and asyncio."""
         if name in __all__:
-            contracts = [f"contracts.{place}" for place in _PLACES]
-            for place in [_ELSEWHERE[name]] if name in _ELSEWHERE else contracts:
+            places = (_ELSEWHERE[name],) if name in _ELSEWHERE else (f"contracts.{each}" for each in _PLACES)
+            for place in places:
                 module = import_module(f"{__name__}.{place}")
                 if hasattr(module, name):
                     globals()[name] = getattr(module, name)

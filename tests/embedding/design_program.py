@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+
 from pydantic import BaseModel
 
-from holdfast import App, Context, Holdfast, Tick
+import holdfast.testing
+from holdfast import App, Client, Context, Holdfast, Tick
+from holdfast.client import Conflict
 
 
 class Invoice(BaseModel):
@@ -31,8 +35,25 @@ async def remind(tick: Tick, ctx: Context) -> None:
     ctx.log("reminding", at=str(tick.at))
 
 
-async def main(invoice: Invoice) -> Pdf:
+async def inside(invoice: Invoice) -> Pdf:
     async with Holdfast(app, data="holdfast-data") as hold:
         receipt = await hold.submit(issue_invoice, invoice, delay="10m")
         pdf = await hold.result(receipt, timeout=30)
     return pdf  # noqa: RET504 - as it stands in the design
+
+
+def over_http(url: str, key: str, invoice: Invoice) -> object:
+    with Client(url, key=key) as client:
+        job = client.submit("issue_invoice", invoice.model_dump())
+        result = client.result(job, timeout=30)
+        with contextlib.suppress(Conflict):  # the job has ended: it is too late
+            client.cancel(job)
+    return result
+
+
+async def in_a_test(invoice: Invoice) -> Pdf:
+    async with holdfast.testing.Harness(app) as h:
+        r = await h.submit(issue_invoice, invoice)
+        await h.settle()
+        await h.advance("1h")
+        return await h.result(r)

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from unittest.mock import patch
 
 import pytest
 from pydantic import BaseModel
 
 from holdfast import App, Context, Holdfast, InvalidContent, JobFailed, NotFound, Reject, Submission, SyncContext
-from holdfast.contracts.times import to_ms
-from holdfast.sqlite import Database
 from holdfast.stores.sqlite import SqliteStore
-from tests.embedding import design_program
 from tests.embedding.work import QUICK
-from tests.support.clock import SettableClock
 from tests.support.waiting import eventually
 
 
@@ -124,20 +120,3 @@ async def test_a_thousand_results_at_once_cost_a_few_reads(tmp_path):
         assert reads["entry"] == 1000
         # The rest of the polls: two reads for each quarter of a second that the work takes, whatever the machine does.
         assert reads["ended"] - before < 500
-
-
-async def test_the_program_of_the_design_runs_as_it_stands_there(monkeypatch, tmp_path):
-    """Its job has a delay of ten minutes: the clock of the ledger is moved as soon as the job is there."""
-    clock = SettableClock()
-    monkeypatch.setitem(Database.__init__.__kwdefaults__, "now", lambda: to_ms(clock.now()))
-    running = asyncio.create_task(design_program.main(design_program.Invoice(number="7", cents=250_000)))
-    async with Holdfast(design_program.app, worker=False, maintenance=False) as beside:
-        await eventually(lambda: _has(beside, "7"))
-        clock.ahead = timedelta(minutes=10)
-        assert await running == design_program.Pdf(title="Invoice 7", pages=3)
-        assert (await beside.job((design_program.issue_invoice, "7"))).attempt_count == 1
-    assert (tmp_path / "holdfast-data" / "holdfast.db").is_file()
-
-
-async def _has(hold, key):
-    return [each.key async for each in hold.jobs(design_program.issue_invoice)] == [key]

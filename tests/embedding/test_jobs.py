@@ -10,6 +10,7 @@ from pydantic import BaseModel
 
 from holdfast import (
     App,
+    Cancelled,
     Conflict,
     Holdfast,
     InvalidContent,
@@ -22,7 +23,6 @@ from holdfast import (
     Status,
     letter_id,
 )
-from holdfast.contracts.ledger import Cancelled
 from tests.embedding.work import QUICK, Invoice, Invoices, app_with
 from tests.support.waiting import eventually
 

@@ -24,7 +24,8 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
-def place(tmp_path):
+def file(tmp_path):
+    """The arguments of ``Holdfast`` where the deployment does not matter."""
     return {"data": tmp_path / "data", "settings": QUICK}
 
 
@@ -114,10 +115,33 @@ async def test_a_result_that_is_waited_for_during_the_stop_comes_or_is_refused(p
         await waiting[1]
 
 
+async def test_a_job_in_work_may_submit_another_during_the_stop(place):
+    app, gate = App(), asyncio.Event()
+    began: list[str] = []
+
+    @app.job(key="number")
+    async def follow(invoice: Invoice) -> None:
+        began.append(invoice.number)
+
+    @app.job(key="number")
+    async def lead(invoice: Invoice) -> str:
+        began.append(invoice.number)
+        await gate.wait()
+        return (await hold.submit(follow, Invoice(number="2", cents=1), delay="1h")).key
+
+    async with Holdfast(app, **place) as hold:
+        receipt = await hold.submit(lead, invoice("1"))
+        await eventually(lambda: began == ["1"])
+        asyncio.get_running_loop().call_later(0.05, gate.set)
+    async with Holdfast(app, **place, worker=False) as hold:
+        assert await hold.result(receipt, timeout=0) == "2"
+        assert (await hold.job((follow, "2"))).status is Status.RECEIVED
+
+
 # --- failing ----------------------------------------------------------------------------------------------------------
 
 
-async def test_a_worker_that_fails_is_noticed_by_every_call_and_by_the_end_of_the_body(place, monkeypatch, caplog):
+async def test_a_worker_that_fails_is_noticed_by_every_call_and_by_the_end_of_the_body(file, monkeypatch, caplog):
     app, workload = app_with()
     fails = asyncio.Event()
     run = Execution.run
@@ -131,7 +155,7 @@ async def test_a_worker_that_fails_is_noticed_by_every_call_and_by_the_end_of_th
     monkeypatch.setattr(Execution, "run", failing)
 
     async def body() -> None:
-        async with Holdfast(app, **place) as hold:
+        async with Holdfast(app, **file) as hold:
             receipt = await hold.submit(workload, invoice("later"), delay="1h")
             waiting = asyncio.create_task(hold.result(receipt))
             await asyncio.sleep(0)
@@ -148,7 +172,7 @@ async def test_a_worker_that_fails_is_noticed_by_every_call_and_by_the_end_of_th
     assert [each.levelname for each in caplog.records if "worker.fault" in each.message] == ["WARNING"]
 
 
-async def test_an_error_of_the_body_is_not_hidden_by_a_failed_worker(place, monkeypatch):
+async def test_an_error_of_the_body_is_not_hidden_by_a_failed_worker(file, monkeypatch):
     app, _ = app_with()
 
     async def failing(self, stop, drain):
@@ -158,7 +182,7 @@ async def test_an_error_of_the_body_is_not_hidden_by_a_failed_worker(place, monk
     monkeypatch.setattr(Execution, "run", failing)
 
     async def body() -> None:
-        async with Holdfast(app, **place) as hold:
+        async with Holdfast(app, **file) as hold:
             await eventually(lambda: not hold._running.open)
             raise LookupError
 
@@ -166,20 +190,20 @@ async def test_an_error_of_the_body_is_not_hidden_by_a_failed_worker(place, monk
         await body()
 
 
-async def test_a_workload_that_cannot_start_stops_the_start(place):
+async def test_a_workload_that_cannot_start_stops_the_start(file):
     class Broken(Invoices):
         async def start(self) -> None:
             message = "no such pool"
             raise OSError(message)
 
-    hold = Holdfast(App([Broken()]), **place)
+    hold = Holdfast(App([Broken()]), **file)
     with pytest.raises(OSError, match="no such pool"):
         await hold.__aenter__()
     with pytest.raises(NotRunning):
         await hold.submit("invoices", {})
 
 
-async def test_a_start_that_is_cancelled_leaves_nothing_behind(place):
+async def test_a_start_that_is_cancelled_leaves_nothing_behind(file):
     class Hangs(Invoices):
         async def start(self) -> None:
             self.began.append("start")
@@ -187,7 +211,7 @@ async def test_a_start_that_is_cancelled_leaves_nothing_behind(place):
 
     app, workload = app_with(Hangs())
     before = asyncio.all_tasks()
-    starting = asyncio.create_task(Holdfast(app, **place).__aenter__())
+    starting = asyncio.create_task(Holdfast(app, **file).__aenter__())
     await in_work(workload, "start")
     starting.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -195,9 +219,9 @@ async def test_a_start_that_is_cancelled_leaves_nothing_behind(place):
     assert asyncio.all_tasks() == before
 
 
-async def test_it_cannot_be_started_twice_at_a_time(place):
+async def test_it_cannot_be_started_twice_at_a_time(file):
     app, _ = app_with()
-    async with Holdfast(app, **place) as hold:
+    async with Holdfast(app, **file) as hold:
         with pytest.raises(RuntimeError, match="running already"):
             await hold.__aenter__()
 
@@ -228,24 +252,26 @@ async def test_the_settings_are_those_of_the_program(tmp_path, monkeypatch):
     [
         ({"worker_concurency": 3}, "no setting worker_concurency"),
         ({"worker_concurrency": 0}, "WORKER_CONCURRENCY must be a whole number from 1 to"),
+        ({"holdfast_data": ""}, "data folder must have a name"),
         ({"redis_url": "redis://127.0.0.1:1/0"}, "MONGO_URI"),
     ],
 )
 async def test_settings_that_cannot_be_used_are_named(tmp_path, settings, problem):
+    hold = Holdfast(app_with()[0], settings=settings)
     with pytest.raises(ConfigurationError, match=problem):
-        async with Holdfast(app_with()[0], data=tmp_path / "data", settings=settings):
-            pass
+        await hold.__aenter__()
+    assert not (tmp_path / "holdfast-data").exists()
 
 
 # --- the process ------------------------------------------------------------------------------------------------------
 
 
-async def test_the_process_stays_as_it_was(place):
+async def test_the_process_stays_as_it_was(file):
     app, workload = app_with()
     handlers = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
     interval, tasks = sys.getswitchinterval(), asyncio.all_tasks()
     root = list(logging.getLogger().handlers)
-    async with Holdfast(app, **place) as hold:
+    async with Holdfast(app, **file) as hold:
         await hold.result(await hold.submit(workload, invoice("1")))
         assert [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)] == handlers
         assert sys.getswitchinterval() == interval
@@ -254,11 +280,11 @@ async def test_the_process_stays_as_it_was(place):
     assert [each.name for each in threading.enumerate() if "holdfast" in each.name.lower()] == []
 
 
-async def test_failures_are_logged_once_by_the_logger_holdfast(place, caplog):
+async def test_failures_are_logged_once_by_the_logger_holdfast(file, caplog):
     app, workload = app_with()
     caplog.set_level(logging.DEBUG, "holdfast")
-    other = {"data": place["data"].with_name("other"), "settings": QUICK}
-    async with Holdfast(app, **place) as hold, Holdfast(app_with()[0], **other):
+    other = {"data": file["data"].with_name("other"), "settings": QUICK}
+    async with Holdfast(app, **file) as hold, Holdfast(app_with()[0], **other):
         receipt = await hold.submit(workload, invoice("bad"))
         await eventually(lambda: _ended(hold, receipt))
         emit(events.QUEUE_LOST, url="redis://user:secret-word@host/0")

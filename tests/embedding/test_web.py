@@ -14,9 +14,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import anyio.from_thread
 import httpx
 import pytest
 from fastapi import FastAPI
+from fastapi.testclient import TestClient
 
 from holdfast import ConfigurationError, Holdfast, Status
 from tests.embedding import web_program
@@ -40,16 +42,16 @@ class Served:
         self.process: subprocess.Popen[bytes] | None = None
 
     async def start(self) -> None:
-        self._start()
+        self.start_python("-m", "uvicorn", "tests.embedding.web_program:api", "--port", "0")
         self.url = (await eventually(self._address))[1]
 
-    def _start(self) -> None:
+    def start_python(self, *arguments: str) -> None:
         self.log.write_text("")
         settings = {name.upper(): str(value) for name, value in QUICK.items()}
         environ = {**os.environ, **settings, "GATES": str(self.folder), "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "uvicorn", "tests.embedding.web_program:api", "--port", "0"],
+                [sys.executable, *arguments],
                 cwd=self.folder,
                 env=environ,
                 stdout=log,
@@ -167,6 +169,29 @@ async def test_our_api_answers_below_the_prefix_with_its_guards(served):
         assert outside.status_code == 404
 
 
+async def test_ctrl_c_drains_a_plain_program(tmp_path):
+    """``asyncio.run`` cancels the program at Ctrl-C: the end of the body waits for the job in work."""
+    program = """
+import asyncio
+from holdfast import Holdfast
+from tests.embedding.web_program import Invoice, app, issue_invoice
+
+async def main():
+    async with Holdfast(app) as hold:
+        await hold.submit(issue_invoice, Invoice(number="slow", cents=1))
+        await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+    served = Served(tmp_path)
+    served.start_python("-c", program)
+    await eventually(lambda: served.began("slow"))
+    asyncio.get_running_loop().call_later(0.1, served.open, "slow")
+    assert await served.end(signal.SIGINT) in {1, -signal.SIGINT}
+    assert "KeyboardInterrupt" in served.log.read_text()
+    assert [entry.status for entry in (await served.entries()).values()] == [Status.PROCESSED]
+
+
 # --- in this process --------------------------------------------------------------------------------------------------
 
 
@@ -204,6 +229,28 @@ async def test_a_lifespan_of_ones_own_has_holdfast_inside(tmp_path):
     async with api.router.lifespan_context(api) as state:
         await state["hold"].result(await hold.submit(workload, Invoice(number="1", cents=1)))
     assert steps == ["opened", "closed"]
+
+
+def test_the_client_for_tests_of_fastapi_works(tmp_path):
+    """It runs the app in a thread, in an event loop of its own."""
+    app, workload = app_with()
+    hold = Holdfast(app, data=tmp_path / "data", settings=QUICK)
+    api = FastAPI(lifespan=hold.lifespan)
+    api.mount("/jobs-api", hold.asgi)
+
+    @api.post("/invoices")
+    async def create(invoice: Invoice) -> dict[str, int]:
+        return await hold.result(await hold.submit(workload, invoice), timeout=60)
+
+    @api.post("/blocking")
+    def create_in_thread(invoice: Invoice) -> str:
+        return anyio.from_thread.run(hold.submit, workload, invoice).key
+
+    with TestClient(api) as client:
+        assert client.post("/invoices", json={"number": "1", "cents": 7}).json() == {"total": 7}
+        assert client.post("/blocking", json={"number": "2", "cents": 7}).json() == "2"
+        assert client.get("/jobs-api/v1/jobs/invoices/2?wait=30", headers=OPERATOR).json()["status"] == "processed"
+    assert workload.finished == ["1", "2"]
 
 
 async def test_the_mounted_api_needs_safe_secrets(tmp_path):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -29,4 +31,26 @@ def test_programs_of_users_are_clean_in_strict_mode(tmp_path):
     assert (done.returncode, done.stdout.splitlines()[-1:]) == (
         0,
         [f"Success: no issues found in {len(PROGRAMS)} source files"],
+    ), done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("pyright") is None, reason="pyright is not installed (npm install --global pyright)")
+def test_pyright_finds_nothing_in_programs_of_users(tmp_path):
+    right = [each for each in PROGRAMS if not each.stem.endswith("_wrong")]
+    configuration = {
+        "include": [os.path.relpath(each, tmp_path) for each in right],
+        "extraPaths": [str(ROOT / "src"), str(ROOT)],
+        "typeCheckingMode": "strict",
+    }
+    (tmp_path / "pyrightconfig.json").write_text(json.dumps(configuration))
+    done = subprocess.run(
+        ["pyright", "--project", str(tmp_path), "--pythonpath", sys.executable],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout.splitlines()[-1:]) == (
+        0,
+        ["0 errors, 0 warnings, 0 informations"],
     ), done.stdout

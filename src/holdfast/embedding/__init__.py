@@ -109,12 +109,15 @@ class Holdfast:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        running, self._running = self._running, None
+        running = self._running
         if running is None:
             return
         if self._mounted is not None:
             self._mounted.leave()
-        await running.stop()
+        try:
+            await running.stop()
+        finally:
+            self._running = None
         if running.failure is not None and error is None:
             raise running.failure
 

@@ -15,6 +15,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from pydantic import SecretStr
+
 from holdfast.config import Settings, SettingsError, load
 from holdfast.contracts.app import App
 from holdfast.contracts.errors import ConfigurationError, message_of
@@ -36,6 +38,7 @@ class Running:
         self._loop = asyncio.get_running_loop()
         self._opened: asyncio.Future[System] = self._loop.create_future()
         self._stopping = asyncio.Event()
+        self._drained = False
         self._failure: Exception | None = None
         self._calls = 0
         self._no_calls = asyncio.Event()
@@ -44,8 +47,8 @@ class Running:
 
     @property
     def open(self) -> bool:
-        """Whether calls are answered."""
-        return self._opened.done() and self._failure is None and not self._stopping.is_set()
+        """Whether calls are answered. They are until the worker has drained: a job in work may call, too."""
+        return self._opened.done() and self._failure is None and not self._drained
 
     @property
     def failure(self) -> Exception | None:
@@ -90,6 +93,7 @@ class Running:
                 try:
                     await self._work(system)
                 finally:
+                    self._drained = True
                     system.waiting.stop()
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(self._drain.total_seconds()):
@@ -192,9 +196,12 @@ def settings_of(app: App, data: str | Path | None, given: Settings | Mapping[str
         if data is not None:
             values["holdfast_data"] = Path(data)
         return given if data is None and isinstance(given, model) else model(**values)
-    overlay = dict(given or {})
+    overlay = {name: value for name, value in (given or {}).items() if value is not None}
     if data is not None:
         overlay["holdfast_data"] = data
+    if not str(overlay.get("holdfast_data", "-")):
+        message = "The data folder must have a name."
+        raise ConfigurationError(message)
     unknown = sorted(name for name in overlay if name.lower() not in model.model_fields)
     if unknown:
         message = f"There is no setting {', '.join(unknown)}. `holdfast config show` lists the names."
@@ -207,4 +214,6 @@ def settings_of(app: App, data: str | Path | None, given: Settings | Mapping[str
 
 
 def _text(value: Any) -> str:  # noqa: ANN401 - a setting of any type
-    return str(value) if isinstance(value, str | Path) else json.dumps(value)
+    if isinstance(value, SecretStr):
+        return value.get_secret_value()
+    return json.dumps(value) if isinstance(value, Mapping | list | tuple) else str(value)
