@@ -29,7 +29,7 @@ App = Annotated[
     typer.Option(
         "--app",
         metavar="MODULE:APP",
-        help="Your own workloads, such as mymodule:app; otherwise HOLDFAST_APP.",
+        help="Your own workloads, such as mymodule:app; otherwise HOLDFAST_APP, or app in holdfast.toml.",
         show_default=False,
     ),
 ]
@@ -52,7 +52,12 @@ Tenant = Annotated[
     str | None,
     typer.Option("--tenant", metavar="TENANT", help="Only those of this tenant, by id or name.", show_default=False),
 ]
-Workload = Annotated[str, typer.Option("--workload", metavar="NAME", help="The workload.")]
+Workload = Annotated[
+    str | None,
+    typer.Option(
+        "--workload", "-w", metavar="NAME", help="Only this workload; otherwise all of them.", show_default=False
+    ),
+]
 
 
 def content(name: str, given: str) -> bytes:
@@ -87,13 +92,13 @@ def json_object(name: str, given: str) -> dict[str, Any]:
     return found
 
 
-def conditions(given: Iterable[str]) -> dict[str, str]:
+def conditions(given: Iterable[str], example: str = "reason=HTTP_422") -> dict[str, str]:
     """``field=value``, each field once."""
     found: dict[str, str] = {}
     for each in given:
         name, equals, value = (part.strip() for part in each.partition("="))
         if not name or not equals or not value:
-            message = f"--where takes field=value, such as reason=HTTP_422, not {each!r}."
+            message = f"--where takes field=value, such as {example}, not {each!r}."
             raise Stop(message)
         if name in found:
             message = f"--where {name}=... is given twice; all conditions must hold, so one of them could never match."

@@ -137,16 +137,33 @@ def require_item(found: Item | None, what: str, listing: str) -> Item:
 
 
 def show_attempts(attempts: Iterable[Attempt]) -> None:
-    """The history of a job's attempts, as a table."""
-    rows = [
-        (each.attempt, each.outcome, each.error_code, each.error_message, moment(each.started_at), _took(each))
-        for each in attempts
-    ]
+    """The history of a job's attempts under a title: see :func:`attempt_table`."""
     heading("Attempts")
-    if rows:
-        show_table(("#", "outcome", "error", "message", "started", "took"), rows, whole=("started", "took"))
-    else:
+    attempt_table(attempts)
+
+
+def attempt_table(attempts: Iterable[Attempt]) -> None:
+    """A job's attempts as a table, and below it where each error was raised. Equal tracebacks are shown once."""
+    attempts = list(attempts)
+    if not attempts:
         show_facts({"none": "No worker has claimed it."})
+        return
+    show_table(
+        ("#", "outcome", "error", "message", "started", "took"),
+        [
+            (each.attempt, each.outcome, each.error_code, each.error_message, moment(each.started_at), _took(each))
+            for each in attempts
+        ],
+        whole=("outcome", "started", "took"),
+    )
+    raised: dict[str, list[str]] = {}
+    for each in attempts:
+        if each.traceback:
+            raised.setdefault(each.traceback, []).append(str(each.attempt))
+    for traceback, numbers in raised.items():
+        console().print(f"\nWhere attempt {', '.join(numbers)} failed:", style="dim")
+        lines = traceback.rstrip().splitlines()
+        console().print("\n".join(f"  {printable(line)}" for line in lines), soft_wrap=True)
 
 
 def _took(attempt: Attempt) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
@@ -18,11 +18,12 @@ from holdfast.contracts.redaction import scrub
 
 from . import options
 from .failures import REFUSED, Stop
-from .opening import settings_with
+from .opening import OWN_WORKLOADS, app_of, settings_with
 from .options import content
 from .output import print_json, say, show_facts
 
 _TIMEOUT: Final = httpx.Timeout(30.0, connect=5.0)
+_BOTH: Final = 2
 _ANY_ADDRESS: Final[Mapping[str, str]] = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared with, not bound
 
 
@@ -140,10 +141,13 @@ def _split(url: str) -> Any:  # noqa: ANN401 - a SplitResult, or None
 
 
 def submit(
-    workload: Annotated[str, typer.Argument(help="The workload's name.", show_default=False)],
-    document: Annotated[
-        str,
-        typer.Argument(metavar="JSON|@FILE", help="The job, as the workload's contract has it.", show_default=False),
+    given: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="[WORKLOAD] JSON|@FILE",
+            help="The workload, if your app has several; and the job, as the workload's contract has it.",
+            show_default=False,
+        ),
     ],
     url: options.Url = None,
     token: Annotated[
@@ -161,14 +165,16 @@ def submit(
     priority: Annotated[
         int, typer.Option(min=0, max=2_097_152, help="A smaller number runs first; 0 is first of all.")
     ] = 0,
+    app: options.App = None,
     json: options.Json = False,
 ) -> None:
     """Submit a job to one of your own workloads.
 
     The API checks it against the workload's contract. Exit code 0: accepted; 1: refused; 2: could not be sent.
     """
+    workload, document = _workload_and_job(given, app)
     body = content("The body", document)
-    settings = None if url is not None and token is not None else settings_with()
+    settings = None if url is not None and token is not None else settings_with(app_of(app))
     where = base_url(url, settings)
     if token is None and settings is not None and settings.operator_token is not None:
         token = settings.operator_token.get_secret_value()
@@ -184,3 +190,22 @@ def submit(
             return await post(client, path, body, {"authorization": bearer}, **query)
 
     report(asyncio.run(posted()), where, json=json)
+
+
+def _workload_and_job(given: Sequence[str], app: str | None) -> tuple[str, str]:
+    """The two arguments of ``submit``. Without a workload, it is the only one of the user's app."""
+    if len(given) == _BOTH:
+        return given[0], given[1]
+    if len(given) > _BOTH:
+        message = 'submit takes a workload and a job. Put the JSON into quotes: \'{"name": "value"}\'.'
+        raise Stop(message)
+    own = app_of(app)
+    names = [each.name for each in (own.workloads if own else ()) if getattr(each, "schedule", None) is None]
+    if not given[0].lstrip().startswith(("{", "[", "@")):
+        message = f'What is the job? holdfast submit {given[0]} \'{{"name": "value"}}\', or @FILE.'
+        raise Stop(message)
+    if len(names) != 1:
+        there = f"Your app has {', '.join(names)}" if names else f"No app is known here. {OWN_WORKLOADS}"
+        message = f"Which workload? holdfast submit WORKLOAD JSON. {there.rstrip('.')}."
+        raise Stop(message)
+    return names[0], given[0]
