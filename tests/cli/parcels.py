@@ -34,3 +34,14 @@ class Parcels(Workload[Parcel]):
 
 app = App([Parcels()])
 not_an_app = "something else"
+empty = App()
+
+
+class Unreplayable(Parcels):
+    """A workload that cannot make a new job of a dead letter."""
+
+    def replayed(self, letter):
+        raise KeyError(letter.id)
+
+
+unreplayable = App([Unreplayable()])

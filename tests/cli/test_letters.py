@@ -291,6 +291,29 @@ def test_a_dry_run_moves_nothing(program, letters):
     assert statuses(program) == ["reviewed"] * 3
 
 
+def test_a_dry_run_refuses_what_the_replay_would_refuse(program, letters):
+    """Without their workload, letters cannot be replayed; nor can a letter whose job is no job of it."""
+    review(program, *letters)
+    for choice in (letters[:1], ("--limit", "3", "--yes")):
+        real, dry = (program("dlq", "replay", *choice, *how) for how in ((), ("--dry-run",)))
+        assert (real.code, dry.code) == (1, 1)
+        assert "The workload parcels is not part of this process" in dry.err
+        assert dry.err == real.err
+    assert statuses(program) == ["reviewed"] * 3
+    for choice in (letters[:2], ("--limit", "3", "--yes")):
+        dry = program("dlq", "replay", *choice, "--dry-run", "--app", "tests.cli.parcels:unreplayable")
+        assert dry.code == 1
+        assert "cannot make a new job" in dry.err
+        assert "parcel/1" not in dry.out
+    assert statuses(program) == ["reviewed"] * 3
+
+
+def test_a_dry_run_says_that_the_real_run_needs_yes(program, letters):
+    review(program, *letters)
+    assert "add --yes" in program("dlq", "replay", "--limit", "2", "--dry-run", "--app", APP).err
+    assert "add --yes" not in program("dlq", "replay", "--limit", "2", "--dry-run", "--yes", "--app", APP).err
+
+
 def test_replay_where(program, letters):
     review(program, *letters)
     report = program("dlq", "replay", "--where", "depot=north", "--yes", "--json", "--app", APP).json

@@ -14,6 +14,7 @@ from holdfast.api.views import AttemptView, JobView
 from holdfast.contracts.dead_letters import DeadLetter
 from holdfast.contracts.ledger import Attempt, Cancelled, LedgerEntry, Status
 from holdfast.contracts.queries import EntryQuery, LetterQuery, Page, Slice
+from holdfast.contracts.tracing import TRACE_ID
 from holdfast.contracts.transitions import CANCELLED
 from holdfast.contracts.workload import readable_body
 from holdfast.wiring import System
@@ -28,7 +29,6 @@ from .output import attempt_table, moment, print_json, say, show_document, show_
 jobs = typer.Typer(help="List jobs; show one, wait for it, cancel it.", no_args_is_help=True, add_completion=False)
 
 _MOST_LETTERS: Final = 100
-_TRACE: Final = "traceId"
 
 Key = Annotated[str, typer.Argument(help="The job's key, such as courier-x:evt_123.", show_default=False)]
 
@@ -170,9 +170,10 @@ def _facts(job: _Found) -> dict[str, object]:
         "job id": entry.job_id,
         "generation": entry.generation,
         "replay of": entry.replay_of,
-        "trace id": entry.labels.get(_TRACE),
+        "trace id": entry.labels.get(TRACE_ID),
         "first seen": moment(entry.first_seen_at),
         "updated": moment(entry.updated_at),
+        "progress": _progress(entry),
         "due": moment(entry.not_before) if waits and entry.status is Status.RECEIVED else None,
         "next attempt": moment(entry.not_before) if entry.status is Status.FAILED else None,
         "deadline": moment(entry.deadline),
@@ -180,7 +181,7 @@ def _facts(job: _Found) -> dict[str, object]:
         "last error": entry.last_error_code and f"{entry.last_error_code}: {entry.last_error_message}",
         **letters,
         **{f"warning {number}": each for number, each in enumerate(entry.warnings, 1)},
-        **{f"label {name}": value for name, value in entry.labels.items() if name != _TRACE},
+        **{f"label {name}": value for name, value in entry.labels.items() if name != TRACE_ID},
     }
 
 
@@ -218,6 +219,14 @@ def _whole_document(job: _Found) -> dict[str, Any]:
 
 def _attempt(attempt: Attempt) -> dict[str, Any]:
     return {**AttemptView.picked(attempt).as_json(), "traceback": attempt.traceback}
+
+
+def _progress(entry: LedgerEntry) -> str | None:
+    """How far the job is, as its handler told last."""
+    if entry.progress is None:
+        return None
+    done, total, note = (entry.progress.get(name) for name in ("done", "total", "note"))
+    return f"{done}{'' if total is None else f' of {total}'}{'' if note is None else f', {note}'}"
 
 
 def _note(entry: LedgerEntry) -> str | None:

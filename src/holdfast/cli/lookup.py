@@ -71,10 +71,12 @@ def searched_by(system: System, workload: str | None, labels: Iterable[str]) -> 
         return found
     indexed = [f"{each.name}: {', '.join(each.indexed_labels)}" for each in asked if each.indexed_labels]
     missing = sorted(wanted - set(asked[0].indexed_labels) if len(asked) == 1 else wanted)
+    label = missing[0]
     sentences = [
         f"Jobs cannot be found by the label {', '.join(missing)}: no index has it.",
         f"Labels with an index: {'; '.join(indexed) or 'none'}.",
-        "Add it to indexed_labels of your workload; the next start builds the index (in a cluster: holdfast migrate).",
+        f'To add it: @app.job(labels=("{label}",)), or indexed_labels = ("{label}",) in the class of a workload.',
+        "The next start makes the index; in a cluster, `holdfast migrate` does.",
     ]
     raise Stop(*sentences)
 

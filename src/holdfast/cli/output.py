@@ -161,7 +161,8 @@ def attempt_table(attempts: Iterable[Attempt]) -> None:
         if each.traceback:
             raised.setdefault(each.traceback, []).append(str(each.attempt))
     for traceback, numbers in raised.items():
-        console().print(f"\nWhere attempt {', '.join(numbers)} failed:", style="dim")
+        which = f"attempts {', '.join(numbers)}" if len(numbers) > 1 else f"attempt {numbers[0]}"
+        console().print(f"\nWhere {which} failed:", style="dim")
         lines = traceback.rstrip().splitlines()
         console().print("\n".join(f"  {printable(line)}" for line in lines), soft_wrap=True)
 
