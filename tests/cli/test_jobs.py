@@ -148,7 +148,8 @@ def test_list_merges_all_workloads_and_pages_through_them(program, home, limit):
 def test_list_empty_and_wrong(program):
     nothing = program("jobs", "list")
     assert nothing.code == 0
-    assert "no job of courier" in nothing.err
+    assert "no job yet" in nothing.err
+    assert "no job of courier" in program("jobs", "list", "-w", "courier").err
     assert "HOLDFAST_APP" in nothing.err
     assert "no such job" in program("jobs", "list", "--status", "failed").err
     assert program("jobs", "list", "--json").json == {"items": [], "next": None}

@@ -168,7 +168,6 @@ def test_the_doctor_says_what_the_app_brings(program, monkeypatch):
     [
         (('{"id": "1"}',), "Which workload? holdfast submit WORKLOAD JSON. Your app has one, two."),
         (("one",), "What is the job? holdfast submit one"),
-        (("one", "{", "}"), "Put the JSON into quotes"),
     ],
 )
 def test_submit_asks_for_what_is_missing(program, home, arguments, words):

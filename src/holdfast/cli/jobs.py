@@ -21,8 +21,8 @@ from holdfast.wiring import System
 
 from . import options
 from .failures import REFUSED, Stop
-from .lookup import find_job, known_workload, newest, require_known, searched_by
-from .opening import OWN_WORKLOADS, existing_system
+from .lookup import find_job, known_workload, missing_app, newest, require_known, searched_by
+from .opening import existing_system
 from .options import conditions
 from .output import attempt_table, moment, print_json, say, show_document, show_item, show_list
 
@@ -57,7 +57,7 @@ async def show(
     data: options.Data = None,
     json: options.Json = False,
 ) -> None:
-    """Show one job: its state, every attempt, its dead letters, and its content."""
+    """Show a job: its state, attempts, dead letters, content and result."""
     async with existing_system(data, app) as system:
         job = await _found(system, key, workload)
     attempts = {
@@ -87,7 +87,10 @@ async def list_(
     data: options.Data = None,
     json: options.Json = False,
 ) -> None:
-    """List jobs, newest first: those of one workload, or of all workloads together."""
+    """List jobs, newest first.
+
+    Those of one workload, or of all workloads together. Labels and keys are looked up in an index.
+    """
     labels = conditions(where or (), "shipmentId=shp_456")
     async with existing_system(data, app) as system:
         names = searched_by(system, workload, labels)
@@ -96,11 +99,12 @@ async def list_(
         found = Slice([(entry, _content(system, entry)) for entry in page.items], page.next)
         if workload is not None and not found.items:
             require_known(system, workload)
-    empty = f"The ledger has no job of {', '.join(names)} yet."
+        hint = missing_app(system)
+    empty = f"The ledger has no job of {workload} yet."
     if status or where:
         empty = "The ledger has no such job."
     elif workload is None:
-        empty += f" {OWN_WORKLOADS}"
+        empty = " ".join(["The ledger has no job yet.", *hint])
     show_list(
         found,
         partial(_row, several=len(names) > 1),
@@ -119,7 +123,9 @@ async def cancel(
     data: options.Data = None,
     json: options.Json = False,
 ) -> None:
-    """Cancel a job. A waiting job ends at once; a running one is asked to stop, if its workload allows it.
+    """Cancel a job.
+
+    A waiting job ends at once. A running job is asked to stop, if its workload can be stopped.
 
     Exit code 0: the job is cancelled or asked to stop; 1: it is too late, or there is no such job.
     """

@@ -9,13 +9,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from holdfast.contracts.errors import InvalidQuery, NotFound
+from holdfast.contracts.errors import InvalidQuery
 from holdfast.contracts.ledger import LedgerEntry
 from holdfast.contracts.queries import EntryQuery, Page, Slice
 from holdfast.contracts.workload import Workload
 from holdfast.wiring import System
 
-from .failures import Stop
+from .failures import REFUSED, Stop
 from .opening import OWN_WORKLOADS
 
 _COURIER: Final = "courier"
@@ -25,7 +25,7 @@ _KEY_OF_AN_EVENT: Final = "The key of a courier event is <source>:<eventId>, unl
 async def find_job(system: System, key: str, workload: str | None) -> LedgerEntry:
     """The job with this key: of this workload, or of the only one that has such a job.
 
-    Raises :class:`NotFound`, and :class:`Stop` if several workloads have a job with this key.
+    Raises :class:`Stop` if there is none (exit code 1), or if several workloads have a job with this key.
     """
     names = list(system.workloads) if workload is None else [workload]
     found = [entry for name in names if (entry := await system.store.entry(name, key)) is not None]
@@ -37,11 +37,10 @@ async def find_job(system: System, key: str, workload: str | None) -> LedgerEntr
         return found[0]
     if workload is not None:
         require_known(system, workload)
-    where = f"{workload} job" if workload else "job"
-    hint = _KEY_OF_AN_EVENT if _COURIER in names else ""
-    looked = "" if workload else f" It has looked in {', '.join(names)}. {OWN_WORKLOADS}"
-    message = f"The ledger has no {where} with the key {key!r}.{looked} {hint}".rstrip()
-    raise NotFound(message)
+    sentences = [f"The ledger has no job of {', '.join(names)} with the key {key!r}."]
+    if _COURIER in names:
+        sentences.append(_KEY_OF_AN_EVENT)
+    raise Stop(*sentences, *missing_app(system), code=REFUSED)
 
 
 def known_workload(system: System, name: str) -> Workload[Any]:
@@ -53,8 +52,14 @@ def known_workload(system: System, name: str) -> Workload[Any]:
 def require_known(system: System, name: str) -> None:
     """Raise :class:`Stop` with the names of all workloads, unless this is the name of one."""
     if name not in system.workloads:
-        message = f"There is no workload {name!r} here; there are {', '.join(system.workloads)}. {OWN_WORKLOADS}"
-        raise Stop(message)
+        message = f"There is no workload {name!r} here; there are {', '.join(system.workloads)}."
+        raise Stop(message, *missing_app(system))
+
+
+def missing_app(system: System) -> list[str]:
+    """How to name an app, if only features bring workloads here: perhaps somebody forgot it."""
+    brought = {each.name for built in system.features.values() if built.parts for each in built.parts.workloads}
+    return [] if set(system.workloads) - brought else [OWN_WORKLOADS]
 
 
 def searched_by(system: System, workload: str | None, labels: Iterable[str]) -> list[str]:

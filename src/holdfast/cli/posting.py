@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
@@ -23,7 +23,6 @@ from .options import content
 from .output import print_json, say, show_facts
 
 _TIMEOUT: Final = httpx.Timeout(30.0, connect=5.0)
-_BOTH: Final = 2
 _ANY_ADDRESS: Final[Mapping[str, str]] = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared with, not bound
 
 
@@ -141,14 +140,16 @@ def _split(url: str) -> Any:  # noqa: ANN401 - a SplitResult, or None
 
 
 def submit(
-    given: Annotated[
-        list[str],
+    workload: Annotated[
+        str,
         typer.Argument(
-            metavar="[WORKLOAD] JSON|@FILE",
-            help="The workload, if your app has several; and the job, as the workload's contract has it.",
-            show_default=False,
+            metavar="WORKLOAD", help="The workload's name. Leave it out if your app has only one.", show_default=False
         ),
     ],
+    document: Annotated[
+        str | None,
+        typer.Argument(metavar="JSON|@FILE", help="The job, as the workload's contract has it.", show_default=False),
+    ] = None,
     url: options.Url = None,
     token: Annotated[
         str | None,
@@ -172,7 +173,8 @@ def submit(
 
     The API checks it against the workload's contract. Exit code 0: accepted; 1: refused; 2: could not be sent.
     """
-    workload, document = _workload_and_job(given, app)
+    if document is None:
+        workload, document = _only_workload(workload, app), workload
     body = content("The body", document)
     settings = None if url is not None and token is not None else settings_with(app_of(app))
     where = base_url(url, settings)
@@ -192,20 +194,15 @@ def submit(
     report(asyncio.run(posted()), where, json=json)
 
 
-def _workload_and_job(given: Sequence[str], app: str | None) -> tuple[str, str]:
-    """The two arguments of ``submit``. Without a workload, it is the only one of the user's app."""
-    if len(given) == _BOTH:
-        return given[0], given[1]
-    if len(given) > _BOTH:
-        message = 'submit takes a workload and a job. Put the JSON into quotes: \'{"name": "value"}\'.'
-        raise Stop(message)
+def _only_workload(document: str, app: str | None) -> str:
+    """The name of the only workload of the user's app, for a job without the name of its workload."""
     own = app_of(app)
-    names = [each.name for each in (own.workloads if own else ()) if getattr(each, "schedule", None) is None]
-    if not given[0].lstrip().startswith(("{", "[", "@")):
-        message = f'What is the job? holdfast submit {given[0]} \'{{"name": "value"}}\', or @FILE.'
+    names = [each.name for each in (own.workloads if own else ()) if each.schedule is None]
+    if not document.lstrip().startswith(("{", "[", "@")):
+        message = f'What is the job? holdfast submit {document} \'{{"name": "value"}}\', or @FILE.'
         raise Stop(message)
     if len(names) != 1:
-        there = f"Your app has {', '.join(names)}" if names else f"No app is known here. {OWN_WORKLOADS}"
-        message = f"Which workload? holdfast submit WORKLOAD JSON. {there.rstrip('.')}."
+        there = f"Your app has {', '.join(names)}." if names else f"No app is known here. {OWN_WORKLOADS}"
+        message = f"Which workload? holdfast submit WORKLOAD JSON. {there}"
         raise Stop(message)
-    return names[0], given[0]
+    return names[0]

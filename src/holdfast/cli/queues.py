@@ -6,13 +6,14 @@ from typing import Annotated, Final
 
 import typer
 
-from holdfast.contracts.errors import InvalidQuery
 from holdfast.contracts.queues import Depth
 from holdfast.wiring import System
 
 from . import options
 from .deciding import decision
-from .opening import OWN_WORKLOADS, existing_system
+from .failures import Stop
+from .lookup import missing_app
+from .opening import existing_system
 from .output import say, show_list
 
 queue = typer.Typer(help="See how many jobs wait; pause and resume.", no_args_is_help=True, add_completion=False)
@@ -20,7 +21,7 @@ queue = typer.Typer(help="See how many jobs wait; pause and resume.", no_args_is
 Name = Annotated[
     str | None,
     typer.Argument(
-        metavar="[QUEUE]",
+        metavar="QUEUE",
         help="A queue or a workload; otherwise the main queue of every workload.",
         show_default=False,
     ),
@@ -101,6 +102,6 @@ def _queues(system: System, name: str | None, *, every: bool) -> list[tuple[str,
     chosen = exact or [pair for pair in (main + dead if every else main) if pair[1] == name]
     if not chosen:
         known = ", ".join(queue for queue, _ in main + dead)
-        message = f"There is no queue {name!r} here; there are {known}. {OWN_WORKLOADS}"
-        raise InvalidQuery(message)
+        message = f"There is no queue {name!r} here; there are {known}."
+        raise Stop(message, *missing_app(system))
     return chosen
