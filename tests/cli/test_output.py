@@ -11,7 +11,7 @@ COLUMNS = ("id", "status", "workload", "key", "reason", "failed")
 ROW = (
     "dl_c59398eef7fa62718eaa",
     "pending",
-    "order-sync",
+    "orders",
     "shop-7:order-42",
     "TIMEOUT_EXHAUSTED",
     "2026-11-18 16:03:06Z",

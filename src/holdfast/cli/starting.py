@@ -45,36 +45,26 @@ async def issue_invoice(invoice: Invoice, ctx: Context) -> Receipt:
 TEST: Final = '''\
 """The jobs of $name, run by the real engine on a temporary file and a clock that the test moves."""
 
-import asyncio
+from app import Invoice, app, issue_invoice
 
 from holdfast.testing import Harness
 
-from app import Invoice, app, issue_invoice
-
 
 def test_an_invoice_is_issued_once() -> None:
-    async def run() -> None:
-        async with Harness(app) as harness:
-            invoice = Invoice(number="2026-001", customer="ACME", cents=1299)
-            submission = await harness.submit(issue_invoice, invoice)
-            again = await harness.submit(issue_invoice, invoice)
-            await harness.settle()
-            assert again.duplicate
-            receipt = await harness.result(submission)
-            assert receipt.text == "ACME pays 12.99."
-
-    asyncio.run(run())
+    invoice = Invoice(number="2026-001", customer="ACME", cents=1299)
+    with Harness(app).sync() as harness:
+        submission = harness.submit(issue_invoice, invoice)
+        assert harness.submit(issue_invoice, invoice).duplicate
+        harness.settle()
+        assert harness.result(submission).text == "ACME pays 12.99."
 
 
 def test_an_invoice_over_nothing_becomes_a_dead_letter() -> None:
-    async def run() -> None:
-        async with Harness(app) as harness:
-            await harness.submit(issue_invoice, Invoice(number="2026-002", customer="ACME", cents=0))
-            await harness.settle()
-            (letter,) = await harness.dead_letters()
-            assert letter.reason_code == "NOTHING_TO_PAY"
-
-    asyncio.run(run())
+    with Harness(app).sync() as harness:
+        harness.submit(issue_invoice, Invoice(number="2026-002", customer="ACME", cents=0))
+        harness.settle()
+        (letter,) = harness.dead_letters()
+        assert letter.reason_code == "NOTHING_TO_PAY"
 '''
 
 README: Final = """\
