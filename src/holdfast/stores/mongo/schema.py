@@ -182,6 +182,7 @@ def _entry_indexes(workload: Workload[Any]) -> list[Index]:
         *([_on("deadline", only=waits)] if workload.ttl is not None else []),
         *(_fairness_indexes() if has_fairness_key(workload) else []),
         _newest(),
+        _newest("status"),
         *(_newest(label_field(workload, label)) for label in workload.indexed_labels),
     ]
 
