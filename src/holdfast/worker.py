@@ -15,13 +15,14 @@ from holdfast.contracts.workload import BackgroundTask, Workload
 from holdfast.engine.adoption import adopt_texts
 from holdfast.engine.execution import Execution, ExecutionOptions
 from holdfast.engine.maintenance import Maintenance
+from holdfast.engine.settling import Ended
 from holdfast.telemetry import emit, emit_failure, events
 
 _PAUSE: Final = timedelta(seconds=1)
 
 
 class Worker:
-    """Runs the workloads of one process."""
+    """Runs the workloads of one process. ``ended`` is called with the keys of jobs that have ended here."""
 
     def __init__(  # noqa: PLR0913, PLR0917 - the parts that the composition root puts together
         self,
@@ -33,6 +34,7 @@ class Worker:
         options: ExecutionOptions,
         *,
         drain: timedelta,
+        ended: Ended | None = None,
     ) -> None:
         self._workloads = tuple(workloads)
         self._maintenance = maintenance
@@ -43,7 +45,7 @@ class Worker:
             for workload in self._workloads
             for task in workload.background(partial(adopt_texts, store, broker, workload))
         ]
-        self._executions = [Execution(workload, store, broker, ambient, options) for workload in self._workloads]
+        self._executions = [Execution(workload, store, broker, ambient, options, ended) for workload in self._workloads]
 
     @property
     def in_flight(self) -> int:

@@ -43,7 +43,7 @@ from .adoption import adopt
 from .context import JobContext, SharedContext
 from .handling import handle, handle_batch, job_of
 from .hooks import Hooks, policy_limit
-from .settling import Settler
+from .settling import Ended, Settler
 from .transitions import Decider, RunningJob, attempt_limit
 
 _BATCH: Final = 50
@@ -65,15 +65,16 @@ class ExecutionOptions:
 
 
 class Execution:
-    """Runs one workload in one process."""
+    """Runs one workload in one process. ``ended`` is called with the keys of jobs that have ended here."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - the parts that the composition root puts together
         self,
         workload: Workload[Any],
         store: Store,
         broker: Broker,
         ambient: Ambient,
         options: ExecutionOptions,
+        ended: Ended | None = None,
     ) -> None:
         self._workload = workload
         self._store = store
@@ -87,7 +88,14 @@ class Execution:
         hold = workload.timeout + _LAST_WAIT
         self._context = SharedContext(workload.name, store, broker, ambient, options.worker, hold)
         self._settler = Settler(
-            workload, store, broker, ambient.clock, self._decider, left=self._leave, parallel=options.pipelines
+            workload,
+            store,
+            broker,
+            ambient.clock,
+            self._decider,
+            left=self._leave,
+            ended=ended,
+            parallel=options.pipelines,
         )
         self._running = self._context.running
         self._reserved = 0

@@ -20,7 +20,7 @@ from holdfast.config import Settings
 from holdfast.contracts.app import App
 from holdfast.contracts.errors import ConfigurationError, StoreUnavailable
 from holdfast.contracts.ports import Ambient, Broker, Store
-from holdfast.contracts.tenants import TenantLimits
+from holdfast.contracts.tenants import JOB_SCOPES, TenantLimits
 from holdfast.contracts.workload import Workload
 from holdfast.engine.cancellation import Cancellation
 from holdfast.engine.intake import MAX_PENDING, Intake
@@ -28,6 +28,7 @@ from holdfast.engine.review import Review
 from holdfast.engine.schedules import Schedules
 from holdfast.engine.sender_limits import SenderLimits
 from holdfast.engine.tenants import Tenants
+from holdfast.engine.waiting import Waiting
 from holdfast.feature import Opened, Services
 from holdfast.installed import features_of
 from holdfast.sqlite import Database
@@ -76,7 +77,9 @@ async def open_system(
         scopes = [str(scope) for each in features.values() for scope in each.feature.scopes]
         limits = SenderLimits(store, ambient.clock, sender_limits_of(settings))
         intake = Intake(store, broker, limits=limits)
-        cancellation, tenants = Cancellation(store, broker), Tenants(store, ambient.clock, scopes)
+        own = tuple(each.name for each in app.workloads) if app is not None else ()
+        cancellation = Cancellation(store, broker)
+        tenants = Tenants(store, ambient.clock, [*scopes, *JOB_SCOPES], workloads=own)
         services.opened(Opened(store, broker, intake, cancellation, tenants, limits))
         for each in features.values():
             for resource in each.parts.resources if each.parts is not None else ():
@@ -94,6 +97,8 @@ async def open_system(
             review=Review(store, broker, workloads),
             cancellation=cancellation,
             tenants=tenants,
+            waiting=Waiting(store),
+            own_workloads=own,
             schedules=Schedules(store, intake, ambient.clock, everything),
             cluster=cluster,
         )
