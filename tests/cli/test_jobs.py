@@ -40,6 +40,15 @@ def record(home, *entries: tuple[str, str]) -> None:
     asyncio.run(live())
 
 
+def accept(home, *parcels: Parcel) -> None:
+    async def live() -> None:
+        async with open_system(settings(home / "holdfast-data"), app) as system:
+            for parcel in parcels:
+                await system.intake.accept(system.workloads["parcels"], parcel)
+
+    asyncio.run(live())
+
+
 # --- show -----------------------------------------------------------------------------------------------------------
 
 
@@ -174,17 +183,87 @@ def test_list_by_a_label_without_an_index_names_those_that_have_one(program):
     assert program("jobs", "list", "--where", "shipmentId=shp_1").code == 0
 
 
+@pytest.mark.usefixtures("own_app", "empty_ledger")
+def test_list_by_key_and_time(program, home):
+    record(home, ("parcels", "ord-1"), ("courier", "ord-2"), ("parcels", "x-3"))
+
+    def keys(*arguments: str) -> list[str]:
+        said = program("jobs", "list", *arguments, "--json")
+        assert said.code == 0, said.err
+        return [each["key"] for each in said.json["items"]]
+
+    assert keys("--key", "ord-2") == ["ord-2"]
+    assert keys("--key", "ord-*") == ["ord-2", "ord-1"]
+    assert keys("--key", "ord-*", *OWN) == ["ord-1"]
+    assert keys("--key", "ord") == []
+    assert keys("--since", "1h") == ["x-3", "ord-2", "ord-1"]
+    assert keys("--until", "1h") == []
+    second = program("jobs", "show", "ord-2", "--json").json["firstSeenAt"]
+    assert keys("--since", second) == ["x-3", "ord-2"]
+    assert keys("--until", second) == ["ord-1"]
+    assert "no such job" in program("jobs", "list", "--since", "2100-01-01T00:00:00Z").err
+
+
+@pytest.mark.usefixtures("letters")
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (
+            ("--since", "yesterday"),
+            "an instant with its offset, such as 2026-02-26T12:00:00Z, or a duration such as 2h",
+        ),
+        (("--until", "2026-02-26T12:00:00"), "an instant with its offset"),
+        (("--since", "2w"), "500ms, 10s, 5m, 2h or 7d"),
+        (("--since", "999999999d"), "before the first year"),
+        (("--key", "*"), "the beginning of keys"),
+        (("--key", ""), "the beginning of keys"),
+    ],
+)
+def test_conditions_that_cannot_be_read(program, wrong, words):
+    said = program("jobs", "list", *wrong)
+    assert (said.code, words in said.err) == (2, True)
+
+
+# --- wait -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("own_app", "empty_ledger")
+def test_wait(program, home):
+    accept(home, Parcel(number="1"), Parcel(number="2", broken=True))
+    waiting = program("jobs", "wait", "parcel/1", "--timeout", "10ms")
+    assert (waiting.code, "has not ended after 10ms: it is received" in waiting.err) == (1, True)
+    work_until_idle(home / "holdfast-data")
+    done = program("jobs", "wait", "parcel/1")
+    assert (done.code, done.json) == (0, {"delivered": True})
+    assert program("jobs", "wait", "parcel/1", "--json").json["result"] == {"delivered": True}
+    failed = program("jobs", "wait", "parcel/2")
+    assert (failed.code, failed.out) == (1, "")
+    assert "parcel/2 of parcels is dead_lettered: DEPOT_CLOSED: Nobody opened." in failed.err
+    assert "holdfast dlq show dl_" in failed.err
+    assert program("jobs", "wait", "parcel/3").code == 1
+    assert program("jobs", "wait", "parcel/1", "--timeout", "soon").code == 2
+
+
+@pytest.mark.usefixtures("own_app", "empty_ledger")
+def test_show_has_the_traceback_of_each_failed_attempt(program, home):
+    accept(home, Parcel(number="1", crash=True))
+    work_until_idle(home / "holdfast-data")
+    attempts = program("jobs", "show", "parcel/1", "--json").json["attemptHistory"]
+    assert len(attempts) == 2
+    assert all("unpack" in each["traceback"] for each in attempts)
+    said = program("jobs", "show", "parcel/1").out
+    assert said.count("Where attempts 1, 2 failed:") == 1
+    assert 'return content["weight"]' in said
+    (letter,) = program("jobs", "show", "parcel/1", "--json").json["deadLetters"]
+    assert 'return content["weight"]' in program("dlq", "show", letter).out
+
+
 # --- cancel ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.usefixtures("own_app", "empty_ledger")
 def test_cancel(program, home):
-    async def accept() -> None:
-        async with open_system(settings(home / "holdfast-data"), app) as system:
-            for number in ("1", "2"):
-                await system.intake.accept(system.workloads["parcels"], Parcel(number=number))
-
-    asyncio.run(accept())
+    accept(home, Parcel(number="1"), Parcel(number="2"))
     said = program("jobs", "cancel", "parcel/1")
     assert (said.code, "parcel/1 of parcels is cancelled" in said.err) == (0, True)
     shown = program("jobs", "show", "parcel/1")

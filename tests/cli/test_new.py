@@ -10,8 +10,8 @@ import tomllib
 from pathlib import Path
 
 import pytest
-
 from holdfast.testing import Harness  # noqa: F401 - the project's test needs it
+
 from tests.support.program import started, stop
 
 ROOT = Path(__file__).parents[2]

@@ -23,12 +23,14 @@ from . import options
 from .failures import REFUSED, Stop
 from .lookup import find_job, known_workload, missing_app, newest, require_known, searched_by
 from .opening import existing_system
-from .options import conditions
+from .options import conditions, instant_or_ago, span
 from .output import attempt_table, moment, print_json, say, show_document, show_item, show_list
 
 jobs = typer.Typer(help="List jobs; show one, wait for it, cancel it.", no_args_is_help=True, add_completion=False)
 
 _MOST_LETTERS: Final = 100
+
+_SINCE: Final = "Only jobs that arrived then or later: 2026-02-26T12:00:00Z, or 2h for two hours ago."
 
 Key = Annotated[str, typer.Argument(help="The job's key, such as courier-x:evt_123.", show_default=False)]
 
@@ -80,6 +82,16 @@ async def list_(
             show_default=False,
         ),
     ] = None,
+    key: Annotated[
+        str | None,
+        typer.Option(
+            metavar="KEY", help="Only with this key; 'ord-*' is every key that begins so.", show_default=False
+        ),
+    ] = None,
+    since: Annotated[str | None, typer.Option(metavar="WHEN", help=_SINCE, show_default=False)] = None,
+    until: Annotated[
+        str | None, typer.Option(metavar="WHEN", help="Only jobs that arrived before.", show_default=False)
+    ] = None,
     workload: options.Workload = None,
     limit: options.Limit = 20,
     cursor: options.Cursor = None,
@@ -94,25 +106,63 @@ async def list_(
     labels = conditions(where or (), "shipmentId=shp_456")
     async with existing_system(data, app) as system:
         names = searched_by(system, workload, labels)
-        query = EntryQuery(workload="", status=status, labels=labels)
+        now = await system.store.now()
+        query = EntryQuery(
+            workload="",
+            status=status,
+            labels=labels,
+            **_key_condition(key),
+            seen_after=None if since is None else instant_or_ago("--since", since, now),
+            seen_before=None if until is None else instant_or_ago("--until", until, now),
+        )
         page = await newest(system, names, query, Page(limit, cursor))
         found = Slice([(entry, _content(system, entry)) for entry in page.items], page.next)
         if workload is not None and not found.items:
             require_known(system, workload)
         hint = missing_app(system)
     empty = f"The ledger has no job of {workload} yet."
-    if status or where:
+    if status or where or key or since or until:
         empty = "The ledger has no such job."
     elif workload is None:
         empty = " ".join(["The ledger has no job yet.", *hint])
     show_list(
         found,
         partial(_row, several=len(names) > 1),
-        _document,
+        _listed,
         json=json,
         whole=("workload", "status", "updated"),
         empty=empty,
     )
+
+
+@jobs.command("wait")
+async def wait(
+    key: Key,
+    at_most: Annotated[
+        str, typer.Option("--timeout", metavar="DURATION", help="How long to wait at most, such as 5m.")
+    ] = "60s",
+    workload: options.Workload = None,
+    app: options.App = None,
+    data: options.Data = None,
+    json: options.Json = False,
+) -> None:
+    """Wait for the end of a job, and print its result.
+
+    Exit code 0: the job is processed; 1: it has ended in another way, or not in time.
+    """
+    patience = span("--timeout", at_most)
+    async with existing_system(data, app) as system:
+        waited_for = await find_job(system, key, workload)
+        await system.waiting.until_ended(waited_for.workload, key, patience)
+        job = await _found(system, key, waited_for.workload)
+    if json:
+        print_json(_whole_document(job))
+    elif job.entry.result is not None:
+        show_document(dict(job.entry.result))
+    if job.entry.status is not Status.PROCESSED:
+        raise Stop(*_why_not(job, at_most), code=REFUSED)
+    if job.entry.result is None:
+        say(f"{key} of {job.entry.workload} is processed. It has no result.")
 
 
 @jobs.command("cancel")
@@ -159,6 +209,27 @@ async def _found(system: System, key: str, workload: str | None) -> _Found:
     return _Found(entry, _content(system, entry), letters, await system.store.now())
 
 
+def _key_condition(key: str | None) -> dict[str, str]:
+    """The condition of ``--key``: a key, or with ``*`` at its end the beginning of keys."""
+    if key is None:
+        return {}
+    if not key.rstrip("*"):
+        message = "--key takes a key, or the beginning of keys and *, such as 'ord-*'."
+        raise Stop(message)
+    return {"key_prefix": key.removesuffix("*")} if key.endswith("*") else {"key": key}
+
+
+def _why_not(job: _Found, timeout: str) -> list[str]:
+    """Why the result of a job is not there."""
+    entry = job.entry
+    name = f"{entry.key} of {entry.workload}"
+    if not entry.status.terminal:
+        return [f"{name} has not ended after {timeout}: it is {entry.status}."]
+    error = f": {entry.last_error_code}: {entry.last_error_message}" if entry.last_error_code else ""
+    letters = [f"`holdfast dlq show {each.id}` shows why." for each in job.letters[-1:]]
+    return [f"{name} is {_note(entry) or entry.status}{error}.".replace("..", "."), *letters]
+
+
 def _facts(job: _Found) -> dict[str, object]:
     entry = job.entry
     waits = entry.not_before > job.now
@@ -203,10 +274,17 @@ def _row(job: tuple[LedgerEntry, object], *, several: bool) -> dict[str, object]
     }
 
 
-def _document(job: tuple[LedgerEntry, object]) -> dict[str, Any]:
-    """The entry as ``GET /v1/jobs/{workload}/{key}`` shows it, and its content."""
+def _document(job: tuple[LedgerEntry, object], letters: Sequence[DeadLetter] = ()) -> dict[str, Any]:
+    """The entry as ``GET /v1/jobs/{workload}/{key}`` shows it. ``content`` is the older name of ``payload``."""
     entry, content = job
-    return {**JobView.picked(entry).as_json(), "content": content}
+    ids = [each.id for each in letters]
+    view = JobView.of(entry, entry.key, payload=content, dead_letters=ids, tracebacks=True)
+    return {**view.as_json(), "content": content}
+
+
+def _listed(job: tuple[LedgerEntry, object]) -> dict[str, Any]:
+    """An entry of a list. Its dead letters are not looked up."""
+    return {name: value for name, value in _document(job).items() if name not in {"deadLetters", "payload"}}
 
 
 def _whole_document(job: _Found) -> dict[str, Any]:
@@ -217,14 +295,10 @@ def _whole_document(job: _Found) -> dict[str, Any]:
         for each in job.letters
     ]
     generations = [
-        {"generation": number, "attemptHistory": [_attempt(each) for each in attempts]}
+        {"generation": number, "attemptHistory": [AttemptView.picked(each).as_json() for each in attempts]}
         for number, attempts in job.generations
     ]
-    return {**_document((job.entry, job.content)), "letters": letters, "generations": generations}
-
-
-def _attempt(attempt: Attempt) -> dict[str, Any]:
-    return {**AttemptView.picked(attempt).as_json(), "traceback": attempt.traceback}
+    return {**_document((job.entry, job.content), job.letters), "letters": letters, "generations": generations}
 
 
 def _progress(entry: LedgerEntry) -> str | None:

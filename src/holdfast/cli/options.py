@@ -5,9 +5,10 @@ from __future__ import annotations
 import getpass
 import json
 import os
+import re
 import sys
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -107,16 +108,38 @@ def conditions(given: Iterable[str], example: str = "reason=HTTP_422") -> dict[s
     return found
 
 
-def instant(name: str, given: str) -> datetime:
+def instant(name: str, given: str, what: str = "an instant with its offset, such as 2026-02-26T12:00:00Z") -> datetime:
     """An ISO-8601 instant. It must have an offset: without one, every machine would read another moment."""
     try:
         found = datetime.fromisoformat(given)
     except ValueError:
         found = None
     if found is None or found.tzinfo is None:
-        message = f"{name} takes an instant with its offset, such as 2026-02-26T12:00:00Z, not {given!r}."
+        message = f"{name} takes {what}, not {given!r}."
         raise Stop(message)
     return found
+
+
+def span(name: str, given: str) -> timedelta:
+    """A duration such as 30s."""
+    from holdfast.contracts.times import duration  # noqa: PLC0415 - every start of the program imports this module
+
+    try:
+        return duration(given)
+    except (ValueError, OverflowError):
+        message = f"{name} takes a duration, such as 500ms, 10s, 5m, 2h or 7d, not {given!r}."
+        raise Stop(message) from None
+
+
+def instant_or_ago(name: str, given: str, now: datetime) -> datetime:
+    """An instant, or a duration before now: ``2026-02-26T12:00:00Z`` or ``2h``."""
+    if re.fullmatch(r"[0-9.]+ ?[a-z]+", given.strip()):
+        try:
+            return now - span(name, given)
+        except OverflowError:
+            message = f"{name} {given} ago is before the first year."
+            raise Stop(message) from None
+    return instant(name, given, "an instant with its offset, such as 2026-02-26T12:00:00Z, or a duration such as 2h")
 
 
 def user_name() -> str:
