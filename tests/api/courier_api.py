@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import httpx
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -79,7 +79,7 @@ class Invoices(Workload[Invoice]):
     queue = "invoices-main"
     dead_letter_queue = "invoices-dead"
     retry = ExponentialBackoff(max_attempts=3)
-    indexed_labels = ("customer",)
+    indexed_labels = ("customer", "companyId")
     collections = (Collection("invoice_records", key="number", indexes=(("customer",), ("cents",))),)
 
     def key(self, data: Invoice) -> str:
@@ -111,6 +111,9 @@ class Errands(Workload[Errand]):
     dead_letter_queue = "errands-dead"
     ttl = timedelta(hours=1)
     stoppable = True
+    indexed_labels = ("companyId",)
+    version = 2
+    upcasts: ClassVar = {1: lambda old: {"errand": old["task"]}}
 
     def key(self, data: Errand) -> str:
         return data.errand

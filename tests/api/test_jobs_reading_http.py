@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import pytest
 
@@ -10,6 +11,7 @@ from holdfast.contracts.dead_letters import letter_id
 from holdfast.contracts.ledger import Claimed, Lease, Status
 from holdfast.contracts.transitions import Complete, MoveToDeadLetters, RetryLater
 from tests.api.courier_api import OPERATOR
+from tests.support.waiting import eventually
 
 INVOICES = "/v1/jobs/invoices"
 ERRANDS = "/v1/jobs/errands"
@@ -40,6 +42,10 @@ def keys(page):
     return [each["key"].removeprefix("invoice/") for each in page["items"]]
 
 
+def _is_past(instant):
+    return datetime.now(UTC) > instant
+
+
 # --- lists --------------------------------------------------------------------------------------------------------
 
 
@@ -55,8 +61,9 @@ async def test_a_list_is_newest_first_and_has_pages(api):
 
 async def test_a_list_has_filters(api):
     for number, customer in (("1", "ACME"), ("2", "Other"), ("3", "ACME")):
-        await submit(api, invoice(number, customer))
-        api.clock.advance(timedelta(hours=1))
+        receipt = await submit(api, invoice(number, customer))
+        next_one = datetime.fromisoformat(receipt["receivedAt"]) + timedelta(milliseconds=1)
+        await eventually(partial(_is_past, next_one))
     await api.settle("invoices", "invoice/1", Complete(timedelta(days=1)))
     assert keys(await listed(api, label="customer=ACME")) == ["3", "1"]
     assert keys(await listed(api, label="customer=ACME", status="processed")) == ["1"]
@@ -124,8 +131,10 @@ async def test_progress_is_shown(api):
     )
     progress = {"done": 4, "total": 10, "note": "page 4", "at": "2026-02-26T12:00:00.000Z"}
     await api.services.store.note_progress("invoices", [(Lease(claim.job_id, claim.fence), progress)])
-    assert (await shown(api, "invoice/1"))["progress"] == progress
-    assert (await listed(api))["items"][0]["progress"] == progress
+    found = (await shown(api, "invoice/1"))["progress"]
+    assert found["at"].endswith("Z")
+    assert found == progress | {"at": found["at"]}
+    assert (await listed(api))["items"][0]["progress"] == found
 
 
 async def test_a_delay_is_shown_everywhere_and_by_a_duplicate(api):
@@ -135,6 +144,24 @@ async def test_a_delay_is_shown_everywhere_and_by_a_duplicate(api):
     assert (await shown(api, "milk", ERRANDS))["dueAt"] == receipt["dueAt"]
     assert (await listed(api, ERRANDS))["items"][0]["dueAt"] == receipt["dueAt"]
     assert await submit(api, {"errand": "milk"}, ERRANDS, delayMs=60_000) == receipt | {"duplicate": True}
+
+
+async def test_a_body_may_name_its_version(api):
+    async def answer(body):
+        found = await api.client.post(ERRANDS, json=body, headers=OPERATOR)
+        return found.status_code, [each["field"] for each in found.json().get("details", ())]
+
+    assert await answer({"errand": "milk"}) == (202, [])
+    assert await answer({"$version": 1, "task": "bread"}) == (202, [])
+    assert (await shown(api, "bread", ERRANDS))["payload"] == {
+        "$version": 2,
+        "errand": "bread",
+        "shop": "corner",
+        "note": "",
+    }
+    assert await answer({"$version": 3, "errand": "tea"}) == (400, ["$version"])
+    assert await answer({"$version": 1, "errand": "tea"}) == (400, ["$version"])
+    assert (await answer({"$version": "x", "errand": "tea"}))[0] == 400
 
 
 async def test_a_delay_beyond_the_ttl_is_refused(api):

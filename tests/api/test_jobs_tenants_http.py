@@ -93,7 +93,7 @@ async def test_a_tenant_sees_the_workloads_that_its_key_is_for(api):
     assert await seen(await api.key_of("acme", "email:read")) == {}
     shown = (await api.client.get("/v1/workloads", headers=OPERATOR)).json()["items"][1]
     assert shown["contract"]["properties"]["number"]
-    assert (shown["queue"], shown["indexedLabels"]) == ("invoices-main", ["customer"])
+    assert (shown["queue"], shown["indexedLabels"]) == ("invoices-main", ["customer", "companyId"])
 
 
 @pytest.mark.parametrize("method", ["POST", "GET"])

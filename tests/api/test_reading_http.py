@@ -299,6 +299,11 @@ async def test_the_openapi_document_is_complete(api):
         "/v1/workloads",
         "/v1/records/{collection}",
         "/v1/records/{collection}/{key}",
+        "/v1/schedules",
+        "/v1/schedules/{name}",
+        "/v1/schedules/{name}/run",
+        "/v1/schedules/{name}/pause",
+        "/v1/schedules/{name}/resume",
         "/v1/dead-letters",
         "/v1/dead-letters/replay",
         "/v1/dead-letters/{letterId}",
@@ -324,7 +329,7 @@ async def test_the_openapi_document_is_complete(api):
             with_422 |= {(method, path)} if "422" in operation["responses"] else set()
             assert operation["summary"]
             guarded = any("operatorToken" in each for each in operation.get("security", ()))
-            operators = ("/v1/events/{", "/v1/ship", "/v1/jobs", "/v1/work", "/v1/records", "/v1/dead")
+            operators = ("/v1/events/{", "/v1/ship", "/v1/jobs", "/v1/work", "/v1/records", "/v1/sched", "/v1/dead")
             assert guarded == path.startswith(operators), path
     jobs, records = "/v1/jobs/{workload}", "/v1/records/{collection}"
     assert with_422 == {("post", jobs), ("get", jobs), ("get", records)}

@@ -172,8 +172,8 @@ def due_at(entry: LedgerEntry) -> datetime | None:
 class JobProgress(View):
     """How far a job is, as its handler says."""
 
-    done: float = Field(examples=[40])
-    total: float | None = Field(examples=[100])
+    done: int | float = Field(examples=[40])
+    total: int | float | None = Field(examples=[100])
     note: str | None = Field(examples=["page 40 of 100"])
     at: Instant
 

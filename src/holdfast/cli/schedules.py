@@ -113,7 +113,7 @@ def resume(
         print_json(_document(state))
         return
     following = state.next[0]
-    say(f"{name} runs. It ticks next at {moment(following)}{_in_its_zone(state.schedule, following)}.")
+    say(f"{name} is not paused. It ticks next at {moment(following)}{_in_its_zone(state.schedule, following)}.")
 
 
 async def _run(name: str, actor: str, app: str | None, data: Path | None) -> tuple[Receipt, str]:
@@ -145,16 +145,15 @@ def _row(state: ScheduleState) -> dict[str, object]:
     return {
         "schedule": schedule.name,
         "ticks": schedule.expression,
-        "next": "paused" if state.paused else moment(following),
-        "there": None if state.paused else f"{following.astimezone(schedule.zone):%a %H:%M}",
-        "last": _last(state),
+        "next": "paused" if state.paused else f"{_short(following, '%Y-%m-%d ')}Z",
+        "there": None if state.paused else _short(following.astimezone(schedule.zone), "%a "),
+        "last": state.status,
     }
 
 
-def _last(state: ScheduleState) -> str | None:
-    if state.last_tick is None:
-        return None
-    return f"{moment(state.last_tick)} {state.status or ''}".rstrip()
+def _short(instant: datetime, day: str) -> str:
+    """An instant to the minute, after its day in this format. Where seconds matter, it is soon, and needs no day."""
+    return instant.strftime("%H:%M:%S" if instant.second else f"{day}%H:%M")
 
 
 def _pause(state: ScheduleState) -> str | None:

@@ -11,6 +11,7 @@ from typing import Any
 
 from holdfast.config import Settings
 from holdfast.contracts.app import App
+from holdfast.contracts.entries import OWNER
 from holdfast.contracts.errors import ConfigurationError, message_of
 from holdfast.contracts.redaction import scrub
 from holdfast.contracts.workload import Workload
@@ -56,7 +57,13 @@ def _built(feature: Feature[Any], settings: Settings, services: Services) -> Bui
 
 
 def workloads_of(built: Mapping[str, Built], app: App | None) -> tuple[Workload[Any], ...]:
-    """The workloads of all features, and the user's own: their names and queues must differ."""
+    """The workloads of all features, and the user's own: their names and queues must differ.
+
+    Tenants may submit jobs of the user's own workloads, and list their jobs: an index finds these by their tenant.
+    """
+    for each in app.workloads if app else ():
+        if OWNER not in each.indexed_labels:
+            each.indexed_labels = (*each.indexed_labels, OWNER)
 
     def all_of_them() -> Iterator[Workload[Any]]:
         for each in built.values():

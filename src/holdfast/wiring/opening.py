@@ -79,7 +79,8 @@ async def open_system(
         intake = Intake(store, broker, limits=limits)
         own = tuple(each.name for each in app.workloads) if app is not None else ()
         cancellation = Cancellation(store, broker)
-        tenants = Tenants(store, ambient.clock, [*scopes, *JOB_SCOPES], workloads=own)
+        open_to_tenants = [name for name in own if workloads[name].schedule is None]
+        tenants = Tenants(store, ambient.clock, [*scopes, *JOB_SCOPES], workloads=open_to_tenants)
         services.opened(Opened(store, broker, intake, cancellation, tenants, limits))
         for each in features.values():
             for resource in each.parts.resources if each.parts is not None else ():

@@ -41,9 +41,12 @@ class Lookup:
         ]
 
     def workload(self, name: str, caller: Caller) -> Workload[Any]:
-        """The workload with this name. Tenants use those that no feature brought: a feature has routes of its own."""
+        """The workload with this name.
+
+        Tenants use those that no feature brought, because a feature has routes of its own, and no schedules.
+        """
         found = self._services.workloads.get(name)
-        if found is not None and (caller.tenant is None or name in self._services.own_workloads):
+        if found is not None and (caller.tenant is None or self._open_to_tenants(name)):
             return found
         if name in self._own_routes:
             raise Refusal(Code.NOT_FOUND, self._own_routes[name])
@@ -69,8 +72,11 @@ class Lookup:
         found = await self._services.store.letters(LetterQuery(workload=entry.workload, key=entry.key), Page(_LETTERS))
         return [each.id for each in found.items]
 
+    def _open_to_tenants(self, name: str) -> bool:
+        return name in self._services.own_workloads and self._services.workloads[name].schedule is None
+
     def _may_use(self, caller: Caller, name: str) -> bool:
-        return name in self._services.own_workloads and any(
+        return self._open_to_tenants(name) and any(
             caller.tenant is not None and caller.tenant.may(scope, name) for scope in JOB_SCOPES
         )
 

@@ -20,10 +20,11 @@ from holdfast.api.openapi import INTAKE_CODES, refusals
 from holdfast.api.routes import JSON_TYPE, Routes, unread_body
 from holdfast.api.tenant_guard import Caller, caller_of
 from holdfast.api.views import JobBatch, JobReceipt, due_at
-from holdfast.contracts.errors import HoldfastError
+from holdfast.contracts.admission import FieldProblem
+from holdfast.contracts.errors import HoldfastError, NewerVersion
 from holdfast.contracts.ledger import RecordedAs
 from holdfast.contracts.tracing import TRACE_ID
-from holdfast.contracts.workload import Workload
+from holdfast.contracts.workload import VERSION_FIELD, Workload
 
 from .lookup import Lookup
 
@@ -34,6 +35,7 @@ _BATCH_BODIES: Final = 16
 """A batch may have so many times the bytes of one job."""
 _MOST_BATCH_VALUES: Final = MAX_BATCH * 100
 _LARGE: Final = 64 * 1024
+_VERSION: Final = f'"{VERSION_FIELD}"'.encode()
 _ABOUT: Final = f"""\
 The body is a job that matches the workload's contract, or a list of 1 to {MAX_BATCH} jobs. The workload makes the
 idempotency key from the job. It is safe to send the same body again: a duplicate gets the first receipt.
@@ -134,13 +136,21 @@ def _item_of(item: object, workload: Workload[Any], limit: int) -> BaseModel | R
 
 
 def _validated(raw: bytes, workload: Workload[Any]) -> BaseModel:
-    """The job as an instance of its contract. The refusal names the fields that are wrong."""
+    """The job as an instance of its contract. The refusal names the fields that are wrong.
+
+    A body that names its version is brought to the version of today. Without a version it is of today.
+    """
     try:
-        found: BaseModel = workload.contract.model_validate_json(raw)
+        found: BaseModel = workload.read(raw) if _VERSION in raw else workload.contract.model_validate_json(raw)
     except ValidationError as error:
         details = field_problems(error.errors(include_url=False))
-        raise Refusal(Code.INVALID_PAYLOAD, details=details) from error
-    return found
+    except NewerVersion:
+        details = [FieldProblem(VERSION_FIELD, f"must be at most {workload.version}")]
+    except Exception:  # noqa: BLE001 - the workload's own code, on what a sender wrote
+        details = [FieldProblem(VERSION_FIELD, "names a version whose content this is not")]
+    else:
+        return found
+    raise Refusal(Code.INVALID_PAYLOAD, details=details)
 
 
 class _Submission:

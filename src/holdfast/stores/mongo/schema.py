@@ -30,6 +30,7 @@ from pymongo import ASCENDING, DESCENDING, IndexModel
 
 from holdfast.contracts.dead_letters import DeadLetter
 from holdfast.contracts.effects import Collection as Kind
+from holdfast.contracts.entries import OWNER
 from holdfast.contracts.errors import ConfigurationError
 from holdfast.contracts.ledger import LedgerEntry, Status
 from holdfast.contracts.workload import Workload
@@ -188,8 +189,8 @@ def _entry_indexes(workload: Workload[Any]) -> list[Index]:
 
 
 def has_fairness_key(workload: Workload[Any]) -> bool:
-    """Whether jobs of this workload may have a fairness key, and so have the indexes for it."""
-    return type(workload).fairness_key is not Workload.fairness_key
+    """Whether jobs of this workload may have a fairness key, and so have the indexes for it. Jobs of tenants have."""
+    return type(workload).fairness_key is not Workload.fairness_key or OWNER in workload.indexed_labels
 
 
 def _fairness_indexes() -> list[Index]:
