@@ -93,7 +93,7 @@ def test_show_tells_everything(program, letters):
     shown = program("dlq", "show", letters[0], "--app", APP, "--json").json
     assert shown["terminalReasonCode"] == "DEPOT_CLOSED"
     assert shown["attemptCount"] == len(shown["attemptHistory"]) == 1
-    assert shown["payloadSnapshot"] == {"number": "1", "depot": "north", "broken": True}
+    assert shown["payloadSnapshot"] == {"number": "1", "depot": "north", "broken": True, "crash": False}
     assert shown["labels"]["depot"] == "north"
     assert [(each["step"], each["actor"], each["reason"]) for each in shown["decisions"]] == [
         ("reviewed", "ana", "I looked."),

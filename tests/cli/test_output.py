@@ -31,7 +31,7 @@ def table(monkeypatch, capsys):
 def test_a_wide_terminal_gets_a_table(table):
     head, _, row = table(160)
     assert head.split() == list(COLUMNS)
-    assert row.split("   ") == [cell.strip() for cell in ROW]
+    assert [cell.strip() for cell in row.split("   ")] == list(ROW)
 
 
 def test_a_terminal_that_is_a_little_narrow_gets_smaller_gaps(table):
