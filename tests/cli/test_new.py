@@ -10,8 +10,8 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from holdfast.testing import Harness  # noqa: F401 - the project's test needs it
 
+from tests.cli.commands import ENVIRONMENT
 from tests.support.program import started, stop
 
 ROOT = Path(__file__).parents[2]
@@ -27,7 +27,10 @@ def run(folder: Path, *arguments: str, **more: str) -> subprocess.CompletedProce
 
 
 @pytest.fixture
-def project(program, home):
+def project(program, home, monkeypatch):
+    """A new project, and an environment that says nothing about Holdfast."""
+    for name in ENVIRONMENT:
+        monkeypatch.delenv(name)
     said = program("new", "shop")
     assert said.code == 0
     for words in ("cd shop", "python -m pytest", "holdfast doctor", "holdfast up"):
@@ -57,6 +60,8 @@ def test_its_own_test_passes_and_its_code_is_clean(project):
     tested = run(project, "pytest", "-q", "-p", "no:cacheprovider")
     assert tested.returncode == 0, tested.stdout + tested.stderr
     assert "2 passed" in tested.stdout
+    linted = run(project, "ruff", "check", "--isolated", "--no-cache", "--line-length", "120", ".")
+    assert linted.returncode == 0, linted.stdout
     typed = run(project, "mypy", "--strict", "app.py", "tests/test_app.py", "--cache-dir", os.devnull)
     assert typed.returncode == 0, typed.stdout + typed.stderr
 
@@ -67,7 +72,7 @@ def test_the_doctor_is_content_and_its_commands_work(project):
     findings = {each["check"]: each for each in json.loads(checked.stdout)["checks"]}
     assert findings["app"]["message"] == 'app = "app:app" in holdfast.toml brings issue_invoice.'
     assert {each["verdict"] for each in findings.values()} <= {"OK", "WARN"}
-    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT / "src"), "API_PORT": "0", "LOG_LEVEL": "error"}
+    environment = {"PYTHONPATH": str(ROOT / "src"), "HOLDFAST_CONFIG": str(project / "holdfast.toml"), "API_PORT": "0"}
     with started(project, environment, "up", "--json") as server:
         good, bad = (
             run(project, "holdfast", "submit", job, "--url", server.address)

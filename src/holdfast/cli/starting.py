@@ -15,9 +15,8 @@ from .output import say
 APP: Final = '''\
 """The work of $name: each job is a function. Holdfast runs it, tries it again, and keeps what failed."""
 
-from pydantic import BaseModel
-
 from holdfast import App, Context, Reject
+from pydantic import BaseModel
 
 app = App()
 
@@ -45,9 +44,9 @@ async def issue_invoice(invoice: Invoice, ctx: Context) -> Receipt:
 TEST: Final = '''\
 """The jobs of $name, run by the real engine on a temporary file and a clock that the test moves."""
 
-from app import Invoice, app, issue_invoice
-
 from holdfast.testing import Harness
+
+from app import Invoice, app, issue_invoice
 
 
 def test_an_invoice_is_issued_once() -> None:
