@@ -38,13 +38,22 @@ if TYPE_CHECKING:
     from .contracts.extras import EXTRA_OF, install_command, missing_libraries
     from .contracts.functions import JobFunction, SyncContext
     from .contracts.jobs import Context, Job, JobState
-    from .contracts.ledger import Attempt, LedgerEntry, Status
+    from .contracts.ledger import Attempt, Cancelled, LedgerEntry, Status
     from .contracts.outcomes import Done, Expired, Failure, Halt, Outcome, Reason, Reject, Retry, Snooze
     from .contracts.queries import EntryQuery, LetterQuery, Page, RecordQuery, Slice
     from .contracts.queues import Delivery, RateLimit
     from .contracts.redaction import scrub
     from .contracts.retry import ExponentialBackoff, ListedDelays, RetryPolicy
     from .contracts.schedules import Schedule, Tick
+    from .contracts.submissions import (
+        Conflict,
+        JobCancelled,
+        JobError,
+        JobExpired,
+        JobFailed,
+        NotRunning,
+        Submission,
+    )
     from .contracts.times import duration_ms, isoformat
     from .contracts.transitions import (
         Accept,
@@ -59,6 +68,7 @@ if TYPE_CHECKING:
     )
     from .contracts.validation import HALF_A_CHARACTER, described, sentence_of
     from .contracts.workload import Adopt, Adopted, BackgroundTask, Identity, Workload, readable_body
+    from .embedding import Holdfast
 
 __version__ = "0.1.0"
 
@@ -75,10 +85,12 @@ __all__ = [
     "Attempt",
     "BackgroundTask",
     "BrokerUnavailable",
+    "Cancelled",
     "Client",
     "Collection",
     "Complete",
     "ConfigurationError",
+    "Conflict",
     "Context",
     "DeadLetter",
     "DeadlinePassed",
@@ -96,12 +108,17 @@ __all__ = [
     "FieldProblem",
     "Halt",
     "HandlingError",
+    "Holdfast",
     "HoldfastError",
     "Identity",
     "IntakeSaturated",
     "InvalidContent",
     "InvalidQuery",
     "Job",
+    "JobCancelled",
+    "JobError",
+    "JobExpired",
+    "JobFailed",
     "JobFunction",
     "JobState",
     "Kind",
@@ -114,6 +131,7 @@ __all__ = [
     "NewerVersion",
     "NotAcceptable",
     "NotFound",
+    "NotRunning",
     "Outcome",
     "Page",
     "PermanentError",
@@ -132,6 +150,7 @@ __all__ = [
     "Snooze",
     "Status",
     "StoreUnavailable",
+    "Submission",
     "SyncContext",
     "ThrottledError",
     "Tick",
@@ -176,14 +195,21 @@ _PLACES: Final = (
     "redaction",
     "retry",
     "schedules",
+    "submissions",
     "times",
     "transitions",
     "validation",
     "workload",
 )
 """The modules of ``holdfast.contracts`` that have these names."""
-_ELSEWHERE: Final = {"AsyncClient": "client", "Client": "client", "sign": "client", "verify_webhook": "client"}
-"""Names of other packages: the client needs httpx, and nothing of the contracts."""
+_ELSEWHERE: Final = {
+    "AsyncClient": "client",
+    "Client": "client",
+    "Holdfast": "embedding",
+    "sign": "client",
+    "verify_webhook": "client",
+}
+"""Names of other packages. The client needs httpx, and nothing of the contracts."""
 
 
 if not TYPE_CHECKING:  # a type checker would believe that every name exists
