@@ -54,6 +54,8 @@ async def test_results_have_the_types_of_the_functions(place):
         assert await hold.result(await hold.submit(nothing, Invoice(number="1")), timeout="1m") is None
         untyped = await hold.result(await hold.submit("issue", {"number": "2"}), timeout="1m")
         assert untyped == {"title": "2"}
+        assert await hold.result((issue, "1"), timeout="1m") == Pdf(title="1")  # as after a restart
+        assert await hold.result(("issue", "1"), timeout="1m") == {"title": "1"}
         with pytest.raises(JobFailed) as failure:
             await hold.result(await hold.submit(issue, Invoice(number="bad")), timeout="1m")
         assert (failure.value.code, failure.value.key) == ("NO_PAPER", "bad")
