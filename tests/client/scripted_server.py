@@ -63,6 +63,8 @@ class ScriptedServer(ThreadingHTTPServer):
         self.url = f"http://127.0.0.1:{self.server_address[1]}"
         self.script: list[Behaviour] = []
         self.asked: list[Asked] = []
+        self.reads = True
+        """Whether it reads the bodies of requests."""
         self.ended = threading.Event()
 
     def next(self, asked: Asked) -> Behaviour:
@@ -79,7 +81,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self) -> None:
         parts = urlsplit(self.path)
-        body = self.rfile.read(int(self.headers.get("content-length") or 0))
+        body = self.rfile.read(int(self.headers.get("content-length") or 0)) if self.server.reads else b""
         headers = {name.lower(): value for name, value in self.headers.items()}
         asked = Asked(self.command, parts.path, parse_qsl(parts.query), headers, body)
         match self.server.next(asked):

@@ -10,8 +10,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from holdfast import App
+from pydantic import BaseModel
+
+from holdfast import App, Collection, Context, Reject, Tick, Upsert
 from tests.api.serving import ApiThread
+from tests.client.callers import Caller
 from tests.support.gateway import opened
 from tests.support.settings import load
 
@@ -21,12 +24,47 @@ SECRET = "whsec_" + base64.b64encode(b"the secret of courier-x, for tests").deco
 CALLBACK_SECRET = "whsec_" + base64.b64encode(b"the secret of callbacks, for tests").decode()
 
 
+class Invoice(BaseModel):
+    number: str
+    cents: int
+    customer: str = "ACME"
+
+
+app = App()
+INVOICES = Collection("client_invoices", key="number", indexes=(("customer",),))
+
+
+@app.job(key="number", attempts=1, labels=("customer",), collections=(INVOICES,))
+async def issue_invoice(invoice: Invoice, ctx: Context) -> dict[str, int]:
+    if invoice.cents <= 0:
+        code = "NOTHING_TO_PAY"
+        raise Reject(code, "An invoice must ask for more than nothing.")
+    ctx.write(Upsert(INVOICES.name, invoice.number, {"customer": invoice.customer, "cents": invoice.cents}))
+    return {"cents": invoice.cents}
+
+
+@app.job(key="number", attempts=1)
+async def count_cents(invoice: Invoice, ctx: Context) -> int:
+    return invoice.cents
+
+
+@app.job(key="number", attempts=1, timeout="5m")
+async def wait_for_the_end(invoice: Invoice, ctx: Context) -> None:
+    ctx.progress(1, 2, "waiting")
+    await ctx.until_cancelled()
+
+
+@app.schedule("0 7 * * 1-5", timezone="America/Sao_Paulo")
+async def remind(tick: Tick, ctx: Context) -> None:
+    ctx.log("reminded")
+
+
 class ServedGateway(ApiThread):
     """``key`` is the API key of a tenant, ``token`` the operator's."""
 
     token = TOKEN
 
-    def __init__(self, folder: Path, app: App | None = None, **environment: str) -> None:
+    def __init__(self, folder: Path, app: App = app, **environment: str) -> None:
         super().__init__(folder)
         self._app = app
         self._environment: Mapping[str, str] = environment
@@ -48,3 +86,8 @@ class ServedGateway(ApiThread):
             async with gateway.running():
                 yield gateway.system.api()
                 await asyncio.sleep(0)
+
+
+def in_real_time(kind: type[Caller], gateway: ServedGateway, **options: Any) -> Caller:
+    """A caller of this gateway, with the tenant's key and the operator's token."""
+    return kind(gateway.url, real_time=True, **({"key": gateway.key, "token": gateway.token} | options))

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
-from pydantic import BaseModel
 
-from holdfast import App, Context, Reject
 from holdfast.client import (
     Conflict,
     Email,
-    Forbidden,
     InvalidContent,
     InvalidSignature,
     JobFailed,
@@ -23,55 +19,10 @@ from holdfast.client import (
     Unauthorized,
     verify_webhook,
 )
-from tests.client.callers import AsyncCaller, BlockingCaller
-from tests.client.served_gateway import CALLBACK_SECRET, SECRET, SOURCE, ServedGateway
+from tests.client.served_gateway import CALLBACK_SECRET, SECRET, SOURCE, in_real_time
 from tests.support.pages import encrypted_pdf, text_pdf
 
 NOW = datetime.now(UTC)
-
-
-class Invoice(BaseModel):
-    number: str
-    cents: int
-
-
-app = App()
-
-
-@app.job(key="number", attempts=1)
-async def issue_invoice(invoice: Invoice, ctx: Context) -> dict[str, int]:
-    if invoice.cents <= 0:
-        code = "NOTHING_TO_PAY"
-        raise Reject(code, "An invoice must ask for more than nothing.")
-    return {"cents": invoice.cents}
-
-
-@app.job(key="number", attempts=1)
-async def count_cents(invoice: Invoice, ctx: Context) -> int:
-    return invoice.cents
-
-
-@pytest.fixture(scope="module")
-def gateway(tmp_path_factory):
-    served = ServedGateway(tmp_path_factory.mktemp("gateway"), app, DOCUMENT_ALLOWED_ADDRESSES="127.0.0.1")
-    served.begin()
-    yield served
-    served.stop()
-
-
-@pytest.fixture(params=[BlockingCaller, AsyncCaller], ids=["blocking", "async"])
-def who(request, gateway):
-    return _in_real_time(request.param, gateway)
-
-
-def _in_real_time(kind, gateway, **options):
-    return kind(gateway.url, real_time=True, **({"key": gateway.key, "token": gateway.token} | options))
-
-
-@pytest.fixture
-def name(request, who):
-    """New in each test."""
-    return f"{request.node.originalname}-{type(who).__name__}".replace("_", "-")
 
 
 class TestCourier:
@@ -169,7 +120,7 @@ class TestEmail:
 
     def test_a_wrong_key_and_an_operator(self, gateway, who):
         for options in ({"key": "hf_wrong"}, {"key": None}, {"key": None, "token": None}):
-            stranger = _in_real_time(type(who), gateway, retries=0, **options)
+            stranger = in_real_time(type(who), gateway, retries=0, **options)
             with pytest.raises(Unauthorized):
                 stranger.call(lambda client: client.email.list())
 
@@ -250,70 +201,6 @@ class TestDocuments:
             receiver.shutdown()
         body, headers = got[0]
         assert verify_webhook(body, headers, CALLBACK_SECRET).id
-        assert json.loads(body)["job_id"] == name
+        assert name in body.decode()
         with pytest.raises(InvalidSignature):
             verify_webhook(body + b" ", headers, CALLBACK_SECRET)
-
-
-class TestJobsAndDeadLetters:
-    @pytest.fixture
-    def operator(self, gateway, who):
-        return _in_real_time(type(who), gateway, key=None)
-
-    def test_a_result(self, operator, name):
-        job = operator.call(lambda client: client.submit("issue_invoice", {"number": name, "cents": 1299}))
-        assert not job.duplicate
-        assert operator.call(lambda client: client.submit("issue_invoice", Invoice(number=name, cents=1299))).duplicate
-        assert operator.call(lambda client: client.result(job, timeout=60)) == {"cents": 1299}
-        state = operator.call(lambda client: client.job("issue_invoice", job.key))
-        assert (state.status, state.attempts[0].outcome) == ("processed", "succeeded")
-        with pytest.raises(Conflict):
-            operator.call(lambda client: client.submit("issue_invoice", {"number": name, "cents": 1}))
-
-    def test_a_result_that_is_no_object(self, operator, name):
-        job = operator.call(lambda client: client.submit("count_cents", {"number": name, "cents": 7}))
-        assert operator.call(lambda client: client.result(job, timeout=60)) == 7
-
-    def test_a_job_that_waits(self, operator, name):
-        job = operator.call(lambda client: client.submit("count_cents", {"number": name, "cents": 7}, delay="1h"))
-        with pytest.raises(TimeoutError):
-            operator.call(lambda client: client.result(job, timeout="50ms"))
-
-    def test_a_dead_letter_and_the_way_back(self, operator, name):
-        job = operator.call(lambda client: client.submit("issue_invoice", {"number": name, "cents": 0}))
-        with pytest.raises(JobFailed) as raised:
-            operator.call(lambda client: client.result(job, timeout=60))
-        assert raised.value.code == "NOTHING_TO_PAY"
-        (letter,) = operator.call(lambda client: client.dead_letters.list(workload="issue_invoice", key=job.key))
-        assert (letter.key, letter.review_status, letter.payload) == (job.key, "pending", None)
-        whole = operator.call(lambda client: client.dead_letters.show(letter))
-        assert whole.payload == {"number": name, "cents": 0}
-        decision = {"actor": "ana", "reason": "the cents were wrong"}
-        with pytest.raises(Conflict):
-            operator.call(lambda client: client.dead_letters.replay(letter, **decision))
-        reviewed = operator.call(lambda client: client.dead_letters.review(letter, **decision))
-        assert (reviewed.review_status, reviewed.decisions[0].actor) == ("reviewed", "ana")
-        report = operator.call(
-            lambda client: client.dead_letters.replay_where(limit=10, key=job.key, dry_run=True, **decision)
-        )
-        assert report.replayed == (letter.id,)
-        assert operator.call(lambda client: client.dead_letters.close(letter.id, **decision)).review_status == "closed"
-
-    def test_all_letters_by_pages(self, operator, name):
-        for number in range(3):
-            job = operator.call(
-                lambda client, number=number: client.submit("issue_invoice", {"number": f"{name}-{number}", "cents": 0})
-            )
-            with pytest.raises(JobFailed):
-                operator.call(lambda client, job=job: client.result(job, timeout=60))
-        one = operator.call(lambda client: client.dead_letters.list(workload="issue_invoice", page=1))
-        many = operator.call(lambda client: client.dead_letters.list(workload="issue_invoice"))
-        assert len(many) >= 3
-        assert [each.id for each in one] == [each.id for each in many]
-        before = operator.call(lambda client: client.dead_letters.list(created_before=NOW - timedelta(days=1)))
-        assert before == []
-
-    def test_a_tenant_is_no_operator(self, gateway, who):
-        tenant = _in_real_time(type(who), gateway, token=None)
-        with pytest.raises((Unauthorized, Forbidden)):
-            tenant.call(lambda client: client.dead_letters.list())

@@ -24,6 +24,7 @@ from holdfast.contracts.times import Duration
 from .courier import CourierVerbs
 from .documents import DocumentVerbs
 from .drivers import (
+    LIMITS,
     AsyncDriver,
     AsyncPart,
     Driver,
@@ -149,7 +150,7 @@ class Client(Part[JobVerbs]):
         exchange = Exchange(base_url, Credentials(key, token), timeout, _policy(retries), timing or Timing())
         self._own_http = not isinstance(http, httpx.Client)
         if not isinstance(http, httpx.Client):
-            http = httpx.Client(transport=http, trust_env=trust_env(exchange.address))
+            http = httpx.Client(transport=http, trust_env=trust_env(exchange.address), limits=LIMITS)
         super().__init__(JobVerbs(exchange), Driver(http, sleep))
         self.address = exchange.address
         self.courier = Courier(CourierVerbs(exchange), self._driver)
@@ -253,7 +254,7 @@ class AsyncClient(AsyncPart[JobVerbs]):
         exchange = Exchange(base_url, Credentials(key, token), timeout, _policy(retries), timing or Timing())
         self._own_http = not isinstance(http, httpx.AsyncClient)
         if not isinstance(http, httpx.AsyncClient):
-            http = httpx.AsyncClient(transport=http, trust_env=trust_env(exchange.address))
+            http = httpx.AsyncClient(transport=http, trust_env=trust_env(exchange.address), limits=LIMITS)
         super().__init__(JobVerbs(exchange), AsyncDriver(http, sleep))
         self.address = exchange.address
         self.courier = AsyncCourier(CourierVerbs(exchange), self._driver)

@@ -25,6 +25,8 @@ Item = TypeVar("Item")
 
 _PIECE: Final = 256 * 1024
 _NOTHING_SENT: Final = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError)
+LIMITS: Final = httpx.Limits(max_connections=None, max_keepalive_connections=20)
+"""A connection that waits for a job must not keep other requests from theirs. The API has a limit of its own."""
 _LOCAL: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
