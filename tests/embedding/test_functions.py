@@ -40,7 +40,7 @@ def count(invoice: Invoice, ctx: SyncContext) -> int:
     return len(invoice.number)
 
 
-@app.job(key="number", ttl="1h", name="order_sync")
+@app.job(key="number", ttl="1h", name="order-sync")
 async def nothing(invoice: Invoice) -> None:
     """Has no result."""
 
@@ -59,7 +59,7 @@ async def test_results_have_the_types_of_the_functions(place):
         with pytest.raises(JobFailed) as failure:
             await hold.result(await hold.submit(issue, Invoice(number="bad")), timeout="1m")
         assert (failure.value.code, failure.value.key) == ("NO_PAPER", "bad")
-        assert [each.key async for each in hold.jobs("order_sync")] == ["1"]
+        assert [each.key async for each in hold.jobs("order-sync")] == ["1"]
 
 
 async def test_a_delay_beyond_the_ttl_is_refused(tmp_path):

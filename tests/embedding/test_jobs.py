@@ -207,7 +207,6 @@ async def test_without_a_worker_another_process_does_the_jobs(tmp_path):
 async def test_two_with_different_apps_share_one_file(tmp_path):
     class Reminders(Invoices):
         name, queue, dead_letter_queue = "reminders", "reminders-main", "reminders-dlq"
-        collections = ()
 
     place = {"data": tmp_path / "data", "settings": QUICK}
     first, second = app_with(), app_with(Reminders())
