@@ -17,14 +17,12 @@ from holdfast.engine.schedules import ScheduleState
 
 from . import options
 from .deciding import decision
-from .opening import existing_system
+from .opening import OWN_WORKLOADS, existing_system
 from .options import user_name
 from .output import moment, print_json, print_line, say, show_item, show_list, show_table
 
 _NO_REASON: Final = "Resumed from the command line; no reason was given."
-_EMPTY: Final = (
-    "There are no schedules here. Write one with @app.schedule, and name your app: --app mymodule:app, or HOLDFAST_APP."
-)
+_EMPTY: Final = f"There are no schedules here. Write one with @app.schedule. {OWN_WORKLOADS}"
 
 schedules = typer.Typer(help="See, run, pause and resume schedules.", no_args_is_help=True, add_completion=False)
 
@@ -78,7 +76,7 @@ def run(
         print_json({"workload": workload, "key": receipt.key, "jobId": receipt.job_id, "queued": receipt.queued})
         return
     print_line(receipt.key)
-    say(f"One job of {name} is submitted. `holdfast events show {receipt.key} --workload {workload}` shows it.")
+    say(f"One job of {name} is submitted. `holdfast jobs show {receipt.key}` shows it.")
 
 
 @schedules.command("pause")
