@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from datetime import timedelta
 
 import pytest
@@ -337,6 +338,22 @@ async def test_a_job_that_never_ends_is_named(shop):
         await h.submit(shop.sync_order, Order(number="1"))
         with pytest.raises(Stuck, match=r"After 0\.05 s of real time, these jobs are still in work: sync_order '1'\."):
             await h.settle()
+
+
+async def test_a_thread_that_never_ends_is_named():
+    app, end = App(), threading.Event()
+
+    @app.job(key="number")
+    def hang(order: Order) -> None:
+        end.wait()
+
+    try:
+        async with Harness(app, limit=0.05) as h:
+            await h.submit(hang, Order(number="1"))
+            with pytest.raises(Stuck, match=r"still in work: hang '1'\.$"):
+                await h.settle()
+    finally:
+        end.set()
 
 
 async def test_a_job_that_comes_again_and_again_is_named(shop):
