@@ -361,8 +361,8 @@ class Broker(Protocol):
         """
         ...
 
-    async def depth(self, queue: str) -> Depth:
-        """How many jobs wait, are delayed, are in work."""
+    async def depth(self, queue: str, *, most: int | None = None) -> Depth:
+        """How many jobs wait, are delayed, are in work. A count may stop at ``most``, so that it costs no more."""
         ...
 
     async def pause(self, queue: str, *, reason: str | None = None) -> None:
