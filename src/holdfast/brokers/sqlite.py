@@ -257,6 +257,11 @@ class SqliteBroker:
 
     async def settle(self, acknowledgements: Sequence[Acknowledgement]) -> None:
         """See :meth:`holdfast.contracts.ports.Broker.settle`."""
+        for queue in await self._write(lambda connection: self.acknowledge(connection, acknowledgements)):
+            self.added(queue)
+
+    def acknowledge(self, connection: sqlite3.Connection, acknowledgements: Sequence[Acknowledgement]) -> set[str]:
+        """See :meth:`holdfast.sqlite.database.Outbox.acknowledge`."""
         ended, again = [], []
         for each in acknowledgements:
             lease = (each.delivery.queue, each.delivery.job_id, each.delivery.token)
@@ -265,15 +270,11 @@ class SqliteBroker:
             else:
                 ended.append(lease)
 
-        def work(connection: sqlite3.Connection) -> None:
-            if ended:
-                connection.execute(_REMOVE_LEASED, {"rows": to_json(ended)})
-            if again:
-                connection.execute(_RELEASE, {"rows": to_json(again), "now": self._database.now()})
-
-        await self._write(work)
-        for queue in {row[0] for row in again}:
-            self.added(queue)
+        if ended:
+            connection.execute(_REMOVE_LEASED, {"rows": to_json(ended)})
+        if again:
+            connection.execute(_RELEASE, {"rows": to_json(again), "now": self._database.now()})
+        return {row[0] for row in again}
 
     async def renew(self, deliveries: Sequence[Delivery], lease: timedelta) -> list[Delivery]:
         """See :meth:`holdfast.contracts.ports.Broker.renew`."""
