@@ -28,6 +28,7 @@ from holdfast.contracts.dead_letters import DeadLetter
 from holdfast.contracts.ledger import LedgerEntry, Status
 from holdfast.contracts.ports import Ambient
 from holdfast.contracts.queries import LetterQuery
+from holdfast.contracts.tenants import JOB_SCOPES, TenantLimits
 from holdfast.contracts.workload import Workload
 from holdfast.engine.cancellation import Cancellation
 from holdfast.engine.execution import Execution, ExecutionOptions
@@ -35,8 +36,11 @@ from holdfast.engine.intake import Intake, Receipt
 from holdfast.engine.maintenance import Maintenance
 from holdfast.engine.review import Review
 from holdfast.engine.schedules import Schedules
+from holdfast.engine.sender_limits import SenderLimits
 from holdfast.engine.tenants import Tenants
+from holdfast.engine.waiting import Waiting
 from holdfast.features.courier.signatures import sign
+from holdfast.installed import installed_features
 from holdfast.sqlite import Database
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.wiring import open_system
@@ -94,13 +98,20 @@ class Gateway:
         self.intake = system.intake if system else Intake(store, broker)
         self.review = system.review if system else Review(store, broker, self.workloads)
         self.cancellation = system.cancellation if system else Cancellation(store, broker)
-        self.tenants = system.tenants if system else Tenants(store, ambient.clock)
+        self.own_workloads = system.own_workloads if system else tuple(each.name for each in others)
+        self.tenants = system.tenants if system else self._tenants()
+        self.limits = system.services.limits if system else SenderLimits(store, self.clock, TenantLimits())
+        self.waiting = system.waiting if system else Waiting(store)
         every = self.workloads.values()
         self.schedules = system.schedules if system else Schedules(store, self.intake, ambient.clock, every)
         self._keys = keys
         self._workers = count(1)
         self.stopping = asyncio.Event()
         """Set it to tell the worker to stop, and do not wait for it."""
+
+    def _tenants(self) -> Tenants:
+        features = [str(scope) for feature in installed_features() for scope in feature.scopes]
+        return Tenants(self.store, self.clock, [*features, *JOB_SCOPES], workloads=self.own_workloads)
 
     # --- sending --------------------------------------------------------------------------------------------
 
@@ -121,6 +132,11 @@ class Gateway:
             clock=self.ambient.clock,
             ids=self.ambient.ids,
             workloads=self.workloads,
+            own_workloads=self.own_workloads,
+            cancellation=self.cancellation,
+            tenants=self.tenants,
+            limits=self.limits,
+            waiting=self.waiting,
         )
 
     async def accept(self, name: str, **changes: Any) -> Receipt:

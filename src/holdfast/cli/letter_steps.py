@@ -150,8 +150,12 @@ class _Step:
             message = "--where and --limit need a confirmation, and this is no terminal: add --yes, or --dry-run."
             raise Stop(message)
         chosen = asyncio.run(self._choose(choice))
-        if choice.dry_run or not chosen.letters:
-            self._report(StepReport(chosen.matched, [letter.id for letter in chosen.letters]), dry_run=choice.dry_run)
+        if choice.dry_run:
+            self._report(asyncio.run(self._preview(chosen)), dry_run=True)
+            if chosen.letters and not (choice.yes or sys.stdin.isatty()):
+                say("Without --dry-run this needs a confirmation: add --yes.")
+        elif not chosen.letters:
+            self._report(StepReport(chosen.matched), dry_run=False)
         else:
             if not choice.yes:
                 self._confirm(chosen)
@@ -166,13 +170,6 @@ class _Step:
         async with existing_system(self.data, self.app) as system:
             reviews, by = system.review, {"actor": self.why.actor, "reason": self.why.reason}
 
-            async def check(letter_id: str) -> DeadLetter:
-                letter = await reviews.show(letter_id)
-                if letter.review_status not in STEPS_FROM[self.step]:
-                    message = f"The dead letter is {letter.review_status.value}; it cannot become {self.step.value}."
-                    raise ReviewRefused(message)
-                return letter
-
             async def decide(letter_id: str) -> DeadLetter:
                 match self.step:
                     case ReviewStatus.REVIEWED:
@@ -185,7 +182,7 @@ class _Step:
             found = StepReport(len(letter_ids))
             for letter_id in dict.fromkeys(letter_ids):
                 try:
-                    await (check if dry_run else decide)(letter_id)
+                    await (reviews.check(self.step, letter_id) if dry_run else decide(letter_id))
                 except (NotFound, ReviewRefused) as error:
                     found.refused[letter_id] = error.message
                 else:
@@ -207,6 +204,10 @@ class _Step:
         query = query_of(choice.where)
         async with existing_system(self.data, self.app) as system:
             return await system.review.choose(self.step, query, limit=choice.limit or _DEFAULT_LIMIT)
+
+    async def _preview(self, chosen: Chosen) -> StepReport:
+        async with existing_system(self.data, self.app) as system:
+            return await system.review.preview(chosen)
 
     async def _move(self, chosen: Chosen) -> StepReport:
         async with existing_system(self.data, self.app) as system:

@@ -17,14 +17,12 @@ from holdfast.engine.schedules import ScheduleState
 
 from . import options
 from .deciding import decision
-from .opening import existing_system
+from .opening import OWN_WORKLOADS, existing_system
 from .options import user_name
 from .output import moment, print_json, print_line, say, show_item, show_list, show_table
 
 _NO_REASON: Final = "Resumed from the command line; no reason was given."
-_EMPTY: Final = (
-    "There are no schedules here. Write one with @app.schedule, and name your app: --app mymodule:app, or HOLDFAST_APP."
-)
+_EMPTY: Final = f"There are no schedules here. Write one with @app.schedule. {OWN_WORKLOADS}"
 
 schedules = typer.Typer(help="See, run, pause and resume schedules.", no_args_is_help=True, add_completion=False)
 
@@ -78,7 +76,7 @@ def run(
         print_json({"workload": workload, "key": receipt.key, "jobId": receipt.job_id, "queued": receipt.queued})
         return
     print_line(receipt.key)
-    say(f"One job of {name} is submitted. `holdfast events show {receipt.key} --workload {workload}` shows it.")
+    say(f"One job of {name} is submitted. `holdfast jobs show {receipt.key}` shows it.")
 
 
 @schedules.command("pause")
@@ -115,7 +113,7 @@ def resume(
         print_json(_document(state))
         return
     following = state.next[0]
-    say(f"{name} runs. It ticks next at {moment(following)}{_in_its_zone(state.schedule, following)}.")
+    say(f"{name} is not paused. It ticks next at {moment(following)}{_in_its_zone(state.schedule, following)}.")
 
 
 async def _run(name: str, actor: str, app: str | None, data: Path | None) -> tuple[Receipt, str]:
@@ -147,16 +145,15 @@ def _row(state: ScheduleState) -> dict[str, object]:
     return {
         "schedule": schedule.name,
         "ticks": schedule.expression,
-        "next": "paused" if state.paused else moment(following),
-        "there": None if state.paused else f"{following.astimezone(schedule.zone):%a %H:%M}",
-        "last": _last(state),
+        "next": "paused" if state.paused else f"{_short(following, '%Y-%m-%d ')}Z",
+        "there": None if state.paused else _short(following.astimezone(schedule.zone), "%a "),
+        "last": state.status,
     }
 
 
-def _last(state: ScheduleState) -> str | None:
-    if state.last_tick is None:
-        return None
-    return f"{moment(state.last_tick)} {state.status or ''}".rstrip()
+def _short(instant: datetime, day: str) -> str:
+    """An instant to the minute, after its day in this format. Where seconds matter, it is soon, and needs no day."""
+    return instant.strftime("%H:%M:%S" if instant.second else f"{day}%H:%M")
 
 
 def _pause(state: ScheduleState) -> str | None:

@@ -268,7 +268,7 @@ class Schedules:
     def _named(self, name: str) -> _Scheduled:
         found = self._scheduled.get(name)
         if found is None:
-            message = f"There is no schedule {name!r} here; `holdfast schedules list` shows them."
+            message = "There is no such schedule; `holdfast schedules list` shows them."
             raise NotFound(message)
         return found
 

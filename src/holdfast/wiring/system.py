@@ -28,6 +28,7 @@ from holdfast.engine.maintenance import Maintenance
 from holdfast.engine.review import Review
 from holdfast.engine.schedules import Schedules
 from holdfast.engine.tenants import Tenants
+from holdfast.engine.waiting import Waiting
 from holdfast.feature import Services
 from holdfast.installed import cluster_lack
 from holdfast.worker import Worker
@@ -112,6 +113,9 @@ class System:
     cancellation: Cancellation
     tenants: Tenants
     schedules: Schedules
+    waiting: Waiting
+    own_workloads: tuple[str, ...] = ()
+    """The names of the workloads that no feature brought: those of the user's app."""
     cluster: Cluster | None = None
     """The servers that ``store`` and ``broker`` talk to; None when both are one SQLite file."""
 
@@ -148,6 +152,11 @@ class System:
             clock=self.ambient.clock,
             ids=self.ambient.ids,
             workloads=self.workloads,
+            own_workloads=self.own_workloads,
+            cancellation=self.cancellation,
+            tenants=self.tenants,
+            limits=self.services.limits,
+            waiting=self.waiting,
         )
         token = self.settings.operator_token
         options = ApiOptions(
@@ -187,8 +196,8 @@ class System:
             again_after=lease,
         )
 
-    def worker(self) -> Worker:
-        """The worker."""
+    def worker(self, *, maintenance: bool = True) -> Worker:
+        """The worker, with its maintenance."""
         options = ExecutionOptions(
             worker=self.ambient.ids.new(f"{socket.gethostname()}.{os.getpid()}"),
             concurrency=self.settings.worker_concurrency,
@@ -197,4 +206,13 @@ class System:
         )
         drain = timedelta(milliseconds=self.settings.worker_drain_timeout_ms)
         workloads = list(self.workloads.values())
-        return Worker(workloads, self.store, self.broker, self.ambient, self.maintenance(), options, drain=drain)
+        return Worker(
+            workloads,
+            self.store,
+            self.broker,
+            self.ambient,
+            self.maintenance() if maintenance else None,
+            options,
+            drain=drain,
+            ended=self.waiting.notify,
+        )
