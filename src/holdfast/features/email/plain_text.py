@@ -21,7 +21,6 @@ _TAG_START: Final = re.compile(r"</?[a-zA-Z]")
 _ATTRIBUTE: Final = re.compile(r"""([^\s"'>/=]++)(?:\s*+=\s*+(?:"([^"]*+)"|'([^']*+)'|([^\s"'>]++)))?""")
 _INVISIBLE: Final = re.compile(r"(?i)display\s*:\s*none|visibility\s*:\s*hidden|mso-hide\s*:\s*all")
 _LINK: Final = re.compile(r"(?i)(?:https?://|mailto:|tel:)\S+")
-_WHITE: Final = re.compile(r"\s+")
 _ITEM: Final = re.compile(r"- |[0-9]{1,6}\. ")
 # Invisible characters, which emails use to fill the preview line, and control characters.
 _UNSEEN: Final = dict.fromkeys(
@@ -64,11 +63,11 @@ def text_of(page_html: str) -> str:
     """
     page = _Page()
     for piece in _pieces(page_html):
-        match piece:
-            case str():
-                page.text(piece)
-            case (closing, name, attributes):
-                page.closed(name) if closing else page.opened(name, attributes)
+        if isinstance(piece, str):
+            page.text(piece)
+        else:
+            closing, name, attributes = piece
+            page.closed(name) if closing else page.opened(name, attributes)
     return page.finished()
 
 
@@ -85,7 +84,8 @@ def _pieces(page_html: str) -> Iterator[str | Tag]:
         if opening < 0 or opening > last:  # there is no other ">", so no other tag
             yield page_html[at:]
             return
-        yield page_html[at:opening]
+        if opening > at:
+            yield page_html[at:opening]
         if page_html.startswith(("<!", "<?"), opening):
             at = _after_declaration(page_html, opening)
             continue
@@ -143,7 +143,7 @@ class _Page:
         if self._hidden_by:
             self._hidden_depth += name == self._hidden_by
             return
-        attributes = _attributes(raw_attributes)
+        attributes = _attributes(raw_attributes) if raw_attributes else {}
         if name not in _VOID and _is_hidden(name, attributes):
             self._hidden_by, self._hidden_depth = name, 1
             return
@@ -216,7 +216,7 @@ class _Page:
             self._end_line()
 
     def _end_line(self, *, blank: bool = False) -> None:
-        line = _folded("".join(self._line)).removesuffix(" |")
+        line = _folded("".join(self._line)).removesuffix(" |") if self._line_has_text else ""
         self._line, self._line_has_text = [], False
         if line:
             indent = "  " * min(max(len(self._lists) - 1, 0), _MAX_INDENT)
@@ -234,24 +234,27 @@ def _attributes(raw: str) -> dict[str, str]:
 
 
 def _is_hidden(name: str, attributes: Mapping[str, str]) -> bool:
+    if not attributes:
+        return name in _UNSHOWN
     return name in _UNSHOWN or "hidden" in attributes or _INVISIBLE.search(attributes.get("style", "")) is not None
 
 
 def _folded(text: str) -> str:
-    return _WHITE.sub(" ", text.translate(_UNSEEN)).strip()
+    return " ".join(text.translate(_UNSEEN).split())
 
 
 def _wrapped(line: str, indent: str) -> Iterator[str]:
     # The other lines of a list item are indented to the start of its text.
     item = _ITEM.match(line)
     hanging = indent + " " * (len(item[0]) if item else 0)
-    current = indent
-    for word in line.split(" "):
-        if current.isspace() or not current:
-            current += word
-        elif len(current) + 1 + len(word) <= WIDTH:
-            current += f" {word}"
-        else:
-            yield current
-            current = hanging + word
-    yield current
+    start = indent
+    while len(start) + len(line) > WIDTH:
+        # The last space that leaves no more than the width before it, or else the end of the first word.
+        space = line.rfind(" ", 0, WIDTH - len(start) + 1)
+        if space < 0:
+            space = line.find(" ")
+        if space < 0:
+            break
+        yield start + line[:space]
+        start, line = hanging, line[space + 1 :]
+    yield start + line
