@@ -1,4 +1,4 @@
-"""The message is, byte for byte, what the email package of the standard library writes for the same headers and parts."""
+"""The message is, byte for byte, what the email package of the standard library writes."""
 
 from __future__ import annotations
 
