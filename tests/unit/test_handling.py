@@ -25,8 +25,8 @@ OUTCOMES = [
 class RecordCollection:
     """The part of a store that handlers may read."""
 
-    async def get(self, collection, key):
-        return {"collection": collection, "key": key}
+    async def get_many(self, wanted):
+        return [{"collection": collection, "key": key} for collection, key in wanted]
 
 
 SHARED = SharedContext("parcels", RecordCollection(), None, system_ambient(), "worker-1", timedelta(seconds=30))

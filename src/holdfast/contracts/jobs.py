@@ -73,6 +73,10 @@ class Context(Protocol):
         """Read a record. A handler does not write: it returns effects, or gives them to :meth:`write`."""
         ...
 
+    async def get_many(self, wanted: Sequence[tuple[str, str]]) -> Sequence[Mapping[str, Any] | None]:
+        """Read records, by collection and key, with one round trip to the store. Handlers share their reads."""
+        ...
+
     def write(self, *effects: Effect) -> None:
         """Commit these effects together with the end of the job, if the job is done. Otherwise nothing is written."""
         ...

@@ -276,6 +276,13 @@ class Records(Protocol):
         """One record."""
         ...
 
+    async def get_many(self, wanted: Sequence[tuple[str, str]]) -> list[Mapping[str, Any] | None]:
+        """Many records, by collection and key, in one read of each collection; None for a record that does not exist.
+
+        Each record is as :meth:`get` would read it. Records of two collections may be of two instants.
+        """
+        ...
+
     async def find_records(self, query: RecordQuery, page: Page) -> Slice[Mapping[str, Any]]:
         """Records with these values, in the query's order."""
         ...

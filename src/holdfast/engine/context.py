@@ -32,6 +32,7 @@ from holdfast.telemetry import emit, events
 
 from .group_commit import GroupCommit
 from .limiter import Limiter
+from .reading import Reading
 from .transitions import RunningJob
 
 _MOST_IN_ONE_COMMIT: Final = 100
@@ -153,6 +154,7 @@ class SharedContext:
         self.broker = broker
         self.worker = worker
         self.proceeding = Proceeding(workload, store)
+        self.reading = Reading(store)
         self.limiter = Limiter(broker, hold)
         self.reporting = Reporting(workload, store, ambient)
         self.running: dict[str, RunningJob] = {}
@@ -208,7 +210,12 @@ class JobContext:
 
     async def get(self, collection: str, key: str) -> Mapping[str, Any] | None:
         """Read a record."""
-        return await self._shared.store.get(collection, key)
+        (record,) = await self._shared.reading.get_many([(collection, key)])
+        return record
+
+    async def get_many(self, wanted: Sequence[tuple[str, str]]) -> Sequence[Mapping[str, Any] | None]:
+        """Read records."""
+        return await self._shared.reading.get_many(wanted)
 
     def write(self, *effects: Effect) -> None:
         """Commit these effects together with the end of the job."""

@@ -74,6 +74,14 @@ def _refuse_other_owner(job_id: str, effect: Upsert, record: Mapping[str, Any]) 
             raise EffectRefused(job_id, message, code)
 
 
+def keys_by_collection(wanted: Sequence[tuple[str, str]]) -> dict[str, list[str]]:
+    """The keys of records that are to be read, each key once, by collection."""
+    found: dict[str, dict[str, None]] = {}
+    for collection, key in wanted:
+        found.setdefault(collection, {})[key] = None
+    return {collection: list(keys) for collection, keys in found.items()}
+
+
 def upserted_keys(effects: Sequence[tuple[str, Sequence[Write]]]) -> dict[str, set[str]]:
     """The keys of the records that are not only deleted, by collection."""
     found: dict[str, set[str]] = {}

@@ -336,7 +336,20 @@ class ReadingRecords:
         assert await box.get("box", "never") is None
         assert await box.get("cellar", "a") is None
 
+    async def test_many_records_are_read_as_one_by_one_in_the_order_of_the_request(self, box):
+        await box.apply([Upsert("cellar", "a", {"n": 1})])
+        wanted = [("box", "c"), ("cellar", "a"), ("box", "never"), ("box", AWKWARD), ("box", "c"), ("cellar", "c")]
+
+        found = await box.get_many(wanted)
+
+        assert found == [await box.get(*each) for each in wanted]
+        assert [each is None for each in found] == [False, False, True, False, False, True]
+        assert await box.get_many([]) == []
+        assert await box.get_many([("box", "a\0b")]) == [None]
+
     async def test_names_that_nobody_declared_are_refused(self, box):
+        with pytest.raises(InvalidQuery):
+            await box.get_many([("box", "a"), ("no_such_collection", "a")])
         with pytest.raises(InvalidQuery):
             await box.get("no_such_collection", "a")
         with pytest.raises(InvalidQuery):

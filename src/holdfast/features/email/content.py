@@ -96,6 +96,10 @@ class Content:
             message = "The HTML is not UTF-8."
             raise ContentUnusable(message) from None
 
+    def records_of(self, company_id: str, ref: str) -> list[tuple[str, str]]:
+        """The records that :meth:`get` reads, by collection and key. None for HTML that is in no database."""
+        return [] if self.writes_at_once else [(CONTENT, content_key(company_id, ref))]
+
     async def delete(self, company_id: str, ref: str) -> Effects:
         """Delete the HTML. If there is none, nothing happens."""
         try:

@@ -7,8 +7,9 @@ belong to all workloads: see :mod:`holdfast.contracts.tenants`.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 
 from holdfast import Collection
 
@@ -116,6 +117,25 @@ EMAIL_COLLECTIONS: Final = (
     CONTENT_COLLECTION,
     SUPPRESSIONS_COLLECTION,
 )
+
+
+class KnownRecords:
+    """Records that were read before, by collection and key. Reads like the store."""
+
+    def __init__(self, found: Iterable[tuple[tuple[str, str], Mapping[str, Any] | None]]) -> None:
+        self._found = dict(found)
+
+    def __getitem__(self, name: tuple[str, str]) -> Mapping[str, Any] | None:
+        """The record; None if there was none."""
+        return self._found[name]
+
+    def has_any(self, collection: str) -> bool:
+        """Whether a record of this collection was found."""
+        return any(name == collection and record is not None for (name, _), record in self._found.items())
+
+    async def get(self, collection: str, key: str) -> Mapping[str, Any] | None:
+        """The record; None if there was none."""
+        return self._found[collection, key]
 
 
 def shown_hash(digest: str) -> str:

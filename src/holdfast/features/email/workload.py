@@ -63,7 +63,7 @@ from .masking import log_facts, masked_job, without_names
 from .mime import BuiltMessage, Sender, build_message
 from .outbox import Outbox
 from .queues import adopted, dead_letter_payload
-from .records import EMAIL_COLLECTIONS, LOG, SUPPRESSIONS, EmailStatus
+from .records import EMAIL_COLLECTIONS, LOG, SUPPRESSIONS, EmailStatus, KnownRecords
 from .suppression import suppression_keys
 from .transports.port import (
     ANSWER_TIMEOUT,
@@ -199,25 +199,35 @@ class Email(Workload[EmailSendJob]):
         data, began = job.data, time.monotonic()
         if job.received_at >= data.enqueuedAt + self.ttl:
             return Expired()  # its ttl ended in the queue, before we recorded it (I10)
-        log, tenant = await asyncio.gather(context.get(LOG, data.outboxId), context.get(TENANTS, data.companyId))
+        read = await self._read(data, context)
+        log, tenant = read[LOG, data.outboxId], read[TENANTS, data.companyId] or {}
         if log is not None and log.get("status") == EmailStatus.SENT:
             context.log(_PROCESSING, **log_facts(job))
             answer = _already_sent(log)
             return Done([Outbox.was_sent(data, answer["sesMessageId"])], answer)
-        obstacle = await self._obstacle(job, context, tenant or {})
+        obstacle = await self._obstacle(job, context, tenant, suppressed=read.has_any(SUPPRESSIONS))
         if isinstance(obstacle, Snooze):  # the tenant's own rate limit: this is not an attempt
             return obstacle
         context.log(_PROCESSING, **log_facts(job))
         if obstacle is not None:
             return obstacle
-        message = await self._message(data, context, tenant or {})
+        message = await self._message(data, read, tenant)
         return await self._send(job, context, message, began) if isinstance(message, BuiltMessage) else message
 
-    async def _obstacle(self, job: Job[EmailSendJob], context: Context, tenant: Mapping[str, Any]) -> Outcome | None:
+    async def _read(self, data: EmailSendJob, context: Context) -> KnownRecords:
+        """Everything that the store has about this email now, in one read."""
+        names = [(LOG, data.outboxId), (TENANTS, data.companyId)]
+        names += [(SUPPRESSIONS, key) for key in self._suppression_keys(data)]
+        names += self._content.records_of(data.companyId, data.htmlRef)
+        return KnownRecords(zip(names, await context.get_many(names), strict=True))
+
+    async def _obstacle(
+        self, job: Job[EmailSendJob], context: Context, tenant: Mapping[str, Any], *, suppressed: bool
+    ) -> Outcome | None:
         """The reason why the email must not be sent, or not yet; None if there is none."""
         if not tenant.get("active", True):
             return Reject(INACTIVE, "The tenant is not active.")
-        if await self._suppressed(job.data, context):
+        if suppressed:
             return Reject(SUPPRESSED, "An address of this email is on the suppression list.")
         if tenant.get("ratePerSecond"):
             limit = f"{_LIMIT_NAME}:{job.data.companyId}"
@@ -226,11 +236,13 @@ class Email(Workload[EmailSendJob]):
                 return Snooze(wait)
         return None
 
-    async def _message(self, data: EmailSendJob, context: Context, tenant: Mapping[str, Any]) -> BuiltMessage | Outcome:
+    async def _message(
+        self, data: EmailSendJob, read: KnownRecords, tenant: Mapping[str, Any]
+    ) -> BuiltMessage | Outcome:
         """The message, ready to be sent; or the outcome if there can be no message."""
         tenant_sender = tenant.get("sender")
         try:
-            html = await self._content.get(data.companyId, data.htmlRef, context)
+            html = await self._content.get(data.companyId, data.htmlRef, read)
             sender = Sender.parse(tenant_sender) if tenant_sender else self._options.sender
             build = partial(build_message, data, html, sender=sender, domain=self._options.domain, date=data.enqueuedAt)
             # Long HTML takes time. In a thread, other emails do not have to wait.
@@ -294,12 +306,10 @@ class Email(Workload[EmailSendJob]):
             case _:
                 return Reject(OUTCOME_UNKNOWN, f"{error.code}: {message}")
 
-    async def _suppressed(self, data: EmailSendJob, context: Context) -> bool:
-        """Whether an address of the email is on the suppression list of its tenant now."""
+    def _suppression_keys(self, data: EmailSendJob) -> list[str]:
+        """The keys under which the addresses of the email may be on the suppression list."""
         addresses = (data.to, *(data.cc or ()), *(data.bcc or ()))
-        keys = [key for each in addresses for key in suppression_keys(self._vault, each, data.companyId)]
-        found = await asyncio.gather(*(context.get(SUPPRESSIONS, key) for key in keys))
-        return any(record is not None for record in found)
+        return [key for each in addresses for key in suppression_keys(self._vault, each, data.companyId)]
 
     def repeated(self, result: Mapping[str, Any] | None) -> Mapping[str, Any]:
         """``ALREADY_SENT``, with the message id of the provider (E34)."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import datetime
@@ -20,7 +21,16 @@ from holdfast.contracts.errors import EffectRefused, InvalidQuery
 from holdfast.contracts.queries import Page, RecordQuery, Slice
 from holdfast.contracts.times import isoformat
 from holdfast.stores.fields import check_fields, position_of, slice_of, to_cursor
-from holdfast.stores.folding import CREATED, UPDATED, Fold, Write, check_effect, upserted_keys, writes_of
+from holdfast.stores.folding import (
+    CREATED,
+    UPDATED,
+    Fold,
+    Write,
+    check_effect,
+    keys_by_collection,
+    upserted_keys,
+    writes_of,
+)
 
 from .documents import cursor_at, parse_cursor, too_deep
 from .foreign import instant_of, plain
@@ -173,6 +183,20 @@ class RecordCollections:
         wanted = {record_collection.kind.key: {"$eq": key}}
         found = await self._link.run(lambda: record_collection.collection.find_one(wanted, _WITHOUT_ID))
         return None if found is None else record_collection.decoded(found)
+
+    async def get_many(self, wanted: Sequence[tuple[str, str]]) -> list[Mapping[str, Any] | None]:
+        """Records by collection and key, with one query for each collection, all at the same time."""
+        reads = [self._read(name, keys) for name, keys in keys_by_collection(wanted).items()]
+        found = [await reads[0]] if len(reads) == 1 else await asyncio.gather(*reads)
+        records = {each: record for some in found for each, record in some.items()}
+        return [records.get(each) for each in wanted]
+
+    async def _read(self, name: str, keys: Sequence[str]) -> dict[tuple[str, str], Mapping[str, Any]]:
+        record_collection = self.record_collection(name)
+        field = record_collection.kind.key
+        among = {field: {"$in": keys}} if len(keys) > 1 else {field: {"$eq": keys[0]}}
+        found = await self._link.run(lambda: record_collection.collection.find(among, _WITHOUT_ID).to_list())
+        return {(name, each[field]): record_collection.decoded(each) for each in found}
 
     async def find(self, query: RecordQuery, page: Page) -> Slice[Mapping[str, Any]]:
         """Records by the values of indexed fields, in the order of their keys, or newest first.

@@ -233,6 +233,10 @@ class MongoStore(Recording, Claiming, Settling, Sweeping, Letters):
         """See :meth:`holdfast.contracts.ports.Records.get`."""
         return await self.records.get(collection, key)
 
+    async def get_many(self, wanted: Sequence[tuple[str, str]]) -> list[Mapping[str, Any] | None]:
+        """See :meth:`holdfast.contracts.ports.Records.get_many`."""
+        return await self.records.get_many(wanted)
+
     async def find_records(self, query: RecordQuery, page: Page) -> Slice[Mapping[str, Any]]:
         """See :meth:`holdfast.contracts.ports.Records.find_records`."""
         return await self.records.find(query, page)

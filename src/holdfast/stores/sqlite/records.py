@@ -13,7 +13,7 @@ from holdfast.contracts.queries import Page, RecordQuery, Slice
 from holdfast.contracts.times import from_ms, isoformat
 from holdfast.sqlite.database import one, to_json
 from holdfast.stores.fields import check_fields, pair_of, position_of, slice_of, to_cursor, to_pair_cursor
-from holdfast.stores.folding import Fold, Write, check_effect, upserted_keys
+from holdfast.stores.folding import Fold, Write, check_effect, keys_by_collection, upserted_keys
 
 from .schema import instants_of, quoted
 
@@ -37,6 +37,7 @@ class RecordTable:
             f"ON CONFLICT DO UPDATE SET body = excluded.body"
         )
         self.delete = f"DELETE FROM {table} WHERE {key} IN (SELECT value FROM json_each(?))"  # noqa: S608
+        self.read_many = f"SELECT {key}, body FROM {table} WHERE {key} IN (SELECT value FROM json_each(?))"  # noqa: S608
         self.read = f"SELECT body FROM {table} WHERE {key} = ?"  # noqa: S608
         self.list = f"SELECT {key}, body FROM {table} WHERE {key} > ?{{where}} ORDER BY {key} LIMIT ?"  # noqa: S608
         self.newest = (
@@ -112,6 +113,16 @@ class RecordTables:
         """One record."""
         body = one(connection, self.table(collection).read, (key,))
         return None if body is None else json.loads(body)
+
+    def get_many(
+        self, connection: sqlite3.Connection, wanted: Sequence[tuple[str, str]]
+    ) -> list[Mapping[str, Any] | None]:
+        """Records by collection and key, with one statement for each collection."""
+        found: dict[tuple[str, str], Mapping[str, Any]] = {}
+        for collection, keys in keys_by_collection(wanted).items():
+            rows = connection.execute(self.table(collection).read_many, (to_json(keys),))
+            found |= {(collection, key): json.loads(body) for key, body in rows.fetchall()}
+        return [found.get(each) for each in wanted]
 
     def find(self, connection: sqlite3.Connection, query: RecordQuery, page: Page) -> Slice[Mapping[str, Any]]:
         """Records by the values of indexed fields, in the order of their keys or newest first."""

@@ -268,6 +268,12 @@ class SqliteStore:
         """See :meth:`holdfast.contracts.ports.Records.get`."""
         return await self._database.read(lambda c: self._tables.get(c, collection, key))
 
+    async def get_many(self, wanted: Sequence[tuple[str, str]]) -> list[Mapping[str, Any] | None]:
+        """See :meth:`holdfast.contracts.ports.Records.get_many`."""
+        if not wanted:
+            return []
+        return await self._database.read(lambda c: self._tables.get_many(c, wanted))
+
     async def find_records(self, query: RecordQuery, page: Page) -> Slice[Mapping[str, Any]]:
         """See :meth:`holdfast.contracts.ports.Records.find_records`."""
         return await self._database.read(lambda c: self._tables.find(c, query, page))
