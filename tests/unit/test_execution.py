@@ -307,6 +307,25 @@ async def test_no_more_jobs_are_in_work_than_there_are_slots():
                 await gateway.until(f"p{number}", Status.PROCESSED)
 
 
+async def test_the_next_jobs_run_while_the_last_are_committed_and_no_more_than_the_slots_wait_for_that():
+    committed = asyncio.Event()
+
+    async def hold(_):
+        await committed.wait()
+
+    async with assembled() as gateway:
+        for number in range(7):
+            await gateway.accept(f"p{number}")
+        gateway.store.before("settle", hold)
+        async with gateway.working(concurrency=2) as execution:
+            await eventually(lambda: len(gateway.workload.handled) == 4)
+            await asyncio.sleep(0.05)
+            assert (len(gateway.workload.handled), execution.in_flight) == (4, 4)
+            committed.set()
+            for number in range(7):
+                await gateway.until(f"p{number}", Status.PROCESSED)
+
+
 async def test_an_impossible_effect_dead_letters_its_job_and_no_other(seen):
     def script(job):
         if job.data.id == "bad":

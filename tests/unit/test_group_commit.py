@@ -11,10 +11,10 @@ from tests.support.waiting import eventually
 class Commits:
     """Commits that end when the test says so."""
 
-    def __init__(self, most=10, parallel=1) -> None:
+    def __init__(self, most=10, parallel=1, gather=None) -> None:
         self.begun: list[list[str]] = []
         self.gate = asyncio.Event()
-        self.group = GroupCommit(most, self._commit, parallel)
+        self.group = GroupCommit(most, self._commit, parallel, gather)
 
     async def _commit(self, batch) -> None:
         self.begun.append(list(batch))
@@ -35,6 +35,21 @@ async def test_what_arrives_at_once_and_what_arrives_during_a_commit_share_a_com
     commits.gate.set()
     await commits.group.idle()
     assert commits.begun == [["a", "b"], ["c", "d", "e"]]
+
+
+async def test_items_that_come_while_a_batch_gathers_belong_to_it():
+    enough = asyncio.Event()
+    commits = Commits(gather=enough.wait)
+    commits.gate.set()
+    commits.add("a")
+    await asyncio.sleep(0.01)
+    assert (commits.begun, commits.group.waiting) == ([], 1)
+
+    commits.add("b")
+    enough.set()
+    await commits.group.idle()
+
+    assert commits.begun == [["a", "b"]]
 
 
 async def test_a_batch_has_a_limit():

@@ -10,7 +10,7 @@ from holdfast.contracts.errors import InvalidQuery, StoreUnavailable
 from holdfast.engine.reading import Reading
 
 
-class Shelf:
+class ReadRecords:
     """Records that name themselves. ``calls`` has the names of each read."""
 
     def __init__(self, *, error: Exception | None = None) -> None:
@@ -30,8 +30,8 @@ class Shelf:
 
 
 async def test_calls_of_one_moment_share_one_read_and_each_gets_its_own_records():
-    shelf = Shelf()
-    reading = Reading(shelf)
+    records = ReadRecords()
+    reading = Reading(records)
 
     first, second = await asyncio.gather(
         reading.get_many([("box", "a"), ("box", "missing"), ("box", "a")]),
@@ -40,26 +40,26 @@ async def test_calls_of_one_moment_share_one_read_and_each_gets_its_own_records(
 
     assert first == [{"is": "box/a"}, None, {"is": "box/a"}]
     assert second == [{"is": "bag/b"}, {"is": "box/a"}]
-    assert shelf.calls == [[("box", "a"), ("box", "missing"), ("bag", "b")]]
+    assert records.calls == [[("box", "a"), ("box", "missing"), ("bag", "b")]]
 
 
 async def test_a_record_is_not_older_than_the_call():
-    shelf = Shelf()
-    reading = Reading(shelf)
-    shelf.open.clear()
+    records = ReadRecords()
+    reading = Reading(records)
+    records.open.clear()
     early = asyncio.create_task(reading.get_many([("box", "a")]))
     await asyncio.sleep(0.01)
 
     late = asyncio.create_task(reading.get_many([("box", "a")]))
     await asyncio.sleep(0.01)
-    shelf.open.set()
+    records.open.set()
     await asyncio.gather(early, late)
 
-    assert len(shelf.calls) == 2
+    assert len(records.calls) == 2
 
 
 async def test_a_call_that_cannot_be_answered_does_not_fail_the_others():
-    reading = Reading(Shelf())
+    reading = Reading(ReadRecords())
 
     bad, good = await asyncio.gather(
         reading.get_many([("nowhere", "x")]), reading.get_many([("box", "a")]), return_exceptions=True
@@ -70,25 +70,25 @@ async def test_a_call_that_cannot_be_answered_does_not_fail_the_others():
 
 
 async def test_when_the_store_is_away_every_call_is_told_at_once():
-    shelf = Shelf(error=StoreUnavailable())
-    reading = Reading(shelf)
+    records = ReadRecords(error=StoreUnavailable())
+    reading = Reading(records)
 
     answers = await asyncio.gather(*(reading.get_many([("box", "a")]) for _ in range(3)), return_exceptions=True)
 
     assert [type(each) for each in answers] == [StoreUnavailable] * 3
-    assert len(shelf.calls) == 1
+    assert len(records.calls) == 1
 
 
 async def test_a_caller_that_was_cancelled_does_not_disturb_the_others():
-    shelf = Shelf()
-    reading = Reading(shelf)
-    shelf.open.clear()
+    records = ReadRecords()
+    reading = Reading(records)
+    records.open.clear()
     gone = asyncio.create_task(reading.get_many([("box", "a")]))
     stays = asyncio.create_task(reading.get_many([("box", "b")]))
     await asyncio.sleep(0.01)
 
     gone.cancel()
-    shelf.open.set()
+    records.open.set()
 
     assert await stays == [{"is": "box/b"}]
     with pytest.raises(asyncio.CancelledError):

@@ -2,7 +2,7 @@
 
     take -> claim -> (adopt) -> handle -> decide -> settle the ledger -> acknowledge the queue -> publish dead letters
 
-The number of slots limits the jobs in flight. A slow job holds only its own slot: finished jobs are settled together
+The number of slots limits the handlers that run. A slow job holds only its own slot: finished jobs are settled together
 with the next flush, and free slots are filled at once. ``holdfast.worker`` runs this loop and stops it.
 """
 
@@ -43,7 +43,7 @@ from .adoption import adopt
 from .context import JobContext, SharedContext
 from .handling import handle, handle_batch, job_of
 from .hooks import Hooks, policy_limit
-from .settling import Ended, Settler
+from .settling import COMMIT_WAIT, Ended, Settler
 from .transitions import Decider, RunningJob, attempt_limit
 
 _BATCH: Final = 50
@@ -85,6 +85,8 @@ class Execution:
         self._hooks = Hooks(workload)
         self._most_attempts = policy_limit(workload)
         self._concurrency = min(options.concurrency, workload.concurrency or options.concurrency)
+        # With few slots, several pipelines would only make the batches smaller.
+        self._pipelines = min(options.pipelines, max(1, self._concurrency // _BATCH))
         hold = workload.timeout + _LAST_WAIT
         self._context = SharedContext(workload.name, store, broker, ambient, options.worker, hold)
         self._settler = Settler(
@@ -95,10 +97,12 @@ class Execution:
             self._decider,
             left=self._leave,
             ended=ended,
-            parallel=options.pipelines,
+            parallel=self._pipelines,
+            in_flight=lambda: len(self._running),
         )
         self._running = self._context.running
         self._reserved = 0
+        self._settling = 0
         self._slot_freed = asyncio.Event()
 
     @property
@@ -114,7 +118,7 @@ class Execution:
         helpers = [asyncio.create_task(self._keep_leases()), asyncio.create_task(self._wake_on(stop))]
         if self._workload.stoppable:
             helpers.append(asyncio.create_task(self._watch_cancellations()))
-        pipelines = [asyncio.create_task(self._pipeline(stop)) for _ in range(1, self._options.pipelines)]
+        pipelines = [asyncio.create_task(self._pipeline(stop)) for _ in range(1, self._pipelines)]
         try:
             await self._pipeline(stop)
             await asyncio.gather(*pipelines)
@@ -147,11 +151,13 @@ class Execution:
 
     async def _round(self, wait: timedelta) -> int:
         """Fill the free slots with jobs of the queue, and return how many came. Wait this long for the first."""
-        free = self._concurrency - len(self._running) - self._reserved
+        free = self._free_slots()
         if free <= 0:
             self._slot_freed.clear()
             await self._slot_freed.wait()
             return 0
+        if free < self._concurrency // 2:
+            free = await self._gather_slots()
         size = min(free, _BATCH)
         self._reserved += size
         try:
@@ -170,8 +176,29 @@ class Execution:
             return len(deliveries)
         finally:
             self._reserved -= size
-            if self._options.pipelines > 1:
+            if self._pipelines > 1:
                 self._slot_freed.set()
+
+    def _free_slots(self) -> int:
+        """How many more jobs may be taken. A job whose handler has returned occupies no slot while it is settled.
+
+        So the next jobs are claimed while the last ones are committed. No more jobs than there are slots may wait to be
+        settled: a store that is slow or away stops the taking.
+        """
+        handled = min(self._settling, self._concurrency)
+        return self._concurrency - (len(self._running) - handled) - self._reserved
+
+    async def _gather_slots(self) -> int:
+        """Wait a moment until half of the slots are free, and return how many are.
+
+        All slots are in use, so jobs wait anyway. Jobs that are taken together share their reads and commits.
+        """
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(COMMIT_WAIT.total_seconds()):
+                while self._free_slots() < self._concurrency // 2:
+                    self._slot_freed.clear()
+                    await self._slot_freed.wait()
+        return self._free_slots()
 
     async def _claim_or_adopt(self, deliveries: Sequence[Delivery]) -> list[tuple[Delivery, ClaimResult]]:
         """The claims in the order of the deliveries, so that two jobs for one record are worked in their order.
@@ -294,15 +321,18 @@ class Execution:
         emit(events.QUEUE_HALTED, workload=self._workload.name, queue=self._workload.queue, reason=reason)
 
     def _finish(self, running: RunningJob, transition: Ending) -> None:
-        """Give the job to the settler. Its slot is free once the transition is committed."""
+        """Give the job to the settler. Its slot is free: see :meth:`_free_slots`."""
         if self._running.get(running.claim.job_id) is not running or running.transition is not None:
             return  # the lease was lost while the handler ran, or the handler returned while it was being cancelled
         running.transition = transition
+        self._settling += 1
         self._settler.add(running)
+        self._slot_freed.set()
 
     def _leave(self, running: RunningJob) -> None:
         if self._running.get(running.claim.job_id) is running:
             del self._running[running.claim.job_id]
+            self._settling -= running.transition is not None
         self._slot_freed.set()
 
     # --- leases -------------------------------------------------------------------------------------------

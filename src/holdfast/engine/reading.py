@@ -1,6 +1,6 @@
 """Shared reads: records that several callers want at the same moment are read together.
 
-A store needs one round trip for the records of many jobs. Calls of one turn of the event loop share a read, and calls
+A store needs one round trip for the records of many jobs. Calls of one moment share a read, and calls
 that arrive while as many reads as allowed are under way share the next. Nothing waits for a timer.
 """
 

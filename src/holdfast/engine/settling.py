@@ -41,6 +41,8 @@ from .projection import Projection
 from .transitions import Decider, RunningJob
 
 _MOST_IN_ONE_COMMIT: Final = 100
+COMMIT_WAIT: Final = timedelta(milliseconds=2)
+"""How long a job waits for others, so that they share a commit."""
 _SHORT_LEASE: Final = timedelta(seconds=30)
 _FIRST_WAIT: Final = timedelta(milliseconds=50)
 _LONGEST_WAIT: Final = timedelta(seconds=2)
@@ -54,7 +56,7 @@ class Settler(GroupCommit[RunningJob]):
     """The group commit of jobs that have their transition.
 
     ``left`` is called when a job no longer occupies a slot, and ``ended`` with the workload and the keys of jobs that
-    have reached their last state. ``parallel`` flushes run at a time.
+    have reached their last state. ``parallel`` flushes run at a time. ``in_flight`` counts the jobs in work.
     """
 
     def __init__(  # noqa: PLR0913 - what it writes to, and what it calls
@@ -68,8 +70,10 @@ class Settler(GroupCommit[RunningJob]):
         left: Callable[[RunningJob], None],
         ended: Ended | None = None,
         parallel: int = 1,
+        in_flight: Callable[[], int] = lambda: 0,
     ) -> None:
-        super().__init__(_MOST_IN_ONE_COMMIT, self._flush, parallel)
+        super().__init__(_MOST_IN_ONE_COMMIT, self._flush, parallel, self._gather)
+        self._in_flight = in_flight
         self._workload = workload
         self._store = store
         self._broker = broker
@@ -94,6 +98,14 @@ class Settler(GroupCommit[RunningJob]):
         if job in self._postponed:
             self._postponed.discard(job)
             self.add(job)
+
+    async def _gather(self) -> None:
+        """Wait a moment for the others, unless half of the jobs in flight wait for this commit.
+
+        Jobs that were taken together end almost together. These have left their slots, so nothing waits for them.
+        """
+        if 2 * self.waiting < self._in_flight():
+            await asyncio.sleep(COMMIT_WAIT.total_seconds())
 
     # --- one flush ----------------------------------------------------------------------------------------
 
