@@ -22,7 +22,10 @@ _PAUSE: Final = timedelta(seconds=1)
 
 
 class Worker:
-    """Runs the workloads of one process. ``ended`` is called with the keys of jobs that have ended here."""
+    """Runs the workloads of one process. Without maintenance, another process must run it.
+
+    ``ended`` is called with the keys of jobs that have ended here.
+    """
 
     def __init__(  # noqa: PLR0913, PLR0917 - the parts that the composition root puts together
         self,
@@ -30,7 +33,7 @@ class Worker:
         store: Store,
         broker: Broker,
         ambient: Ambient,
-        maintenance: Maintenance,
+        maintenance: Maintenance | None,
         options: ExecutionOptions,
         *,
         drain: timedelta,
@@ -66,7 +69,8 @@ class Worker:
                 started.set()
             emit(events.WORKER_STARTED, worker=self._options.worker, workloads=[each.name for each in self._workloads])
             async with asyncio.TaskGroup() as group:
-                group.create_task(self._maintenance.run(stop))
+                if self._maintenance is not None:
+                    group.create_task(self._maintenance.run(stop))
                 for task in self._background:
                     group.create_task(run_repeatedly(task, stop))
                 for execution in self._executions:

@@ -14,9 +14,9 @@ NAMED = (
     "SECURITY.md",
     "CHANGELOG.md",
     "deploy/README.md",
-    "examples/feature-sms/README.md",
 )
-PAGES = sorted([*(ROOT / "docs").rglob("*.md"), *(ROOT / name for name in NAMED)])
+EXAMPLES = [*(ROOT / "examples").glob("*.md"), *(ROOT / "examples").glob("*/*.md")]
+PAGES = sorted([*(ROOT / "docs").rglob("*.md"), *EXAMPLES, *(ROOT / name for name in NAMED)])
 
 CODE = re.compile(r"^ *```.*?^ *```|`[^`\n]*`", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"\]\(\s*<?([^)>\s]+)>?[^)]*\)|^\[[^\]]+\]:\s+(\S+)", re.MULTILINE)

@@ -6,21 +6,19 @@ import dataclasses
 import json
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
 import pytest
 
 from holdfast.brokers.bullmq.scripts import load_scripts
-from holdfast.cli import COMMANDS
-from holdfast.cli.lazy import load
 from holdfast.features.documents.failures import TABLE
 from holdfast.features.documents.settings import DocumentSettings
 from holdfast.features.email.keys import KEYS_FILE, email_secrets
 from holdfast.features.email.settings import EmailSettings
-from holdfast.installed import installed_features
 from holdfast.telemetry import events, logs
+from tests.support.markdown import code, commands_in, complaint
 from tests.support.settings import Settings
 
 ROOT = Path(__file__).parents[2]
@@ -34,10 +32,8 @@ EVENTS = frozenset(value for name, value in vars(events).items() if name.isupper
 KINDS = "|".join(sorted({event.partition(".")[0] for event in EVENTS}))
 NOT_SETTINGS = frozenset({"HOLDFAST_CONFIG"})
 
-CODE = re.compile(r"```.*?```|`[^`]+`", re.DOTALL)
 SETTING = re.compile(r"\b[A-Z][A-Z0-9]+(?:_[A-Z0-9]+)+\b")
 EVENT = re.compile(rf"^(?:{KINDS})\.[a-z_]+$")
-COMMAND = re.compile(r"(?:^(?:\$ )?|/opt/holdfast/bin/)holdfast +([a-z][^#&)\n]*)", re.MULTILINE)
 MAKE = re.compile(r"\bmake ([a-z][a-z-]*)")
 
 LINES_OF_A_PAGE = 250
@@ -57,11 +53,6 @@ def name_of(page: Path) -> str:
 # --- what the pages say -----------------------------------------------------------------------------------------------
 
 
-def code(text: str) -> list[str]:
-    """Whatever is set as code: spans and blocks."""
-    return [each.strip("`") for each in CODE.findall(text)]
-
-
 def settings_in(text: str) -> set[str]:
     return {name for each in code(text) for name in SETTING.findall(each)}
 
@@ -70,36 +61,11 @@ def events_in(text: str) -> set[str]:
     return {each for each in code(text) if EVENT.match(each) and not each.endswith((".toml", ".py"))}
 
 
-def commands_in(text: str) -> Iterator[list[str]]:
-    for each in code(text):
-        for command in COMMAND.findall(each):
-            yield command.split()
-
-
 @cache
 def codes() -> frozenset[str]:
     """Reason and error codes are written like settings, and are strings of the source."""
     source = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py"))
     return frozenset(re.findall(r'"([A-Z][A-Z0-9]+(?:_[A-Z0-9]+)+)"', source))
-
-
-# --- what the code knows ----------------------------------------------------------------------------------------------
-
-
-def complaint(words: list[str]) -> str | None:
-    """What is wrong with a command line of ours; None when the program has it all."""
-    brought = [each for feature in installed_features() for each in feature.commands]
-    where = {entry.name: entry.where for entry in (*COMMANDS, *brought)}
-    command, rest = None, list(words)
-    while command is None or hasattr(command, "commands"):
-        known = where if command is None else command.commands
-        if not rest or rest[0] not in known:
-            return f"there is no command {' '.join(words)!r}"
-        command = load(rest[0], where) if command is None else command.commands[rest[0]]
-        rest = rest[1:]
-    known = {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}
-    unknown = [word for word in rest if word.startswith("--") and word.partition("=")[0] not in known]
-    return f"{' '.join(words)!r} has no {unknown}" if unknown else None
 
 
 # --- the pages --------------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from holdfast import Collection
+from holdfast.contracts.errors import ConfigurationError
 from holdfast.contracts.ledger import NewEntry, Status
 from holdfast.contracts.queries import EntryQuery, Page, RecordQuery
 from holdfast.features.courier.contract import ActiveShipment
@@ -267,6 +268,68 @@ async def test_a_list_costs_nothing_for_the_jobs_of_other_workloads(conditions):
         await database.close()
 
     assert costs[0] == costs[1]
+
+
+# --- names of workloads -----------------------------------------------------------------------------------------
+
+
+class Named(Courier):
+    """A workload with this name."""
+
+    def __init__(self, name, **changes):
+        super().__init__()
+        facts = {"name": name, "ledger_name": None, "letters_name": None, "collections": ()}
+        vars(self).update(facts | changes)
+
+
+async def test_a_name_with_a_hyphen_has_views_of_its_own():
+    database = Database(None, now=ManualClock().ms)
+    longest = "a" * 60
+    names = ["order-sync", "order_sync", "Order--Sync-", longest]
+    store = SqliteStore(database, [Named(name) for name in names])
+    await store.open()
+    for name in names:
+        await store.record([replace(standing(0), workload=name, key=f"of {name}", labels={"shipmentId": "s"})])
+
+    for name in names:
+        statement = f'SELECT idempotencyKey, status FROM "{name}_jobs"'  # noqa: S608 - a name from above
+        seen = await database.read(lambda c, statement=statement: c.execute(statement).fetchall())
+        assert seen == [(f"of {name}", "received")]
+        statement = f'SELECT count(*) FROM "{name}_dead_letters"'  # noqa: S608 - a name from above
+        assert await database.read(lambda c, statement=statement: c.execute(statement).fetchall()) == [(0,)]
+        found = await store.find(EntryQuery(workload=name, labels={"shipmentId": "s"}), Page(10))
+        assert [entry.key for entry in found.items] == [f"of {name}"]
+    await database.close()
+
+
+@pytest.mark.parametrize(
+    "workloads",
+    [
+        [Named("sync"), Named("Sync")],
+        [Named("sync"), Named("other", letters_name="SYNC_jobs")],
+        [Named("queue")],
+        [Named("sqlite_sync")],
+        [Named("a b")],
+        [Named('x" AS SELECT 1; --')],
+        [Named("x" * 80)],
+        [Named("sync", collections=[Collection("sync_jobs", key="k")])],
+        [Named("sync", collections=[Collection("Ledger_Entries", key="k")])],
+        [Named("sync", collections=[Collection("a-b", key="k")])],
+        [Named("sync", collections=[Collection("ab", key="k-y")])],
+        [Named("a", indexed_labels=["x"]), Named("b", indexed_labels=["X"])],
+        [Named("a", indexed_labels=["x-y"])],
+    ],
+    ids=lambda workloads: " and ".join(each.name for each in workloads),
+)
+async def test_names_that_cannot_work_are_refused_at_the_start(workloads):
+    database = Database(None, now=ManualClock().ms)
+
+    async def start():
+        await SqliteStore(database, workloads).open()
+
+    with pytest.raises(ConfigurationError):
+        await start()
+    await database.close()
 
 
 async def test_a_label_that_several_workloads_index_is_one_index(query):

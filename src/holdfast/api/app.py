@@ -21,7 +21,19 @@ from holdfast.contracts.tracing import labels_of, request_labels
 from holdfast.telemetry import emit_failure, events, refused
 
 from . import ApiOptions, ApiServices
-from .asgi import REQUEST_ID, TRACE, Disconnected, Message, Receive, Scope, Send, pick, send_refusal, valid_trace_id
+from .asgi import (
+    REQUEST_ID,
+    TRACE,
+    Disconnected,
+    Message,
+    Receive,
+    Scope,
+    Send,
+    pick,
+    route_path,
+    send_refusal,
+    valid_trace_id,
+)
 from .dead_letters import dead_letter_routes
 from .documentation import add_documentation
 from .errors import Code, Refusal, field_problems, refusal_of
@@ -89,7 +101,7 @@ class Gateway:
         headers, repeated = pick(scope["headers"], _TRACED)
         sent = {name: value for name, value in headers.items() if name not in repeated}
         request_id = valid_trace_id(sent.get(REQUEST_ID))
-        direct = self._direct.get(scope["path"])
+        direct = self._direct.get(route_path(scope))
         if direct is None:
             request_id = scope[TRACE] = request_id or self._ids.new("req")
         token = request_labels.set(labels_of(request_id, sent.get(TRACEPARENT, b"").decode("latin-1")))

@@ -22,10 +22,11 @@ from typing import Any, Final, TypeVar, get_args, get_origin, get_type_hints
 
 from holdfast.contracts.dead_letters import DeadLetter
 from holdfast.contracts.effects import Collection as Kind
-from holdfast.contracts.errors import InvalidQuery
+from holdfast.contracts.errors import ConfigurationError, InvalidQuery
 from holdfast.contracts.ledger import AttemptOutcome, LedgerEntry
 from holdfast.contracts.queries import EntryQuery, Page, Slice
 from holdfast.contracts.transitions import MoveToDeadLetters
+from holdfast.contracts.workload import Workload
 
 Made = TypeVar("Made")
 Convert = Callable[[Any], Any]
@@ -50,6 +51,29 @@ def public_name(field: str) -> str:
 def names_of(kind: type[object]) -> tuple[str, ...]:
     """The fields of a dataclass, in order."""
     return tuple(get_type_hints(kind))
+
+
+_LEDGER_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,79}")
+
+
+def entries_name(workload: Workload[Any]) -> str:
+    """The name of a workload's entries for people who read the store: a view in SQLite, a collection in MongoDB."""
+    return _checked(workload.ledger_name or f"{workload.name}_jobs", workload)
+
+
+def letters_name(workload: Workload[Any]) -> str:
+    """The name of a workload's dead letters for people who read the store."""
+    return _checked(workload.letters_name or f"{workload.name}_dead_letters", workload)
+
+
+def _checked(name: str, workload: Workload[Any]) -> str:
+    if not _LEDGER_NAME.fullmatch(name):
+        message = (
+            f"The store cannot have jobs of the workload {workload.name!r} under the name {name!r}: use letters, "
+            "digits, - and _."
+        )
+        raise ConfigurationError(message)
+    return name
 
 
 # --- reading --------------------------------------------------------------------------------------------------

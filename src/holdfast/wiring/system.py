@@ -196,8 +196,8 @@ class System:
             again_after=lease,
         )
 
-    def worker(self) -> Worker:
-        """The worker."""
+    def worker(self, *, maintenance: bool = True) -> Worker:
+        """The worker, with its maintenance."""
         options = ExecutionOptions(
             worker=self.ambient.ids.new(f"{socket.gethostname()}.{os.getpid()}"),
             concurrency=self.settings.worker_concurrency,
@@ -211,7 +211,7 @@ class System:
             self.store,
             self.broker,
             self.ambient,
-            self.maintenance(),
+            self.maintenance() if maintenance else None,
             options,
             drain=drain,
             ended=self.waiting.notify,
