@@ -24,7 +24,20 @@ NO_DATA = {
     "version": "shows versions",
 }
 """The commands that read no data, and why not. All others take ``--data``."""
-OWN_WORK = ("up", "api", "worker", "submit", "jobs", "dlq", "queue", "config", "migrate", "doctor", "schema")
+OWN_WORK = (
+    "up",
+    "api",
+    "worker",
+    "submit",
+    "jobs",
+    "dlq",
+    "queue",
+    "schedules",
+    "config",
+    "migrate",
+    "doctor",
+    "schema",
+)
 
 
 def commands() -> Iterator[tuple[str, set[str]]]:
