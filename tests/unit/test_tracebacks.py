@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import datetime
+from datetime import date
 
 import pytest
 
 from holdfast.engine.tracebacks import place_of, traceback_text
-
 
 MESSAGE = "token=hunter2hunter2"
 
@@ -30,7 +29,7 @@ def test_a_long_traceback_is_whole():
     """It has more characters than a message may have: the text of each frame is bounded, not the whole."""
     text = traceback_text(raised(9))
     assert text.count("in a_function_with_a_long_name_that_calls_itself") == 10
-    assert text.splitlines()[1].startswith("  tests/unit/test_tracebacks.py:17 in a_function")
+    assert text.splitlines()[1].startswith("  tests/unit/test_tracebacks.py:16 in a_function")
     assert len(text) > 1000
 
 
@@ -52,10 +51,10 @@ def test_an_error_that_was_not_raised_has_no_traceback_and_no_place():
 
 
 def test_the_place_is_the_innermost_line_of_the_users_code():
-    assert place_of(raised(3)).endswith("tests/unit/test_tracebacks.py:17")
+    assert place_of(raised(3)).endswith("tests/unit/test_tracebacks.py:16")
     with pytest.raises(SyntaxError) as broken:
         compile("a = (", "shop/app.py", "exec")
     assert place_of(broken.value) == "shop/app.py:1"
     with pytest.raises(ValueError, match="month") as refused:
-        datetime.date.fromisoformat("2026-13-01")
+        date.fromisoformat("2026-13-01")
     assert place_of(refused.value).startswith("tests/unit/test_tracebacks.py:")
