@@ -7,17 +7,22 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from holdfast.config import Settings
 from holdfast.contracts.app import App
 from holdfast.contracts.entries import OWNER
 from holdfast.contracts.errors import ConfigurationError, message_of
 from holdfast.contracts.redaction import scrub
+from holdfast.contracts.schedules import SCHEDULE_COLLECTIONS
+from holdfast.contracts.tenants import TENANT_COLLECTIONS
 from holdfast.contracts.workload import Workload
 from holdfast.engine.tracebacks import place_of
 from holdfast.feature import Feature, NotSetUp, Parts, Services
 from holdfast.installed import feature_lack, require_libraries
+
+FRAME_COLLECTIONS: Final = (*TENANT_COLLECTIONS, *SCHEDULE_COLLECTIONS)
+"""The collections that belong to no workload."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +65,8 @@ def _built(feature: Feature[Any], settings: Settings, services: Services) -> Bui
 def workloads_of(built: Mapping[str, Built], app: App | None) -> tuple[Workload[Any], ...]:
     """The workloads of all features, and the user's own: their names and queues must differ.
 
+    A collection that has the name of one of ours is refused.
+
     Tenants may submit jobs of the user's own workloads, and list their jobs: an index finds these by their tenant.
     """
     for each in app.workloads if app else ():
@@ -71,7 +78,14 @@ def workloads_of(built: Mapping[str, Built], app: App | None) -> tuple[Workload[
             yield from each.parts.workloads if each.parts is not None else ()
         yield from app.workloads if app else ()
 
-    return App([*all_of_them()]).workloads
+    everything = App([*all_of_them()]).workloads
+    ours = {each.name for each in FRAME_COLLECTIONS}
+    for workload in everything:
+        for collection in workload.collections:
+            if collection.name in ours:
+                message = f"{workload.name}: {collection.name} is a collection of Holdfast itself; choose another name."
+                raise ConfigurationError(message)
+    return everything
 
 
 def load_app(reference: str, folders: Sequence[Path] = (), *, written: str | None = None) -> App:
