@@ -1,8 +1,8 @@
 """The guide: the code of each page runs as it stands there, and prints what the page says.
 
 Each page runs in a process of its own, in an empty folder, with an empty environment. A block whose first line is a
-comment with the name of a file (``# shop.py``) is that file. The other blocks of a page are one program, in their
-order. Blocks of the language ``text`` are what this program prints. Tests in a page are run by pytest.
+comment with the name of a file (``# shop.py``) belongs to that file. The other blocks of a page are one program, in
+their order. Blocks of the language ``text`` are what this program prints. Tests in a page are run by pytest.
 """
 
 from __future__ import annotations
@@ -31,12 +31,15 @@ def test_the_code_of_the_page_runs_and_prints_what_the_page_says(page, tmp_path)
     for name, text in files.items():
         (tmp_path / name).write_text(text, encoding="utf-8")
     main = f"{page.stem.replace('-', '_')}.py"
+    tests = [name for name, text in files.items() if re.search(r"^(async )?def test_", text, re.MULTILINE)]
 
+    if modules := [name.removesuffix(".py") for name in files if name not in {main, *tests}]:
+        python(tmp_path, "-W", "error", "-c", f"import {', '.join(modules)}")
     if main in files:
         printed = python(tmp_path, "-W", "error", main)
         assert printed == "".join(texts(page, "text"))
-    if tests := [name for name, text in files.items() if re.search(r"^(async )?def test_", text, re.MULTILINE)]:
-        pytest_itself = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "pytest_asyncio", "-p", PLUGIN)
+    if tests:
+        pytest_itself = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "pytest_asyncio.plugin", "-p", PLUGIN)
         python(tmp_path, *pytest_itself, "-o", "asyncio_mode=auto", *tests, PYTEST_DISABLE_PLUGIN_AUTOLOAD="1")
 
 
